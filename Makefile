@@ -1,0 +1,42 @@
+# The project's verbs. `make test` and `make demo` need nothing but Python 3.11 (with venv), make and the network.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.made-from-requirements
+
+.PHONY: dev lint test cluster cluster-matrix bench proto lock image clean
+
+dev: $(STAMP)  ## everything a developer needs, in .venv
+
+$(STAMP): requirements-dev.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+lint: dev  ## style, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+test: lint  ## style, types, layers and the unit tests
+	$(BIN)/pytest -q -n auto
+
+cluster: dev  ## the suite on a real one-node cluster (needs root; the first build takes about 12 minutes)
+	$(BIN)/python -m tests.cluster
+
+cluster-matrix: dev  ## the same over API versions and kubelets
+	$(BIN)/python -m tests.cluster --matrix
+
+proto: dev  ## regenerate plugin/kubelet/wire from proto/
+	$(BIN)/python proto/generate.py
+
+LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
+
+lock:  ## resolve the dependencies anew (needs uv)
+	$(LOCK) pyproject.toml --group dev -o requirements-dev.txt
+	$(LOCK) pyproject.toml -c requirements-dev.txt -o requirements.txt
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

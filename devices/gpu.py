@@ -1,0 +1,97 @@
+"""What the rest of the program knows of hardware: Gpu, DeviceNode, Inventory. Frozen, sorted, comparable, plain data.
+
+No I/O here, and no Kubernetes word: an Inventory is the only thing that crosses to the other side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+VENDOR_IDS = {0x10DE: "nvidia", 0x1002: "amd", 0x8086: "intel"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roots:
+    """Where the kernel's trees are for us. A container may see the host's /dev as /host/dev: names that are handed to
+    others are the host's all the same."""
+
+    sys: Path = Path("/sys")
+    proc: Path = Path("/proc")
+    dev: Path = Path("/dev")
+
+    @staticmethod
+    def under(folder: Path) -> Roots:
+        """The roots of a tree that was written or captured under one folder."""
+        return Roots(sys=folder / "sys", proc=folder / "proc", dev=folder / "dev")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class DeviceNode:
+    """A character device that a user of the GPU opens. The path is the host's; the numbers come from the kernel, not
+    from /dev, and are valid for this boot only."""
+
+    path: str
+    major: int
+    minor: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A physical GPU as the kernel shows it. What the kernel does not tell is None, never a guess."""
+
+    name: str  # gpu-0000-41-00-0: from the PCI address, so it survives reboots and the loss of a neighbour
+    address: str  # 0000:41:00.0
+    vendor: str  # nvidia, amd, intel
+    vendor_id: int
+    device_id: int
+    driver: str  # the kernel driver it is bound to
+    driver_version: str | None = None  # as the kernel prints it
+    product: str | None = None
+    uuid: str | None = None
+    memory: int | None = None  # bytes
+    numa_node: int | None = None
+    pcie_root: str | None = None  # pci0000:40
+    nodes: tuple[DeviceNode, ...] = ()  # sorted
+    environment: tuple[tuple[str, str], ...] = ()  # what its user space wants to find, sorted
+    notes: tuple[str, ...] = ()  # what could not be read, and why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Skipped:
+    """A display controller or accelerator that is no Gpu of ours, and why."""
+
+    address: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """All GPUs of the node at one moment."""
+
+    gpus: tuple[Gpu, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    _by_name: dict[str, Gpu] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._by_name.update((gpu.name, gpu) for gpu in self.gpus)
+
+    @staticmethod
+    def of(gpus: Iterable[Gpu], skipped: Iterable[Skipped] = ()) -> Inventory:
+        return Inventory(gpus=tuple(sorted(gpus, key=lambda gpu: gpu.name)), skipped=tuple(sorted(skipped)))
+
+    def named(self, name: str) -> Gpu | None:
+        return self._by_name.get(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """Which GPUs to take. A GPU is taken if it matches `include` (or that is empty) and matches nothing in `exclude`.
+
+    A rule is a PCI address (`0000:41:00.0`, with * and ? as in file names), a vendor (`nvidia`), a vendor and device id
+    (`10de:2330`, * allowed), or `console` (the GPU whose screen shows the boot).
+    """
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()

@@ -1,0 +1,119 @@
+"""resource.k8s.io in the shape of v1: claims as far as a driver reads them, slices as far as it writes them.
+
+Field names are the API's, in snake case. No behaviour beyond reading an attribute's one value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from .meta import Condition, ObjectMeta, Wire
+
+GROUP = "resource.k8s.io"
+
+
+class OpaqueConfig(Wire, frozen=True, kw_only=True):
+    driver: str
+    parameters: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class DeviceAllocationConfiguration(Wire, frozen=True, kw_only=True):
+    source: str = ""  # FromClass, FromClaim
+    requests: list[str] = []
+    opaque: OpaqueConfig | None = None
+
+
+class DeviceRequestAllocationResult(Wire, frozen=True, kw_only=True):
+    request: str  # "req", or "req/sub" of a prioritised list
+    driver: str
+    pool: str
+    device: str
+    admin_access: bool | None = None
+    share_id: str | None = msgspec.field(name="shareID", default=None)
+
+
+class DeviceAllocationResult(Wire, frozen=True, kw_only=True):
+    results: list[DeviceRequestAllocationResult] = []
+    config: list[DeviceAllocationConfiguration] = []
+
+
+class AllocationResult(Wire, frozen=True, kw_only=True):
+    devices: DeviceAllocationResult = DeviceAllocationResult()
+
+
+class ResourceClaimConsumerReference(Wire, frozen=True, kw_only=True):
+    api_group: str = ""
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class AllocatedDeviceStatus(Wire, frozen=True, kw_only=True):
+    driver: str
+    pool: str
+    device: str
+    share_id: str | None = msgspec.field(name="shareID", default=None)
+    conditions: list[Condition] = []
+    data: dict[str, Any] | None = None
+
+
+class ResourceClaimStatus(Wire, frozen=True, kw_only=True):
+    allocation: AllocationResult | None = None
+    reserved_for: list[ResourceClaimConsumerReference] = []
+    devices: list[AllocatedDeviceStatus] = []
+
+
+class ResourceClaim(Wire, frozen=True, kw_only=True):
+    metadata: ObjectMeta
+    status: ResourceClaimStatus = ResourceClaimStatus()
+
+
+class DeviceAttribute(Wire, frozen=True, kw_only=True):
+    """One typed value: exactly one field is set."""
+
+    int_: int | None = msgspec.field(name="int", default=None)
+    bool_: bool | None = msgspec.field(name="bool", default=None)
+    string: str | None = None
+    version: str | None = None
+
+    @property
+    def value(self) -> int | bool | str | None:
+        return next((v for v in (self.int_, self.bool_, self.string, self.version) if v is not None), None)
+
+
+class DeviceCapacity(Wire, frozen=True, kw_only=True):
+    value: str  # a quantity in its canonical form
+
+
+class DeviceTaint(Wire, frozen=True, kw_only=True):
+    key: str
+    value: str = ""
+    effect: str
+    time_added: str | None = None
+
+
+class Device(Wire, frozen=True, kw_only=True):
+    name: str
+    attributes: dict[str, DeviceAttribute] = {}
+    capacity: dict[str, DeviceCapacity] = {}
+    taints: list[DeviceTaint] = []
+
+
+class ResourcePool(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    name: str
+    generation: int
+    resource_slice_count: int
+
+
+class ResourceSliceSpec(Wire, frozen=True, kw_only=True):
+    driver: str
+    pool: ResourcePool
+    node_name: str
+    devices: list[Device] = []
+
+
+class ResourceSlice(Wire, frozen=True, kw_only=True):
+    metadata: ObjectMeta
+    spec: ResourceSliceSpec
