@@ -1,0 +1,34 @@
+"""Generates plugin/kubelet/wire from the .proto files beside this script (`make proto`), or elsewhere for comparison.
+
+The generator is an old pinned one: stubs refuse a runtime older than their generator, so the oldest serves the widest
+range. A virtual path gives every file a name of its own, so that all can be loaded in one process.
+"""
+
+import os
+import sys
+from importlib import resources
+from pathlib import Path
+
+from grpc_tools import protoc
+
+HERE = Path(__file__).resolve().parent
+PACKAGE = "plugin/kubelet/wire"
+
+
+def generate(root: Path) -> None:
+    """Writes the stubs under root/plugin/kubelet/wire."""
+    files = sorted(str(Path(PACKAGE) / path.relative_to(HERE)) for path in HERE.rglob("*.proto"))
+    out = root / PACKAGE
+    out.mkdir(parents=True, exist_ok=True)
+    well_known = resources.files("grpc_tools") / "_proto"
+    os.environ["PATH"] = (
+        f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # protoc looks for its plugins there
+    )
+    outputs = [f"--{kind}_out={root}" for kind in ("python", "grpc_python", "mypy", "mypy_grpc")]
+    if protoc.main(["protoc", f"-I{PACKAGE}={HERE}", f"-I{well_known}", *outputs, *files]) != 0:
+        raise SystemExit("protoc failed; see above")
+    (out / "__init__.py").write_text('"""Generated from proto/ by `make proto`. Nothing here is written by hand."""\n')
+
+
+if __name__ == "__main__":
+    generate(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent)
