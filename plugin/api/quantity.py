@@ -1,0 +1,56 @@
+"""Kubernetes quantities: an amount as text in the API server's canonical form, and text back to an exact number.
+
+What we send must already be canonical, or the stored object would differ from ours for ever. No arithmetic here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+LARGEST = 2**63 - 1
+
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_FORM = re.compile(
+    r"(?P<sign>[+-]?)(?P<number>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+    r"(?:(?P<binary>[KMGTPE]i)|[eE](?P<exponent>[+-]?[0-9]{1,3})|(?P<decimal>[numkMGTPE]?))"
+)
+
+
+def of_bytes(amount: int) -> str:
+    """The canonical text of a whole amount: 85899345920 is 80Gi, 1536 is 1536.
+
+    Digits alone are decimal to the API server, so 2000 would come back as 2k: it is written like that here.
+    """
+    if not 0 <= amount <= LARGEST:
+        raise ValueError(f"a quantity must be between 0 and {LARGEST}, got {amount}")
+    number, power = amount, 0
+    while number and number % 1024 == 0 and power + 1 < len(_BINARY):
+        number, power = number // 1024, power + 1
+    if power:
+        return f"{number}{_BINARY[power]}"
+    decimal = iter(("", "k", "M", "G", "T", "P", "E"))
+    suffix = next(decimal)
+    while number and number % 1000 == 0:
+        number, suffix = number // 1000, next(decimal)
+    return f"{number}{suffix}"
+
+
+def parse(text: str) -> Fraction:
+    """The exact amount. What is finer than a billionth is rounded away from zero, as the API server does."""
+    from fractions import Fraction  # a running plugin only writes quantities: spare it the module
+
+    found = _FORM.fullmatch(text)
+    if not found:
+        raise ValueError(f"expected a quantity such as 80Gi, 500m or 1e3, got {text!r}")
+    number = Fraction(found["number"])
+    if found["binary"]:
+        number *= 1024 ** _BINARY.index(found["binary"])
+    else:
+        number *= Fraction(10) ** (int(found["exponent"]) if found["exponent"] else _DECIMAL[found["decimal"]])
+    billionths = -(-number * 10**9 // 1)
+    return Fraction(billionths, 10**9) * (-1 if found["sign"] == "-" else 1)
