@@ -64,6 +64,27 @@ class Skipped:
 
     address: str
     reason: str
+    expected: bool = False  # nothing is wrong: a server's own screen, a virtual one, or a rule of the configuration
+
+
+class Refused(Exception):
+    """This function is no Gpu, or not now. The message is the reason that people read."""
+
+
+NOT_READY = "not ready: "  # how the reason begins when the driver is still at it: look again soon
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detail:
+    """What a vendor's kernel driver tells of one GPU: the part of a Gpu that is not PCI's."""
+
+    nodes: tuple[DeviceNode, ...]
+    driver_version: str | None = None
+    product: str | None = None
+    uuid: str | None = None
+    memory: int | None = None
+    environment: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

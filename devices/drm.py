@@ -1,0 +1,50 @@
+"""Card and render nodes of a function, with the numbers that the kernel gave them. /dev is never asked."""
+
+from __future__ import annotations
+
+import re
+
+from . import sysfs
+from .gpu import NOT_READY, DeviceNode, Refused
+
+_NODE = re.compile(r"(card|renderD)\d+")  # card0-HDMI-A-1 is a connector
+_NUMBERS = re.compile(r"(\d{1,4}):(\d{1,7})")
+_MAJOR = 226
+
+
+def nodes(folder: str, notes: list[str]) -> tuple[DeviceNode, ...]:
+    """Those that are there. A node whose numbers cannot be read is left out and noted."""
+    found = []
+    for name in sysfs.names(f"{folder}/drm", notes) or ():
+        if not _NODE.fullmatch(name):
+            continue
+        numbers = device_numbers(f"{folder}/drm/{name}/dev", notes)
+        if numbers and numbers[0] != _MAJOR:
+            notes.append(f"{folder}/drm/{name}/dev: {numbers[0]} is not DRM's major number {_MAJOR}")
+        elif numbers:
+            found.append(DeviceNode(path=f"/dev/dri/{name}", major=numbers[0], minor=numbers[1]))
+    return tuple(found)
+
+
+def card_and_render(folder: str) -> tuple[DeviceNode, ...]:
+    """The nodes of a GPU that is of no use without both. The driver is bound before it registers them."""
+    notes: list[str] = []
+    found = nodes(folder, notes)
+    if notes:
+        raise Refused("; ".join(notes))
+    for kind in ("card", "renderD"):
+        if not any(node.path.startswith(f"/dev/dri/{kind}") for node in found):
+            raise Refused(f"{NOT_READY}the driver has made no drm/{kind}* yet")
+    return found
+
+
+def device_numbers(path: str, notes: list[str]) -> tuple[int, int] | None:
+    """Major and minor from a `dev` file."""
+    value = sysfs.text(path, notes)
+    if value is None:
+        return None
+    match = _NUMBERS.fullmatch(value)
+    if match is None:
+        notes.append(f"{path}: {value[:40]!r} is not MAJOR:MINOR")
+        return None
+    return int(match[1]), int(match[2])

@@ -1,0 +1,99 @@
+"""One file, link or folder of the kernel's trees at a time. Whatever is wrong with it costs its value, never more.
+
+A value that is not there is None, and a missing file is normal. Anything else that is wrong adds a line to `notes`:
+empty, not text, unreadable, not what was expected. What a file means must not go in here.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+
+_LIMIT = 1 << 16  # /proc/devices and its like are a few KiB; a file of sysfs has at most one page
+_NUMBER = re.compile(r"-?\d{1,20}")
+_HEX = re.compile(r"0x[0-9a-f]{1,8}")
+
+
+def lines(path: str, notes: list[str]) -> list[str] | None:
+    """The lines of a text file, None if there are none to be had."""
+    content = _read(path, notes)
+    return content.splitlines() if content is not None else None
+
+
+def text(path: str, notes: list[str]) -> str | None:
+    """The value of a file of one line, without the white space around it."""
+    value = _read(path, notes)
+    if value is not None and not value.isprintable():
+        notes.append(f"{path}: {value[:40]!r} is not one line of text")
+        return None
+    return value
+
+
+def decimal(path: str, notes: list[str]) -> int | None:
+    value = _matching(path, _NUMBER, "a decimal number", notes)
+    return int(value) if value is not None else None
+
+
+def hexadecimal(path: str, notes: list[str]) -> int | None:
+    """A number as the kernel prints ids: 0x and hexadecimal digits."""
+    value = _matching(path, _HEX, "0x and hex digits", notes)
+    return int(value, 16) if value is not None else None
+
+
+def link(path: str, notes: list[str]) -> str | None:
+    """Where a symbolic link points, as it is written there: one readlink, nothing followed."""
+    try:
+        return os.readlink(path)
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            notes.append(f"{path}: not a symbolic link")
+        else:
+            _note(path, error, notes)
+        return None
+
+
+def names(folder: str, notes: list[str]) -> list[str] | None:
+    """What a folder holds, sorted."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError as error:
+        _note(folder, error, notes)
+        return None
+
+
+def _matching(path: str, pattern: re.Pattern[str], expected: str, notes: list[str]) -> str | None:
+    value = _read(path, notes)
+    if value is not None and not pattern.fullmatch(value):
+        notes.append(f"{path}: {value[:40]!r} is not {expected}")
+        return None
+    return value
+
+
+def _read(path: str, notes: list[str]) -> str | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            content = os.read(descriptor, _LIMIT)
+            # A file of procfs may come in pieces; one of sysfs ends here with an empty read.
+            while content and len(content) < _LIMIT and (more := os.read(descriptor, _LIMIT)):
+                content += more
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        _note(path, error, notes)
+        return None
+    try:
+        value = content.decode().strip()
+    except UnicodeDecodeError:
+        notes.append(f"{path}: {content[:40]!r} is not text")
+        return None
+    if not value:
+        notes.append(f"{path}: empty")
+        return None
+    return value
+
+
+def _note(path: str, error: OSError, notes: list[str]) -> None:
+    if not isinstance(error, FileNotFoundError):
+        notes.append(f"{path}: {os.strerror(error.errno) if error.errno else error}")
