@@ -12,6 +12,10 @@ class ClaimError(Exception):
 class NotReadyError(ClaimError):
     """Short trouble: worth waiting for within the call, since the kubelet asks again only after a minute."""
 
+    def __init__(self, message: str, *, patience: float) -> None:
+        super().__init__(message)
+        self.patience = patience  # seconds
+
 
 class Fatal(Exception):
     """The program cannot go on until a person changes something; it exits with this message."""

@@ -1,0 +1,228 @@
+"""The composition root: the only place that builds objects, starts servers and tasks, and wires them to each other.
+
+`build` does no I/O; `App.run` starts and stops everything in the order that the kubelet's contract asks for. What the
+parts do is theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+import uuid
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc.aio
+
+from devices import watch
+from devices.gpu import Inventory, Roots
+
+from . import cdi, driver, endpoint, errors, instance, names, publisher, record, status
+from .config import Config
+from .kube import auth, client, resources
+from .kubelet import dra, registration, server
+
+log = logging.getLogger(__name__)
+
+TICK = 0.5  # seconds between two glances at what others share with us
+REGISTRATION_PATIENCE = 30.0  # before we say that the kubelet should have come
+DRAIN = 0.7  # seconds for calls under way when we are told to stop; the whole end stays within a second
+
+
+@dataclass(slots=True, kw_only=True)
+class App:
+    config: Config
+    client: client.Client
+    resources: resources.Resources
+    watch: watch.Watch
+    records: record.RecordFolder
+    driver: driver.Driver
+    reporter: status.Reporter
+    publisher: publisher.Publisher
+    instance: instance.Instance
+    calls: dra.Calls
+    registered: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: bool = False  # the inventory, since the CDI files were made
+
+    async def run(self) -> None:
+        """Serves until SIGTERM or SIGINT."""
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._start_and_serve(group, stop)
+                log.info("stopped; what is prepared stays prepared, and our slices stay published")
+        except* errors.Fatal as several:
+            raise several.exceptions[0] from None
+
+    async def _start_and_serve(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
+        config = self.config
+        self.instance.enter()
+        # The API server is asked while we scan; what needs the hardware comes after.
+        tasks = [group.create_task(self.resources.slices.run())]
+        inventory = await self.watch.rescan()
+        log.info("found %d GPUs; %d other display devices are left alone", len(inventory.gpus), len(inventory.skipped))
+        self.publisher.set(inventory)
+        await self.driver.restore()
+        sockets = self._sweep()
+        registrar = registration.Registration(config.driver_name, sockets[0], dra.SERVICES, self._on_registered)
+        async with (
+            _serving(sockets[0], lambda grpc_server: dra.add_to(grpc_server, self.calls)),
+            _serving(sockets[1], lambda grpc_server: registration.add_to(grpc_server, registrar)),
+        ):
+            tasks += [
+                group.create_task(work)
+                for work in (
+                    self.watch.run(self._on_change),
+                    self.publisher.run(),
+                    self.reporter.run(),
+                    self._tick(),
+                    self._await_registration(registrar),
+                )
+            ]
+            if config.endpoint:
+                tasks.append(group.create_task(endpoint.Endpoint(config.endpoint, self._unready).run()))
+            await self.driver.report_all()
+            _settle()
+            await stop.wait()
+            log.info("told to stop")
+        for task in tasks:
+            task.cancel()
+        await self.calls.finish(DRAIN)
+        await self.client.close()
+        self.instance.leave()
+
+    def _sweep(self) -> tuple[Path, Path]:
+        config = self.config
+        server.sweep(names.plugin_folder(config.kubelet_dir, config.driver_name), names.is_dra_socket)
+        server.sweep(
+            config.kubelet_dir / "plugins_registry", lambda name: names.is_registration_socket(name, config.driver_name)
+        )
+        return _sockets(config)
+
+    def _on_registered(self) -> None:
+        self.instance.registered()
+        self.registered.set()
+        self.publisher.poke()
+
+    def _on_change(self, inventory: Inventory) -> None:
+        self.publisher.set(inventory)
+        self.changed = True
+
+    async def _tick(self) -> None:
+        """A glance now and then, at what others may have changed without telling us.
+
+        A container that restarts asks nothing, so its CDI file must be there already; a glance also finds a folder that
+        was removed and made anew, which a watch on the old folder would not. And an instance that died leaves the
+        publishing to us.
+        """
+        published = False
+        while True:
+            await asyncio.sleep(TICK)
+            try:
+                if self.changed:
+                    self.changed = False
+                    await self.driver.restore()  # numbers of device nodes may be others now
+                await self.driver.repair()
+                if (may := self.instance.may_publish()) != published:
+                    published = may
+                    self.publisher.poke()
+            except (OSError, errors.ClaimError) as error:
+                log.warning("cannot put the CDI folder right, trying again: %s", error)
+
+    async def _await_registration(self, registrar: registration.Registration) -> None:
+        while not self.registered.is_set():
+            try:
+                async with asyncio.timeout(REGISTRATION_PATIENCE):
+                    await self.registered.wait()
+            except TimeoutError:
+                folder = self.config.kubelet_dir / "plugins_registry"
+                log.warning(
+                    "not registered after %.0f s: %s; is %s the registry folder of a running kubelet, "
+                    "under the same path as on the host?",
+                    REGISTRATION_PATIENCE,
+                    registrar.last_seen,
+                    folder,
+                )
+
+    def _unready(self) -> str:
+        if not self.registered.is_set():
+            return "the kubelet has not registered us yet"
+        if not self.publisher.published.is_set():
+            return "our ResourceSlices are not published yet"
+        return ""
+
+
+def build(config: Config) -> App:
+    """Every object, wired. No I/O but reading the credentials; nothing is started."""
+    if not config.node_name:
+        raise errors.UsageError("node-name is not set; give --node-name, or CLAIMD_NODE_NAME from spec.nodeName")
+    _sockets(config)
+    identity = config.pod_uid or uuid.uuid4().hex
+    folder = names.plugin_folder(config.kubelet_dir, config.driver_name)
+    connection = auth.connect(config.kubeconfig, config.service_account)
+    client_ = client.Client(connection, agent="claimd")
+    resources_ = resources.Resources(client_, config.driver_name, config.node_name)
+    watch_ = watch.Watch(config.roots, config.rules, config.rescan)
+    records = record.RecordFolder(folder, _boot_id(config.roots))
+    reporter = status.Reporter(resources_, config.driver_name)
+    instance_ = instance.Instance(folder, identity)
+    driver_ = driver.Driver(
+        name=config.driver_name,
+        node=config.node_name,
+        resources=resources_,
+        records=records,
+        specs=cdi.SpecFolder(config.cdi_dir, config.driver_name),
+        reporter=reporter,
+        hardware=watch_,
+    )
+    return App(
+        config=config,
+        client=client_,
+        resources=resources_,
+        watch=watch_,
+        records=records,
+        driver=driver_,
+        reporter=reporter,
+        publisher=publisher.Publisher(resources_, config.driver_name, config.node_name, instance_.may_publish),
+        instance=instance_,
+        calls=dra.Calls(driver_),
+    )
+
+
+def _sockets(config: Config) -> tuple[Path, Path]:
+    """The DRA socket and the registration socket; refused here if a path is too long for a socket."""
+    where = config.kubelet_dir, config.driver_name, config.pod_uid
+    return names.dra_socket(*where), names.registration_socket(*where)
+
+
+@contextlib.asynccontextmanager
+async def _serving(path: Path, add: Callable[[grpc.aio.Server], None]) -> AsyncIterator[None]:
+    serving = await server.listen(path, add)
+    try:
+        yield
+    finally:
+        await serving.stop(DRAIN)
+        path.unlink(missing_ok=True)
+
+
+def _boot_id(roots: Roots) -> str:
+    try:
+        return (roots.proc / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _settle() -> None:
+    """Start-up made garbage and long-lived objects: drop the one, and leave the other out of later collections."""
+    gc.collect()
+    gc.freeze()
+    with contextlib.suppress(OSError, AttributeError):
+        import ctypes
+
+        ctypes.CDLL(None).malloc_trim(0)

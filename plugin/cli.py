@@ -1,0 +1,203 @@
+"""The command line: parses, calls, prints. Tables for people, JSON and YAML for tools. Nothing is decided here.
+
+Each subcommand loads what it needs and no more, so that `claimd probe` stays cheap and `claimd run` small.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import __version__, config, errors
+
+if TYPE_CHECKING:
+    from devices.gpu import Gpu, Inventory
+
+OK, FAILED, USAGE = 0, 1, 2
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code: 0 done, 1 failed, 2 wrongly used. What went wrong is on stderr."""
+    given = vars(_parser().parse_args(arguments))
+    command: Callable[[config.Config, dict[str, Any]], int] = given.pop("command")
+    try:
+        return command(config.load(given), given)
+    except errors.UsageError as error:
+        print(f"claimd: {error}", file=sys.stderr)
+        return USAGE
+    except errors.Fatal as error:
+        print(f"claimd: {error}", file=sys.stderr)
+        return FAILED
+    except BrokenPipeError:  # the reader of our output has seen enough
+        sys.stderr.close()
+        return OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="claimd",
+        description="One DRA driver for every GPU on a node, with no vendor library.",
+        epilog="`claimd COMMAND --help` lists a command's settings.",
+    )
+    parser.add_argument("--version", action="version", version=f"claimd {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def add(name: str, command: Callable[[config.Config, dict[str, Any]], int], about: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
+        added.set_defaults(command=command)
+        config.add_flags(added)
+        return added
+
+    add("run", _run, "serve the kubelet: publish this node's GPUs and prepare claims")
+    for name, command, about in (
+        ("devices", _devices, "show the GPUs of this machine, and why others are left alone"),
+        ("slices", _slices, "show the ResourceSlices that `claimd run` would publish"),
+    ):
+        add(name, command, about).add_argument(
+            "-o", "--output", choices=("table", "wide", "json", "yaml"), default="table", help="default: table"
+        )
+    fake = add("fake", _fake, "write a tree of fake GPUs that `--root` can read")
+    fake.add_argument("folder", type=Path, help="an empty folder, a new one, or one that `claimd fake` wrote")
+    fake.add_argument("gpus", nargs="*", metavar="VENDOR:MODEL[=COUNT]", help="such as nvidia:h100=4 amd:mi300x=2")
+    probe = add("probe", _probe, "ask a running `claimd run` at its endpoint whether it is live or ready")
+    probe.add_argument("question", choices=("live", "ready"))
+    return parser
+
+
+def _run(settings: config.Config, given: dict[str, Any]) -> int:
+    import asyncio
+
+    from . import app, log
+
+    log.set_up(settings.log_level, settings.log_format)
+    asyncio.run(app.build(settings).run())
+    return OK
+
+
+def _devices(settings: config.Config, given: dict[str, Any]) -> int:
+    inventory = _scan(settings)
+    if given["output"] in ("json", "yaml"):
+        _print_data(
+            {"gpus": [_plain(gpu) for gpu in inventory.gpus], "skipped": [_plain(s) for s in inventory.skipped]},
+            given["output"],
+        )
+        return OK
+    wide = given["output"] == "wide"
+    if inventory.gpus:
+        _print_table(_WIDE if wide else _TABLE, inventory.gpus)
+    else:
+        print(f"no GPUs found under {settings.roots.sys}")
+    for skipped in inventory.skipped:
+        print(f"left alone: {skipped.address}: {skipped.reason}")
+    for gpu in inventory.gpus if wide else ():
+        for note in gpu.notes:
+            print(f"{gpu.name}: {note}")
+    return OK
+
+
+def _slices(settings: config.Config, given: dict[str, Any]) -> int:
+    import os
+
+    from . import slices
+    from .api import versions
+
+    node = settings.node_name or os.uname().nodename
+    inventory = _scan(settings)
+    built = slices.build(inventory, settings.driver_name, node)
+    raise NotImplementedError(built, versions)
+
+
+def _fake(settings: config.Config, given: dict[str, Any]) -> int:
+    raise NotImplementedError
+
+
+def _probe(settings: config.Config, given: dict[str, Any]) -> int:
+    from . import probe
+
+    if not settings.endpoint:
+        raise errors.UsageError("endpoint is not set; give the one that `claimd run` has, such as --endpoint :8081")
+    yes, words = probe.ask(settings.endpoint, f"/{given['question']}z")
+    print(words, file=sys.stdout if yes else sys.stderr)
+    return OK if yes else FAILED
+
+
+# ---------------------------------------------------------------- printing
+
+_Column = tuple[str, Callable[["Gpu"], object]]
+
+_TABLE: tuple[_Column, ...] = (
+    ("NAME", lambda gpu: gpu.name),
+    ("VENDOR", lambda gpu: gpu.vendor),
+    ("PRODUCT", lambda gpu: gpu.product),
+    ("MEMORY", lambda gpu: _size(gpu.memory)),
+    ("NUMA", lambda gpu: gpu.numa_node),
+    ("DRIVER", lambda gpu: gpu.driver),
+)
+_WIDE: tuple[_Column, ...] = (
+    *_TABLE,
+    ("VERSION", lambda gpu: gpu.driver_version),
+    ("ID", lambda gpu: f"{gpu.vendor_id:04x}:{gpu.device_id:04x}"),
+    ("ROOT", lambda gpu: gpu.pcie_root),
+    ("UUID", lambda gpu: gpu.uuid),
+    ("NODES", lambda gpu: ",".join(node.path.removeprefix("/dev/") for node in gpu.nodes)),
+)
+
+
+def _print_table(columns: Sequence[_Column], gpus: Sequence[Gpu]) -> None:
+    _print_rows([[title for title, _ in columns], *([_cell(value(gpu)) for _, value in columns] for gpu in gpus)])
+
+
+def _print_rows(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None or value == "" else str(value)
+
+
+def _size(count: int | None) -> str | None:
+    if count is None:
+        return None
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        step = 1024 ** {"TiB": 4, "GiB": 3, "MiB": 2, "KiB": 1}[unit]
+        if count >= step:
+            return f"{count / step:.4g} {unit}"
+    return f"{count} B"
+
+
+def _print_data(data: object, form: str) -> None:
+    import json
+
+    if form == "json":
+        print(json.dumps(data, indent=2))
+        return
+    from .api import text
+
+    print(text.dump_yaml(data), end="")
+
+
+def _plain(value: object) -> Any:
+    """A dataclass as JSON has it: absent instead of null, names as they are in the code."""
+    import dataclasses
+
+    if dataclasses.is_dataclass(value):
+        fields = ((f.name, _plain(getattr(value, f.name))) for f in dataclasses.fields(value) if f.init)
+        return {name: item for name, item in fields if item not in (None, [], {})}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _scan(settings: config.Config) -> Inventory:
+    from devices import scan
+
+    try:
+        scan.check_rules(settings.rules)
+    except ValueError as error:
+        raise errors.UsageError(str(error)) from error
+    return scan.scan(settings.roots, settings.rules)

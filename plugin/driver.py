@@ -1,0 +1,219 @@
+"""The heart: prepare, unprepare, restore. Fetches, lets claims plan, and commits: record first, then the CDI file.
+
+Each claim gets its own answer; nothing that befalls one claim touches its neighbours. State changes in memory the
+moment a decision is made, so that no other call can decide the same; what takes time comes before or after. gRPC and
+the words of the API server's protocol do not belong here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+import weakref
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from devices.gpu import Inventory
+
+from . import cdi, claims, errors, record, status
+from .api.resource import ResourceClaim
+from .kube import errors as kube_errors
+from .kube import resources
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+API_PATIENCE = 40.0  # seconds to wait for the API server within a call; the deadline of the call counts as well
+RECORDED_PATIENCE = 3.0  # the same when the record can answer instead
+MARGIN = 2.0  # seconds kept back for the answer to reach the kubelet before it gives up
+
+
+class Hardware(Protocol):
+    """What the driver needs of devices.watch."""
+
+    @property
+    def inventory(self) -> Inventory: ...
+
+    async def rescan(self) -> Inventory: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRef:
+    """A claim as the kubelet names it."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Driver:
+    name: str
+    node: str
+    resources: resources.Resources
+    records: record.RecordFolder
+    specs: cdi.SpecFolder
+    reporter: status.Reporter
+    hardware: Hardware
+    _confirmed: set[str] = field(default_factory=set)  # claims whose allocation this process has seen in the API
+    # One call at a time for each claim; a lock is gone when nobody holds it or waits for it.
+    _turns: weakref.WeakValueDictionary[str, asyncio.Lock] = field(default_factory=weakref.WeakValueDictionary)
+
+    async def prepare(self, refs: Iterable[ClaimRef], deadline: float) -> dict[str, claims.PreparedClaim | str]:
+        """A PreparedClaim or the reason of refusal for every claim, by uid. `deadline` is by the loop's clock."""
+        return await self._each(refs, lambda ref: self._prepare(ref, deadline - MARGIN))
+
+    async def unprepare(self, refs: Iterable[ClaimRef]) -> dict[str, str | None]:
+        """None or the reason of failure for every claim, by uid. What was never prepared is unprepared."""
+        return await self._each(refs, self._unprepare)
+
+    async def restore(self) -> None:
+        """Makes the CDI folder what the records say, with the device numbers of now. Level: safe at any time."""
+        async with self.records.held():
+            for prepared in list(self.records.claims.values()):
+                self._restore_spec(prepared)
+            for uid in self.specs.written() - set(self.records.claims):
+                log.warning("removing the CDI file of claim uid %s: no record names it", uid)
+                self.specs.remove(uid)
+
+    async def repair(self) -> None:
+        """Puts right what others did to our CDI files; cheap when they did nothing."""
+        if self.specs.disturbed():
+            await self.restore()
+
+    async def report_all(self) -> None:
+        """Reports every prepared claim again: a report may have been lost with the process that owed it."""
+        async with self.records.held():
+            for prepared in self.records.claims.values():
+                self._report(prepared)
+
+    # ------------------------------------------------------------------ one claim
+
+    async def _each(self, refs: Iterable[ClaimRef], work: Callable[[ClaimRef], Awaitable[T]]) -> dict[str, T | str]:
+        wanted = {ref.uid: ref for ref in refs}
+        answers = await asyncio.gather(*(self._answer(ref, work) for ref in wanted.values()))
+        return dict(zip(wanted, answers, strict=True))
+
+    async def _answer(self, ref: ClaimRef, work: Callable[[ClaimRef], Awaitable[T]]) -> T | str:
+        try:
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", ref.uid):
+                return f"claim {ref.namespace}/{ref.name} has the uid {ref.uid!r}, which cannot name a file"
+            async with self._turns.setdefault(ref.uid, asyncio.Lock()):
+                return await work(ref)
+        except errors.ClaimError as error:
+            return str(error)
+        except OSError as error:
+            return f"cannot keep the record or the CDI file of claim {ref.namespace}/{ref.name}: {error}"
+        except Exception as error:
+            # This claim's trouble must not become its neighbours', nor the process's end.
+            log.exception("claim %s/%s: unexpected trouble", ref.namespace, ref.name)
+            return f"unexpected trouble in the plugin, see its log: {error!r}"
+
+    async def _prepare(self, ref: ClaimRef, deadline: float) -> claims.PreparedClaim:
+        if ref.uid in self._confirmed:
+            async with self.records.held():
+                if (prepared := self.records.claims.get(ref.uid)) is not None:
+                    self._ensure_spec(prepared)
+                    return prepared
+                self._confirmed.discard(ref.uid)
+        loop = asyncio.get_running_loop()
+        began, pause = loop.time(), 0.1
+        while True:
+            try:
+                return await self._attempt(ref, deadline)
+            except errors.NotReadyError as error:
+                if loop.time() + pause > min(deadline, began + error.patience):
+                    raise
+                log.info("claim %s/%s has to wait: %s", ref.namespace, ref.name, error)
+            await asyncio.sleep(pause)
+            await self.hardware.rescan()
+            pause = min(pause * 2, 2.0)
+
+    async def _attempt(self, ref: ClaimRef, deadline: float) -> claims.PreparedClaim:
+        claim = await self._fetch(ref, deadline)
+        async with self.records.held():
+            prepared = self.records.claims.get(ref.uid)
+            if claim is None:
+                assert prepared is not None, "the API server may be left out only for a recorded claim"
+                self._ensure_spec(prepared)
+                return prepared
+            if prepared is None or not claims.still_allocated(prepared, claim, self.name, self.node):
+                prepared = claims.plan(
+                    claim,
+                    driver=self.name,
+                    pool=self.node,
+                    inventory=self.hardware.inventory,
+                    prepared=self.records.claims.values(),
+                    now=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                )
+                await self.records.put(prepared)
+                log.info("prepared claim %s: %s", prepared.title, _devices(prepared), extra={"claim_uid": ref.uid})
+            self._ensure_spec(prepared)
+            self._confirmed.add(ref.uid)
+        self._report(prepared)
+        return prepared
+
+    async def _fetch(self, ref: ClaimRef, deadline: float) -> ResourceClaim | None:
+        """The claim, or None if the API server does not answer and the record can stand in."""
+        recorded = ref.uid in self.records.claims
+        patience = RECORDED_PATIENCE if recorded else API_PATIENCE
+        loop = asyncio.get_running_loop()
+        timeout = max(0.1, min(patience, deadline - loop.time()))
+        try:
+            claim = await self.resources.claim(ref.namespace, ref.name, min(timeout, 10.0))
+        except kube_errors.NotFound:
+            raise errors.ClaimError(f"claim {ref.namespace}/{ref.name} does not exist any more") from None
+        except kube_errors.ApiError as error:
+            if recorded:
+                log.warning("claim %s/%s is answered from its record: %s", ref.namespace, ref.name, error)
+                return None
+            message = f"cannot read claim {ref.namespace}/{ref.name}: {error}"
+            if kube_errors.is_transient(error):
+                raise errors.NotReadyError(message, patience=API_PATIENCE) from error
+            raise errors.ClaimError(message) from error
+        if claim.metadata.uid != ref.uid:
+            raise errors.ClaimError(
+                f"claim {ref.namespace}/{ref.name} was created anew: the kubelet asks for uid {ref.uid}, "
+                f"the API server has {claim.metadata.uid}; it is prepared when the kubelet asks for that one"
+            )
+        return claim
+
+    async def _unprepare(self, ref: ClaimRef) -> None:
+        async with self.records.held():
+            prepared = self.records.claims.get(ref.uid)
+            self._confirmed.discard(ref.uid)
+            self.specs.remove(ref.uid)
+            if prepared is None:
+                return
+            await self.records.remove(ref.uid)
+        log.info("unprepared claim %s: %s", prepared.title, _devices(prepared), extra={"claim_uid": ref.uid})
+        self.reporter.clear(prepared)
+
+    # ------------------------------------------------------------------ what follows from a record
+
+    def _ensure_spec(self, prepared: claims.PreparedClaim) -> None:
+        if prepared.devices and self.specs.ensure(prepared.uid, cdi.build(prepared, self.hardware.inventory)):
+            log.debug("wrote the CDI file of claim %s", prepared.title)
+
+    def _restore_spec(self, prepared: claims.PreparedClaim) -> None:
+        try:
+            if prepared.devices and self.specs.ensure(prepared.uid, cdi.build(prepared, self.hardware.inventory)):
+                log.info("restored the CDI file of claim %s", prepared.title, extra={"claim_uid": prepared.uid})
+        except errors.ClaimError as error:
+            # Better no file than one whose numbers may be another GPU's by now.
+            log.error("claim %s stays recorded without a CDI file: %s", prepared.title, error)
+            self.specs.remove(prepared.uid)
+        except OSError as error:
+            log.error("cannot restore the CDI file of claim %s: %s", prepared.title, error)
+
+    def _report(self, prepared: claims.PreparedClaim) -> None:
+        if prepared.devices:
+            self.reporter.report(prepared, claims.report(prepared, self.name, self.hardware.inventory))
+
+
+def _devices(prepared: claims.PreparedClaim) -> str:
+    return ", ".join(device.device for device in prepared.devices) or "no device of ours"

@@ -1,0 +1,75 @@
+"""Several instances of the plugin may live on a node at once (a rolling update): who lives, and who may publish.
+
+The one that the kubelet registered last publishes; if it dies, another that lives takes over. Each instance holds a
+lock on a file of its own as long as it lives, so that death needs no message. What is published is not known here.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+
+class Instance:
+    def __init__(self, folder: Path, identity: str) -> None:
+        """`identity` tells this instance from every other one: the pod's uid, or anything unique."""
+        self._lives = folder / "instances"
+        self._publisher = folder / "publisher"
+        self._identity = identity
+        self._descriptor: int | None = None
+        self._registered = False
+
+    def enter(self) -> None:
+        """Begins to count as alive, and tidies up after those that died."""
+        self._lives.mkdir(parents=True, exist_ok=True)
+        for name in os.listdir(self._lives):
+            if name != self._identity and not self._is_alive(name):
+                (self._lives / name).unlink(missing_ok=True)
+        self._descriptor = os.open(self._lives / self._identity, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def leave(self) -> None:
+        if self._descriptor is not None:
+            (self._lives / self._identity).unlink(missing_ok=True)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def registered(self) -> None:
+        """The kubelet has registered us, after every other instance: publishing is ours."""
+        self._registered = True
+        self._take_over()
+
+    def may_publish(self) -> bool:
+        """Asked before each round of writes, since it changes with the life of others."""
+        if not self._registered:
+            return False
+        try:
+            owner = self._publisher.read_text()
+        except OSError:
+            owner = ""
+        if owner == self._identity:
+            return True
+        if owner and self._is_alive(owner):
+            return False
+        self._take_over()
+        return True
+
+    def _take_over(self) -> None:
+        new = self._publisher.with_name(f".publisher.{self._identity}")
+        new.write_text(self._identity)
+        os.rename(new, self._publisher)
+
+    def _is_alive(self, identity: str) -> bool:
+        try:
+            descriptor = os.open(self._lives / identity, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        else:
+            return False
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,115 @@
+"""NodePrepareResources and NodeUnprepareResources, v1 and v1beta1: messages in, the driver's answers out.
+
+Work goes on when the kubelet gives up on a call: it will ask again and find it done. No decision is made here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar, cast
+
+import grpc.aio
+
+from .. import driver, names
+from .. import log as logs
+from ..claims import PreparedClaim
+from .wire.dra.v1 import api_pb2 as v1
+from .wire.dra.v1 import api_pb2_grpc as v1_grpc
+from .wire.dra.v1beta1 import api_pb2 as v1beta1
+from .wire.dra.v1beta1 import api_pb2_grpc as v1beta1_grpc
+
+log = logging.getLogger(__name__)
+
+SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")  # newer first: kubelets take the first that they know
+CALL_TIMEOUT = 45.0  # seconds that a kubelet waits for an answer
+
+T = TypeVar("T")
+
+
+class Calls:
+    """The calls under way, whichever version they came by."""
+
+    def __init__(self, driver_: driver.Driver) -> None:
+        self._driver = driver_
+        self._under_way: set[asyncio.Task[Any]] = set()
+
+    async def prepare(self, claims: Iterable[Any], context: grpc.aio.ServicerContext) -> dict[str, PreparedClaim | str]:
+        remaining = context.time_remaining()
+        patience = CALL_TIMEOUT if remaining is None else min(remaining, CALL_TIMEOUT)
+        deadline = asyncio.get_running_loop().time() + patience
+        answers = await self._shielded("prepare", self._driver.prepare(_refs(claims), deadline))
+        for uid, answer in answers.items():
+            if isinstance(answer, str):
+                log.warning("claim uid %s was not prepared: %s", uid, answer)
+        return answers
+
+    async def unprepare(self, claims: Iterable[Any]) -> dict[str, str | None]:
+        answers = await self._shielded("unprepare", self._driver.unprepare(_refs(claims)))
+        for uid, error in answers.items():
+            if error:
+                log.warning("claim uid %s was not unprepared: %s", uid, error)
+        return answers
+
+    async def finish(self, patience: float) -> None:
+        """Lets the calls under way come to their end."""
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=patience)
+
+    async def _shielded(self, what: str, work: Coroutine[Any, Any, T]) -> T:
+        logs.begin()
+        task = asyncio.create_task(work, name=what)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            log.warning("the kubelet gave up on a %s call; the work goes on and the next call finds it done", what)
+            raise
+
+
+class DRAPlugin(v1_grpc.DRAPluginServicer):
+    """Serves every version: their messages differ only in share_id, which v1beta1 lacks."""
+
+    def __init__(self, calls: Calls, messages: Any) -> None:  # noqa: ANN401 - one of the generated modules
+        self._calls = calls
+        self._messages = messages
+        self._shares = "share_id" in messages.Device.DESCRIPTOR.fields_by_name
+
+    async def NodePrepareResources(
+        self, request: v1.NodePrepareResourcesRequest, context: grpc.aio.ServicerContext
+    ) -> v1.NodePrepareResourcesResponse:
+        response: v1.NodePrepareResourcesResponse = self._messages.NodePrepareResourcesResponse()
+        for uid, answer in (await self._calls.prepare(request.claims, context)).items():
+            entry = response.claims[uid]
+            if isinstance(answer, str):
+                entry.error = answer
+                continue
+            for device in answer.devices:
+                added = entry.devices.add(
+                    request_names=device.requests,
+                    pool_name=device.pool,
+                    device_name=device.device,
+                    cdi_device_ids=[names.cdi_id(uid, device.device, device.share_id)],
+                )
+                if device.share_id and self._shares:
+                    added.share_id = device.share_id
+        return response
+
+    async def NodeUnprepareResources(
+        self, request: v1.NodeUnprepareResourcesRequest, context: grpc.aio.ServicerContext
+    ) -> v1.NodeUnprepareResourcesResponse:
+        response: v1.NodeUnprepareResourcesResponse = self._messages.NodeUnprepareResourcesResponse()
+        for uid, error in (await self._calls.unprepare(request.claims)).items():
+            response.claims[uid].error = error or ""
+        return response
+
+
+def add_to(server: grpc.aio.Server, calls: Calls) -> None:
+    v1_grpc.add_DRAPluginServicer_to_server(DRAPlugin(calls, v1), server)
+    v1beta1_grpc.add_DRAPluginServicer_to_server(cast("Any", DRAPlugin(calls, v1beta1)), server)
+
+
+def _refs(claims: Iterable[Any]) -> list[driver.ClaimRef]:
+    return [driver.ClaimRef(claim.namespace, claim.name, claim.uid) for claim in claims]

@@ -1,0 +1,33 @@
+"""Asks a running plugin's endpoint, as an exec probe does. Loads next to nothing, since kubelets run it all day."""
+
+from __future__ import annotations
+
+import socket
+
+
+def ask(address: str, path: str, timeout: float = 3.0) -> tuple[bool, str]:
+    """Whether the endpoint said yes, and its words."""
+    try:
+        with _connect(address, timeout) as connection:
+            connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+            answer = b""
+            while chunk := connection.recv(4096):
+                answer += chunk
+    except OSError as error:
+        return False, f"no answer at {address}: {error}; is `claimd run` up, with this endpoint?"
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return head.split(b" ", 2)[1:2] == [b"200"], body.decode(errors="replace").strip()
+
+
+def _connect(address: str, timeout: float) -> socket.socket:
+    if not address.startswith("unix:"):
+        host, _, port = address.rpartition(":")
+        return socket.create_connection((host.strip("[]") or "localhost", int(port)), timeout)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(timeout)
+    try:
+        connection.connect(address.removeprefix("unix:"))
+    except OSError:
+        connection.close()
+        raise
+    return connection

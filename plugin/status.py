@@ -1,0 +1,111 @@
+"""claim.status.devices: what was prepared is reported there after the reply, and taken away after unprepare.
+
+One wish a claim, the newest; it is applied as the driver's own part of the list, so entries of others are never
+touched. A failure is logged and tried again; nothing waits for a report, and none ever fails a pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from dataclasses import dataclass
+
+from . import log as logs
+from .api.resource import AllocatedDeviceStatus
+from .claims import PreparedClaim
+from .kube import errors as kube_errors
+from .kube import resources
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 4  # reports under way at the same time
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
+
+
+@dataclass(slots=True, eq=False)
+class _Wish:
+    """What status.devices should say of one claim; of several for a claim the newest counts."""
+
+    claim: PreparedClaim
+    devices: list[AllocatedDeviceStatus]
+    operation: str
+    due: float = 0.0  # by the loop's clock
+    pause: float = FIRST_PAUSE
+
+
+class Reporter:
+    def __init__(self, resources_: resources.Resources, driver: str) -> None:
+        self._resources = resources_
+        self._driver = driver
+        self._wishes: dict[str, _Wish] = {}  # by claim uid, oldest first
+        self._under_way: set[str] = set()
+        self._wake = asyncio.Event()
+
+    def report(self, claim: PreparedClaim, devices: list[AllocatedDeviceStatus]) -> None:
+        self._wish(_Wish(claim, devices, logs.operation.get()))
+
+    def clear(self, claim: PreparedClaim) -> None:
+        if claim.devices:
+            self._wish(_Wish(claim, [], logs.operation.get()))
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._wake.clear()
+                waiting = [(uid, wish) for uid, wish in self._wishes.items() if uid not in self._under_way]
+                due = [(uid, wish) for uid, wish in waiting if wish.due <= loop.time()]
+                for uid, wish in due[: AT_ONCE - len(self._under_way)]:
+                    self._under_way.add(uid)
+                    group.create_task(self._fulfil(uid, wish))
+                later = min((wish.due for _, wish in waiting if wish.due > loop.time()), default=None)
+                try:
+                    async with asyncio.timeout_at(later):
+                        await self._wake.wait()
+                except TimeoutError:
+                    continue
+
+    def _wish(self, wish: _Wish) -> None:
+        self._wishes.pop(wish.claim.uid, None)
+        self._wishes[wish.claim.uid] = wish
+        self._wake.set()
+
+    async def _fulfil(self, uid: str, wish: _Wish) -> None:
+        logs.operation.set(wish.operation)
+        try:
+            await self._apply(wish)
+            if self._wishes.get(uid) is wish:
+                del self._wishes[uid]
+        except kube_errors.ApiError as error:
+            wait = getattr(error, "retry_after", None) or wish.pause * random.uniform(0.8, 1.2)  # noqa: S311
+            wish.due = asyncio.get_running_loop().time() + wait
+            wish.pause = min(wish.pause * 2, LONGEST_PAUSE)
+            log.warning("claim %s: status.devices was not written, again in %.1f s: %s", wish.claim.title, wait, error)
+        finally:
+            self._under_way.discard(uid)
+            self._wake.set()
+
+    async def _apply(self, wish: _Wish) -> None:
+        claim = wish.claim
+        try:
+            await self._resources.apply_devices(claim.namespace, claim.name, claim.uid, wish.devices, self._driver)
+        except kube_errors.NotFound:
+            log.debug("claim %s is gone, and its status with it", claim.title)
+        except kube_errors.Invalid as error:
+            reason = _moved_on(error)
+            if reason is None:
+                raise
+            log.debug("claim %s: status.devices is not ours to write any more: %s", claim.title, reason)
+        else:
+            log.debug("claim %s: status.devices has %d of our devices", claim.title, len(wish.devices))
+
+
+def _moved_on(error: kube_errors.Invalid) -> str | None:
+    """Why a refused write is no trouble: the claim was created anew, or was deallocated in the meantime."""
+    text = str(error)
+    if "metadata.uid" in text:
+        return "it was created anew"
+    if "must be an allocated device" in text:
+        return "it was deallocated"
+    return None

@@ -1,0 +1,162 @@
+import pytest
+
+from devices.gpu import Inventory, Skipped
+from plugin import claims, errors
+from tests.support.worlds import DRIVER, NODE, claim, gpu, gpu_config, inventory, opaque, result
+
+FIRST, SECOND = gpu(0).name, gpu(1).name
+NOW = "2026-01-01T00:00:00Z"
+
+
+def plan(claim_, prepared=(), inventory_=None):
+    return claims.plan(
+        claim_, driver=DRIVER, pool=NODE, inventory=inventory_ or inventory(), prepared=prepared, now=NOW
+    )
+
+
+def test_identity_is_kept_and_numbers_are_not():
+    prepared = plan(claim("c", result(FIRST)))
+    (device,) = prepared.devices
+    assert (device.device, device.address, device.uuid) == (FIRST, "0000:41:00.0", "0" * 16)
+    assert prepared.reserved_for == ("pods/pod-c pod-uid-c",)
+    assert "226" not in repr(prepared)
+
+
+def test_same_input_same_output():
+    both = claim("c", result(SECOND, "b"), result(FIRST, "a"))
+    assert plan(both) == plan(both)
+    assert [device.device for device in plan(both).devices] == [SECOND, FIRST]
+
+
+def test_not_allocated():
+    with pytest.raises(errors.ClaimError, match="default/c is not allocated"):
+        plan(claim("c"))
+
+
+def test_results_of_other_drivers_are_theirs():
+    assert plan(claim("c", {**result("x"), "driver": "other.example"}, result(FIRST))).devices[0].device == FIRST
+    assert plan(claim("c", {**result("x"), "driver": "other.example"})).devices == ()
+
+
+def test_pool_of_another_node():
+    with pytest.raises(errors.ClaimError, match=r"pool node-2.*this node's pool is node-1"):
+        plan(claim("c", {**result(FIRST), "pool": "node-2"}))
+
+
+def test_missing_device_says_why_and_is_worth_waiting_for():
+    known = Inventory.of([], [Skipped(address="0000:41:00.0", reason="not ready: no render node yet")])
+    with pytest.raises(errors.NotReadyError, match=r"gpu-0000-41-00-0.*not ready: no render node yet") as seen:
+        plan(claim("c", result(FIRST)), inventory_=known)
+    assert seen.value.patience > 1
+
+
+def test_device_of_another_claim_is_refused_with_its_name():
+    held = plan(claim("first", result(FIRST)))
+    with pytest.raises(errors.NotReadyError, match=r"still prepared for claim default/first \(uid uid-first\)"):
+        plan(claim("second", result(FIRST)), [held])
+    assert plan(claim("second", result(SECOND)), [held])
+    assert plan(claim("first", result(FIRST)), [held]) == held
+
+
+def test_admin_access_overlaps_both_ways():
+    plain, admin = claim("plain", result(FIRST)), claim("admin", result(FIRST, adminAccess=True))
+    assert plan(admin, [plan(plain)]).devices[0].admin
+    assert plan(plain, [plan(admin)])
+
+
+def test_shares_overlap_with_shares_only():
+    one, two = claim("one", result(FIRST, shareID="s1")), claim("two", result(FIRST, shareID="s2"))
+    assert plan(two, [plan(one)]).devices[0].share_id == "s2"
+    with pytest.raises(errors.NotReadyError):
+        plan(claim("whole", result(FIRST)), [plan(one)])
+
+
+def test_two_shares_of_one_device_in_one_claim_are_two_devices():
+    prepared = plan(claim("c", result(FIRST, "a", shareID="s1"), result(FIRST, "b", shareID="s2")))
+    assert [(device.requests, device.share_id) for device in prepared.devices] == [(("a",), "s1"), (("b",), "s2")]
+
+
+def test_one_device_of_two_requests_is_one_device():
+    (device,) = plan(claim("c", result(FIRST, "a", adminAccess=True), result(FIRST, "b", adminAccess=True))).devices
+    assert device.requests == ("a", "b")
+
+
+def test_subrequest_is_answered_by_its_base_name():
+    assert plan(claim("c", result(FIRST, "gpu/big"))).devices[0].requests == ("gpu",)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (
+            [
+                opaque(gpu_config(environment={"A": "claim"})),
+                opaque(gpu_config(environment={"A": "class"}), "FromClass"),
+            ],
+            "claim",
+        ),
+        ([opaque(gpu_config(environment={"A": "1"})), opaque(gpu_config(environment={"A": "2"}))], "2"),
+        ([opaque(gpu_config(environment={"A": "other"}), requests=["other"])], None),
+        ([opaque(gpu_config(environment={"A": "mine"}), requests=["gpu"])], "mine"),
+    ],
+)
+def test_configuration_precedence(config, expected):
+    (device,) = plan(claim("c", result(FIRST), config=config)).devices
+    assert device.environment.get("A") == expected
+
+
+def test_configuration_of_the_parent_request_counts_for_the_chosen_subrequest():
+    config = [
+        opaque(gpu_config(permissions="r"), requests=["gpu"]),
+        opaque(gpu_config(permissions="m"), requests=["gpu/x"]),
+    ]
+    assert plan(claim("c", result(FIRST, "gpu/big"), config=config)).devices[0].permissions == "r"
+
+
+def test_configuration_for_other_drivers_is_ignored():
+    entry = {"source": "FromClaim", "opaque": {"driver": "other.example", "parameters": {"what": "ever"}}}
+    assert plan(claim("c", result(FIRST), config=[entry])).devices[0].permissions == "rw"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        (gpu_config(enviroment={}), "enviroment"),
+        (gpu_config(permissions="rx"), "permissions are some of r, w and m"),
+        (gpu_config(permissions="rr"), "permissions are some of"),
+        (gpu_config(environment={"1A": "x"}), "'1A' is no name of an environment variable"),
+        (gpu_config(environment={"A": 1}), "environment"),
+        ({"apiVersion": "claimd.dev/v9", "kind": "GpuConfig"}, "GpuConfig of claimd.dev/v9"),
+        ({"apiVersion": "claimd.dev/v1alpha1", "kind": "Other"}, "Other of claimd.dev/v1alpha1"),
+        ({}, "apiVersion"),
+        (None, "not a GpuConfig"),
+    ],
+)
+def test_configuration_is_strict(parameters, message):
+    with pytest.raises(errors.ClaimError, match=message):
+        plan(claim("c", result(FIRST), config=[opaque(parameters)]))
+
+
+def test_still_allocated():
+    prepared = plan(claim("c", result(FIRST), result(SECOND, "b")))
+    assert claims.still_allocated(prepared, claim("c", result(SECOND, "b"), result(FIRST)), DRIVER, NODE)
+    assert not claims.still_allocated(prepared, claim("c", result(FIRST)), DRIVER, NODE)
+
+
+def test_another_gpu_in_its_place_is_refused():
+    prepared = plan(claim("c", result(FIRST)))
+    with pytest.raises(errors.ClaimError, match=r"another GPU.*0000000000000000 was recorded, ffff is there"):
+        claims.gpu_of(prepared.devices[0], Inventory.of([gpu(0, uuid="ffff")]))
+    assert claims.gpu_of(prepared.devices[0], Inventory.of([gpu(0, uuid=None)]))
+
+
+def test_report():
+    prepared = plan(claim("c", result(FIRST)))
+    (entry,) = claims.report(prepared, DRIVER, inventory())
+    assert (entry.driver, entry.pool, entry.device) == (DRIVER, NODE, FIRST)
+    assert [(c.type, c.status, c.reason) for c in entry.conditions] == [("Ready", "True", "Prepared")]
+    assert entry.data is not None
+    assert entry.data["pciBusID"] == "0000:41:00.0"
+    assert entry.data["nodes"] == ["/dev/dri/card0", "/dev/dri/renderD128"]
+    (gone,) = claims.report(prepared, DRIVER, inventory(0))
+    assert [(c.status, c.reason) for c in gone.conditions] == [("False", "DeviceUnavailable")]
