@@ -68,7 +68,7 @@ def restart_apiserver(choices: Choices) -> None:
     """As an upgrade does it: the old one ends, another version or another set of APIs takes its place."""
     build.kubernetes(choices.kube, ["kube-apiserver"])  # first, so that it is away for a moment only
     choices.save()
-    daemons.stop("apiserver")
+    daemons.stop("apiserver", seconds=2)  # it would wait a minute for its watches to end
     start_apiserver(choices)
 
 
