@@ -1,0 +1,391 @@
+"""Inventory to the ResourceSlices that describe it, and what must be written to get there from the slices that stand.
+
+Pure: no clock, no I/O, the same order every time. The limits of the API are kept here: what would make the API server
+refuse a slice is left out and named as a problem. Talking to the API server is the publisher's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from devices.gpu import Gpu, Inventory
+
+from . import names
+from .api import quantity
+from .api.meta import ObjectMeta, OwnerReference
+from .api.resource import (
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
+
+Raw = dict[str, Any]  # an object or a part of it as the API server has it, in the shape of v1
+
+DEVICES_LIMIT = 64  # a slice: the API allows 128, but the first taint would make such a slice invalid
+TEXT_LIMIT = 64  # bytes of a string or version attribute
+INTEGER_LIMIT = 2**63 - 1
+
+STANDARD = "resource.kubernetes.io/"
+
+_LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
+_BUS_ID = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
+_PCIE_ROOT = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
+_NUMBER = r"(?:0|[1-9][0-9]{0,17})"  # what fits into 64 bits, as selectors compute with it
+_PRERELEASE = rf"(?:{_NUMBER}|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)"
+_SEMVER = re.compile(
+    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-{_PRERELEASE}(?:\.{_PRERELEASE})*)?(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?"
+)
+_NUMBERS = re.compile(r"v?(?>([0-9]{1,18})(?:\.([0-9]{1,18}))?(?:\.([0-9]{1,18}))?)(?![0-9a-zA-Z])")
+
+
+def build(inventory: Inventory, driver: str, node: str) -> tuple[list[ResourceSlice], list[str]]:
+    """The slices that describe the node, of generation 1 and without an owner, and what had to be left out of them.
+
+    There is always one, if only an empty one: it says that the driver is there and found nothing.
+    """
+    problems: list[str] = []
+    devices: dict[str, Device] = {}
+    for gpu in inventory.gpus:
+        if not _LABEL.fullmatch(gpu.name):
+            problems.append(
+                f"{gpu.name!r} ({gpu.address}) left out: a name has at most 63 small letters, digits and dashes"
+            )
+        elif gpu.name in devices:
+            problems.append(f"{gpu.name} ({gpu.address}) left out: another device has this name")
+        else:
+            devices[gpu.name] = _device(gpu, problems)
+    listed = list(devices.values())
+    groups = [listed[at : at + DEVICES_LIMIT] for at in range(0, len(listed), DEVICES_LIMIT)] or [[]]
+    return [
+        ResourceSlice(
+            metadata=ObjectMeta(name=names.slice_name(index, driver, node)),
+            spec=ResourceSliceSpec(
+                driver=driver,
+                node_name=node,
+                pool=ResourcePool(name=node, generation=1, resource_slice_count=len(groups)),
+                devices=group,
+            ),
+        )
+        for index, group in enumerate(groups)
+    ], problems
+
+
+def _device(gpu: Gpu, problems: list[str]) -> Device:
+    draft = _Draft(gpu.name, problems)
+    draft.text("vendor", gpu.vendor)
+    draft.text("vendorID", f"0x{gpu.vendor_id:04x}")
+    draft.text("deviceID", f"0x{gpu.device_id:04x}")
+    draft.product(gpu.product)
+    draft.text("driver", gpu.driver)
+    draft.version(gpu.driver_version)
+    draft.text("uuid", gpu.uuid)
+    draft.text(f"{STANDARD}pciBusID", gpu.address, (_BUS_ID, "0000:41:00.0"))
+    draft.text(f"{STANDARD}pcieRoot", gpu.pcie_root, (_PCIE_ROOT, "pci0000:40"))
+    draft.numa_node(gpu.numa_node)
+    draft.memory(gpu.memory)
+    return Device(name=gpu.name, attributes=dict(sorted(draft.attributes.items())), capacity=draft.capacity)
+
+
+class _Draft:
+    """A device in the making: takes what the API will have, and names as a problem what it will not."""
+
+    def __init__(self, device: str, problems: list[str]) -> None:
+        self.attributes: dict[str, DeviceAttribute] = {}
+        self.capacity: dict[str, DeviceCapacity] = {}
+        self._device, self._problems = device, problems
+
+    def _left_out(self, name: str, why: str) -> None:
+        self._problems.append(f"{self._device}: {name} left out: {why}")
+
+    def text(self, name: str, value: str | None, form: tuple[re.Pattern[str], str] | None = None) -> None:
+        """`form` is what the text must look like, with an example."""
+        if value is None:
+            return
+        if form and not form[0].fullmatch(value):
+            self._left_out(name, f"{value!r} is not of the form {form[1]}")
+        elif why := _unfit(value):
+            self._left_out(name, why)
+        else:
+            self.attributes[name] = DeviceAttribute(string=value)
+
+    def product(self, value: str | None) -> None:
+        """Cut if it is too long: selectors ask for a part of this name, and a selector that finds no name at all stops
+        the scheduling of its pod."""
+        if value is not None and _unfit(value) == _TOO_LONG:
+            self._problems.append(f"{self._device}: productName cut to {TEXT_LIMIT} bytes, it is {value!r}")
+            value = _cut(value)
+        self.text("productName", value)
+
+    def version(self, value: str | None) -> None:
+        if value is None:
+            return
+        version = semver(value)
+        if version is None:
+            self._left_out("driverVersion", f"{value!r} is no version number")
+        else:
+            self.attributes["driverVersion"] = DeviceAttribute(version=version)
+        if version != value:
+            self.text("driverVersionFull", value)
+
+    def numa_node(self, value: int | None) -> None:
+        if value is None or value == -1:  # the kernel's word for "none"
+            return
+        if 0 <= value <= INTEGER_LIMIT:
+            self.attributes[f"{STANDARD}numaNode"] = DeviceAttribute(int_=value)
+        else:
+            self._left_out(f"{STANDARD}numaNode", f"{value} is no node's number")
+
+    def memory(self, value: int | None) -> None:
+        if value is None:
+            return
+        if 0 < value <= quantity.LARGEST:
+            self.capacity["memory"] = DeviceCapacity(value=quantity.of_bytes(value))
+        else:
+            self._left_out("memory", f"{value} bytes cannot be")
+
+
+_TOO_LONG = f"it has more than {TEXT_LIMIT} bytes"
+
+
+def _unfit(value: str) -> str:
+    """Why this cannot be a string attribute; empty if it can. The API counts bytes."""
+    if not value:
+        return "it is empty"
+    if not value.isprintable():  # lone surrogates of undecodable bytes among them: these cannot even be sent
+        return f"{value!r} has characters that cannot be printed"
+    return _TOO_LONG if len(value.encode()) > TEXT_LIMIT else ""
+
+
+def _cut(value: str) -> str:
+    """As many whole words as fit; of one word that is too long, as many characters."""
+    fitting = value.encode()[:TEXT_LIMIT].decode(errors="ignore")
+    whole = fitting if value[len(fitting)] == " " else fitting.rpartition(" ")[0]
+    return (whole.rstrip() or fitting).rstrip()
+
+
+def semver(text: str) -> str | None:
+    """A semantic version (2.0.0) out of what a kernel module calls its version; None if there is no number in it.
+
+    Two parts become three, of four the first three stay, leading zeros go. A tail that is not semver's goes too: what
+    the kernel said stands in driverVersionFull.
+    """
+    if _SEMVER.fullmatch(text) and len(text) <= TEXT_LIMIT:
+        return text
+    found = _NUMBERS.match(text)
+    if not found:
+        return None
+    return ".".join(str(int(part or 0)) for part in found.groups())
+
+
+# ---------------------------------------------------------------- what the API server refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A part of a device that the API server will not have: one attribute or capacity, or all of the device.
+    It is left out for as long as its value is the same."""
+
+    device: str
+    part: str  # attributes, capacity, or empty for the device itself
+    key: str
+    value: DeviceAttribute | DeviceCapacity | Device
+
+    def __str__(self) -> str:
+        return f"{self.device}: {self.part}[{self.key}]" if self.part else self.device
+
+
+_CAUSE = re.compile(r"spec\.devices\[(\d+)\](?:\.basic)?(?:\.(attributes|capacity)\[([^\]]+)\])?")
+
+
+def refused(sent: ResourceSlice, field: str) -> Refused | None:
+    """What a cause of the API server's refusal points at, such as spec.devices[3].attributes[uuid].string; None if at
+    no device of the slice."""
+    found = _CAUSE.match(field)
+    if not found or int(found[1]) >= len(sent.spec.devices):
+        return None
+    device = sent.spec.devices[int(found[1])]
+    part, key = found[2] or "", found[3] or ""
+    values: Mapping[str, DeviceAttribute | DeviceCapacity] = device.attributes
+    if part == "capacity":
+        values = device.capacity
+    if part and key in values:
+        return Refused(device=device.name, part=part, key=key, value=values[key])
+    return Refused(device=device.name, part="", key="", value=device)
+
+
+def without(wanted: Sequence[ResourceSlice], refusals: Sequence[Refused]) -> list[ResourceSlice]:
+    """The slices without what was refused. Devices stay in their slice, so that one refusal changes one slice."""
+    if not refusals:
+        return list(wanted)
+    by_device: dict[str, list[Refused]] = {}
+    for refusal in refusals:
+        by_device.setdefault(refusal.device, []).append(refusal)
+    result = []
+    for wish in wanted:
+        devices = [_reduced(device, by_device.get(device.name, [])) for device in wish.spec.devices]
+        spec = msgspec.structs.replace(wish.spec, devices=[device for device in devices if device is not None])
+        result.append(msgspec.structs.replace(wish, spec=spec))
+    return result
+
+
+def _reduced(device: Device, refusals: Sequence[Refused]) -> Device | None:
+    for refusal in refusals:
+        if refusal.part == "attributes" and device.attributes.get(refusal.key) == refusal.value:
+            rest = {key: value for key, value in device.attributes.items() if key != refusal.key}
+            device = msgspec.structs.replace(device, attributes=rest)
+        elif refusal.part == "capacity" and device.capacity.get(refusal.key) == refusal.value:
+            left = {key: value for key, value in device.capacity.items() if key != refusal.key}
+            device = msgspec.structs.replace(device, capacity=left)
+    # The whole device was refused in the form that it had without the parts that were refused before.
+    return None if any(not refusal.part and refusal.value == device for refusal in refusals) else device
+
+
+# ---------------------------------------------------------------- from the slices that stand to those that are wanted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What this process brought out last."""
+
+    generation: int
+    bodies: Mapping[str, Raw]  # by name of the slice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What to write, in this order: delete, update, create."""
+
+    generation: int
+    delete: list[Raw]
+    update: list[ResourceSlice]
+    create: list[ResourceSlice]
+
+
+def body(part: ResourceSliceSpec | Raw) -> Raw:
+    """A slice's spec as plain data without its pool. Null, {} and [] are the same as nothing, as in the API."""
+    plain = msgspec.to_builtins(part) if isinstance(part, ResourceSliceSpec) else part
+    return {key: kept for key, value in plain.items() if key != "pool" and (kept := _pruned(value)) is not None}
+
+
+def _pruned(value: object) -> object:
+    if isinstance(value, dict):
+        kept = {key: inner for key, item in value.items() if (inner := _pruned(item)) is not None}
+        return kept or None
+    if isinstance(value, list):
+        return [_pruned(item) for item in value] or None
+    return value
+
+
+def compare(
+    wanted: Sequence[ResourceSlice],
+    existing: Mapping[str, Raw],
+    last: Published | None,
+    stored: Mapping[str, tuple[Raw, Raw]],
+) -> Changes:
+    """What must be written so that the existing slices of our driver and node become the wanted ones.
+
+    `stored` knows, by slice, in which form the API server keeps a body (it may drop fields): that form is as good.
+
+    A pool's generation tells its consumers which slices belong together. It stays as long as what they see is never a
+    mixture: when at most one complete slice changes. A missing slice, and one of an older generation, makes the pool
+    incomplete, and consumers wait: these come last and bring it up. Everything else takes the next generation.
+    """
+    wishes = {wish.metadata.name: wish for wish in wanted}
+    bodies = {name: body(wish.spec) for name, wish in wishes.items()}
+    standing: dict[str, Raw] = {}
+    delete: list[Raw] = []
+    leaving = {name for name, found in existing.items() if found["metadata"].get("deletionTimestamp")}
+    for name, found in sorted(existing.items()):
+        if name in wishes and _pool(found).get("name") == wishes[name].spec.pool.name:
+            standing[name] = found
+        elif name not in leaving:  # what waits for a finalizer cannot be deleted more than that
+            delete.append(found)
+    top = max((_generation(found) for found in existing.values()), default=0)
+    base = max(top, last.generation if last else 0)
+    current = {name: found for name, found in standing.items() if _generation(found) == base}
+    changed = {name for name, found in current.items() if not _same_body(name, bodies[name], found, stored)}
+    counts = {_pool(found).get("resourceSliceCount") for found in current.values()}
+    if current:
+        same = len(changed) <= 1 and counts == {len(wanted)}
+    else:  # wiped, or put back to what they once were: known content keeps its number, other content takes a new one
+        same = last is not None and last.generation == base and dict(last.bodies) == bodies
+    generation = base if same else min(base + 1, INTEGER_LIMIT)
+
+    def targeted(wish: ResourceSlice, found: Raw | None) -> ResourceSlice:
+        pool = ResourcePool(name=wish.spec.pool.name, generation=generation, resource_slice_count=len(wanted))
+        spec = msgspec.structs.replace(wish.spec, pool=pool)
+        metadata = wish.metadata if found is None else _metadata(wish, found["metadata"])
+        return ResourceSlice(metadata=metadata, spec=spec)
+
+    differing = [
+        name
+        for name, found in standing.items()
+        if _generation(found) != generation
+        or _pool(found).get("resourceSliceCount") != len(wanted)
+        or not _same_body(name, bodies[name], found, stored)
+        or found["metadata"].get("ownerReferences", []) != msgspec.to_builtins(wishes[name].metadata.owner_references)
+    ]
+    return Changes(
+        generation=generation,
+        delete=delete,
+        update=[
+            targeted(wishes[name], standing[name]) for name in sorted(differing, key=lambda n: (n not in changed, n))
+        ],
+        create=[targeted(wish, None) for name, wish in wishes.items() if name not in existing],
+    )
+
+
+def _same_body(name: str, wanted: Raw, found: Raw, stored: Mapping[str, tuple[Raw, Raw]]) -> bool:
+    seen = body(found["spec"])
+    return seen == wanted or stored.get(name) == (wanted, seen)
+
+
+def _pool(found: Raw) -> Raw:
+    pool = found["spec"].get("pool")
+    return pool if isinstance(pool, dict) else {}
+
+
+def _generation(found: Raw) -> int:
+    return int(_pool(found).get("generation", 0))
+
+
+def _metadata(wish: ResourceSlice, seen: Raw) -> ObjectMeta:
+    """An update's metadata: labels and annotations are for others to set and stay."""
+    return ObjectMeta(
+        name=wish.metadata.name,
+        uid=seen["uid"],
+        resource_version=seen["resourceVersion"],
+        labels=seen.get("labels") or {},
+        annotations=seen.get("annotations") or {},
+        owner_references=wish.metadata.owner_references,
+    )
+
+
+def owned(wanted: Sequence[ResourceSlice], node: str, uid: str) -> list[ResourceSlice]:
+    """The slices as the Node's, so that they go with it."""
+    owner = OwnerReference(api_version="v1", kind="Node", name=node, uid=uid, controller=True)
+    return [
+        msgspec.structs.replace(wish, metadata=msgspec.structs.replace(wish.metadata, owner_references=[owner]))
+        for wish in wanted
+    ]
+
+
+def differences(sent: object, kept: object, path: str = "spec") -> list[str]:
+    """Paths of what was sent and is not kept, or not as it was sent. A path names no device: all of them share it."""
+    if sent == kept:
+        return []
+    if isinstance(sent, dict) and isinstance(kept, dict):
+        found = [differences(value, kept.get(key), f"{path}.{key}") for key, value in sent.items()]
+        return sorted({line for lines in found for line in lines})
+    if isinstance(sent, list) and isinstance(kept, list) and len(sent) == len(kept):
+        pairs = [differences(one, other, f"{path}[*]") for one, other in zip(sent, kept, strict=True)]
+        return sorted({line for lines in pairs for line in lines})
+    return [path]
