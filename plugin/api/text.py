@@ -1,0 +1,39 @@
+"""Text to plain data and back: JSON, and YAML for what people write and read. No types of ours, no files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+def load(text: bytes | str) -> Any:
+    """One JSON or YAML document as plain data; ValueError says where it is wrong."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _load_yaml(text)
+
+
+def dump_yaml(data: object) -> str:
+    """Keys in the order given; structs are taken as they go over the wire."""
+    import yaml  # costs 2 MB, which a running plugin never needs
+
+    plain = msgspec.json.decode(msgspec.json.encode(data))
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _load_yaml(text: bytes | str) -> Any:
+    import yaml  # as above: JSON has been tried first
+
+    class Loader(yaml.SafeLoader):
+        """Kubernetes' YAML is JSON with another face: a time stays text."""
+
+    Loader.yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    try:
+        return yaml.load(text, Loader)  # noqa: S506 - derived from SafeLoader
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(str(error)) from error
