@@ -7,8 +7,8 @@ import re
 from . import sysfs
 from .gpu import NOT_READY, DeviceNode, Refused
 
-_NODE = re.compile(r"(card|renderD)\d+")  # card0-HDMI-A-1 is a connector
-_NUMBERS = re.compile(r"(\d{1,4}):(\d{1,7})")
+_NODE = re.compile(r"(card|renderD)[0-9]+")  # card0-HDMI-A-1 is a connector
+_NUMBERS = re.compile(r"([0-9]{1,4}):([0-9]{1,7})")
 _MAJOR = 226
 
 

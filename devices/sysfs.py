@@ -11,7 +11,7 @@ import os
 import re
 
 _LIMIT = 1 << 16  # /proc/devices and its like are a few KiB; a file of sysfs has at most one page
-_NUMBER = re.compile(r"-?\d{1,20}")
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
 _HEX = re.compile(r"0x[0-9a-f]{1,8}")
 
 
