@@ -1,7 +1,7 @@
-"""Inventory to the ResourceSlices that describe it, and what must be written to get there from the slices that stand.
+"""Inventory to the ResourceSlices that describe it. Pure: no clock, no I/O, the same order every time.
 
-Pure: no clock, no I/O, the same order every time. The limits of the API are kept here: what would make the API server
-refuse a slice is left out and named as a problem. Talking to the API server is the publisher's.
+The limits of the API are kept here: what would make the API server refuse a slice is left out and named as a problem.
+Generations and what must be written are `pool`'s, talking to the API server is the publisher's.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -17,7 +16,7 @@ from devices.gpu import Gpu, Inventory
 
 from . import names
 from .api import quantity
-from .api.meta import ObjectMeta, OwnerReference
+from .api.meta import ObjectMeta
 from .api.resource import (
     Device,
     DeviceAttribute,
@@ -26,8 +25,6 @@ from .api.resource import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-
-Raw = dict[str, Any]  # an object or a part of it as the API server has it, in the shape of v1
 
 DEVICES_LIMIT = 64  # a slice: the API allows 128, but the first taint would make such a slice invalid
 TEXT_LIMIT = 64  # bytes of a string or version attribute
@@ -246,146 +243,3 @@ def _reduced(device: Device, refusals: Sequence[Refused]) -> Device | None:
             device = msgspec.structs.replace(device, capacity=left)
     # The whole device was refused in the form that it had without the parts that were refused before.
     return None if any(not refusal.part and refusal.value == device for refusal in refusals) else device
-
-
-# ---------------------------------------------------------------- from the slices that stand to those that are wanted
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
-    """What this process brought out last."""
-
-    generation: int
-    bodies: Mapping[str, Raw]  # by name of the slice
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
-    """What to write, in this order: delete, update, create."""
-
-    generation: int
-    delete: list[Raw]
-    update: list[ResourceSlice]
-    create: list[ResourceSlice]
-
-
-def body(part: ResourceSliceSpec | Raw) -> Raw:
-    """A slice's spec as plain data without its pool. Null, {} and [] are the same as nothing, as in the API."""
-    plain = msgspec.to_builtins(part) if isinstance(part, ResourceSliceSpec) else part
-    return {key: kept for key, value in plain.items() if key != "pool" and (kept := _pruned(value)) is not None}
-
-
-def _pruned(value: object) -> object:
-    if isinstance(value, dict):
-        kept = {key: inner for key, item in value.items() if (inner := _pruned(item)) is not None}
-        return kept or None
-    if isinstance(value, list):
-        return [_pruned(item) for item in value] or None
-    return value
-
-
-def compare(
-    wanted: Sequence[ResourceSlice],
-    existing: Mapping[str, Raw],
-    last: Published | None,
-    stored: Mapping[str, tuple[Raw, Raw]],
-) -> Changes:
-    """What must be written so that the existing slices of our driver and node become the wanted ones.
-
-    `stored` knows, by slice, in which form the API server keeps a body (it may drop fields): that form is as good.
-
-    A pool's generation tells its consumers which slices belong together. It stays as long as what they see is never a
-    mixture: when at most one complete slice changes. A missing slice, and one of an older generation, makes the pool
-    incomplete, and consumers wait: these come last and bring it up. Everything else takes the next generation.
-    """
-    wishes = {wish.metadata.name: wish for wish in wanted}
-    bodies = {name: body(wish.spec) for name, wish in wishes.items()}
-    standing: dict[str, Raw] = {}
-    delete: list[Raw] = []
-    leaving = {name for name, found in existing.items() if found["metadata"].get("deletionTimestamp")}
-    for name, found in sorted(existing.items()):
-        if name in wishes and _pool(found).get("name") == wishes[name].spec.pool.name:
-            standing[name] = found
-        elif name not in leaving:  # what waits for a finalizer cannot be deleted more than that
-            delete.append(found)
-    top = max((_generation(found) for found in existing.values()), default=0)
-    base = max(top, last.generation if last else 0)
-    current = {name: found for name, found in standing.items() if _generation(found) == base}
-    changed = {name for name, found in current.items() if not _same_body(name, bodies[name], found, stored)}
-    counts = {_pool(found).get("resourceSliceCount") for found in current.values()}
-    if current:
-        same = len(changed) <= 1 and counts == {len(wanted)}
-    else:  # wiped, or put back to what they once were: known content keeps its number, other content takes a new one
-        same = last is not None and last.generation == base and dict(last.bodies) == bodies
-    generation = base if same else min(base + 1, INTEGER_LIMIT)
-
-    def targeted(wish: ResourceSlice, found: Raw | None) -> ResourceSlice:
-        pool = ResourcePool(name=wish.spec.pool.name, generation=generation, resource_slice_count=len(wanted))
-        spec = msgspec.structs.replace(wish.spec, pool=pool)
-        metadata = wish.metadata if found is None else _metadata(wish, found["metadata"])
-        return ResourceSlice(metadata=metadata, spec=spec)
-
-    differing = [
-        name
-        for name, found in standing.items()
-        if _generation(found) != generation
-        or _pool(found).get("resourceSliceCount") != len(wanted)
-        or not _same_body(name, bodies[name], found, stored)
-        or found["metadata"].get("ownerReferences", []) != msgspec.to_builtins(wishes[name].metadata.owner_references)
-    ]
-    return Changes(
-        generation=generation,
-        delete=delete,
-        update=[
-            targeted(wishes[name], standing[name]) for name in sorted(differing, key=lambda n: (n not in changed, n))
-        ],
-        create=[targeted(wish, None) for name, wish in wishes.items() if name not in existing],
-    )
-
-
-def _same_body(name: str, wanted: Raw, found: Raw, stored: Mapping[str, tuple[Raw, Raw]]) -> bool:
-    seen = body(found["spec"])
-    return seen == wanted or stored.get(name) == (wanted, seen)
-
-
-def _pool(found: Raw) -> Raw:
-    pool = found["spec"].get("pool")
-    return pool if isinstance(pool, dict) else {}
-
-
-def _generation(found: Raw) -> int:
-    return int(_pool(found).get("generation", 0))
-
-
-def _metadata(wish: ResourceSlice, seen: Raw) -> ObjectMeta:
-    """An update's metadata: labels and annotations are for others to set and stay."""
-    return ObjectMeta(
-        name=wish.metadata.name,
-        uid=seen["uid"],
-        resource_version=seen["resourceVersion"],
-        labels=seen.get("labels") or {},
-        annotations=seen.get("annotations") or {},
-        owner_references=wish.metadata.owner_references,
-    )
-
-
-def owned(wanted: Sequence[ResourceSlice], node: str, uid: str) -> list[ResourceSlice]:
-    """The slices as the Node's, so that they go with it."""
-    owner = OwnerReference(api_version="v1", kind="Node", name=node, uid=uid, controller=True)
-    return [
-        msgspec.structs.replace(wish, metadata=msgspec.structs.replace(wish.metadata, owner_references=[owner]))
-        for wish in wanted
-    ]
-
-
-def differences(sent: object, kept: object, path: str = "spec") -> list[str]:
-    """Paths of what was sent and is not kept, or not as it was sent. A path names no device: all of them share it."""
-    if sent == kept:
-        return []
-    if isinstance(sent, dict) and isinstance(kept, dict):
-        found = [differences(value, kept.get(key), f"{path}.{key}") for key, value in sent.items()]
-        return sorted({line for lines in found for line in lines})
-    if isinstance(sent, list) and isinstance(kept, list) and len(sent) == len(kept):
-        pairs = [differences(one, other, f"{path}[*]") for one, other in zip(sent, kept, strict=True)]
-        return sorted({line for lines in pairs for line in lines})
-    return [path]
