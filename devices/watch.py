@@ -1,0 +1,141 @@
+"""Keeps the node's Inventory current: a look after every uevent, by the clock, and whenever somebody asks.
+
+Level, not edge: every look is a whole scan, compared with the last one. What a GPU is must not be decided here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+
+from . import scan, uevents
+from .gpu import Inventory, Roots, Rules
+
+_log = logging.getLogger("claimd.devices")
+COALESCE = 0.1  # seconds; one change in the hardware is a burst of events
+
+Listener = Callable[[Inventory], None]
+Scan = Callable[[Roots, Rules], Inventory]
+
+
+class Watch:
+    """The one place that scans while the program runs."""
+
+    def __init__(self, roots: Roots, rules: Rules, period: float, scan: Scan = scan.scan) -> None:
+        self._roots = roots
+        self._rules = rules
+        self._period = period
+        self._scan = scan
+        self._again = asyncio.Event()
+        self._running: asyncio.Future[Inventory] | None = None
+        self._waiting: asyncio.Task[Inventory] | None = None
+        self._listeners: list[Listener] = []
+        self._said: dict[str, str] = {}
+        self.last: Inventory | None = None
+
+    def wake(self) -> None:
+        """Look again soon. From the loop's thread; calls in a burst cost one look."""
+        self._again.set()
+
+    async def rescan(self) -> Inventory:
+        """A scan that begins after this call. Callers at the same time share it, and listeners hear of it as well.
+
+        A scan that is under way does not count: it may have passed the device that the caller asks about.
+        """
+        if self._waiting is None:
+            self._waiting = asyncio.create_task(self._next())
+        return await asyncio.shield(self._waiting)
+
+    async def run(self, changed: Listener) -> None:
+        """Calls `changed` with the first Inventory and with every one that differs from the last, until cancelled."""
+        self._listeners.append(changed)
+        try:
+            if self.last is not None:
+                changed(self.last)
+            with uevents.listening(self.wake):
+                await self._look()
+                while True:
+                    try:
+                        async with asyncio.timeout(self._period):
+                            await self._again.wait()
+                        await asyncio.sleep(COALESCE)
+                    except TimeoutError:
+                        pass
+                    self._again.clear()
+                    await self._look()
+        finally:
+            self._listeners.remove(changed)
+
+    async def _look(self) -> None:
+        try:
+            await self.rescan()
+        except Exception:  # noqa: BLE001  a mistake of ours must not end the watch
+            _log.exception("the scan failed; the next one may do better")
+
+    async def _next(self) -> Inventory:
+        """Waits for the scan under way, then runs the one that the callers share."""
+        if self._running is not None:
+            await asyncio.wait([self._running])
+        self._waiting = None
+        self._running = running = _in_thread(lambda: self._scan(self._roots, self._rules))
+        try:
+            inventory = await running
+        finally:
+            if self._running is running:  # the next one may have begun already
+                self._running = None
+        if inventory != self.last:
+            self._tell(inventory)
+        return inventory
+
+    def _tell(self, inventory: Inventory) -> None:
+        self.last = inventory
+        self._report(inventory)
+        for listener in tuple(self._listeners):
+            listener(inventory)
+
+    def _report(self, inventory: Inventory) -> None:
+        """Says what is new of a device, once."""
+        said: dict[str, str] = {}
+        for skipped in inventory.skipped:
+            said[skipped.address] = skipped.reason
+            if self._said.get(skipped.address) != skipped.reason:
+                level = logging.INFO if skipped.expected else logging.WARNING
+                _log.log(level, "%s is no GPU of ours: %s", skipped.address, skipped.reason)
+        for gpu in inventory.gpus:
+            said[gpu.address] = words = "; ".join((f"{gpu.name} is there", *gpu.notes))
+            if self._said.get(gpu.address) != words:
+                _log.info("%s", words)
+        for address in self._said.keys() - said.keys() - {"*"}:
+            _log.warning("%s is gone from the bus", address)
+        self._said = said
+
+
+def _in_thread(work: Callable[[], Inventory]) -> asyncio.Future[Inventory]:
+    """Runs it in a thread of its own that does not hold up the program's end: a sick device can block a read for ever,
+    and the loop's own pool of threads is waited for at the end.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Inventory] = loop.create_future()
+
+    def deliver(inventory: Inventory | None, error: Exception | None) -> None:
+        if future.done():
+            return
+        if inventory is not None:
+            future.set_result(inventory)
+        elif error is not None:
+            future.set_exception(error)
+
+    def run() -> None:
+        inventory, problem = None, None
+        try:
+            inventory = work()
+        except Exception as error:  # noqa: BLE001  it is raised where the result is awaited
+            problem = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed, nobody waits any more
+            loop.call_soon_threadsafe(deliver, inventory, problem)
+
+    threading.Thread(target=run, name="scan", daemon=True).start()
+    return future
