@@ -1,0 +1,123 @@
+"""The deployed driver as the suite sees it: its pod, its files on the node, its slices, and what it gave to a pod.
+
+Everything is asked through kubectl, so that any cluster will do. Nothing here imports the driver's code.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from tests.cluster.kubectl import Kubectl, Object
+from tests.cluster.objects import DRIVER
+
+NAMESPACE = "claimd-system"
+SELECTOR = "app.kubernetes.io/name=claimd"
+CLAIMS = f"/var/lib/kubelet/plugins/{DRIVER}/claims"
+CDI = "/var/run/cdi"
+TREE = "/fake"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Driver:
+    kube: Kubectl  # in the driver's namespace
+    node: str
+
+    def pods(self) -> list[Object]:
+        return self.kube.list("pods", f"--selector={SELECTOR}", f"--field-selector=spec.nodeName={self.node}")
+
+    def pod(self) -> Object:
+        """The one that is ready and stays."""
+        ready = [p for p in self.pods() if is_ready(p) and "deletionTimestamp" not in p["metadata"]]
+        assert ready, f"no claimd pod is ready on {self.node}: {[phase(p) for p in self.pods()]}"
+        return ready[-1]
+
+    def exec(self, *command: str) -> str:
+        return self.kube.exec(self.pod()["metadata"]["name"], *command, container="claimd")
+
+    def read(self, path: str) -> str:
+        return self.exec("cat", path)
+
+    def files(self, folder: str) -> list[str]:
+        return self.exec("sh", "-c", f"ls -A {folder} 2>/dev/null || true").split()
+
+    def cdi_files(self) -> list[str]:
+        """The claims that have a CDI file of ours."""
+        pattern = re.compile(rf"claimd\.dev-claim_{re.escape(DRIVER)}_(.+)\.json")
+        return [found[1] for name in self.files(CDI) if (found := pattern.fullmatch(name))]
+
+    def records(self) -> list[str]:
+        return [name.removesuffix(".json") for name in self.files(CLAIMS) if name.endswith(".json")]
+
+    def cdi_file(self, uid: str) -> Object:
+        document: Object = json.loads(self.read(f"{CDI}/claimd.dev-claim_{DRIVER}_{uid}.json"))
+        return document
+
+    def slices(self) -> list[Object]:
+        selector = f"--field-selector=spec.driver={DRIVER},spec.nodeName={self.node}"
+        return sorted(self.kube.list("resourceslices", selector), key=lambda s: str(s["metadata"]["name"]))
+
+    def published(self) -> dict[str, Object]:
+        """PCI address → device, over all slices."""
+        listed = [device for each in self.slices() for device in each["spec"]["devices"]]
+        return {device["attributes"]["resource.kubernetes.io/pciBusID"]["string"]: device for device in listed}
+
+    def tree_addresses(self) -> list[str]:
+        """The GPUs of the fake tree, asked of the tree itself: functions of the classes 03xx and 12xx."""
+        told = self.exec("sh", "-c", f"cd {TREE}/sys/bus/pci/devices && grep -lE '^0x(03|12)' */class")
+        return sorted(line.split("/")[0] for line in told.split())
+
+    def tree_numbers(self, address: str) -> dict[str, tuple[int, int]]:
+        """Device node → major and minor, as the fake tree's own files say: DRM for everyone, and NVIDIA's own count."""
+        function = f"{TREE}/sys/bus/pci/devices/{address}"
+        told = self.exec("sh", "-c", f"cd {function}; grep -H . drm/*/dev || true")
+        numbers: dict[str, tuple[int, int]] = {}
+        for line in told.splitlines():
+            path, major, minor = line.split(":")
+            numbers[f"/dev/dri/{path.split('/')[1]}"] = (int(major), int(minor))
+        told = self.exec("sh", "-c", f"cat {TREE}/proc/driver/nvidia/gpus/{address}/information 2>/dev/null || true")
+        if minor_of := re.search(r"Device Minor:\s*(\d+)", told):
+            numbers[f"/dev/nvidia{minor_of[1]}"] = (195, int(minor_of[1]))
+        return numbers
+
+
+def is_ready(pod: Object) -> bool:
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", []))
+
+
+def phase(pod: Object) -> str:
+    """For people: the pod's phase and what its containers wait for."""
+    statuses = pod["status"].get("initContainerStatuses", []) + pod["status"].get("containerStatuses", [])
+    waiting = [s["state"]["waiting"].get("reason", "") for s in statuses if "waiting" in s["state"]]
+    return " ".join([pod["metadata"]["name"], pod["status"].get("phase", "?"), *waiting])
+
+
+def allotted(claim: Object) -> dict[str, list[str]]:
+    """Request → names of the devices that the scheduler chose."""
+    chosen: dict[str, list[str]] = {}
+    for result in claim["status"]["allocation"]["devices"]["results"]:
+        chosen.setdefault(result["request"], []).append(result["device"])
+    return chosen
+
+
+def variables(kube: Kubectl, pod: str, container: str = "main") -> dict[str, str]:
+    lines = kube.exec(pod, "env", container=container).splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line)
+
+
+def given(kube: Kubectl, pod: str, container: str = "main") -> list[str]:
+    """PCI addresses of the GPUs that the container was told of."""
+    found = variables(kube, pod, container)
+    return sorted(value for name, value in found.items() if name.startswith("CLAIMD_GPU_"))
+
+
+def nodes(kube: Kubectl, pod: str, container: str = "main") -> dict[str, tuple[int, int]]:
+    """The GPU device nodes in a container, with the numbers that stat sees there."""
+    look = "for f in $(find /dev -type c); do stat -c '%n %t %T' $f; done"
+    found = {}
+    for line in kube.exec(pod, "sh", "-c", look, container=container).splitlines():
+        path, major, minor = line.split()
+        if re.match(r"/dev/(dri/|nvidia|kfd)", path):
+            found[path] = (int(major, 16), int(minor, 16))
+    return found

@@ -1,0 +1,74 @@
+"""kubectl as a person would use it, with JSON for what it prints. No knowledge of claimd, and no waiting of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+Object = dict[str, Any]
+
+
+class KubectlError(Exception):
+    """kubectl said no; the text is its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kubectl:
+    """One cluster, one user, one namespace."""
+
+    kubeconfig: Path
+    namespace: str = "default"
+
+    def within(self, namespace: str) -> Kubectl:
+        return replace(self, namespace=namespace)
+
+    def __call__(self, *words: str, text: str | None = None, seconds: float = 120) -> str:
+        command = ["kubectl", f"--kubeconfig={self.kubeconfig}", f"--namespace={self.namespace}", *words]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=seconds, check=False)
+        if done.returncode:
+            raise KubectlError(f"kubectl {' '.join(words)}: {done.stderr.strip() or done.stdout.strip()}")
+        return done.stdout
+
+    def find(self, kind: str, name: str) -> Object | None:
+        """The object, or None if there is none."""
+        told = self("get", kind, name, "--output=json", "--ignore-not-found")
+        return json.loads(told) if told else None
+
+    def get(self, kind: str, name: str) -> Object:
+        found = self.find(kind, name)
+        assert found is not None, f"there is no {kind} {name}"
+        return found
+
+    def list(self, kind: str, *words: str) -> list[Object]:
+        items: list[Object] = json.loads(self("get", kind, "--output=json", *words))["items"]
+        return items
+
+    def create(self, *objects: Object) -> None:
+        self("create", "--filename=-", text=_listed(objects))
+
+    def delete(self, kind: str, *names: str, wait: bool = True, force: bool = False) -> None:
+        now = ["--grace-period=0", "--force"] if force else []
+        self("delete", kind, *names, f"--wait={str(wait).lower()}", "--ignore-not-found", *now)
+
+    def patch(self, kind: str, name: str, form: str, change: object) -> None:
+        self("patch", kind, name, f"--type={form}", f"--patch={json.dumps(change)}")
+
+    def exec(self, pod: str, *command: str, container: str = "") -> str:
+        chosen = [f"--container={container}"] if container else []
+        return self("exec", pod, *chosen, "--", *command)
+
+    def may(self, verb: str, resource: str, *words: str) -> bool:
+        """Whether RBAC lets this user do it."""
+        try:
+            return self("auth", "can-i", verb, resource, *words).strip() == "yes"
+        except KubectlError as error:  # it says no with its exit code as well
+            if str(error).splitlines()[-1].endswith("no"):
+                return False
+            raise
+
+
+def _listed(objects: tuple[Object, ...]) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})

@@ -1,0 +1,74 @@
+"""Line 6: the DaemonSet is updated while pods come and go."""
+
+from __future__ import annotations
+
+import threading
+
+from tests.cluster.deadline import wait_for
+from tests.cluster.driver import Driver, given, is_ready, phase
+from tests.cluster.kubectl import Kubectl
+from tests.cluster.objects import claim, pod
+
+WORKERS = 3
+UPDATES = 2
+
+
+def test_rolling_update_with_pods_coming_and_going(ns: Kubectl, driver: Driver) -> None:
+    slices = [_identity(each) for each in driver.slices()]
+    stop = threading.Event()
+    workers = [_Worker(ns, driver.node, number, stop) for number in range(WORKERS)]
+    for worker in workers:
+        worker.start()
+    try:
+        for _ in range(UPDATES):
+            before = driver.pod()["metadata"]["uid"]
+            driver.kube("rollout", "restart", "daemonset/claimd")
+            driver.kube("rollout", "status", "daemonset/claimd", "--timeout=120s")
+            wait_for("the old pod to leave", lambda old=before: [p["metadata"]["uid"] for p in driver.pods()] != [old])
+            wait_for("one pod alone", lambda: len(driver.pods()) == 1)
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join()
+    for worker in workers:
+        assert worker.failure is None, worker.failure
+        assert worker.rounds >= 2, f"worker {worker.number} had {worker.rounds} pods only: no pods came and went"
+
+    failed = ns.list("events", "--field-selector=reason=FailedPrepareDynamicResources")
+    assert [event["message"] for event in failed] == []
+    assert [_identity(each) for each in driver.slices()] == slices
+
+
+def _identity(each: dict) -> tuple[object, ...]:
+    return each["metadata"]["name"], each["metadata"]["uid"], each["spec"]["pool"]["generation"]
+
+
+class _Worker(threading.Thread):
+    """One pod after the other, each with a claim of its own."""
+
+    def __init__(self, ns: Kubectl, node: str, number: int, stop: threading.Event) -> None:
+        super().__init__()
+        self.ns, self.node, self.number, self.stop = ns, node, number, stop
+        self.rounds = 0
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while not self.stop.is_set():
+                self._round(f"w{self.number}-{self.rounds}")
+                self.rounds += 1
+        except BaseException as error:  # noqa: BLE001 - told to the test
+            self.failure = error
+
+    def _round(self, name: str) -> None:
+        self.ns.create(claim(name), pod(name, self.node, {"gpu": name}))
+
+        def look() -> bool:
+            found = self.ns.get("pod", name)
+            assert is_ready(found), phase(found)
+            return True
+
+        wait_for(f"pod {name}", look, seconds=60)
+        assert len(given(self.ns, name)) == 1
+        self.ns.delete("pod", name)
+        self.ns.delete("resourceclaim", name)

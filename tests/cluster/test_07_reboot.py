@@ -1,0 +1,79 @@
+"""Line 7: a reboot of the node, and a CDI folder that someone emptied."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+from tests.cluster.conftest import Rig, Running
+from tests.cluster.deadline import wait_for
+from tests.cluster.driver import CDI, Driver, given, is_ready, nodes, phase
+from tests.cluster.kubectl import Kubectl, KubectlError, Object
+from tests.cluster.objects import claim, container, pod
+
+BOOT_ID = Path("/var/lib/claimd-fake/proc/sys/kernel/random/boot_id")  # the tree that the overlay keeps on the node
+
+
+def test_reboot_of_the_node(rig: Rig, ns: Kubectl, driver: Driver, running: Running) -> None:
+    users = [f"user-{number}" for number in range(3)]
+    ns.create(*(claim(user) for user in users), *(pod(user, driver.node, {"gpu": user}) for user in users))
+    before = {user: _container_id(running(user)) for user in users}
+    given_before = {user: given(ns, user) for user in users}
+    uids = {ns.get("resourceclaim", user)["metadata"]["uid"] for user in users}
+
+    BOOT_ID.write_text(f"{uuid.uuid4()}\n")
+    rig("reboot")
+
+    def all_back() -> bool:
+        for user in users:
+            found = ns.get("pod", user)
+            assert is_ready(found), phase(found)
+            assert _container_id(found) != before[user], f"{user} still shows its container from before"
+        return True
+
+    wait_for("every pod to run again", all_back, seconds=150)
+    assert uids <= set(driver.cdi_files())
+    assert {user: given(ns, user) for user in users} == given_before
+    for user in users:
+        (address,) = given_before[user]
+        expected = driver.tree_numbers(address)
+        assert {path: nodes(ns, user).get(path) for path in expected} == expected
+
+
+def test_cdi_folder_emptied_under_a_running_pod(ns: Kubectl, driver: Driver, running: Running) -> None:
+    ns.create(claim("one"), pod("user", driver.node, {"gpu": "one"}))
+    before = _container_id(running("user"))
+    address = given(ns, "user")
+    uid = ns.get("resourceclaim", "one")["metadata"]["uid"]
+
+    driver.exec("find", CDI, "-mindepth", "1", "-delete")
+    try:
+        ns.exec("user", "touch", "/tmp/end")
+    except KubectlError:
+        pass  # it was quicker than its answer
+
+    def again() -> Object:
+        found = ns.get("pod", "user")
+        assert is_ready(found), phase(found)
+        assert _container_id(found) != before, "the container has not restarted yet"
+        return found
+
+    wait_for("the container to run again", again, seconds=60)
+    assert given(ns, "user") == address
+    assert uid in driver.cdi_files()
+
+
+def test_emptied_cdi_folder_is_filled_within_a_second(ns: Kubectl, driver: Driver, running: Running) -> None:
+    users = ["a", "b"]
+    containers = {user: [container("main", "gpu")] for user in users}
+    ns.create(*(claim(u) for u in users), *(pod(u, driver.node, {"gpu": u}, containers[u]) for u in users))
+    for user in users:
+        running(user)
+    uids = {ns.get("resourceclaim", user)["metadata"]["uid"] for user in users}
+    # In one command, since each way to the pod takes its time: empties it, and says after a second what is there.
+    told = driver.exec("sh", "-c", f"find {CDI} -mindepth 1 -delete; sleep 1; ls {CDI}")
+    assert all(uid in told for uid in uids), f"after a second: {told}"
+
+
+def _container_id(found: Object) -> str:
+    return str(found["status"]["containerStatuses"][0].get("containerID", ""))

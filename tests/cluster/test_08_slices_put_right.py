@@ -1,0 +1,71 @@
+"""Line 8: someone deletes or edits a slice by hand."""
+
+from __future__ import annotations
+
+import time
+
+from tests.cluster.deadline import wait_for
+from tests.cluster.driver import Driver
+from tests.cluster.kubectl import Kubectl, Object
+
+ROUNDS = 3
+
+
+def test_deleted_slice_is_back_within_a_second(kube: Kubectl, driver: Driver) -> None:
+    for _ in range(ROUNDS):
+        wanted = _steady(driver)
+        victim = driver.slices()[0]["metadata"]
+        kube.delete("resourceslice", victim["name"], wait=False)
+        _right_again(driver, wanted, gone=victim["uid"])
+
+
+def test_edited_slice_is_right_within_a_second(kube: Kubectl, driver: Driver) -> None:
+    for _ in range(ROUNDS):
+        wanted = _steady(driver)
+        victim = driver.slices()[0]["metadata"]["name"]
+        kube.patch("resourceslice", victim, "json", [{"op": "remove", "path": "/spec/devices/0"}])
+        _right_again(driver, wanted)
+
+
+def test_edited_attribute_is_right_within_a_second(kube: Kubectl, driver: Driver) -> None:
+    wanted = _steady(driver)
+    victim = driver.slices()[0]["metadata"]["name"]
+    lie = [{"op": "replace", "path": "/spec/devices/0/attributes/vendor", "value": {"string": "nobody"}}]
+    kube.patch("resourceslice", victim, "json", lie)
+    _right_again(driver, wanted)
+
+
+def test_foreign_slice_of_our_pool_is_removed(kube: Kubectl, driver: Driver) -> None:
+    """A slice that a former version left would make the pool incomplete for ever."""
+    wanted = _steady(driver)
+    stray = driver.slices()[0]
+    stray["metadata"] = {"name": "stray-of-the-suite", "ownerReferences": stray["metadata"]["ownerReferences"]}
+    stray["spec"]["devices"] = []
+    kube.create(stray)
+    _right_again(driver, wanted)
+
+
+def _content(driver: Driver) -> list[Object]:
+    return [device for each in driver.slices() for device in each["spec"]["devices"]]
+
+
+def _steady(driver: Driver) -> list[Object]:
+    """What stands when all GPUs are there, and only what belongs there."""
+    addresses = driver.tree_addresses()
+    wait_for("all GPUs", lambda: sorted(driver.published()) == addresses)
+    return _content(driver)
+
+
+def _right_again(driver: Driver, wanted: list[Object], gone: str = "") -> None:
+    """The clock runs from the end of the deed; a look that began in time and says yes counts."""
+    deed = time.monotonic()
+    while True:
+        began = time.monotonic()
+        slices = driver.slices()
+        content = [device for each in slices for device in each["spec"]["devices"]]
+        pools = [each["spec"]["pool"] for each in slices]
+        whole = all(pool["resourceSliceCount"] == len(pools) for pool in pools)
+        uids = [each["metadata"]["uid"] for each in slices]
+        if content == wanted and whole and gone not in uids:
+            return
+        assert began - deed <= 1, f"not right after {began - deed:.2f} s: {len(content)} devices, pools {pools}"
