@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -90,7 +90,7 @@ def rig(kube: Kubectl) -> Rig:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """What a person would look at first when a test has failed."""
     report = yield
     kubeconfig = os.environ.get("KUBECONFIG")
@@ -100,16 +100,17 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def _look_around(kube: Kubectl) -> str:
-    there = kube.within(drivers.NAMESPACE)
+    driver = kube.within(drivers.NAMESPACE)
+    looks = [
+        (kube, "get pods --all-namespaces --output=wide"),
+        (kube, "get resourceclaims,resourceslices --all-namespaces"),
+        (kube, "get events --all-namespaces --sort-by=.lastTimestamp"),
+        (driver, f"logs --selector={drivers.SELECTOR} --all-containers --tail=40 --prefix"),
+    ]
     told = []
-    for look in (
-        lambda: kube("get", "pods", "--all-namespaces", "--output=wide"),
-        lambda: kube("get", "resourceclaims,resourceslices", "--all-namespaces"),
-        lambda: "\n".join(kube("get", "events", "-A", "--sort-by=.lastTimestamp").splitlines()[-30:]),
-        lambda: there("logs", f"--selector={drivers.SELECTOR}", "--all-containers", "--tail=40", "--prefix"),
-    ):
+    for who, words in looks:
         try:
-            told.append(look())
+            told += [f"$ kubectl {words}", *who(*words.split()).splitlines()[-40:]]
         except KubectlError as error:
             told.append(str(error))
     return "\n".join(told)

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.cluster.conftest import Rig, Running
 from tests.cluster.deadline import wait_for
 from tests.cluster.driver import Driver, given, is_ready
-from tests.cluster.kubectl import Kubectl
+from tests.cluster.kubectl import Kubectl, Object
 from tests.cluster.objects import claim, pod
 
 
@@ -46,7 +46,7 @@ def test_killed_while_pods_run(rig: Rig, ns: Kubectl, driver: Driver, running: R
     assert not set(uids) & set(driver.records())
 
 
-def _identity(each: dict) -> tuple[object, ...]:
+def _identity(each: Object) -> tuple[object, ...]:
     return each["metadata"]["name"], each["metadata"]["uid"], each["spec"]["pool"], each["spec"]["devices"]
 
 

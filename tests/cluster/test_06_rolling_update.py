@@ -6,7 +6,7 @@ import threading
 
 from tests.cluster.deadline import wait_for
 from tests.cluster.driver import Driver, given, is_ready, phase
-from tests.cluster.kubectl import Kubectl
+from tests.cluster.kubectl import Kubectl, Object
 from tests.cluster.objects import claim, pod
 
 WORKERS = 3
@@ -21,11 +21,10 @@ def test_rolling_update_with_pods_coming_and_going(ns: Kubectl, driver: Driver) 
         worker.start()
     try:
         for _ in range(UPDATES):
-            before = driver.pod()["metadata"]["uid"]
+            before = {driver.pod()["metadata"]["uid"]}
             driver.kube("rollout", "restart", "daemonset/claimd")
             driver.kube("rollout", "status", "daemonset/claimd", "--timeout=120s")
-            wait_for("the old pod to leave", lambda old=before: [p["metadata"]["uid"] for p in driver.pods()] != [old])
-            wait_for("one pod alone", lambda: len(driver.pods()) == 1)
+            _wait_for_another(driver, before)
     finally:
         stop.set()
         for worker in workers:
@@ -39,7 +38,15 @@ def test_rolling_update_with_pods_coming_and_going(ns: Kubectl, driver: Driver) 
     assert [_identity(each) for each in driver.slices()] == slices
 
 
-def _identity(each: dict) -> tuple[object, ...]:
+def _wait_for_another(driver: Driver, before: set[str]) -> None:
+    def alone() -> bool:
+        uids = {p["metadata"]["uid"] for p in driver.pods()}
+        return len(uids) == 1 and not uids & before
+
+    wait_for("the old pod to leave", alone)
+
+
+def _identity(each: Object) -> tuple[object, ...]:
     return each["metadata"]["name"], each["metadata"]["uid"], each["spec"]["pool"]["generation"]
 
 
