@@ -19,7 +19,7 @@ from . import auth, errors
 
 LARGEST = 32 << 20  # bytes of an answer or of one line of a watch; etcd takes objects of at most 1.5 MiB
 CHUNK = 256 << 10
-CONNECT_TIMEOUT = 10.0
+CONNECT_TIMEOUT = 5.0
 IDLE = 20.0  # seconds until kept connections beyond the first are given back: each has buffers of 300 KB
 SAFE = frozenset({"GET", "PUT", "DELETE", "PATCH"})  # again is as good as once; our only patch is an apply
 KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))

@@ -126,7 +126,9 @@ class ApiServer(Store):
             writer.transport.abort()
             task.cancel()
         await asyncio.gather(*(task for _, task in tasks), return_exceptions=True)
-        await asyncio.sleep(0)  # the transports' own last callbacks
+        for writer, _ in tasks:
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -141,8 +143,10 @@ class ApiServer(Store):
         except (ConnectionError, asyncio.IncompleteReadError, EOFError):
             pass
         finally:
-            self._open.pop(writer, None)
             writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+            self._open.pop(writer, None)
 
     async def _read(self, reader: asyncio.StreamReader, number: int) -> Request:
         first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("ascii").rstrip().split("\r\n")

@@ -1,0 +1,362 @@
+"""Requests, kept connections and streams of lines, against a real server."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from plugin.kube import client, errors
+from tests.support import apiserver
+
+NODE = "/api/v1/nodes/n"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+Connect = Callable[..., client.Client]
+
+
+@pytest.fixture(autouse=True)
+def node(api: apiserver.ApiServer) -> None:
+    api.put("nodes", {"metadata": {"name": "n", "uid": "u-1"}})
+
+
+def slice_body(name: str) -> bytes:
+    spec = {"driver": "d", "nodeName": "n", "devices": []}
+    meta = {"name": name}
+    return json.dumps(
+        {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": meta, "spec": spec}
+    ).encode()
+
+
+async def test_connections_are_kept_and_the_last_is_used_first(api: apiserver.ApiServer, connect: Connect) -> None:
+    kube = connect(api.url)
+    for _ in range(5):
+        assert json.loads(await kube.request("GET", NODE))["metadata"]["uid"] == "u-1"
+    assert api.connections == 1
+    await asyncio.gather(*(kube.request("GET", NODE) for _ in range(4)))
+    assert api.connections == 4
+    last = api.requests[-1].connection
+    for _ in range(3):
+        await kube.request("GET", NODE)
+        assert api.requests[-1].connection == last
+    assert api.requests[0].headers["user-agent"] == "test"
+    assert api.requests[0].headers["host"] == f"127.0.0.1:{api.port}"
+
+
+async def test_many_requests_share_the_connections(api: apiserver.ApiServer, connect: Connect) -> None:
+    kube = connect(api.url)
+    api.gate.clear()
+    requests = [asyncio.ensure_future(kube.request("GET", NODE)) for _ in range(32)]
+    await apiserver.until(lambda: api.count("GET") == 8)
+    api.gate.set()
+    await asyncio.gather(*requests)
+    assert (api.connections, api.count("GET")) == (8, 32)
+
+
+async def test_small_writes_are_not_delayed(api: apiserver.ApiServer, connect: Connect) -> None:
+    kube = connect(api.url)
+    await kube.request("GET", NODE)
+    (wire,) = kube._open
+    assert wire.writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+async def test_a_dead_kept_connection_costs_nobody_an_answer(api: apiserver.ApiServer, connect: Connect) -> None:
+    kube = connect(api.url)
+    await kube.request("GET", NODE)
+    await api.stop()
+    await api.start()
+    await kube.request("POST", SLICES, body=slice_body("a"))  # the end was seen before the request was sent
+    assert api.connections == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [("GET", NODE, None), ("DELETE", f"{SLICES}/s", b"{}"), ("PUT", f"{SLICES}/s", slice_body("s"))],
+    ids=["get", "delete", "put"],
+)
+async def test_closed_in_the_moment_of_use(
+    api: apiserver.ApiServer, connect: Connect, method: str, path: str, body: bytes | None
+) -> None:
+    """The server closes a kept connection while our request is on its way: once more, on a fresh one."""
+    api.put("resourceslices", {"metadata": {"name": "s"}, "spec": {"driver": "d"}})
+    kube = connect(api.url)
+    await kube.request("GET", NODE)
+    api.fail(kind="hangup", method=method)
+    await kube.request(method, path, body=body)
+    assert [r.connection for r in api.requests] == [1, 1, 2]
+
+
+async def test_a_create_is_never_sent_twice(api: apiserver.ApiServer, connect: Connect) -> None:
+    kube = connect(api.url)
+    await kube.request("GET", NODE)
+    api.fail(kind="hangup", method="POST")
+    with pytest.raises(errors.Unreachable, match="closed the connection without an answer"):
+        await kube.request("POST", SLICES, body=slice_body("a"))
+    assert api.count("POST") == 1
+
+
+async def test_a_fresh_connection_that_is_closed_is_an_error(api: apiserver.ApiServer, connect: Connect) -> None:
+    kube = connect(api.url)
+    api.fail(kind="hangup", times=5)
+    with pytest.raises(errors.Unreachable):
+        await kube.request("GET", NODE)
+    assert api.count("GET") == 1
+
+
+async def test_a_broken_answer_is_not_asked_for_again(api: apiserver.ApiServer, connect: Connect) -> None:
+    kube = connect(api.url)
+    await kube.request("GET", NODE)
+    api.fail(kind="truncate")
+    with pytest.raises(errors.Unreachable, match="broke off its answer"):
+        await kube.request("GET", NODE)
+    assert api.count("GET") == 2
+    await kube.request("GET", NODE)
+
+
+async def test_a_cancelled_request_leaves_no_half_used_connection(api: apiserver.ApiServer, connect: Connect) -> None:
+    kube = connect(api.url, limit=2)
+    api.put("nodes", {"metadata": {"name": "m", "uid": "u-2"}})
+    for _ in range(5):
+        api.gate.clear()
+        before = api.count("GET")
+        requests = [asyncio.ensure_future(kube.request("GET", NODE)) for _ in range(3)]
+        await apiserver.until(lambda before=before: api.count("GET") == before + 2)
+        for request in requests:
+            request.cancel()
+        await asyncio.gather(*requests, return_exceptions=True)
+        assert all(request.cancelled() for request in requests)
+        assert not kube._open
+        api.gate.set()
+        answer = await kube.request("GET", "/api/v1/nodes/m")
+        assert json.loads(answer)["metadata"]["uid"] == "u-2"
+
+
+async def test_the_answer_comes_in_time_or_not_at_all(api: apiserver.ApiServer, connect: Connect) -> None:
+    kube = connect(api.url, limit=1)
+    api.fail(kind="silent", times=2)
+    with pytest.raises(errors.Unreachable, match=rf"GET {NODE}: no answer from http://127.0.0.1:{api.port} within 0.1"):
+        await kube.request("GET", NODE, timeout=0.1)
+    blocked = asyncio.ensure_future(kube.request("GET", NODE, timeout=5))
+    await apiserver.until(lambda: api.count("GET") == 2)
+    with pytest.raises(errors.Unreachable):  # the wait for a connection counts
+        await kube.request("GET", NODE, timeout=0.1)
+    blocked.cancel()
+    await asyncio.wait([blocked])
+    assert await kube.request("GET", NODE)
+
+
+async def test_what_a_burst_has_left_is_given_back(
+    api: apiserver.ApiServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "IDLE", 0.05)
+    kube = connect(api.url)
+    await asyncio.gather(*(kube.request("GET", NODE) for _ in range(4)))
+    assert len(kube._open) == 4
+    await apiserver.until(lambda: len(kube._open) == 1)
+    await kube.request("GET", NODE)
+    assert api.connections == 4
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "transient"),
+    [
+        (400, errors.ApiError, False),
+        (401, errors.Unauthorized, True),
+        (403, errors.Forbidden, False),
+        (404, errors.NotFound, False),
+        (409, errors.Conflict, False),
+        (410, errors.Gone, False),
+        (422, errors.Invalid, False),
+        (429, errors.TooManyRequests, True),
+        (500, errors.ServerError, True),
+        (503, errors.ServerError, True),
+    ],
+)
+async def test_answers_become_errors(
+    api: apiserver.ApiServer, connect: Connect, status: int, kind: type[errors.ApiError], transient: bool
+) -> None:
+    kube = connect(api.url)
+    api.fail(status, headers={"Retry-After": "7"})
+    with pytest.raises(errors.ApiError) as caught:
+        await kube.request("GET", NODE)
+    assert type(caught.value) is kind
+    assert errors.is_transient(caught.value) == transient
+    assert (caught.value.status, caught.value.retry_after, caught.value.reason) == (status, 7.0, "Ordered")
+    assert str(caught.value) == f"GET {NODE}: {status} Ordered: ordered by a test"
+    await kube.request("GET", NODE)
+    assert api.connections == 1  # an error is an answer: the connection goes on
+
+
+async def test_an_error_that_is_no_status(api: apiserver.ApiServer, connect: Connect) -> None:
+    api.fail(502, body=b"<html>bad gateway \xff")
+    with pytest.raises(errors.ServerError, match="502 error: <html>bad gateway"):
+        await connect(api.url).request("GET", NODE)
+
+
+async def test_nobody_listens(api: apiserver.ApiServer, connect: Connect) -> None:
+    await api.stop()
+    with pytest.raises(errors.Unreachable, match=rf"127.0.0.1:{api.port} refused the connection; is the API server"):
+        await connect(api.url).request("GET", NODE)
+
+
+async def test_a_name_without_an_address(connect: Connect) -> None:
+    with pytest.raises(errors.Unreachable, match="has no address"):
+        await connect("http://no-such-host.invalid:80").request("GET", NODE)
+
+
+async def test_a_server_that_does_not_speak_http(connect: Connect) -> None:
+    async with raw_server(b"220 mail.test ESMTP\r\n\r\n") as url:
+        with pytest.raises(errors.Unreachable, match="does not speak HTTP"):
+            await connect(url).request("GET", NODE)
+
+
+@contextlib.asynccontextmanager
+async def raw_server(*pieces: bytes, until: bytes = b"\r\n\r\n") -> AsyncIterator[str]:
+    """Answers what ends like this with these pieces, sent one by one, and leaves the connection open."""
+    writers = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                await reader.readuntil(until)
+                for piece in pieces:
+                    writer.write(piece)
+                    await writer.drain()
+                    await asyncio.sleep(0.01)  # so that they arrive one by one
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server.close()
+    for writer in writers:
+        writer.transport.abort()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+async def test_an_answer_without_end_is_cut_off(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "LARGEST", 50_000)
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n"
+    async with raw_server(head, b"x" * 60_000) as url:
+        kube = connect(url)
+        with pytest.raises(errors.Malformed, match=rf"GET {NODE}: an answer of more than"):
+            await kube.request("GET", NODE)
+        assert not kube._open
+        await kube.close()
+
+
+async def test_lines_are_put_together_from_pieces(connect: Connect) -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with raw_server(head, b'9\r\n{"a":1}\n{\r\n', b'4\r\n"b":\r\n3\r\n2', b"}\n\r\n0\r\n\r\n") as url:
+        kube = connect(url)
+        assert [line async for line in kube.lines("/x", {}, idle=5)] == [b'{"a":1}', b'{"b":2}']
+        assert not kube._open
+        await kube.close()
+
+
+async def test_a_silent_watch_ends(api: apiserver.ApiServer, connect: Connect) -> None:
+    api.silent_watches = True
+    kube = connect(api.url)
+    with pytest.raises(errors.Unreachable, match=r"was silent for 0.1 s"):
+        async for _ in kube.lines(SLICES, {"watch": "true"}, idle=0.1):
+            pass
+    assert not kube._open
+
+
+async def test_a_watch_that_is_broken_off(api: apiserver.ApiServer, connect: Connect) -> None:
+    kube = connect(api.url)
+    lines = kube.lines(SLICES, {"watch": "true"}, idle=5)
+    first = asyncio.ensure_future(anext(lines))
+    await apiserver.until(lambda: api.watches)
+    await api.cut()
+    with pytest.raises(errors.Unreachable):
+        await first
+
+
+async def test_a_watch_that_is_refused_says_why(api: apiserver.ApiServer, connect: Connect) -> None:
+    api.fail(410)
+    with pytest.raises(errors.Gone, match="ordered by a test"):
+        await anext(connect(api.url).lines(SLICES, {"watch": "true"}, idle=5))
+
+
+async def test_a_watch_does_not_use_up_a_slot(api: apiserver.ApiServer, connect: Connect) -> None:
+    kube = connect(api.url, limit=1)
+    async with contextlib.aclosing(kube.lines(SLICES, {"watch": "true"}, idle=5)) as lines:
+        first = asyncio.ensure_future(anext(lines))
+        await apiserver.until(lambda: api.watches)
+        api.put("resourceslices", {"metadata": {"name": "s"}, "spec": {"driver": "d"}})
+        assert json.loads(await first)["type"] == "ADDED"
+        await kube.request("GET", NODE)
+    assert len(kube._open) == 1
+
+
+def server_context(certificate: object, key: object, clients: object = None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(str(certificate), str(key))
+    if clients:
+        context.load_verify_locations(str(clients))
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+async def test_tls_with_the_right_authority(pki, connect: Connect) -> None:
+    async with apiserver.serve(server_context(pki.server, pki.server_key)) as api:
+        api.put("nodes", {"metadata": {"name": "n"}})
+        kube = connect(api.url, ca=pki.ca)
+        await kube.request("GET", NODE)
+        await kube.request("GET", NODE)
+        assert api.connections == 1
+        named = connect(api.url, ca=pki.ca.read_text(), server_name="kubernetes.test")
+        await named.request("GET", NODE)
+        await kube.close()
+        await named.close()
+
+
+async def test_tls_trusts_nobody_else(pki, connect: Connect) -> None:
+    async with apiserver.serve(server_context(pki.server, pki.server_key)) as api:
+        for more in ({"ca": pki.other_ca}, {"ca": pki.ca, "server_name": "evil.test"}, {}):
+            with pytest.raises(errors.Unreachable, match="is not trusted: .*; expected a certificate for"):
+                await connect(api.url, **more).request("GET", NODE)
+        assert not api.requests
+        api.put("nodes", {"metadata": {"name": "n"}})
+        kube = connect(api.url, ca=pki.other_ca, verify=False)
+        await kube.request("GET", NODE)
+        await kube.close()
+
+
+async def test_a_new_authority_is_noticed_on_reconnect(pki, connect: Connect, tmp_path) -> None:
+    ca = tmp_path / "ca.crt"
+    ca.write_bytes(pki.other_ca.read_bytes())
+    async with apiserver.serve(server_context(pki.server, pki.server_key)) as api:
+        api.put("nodes", {"metadata": {"name": "n"}})
+        kube = connect(api.url, ca=ca)
+        with pytest.raises(errors.Unreachable):
+            await kube.request("GET", NODE)
+        ca.write_bytes(pki.ca.read_bytes())
+        await kube.request("GET", NODE)
+        ca.write_text("rubbish")  # half written: the one from before is better than none
+        await api.cut()
+        await kube.request("GET", NODE)
+        assert api.connections == 2  # the refused one never became one
+        await kube.close()
+
+
+async def test_a_client_certificate(pki, connect: Connect) -> None:
+    async with apiserver.serve(server_context(pki.server, pki.server_key, clients=pki.ca)) as api:
+        api.put("nodes", {"metadata": {"name": "n"}})
+        kube = connect(api.url, ca=pki.ca, certificate=pki.client, key=pki.client_key)
+        await kube.request("GET", NODE)
+        with pytest.raises(errors.Unreachable):
+            await connect(api.url, ca=pki.ca).request("GET", NODE)
+        await kube.close()
+
+
+async def test_plain_http_where_tls_is_expected(pki, connect: Connect) -> None:
+    async with apiserver.serve(server_context(pki.server, pki.server_key)) as secure:
+        with pytest.raises(errors.Unreachable):
+            await connect(secure.url.replace("https", "http")).request("GET", NODE)
+    async with raw_server(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", until=b"\x16") as url:
+        with pytest.raises(errors.Unreachable, match="no TLS in common"):
+            await connect(url.replace("http", "https"), ca=pki.ca).request("GET", NODE)
