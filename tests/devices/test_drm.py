@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from devices import drm
+from devices.gpu import DeviceNode, Refused
+
+
+def node(folder: Path, name: str, content: str) -> None:
+    (folder / "drm" / name).mkdir(parents=True)
+    (folder / "drm" / name / "dev").write_text(content)
+
+
+def test_nodes_have_the_kernels_numbers_and_the_hosts_paths(tmp_path: Path) -> None:
+    node(tmp_path, "card1", "226:1\n")
+    node(tmp_path, "renderD130", "226:130\n")
+    (tmp_path / "drm/card1-HDMI-A-1").mkdir()
+    (tmp_path / "drm/version").touch()
+    notes: list[str] = []
+    assert drm.nodes(str(tmp_path), notes) == (
+        DeviceNode(path="/dev/dri/card1", major=226, minor=1),
+        DeviceNode(path="/dev/dri/renderD130", major=226, minor=130),
+    )
+    assert notes == []
+    assert len(drm.card_and_render(str(tmp_path))) == 2
+
+
+def test_before_the_driver_has_made_them_it_is_not_ready(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"^not ready: the driver has made no drm/card\* yet"):
+        drm.card_and_render(str(tmp_path))
+    node(tmp_path, "card0", "226:0\n")
+    with pytest.raises(Refused, match=r"^not ready: the driver has made no drm/renderD\* yet"):
+        drm.card_and_render(str(tmp_path))
+
+
+@pytest.mark.parametrize("content", ["", "226\n", "226:x\n", "1:3\n", "8:0\n"])
+def test_numbers_that_are_none_or_not_drms(tmp_path: Path, content: str) -> None:
+    """A disk's number in the place of a GPU's must not reach a container."""
+    node(tmp_path, "card0", content)
+    node(tmp_path, "renderD128", "226:128\n")
+    with pytest.raises(Refused, match="drm/card0/dev: "):
+        drm.card_and_render(str(tmp_path))

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pytest
+
+from devices.gpu import DeviceNode
+from tests.devices.trees import Make
+
+ADDRESS = "0000:11:00.0"
+
+
+def test_a_gpu(tree: Make) -> None:
+    gpu = tree("intel:max1550").only()
+    assert (gpu.vendor, gpu.driver, gpu.driver_version) == ("intel", "i915", None)
+    assert (gpu.product, gpu.uuid) == ("Data Center GPU Max 1550", None)
+    assert gpu.memory == 128 << 30
+    assert (gpu.environment, gpu.notes) == ((), ())
+    assert gpu.nodes == (
+        DeviceNode(path="/dev/dri/card0", major=226, minor=0),
+        DeviceNode(path="/dev/dri/renderD128", major=226, minor=128),
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "product", "driver"),
+    [
+        ("intel:flex170", "Data Center GPU Flex 170", "i915"),
+        ("intel:arc", "Arc A770", "i915"),
+        ("intel:b580", "Arc B580", "xe"),
+        ("intel:uhd770", "UHD Graphics 770", "i915"),
+    ],
+)
+def test_products_come_from_the_table(tree: Make, model: str, product: str, driver: str) -> None:
+    gpu = tree(model).only()
+    assert (gpu.product, gpu.driver) == (product, driver)
+
+
+def test_a_product_beyond_the_table_is_unknown(tree: Make) -> None:
+    made = tree("intel:arc")
+    (made.function(ADDRESS) / "device").write_text("0xffff\n")
+    assert made.only().product is None
+
+
+def test_the_kernels_own_drivers_do_not_tell_the_memory(tree: Make) -> None:
+    assert [gpu.memory for gpu in tree("intel:arc", "intel:b580", "intel:uhd770").scan().gpus] == [None, None, None]
+
+
+def test_i915_may_tell_it_beside_the_card(tree: Make) -> None:
+    made = tree("intel:arc")
+    (made.function(ADDRESS) / "lmem_total_bytes").write_text("17079205888\n")
+    assert made.only().memory == 17079205888
+
+
+def test_xe_tells_it_by_tile(tree: Make) -> None:
+    made = tree("intel:b580")
+    for tile in (0, 1):
+        folder = made.function(ADDRESS) / f"tile{tile}"
+        folder.mkdir(exist_ok=True)
+        (folder / "physical_vram_size_bytes").write_text("12884901888\n")
+    assert made.only().memory == 24 << 30
+
+
+def test_half_a_sum_is_none(tree: Make) -> None:
+    made = tree("intel:b580")
+    (made.function(ADDRESS) / "tile1").mkdir()
+    (made.function(ADDRESS) / "tile0/physical_vram_size_bytes").write_text("12884901888\n")
+    assert made.only().memory is None
+
+
+def test_a_neural_processor_is_no_gpu(tree: Make) -> None:
+    """Intel's NPUs are accelerators of class 0x12 as well."""
+    made = tree("intel:max1550,driver=intel_vpu")
+    (made.function(ADDRESS) / "class").write_text("0x120000\n")
+    assert made.refusal() == "bound to the kernel driver intel_vpu, expected i915 or xe"
+
+
+def test_bound_before_its_nodes_are_there(tree: Make) -> None:
+    made = tree("intel:b580")
+    (made.function(ADDRESS) / "drm").rename(made.folder / "drm")
+    assert made.refusal().startswith("not ready: ")

@@ -1,0 +1,179 @@
+"""Texts here are as the driver prints them: tabs, two spaces, an odd number of blanks."""
+
+from __future__ import annotations
+
+import pytest
+
+from devices.gpu import DeviceNode
+from tests.devices.trees import Make
+
+ADDRESS = "0000:11:00.0"
+INFORMATION = f"proc/driver/nvidia/gpus/{ADDRESS}/information"
+VERSION = "proc/driver/nvidia/version"
+UUID = "GPU-eaf23aa1-4d3d-596c-da66-b86b0e5db584"
+
+RTX_3090 = f"""Model: \t\t NVIDIA GeForce RTX 3090
+IRQ:   \t\t 77
+GPU UUID: \t {UUID}
+Video BIOS: \t 94.02.26.40.81
+Bus Type: \t PCIe
+DMA Size: \t 47 bits
+DMA Mask: \t 0x7fffffffffff
+Bus Location: \t 0000:01:00.0
+Device Minor: \t 3
+GPU Firmware: \t 590.48.01
+GPU Excluded:\t No
+"""
+
+
+def edited(old: str, new: str) -> str:
+    assert old in RTX_3090
+    return RTX_3090.replace(old, new)
+
+
+def test_a_gpu(tree: Make) -> None:
+    made = tree("nvidia:h100")
+    made.put(INFORMATION, RTX_3090)
+    made.put("proc/devices", "Character devices:\n195 nvidia\n226 drm\n506 nvidia-uvm\n\nBlock devices:\n  7 loop\n")
+    gpu = made.only()
+    assert (gpu.vendor, gpu.product, gpu.uuid, gpu.driver) == ("nvidia", "NVIDIA GeForce RTX 3090", UUID, "nvidia")
+    assert gpu.environment == (("NVIDIA_VISIBLE_DEVICES", "void"),)
+    assert gpu.notes == ()
+    assert gpu.nodes == (
+        DeviceNode(path="/dev/dri/card0", major=226, minor=0),
+        DeviceNode(path="/dev/dri/renderD128", major=226, minor=128),
+        DeviceNode(path="/dev/nvidia-modeset", major=195, minor=254),
+        DeviceNode(path="/dev/nvidia-uvm", major=506, minor=0),
+        DeviceNode(path="/dev/nvidia-uvm-tools", major=506, minor=1),
+        DeviceNode(path="/dev/nvidia3", major=195, minor=3),
+        DeviceNode(path="/dev/nvidiactl", major=195, minor=255),
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "version"),
+    [
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024", "550.54.15"),
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104  Wed Aug 16 01:02:03 UTC 2023", "535.104"),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15  Release Build  (b@h)  Tue", "550.54.15"),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.65.06  Release Build  (root@)", "580.65.06"),
+        ("NVRM version: something new", "570.172.08"),  # then the module's own file
+        ("", "570.172.08"),
+    ],
+)
+def test_driver_version(tree: Make, line: str, version: str) -> None:
+    made = tree("nvidia:h100")
+    made.put(VERSION, f"{line}\nGCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n")
+    assert made.only().driver_version == version
+
+
+def test_a_driver_without_any_version(tree: Make) -> None:
+    made = tree("nvidia:h100")
+    (made.folder / VERSION).unlink()
+    (made.folder / "sys/module/nvidia/version").unlink()
+    assert made.only().driver_version is None
+
+
+@pytest.mark.parametrize("value", ["GPU-????????-????-????-????-????????????", "??"])
+def test_a_uuid_that_is_not_known_yet(tree: Make, value: str) -> None:
+    made = tree("nvidia:h100")
+    made.put(INFORMATION, edited(UUID, value))
+    gpu = made.only()
+    assert gpu.uuid is None
+    assert "not known until the GPU is first used" in " ".join(gpu.notes)
+
+
+@pytest.mark.parametrize("text", [edited(f"GPU UUID: \t {UUID}\n", ""), edited(UUID, "GPU-1234"), edited(UUID, "\x07")])
+def test_a_uuid_that_is_none(tree: Make, text: str) -> None:
+    made = tree("nvidia:h100")
+    made.put(INFORMATION, text)
+    gpu = made.only()
+    assert gpu.uuid is None
+    assert gpu.product == "NVIDIA GeForce RTX 3090"
+    assert "is none" in " ".join(gpu.notes)
+
+
+@pytest.mark.parametrize("line", ["GPU Excluded:\t Yes", "Blacklisted:\t Yes"])
+def test_an_excluded_gpu(tree: Make, line: str) -> None:
+    made = tree("nvidia:h100")
+    made.put(INFORMATION, edited("GPU Excluded:\t No", line))
+    assert made.refusal() == "the NVIDIA driver was told to leave it alone (GPU Excluded: Yes)"
+
+
+@pytest.mark.parametrize("value", ["", "?", "-1", "255", "254", "1.0"])
+def test_without_its_minor_there_is_no_gpu(tree: Make, value: str) -> None:
+    made = tree("nvidia:h100")
+    made.put(INFORMATION, edited("Device Minor: \t 3", f"Device Minor: \t {value}"))
+    assert f"Device Minor {value!r} is not a number below 254" in made.refusal()
+
+
+def test_before_the_driver_has_taken_it_up_it_is_not_ready(tree: Make) -> None:
+    made = tree("nvidia:h100")
+    (made.folder / INFORMATION).unlink()
+    assert made.refusal().startswith("not ready: ")
+
+
+def test_a_model_that_is_none(tree: Make) -> None:
+    made = tree("nvidia:h100")
+    made.put(INFORMATION, edited("NVIDIA GeForce RTX 3090", "??"))
+    gpu = made.only()
+    assert gpu.product is None
+    assert "Model '??' is no name" in " ".join(gpu.notes)
+
+
+@pytest.mark.parametrize(
+    ("model", "gib"),
+    [("nvidia:h100", 80), ("nvidia:a100", 80), ("nvidia:l4", 24), ("nvidia:t4", 16), ("nvidia:rtx4090", 24)],
+)
+def test_memory_of_known_boards(tree: Make, model: str, gib: int) -> None:
+    assert tree(model).only().memory == gib << 30
+
+
+def test_memory_of_an_unknown_board_is_unknown(tree: Make) -> None:
+    made = tree("nvidia:h100")
+    (made.function(ADDRESS) / "device").write_text("0x2941\n")  # GB200: boards differ
+    assert made.only().memory is None
+
+
+@pytest.mark.parametrize("model", ["NVIDIA A10-4Q", "NVIDIA A100-7-40C", "GRID T4-16A"])
+def test_a_share_of_a_board_does_not_have_the_boards_memory(tree: Make, model: str) -> None:
+    """A virtual machine sees the board's PCI id on its share."""
+    made = tree("nvidia:l4")
+    made.put(INFORMATION, edited("NVIDIA GeForce RTX 3090", model))
+    gpu = made.only()
+    assert (gpu.product, gpu.memory) == (model, None)
+
+
+def test_a_boards_name_that_ends_like_a_share_does_not_lose_its_memory(tree: Make) -> None:
+    assert tree("nvidia:a100").only().product == "NVIDIA A100-SXM4-80GB"
+
+
+def test_without_the_uvm_module_it_is_a_gpu_with_a_note(tree: Make) -> None:
+    made = tree("nvidia:h100")
+    made.put("proc/devices", "Character devices:\n195 nvidia-frontend\n\nBlock devices:\n511 nvidia-uvm\n")
+    gpu = made.only()
+    assert not any("uvm" in node.path for node in gpu.nodes)
+    assert "no /dev/nvidia-uvm" in " ".join(gpu.notes)
+
+
+def test_without_modeset_and_drm_it_is_a_gpu_for_computing(tree: Make) -> None:
+    made = tree("nvidia:h100")
+    for path in (made.folder / "sys/module/nvidia_modeset", made.function(ADDRESS) / "drm"):
+        path.rename(made.folder / path.name)
+    gpu = made.only()
+    assert [node.path for node in gpu.nodes] == [
+        "/dev/nvidia-uvm",
+        "/dev/nvidia-uvm-tools",
+        "/dev/nvidia0",
+        "/dev/nvidiactl",
+    ]
+    assert gpu.notes == ()
+
+
+@pytest.mark.parametrize("driver", ["nouveau", "vfio-pci"])
+def test_another_driver(tree: Make, driver: str) -> None:
+    assert tree(f"nvidia:h100,driver={driver}").refusal() == f"bound to the kernel driver {driver}, expected nvidia"
+
+
+def test_no_driver(tree: Make) -> None:
+    assert tree("nvidia:h100,driver=none").refusal() == "bound to no kernel driver, expected nvidia"

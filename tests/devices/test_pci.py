@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from devices import pci
+from devices.gpu import Roots
+
+ADDRESS = "0000:41:00.0"
+BUS = "sys/bus/pci/devices"
+
+
+def function(folder: Path, target: str | None, address: str = ADDRESS, **values: str) -> None:
+    """A function by hand: `target` is what its link on the bus says, None for a plain folder there."""
+    files = {"class": "0x030200", "vendor": "0x10de", "device": "0x2330", "numa_node": "1"} | values
+    bus = folder / BUS
+    bus.mkdir(parents=True, exist_ok=True)
+    if target is None:
+        real = bus / address
+    else:
+        real = Path(target) if target.startswith("/") else Path(os.path.normpath(bus / target))
+        (bus / address).symlink_to(target)
+    real.mkdir(parents=True)
+    for name, value in files.items():
+        (real / name).write_text(f"{value}\n")
+
+
+def look(folder: Path) -> list[pci.Function]:
+    functions, skipped = pci.functions(Roots.under(folder))
+    assert skipped == []
+    return functions
+
+
+@pytest.mark.parametrize(
+    ("target", "root"),
+    [
+        ("../../../devices/pci0000:40/0000:40:01.1/0000:41:00.0", "pci0000:40"),
+        ("../../../devices/pci0000:00/0000:41:00.0", "pci0000:00"),
+        ("../../../devices/pci0000:00/0000:00:06.0/0000:02:00.0/0000:03:01.0/0000:41:00.0", "pci0000:00"),
+        ("../../../devices/platform/40000000.pcie/pci0000:40/0000:40:01.1/0000:41:00.0", None),
+        ("../../../devices/pci0000:40/0000:40:01.1/0000:42:00.0", None),
+        (None, None),
+    ],
+)
+def test_pcie_root(tmp_path: Path, target: str | None, root: str | None) -> None:
+    function(tmp_path, target)
+    assert look(tmp_path)[0].pcie_root == root
+
+
+def test_pcie_root_of_an_absolute_link_is_none(tmp_path: Path) -> None:
+    """The rule of one readlink: `/…/devices/pci0000:40/…` does not begin with `devices/pci`."""
+    function(tmp_path, f"{tmp_path}/sys/devices/pci0000:40/0000:40:01.1/{ADDRESS}")
+    (found,) = look(tmp_path)
+    assert found.pcie_root is None
+    assert found.vendor_id == 0x10DE
+
+
+def test_a_function(tmp_path: Path) -> None:
+    function(tmp_path, f"../../../devices/pci0000:40/{ADDRESS}")
+    (tmp_path / BUS / ADDRESS / "driver").symlink_to("../../../bus/pci/drivers/nvidia")
+    (found,) = look(tmp_path)
+    assert found == pci.Function(
+        address=ADDRESS,
+        folder=f"{tmp_path}/{BUS}/{ADDRESS}",
+        class_code=0x030200,
+        vendor_id=0x10DE,
+        device_id=0x2330,
+        driver="nvidia",
+        numa_node=1,
+        pcie_root="pci0000:40",
+        boot_vga=False,
+        notes=(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("class_code", "taken"),
+    [
+        ("0x030000", True),
+        ("0x030200", True),
+        ("0x038000", True),
+        ("0x120000", True),
+        ("0x040300", False),  # the sound of a screen
+        ("0x068000", False),  # an NVSwitch
+        ("0x060400", False),
+        ("0x020000", False),
+    ],
+)
+def test_classes(tmp_path: Path, class_code: str, taken: bool) -> None:
+    function(tmp_path, f"../../../devices/pci0000:40/{ADDRESS}", **{"class": class_code})
+    assert len(look(tmp_path)) == taken
+
+
+@pytest.mark.parametrize(("value", "node"), [("-1", None), ("0", 0), ("7", 7), ("seven", None)])
+def test_numa_node(tmp_path: Path, value: str, node: int | None) -> None:
+    function(tmp_path, f"../../../devices/pci0000:40/{ADDRESS}", numa_node=value)
+    assert look(tmp_path)[0].numa_node == node
+
+
+@pytest.mark.parametrize(("value", "console"), [("1", True), ("0", False), ("", False)])
+def test_boot_vga(tmp_path: Path, value: str, console: bool) -> None:
+    values = {"class": "0x030000", "boot_vga": value}
+    function(tmp_path, f"../../../devices/pci0000:40/{ADDRESS}", **values)
+    assert look(tmp_path)[0].boot_vga is console
+
+
+@pytest.mark.parametrize("address", ["0003:00:01.0", "10000:e1:00.0", "0000:81:1f.7"])
+def test_domains_of_any_length(tmp_path: Path, address: str) -> None:
+    function(tmp_path, f"../../../devices/pci0000:00/{address}", address)
+    assert [found.address for found in look(tmp_path)] == [address]
+
+
+def test_names_that_are_no_addresses_are_ignored(tmp_path: Path) -> None:
+    function(tmp_path, None, "0000:41:00.8")
+    function(tmp_path, None, "not a device")
+    assert look(tmp_path) == []
+
+
+def test_without_its_class_nobody_knows_what_it_is(tmp_path: Path) -> None:
+    function(tmp_path, f"../../../devices/pci0000:40/{ADDRESS}")
+    (tmp_path / BUS / ADDRESS / "class").unlink()
+    functions, (skipped,) = pci.functions(Roots.under(tmp_path))
+    assert functions == []
+    assert (skipped.address, skipped.reason) == (
+        ADDRESS,
+        "cannot tell what it is: class, vendor or device missing",
+    )
+
+
+def test_a_sys_without_a_bus_is_said(tmp_path: Path) -> None:
+    functions, (skipped,) = pci.functions(Roots.under(tmp_path))
+    assert functions == []
+    assert skipped.reason == f"{tmp_path}/sys/bus/pci/devices: missing: no PCI device can be seen"

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from devices import amd, pci, scan
+from devices.gpu import Detail, DeviceNode, Inventory, Refused, Roots, Rules
+from tests.devices.trees import Make
+
+MIXED = ("nvidia:h100=2", "amd:mi210", "amd:radeon,console", "intel:max1550", "bmc:aspeed")
+
+
+def addresses(inventory: Inventory) -> list[str]:
+    return [gpu.address for gpu in inventory.gpus]
+
+
+def test_a_mixed_node(tree: Make) -> None:
+    inventory = tree(*MIXED, "numa=2").scan()
+    assert [(gpu.name, gpu.vendor, gpu.numa_node, gpu.pcie_root) for gpu in inventory.gpus] == [
+        ("gpu-0000-11-00-0", "nvidia", 0, "pci0000:10"),
+        ("gpu-0000-13-00-0", "nvidia", 0, "pci0000:12"),
+        ("gpu-0000-15-00-0", "amd", 0, "pci0000:14"),
+        ("gpu-0000-17-00-0", "amd", 1, "pci0000:16"),
+        ("gpu-0000-19-00-0", "intel", 1, "pci0000:18"),
+    ]
+    assert inventory.named("gpu-0000-15-00-0") is inventory.gpus[2]
+
+
+def test_the_same_tree_gives_the_same_inventory(tree: Make) -> None:
+    made = tree(*MIXED)
+    assert made.scan() == made.scan()
+
+
+def test_nothing_there(tree: Make) -> None:
+    assert tree().scan() == Inventory()
+
+
+def test_a_domain_of_five_digits(tree: Make) -> None:
+    gpu = tree("nvidia:l4,domain=10000").only()
+    assert (gpu.name, gpu.address, gpu.pcie_root) == ("gpu-10000-11-00-0", "10000:11:00.0", "pci10000:10")
+
+
+def test_a_name_survives_the_loss_of_a_neighbour(tree: Make) -> None:
+    made = tree("amd:mi300x=3")
+    before = made.scan()
+    (made.folder / "sys/bus/pci/devices/0000:11:00.0").unlink()
+    assert made.scan().gpus == before.gpus[1:]
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ("bmc:aspeed", "an ASPEED server management chip's screen"),
+        ("bmc:matrox", "a Matrox server management chip's screen"),
+        ("virtual:bochs", "an emulated screen (QEMU, Bochs)"),
+        ("virtual:virtio", "a virtual GPU (virtio)"),
+        ("virtual:vmware", "a virtual GPU (VMware)"),
+    ],
+)
+def test_screens_that_are_no_gpus(tree: Make, model: str, reason: str) -> None:
+    made = tree(model)
+    assert made.refusal() == reason
+    assert made.scan().skipped[0].expected
+
+
+def test_an_unknown_vendor(tree: Make) -> None:
+    made = tree("virtual:vmware")
+    (made.function("0000:00:02.0") / "vendor").write_text("0x1da3\n")
+    assert made.refusal() == "of a vendor that claimd does not know (1da3:0405)"
+    assert not made.scan().skipped[0].expected
+
+
+NVIDIA = ["0000:11:00.0", "0000:13:00.0"]
+AMD = ["0000:15:00.0", "0000:17:00.0"]
+INTEL = ["0000:19:00.0"]
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "taken"),
+    [
+        ((), (), NVIDIA + AMD + INTEL),
+        (("nvidia",), (), NVIDIA),
+        (("nvidia", "intel"), (), NVIDIA + INTEL),
+        ((), ("nvidia",), AMD + INTEL),
+        (("nvidia",), ("0000:11:00.0",), NVIDIA[1:]),
+        (("0000:1?:00.0",), (), NVIDIA + AMD + INTEL),
+        (("*:13:00.*",), (), NVIDIA[1:]),
+        (("0000:15:*",), (), AMD[:1]),
+        (("0001:*:*",), (), []),
+        (("10de:2330",), (), NVIDIA),
+        (("10DE:2330",), (), NVIDIA),
+        (("1002:*",), (), AMD),
+        (("1002:74??",), (), [AMD[0], AMD[1]]),
+        (("*:0bd5",), (), INTEL),
+        ((), ("console",), NVIDIA + AMD[:1] + INTEL),
+        (("console",), (), AMD[1:]),
+    ],
+)
+def test_rules(tree: Make, include: tuple[str, ...], exclude: tuple[str, ...], taken: list[str]) -> None:
+    inventory = scan.scan(tree(*MIXED).roots, Rules(include=include, exclude=exclude))
+    assert addresses(inventory) == taken
+    ruled_out = [skipped for skipped in inventory.skipped if "rule" in skipped.reason]
+    assert sorted([*taken, *(skipped.address for skipped in ruled_out)]) == NVIDIA + AMD + INTEL
+    assert all(skipped.expected for skipped in ruled_out)
+
+
+def test_the_reason_names_the_rule(tree: Make) -> None:
+    inventory = scan.scan(tree("nvidia:l4").roots, Rules(exclude=("10de:*",)))
+    assert inventory.skipped[0].reason == "excluded by the rule 10de:*"
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "",
+        "nvidea",
+        "41:00.0",
+        "0000:41:00",
+        "0000:41:00.8",
+        "10de",
+        "10de:23",
+        "10de:23300",
+        "0000:*",
+        "0000:4*",
+        "gpu-1",
+    ],
+)
+def test_a_bad_rule_is_refused_by_name(tmp_path: object, rule: str) -> None:
+    for rules in (Rules(include=("nvidia", rule)), Rules(exclude=(rule,))):
+        with pytest.raises(ValueError, match="is no rule for GPUs: expected a PCI address") as caught:
+            scan.check_rules(rules)
+        assert repr(rule) in str(caught.value)
+
+
+def test_good_rules_pass() -> None:
+    scan.check_rules(Rules(include=("nvidia", "10000:e1:00.0", "*:*", "10de:23*"), exclude=("console", "0000:0?:1f.*")))
+
+
+# A vendor that nobody has heard of, as a module would be.
+
+MATROX = SimpleNamespace(
+    NAME="matrox",
+    VENDOR_ID=0x102B,
+    DRIVERS=("mgag200",),
+    describe=lambda roots, function: Detail(
+        nodes=(DeviceNode(path="/dev/b", major=1, minor=2), DeviceNode(path="/dev/a", major=1, minor=3)),
+        product=f"at {function.address}",
+    ),
+)
+
+
+def test_a_fourth_vendor_is_one_row(tree: Make) -> None:
+    made = tree("bmc:matrox", "amd:mi210")
+    inventory = scan.scan(made.roots, vendors=(*scan.VENDORS, MATROX))
+    assert [(gpu.vendor, gpu.product) for gpu in inventory.gpus] == [
+        ("matrox", "at 0000:00:02.0"),
+        ("amd", "AMD Instinct MI210"),
+    ]
+    assert [node.path for node in inventory.gpus[0].nodes] == ["/dev/a", "/dev/b"]
+    scan.check_rules(Rules(include=("matrox",)), (*scan.VENDORS, MATROX))
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (Refused("asleep"), "asleep"),
+        (KeyError("x"), "claimd made a mistake with it: KeyError: 'x'"),
+        (OSError(5, "Input/output error"), "claimd made a mistake with it: OSError: [Errno 5] Input/output error"),
+    ],
+)
+def test_a_vendor_that_fails_costs_its_device_alone(tree: Make, error: Exception, reason: str) -> None:
+    def describe(roots: Roots, function: pci.Function) -> Detail:
+        if function.address == "0000:11:00.0":
+            raise error
+        return amd.describe(roots, function)
+
+    sick = SimpleNamespace(NAME="amd", VENDOR_ID=0x1002, DRIVERS=("amdgpu",), describe=describe)
+    made = tree("amd:mi300x=3")
+    inventory = scan.scan(made.roots, vendors=(sick,))
+    assert inventory.gpus == made.scan().gpus[1:]
+    assert [(skipped.address, skipped.reason) for skipped in inventory.skipped] == [("0000:11:00.0", reason)]
+
+
+@pytest.mark.parametrize("words", [("nvidia:h100=64",), ("amd:mi300x=32", "intel:max1550=32")])
+def test_sixty_four_gpus_take_a_few_milliseconds(tree: Make, words: tuple[str, ...]) -> None:
+    made = tree(*words)
+    took = []
+    for _ in range(20):
+        before = time.perf_counter()
+        inventory = made.scan()
+        took.append(time.perf_counter() - before)
+    assert len(inventory.gpus) == 64
+    assert min(took) < 0.020

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from devices import sysfs
+
+
+@pytest.mark.parametrize(
+    ("content", "value", "note"),
+    [
+        (b"NVIDIA L4\n", "NVIDIA L4", None),
+        (b"  0x1f \n", "0x1f", None),
+        (b"", None, "empty"),
+        (b"\n", None, "empty"),
+        (b"\xff\xfe\n", None, "is not text"),
+        (b"a\x00b\n", None, "is not one line of text"),
+        (b"two\nlines\n", None, "is not one line of text"),
+    ],
+)
+def test_text(tmp_path: Path, content: bytes, value: str | None, note: str | None) -> None:
+    file = tmp_path / "value"
+    file.write_bytes(content)
+    notes: list[str] = []
+    assert sysfs.text(str(file), notes) == value
+    assert [note for note in notes if note.startswith(str(file))] == notes
+    assert (note is None and not notes) or (note is not None and len(notes) == 1 and note in notes[0])
+
+
+@pytest.mark.parametrize(
+    ("content", "decimal", "hexadecimal"),
+    [
+        ("-1\n", -1, None),
+        ("206141652992\n", 206141652992, None),
+        ("0x10de\n", None, 0x10DE),
+        ("0x030200\n", None, 0x030200),
+        ("10de\n", None, None),
+        ("1.5\n", None, None),
+        ("9" * 500, None, None),
+        ("0x\n", None, None),
+    ],
+)
+def test_numbers(tmp_path: Path, content: str, decimal: int | None, hexadecimal: int | None) -> None:
+    file = tmp_path / "value"
+    file.write_text(content)
+    for read, value in ((sysfs.decimal, decimal), (sysfs.hexadecimal, hexadecimal)):
+        notes: list[str] = []
+        assert read(str(file), notes) == value
+        assert len(notes) == (0 if value is not None else 1)
+
+
+def test_a_missing_file_is_normal(tmp_path: Path) -> None:
+    notes: list[str] = []
+    missing = str(tmp_path / "missing")
+    for read in (sysfs.text, sysfs.decimal, sysfs.hexadecimal, sysfs.lines, sysfs.link, sysfs.names):
+        assert read(missing, notes) is None
+    assert notes == []
+
+
+def test_what_cannot_be_read_is_noted(tmp_path: Path) -> None:
+    """EIO comes from the kernel itself: the first page of a process's memory is not mapped."""
+    (tmp_path / "sick").symlink_to("/proc/self/mem")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("x")
+    for name, reason in (("sick", "Input/output error"), ("folder", "Is a directory"), ("file/x", "Not a directory")):
+        notes: list[str] = []
+        assert sysfs.text(str(tmp_path / name), notes) is None
+        assert notes == [f"{tmp_path}/{name}: {reason}"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "secret").touch(mode=0)
+    notes: list[str] = []
+    assert sysfs.text(str(tmp_path / "secret"), notes) is None
+    assert "Permission denied" in notes[0]
+
+
+def test_link_and_names(tmp_path: Path) -> None:
+    (tmp_path / "driver").symlink_to("../../../bus/pci/drivers/nvidia")
+    (tmp_path / "class").touch()
+    notes: list[str] = []
+    assert sysfs.link(str(tmp_path / "driver"), notes) == "../../../bus/pci/drivers/nvidia"
+    assert sysfs.names(str(tmp_path), notes) == ["class", "driver"]
+    assert notes == []
+    assert sysfs.link(str(tmp_path / "class"), notes) is None
+    assert sysfs.names(str(tmp_path / "class"), notes) is None
+    assert notes == [f"{tmp_path}/class: not a symbolic link", f"{tmp_path}/class: Not a directory"]
+
+
+def test_a_file_that_comes_in_pieces_is_read_to_its_end() -> None:
+    """The kernel hands this one out a page at a time."""
+    notes: list[str] = []
+    lines = sysfs.lines("/proc/kallsyms", notes) or sysfs.lines("/proc/self/smaps", notes)
+    assert lines is not None
+    assert sum(map(len, lines)) > 4096

@@ -1,0 +1,44 @@
+"""A fake tree on disk, and what tests ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from devices import scan
+from devices.gpu import Gpu, Inventory, Roots
+
+
+@dataclass(frozen=True)
+class Tree:
+    folder: Path
+
+    @property
+    def roots(self) -> Roots:
+        return Roots.under(self.folder)
+
+    def scan(self) -> Inventory:
+        return scan.scan(self.roots)
+
+    def only(self) -> Gpu:
+        (gpu,) = self.scan().gpus
+        return gpu
+
+    def refusal(self) -> str:
+        """Why the one function of the tree is no GPU."""
+        inventory = self.scan()
+        assert inventory.gpus == ()
+        (skipped,) = inventory.skipped
+        return skipped.reason
+
+    def function(self, address: str) -> Path:
+        return (self.folder / "sys/bus/pci/devices" / address).resolve()
+
+    def put(self, path: str, content: str | bytes) -> None:
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+Make = Callable[..., Tree]
