@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.cluster.conftest import Running
 from tests.cluster.deadline import wait_for
 from tests.cluster.driver import Driver, allotted, given
@@ -115,6 +117,9 @@ def test_first_available(ns: Kubectl, driver: Driver, running: Running) -> None:
 
 
 def test_extended_resource(ns: Kubectl, driver: Driver, running: Running) -> None:
+    version = ns.get("node", driver.node)["status"]["nodeInfo"]["kubeletVersion"]
+    if tuple(int(number) for number in version.lstrip("v").split(".")[:2]) < (1, 36):
+        pytest.skip(f"kubelet {version} has DRAExtendedResource off by default")
     user = pod("user", driver.node)
     user["spec"]["containers"][0]["resources"] = {"limits": {"claimd.dev/gpu": "1"}}
     ns.create(user)
