@@ -163,11 +163,11 @@ class Publisher:
 
     async def _write(self, step: ResourceSlice | Raw, existing: Mapping[str, Raw], target: pool.Published) -> None:
         name = _name(step)
-        old = existing.get(name)
+        old, last = existing.get(name), self._last
         with self._own.writing(name, old, self._resources.slices.objects):
             try:
                 if not isinstance(step, ResourceSlice):
-                    await self._delete(name, step["metadata"])
+                    await self._delete(name, step["metadata"], target)
                 elif old is None:
                     await self._create(step, target)
                 elif not await self._already_kept(step, old):
@@ -180,9 +180,11 @@ class Publisher:
                     raise
                 self._wrote(name, None)
             except errors.Invalid as error:
+                self._last = last  # a write of which the outcome is unknown counts; this one did not happen
                 self._refused(step, target.bodies.get(name), error)
 
-    async def _delete(self, name: str, metadata: Raw) -> None:
+    async def _delete(self, name: str, metadata: Raw, target: pool.Published) -> None:
+        self._last = target
         await self._resources.delete_slice(name, metadata["uid"], metadata["resourceVersion"])
         self._wrote(name, None)
         logger.info("slice deleted: it is not one of those wanted", extra={"slice": name})
@@ -337,9 +339,13 @@ class _OwnWrites:
             self._name = ""
 
     def seen(self, mirror: Mapping[str, Raw]) -> None:
-        """The mirror has changed: an event may overtake the answer to the request that caused it."""
+        """The mirror has changed: this is the moment to see what it has caught up with, since the next change may be
+        that somebody takes our write back. An event may overtake the answer to the request that caused it."""
         if self._name:
             self._shown.add(_version(mirror.get(self._name)))
+        for name, own in list(self._writes.items()):
+            if _version(mirror.get(name)) not in own.before:
+                del self._writes[name]
 
     def wrote(self, name: str, result: Raw | None, until: float) -> None:
         earlier = self._writes.pop(name, None)
@@ -348,10 +354,10 @@ class _OwnWrites:
             self._writes[name] = _Own(result, frozenset(before - {_version(result)}), until)
 
     def over(self, mirror: Mapping[str, Raw], now: float) -> dict[str, Raw]:
-        """The mirror with our writes over it; what it has caught up with is forgotten."""
+        """The mirror with our writes over it."""
         view = dict(mirror)
         for name, own in list(self._writes.items()):
-            if now >= own.until or _version(mirror.get(name)) not in own.before:
+            if now >= own.until:
                 del self._writes[name]
             elif own.result is None:
                 view.pop(name, None)

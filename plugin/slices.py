@@ -234,12 +234,13 @@ def without(wanted: Sequence[ResourceSlice], refusals: Sequence[Refused]) -> lis
 
 
 def _reduced(device: Device, refusals: Sequence[Refused]) -> Device | None:
+    forms = [device]  # what it looked like when all of it was refused, if it was
     for refusal in refusals:
+        device = forms[-1]
         if refusal.part == "attributes" and device.attributes.get(refusal.key) == refusal.value:
             rest = {key: value for key, value in device.attributes.items() if key != refusal.key}
-            device = msgspec.structs.replace(device, attributes=rest)
+            forms.append(msgspec.structs.replace(device, attributes=rest))
         elif refusal.part == "capacity" and device.capacity.get(refusal.key) == refusal.value:
             left = {key: value for key, value in device.capacity.items() if key != refusal.key}
-            device = msgspec.structs.replace(device, capacity=left)
-    # The whole device was refused in the form that it had without the parts that were refused before.
-    return None if any(not refusal.part and refusal.value == device for refusal in refusals) else device
+            forms.append(msgspec.structs.replace(device, capacity=left))
+    return None if any(not refusal.part and refusal.value in forms for refusal in refusals) else forms[-1]

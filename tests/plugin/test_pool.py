@@ -237,7 +237,7 @@ def test_the_scheduler_never_sees_half_of_a_change(first: tuple[str, ...], steps
     def write() -> bool:
         nonlocal last
         changes = pool.compare(wish(*current), cluster.slices, last, {})
-        if changes.update or changes.create:
+        if changes.delete or changes.update or changes.create:
             last = published(changes.generation, *current)
         return cluster.write(changes)
 
