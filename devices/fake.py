@@ -289,7 +289,7 @@ def _plug(folder: Path, function: _Function) -> None:
         _link(folder, f"{function.folder}/driver", f"sys/bus/pci/drivers/{function.driver}")
     for name, minor in function.drm.items():
         _put(folder / function.folder / f"drm/{name}/dev", f"{_DRM_MAJOR}:{minor}")
-        _link(folder, f"{function.folder}/drm/{name}/device", function.folder)
+        (folder / function.folder / f"drm/{name}/device").symlink_to(f"../../../{function.address}")
     if function.driver == "nvidia":
         _put(folder / f"proc/driver/nvidia/gpus/{function.address}/information", _information(function))
     for path, (major, minor) in _node_numbers(function).items():

@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from devices import fake
+from devices.gpu import Inventory, Roots
+from devices.scan import scan
+from tests.devices.trees import Make, Tree
+
+WORDS = ("nvidia:h100=2", "nvidia:rtx4090", "amd:mi300x=2", "intel:max1550", "bmc:aspeed", "roots=2", "numa=2")
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Every path with what it is: bytes, a link's target, or a node's numbers."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = f"-> {path.readlink()}"
+        elif path.is_char_device():
+            found[name] = f"node {path.stat().st_rdev}"
+        elif path.is_file():
+            found[name] = path.read_text()
+    return found
+
+
+def test_the_same_words_give_the_same_tree(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        fake.write(tmp_path / name, fake.parse(WORDS))
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_words_and_mappings_mean_the_same(tmp_path: Path) -> None:
+    description = {
+        "roots": 2,
+        "devices": [
+            {"model": "nvidia:l4", "count": 2, "driver": "nouveau"},
+            {"model": "amd:radeon", "console": True, "domain": 1},
+        ],
+    }
+    fake.write(tmp_path / "one", description)
+    fake.write(tmp_path / "two", fake.parse(["roots=2", "nvidia:l4=2,driver=nouveau", "amd:radeon,console,domain=1"]))
+    trees = [contents(tmp_path / name) for name in ("one", "two")]
+    assert [tree.pop(fake.MARKER) != "" for tree in trees] == [True, True]
+    assert trees[0] == trees[1]
+
+
+@pytest.mark.parametrize("model", fake.MODELS)
+def test_every_model_is_found_as_what_it_is(tree: Make, model: str) -> None:
+    made = tree(f"{model}=2")
+    inventory = made.scan()
+    vendor = model.partition(":")[0]
+    if vendor in ("bmc", "virtual"):
+        assert inventory.gpus == ()
+        assert [skipped.expected for skipped in inventory.skipped] == [True, True]
+    else:
+        assert [gpu.vendor for gpu in inventory.gpus] == [vendor, vendor]
+        assert [gpu.notes for gpu in inventory.gpus] == [(), ()]
+        assert all(f"{gpu.vendor_id:04x}:{gpu.device_id:04x}" == fake.MODELS[model].ids for gpu in inventory.gpus)
+
+
+def test_files_end_with_a_newline_and_links_are_relative(tree: Make) -> None:
+    made = tree(*WORDS)
+    for path in made.folder.rglob("*"):
+        if path.is_symlink():
+            assert not path.readlink().is_absolute()
+            assert path.exists(), f"{path} dangles"
+        elif path.is_file() and path.relative_to(made.folder).parts[0] != "dev":
+            assert path.read_bytes().endswith(b"\n")
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("sys/bus/pci/devices/0000:11:00.0/class", "0x030200\n"),
+        ("sys/bus/pci/devices/0000:11:00.0/numa_node", "0\n"),
+        (
+            "sys/bus/pci/devices/0000:11:00.0/uevent",
+            "DRIVER=nvidia\nPCI_CLASS=30200\nPCI_ID=10DE:2330\nPCI_SUBSYS_ID=10DE:16C1\nPCI_SLOT_NAME=0000:11:00.0\n"
+            "MODALIAS=pci:v000010DEd00002330sv000010DEsd000016C1bc03sc02i00\n",
+        ),
+        ("sys/bus/pci/devices/0000:15:00.0/class", "0x120000\n"),
+        ("sys/bus/pci/devices/0000:15:00.0/mem_info_vram_total", "206141652992\n"),
+        ("sys/bus/pci/devices/0000:14:00.1/class", "0x040300\n"),  # the sound of the RTX 4090
+        ("sys/bus/pci/devices/0000:10:01.0/class", "0x060400\n"),  # a root port
+        ("sys/class/kfd/kfd/dev", "235:0\n"),
+    ],
+)
+def test_what_it_prints(tree: Make, path: str, content: str) -> None:
+    assert (tree(*WORDS).folder / path).read_text() == content
+
+
+def test_links_are_as_the_kernel_makes_them(tree: Make) -> None:
+    sys = tree(*WORDS).folder / "sys"
+    function = sys / "devices/pci0000:10/0000:10:01.0/0000:11:00.0"
+    assert (sys / "bus/pci/devices/0000:11:00.0").readlink() == Path(
+        "../../../devices/pci0000:10/0000:10:01.0/0000:11:00.0"
+    )
+    assert (function / "driver").readlink() == Path("../../../../bus/pci/drivers/nvidia")
+    assert (sys / "bus/pci/drivers/nvidia/0000:11:00.0").readlink() == Path(
+        "../../../../devices/pci0000:10/0000:10:01.0/0000:11:00.0"
+    )
+    assert (sys / "class/drm/card1").readlink() == Path("../../devices/pci0000:10/0000:10:01.0/0000:11:00.0/drm/card1")
+    assert (function / "drm/card1/device").readlink() == Path("../../../0000:11:00.0")
+
+
+def test_nodes_carry_the_numbers_that_the_scan_tells(tree: Make) -> None:
+    made = tree(*WORDS)
+    for gpu in made.scan().gpus:
+        for node in gpu.nodes:
+            status = (made.folder / node.path.lstrip("/")).stat()
+            if os.geteuid() == 0:
+                assert stat.S_ISCHR(status.st_mode)
+                assert status.st_rdev == os.makedev(node.major, node.minor)
+
+
+def test_drm_numbers_are_unique_across_vendors(tree: Make) -> None:
+    inventory = tree("nvidia:h100=30", "amd:mi210=30", "intel:flex170=10", "bmc:aspeed").scan()
+    nodes = [node for gpu in inventory.gpus for node in gpu.nodes if node.major == 226]
+    assert len(inventory.gpus) == 70
+    assert len({node.path for node in nodes}) == len({node.minor for node in nodes}) == 140
+
+
+def test_nvidias_count_does_not_follow_the_bus(tree: Make) -> None:
+    """As on some real boards: who takes the index for the place gets the wrong GPU."""
+    paths = [
+        [node.path for node in gpu.nodes if node.path[-1].isdigit()][-1] for gpu in tree("nvidia:h100=3").scan().gpus
+    ]
+    assert paths == ["/dev/nvidia2", "/dev/nvidia1", "/dev/nvidia0"]
+
+
+@pytest.mark.parametrize(
+    ("word", "roots"),
+    [
+        ("roots=1", ["pci0000:10", "pci0000:12", "pci0000:14", "pci0000:16"]),
+        ("roots=2", ["pci0000:10", "pci0000:10", "pci0000:13", "pci0000:13"]),
+        ("roots=4", ["pci0000:10"] * 4),
+        ("roots=0", ["pci0000:00"] * 4),
+    ],
+)
+def test_gpus_on_one_root(tree: Make, word: str, roots: list[str]) -> None:
+    assert [gpu.pcie_root for gpu in tree("amd:mi300x=4", word).scan().gpus] == roots
+
+
+@pytest.mark.parametrize(
+    ("word", "nodes"), [("numa=1", [0] * 4), ("numa=2", [0, 0, 1, 1]), ("numa=4", [0, 1, 2, 3]), ("numa=0", [None] * 4)]
+)
+def test_numa_nodes(tree: Make, word: str, nodes: list[int | None]) -> None:
+    assert [gpu.numa_node for gpu in tree("amd:mi300x=4", word).scan().gpus] == nodes
+
+
+def test_the_first_screen_is_the_console_unless_told_otherwise(tree: Make) -> None:
+    def consoles(*words: str) -> list[str]:
+        made = tree(*words)
+        return [
+            path.parent.name for path in made.folder.glob("sys/bus/pci/devices/*/boot_vga") if path.read_text() == "1\n"
+        ]
+
+    assert consoles("nvidia:h100", "amd:radeon", "bmc:aspeed") == ["0000:00:02.0"]
+    assert consoles("nvidia:h100", "amd:radeon,console", "bmc:aspeed") == ["0000:13:00.0"]
+    assert consoles("nvidia:h100") == []
+
+
+def test_a_boot_id(tree: Make) -> None:
+    path = "proc/sys/kernel/random/boot_id"
+    first = (tree("nvidia:l4").folder / path).read_text()
+    assert len(first) == 37
+    assert (tree("nvidia:l4", "boot_id=another").folder / path).read_text() == "another\n"
+
+
+def test_unplug_and_plug(tree: Make) -> None:
+    made = tree(*WORDS)
+    everything, before = contents(made.folder), made.scan()
+    for gpu in before.gpus:
+        fake.unplug(made.folder, gpu.address)
+        after = made.scan()
+        assert after.gpus == tuple(other for other in before.gpus if other != gpu)
+        assert not [name for name in contents(made.folder) if gpu.address in name]
+        with pytest.raises(FileNotFoundError):
+            fake.unplug(made.folder, gpu.address)
+        fake.plug(made.folder, gpu.address)
+        assert contents(made.folder) == everything
+    assert made.scan() == before
+    with pytest.raises(ValueError, match="is plugged in already"):
+        fake.plug(made.folder, before.gpus[0].address)
+    with pytest.raises(ValueError, match="no 0000:ff:00.0 in "):
+        fake.unplug(made.folder, "0000:ff:00.0")
+
+
+def test_a_fake_tree_is_written_anew(tmp_path: Path) -> None:
+    for words in (["nvidia:h100=4"], ["amd:mi210"]):
+        fake.write(tmp_path / "tree", fake.parse(words))
+    assert Tree(tmp_path / "tree").only().vendor == "amd"
+    assert not (tmp_path / "tree/proc/driver").exists()
+
+
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "sys").mkdir()
+    with pytest.raises(ValueError, match="is neither empty nor a fake tree"):
+        fake.write(tmp_path, fake.parse(["nvidia:l4"]))
+    assert scan(Roots.under(tmp_path)).gpus == ()
+    (tmp_path / "sys").rmdir()
+    fake.write(tmp_path, fake.parse(["nvidia:l4"]))
+    assert scan(Roots.under(tmp_path)) != Inventory()
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("nvidia:h1000", r"model: 'nvidia:h1000' is not one of nvidia:h100, "),
+        ("nvidia:h100=many", "count: 'many' is not a number"),
+        ("nvidia:h100=-1", "count: '-1' is not a number"),
+        ("nvidia:h100,colour=red", r"description: 'colour' is not one of model, "),
+        ("nvidia:h100,console", "nvidia:h100 has no screen"),
+        ("root=2", "model: 'root' is not one of"),
+        ("roots=x", "roots: 'x' is not a number"),
+        ("nvidia:l4=500", "the buses of PCI domain 0000 do not suffice"),
+    ],
+)
+def test_a_bad_word_is_refused_by_name(word: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fake.parse([word])
+
+
+@pytest.mark.parametrize("description", [{"devices": "nvidia:l4"}, {"devices": ["nvidia:l4"]}, {"gpus": []}])
+def test_a_bad_mapping_is_refused(tmp_path: Path, description: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"is not (a list|a mapping|one of)"):
+        fake.write(tmp_path / "tree", description)
+    assert not (tmp_path / "tree").exists()
