@@ -12,13 +12,14 @@ import gc
 import logging
 import signal
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 
-from devices import watch
+from devices import scan, watch
 from devices.gpu import Inventory, Roots
 
 from . import cdi, driver, endpoint, errors, instance, names, publisher, record, status
@@ -45,6 +46,7 @@ class App:
     publisher: publisher.Publisher
     instance: instance.Instance
     calls: dra.Calls
+    scanned: asyncio.Event = field(default_factory=asyncio.Event)
     registered: asyncio.Event = field(default_factory=asyncio.Event)
     changed: bool = False  # the inventory, since the CDI files were made
 
@@ -62,31 +64,28 @@ class App:
 
     async def _start_and_serve(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
         config = self.config
+        tasks: list[asyncio.Task[Any]] = []
+
+        def start(work: Coroutine[Any, Any, Any]) -> None:
+            tasks.append(group.create_task(work))
+
         self.instance.enter()
-        # The API server is asked while we scan; what needs the hardware comes after.
-        tasks = [group.create_task(self.resources.slices.run())]
-        inventory = await self.watch.rescan()
-        log.info("found %d GPUs; %d other display devices are left alone", len(inventory.gpus), len(inventory.skipped))
-        self.publisher.set(inventory)
+        start(self.resources.slices.run())  # the API server is asked while we scan
+        start(self.watch.run(self._on_change))
+        await self.scanned.wait()
         await self.driver.restore()
-        sockets = self._sweep()
-        registrar = registration.Registration(config.driver_name, sockets[0], dra.SERVICES, self._on_registered)
+        dra_socket, registration_socket = self._sweep()
+        registrar = registration.Registration(config.driver_name, dra_socket, dra.SERVICES, self._on_registered)
         async with (
-            _serving(sockets[0], lambda grpc_server: dra.add_to(grpc_server, self.calls)),
-            _serving(sockets[1], lambda grpc_server: registration.add_to(grpc_server, registrar)),
+            _serving(dra_socket, lambda grpc_server: dra.add_to(grpc_server, self.calls)),
+            _serving(registration_socket, lambda grpc_server: registration.add_to(grpc_server, registrar)),
         ):
-            tasks += [
-                group.create_task(work)
-                for work in (
-                    self.watch.run(self._on_change),
-                    self.publisher.run(),
-                    self.reporter.run(),
-                    self._tick(),
-                    self._await_registration(registrar),
-                )
-            ]
+            start(self.publisher.run())
+            start(self.reporter.run())
+            start(self._tick())
+            start(self._await_registration(registrar))
             if config.endpoint:
-                tasks.append(group.create_task(endpoint.Endpoint(config.endpoint, self._unready).run()))
+                start(endpoint.Endpoint(config.endpoint, self._unready).run())
             await self.driver.report_all()
             _settle()
             await stop.wait()
@@ -111,8 +110,10 @@ class App:
         self.publisher.poke()
 
     def _on_change(self, inventory: Inventory) -> None:
+        log.info("%d GPUs; %d other display devices are left alone", len(inventory.gpus), len(inventory.skipped))
         self.publisher.set(inventory)
-        self.changed = True
+        self.changed = self.scanned.is_set()
+        self.scanned.set()
 
     async def _tick(self) -> None:
         """A glance now and then, at what others may have changed without telling us.
@@ -162,6 +163,10 @@ def build(config: Config) -> App:
     """Every object, wired. No I/O but reading the credentials; nothing is started."""
     if not config.node_name:
         raise errors.UsageError("node-name is not set; give --node-name, or CLAIMD_NODE_NAME from spec.nodeName")
+    try:
+        scan.check_rules(config.rules)
+    except ValueError as error:
+        raise errors.UsageError(str(error)) from error
     _sockets(config)
     identity = config.pod_uid or uuid.uuid4().hex
     folder = names.plugin_folder(config.kubelet_dir, config.driver_name)

@@ -104,14 +104,41 @@ def _slices(settings: config.Config, given: dict[str, Any]) -> int:
     from . import slices
     from .api import versions
 
-    node = settings.node_name or os.uname().nodename
     inventory = _scan(settings)
-    built = slices.build(inventory, settings.driver_name, node)
-    raise NotImplementedError(built, versions)
+    built, problems = slices.build(inventory, settings.driver_name, settings.node_name or os.uname().nodename)
+    if given["output"] in ("json", "yaml"):
+        items = [versions.slice_to_wire(slice_, versions.PREFERRED[0]) for slice_ in built]
+        _print_data({"apiVersion": "v1", "kind": "List", "items": items}, given["output"])
+    elif given["output"] == "wide":
+        rows = [["SLICE", "DEVICE", "ATTRIBUTE", "VALUE"]]
+        for slice_ in built:
+            for device in slice_.spec.devices:
+                facts = {name: attribute.value for name, attribute in device.attributes.items()}
+                facts |= {name: capacity.value for name, capacity in device.capacity.items()}
+                rows += [[slice_.metadata.name, device.name, name, _cell(value)] for name, value in facts.items()]
+        _print_rows(rows)
+    else:
+        rows = [["SLICE", "DRIVER", "NODE", "POOL", "DEVICES"]]
+        for slice_ in built:
+            spec = slice_.spec
+            rows.append([slice_.metadata.name, spec.driver, spec.node_name, spec.pool.name, str(len(spec.devices))])
+        _print_rows(rows)
+    for problem in problems:
+        print(f"claimd: {problem}", file=sys.stderr)
+    return OK
 
 
 def _fake(settings: config.Config, given: dict[str, Any]) -> int:
-    raise NotImplementedError
+    from devices import fake
+
+    try:
+        fake.write(given["folder"], fake.parse(given["gpus"]))
+    except ValueError as error:
+        raise errors.UsageError(str(error)) from error
+    except OSError as error:
+        raise errors.Fatal(f"cannot write the fake tree: {error}") from error
+    print(f"wrote {given['folder']}; look at it with: claimd devices --root {given['folder']}")
+    return OK
 
 
 def _probe(settings: config.Config, given: dict[str, Any]) -> int:

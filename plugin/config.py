@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("auto", "json", "text")
-SUPPRESS = "==SUPPRESS=="  # argparse.SUPPRESS, without loading argparse for programs that only want a Config
 
 
 def _setting(default: Any, about: str) -> Any:
@@ -76,14 +75,16 @@ def variable_of(name: str) -> str:
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """One flag a setting. A flag that was not given leaves no trace, so that the layers below it count."""
+    import argparse  # whoever calls this has loaded it
+
     group = parser.add_argument_group(
         "settings", "also as CLAIMD_… in the environment and as keys of the --config file"
     )
-    group.add_argument("--config", metavar="FILE", default=SUPPRESS, help="YAML or JSON file with settings")
+    group.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help="YAML or JSON file with settings")
     for setting in dataclasses.fields(Config):
         shown = ",".join(setting.default) if isinstance(setting.default, tuple) else str(setting.default)
         about = setting.metadata["about"] + (f" (default {shown})" if shown else "")
-        group.add_argument(f"--{key_of(setting.name)}", metavar="…", default=SUPPRESS, help=about)
+        group.add_argument(f"--{key_of(setting.name)}", metavar="…", default=argparse.SUPPRESS, help=about)
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Config:

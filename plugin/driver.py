@@ -36,7 +36,7 @@ class Hardware(Protocol):
     """What the driver needs of devices.watch."""
 
     @property
-    def inventory(self) -> Inventory: ...
+    def last(self) -> Inventory | None: ...
 
     async def rescan(self) -> Inventory: ...
 
@@ -146,7 +146,7 @@ class Driver:
                     claim,
                     driver=self.name,
                     pool=self.node,
-                    inventory=self.hardware.inventory,
+                    inventory=self._inventory,
                     prepared=self.records.claims.values(),
                     now=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 )
@@ -195,13 +195,17 @@ class Driver:
 
     # ------------------------------------------------------------------ what follows from a record
 
+    @property
+    def _inventory(self) -> Inventory:
+        return self.hardware.last or Inventory()
+
     def _ensure_spec(self, prepared: claims.PreparedClaim) -> None:
-        if prepared.devices and self.specs.ensure(prepared.uid, cdi.build(prepared, self.hardware.inventory)):
+        if prepared.devices and self.specs.ensure(prepared.uid, cdi.build(prepared, self._inventory)):
             log.debug("wrote the CDI file of claim %s", prepared.title)
 
     def _restore_spec(self, prepared: claims.PreparedClaim) -> None:
         try:
-            if prepared.devices and self.specs.ensure(prepared.uid, cdi.build(prepared, self.hardware.inventory)):
+            if prepared.devices and self.specs.ensure(prepared.uid, cdi.build(prepared, self._inventory)):
                 log.info("restored the CDI file of claim %s", prepared.title, extra={"claim_uid": prepared.uid})
         except errors.ClaimError as error:
             # Better no file than one whose numbers may be another GPU's by now.
@@ -212,7 +216,7 @@ class Driver:
 
     def _report(self, prepared: claims.PreparedClaim) -> None:
         if prepared.devices:
-            self.reporter.report(prepared, claims.report(prepared, self.name, self.hardware.inventory))
+            self.reporter.report(prepared, claims.report(prepared, self.name, self._inventory))
 
 
 def _devices(prepared: claims.PreparedClaim) -> str:

@@ -10,6 +10,8 @@ import fcntl
 import os
 from pathlib import Path
 
+from . import errors
+
 
 class Instance:
     def __init__(self, folder: Path, identity: str) -> None:
@@ -27,7 +29,12 @@ class Instance:
             if name != self._identity and not self._is_alive(name):
                 (self._lives / name).unlink(missing_ok=True)
         self._descriptor = os.open(self._lives / self._identity, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise errors.Fatal(
+                f"another claimd lives here as instance {self._identity}: two need different --pod-uid"
+            ) from None
 
     def leave(self) -> None:
         if self._descriptor is not None:

@@ -67,6 +67,7 @@ class RecordFolder:
         self._users = 0
         self._entering = asyncio.Lock()
         self._commits = -1  # how many commits the folder had when we last read it
+        self.patience = LOCK_PATIENCE
         self.claims: dict[str, claims.PreparedClaim] = {}
 
     @contextlib.asynccontextmanager
@@ -109,7 +110,7 @@ class RecordFolder:
     async def _acquire(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        until = time.monotonic() + LOCK_PATIENCE
+        until = time.monotonic() + self.patience
         try:
             while True:
                 try:
@@ -118,7 +119,7 @@ class RecordFolder:
                 except BlockingIOError:
                     if time.monotonic() > until:
                         raise errors.ClaimError(
-                            f"another instance of the plugin has held {self._lock_path} for {LOCK_PATIENCE:.0f} s; "
+                            f"another instance of the plugin has held {self._lock_path} for {self.patience:g} s; "
                             "is it frozen? `fuser` on that file names it"
                         ) from None
                     await asyncio.sleep(0.01)
@@ -158,7 +159,8 @@ class RecordFolder:
             path = self._folder / name
             if not name.endswith(".json"):
                 if name.startswith(".") and name.endswith(".new"):
-                    path.unlink(missing_ok=True)  # a write that never came to its rename
+                    with contextlib.suppress(OSError):
+                        path.unlink()  # a write that never came to its rename
                 continue
             try:
                 record = _read(path)

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, NoReturn, Protocol
 
 import msgspec
@@ -19,6 +19,7 @@ from . import client, errors
 log = logging.getLogger(__name__)
 
 Object = dict[str, Any]
+Sleep = Callable[[float], Awaitable[None]]
 
 HEALTHY = 10.0  # seconds that a watch must have lived for the trouble before it to be forgotten
 LONGEST_PAUSE = 30.0
@@ -45,12 +46,15 @@ class Finder(Protocol):
 class Mirror:
     """`objects` by name, as the API server last told us. Who subscribes is called after they have changed."""
 
-    def __init__(self, client_: client.Client, find: Finder, *, idle: float = IDLE) -> None:
+    def __init__(
+        self, client_: client.Client, find: Finder, *, idle: float = IDLE, sleep: Sleep = asyncio.sleep
+    ) -> None:
         self.objects: dict[str, Object] = {}
         self.synced = False  # until the first list has arrived
         self._client = client_
         self._find = find
         self._idle = idle
+        self._sleep = sleep
         self._failures = 0
         self._subscribers: list[Callable[[], None]] = []
 
@@ -138,12 +142,12 @@ class Mirror:
         """Waits longer the more has gone wrong without a healthy watch between. The first clean end costs nothing."""
         pause = random.uniform(0.1, 0.3) if error else 0.0  # noqa: S311 - as above
         if self._failures:
-            pause = min(LONGEST_PAUSE, 2.0 ** (self._failures - 1) * random.uniform(1.0, 1.5))  # noqa: S311
+            pause = min(LONGEST_PAUSE, 1.5 * 2.0 ** (self._failures - 1)) * random.uniform(0.67, 1.0)  # noqa: S311
         self._failures = min(self._failures + 1, 10)
         if error:
             pause = max(pause, min(error.retry_after or 0.0, LONGEST_ASKED))
             log.warning("what we know of the cluster may be old, asking again in %.1f s: %s", pause, error)
-        await asyncio.sleep(pause)
+        await self._sleep(pause)
 
 
 _MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError)

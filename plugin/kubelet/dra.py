@@ -22,6 +22,8 @@ from .wire.dra.v1beta1 import api_pb2_grpc as v1beta1_grpc
 
 log = logging.getLogger(__name__)
 
+Context = grpc.aio.ServicerContext[Any, Any]
+
 SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")  # newer first: kubelets take the first that they know
 CALL_TIMEOUT = 45.0  # seconds that a kubelet waits for an answer
 
@@ -35,7 +37,7 @@ class Calls:
         self._driver = driver_
         self._under_way: set[asyncio.Task[Any]] = set()
 
-    async def prepare(self, claims: Iterable[Any], context: grpc.aio.ServicerContext) -> dict[str, PreparedClaim | str]:
+    async def prepare(self, claims: Iterable[Any], context: Context) -> dict[str, PreparedClaim | str]:
         remaining = context.time_remaining()
         patience = CALL_TIMEOUT if remaining is None else min(remaining, CALL_TIMEOUT)
         deadline = asyncio.get_running_loop().time() + patience
@@ -72,13 +74,13 @@ class Calls:
 class DRAPlugin(v1_grpc.DRAPluginServicer):
     """Serves every version: their messages differ only in share_id, which v1beta1 lacks."""
 
-    def __init__(self, calls: Calls, messages: Any) -> None:  # noqa: ANN401 - one of the generated modules
+    def __init__(self, calls: Calls, messages: Any) -> None:
         self._calls = calls
         self._messages = messages
         self._shares = "share_id" in messages.Device.DESCRIPTOR.fields_by_name
 
     async def NodePrepareResources(
-        self, request: v1.NodePrepareResourcesRequest, context: grpc.aio.ServicerContext
+        self, request: v1.NodePrepareResourcesRequest, context: Context
     ) -> v1.NodePrepareResourcesResponse:
         response: v1.NodePrepareResourcesResponse = self._messages.NodePrepareResourcesResponse()
         for uid, answer in (await self._calls.prepare(request.claims, context)).items():
@@ -98,7 +100,7 @@ class DRAPlugin(v1_grpc.DRAPluginServicer):
         return response
 
     async def NodeUnprepareResources(
-        self, request: v1.NodeUnprepareResourcesRequest, context: grpc.aio.ServicerContext
+        self, request: v1.NodeUnprepareResourcesRequest, context: Context
     ) -> v1.NodeUnprepareResourcesResponse:
         response: v1.NodeUnprepareResourcesResponse = self._messages.NodeUnprepareResourcesResponse()
         for uid, error in (await self._calls.unprepare(request.claims)).items():

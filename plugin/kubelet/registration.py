@@ -8,12 +8,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 
 from .wire.pluginregistration.v1 import api_pb2, api_pb2_grpc
 
 log = logging.getLogger(__name__)
+
+Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class Registration(api_pb2_grpc.RegistrationServicer):
@@ -26,12 +29,12 @@ class Registration(api_pb2_grpc.RegistrationServicer):
         self._on_registered = on_registered
         self.last_seen = "the kubelet has not asked yet"  # for the message to whoever waits in vain
 
-    async def GetInfo(self, request: api_pb2.InfoRequest, context: grpc.aio.ServicerContext) -> api_pb2.PluginInfo:
+    async def GetInfo(self, request: api_pb2.InfoRequest, context: Context) -> api_pb2.PluginInfo:
         self.last_seen = "the kubelet asked who we are, but did not say what became of it"
         return self._info
 
     async def NotifyRegistrationStatus(
-        self, request: api_pb2.RegistrationStatus, context: grpc.aio.ServicerContext
+        self, request: api_pb2.RegistrationStatus, context: Context
     ) -> api_pb2.RegistrationStatusResponse:
         if request.plugin_registered:
             log.info("registered with the kubelet as %s", self._info.name)

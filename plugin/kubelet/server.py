@@ -63,4 +63,4 @@ def is_alive(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         result = probe.connect_ex(str(path))
-    return result not in (errno.ECONNREFUSED, errno.ENOENT)
+    return result not in (errno.ECONNREFUSED, errno.ENOENT, errno.ENOTDIR)

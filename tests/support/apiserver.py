@@ -127,7 +127,7 @@ class ApiServer(Store):
             task.cancel()
         await asyncio.gather(*(task for _, task in tasks), return_exceptions=True)
         for writer, _ in tasks:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, asyncio.CancelledError):  # its task may have been waiting for the same
                 await writer.wait_closed()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

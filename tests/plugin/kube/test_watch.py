@@ -1,0 +1,243 @@
+"""A live copy of a collection, through everything that a watch can meet."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from plugin.kube import client, errors, watch
+from tests.support import apiserver
+
+PATH = "/apis/resource.k8s.io/v1/resourceslices"
+
+
+@dataclass(frozen=True)
+class Here:
+    path: str = PATH
+    query: dict[str, str] = field(default_factory=lambda: {"fieldSelector": "spec.driver=d"})
+
+    def convert(self, obj: dict[str, Any]) -> dict[str, Any]:
+        return obj
+
+
+async def here() -> Here:
+    return Here()
+
+
+def slice_of(name: str, driver: str = "d", **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"driver": driver, **spec}}
+
+
+@contextlib.asynccontextmanager
+async def running(mirror: watch.Mirror) -> AsyncIterator[watch.Mirror]:
+    task = asyncio.ensure_future(mirror.run())
+    try:
+        yield mirror
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.fixture
+def mirror(api: apiserver.ApiServer, connect: Callable[..., client.Client]) -> watch.Mirror:
+    return watch.Mirror(connect(api.url), here)
+
+
+def lists(api: apiserver.ApiServer) -> int:
+    return api.count("GET", PATH) - api.count("GET", "watch")
+
+
+def versions_asked(api: apiserver.ApiServer) -> list[int]:
+    return [int(r.query["resourceVersion"]) for r in api.requests if "watch" in r.query]
+
+
+async def test_what_is_there_and_what_comes(api: apiserver.ApiServer, mirror: watch.Mirror) -> None:
+    api.put("resourceslices", slice_of("a"))
+    api.put("resourceslices", slice_of("x", driver="other"))
+    told = []
+    mirror.subscribe(lambda: told.append(set(mirror.objects)))
+    assert not mirror.synced
+    async with running(mirror):
+        await apiserver.until(lambda: api.watches)
+        assert (mirror.synced, told) == (True, [{"a"}])
+        api.put("resourceslices", slice_of("b"))
+        api.put("resourceslices", slice_of("y", driver="other"))
+        await apiserver.until(lambda: len(told) == 2)
+        api.put("resourceslices", slice_of("a", new=1))
+        await apiserver.until(lambda: len(told) == 3)
+        assert mirror.objects["a"]["spec"]["new"] == 1
+        api.delete("resourceslices", "b")
+        await apiserver.until(lambda: len(told) == 4)
+        assert set(mirror.objects) == {"a"}
+    assert (lists(api), api.count("GET", "watch")) == (1, 1)
+    (request,) = [r for r in api.requests if "watch" in r.query]
+    assert request.query["allowWatchBookmarks"] == "true"
+    assert 300 <= int(request.query["timeoutSeconds"]) <= 600
+
+
+async def test_an_empty_list_is_told_as_well(api: apiserver.ApiServer, mirror: watch.Mirror) -> None:
+    told = asyncio.Event()
+    mirror.subscribe(told.set)
+    async with running(mirror):
+        await asyncio.wait_for(told.wait(), 5)
+    assert mirror.objects == {}
+
+
+async def test_a_clean_end_is_followed_at_once_from_the_bookmark(
+    api: apiserver.ApiServer, mirror: watch.Mirror
+) -> None:
+    api.put("resourceslices", slice_of("a"))
+    async with running(mirror):
+        await apiserver.until(lambda: api.watches)
+        for n in range(3):
+            api.put("resourceslices", slice_of(f"x{n}", driver="other"))  # nothing that we are told of
+        api.bookmark()
+        api.end_watches()
+        await apiserver.until(lambda: api.count("GET", "watch") == 2, timeout=0.5)
+        api.put("resourceslices", slice_of("b"))
+        await apiserver.until(lambda: "b" in mirror.objects)
+    first, second = versions_asked(api)
+    assert second == first + 3
+    assert lists(api) == 1
+
+
+async def test_events_that_came_between_two_watches_are_not_lost(
+    api: apiserver.ApiServer, mirror: watch.Mirror
+) -> None:
+    api.put("resourceslices", slice_of("a"))
+    async with running(mirror):
+        await apiserver.until(lambda: api.watches)
+        api.gate.clear()
+        api.end_watches()
+        await apiserver.until(lambda: api.count("GET", "watch") == 2)
+        api.delete("resourceslices", "a")
+        api.put("resourceslices", slice_of("b"))
+        api.gate.set()
+        await apiserver.until(lambda: set(mirror.objects) == {"b"})
+    assert lists(api) == 1
+
+
+@pytest.mark.parametrize("how", ["event on start", "event while watching", "status"])
+async def test_gone_means_list_anew(api: apiserver.ApiServer, mirror: watch.Mirror, how: str) -> None:
+    api.put("resourceslices", slice_of("a"))
+    api.put("resourceslices", slice_of("b"))
+    async with running(mirror):
+        await apiserver.until(lambda: api.watches)
+        if how == "status":
+            api.fail(410, path="watch")
+        else:
+            api.expire()
+        api.objects.pop(("resourceslices", "", "a"))  # a deletion that no event tells of
+        api.end_watches(apiserver.Refused(410, "Expired", "too old") if how == "event while watching" else None)
+        await apiserver.until(lambda: set(mirror.objects) == {"b"}, timeout=1.5)
+    assert lists(api) == 2
+
+
+async def test_a_silent_watch_is_given_up(api: apiserver.ApiServer, connect: Callable[..., client.Client]) -> None:
+    mirror = watch.Mirror(connect(api.url), here, idle=0.1)
+    api.silent_watches = True
+    async with running(mirror):
+        await apiserver.until(lambda: api.watches)
+        api.put("resourceslices", slice_of("a"))
+        await apiserver.until(lambda: "a" in mirror.objects)
+    assert lists(api) >= 2
+
+
+async def test_a_server_that_comes_back(api: apiserver.ApiServer, mirror: watch.Mirror) -> None:
+    api.put("resourceslices", slice_of("a"))
+    async with running(mirror):
+        await apiserver.until(lambda: api.watches)
+        await api.stop()
+        api.delete("resourceslices", "a")
+        await api.start()
+        await apiserver.until(lambda: not mirror.objects and api.watches)
+
+
+def longest_burst(times: list[float], window: float) -> int:
+    return max(sum(start <= t < start + window for t in times) for start in times)
+
+
+@pytest.mark.parametrize("trouble", ["lists fail", "watches fail", "watches end", "watches are gone", "nonsense"])
+async def test_a_sick_server_is_left_in_peace(
+    api: apiserver.ApiServer, connect: Callable[..., client.Client], trouble: str
+) -> None:
+    """Ten minutes with a clock of our own, which goes on only while the mirror pauses."""
+    clock, times = 0.0, []
+
+    async def sleep(seconds: float) -> None:
+        nonlocal clock
+        times.extend([clock] * (len(api.requests) - len(times)))  # what was sent since the pause before
+        clock += seconds
+
+    part, status, body = {
+        "lists fail": (PATH, 500, None),
+        "watches fail": ("watch", 503, None),
+        "watches end": ("watch", 200, b""),
+        "watches are gone": ("watch", 410, None),
+        "nonsense": (PATH, 200, b"{}"),
+    }[trouble]
+    api.fail(status, path=part, times=10_000, body=body)
+    async with running(watch.Mirror(connect(api.url), here, sleep=sleep)):
+        await apiserver.until(lambda: clock > 600)
+    busiest = max(sum(start <= t < start + 1.0 for t in times) for start in times)
+    assert busiest <= 4
+    assert 20 < len(times) <= 80
+    assert 19 <= max(b - a for a, b in itertools.pairwise(times)) <= 30.01
+
+
+async def test_a_server_may_ask_for_patience(api: apiserver.ApiServer, mirror: watch.Mirror) -> None:
+    api.fail(429, path=PATH, headers={"Retry-After": "1"})
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    async with running(mirror):
+        await apiserver.until(lambda: mirror.synced)
+    assert 1.0 <= loop.time() - began < 1.6
+    assert lists(api) == 2
+
+
+async def test_another_place_means_list_anew(api: apiserver.ApiServer, connect: Callable[..., client.Client]) -> None:
+    places = [Here()]
+    asked = []
+
+    async def find() -> Here:
+        asked.append(places[0])
+        return places[0]
+
+    api.put("resourceslices", slice_of("a"))
+    async with running(watch.Mirror(connect(api.url), find)):
+        await apiserver.until(lambda: api.watches)
+        places[0] = Here(path="/apis/resource.k8s.io/v1beta2/resourceslices")
+        api.end_watches()
+        await apiserver.until(lambda: api.count("GET", "v1beta2") == 2)
+    assert [r.path for r in api.requests if "watch" not in r.query] == [PATH, places[0].path]
+
+
+async def test_an_event_that_is_none(api: apiserver.ApiServer, mirror: watch.Mirror) -> None:
+    """A proxy's nonsense in a watch costs a new list, not the task."""
+    api.put("resourceslices", slice_of("a"))
+    async with running(mirror):
+        await apiserver.until(lambda: api.watches)
+        for (each,) in [api.watches]:
+            each.queue.put_nowait(("ADDED", {"metadata": "x"}))
+        await apiserver.until(lambda: lists(api) == 2 and api.watches)
+        api.put("resourceslices", slice_of("b"))
+        await apiserver.until(lambda: "b" in mirror.objects)
+
+
+async def test_an_error_of_a_subscriber_is_not_swallowed(api: apiserver.ApiServer, mirror: watch.Mirror) -> None:
+    def fail() -> None:
+        raise KeyError("a bug")
+
+    mirror.subscribe(fail)
+    with pytest.raises(KeyError, match="a bug"):
+        await asyncio.wait_for(mirror.run(), 5)
+
+
+def test_an_error_event_without_a_status() -> None:
+    assert type(errors.from_status("x", json.loads("[1]"))) is errors.ApiError

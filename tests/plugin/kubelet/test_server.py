@@ -1,0 +1,85 @@
+import os
+import socket
+
+import grpc
+import pytest
+
+from plugin import errors, names
+from plugin.kubelet import server
+from plugin.kubelet.wire.pluginregistration.v1 import api_pb2, api_pb2_grpc
+
+
+class Registration(api_pb2_grpc.RegistrationServicer):
+    async def GetInfo(self, request, context):
+        return api_pb2.PluginInfo(name="me")
+
+
+def add(grpc_server):
+    api_pb2_grpc.add_RegistrationServicer_to_server(Registration(), grpc_server)
+
+
+async def ask(path):
+    async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
+        return (await api_pb2_grpc.RegistrationStub(channel).GetInfo(api_pb2.InfoRequest(), timeout=5)).name
+
+
+def stale(path):
+    """A socket whose owner died without a word."""
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    assert path.is_socket()
+
+
+async def test_serves_and_goes_without_a_trace(tmp_path):
+    path = tmp_path / "a" / "x.sock"
+    serving = await server.listen(path, add)
+    assert await ask(path) == "me"
+    assert path.stat().st_mode & 0o777 == 0o600, "root's alone"
+    await serving.stop(0)
+    assert os.listdir(path.parent) == []
+
+
+async def test_a_stale_socket_is_replaced(tmp_path):
+    path = tmp_path / "x.sock"
+    stale(path)
+    serving = await server.listen(path, add)
+    assert await ask(path) == "me"
+    await serving.stop(0)
+
+
+async def test_a_live_one_is_never_stolen(tmp_path):
+    path = tmp_path / "x.sock"
+    serving = await server.listen(path, add)
+    with pytest.raises(errors.Fatal, match="somebody serves .*x.sock already"):
+        await server.listen(path, add)
+    assert await ask(path) == "me"
+    await serving.stop(0)
+
+
+async def test_a_folder_that_cannot_be_says_so(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(errors.Fatal, match="cannot make room for the socket"):
+        await server.listen(tmp_path / "file" / "x.sock", add)
+
+
+async def test_sweep_takes_only_dead_sockets_that_are_ours(tmp_path):
+    live = tmp_path / "dra.sock"
+    serving = await server.listen(live, add)
+    dead = tmp_path / "dra-0b9b1c5e-6f0a-4d55-8e7f-0123456789ab.sock"
+    theirs = tmp_path / "other.sock"
+    stale(dead)
+    stale(theirs)
+    server.sweep(tmp_path, names.is_dra_socket)
+    assert (live.exists(), dead.exists(), theirs.exists()) == (True, False, True)
+    server.sweep(tmp_path / "none", names.is_dra_socket)
+    await serving.stop(0)
+
+
+def test_a_doubt_leaves_a_socket_alone(tmp_path):
+    path = tmp_path / "full.sock"
+    with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as one:
+        busy.bind(str(path))
+        busy.listen(0)
+        one.connect(str(path))
+        assert server.is_alive(path), "its queue is full, but somebody is there"
+    assert not server.is_alive(path)

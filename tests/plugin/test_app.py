@@ -1,0 +1,309 @@
+"""The whole program as a process: a fake tree, a real API server of the tests', and the tests as its kubelet."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from devices import fake, scan
+from devices.gpu import Roots
+from plugin.kubelet.wire.dra.v1beta1 import api_pb2 as v1beta1
+from plugin.kubelet.wire.dra.v1beta1 import api_pb2_grpc as v1beta1_grpc
+from tests.support import apiserver
+from tests.support.kubelet import Kubelet, calling
+from tests.support.worlds import DRIVER, NODE, claim_object, result
+
+
+class Plugin:
+    def __init__(self, tmp_path, api, **settings):
+        self.tmp_path, self.api = tmp_path, api
+        self.settings = {
+            "node-name": NODE,
+            "kubelet-dir": tmp_path / "kubelet",
+            "cdi-dir": tmp_path / "cdi",
+            "root": tmp_path / "fake",
+            "kubeconfig": tmp_path / "kubeconfig",
+            "endpoint": f"unix:{tmp_path}/endpoint.sock",
+            "log-format": "json",
+            **settings,
+        }
+        self.log = tmp_path / f"log-{time.monotonic_ns()}"
+
+    async def __aenter__(self):
+        arguments = [f"--{key}={value}" for key, value in self.settings.items()]
+        with self.log.open("wb") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "plugin", "run", *arguments, stdout=log, stderr=log
+            )
+        return self
+
+    async def __aexit__(self, *_):
+        if self.process.returncode is None:
+            self.process.kill()
+            await self.process.wait()
+
+    async def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(5):
+            return await self.process.wait()
+
+    def lines(self):
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    async def probe(self, question):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "plugin",
+            "probe",
+            question,
+            "--endpoint",
+            self.settings["endpoint"],
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        out, _ = await process.communicate()
+        return process.returncode, out.decode().strip()
+
+
+class World:
+    def __init__(self, tmp_path, api):
+        self.tmp_path, self.api = tmp_path, api
+        self.kubelet = Kubelet(tmp_path / "kubelet")
+        fake.write(tmp_path / "fake", fake.parse(["amd:mi300x=2", "nvidia:h100=2"]))
+        self.gpus = scan.scan(Roots.under(tmp_path / "fake")).gpus
+        api.put("nodes", {"metadata": {"name": NODE, "uid": "node-uid"}})
+        cluster = {
+            "current-context": "t",
+            "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
+            "clusters": [{"name": "t", "cluster": {"server": api.url}}],
+            "users": [{"name": "t", "user": {}}],
+        }
+        (tmp_path / "kubeconfig").write_text(json.dumps(cluster))
+
+    def plugin(self, **settings):
+        return Plugin(self.tmp_path, self.api, **settings)
+
+    def claim(self, name, index=0):
+        return self.api.put("resourceclaims", claim_object(name, result(self.gpus[index].name)))
+
+    def slices(self):
+        return [obj for (kind, _, _), obj in self.api.objects.items() if kind == "resourceslices"]
+
+    async def published(self):
+        await apiserver.until(self.slices, 20)
+
+    def cdi(self):
+        return sorted(os.listdir(self.tmp_path / "cdi")) if (self.tmp_path / "cdi").exists() else []
+
+
+@pytest.fixture
+async def world():
+    # A folder of pytest's would be too long for the sockets.
+    with tempfile.TemporaryDirectory(prefix="c-") as folder:
+        async with apiserver.serve() as api:
+            yield World(Path(folder), api)
+
+
+async def test_from_start_to_end(world):
+    async with world.plugin() as plugin:
+        info = await world.kubelet.register()
+        assert (info.type, info.name) == ("DRAPlugin", DRIVER)
+        await world.published()
+        (slice_,) = world.slices()
+        assert slice_["metadata"]["ownerReferences"][0]["uid"] == "node-uid"
+        assert [device["name"] for device in slice_["spec"]["devices"]] == [gpu.name for gpu in world.gpus]
+        claim = world.claim("c")
+        async with calling(info.endpoint) as caller:
+            answer = (await caller.prepare(claim))[claim["metadata"]["uid"]]
+            assert not answer.error
+            (device,) = answer.devices
+            assert (device.pool_name, device.device_name, list(device.request_names)) == (
+                NODE,
+                world.gpus[0].name,
+                ["gpu"],
+            )
+            (cdi,) = device.cdi_device_ids
+            (file,) = world.cdi()
+            spec = json.loads((world.tmp_path / "cdi" / file).read_text())
+            assert cdi == f"{spec['kind']}={spec['devices'][0]['name']}"
+            assert not (await caller.unprepare(claim))[claim["metadata"]["uid"]].error
+            assert world.cdi() == []
+        began = time.monotonic()
+        assert await plugin.stop() == 0
+        assert time.monotonic() - began < 1.0
+        assert list((world.tmp_path / "kubelet").rglob("*.sock")) == [], "no socket is left"
+        assert world.slices(), "slices stay: a restart within 30 s must not be noticed"
+        operations = {line["op"] for line in plugin.lines() if line.get("claim_uid")}
+        assert len(operations) == 2, "prepare and unprepare each have an operation id"
+
+
+async def test_v1beta1(world):
+    async with world.plugin():
+        info = await world.kubelet.register()
+        claim = world.claim("c")
+        async with calling(info.endpoint, v1beta1, v1beta1_grpc) as caller:
+            answer = (await caller.prepare(claim))[claim["metadata"]["uid"]]
+            assert [device.device_name for device in answer.devices] == [world.gpus[0].name]
+            assert not (await caller.unprepare(claim))[claim["metadata"]["uid"]].error
+
+
+async def test_nothing_is_published_before_the_kubelet_says_registered(world):
+    async with world.plugin() as plugin:
+        path, _ = await world.kubelet.info()
+        await world.kubelet.notify(path, error="not you")
+        assert await plugin.probe("live") == (0, "ok")
+        assert await plugin.probe("ready") == (1, "the kubelet has not registered us yet")
+        assert world.slices() == []
+        await world.kubelet.notify(path)
+        await world.published()
+        assert any("not you" in line["message"] for line in plugin.lines())
+    assert (await plugin.probe("live"))[0] == 1
+
+
+async def test_ready_when_registered_and_published(world):
+    async with world.plugin() as plugin:
+        await world.kubelet.register()
+        await world.published()
+        deadline = time.monotonic() + 10
+        while (await plugin.probe("ready"))[0] != 0:
+            assert time.monotonic() < deadline
+
+
+async def test_killed_and_started_again_it_knows_what_it_gave(world):
+    claim = world.claim("c")
+    async with world.plugin() as plugin:
+        info = await world.kubelet.register()
+        async with calling(info.endpoint) as caller:
+            before = (await caller.prepare(claim))["uid-c"]
+        plugin.process.kill()
+        await plugin.process.wait()
+    (file,) = world.cdi()
+    spec = (world.tmp_path / "cdi" / file).read_bytes()
+    (world.tmp_path / "cdi" / file).unlink()
+    async with world.plugin():
+        info = await world.kubelet.register()
+        assert (world.tmp_path / "cdi" / file).read_bytes() == spec, "restored before the socket is there"
+        async with calling(info.endpoint) as caller:
+            assert (await caller.prepare(claim))["uid-c"] == before
+            refused = world.claim("other")
+            assert "default/c" in (await caller.prepare(refused))["uid-other"].error
+            assert not (await caller.unprepare(claim))["uid-c"].error
+    assert world.cdi() == []
+
+
+async def test_the_cdi_folder_is_right_again_within_a_second(world):
+    claim = world.claim("c")
+    async with world.plugin():
+        info = await world.kubelet.register()
+        async with calling(info.endpoint) as caller:
+            await caller.prepare(claim)
+            (file,) = world.cdi()
+            good = (world.tmp_path / "cdi" / file).read_bytes()
+            for damage in (
+                lambda path: path.unlink(),
+                lambda path: path.write_bytes(b""),
+                lambda path: path.write_bytes(b"{}"),
+            ):
+                damage(world.tmp_path / "cdi" / file)
+                await apiserver.until(
+                    lambda: (
+                        (world.tmp_path / "cdi" / file).exists()
+                        and (world.tmp_path / "cdi" / file).read_bytes() == good
+                    ),
+                    1.0,
+                )
+
+
+async def test_a_call_that_the_kubelet_gives_up_goes_on(world):
+    claim = world.claim("c")
+    async with world.plugin():
+        info = await world.kubelet.register()
+        await world.published()
+        world.api.gate.clear()
+        async with calling(info.endpoint) as caller:
+            call = asyncio.create_task(caller.prepare(claim))
+            await apiserver.until(lambda: world.api.count("GET", "resourceclaims/c"))
+            call.cancel()
+            await asyncio.wait([call])
+            assert call.cancelled()
+        world.api.gate.set()
+        await apiserver.until(world.cdi)
+
+
+async def test_two_instances_of_a_rolling_update(world):
+    one, two = "0b9b1c5e-6f0a-4d55-8e7f-000000000001", "0b9b1c5e-6f0a-4d55-8e7f-000000000002"
+    claim = world.claim("c")
+    async with world.plugin(**{"pod-uid": one}) as old:
+        first = await world.kubelet.register()
+        assert one in first.endpoint
+        await world.published()
+        before = json.dumps(world.slices())
+        async with calling(first.endpoint) as caller:
+            await caller.prepare(claim)
+        async with world.plugin(**{"pod-uid": two, "endpoint": f"unix:{world.tmp_path}/two.sock"}) as new:
+            registry = world.tmp_path / "kubelet" / "plugins_registry"
+            await apiserver.until(lambda: len(list(registry.glob("*.sock"))) == 2, 20)
+            (path,) = registry.glob(f"*{two}*")
+            await world.kubelet.notify(path)
+            assert await old.stop() == 0
+            assert [p.name for p in registry.glob("*.sock")] == [path.name]
+            async with calling(first.endpoint.replace(one, two)) as caller:
+                assert not (await caller.prepare(claim))["uid-c"].error
+                assert not (await caller.unprepare(claim))["uid-c"].error
+            assert world.cdi() == []
+            assert json.dumps(world.slices()) == before, "slices were not touched"
+            assert await new.stop() == 0
+
+
+async def test_a_stale_socket_of_the_dead_is_swept(world):
+    uid = "0b9b1c5e-6f0a-4d55-8e7f-000000000001"
+    async with world.plugin(**{"pod-uid": uid}) as dead:
+        await world.kubelet.register()
+        dead.process.kill()
+        await dead.process.wait()
+    registry = world.tmp_path / "kubelet" / "plugins_registry"
+    assert list(registry.glob(f"*{uid}*"))
+    async with world.plugin(**{"pod-uid": uid.replace("1", "2")}):
+        await world.kubelet.register()
+        assert not list(registry.glob(f"*{uid}*"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "words"),
+    [
+        ({"node-name": ""}, 2, "node-name is not set"),
+        ({"kubeconfig": "/nowhere/kubeconfig"}, 2, "/nowhere/kubeconfig"),
+        ({"kubelet-dir": "/" + "k" * 100}, 2, "a unix socket's path may have 107"),
+        ({"include": "gpu7"}, 2, "gpu7"),
+    ],
+)
+async def test_what_is_wrong_from_the_start_ends_it_with_a_message(world, settings, code, words):
+    async with world.plugin(**settings) as plugin:
+        async with asyncio.timeout(20):
+            assert await plugin.process.wait() == code
+        text = plugin.log.read_text()
+        assert words in text
+        assert "Traceback" not in text
+
+
+async def test_a_second_one_without_a_pod_is_refused(world):
+    async with world.plugin():
+        await world.kubelet.register()
+        async with world.plugin() as second, asyncio.timeout(20):
+            assert await second.process.wait() == 1
+            assert "somebody serves" in second.log.read_text()
+
+
+def test_help_names_every_command():
+    import subprocess
+
+    out = subprocess.run([sys.executable, "-m", "plugin", "--help"], capture_output=True, text=True, check=True).stdout
+    for command in ("run", "devices", "slices", "fake", "probe"):
+        assert f"\n    {command} " in out
