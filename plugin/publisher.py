@@ -193,6 +193,7 @@ class Publisher:
         name = step.metadata.name
         if name in self._known:
             # It stood and is gone. If that is because its Node was replaced, the new Node must own the next one.
+            logger.info("a slice that was published is gone, creating it again", extra={"slice": name})
             self._known.discard(name)
             self._uid = ""
             return
