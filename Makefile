@@ -1,5 +1,6 @@
-# The project's verbs. `make test` and `make demo` need nothing but Python 3.11 (with venv), make and the network.
+# The project's verbs. `make test` needs nothing but Python 3.11 (with venv), make and the network.
 PYTHON ?= python3
+BUILDER ?= podman
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-requirements
@@ -18,7 +19,7 @@ lint: dev  ## style, types, layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+	$(BIN)/lint-imports
 
 test: lint  ## style, types, layers and the unit tests
 	$(BIN)/pytest -q -n auto
@@ -38,5 +39,11 @@ lock:  ## resolve the dependencies anew (needs uv)
 	$(LOCK) pyproject.toml --group dev -o requirements-dev.txt
 	$(LOCK) pyproject.toml -c requirements-dev.txt -o requirements.txt
 
-clean:
+image: dev  ## the container image (podman, or BUILDER=docker)
+	$(BUILDER) build -t claimd -f deploy/Containerfile .
+
+bench: dev  ## claimd against a real API server, beside the limits or a peer (PEER=command); needs root
+	$(BIN)/python -m tests.bench
+
+clean:  ## what was built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
