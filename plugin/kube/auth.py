@@ -1,36 +1,26 @@
 """Where the API server is, whom it must be, and who we are: a kubeconfig file, or the service account of a pod.
 
-Reads files and runs the command of a kubeconfig; sends nothing. What is wrong from the start is a UsageError; what
-goes wrong later is an error of the request that met it.
+Reads files and sends nothing; the forms of a kubeconfig are in `kubeconfig`. What is wrong from the start is a
+UsageError; what goes wrong later is an error of the request that met it.
 """
 
 from __future__ import annotations
 
-import asyncio
-import datetime
 import logging
 import os
-import shutil
 import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
-
-import msgspec
+from typing import Protocol
 
 from .. import errors as plugin_errors
 from . import errors
 
-if TYPE_CHECKING:
-    from .kubeconfig import Exec
-
 log = logging.getLogger(__name__)
 
 TOKEN_AGE = 60.0  # seconds until a token file is read again; the kubelet renews it long before it expires
-EXEC_TIMEOUT = 60.0
-EXEC_MARGIN = 10.0  # seconds before its expiry that a credential is not used any more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,91 +147,6 @@ class TokenFile:
         self._until = self._clock() + TOKEN_AGE
         self._credential = Credential(token=text)
         return self._credential
-
-
-class Command:
-    """The command of a kubeconfig that prints a credential, run again when that has expired or was refused."""
-
-    def __init__(self, exec_: Exec, folder: Path, cluster: dict[str, object]) -> None:
-        self._exec = exec_
-        self._folder = folder
-        self._cluster = cluster
-        self._lock = asyncio.Lock()
-        self._credential: Credential | None = None
-        self._expiry: float | None = None
-
-    async def get(self, refused: Credential | None = None) -> Credential:
-        if (known := self._known(refused)) is not None:
-            return known
-        async with self._lock:
-            if (known := self._known(refused)) is not None:  # another request has had it run meanwhile
-                return known
-            self._credential, self._expiry = self._parse(await self._run())
-            return self._credential
-
-    def _known(self, refused: Credential | None) -> Credential | None:
-        fresh = self._expiry is None or time.time() < self._expiry - EXEC_MARGIN
-        return self._credential if fresh and self._credential != refused else None
-
-    def program(self) -> str:
-        """What to run: a path with a slash is relative to the kubeconfig, a bare name is looked up."""
-        command = self._exec.command
-        found = str(self._folder / command) if "/" in command else shutil.which(command)
-        if not found or not os.access(found, os.X_OK):
-            hint = self._exec.install_hint or "install it"
-            raise plugin_errors.UsageError(f"the command {command!r} of the kubeconfig's user is not there; {hint}")
-        return found
-
-    async def _run(self) -> bytes:
-        info = {"apiVersion": self._exec.api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
-        if self._exec.provide_cluster_info:
-            info["spec"] = {"interactive": False, "cluster": self._cluster}
-        environment = os.environ | {pair.name: pair.value for pair in self._exec.env or ()}
-        environment["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
-        pipe = asyncio.subprocess.PIPE
-        try:
-            running = await asyncio.create_subprocess_exec(
-                self.program(), *(self._exec.args or ()), stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe,
-                env=environment,
-            )  # fmt: skip
-        except (OSError, plugin_errors.UsageError) as error:
-            raise errors.Unauthorized(f"no credential: {self._exec.command} cannot be run: {error}") from error
-        try:
-            async with asyncio.timeout(EXEC_TIMEOUT):
-                out, complaint = await running.communicate()
-        except TimeoutError:
-            raise errors.Unauthorized(
-                f"no credential: {self._exec.command} has not ended within {EXEC_TIMEOUT:.0f} s"
-            ) from None
-        finally:
-            if running.returncode is None:
-                running.kill()
-                await running.wait()
-        if running.returncode:
-            text = complaint.decode(errors="replace").strip()[-500:]
-            raise errors.Unauthorized(f"no credential: {self._exec.command} ended with {running.returncode}: {text}")
-        return out
-
-    def _parse(self, out: bytes) -> tuple[Credential, float | None]:
-        from .kubeconfig import ExecCredential
-
-        try:
-            status = msgspec.json.decode(out, type=ExecCredential).status
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise errors.Unauthorized(
-                f"no credential: {self._exec.command} printed no ExecCredential of {self._exec.api_version}: {error}"
-            ) from error
-        if not status.token and not status.client_certificate_data:
-            raise errors.Unauthorized(f"no credential: {self._exec.command} printed neither token nor certificate")
-        expiry = status.expiration_timestamp
-        if expiry is not None and expiry.tzinfo is None:
-            expiry = expiry.replace(tzinfo=datetime.UTC)
-        try:
-            token = one_token(status.token, f"what {self._exec.command} printed")
-        except plugin_errors.UsageError as error:
-            raise errors.Unauthorized(f"no credential: {error}") from error
-        credential = Credential(token=token, certificate=status.client_certificate_data, key=status.client_key_data)
-        return credential, expiry.timestamp() if expiry else None
 
 
 class Tls:

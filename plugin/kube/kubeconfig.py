@@ -1,10 +1,17 @@
-"""A kubeconfig file, JSON or YAML, as a Connection. Only what we can honour; the rest is refused by name."""
+"""A kubeconfig file, JSON or YAML, as a Connection, and the command that it may name.
+
+Only what we can honour; the rest is refused by name. Not loaded in a pod.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import datetime
+import os
+import shutil
+import time
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -14,7 +21,10 @@ import msgspec
 from .. import errors
 from ..api import text
 from . import auth
+from . import errors as api_errors
 
+EXEC_TIMEOUT = 60.0
+EXEC_MARGIN = 10.0  # seconds before its expiry that a credential is not used any more
 EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
@@ -94,6 +104,93 @@ class ExecCredential(msgspec.Struct, frozen=True, tag_field="kind", tag="ExecCre
     """What a command of a kubeconfig prints."""
 
     status: ExecStatus
+
+
+class Command:
+    """The command of a kubeconfig that prints a credential, run again when that has expired or was refused."""
+
+    def __init__(self, exec_: Exec, folder: Path, cluster: dict[str, object]) -> None:
+        self._exec = exec_
+        self._folder = folder
+        self._cluster = cluster
+        self._lock = asyncio.Lock()
+        self._credential: auth.Credential | None = None
+        self._expiry: float | None = None
+
+    async def get(self, refused: auth.Credential | None = None) -> auth.Credential:
+        if (known := self._known(refused)) is not None:
+            return known
+        async with self._lock:
+            if (known := self._known(refused)) is not None:  # another request has had it run meanwhile
+                return known
+            self._credential, self._expiry = self._parse(await self._run())
+            return self._credential
+
+    def _known(self, refused: auth.Credential | None) -> auth.Credential | None:
+        fresh = self._expiry is None or time.time() < self._expiry - EXEC_MARGIN
+        return self._credential if fresh and self._credential != refused else None
+
+    def program(self) -> str:
+        """What to run: a path with a slash is relative to the kubeconfig, a bare name is looked up."""
+        command = self._exec.command
+        found = str(self._folder / command) if "/" in command else shutil.which(command)
+        if not found or not os.access(found, os.X_OK):
+            hint = self._exec.install_hint or "install it"
+            raise errors.UsageError(f"the command {command!r} of the kubeconfig's user is not there; {hint}")
+        return found
+
+    async def _run(self) -> bytes:
+        info = {"apiVersion": self._exec.api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
+        if self._exec.provide_cluster_info:
+            info["spec"] = {"interactive": False, "cluster": self._cluster}
+        environment = os.environ | {pair.name: pair.value for pair in self._exec.env or ()}
+        environment["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
+        pipe = asyncio.subprocess.PIPE
+        try:
+            running = await asyncio.create_subprocess_exec(
+                self.program(), *(self._exec.args or ()), stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe,
+                env=environment,
+            )  # fmt: skip
+        except (OSError, errors.UsageError) as error:
+            raise api_errors.Unauthorized(f"no credential: {self._exec.command} cannot be run: {error}") from error
+        try:
+            async with asyncio.timeout(EXEC_TIMEOUT):
+                out, complaint = await running.communicate()
+        except TimeoutError:
+            raise api_errors.Unauthorized(
+                f"no credential: {self._exec.command} has not ended within {EXEC_TIMEOUT:.0f} s"
+            ) from None
+        finally:
+            if running.returncode is None:
+                running.kill()
+                await running.wait()
+        if running.returncode:
+            text = complaint.decode(errors="replace").strip()[-500:]
+            raise api_errors.Unauthorized(
+                f"no credential: {self._exec.command} ended with {running.returncode}: {text}"
+            )
+        return out
+
+    def _parse(self, out: bytes) -> tuple[auth.Credential, float | None]:
+        try:
+            status = msgspec.json.decode(out, type=ExecCredential).status
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise api_errors.Unauthorized(
+                f"no credential: {self._exec.command} printed no ExecCredential of {self._exec.api_version}: {error}"
+            ) from error
+        if not status.token and not status.client_certificate_data:
+            raise api_errors.Unauthorized(f"no credential: {self._exec.command} printed neither token nor certificate")
+        expiry = status.expiration_timestamp
+        if expiry is not None and expiry.tzinfo is None:
+            expiry = expiry.replace(tzinfo=datetime.UTC)
+        try:
+            token = auth.one_token(status.token, f"what {self._exec.command} printed")
+        except errors.UsageError as error:
+            raise api_errors.Unauthorized(f"no credential: {error}") from error
+        credential = auth.Credential(
+            token=token, certificate=status.client_certificate_data, key=status.client_key_data
+        )
+        return credential, expiry.timestamp() if expiry else None
 
 
 _T = TypeVar("_T")
@@ -197,6 +294,6 @@ def _credentials(path: Path, cluster: Cluster, user: User) -> auth.Credentials:
         ca = ca.read_text()
     if isinstance(ca, str) and ca:
         about["certificate-authority-data"] = base64.b64encode(ca.encode()).decode()
-    command = auth.Command(user.exec, path.parent, about)
+    command = Command(user.exec, path.parent, about)
     command.program()
     return command
