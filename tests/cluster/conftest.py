@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -46,7 +47,8 @@ def driver(kube: Kubectl) -> Driver:
 @pytest.fixture
 def ns(kube: Kubectl, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
     """kubectl in a namespace of the test's own. Pods and claims are gone before the next test begins."""
-    name = f"{re.sub('[^a-z0-9]+', '-', request.node.name.removeprefix('test_').lower())[:40].strip('-')}-{os.getpid()}"
+    words = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())
+    name = f"{words[:40].strip('-')}-{secrets.token_hex(3)}"
     labels = {"resource.kubernetes.io/admin-access": "true"} if "admin" in name else {}
     kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
     inside = kube.within(name)
