@@ -150,7 +150,7 @@ async def test_the_answer_comes_in_time_or_not_at_all(api: apiserver.ApiServer, 
 async def test_what_a_burst_has_left_is_given_back(
     api: apiserver.ApiServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "IDLE", 0.05)
+    monkeypatch.setattr(client, "IDLE", 0.3)
     kube = connect(api.url)
     await asyncio.gather(*(kube.request("GET", NODE) for _ in range(4)))
     assert len(kube._open) == 4
