@@ -1,0 +1,115 @@
+"""The command line as people and tools see it."""
+
+import json
+
+import pytest
+import yaml
+
+from devices import fake
+from plugin import cli
+
+
+@pytest.fixture
+def tree(tmp_path):
+    fake.write(tmp_path / "t", fake.parse(["nvidia:h100=2", "amd:mi300x", "bmc:aspeed"]))
+    return str(tmp_path / "t")
+
+
+def run(capsys, *arguments):
+    code = cli.main(arguments)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_devices_as_a_table(capsys, tree):
+    code, out, _ = run(capsys, "devices", "--root", tree)
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0].split() == ["NAME", "VENDOR", "PRODUCT", "MEMORY", "NUMA", "DRIVER"]
+    assert sum(line.startswith("gpu-") for line in lines) == 3
+    assert any(line.startswith("left alone: 0000:00:02.0: an ASPEED") for line in lines)
+
+
+def test_devices_for_tools(capsys, tree):
+    _, out, _ = run(capsys, "devices", "--root", tree, "-o", "json")
+    parsed = json.loads(out)
+    assert {gpu["vendor"] for gpu in parsed["gpus"]} == {"nvidia", "amd"}
+    assert parsed["gpus"][0]["nodes"][0].keys() == {"path", "major", "minor"}
+    assert parsed["skipped"][0]["address"] == "0000:00:02.0"
+    _, out, _ = run(capsys, "devices", "--root", tree, "-o", "yaml")
+    assert yaml.safe_load(out) == parsed
+
+
+def test_wide_shows_nodes_and_uuids(capsys, tree):
+    _, out, _ = run(capsys, "devices", "--root", tree, "-o", "wide")
+    assert "GPU-" in out
+    assert "nvidiactl" in out
+
+
+def test_slices_are_objects_that_kubectl_takes(capsys, tree):
+    _, out, _ = run(capsys, "slices", "--root", tree, "--node-name", "n", "-o", "json")
+    (item,) = json.loads(out)["items"]
+    assert (item["apiVersion"], item["kind"]) == ("resource.k8s.io/v1", "ResourceSlice")
+    assert item["spec"]["nodeName"] == "n"
+    assert len(item["spec"]["devices"]) == 3
+    _, out, _ = run(capsys, "slices", "--root", tree, "--node-name", "n")
+    assert out.splitlines()[1].split()[-2:] == ["n", "3"]
+    _, out, _ = run(capsys, "slices", "--root", tree, "--node-name", "n", "-o", "wide")
+    assert any(line.split()[2:] == ["vendor", "amd"] for line in out.splitlines())
+
+
+def test_rules_come_from_the_configuration(capsys, tree, tmp_path, monkeypatch):
+    monkeypatch.setenv("CLAIMD_EXCLUDE", "nvidia")
+    _, out, _ = run(capsys, "devices", "--root", tree, "-o", "json")
+    assert {gpu["vendor"] for gpu in json.loads(out)["gpus"]} == {"amd"}
+
+
+def test_no_gpu_is_an_answer(capsys, tmp_path):
+    code, out, _ = run(capsys, "devices", "--root", str(tmp_path))
+    assert code == 0
+    assert out.startswith(f"no GPUs found under {tmp_path}/sys\n")
+    assert "no PCI device can be seen" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["devices", "--include", "gpu7"], "gpu7"),
+        (["devices", "--log-level", "loud"], "--log-level: expected one of debug"),
+        (["run"], "node-name is not set"),
+        (["probe", "live"], "endpoint is not set"),
+        (["fake", "/proc/x", "nvidia:h100"], "cannot write the fake tree"),
+    ],
+)
+def test_what_is_wrong_is_said_on_stderr(capsys, arguments, words):
+    code, out, err = run(capsys, *arguments)
+    assert code in (1, 2)
+    assert out == ""
+    assert err.startswith("claimd: ")
+    assert words in err
+
+
+def test_fake_refuses_a_folder_that_is_not_its_own(capsys, tmp_path):
+    (tmp_path / "precious").touch()
+    code, _, err = run(capsys, "fake", str(tmp_path), "nvidia:h100")
+    assert code == 2
+    assert "neither empty nor a fake tree" in err
+    assert (tmp_path / "precious").exists()
+
+
+def test_fake_refuses_an_unknown_model_and_names_the_known(capsys, tmp_path):
+    code, _, err = run(capsys, "fake", str(tmp_path / "t"), "nvidia:h1000")
+    assert code == 2
+    assert "nvidia:h100" in err
+
+
+def test_a_wrong_flag_is_argparses(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["devices", "--nod", "x", "--no-such"])
+    assert ended.value.code == 2
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])
+    assert capsys.readouterr().out.startswith("claimd 0.")

@@ -1,0 +1,143 @@
+"""Reports, against a real API server that has its troubles."""
+
+import asyncio
+import json
+
+import pytest
+
+from plugin import claims, status
+from plugin.kube import auth, client, resources
+from tests.support import apiserver
+from tests.support.worlds import DRIVER, NODE, claim, claim_object, gpu, inventory, result
+
+FIRST, SECOND = gpu(0).name, gpu(1).name
+
+
+def prepared(name="c", device=FIRST, uid=""):
+    return claims.plan(
+        claim(name, result(device), uid=uid),
+        driver=DRIVER,
+        pool=NODE,
+        inventory=inventory(),
+        prepared=(),
+        now="2026-01-01T00:00:00Z",
+    )
+
+
+class World:
+    def __init__(self, api, reporter):
+        self.api, self.reporter = api, reporter
+
+    def report(self, claim_):
+        self.reporter.report(claim_, claims.report(claim_, DRIVER, inventory()))
+
+    def devices(self, name="c"):
+        return self.api.objects["resourceclaims", "default", name].get("status", {}).get("devices", [])
+
+    async def names(self, *names, name="c"):
+        await apiserver.until(lambda: sorted(d["device"] for d in self.devices(name)) == sorted(names))
+
+
+@pytest.fixture
+async def world(tmp_path):
+    async with apiserver.serve() as api:
+        cluster = {
+            "current-context": "t",
+            "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
+            "clusters": [{"name": "t", "cluster": {"server": api.url}}],
+            "users": [{"name": "t", "user": {}}],
+        }
+        (tmp_path / "kubeconfig").write_text(json.dumps(cluster))
+        client_ = client.Client(auth.connect(str(tmp_path / "kubeconfig"), tmp_path), agent="test")
+        reporter = status.Reporter(resources.Resources(client_, DRIVER, NODE), DRIVER)
+        running = asyncio.create_task(reporter.run())
+        yield World(api, reporter)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await client_.close()
+
+
+async def test_reported_and_cleared(world):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    world.report(prepared())
+    await world.names(FIRST)
+    world.reporter.clear(prepared())
+    await world.names()
+
+
+async def test_entries_of_other_drivers_are_untouched(world):
+    theirs = {"driver": "other.example", "pool": "p", "device": "d", "data": {"a": 1}}
+    c = claim_object("c", result(FIRST))
+    c["status"]["devices"] = [theirs]
+    world.api.put("resourceclaims", c)
+    world.report(prepared())
+    await world.names(FIRST, "d")
+    world.reporter.clear(prepared())
+    await world.names("d")
+    assert world.devices() == [theirs]
+
+
+async def test_trouble_is_retried_until_it_is_there(world, caplog):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    world.api.fail(503, times=2, method="PATCH")
+    world.report(prepared())
+    await world.names(FIRST)
+    assert caplog.text.count("status.devices was not written, again in") == 2
+
+
+async def test_the_servers_wish_to_wait_is_heard(world):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    world.api.fail(429, method="PATCH", headers={"Retry-After": "1"})
+    world.report(prepared())
+    began = asyncio.get_running_loop().time()
+    await world.names(FIRST)
+    assert asyncio.get_running_loop().time() - began > 0.9
+    assert world.api.count("PATCH") == 2
+
+
+async def test_the_newest_wish_counts(world):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    world.api.gate.clear()
+    world.report(prepared())
+    await apiserver.until(world.api.count)
+    world.reporter.clear(prepared())
+    world.api.gate.set()
+    await apiserver.until(lambda: world.api.count("PATCH") == 2)
+    await world.names()
+
+
+async def test_trouble_of_one_claim_does_not_hold_up_others(world):
+    for name, device in (("sick", FIRST), ("well", SECOND)):
+        world.api.put("resourceclaims", claim_object(name, result(device)))
+    world.api.fail(500, times=1000, path="resourceclaims/sick")
+    for _ in range(status.AT_ONCE):
+        world.report(prepared("sick"))
+    world.report(prepared("well", SECOND))
+    await world.names(SECOND, name="well")
+
+
+async def test_a_claim_that_is_gone_or_another_ends_it(world):
+    world.report(prepared("gone"))
+    await apiserver.until(lambda: world.api.count("PATCH", "resourceclaims/gone") == 1)
+    world.api.put("resourceclaims", claim_object("c", result(FIRST), uid="new"))
+    world.report(prepared(uid="old"))
+    await apiserver.until(lambda: world.api.count("PATCH", "resourceclaims/c") == 1)
+    await apiserver.until(lambda: not world.reporter._wishes)
+    assert world.devices() == []
+
+
+async def test_a_claim_without_devices_of_ours_is_not_written(world):
+    world.api.put("resourceclaims", claim_object("c", {**result("x"), "driver": "other.example"}))
+    empty = claims.plan(
+        claim("c", {**result("x"), "driver": "other.example"}),
+        driver=DRIVER,
+        pool=NODE,
+        inventory=inventory(),
+        prepared=(),
+        now="2026-01-01T00:00:00Z",
+    )
+    world.reporter.clear(empty)
+    world.api.put("resourceclaims", claim_object("d", result(FIRST)))
+    world.report(prepared("d"))
+    await world.names(FIRST, name="d")
+    assert world.api.count("PATCH", "resourceclaims/c") == 0
