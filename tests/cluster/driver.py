@@ -9,7 +9,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from tests.cluster.kubectl import Kubectl, Object
+from tests.cluster.kubectl import Kubectl, KubectlError, Object
 from tests.cluster.objects import DRIVER
 
 NAMESPACE = "claimd-system"
@@ -35,6 +35,14 @@ class Driver:
 
     def exec(self, *command: str) -> str:
         return self.kube.exec(self.pod()["metadata"]["name"], *command, container="claimd")
+
+    def is_registered(self) -> bool:
+        """The driver's own word: the kubelet knows it, and its slices are published."""
+        try:
+            self.exec("claimd", "probe", "ready")
+        except KubectlError as error:
+            raise AssertionError(str(error)) from None
+        return True
 
     def read(self, path: str) -> str:
         return self.exec("cat", path)
