@@ -8,11 +8,12 @@ from pathlib import Path
 
 from tests.cluster.conftest import Rig, Running
 from tests.cluster.deadline import wait_for
-from tests.cluster.driver import CDI, Driver, given, is_ready, nodes, phase
+from tests.cluster.driver import CDI, TREE, Driver, given, is_ready, nodes, phase
 from tests.cluster.kubectl import Kubectl, KubectlError, Object
 from tests.cluster.objects import claim, container, pod
 
-BOOT_ID = Path("/var/lib/claimd-fake/proc/sys/kernel/random/boot_id")  # the tree that the overlay keeps on the node
+HOST_TREE = Path("/var/lib/claimd-fake")  # the tree that the overlay keeps on the node
+BOOT_ID = HOST_TREE / "proc/sys/kernel/random/boot_id"
 
 
 def test_reboot_of_the_node(rig: Rig, ns: Kubectl, driver: Driver, running: Running) -> None:
@@ -22,7 +23,8 @@ def test_reboot_of_the_node(rig: Rig, ns: Kubectl, driver: Driver, running: Runn
     given_before = {user: given(ns, user) for user in users}
     uids = {ns.get("resourceclaim", user)["metadata"]["uid"] for user in users}
 
-    BOOT_ID.write_text(f"{uuid.uuid4()}\n")
+    boot_id = f"{uuid.uuid4()}\n"
+    BOOT_ID.write_text(boot_id)
     rig("reboot")
 
     def all_back() -> bool:
@@ -33,6 +35,7 @@ def test_reboot_of_the_node(rig: Rig, ns: Kubectl, driver: Driver, running: Runn
         return True
 
     wait_for("every pod to run again", all_back, seconds=150)
+    assert driver.read(f"{TREE}/{BOOT_ID.relative_to(HOST_TREE)}") == boot_id, "the driver saw no new boot"
     assert uids <= set(driver.cdi_files())
     assert {user: given(ns, user) for user in users} == given_before
     for user in users:
