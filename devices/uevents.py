@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -28,26 +30,29 @@ def listening(look: Callable[[], None]) -> Iterator[bool]:
         yield False
         return
     loop = asyncio.get_running_loop()
-    descriptor = monitor.fileno()
+    # Shares pyudev's socket, to ask what is wrong with it.
+    with socket.socket(fileno=os.dup(monitor.fileno())) as events:
 
-    def drain() -> None:
-        heard = False
-        try:
-            while monitor.poll(timeout=0) is not None:
+        def drain() -> None:
+            heard = False
+            try:
+                while monitor.poll(timeout=0) is not None:
+                    heard = True
+            except OSError as error:
                 heard = True
-        except OSError as error:
-            heard = True
-            if error.errno != errno.ENOBUFS:  # the socket is of no use any more, and would wake us for ever
-                loop.remove_reader(descriptor)
-                _log.warning("kernel uevents are lost, changes are seen by the clock alone: %s", error)
-        if heard:
-            look()
+                # pyudev says of the kernel's ENOBUFS (more events than the socket holds) only that something is wrong;
+                # asking the socket clears it. Anything else would wake us for ever.
+                if errno.ENOBUFS not in (error.errno, events.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)):
+                    loop.remove_reader(events)
+                    _log.warning("kernel uevents are lost, changes are seen by the clock alone: %s", error)
+            if heard:
+                look()
 
-    loop.add_reader(descriptor, drain)
-    try:
-        yield True
-    finally:
-        loop.remove_reader(descriptor)
+        loop.add_reader(events, drain)
+        try:
+            yield True
+        finally:
+            loop.remove_reader(events)
 
 
 def _monitor() -> Any:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import fcntl
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,3 +20,11 @@ def tree(tmp_path: Path) -> Make:
         return Tree(tmp_path / "tree")
 
     return write
+
+
+@pytest.fixture
+def quiet_kernel() -> Iterator[None]:
+    """The kernel's events reach everybody on the machine: tests that count what they lead to take turns."""
+    with (Path(tempfile.gettempdir()) / "claimd-uevents.lock").open("w") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from devices import fake, scan
+from devices.gpu import Inventory, Roots, Rules
+from devices.watch import COALESCE, Watch
+from tests.devices.kernel import announce, needs_kernel_events
+from tests.devices.trees import Make
+
+REPOSITORY = Path(__file__).parents[2]
+NEVER = 3600.0
+pytestmark = pytest.mark.usefixtures("quiet_kernel")
+
+
+class Changes:
+    """What a listener heard, in order."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[Inventory] = asyncio.Queue()
+
+    def __call__(self, inventory: Inventory) -> None:
+        self._queue.put_nowait(inventory)
+
+    async def next(self) -> list[str]:
+        async with asyncio.timeout(5):
+            return [gpu.address for gpu in (await self._queue.get()).gpus]
+
+    def nothing_more(self) -> bool:
+        return self._queue.empty()
+
+
+@asynccontextmanager
+async def running(watch: Watch) -> AsyncIterator[Changes]:
+    changes = Changes()
+    task = asyncio.create_task(watch.run(changes))
+    try:
+        yield changes
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+class Counted:
+    """The real scan, counted; it waits at the gate before it looks."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def __call__(self, roots: Roots, rules: Rules) -> Inventory:
+        self.begun += 1
+        self.gate.wait(10)
+        return scan.scan(roots, rules)
+
+
+async def until(fact: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not fact():
+            await asyncio.sleep(0.005)
+
+
+FIRST, SECOND = "0000:11:00.0", "0000:13:00.0"
+
+
+async def test_the_clock_alone_sees_a_change(tree: Make) -> None:
+    made = tree("amd:mi210=2")
+    async with running(Watch(made.roots, Rules(), 0.05)) as changes:
+        assert await changes.next() == [FIRST, SECOND]
+        fake.unplug(made.folder, FIRST)
+        assert await changes.next() == [SECOND]
+        fake.plug(made.folder, FIRST)
+        while await changes.next() != [FIRST, SECOND]:
+            pass  # what is half plugged in may have been seen
+
+
+async def test_what_does_not_change_is_not_told_again(tree: Make) -> None:
+    made, counted = tree("amd:mi210"), Counted()
+    async with running(Watch(made.roots, Rules(), 0.01, counted)) as changes:
+        await changes.next()
+        await until(lambda: counted.begun > 5)
+        assert changes.nothing_more()
+
+
+async def test_rules_hold(tree: Make) -> None:
+    made = tree("amd:mi210=2")
+    async with running(Watch(made.roots, Rules(exclude=(FIRST,)), NEVER)) as changes:
+        assert await changes.next() == [SECOND]
+
+
+async def test_wake_leads_to_one_look_a_burst(tree: Make) -> None:
+    made, counted = tree("amd:mi210=2"), Counted()
+    watch = Watch(made.roots, Rules(), NEVER, counted)
+    async with running(watch) as changes:
+        await changes.next()
+        fake.unplug(made.folder, FIRST)
+        for _ in range(100):
+            watch.wake()
+        assert await changes.next() == [SECOND]
+        assert counted.begun == 2
+
+
+async def test_a_wake_during_a_scan_is_not_lost(tree: Make) -> None:
+    made, counted = tree("amd:mi210=2"), Counted()
+    watch = Watch(made.roots, Rules(), NEVER, counted)
+    async with running(watch) as changes:
+        await changes.next()
+        counted.gate.clear()
+        watch.wake()
+        await until(lambda: counted.begun == 2)
+        watch.wake()
+        counted.gate.set()
+        await until(lambda: counted.begun == 3)
+
+
+async def test_a_rescan_is_told_to_the_listener_and_is_the_last(tree: Make) -> None:
+    made = tree("amd:mi210=2")
+    watch = Watch(made.roots, Rules(), NEVER)
+    assert watch.last is None
+    async with running(watch) as changes:
+        await changes.next()
+        fake.unplug(made.folder, SECOND)
+        inventory = await watch.rescan()
+        assert [gpu.address for gpu in inventory.gpus] == [FIRST] == await changes.next()
+        assert watch.last is inventory
+        await watch.rescan()
+        assert changes.nothing_more()
+
+
+async def test_a_listener_that_comes_late_hears_the_last(tree: Make) -> None:
+    made = tree("amd:mi210")
+    watch = Watch(made.roots, Rules(), NEVER)
+    await watch.rescan()
+    async with running(watch) as changes:
+        assert await changes.next() == [FIRST]
+
+
+async def test_callers_at_the_same_time_share_one_scan(tree: Make) -> None:
+    counted = Counted()
+    watch = Watch(tree("amd:mi210").roots, Rules(), NEVER, counted)
+    inventories = await asyncio.gather(*(watch.rescan() for _ in range(32)))
+    assert counted.begun == 1
+    assert all(inventory is inventories[0] for inventory in inventories)
+
+
+async def test_a_scan_under_way_does_not_answer_a_later_caller(tree: Make) -> None:
+    """It may be past the device that the caller asks about."""
+    made, counted = tree("amd:mi210=2"), Counted()
+    watch = Watch(made.roots, Rules(), NEVER, counted)
+    counted.gate.clear()
+    early = asyncio.create_task(watch.rescan())
+    await until(lambda: counted.begun == 1)
+    late = [asyncio.create_task(watch.rescan()) for _ in range(32)]
+    await asyncio.sleep(0)
+    counted.gate.set()
+    await asyncio.gather(early, *late)
+    assert counted.begun == 2
+
+
+async def test_a_caller_that_gives_up_takes_nothing_from_the_others(tree: Make) -> None:
+    counted = Counted()
+    watch = Watch(tree("amd:mi210").roots, Rules(), NEVER, counted)
+    counted.gate.clear()
+    callers = [asyncio.create_task(watch.rescan()) for _ in range(2)]
+    await until(lambda: counted.begun == 1)
+    callers[0].cancel()
+    counted.gate.set()
+    assert [gpu.address for gpu in (await callers[1]).gpus] == [FIRST]
+    assert callers[0].cancelled()
+
+
+async def test_a_scan_that_fails_is_said_and_the_watch_goes_on(tree: Make, caplog: pytest.LogCaptureFixture) -> None:
+    made, failures = tree("amd:mi210"), [RuntimeError("a mistake")]
+
+    def sick(roots: Roots, rules: Rules) -> Inventory:
+        if failures:
+            raise failures.pop()
+        return scan.scan(roots, rules)
+
+    watch = Watch(made.roots, Rules(), 0.01, sick)
+    async with running(watch) as changes:
+        assert await changes.next() == [FIRST]
+    assert "the scan failed" in caplog.text
+    assert "a mistake" in caplog.text
+
+
+async def test_rescan_raises_what_the_scan_raised(tree: Make) -> None:
+    watch = Watch(tree("amd:mi210").roots, Rules(include=("nobody",)), NEVER)
+    with pytest.raises(ValueError, match="'nobody' is no rule"):
+        await watch.rescan()
+
+
+async def test_what_is_wrong_is_said_once(tree: Make, caplog: pytest.LogCaptureFixture) -> None:
+    made = tree("amd:mi210", "nvidia:l4,driver=nouveau", "bmc:aspeed")
+    watch = Watch(made.roots, Rules(), NEVER)
+    unique_id = made.function(FIRST) / "unique_id"
+
+    async def said() -> list[tuple[str, str]]:
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "claimd.devices"):
+            await watch.rescan()
+        return sorted((record.levelname, record.getMessage()) for record in caplog.records)
+
+    assert await said() == [
+        ("INFO", "0000:00:02.0 is no GPU of ours: an ASPEED server management chip's screen"),
+        ("INFO", "gpu-0000-11-00-0 is there"),
+        ("WARNING", "0000:13:00.0 is no GPU of ours: bound to the kernel driver nouveau, expected nvidia"),
+    ]
+    assert await said() == []
+    unique_id.write_text("")
+    note = f"{made.folder}/sys/bus/pci/devices/{FIRST}/unique_id: empty"
+    assert await said() == [("INFO", f"gpu-0000-11-00-0 is there; {note}")]
+    assert await said() == []
+    (made.function(SECOND) / "driver").unlink()
+    assert await said() == [
+        ("WARNING", "0000:13:00.0 is no GPU of ours: bound to no kernel driver, expected nvidia"),
+    ]
+    fake.unplug(made.folder, FIRST)
+    assert await said() == [("WARNING", "0000:11:00.0 is gone from the bus")]
+
+
+@needs_kernel_events
+async def test_a_kernel_event_is_seen_without_the_clock(tree: Make) -> None:
+    made = tree("amd:mi210=2")
+    async with running(Watch(made.roots, Rules(), NEVER)) as changes:
+        assert await changes.next() == [FIRST, SECOND]
+        fake.unplug(made.folder, SECOND)
+        announce()
+        assert await changes.next() == [FIRST]
+
+
+@needs_kernel_events
+async def test_a_burst_of_events_costs_few_scans(tree: Make) -> None:
+    made, counted = tree("amd:mi210=2"), Counted()
+    async with running(Watch(made.roots, Rules(), NEVER, counted)) as changes:
+        await changes.next()
+        fake.unplug(made.folder, SECOND)
+        announce(300)
+        assert await changes.next() == [FIRST]
+        await asyncio.sleep(3 * COALESCE)  # for the scans that must not come
+        assert counted.begun <= 3
+
+
+def test_a_read_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    """A dead GPU's file may block for ever, as a FIFO does that nobody writes to."""
+    fake.write(tmp_path / "tree", fake.parse(["amd:mi210"]))
+    path = tmp_path / "tree/sys/bus/pci/devices/0000:11:00.0/mem_info_vram_total"
+    path.unlink()
+    os.mkfifo(path)
+    program = """
+import asyncio, sys, threading
+from pathlib import Path
+from devices import scan, watch
+from devices.gpu import Roots, Rules
+begun = threading.Event()
+def look(roots, rules):
+    begun.set()
+    return scan.scan(roots, rules)
+async def main():
+    one = asyncio.create_task(watch.Watch(Roots.under(Path(sys.argv[1])), Rules(), 60, look).run(print))
+    await asyncio.to_thread(begun.wait, 5)
+    assert begun.is_set() and not one.done()
+    one.cancel()
+asyncio.run(main())
+print("ended")
+"""
+    arguments = [sys.executable, "-c", program, str(tmp_path / "tree")]
+    environment = {"PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=10, check=True)
+    assert done.stdout == "ended\n"
