@@ -1,0 +1,81 @@
+"""claimd as one of the drivers: the checkout's own code, what it needs in an environment of its own, and a tree of
+fake GPUs. Made before the first turn; nothing here is measured."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from .errors import BenchError
+from .turn import Driver
+
+ROOT = Path(__file__).resolve().parents[2]
+SYSTEM_PYTHON = Path("/usr/bin/python3")  # what a distribution ships and an image has, not a developer's build
+OLDEST = (3, 11)
+NAME = "claimd"
+
+
+def default_python() -> Path:
+    """The system's, if it is new enough for claimd."""
+    if SYSTEM_PYTHON.exists() and _version(SYSTEM_PYTHON) >= OLDEST:
+        return SYSTEM_PYTHON
+    return Path(sys.executable)
+
+
+def driver(python: Path, gpus: list[str], folder: Path) -> Driver:
+    """Ready to run: the environment made, the code compiled, the fake tree written into the folder."""
+    interpreter = _interpreter(python)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("CLAIMD_", "PYTHON"))}
+    environment["PYTHONPATH"] = str(ROOT)
+    # As in the image. Else the first turn alone would pay for it.
+    _run([str(interpreter), "-m", "compileall", "-q", "plugin", "devices"], environment)
+    _run([str(interpreter), "-m", "plugin", "fake", str(folder / "gpus"), *gpus], environment)
+    settings = {
+        "node-name": "{node}",
+        "kubelet-dir": "{kubelet}",
+        "cdi-dir": "{cdi}",
+        "kubeconfig": "{kubeconfig}",
+        "root": str(folder / "gpus"),
+    }
+    command = (str(interpreter), "-m", "plugin", "run", *(f"--{name}={value}" for name, value in settings.items()))
+    return Driver(name=NAME, command=command, environment=environment)
+
+
+def _interpreter(python: Path) -> Path:
+    """Itself for the one that runs us, which has what claimd needs; else that of an environment made from it."""
+    if python.absolute() == Path(sys.executable):
+        return python
+    if (version := _version(python)) < OLDEST:
+        raise BenchError(f"{python} is {'.'.join(map(str, version))}; claimd needs {'.'.join(map(str, OLDEST))}")
+    lock = ROOT / "requirements.txt"
+    key = hashlib.sha256(f"{python.resolve()} {version}".encode() + lock.read_bytes()).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    environment = cache / "claimd-bench" / key
+    if not (environment / "made").exists():
+        print(f"an environment for {python} in {environment}", file=sys.stderr, flush=True)
+        shutil.rmtree(environment, ignore_errors=True)
+        # Without pip: Debian's Python cannot bring one, and ours can install there.
+        _run([str(python), "-m", "venv", "--without-pip", str(environment)])
+        install = ["install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r", str(lock)]
+        _run([sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"), *install])
+        (environment / "made").touch()
+    return environment / "bin" / "python"
+
+
+def _version(python: Path) -> tuple[int, ...]:
+    said = _run([str(python), "-c", "import sys; print(*sys.version_info[:3])"])
+    return tuple(int(part) for part in said.split())
+
+
+def _run(command: list[str], environment: dict[str, str] | None = None) -> str:
+    try:
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise BenchError(f"cannot run {command[0]}: {error.strerror}") from error
+    if done.returncode:
+        raise BenchError(f"{' '.join(command)} ended with {done.returncode}: {(done.stderr or done.stdout).strip()}")
+    return done.stdout

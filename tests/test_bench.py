@@ -1,0 +1,216 @@
+"""The benchmark's own arithmetic and checks, and one short run of all of it against the tests' API server."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from devices import fake
+from tests.bench import figures, kubelet, program, turn
+from tests.bench.errors import BenchError
+from tests.support import apiserver
+from tests.support.apistore import from_wire, to_wire
+
+ROOT = Path(__file__).resolve().parent.parent
+CLAIM = {"metadata": {"namespace": "default", "name": "c", "uid": "uid-c"}}
+
+
+def values(value, **more):
+    return {figure.key: value for figure in figures.FIGURES} | more
+
+
+def verdicts(ours, peer):
+    return {row.figure.key: row.verdict for row in figures.compare(ours, peer)}
+
+
+def words_of(table):
+    return [" ".join(line.split()) for line in table.splitlines()]
+
+
+def test_medians_are_taken_figure_by_figure():
+    found = figures.medians([values(1.0, stop=9.0), values(5.0, stop=1.0), values(2.0, stop=2.0)])
+    assert (found["prepare_p50"], found["stop"]) == (2.0, 2.0)
+
+
+def test_what_was_missing_once_is_missing():
+    found = figures.medians([values(1.0), values(1.0, status_after_prepare=None), values(1.0)])
+    assert found["status_after_prepare"] is None
+    assert verdicts(found, None)["status_after_prepare"] == "over"
+
+
+def test_p99_is_between_the_last_two_of_a_hundred():
+    assert figures.p99([1.0] * 98 + [2.0, 4.0]) == pytest.approx(3.98)
+
+
+@pytest.mark.parametrize("figure", [figure for figure in figures.FIGURES if figure.ratio], ids=lambda f: f.key)
+def test_a_limit_to_the_peer(figure):
+    assert verdicts(values(figure.ratio), values(1.0))[figure.key] == "ok"
+    assert verdicts(values(figure.ratio + 0.001), values(1.0))[figure.key] == "over"
+    assert verdicts(values(figure.ratio * 2), values(2.0))[figure.key] == "ok"
+    assert verdicts(values(0.0), None)[figure.key] == "needs --peer"
+    assert verdicts(values(1.0), values(None))[figure.key] == "over", "what cannot be compared is not kept"
+
+
+@pytest.mark.parametrize("figure", [figure for figure in figures.FIGURES if figure.limit], ids=lambda f: f.key)
+@pytest.mark.parametrize("peer", [None, values(0.001)], ids=["alone", "with a better peer"])
+def test_a_limit_of_its_own(figure, peer):
+    assert verdicts(values(figure.limit), peer)[figure.key] == "ok"
+    assert verdicts(values(figure.limit * 1.01), peer)[figure.key] == "over"
+
+
+def test_the_limits_are_those_that_the_project_set_itself():
+    limits = {figure.key: figure.limit or figure.ratio for figure in figures.FIGURES}
+    assert {key: limit for key, limit in limits.items() if limit} == {
+        "prepare_p50": 0.8,
+        "prepare_p99": 0.8,
+        "prepare_batch": 0.45,
+        "prepare_again_p50": 0.6,
+        "exec_to_slices": 0.55,
+        "resident": 1.05,
+        "slice_back": 1.0,
+        "status_after_prepare": 100,
+        "idle_cpu": 0.3,
+    }
+
+
+def test_the_table_beside_a_peer():
+    rows = figures.compare(values(1.0, slice_back=2.0), values(2.0, status_after_prepare=None))
+    lines = words_of(figures.table(rows, ours="claimd", peer="peer"))
+    assert lines[0] == "claimd peer ratio limit"
+    assert lines[3] == "exec to slices, s 1.000 2.000 0.500 0.55 x ok"
+    assert "status after prepare, ms 1.0 none 100 ms ok" in lines
+    assert "deleted slice is back, s 2.000 2.000 1.000 1 s over" in lines
+
+
+def test_the_table_alone_has_no_column_for_a_peer():
+    lines = words_of(figures.table(figures.compare(values(1.0), None), ours="claimd", peer=None))
+    assert lines[0] == "claimd limit"
+    assert lines[3] == "exec to slices, s 1.000 0.55 x needs --peer"
+
+
+def test_ids_are_looked_up_in_the_cdi_folder(tmp_path):
+    playing = kubelet.Kubelet(tmp_path, tmp_path)
+    (tmp_path / "one.json").write_text(json.dumps({"kind": "a.b/c", "devices": [{"name": "uid-c-0"}]}))
+    (tmp_path / "two.yaml").write_text("kind: a.b/d\ndevices: [{name: all}]\n")
+    playing.check_prepared({"uid-c": ["a.b/c=uid-c-0", "a.b/d=all"]})
+    for absent in ("a.b/d=uid-c-0", "a.b/c=uid-c", "uid-c-0"):
+        with pytest.raises(BenchError, match="in no CDI file"):
+            playing.check_prepared({"uid-c": [absent]})
+    with pytest.raises(BenchError, match=r"one\.json still names it"):
+        playing.check_gone([CLAIM])
+    (tmp_path / "one.json").unlink()
+    playing.check_gone([CLAIM])
+
+
+def test_a_command_is_words_with_placeholders():
+    assert turn.parse("peer", "/bin/driver '--a=b c' --node={node}").command == (
+        "/bin/driver",
+        "--a=b c",
+        "--node={node}",
+    )
+    for wrong in ("", "driver '", "driver --node={nodes}", "driver {}", "driver {", "driver {node.x}"):
+        with pytest.raises(BenchError, match="the command of peer"):
+            turn.parse("peer", wrong)
+
+
+def test_a_program_that_ends_by_itself_is_noticed_with_its_last_words(tmp_path):
+    command = [sys.executable, "-c", "import sys; sys.exit('no such flag')"]
+    with (
+        pytest.raises(BenchError, match=r"ended by itself with 1\n.*said last:\nno such flag"),
+        program.running(command, tmp_path / "log", None) as running,
+    ):
+        running.wait_for("ever", lambda: False)
+
+
+def test_a_busy_program_is_seen_to_be_busy(tmp_path):
+    command = [sys.executable, "-c", "while True: pass"]
+    with program.running(command, tmp_path / "log", None) as running:
+        assert running.cpu(0.5) > 10
+        resident, anonymous = running.memory()
+        assert 0 < anonymous < resident < 100
+
+
+class Server(apiserver.ApiServer):
+    """With what the benchmark asks of a server and a node plugin does not: the status written as a whole."""
+
+    def _route(self, request):
+        if request.method != "PUT" or not request.path.endswith("/status"):
+            return super()._route(request)
+        key, version, _ = self._find(request)
+        old, new = self.objects[key], from_wire(json.loads(request.body), version)
+        self._expect(key, old, new["metadata"])
+        return 200, to_wire(key[0], self.write(key[0], {**old, "status": new["status"]}, old), version)
+
+
+@pytest.fixture
+async def server():
+    serving = Server()
+    await serving.start()
+    yield serving
+    await serving.stop()
+
+
+async def bench(server, tmp_path, *words):
+    cluster = {
+        "current-context": "t",
+        "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
+        "clusters": [{"name": "t", "cluster": {"server": server.url}}],
+        "users": [{"name": "t", "user": {}}],
+    }
+    (tmp_path / "kubeconfig").write_text(json.dumps(cluster))
+    options = ("--rounds=1", "--claims=3", "--idle=0.3", f"--python={sys.executable}", "--output=json")
+    running = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.bench", *options, *words,
+        cwd=ROOT, env={**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig"), "PEER": ""},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, complaint = await running.communicate()
+    return running.returncode, out.decode(), complaint.decode()
+
+
+async def test_from_start_to_end_beside_a_peer(server, tmp_path):
+    fake.write(tmp_path / "gpus", fake.parse(["intel:max1550=40"]))
+    flags = "--node-name={node} --kubelet-dir={kubelet} --cdi-dir={cdi} --kubeconfig={kubeconfig}"
+    peer = f"{sys.executable} -m plugin run --root={tmp_path}/gpus --driver-name=peer.example.com {flags}"
+    code, out, complaint = await bench(server, tmp_path, "--gpus=amd:mi300x=32", "--peer", peer)
+    assert code in (0, 1), complaint  # the machine may be busy: a limit may be over
+    report = json.loads(out)
+    for who, devices in (("ours", 32), ("peer", 40)):
+        found = {row["figure"]: row[who] for row in report["figures"]}
+        assert found["devices"] == devices
+        assert {key for key, value in found.items() if value is None} == set()
+        assert 0 < found["exec_to_registered"] <= found["exec_to_slices"] < 20
+        assert found["prepare_batch"] > found["prepare_p50"] > 0
+        assert found["resident"] > found["anonymous"] > 1
+    assert {row["verdict"] for row in report["figures"]} <= {"ok", "over", ""}
+    assert (code == 1) == any(row["verdict"] == "over" for row in report["figures"])
+    assert list(report["byRound"]) == ["claimd", "peer"]
+    assert server.objects == {}, "no node, slice or claim is left"
+    assert server.count("POST", "resourceclaims") == 2 * (3 + 5 * 32 + 32)
+
+
+async def test_too_few_devices_end_it_and_leave_nothing(server, tmp_path):
+    code, out, complaint = await bench(server, tmp_path, "--gpus=amd:mi300x=2")
+    assert (code, out) == (2, "")
+    assert "publishes 2 devices; the work needs 32" in complaint
+    assert "said last:\n" in complaint
+    assert server.objects == {}
+
+
+async def test_a_peer_that_cannot_run_ends_it(server, tmp_path):
+    code, out, complaint = await bench(server, tmp_path, "--gpus=amd:mi300x=32", "--peer=/nowhere/driver {node}")
+    assert (code, out) == (2, "")
+    assert "cannot run /nowhere/driver: No such file" in complaint
+    assert server.objects == {}
+
+
+async def test_what_a_failed_turn_has_made_is_removed(server, tmp_path):
+    server.fail(500, path="/status", method="PUT", body=b"{}")
+    code, out, complaint = await bench(server, tmp_path, "--gpus=amd:mi300x=32")
+    assert (code, out) == (2, "")
+    assert "/status: 500" in complaint
+    assert server.count("POST", "resourceclaims") == 1
+    assert server.objects == {}
