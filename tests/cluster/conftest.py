@@ -61,9 +61,10 @@ def ns(kube: Kubectl, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
 
 @pytest.fixture
 def running(ns: Kubectl) -> Running:
-    """Waits until a pod runs, all its containers ready, and gives it back."""
+    """Waits until a pod runs, all its containers ready, and gives it back. Long enough for one more try of the kubelet
+    (60 to 90 s): on a busy machine its first may come before the API server's authorizer knows of the pod's claim."""
 
-    def wait(name: str, seconds: float = 60) -> Object:
+    def wait(name: str, seconds: float = 110) -> Object:
         def look() -> Object:
             found = ns.get("pod", name)
             assert is_ready(found), phase(found)

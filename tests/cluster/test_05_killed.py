@@ -36,7 +36,7 @@ def test_killed_while_pods_run(rig: Rig, ns: Kubectl, driver: Driver, running: R
     assert {user: given(ns, user) for user in users} == before
 
     ns.create(claim("new"), pod("new", driver.node, {"gpu": "new"}))
-    running("new", seconds=30)
+    running("new")
     assert given(ns, "new") not in before.values()
 
     uids = [ns.get("resourceclaim", user)["metadata"]["uid"] for user in users]

@@ -34,7 +34,7 @@ def test_rolling_update_with_pods_coming_and_going(ns: Kubectl, driver: Driver) 
         assert worker.rounds >= 2, f"worker {worker.number} had {worker.rounds} pods only: no pods came and went"
 
     failed = ns.list("events", "--field-selector=reason=FailedPrepareDynamicResources")
-    assert [event["message"] for event in failed] == []
+    assert [event["message"] for event in failed if not _is_the_kubelets_own(event)] == []
     assert [_identity(each) for each in driver.slices()] == slices
 
 
@@ -48,6 +48,11 @@ def _wait_for_another(driver: Driver, before: set[str]) -> None:
 
 def _identity(each: Object) -> tuple[object, ...]:
     return each["metadata"]["name"], each["metadata"]["uid"], each["spec"]["pool"]["generation"]
+
+
+def _is_the_kubelets_own(event: Object) -> bool:
+    """It could not read the claim, so it asked no driver: the API server's authorizer had not yet seen the pod."""
+    return "fetch ResourceClaim" in event["message"] and "forbidden" in event["message"]
 
 
 class _Worker(threading.Thread):
@@ -75,7 +80,7 @@ class _Worker(threading.Thread):
             assert is_ready(found), phase(found)
             return True
 
-        wait_for(f"pod {name}", look, seconds=60)
+        wait_for(f"pod {name}", look, seconds=110)
         assert len(given(self.ns, name)) == 1
         self.ns.delete("pod", name)
         self.ns.delete("resourceclaim", name)
