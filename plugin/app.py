@@ -31,7 +31,8 @@ log = logging.getLogger(__name__)
 
 TICK = 0.5  # seconds between two glances at what others share with us
 REGISTRATION_PATIENCE = 30.0  # before we say that the kubelet should have come
-DRAIN = 0.7  # seconds for calls under way when we are told to stop; the whole end stays within a second
+DRAIN = 0.5  # seconds for calls under way when we are told to stop; the whole end stays within a second
+RESTART = 5.0  # seconds until a part that failed by a mistake of ours is started again
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,38 +64,51 @@ class App:
             raise several.exceptions[0] from None
 
     async def _start_and_serve(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
-        config = self.config
-        tasks: list[asyncio.Task[Any]] = []
+        tasks: list[asyncio.Task[None]] = []
 
-        def start(work: Coroutine[Any, Any, Any]) -> None:
-            tasks.append(group.create_task(work))
+        def start(what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+            tasks.append(group.create_task(_always(what, work), name=what))
 
         self.instance.enter()
-        start(self.resources.slices.run())  # the API server is asked while we scan
-        start(self.watch.run(self._on_change))
-        await self.scanned.wait()
-        await self.driver.restore()
+        start("the watch of the slices", self.resources.slices.run)  # the API server is asked while we scan
+        start("the watch of the hardware", lambda: self.watch.run(self._on_change))
+        await _first_of(self.scanned, stop)
+        if not stop.is_set():
+            await self._restore()
+            await self._serve(start, stop)
+        for task in tasks:
+            task.cancel()
+        await self.calls.finish(DRAIN / 2)
+        await self.client.close()
+        self.instance.leave()
+
+    async def _serve(
+        self, start: Callable[[str, Callable[[], Coroutine[Any, Any, None]]], None], stop: asyncio.Event
+    ) -> None:
+        config = self.config
         dra_socket, registration_socket = self._sweep()
         registrar = registration.Registration(config.driver_name, dra_socket, dra.SERVICES, self._on_registered)
         async with (
             _serving(dra_socket, lambda grpc_server: dra.add_to(grpc_server, self.calls)),
             _serving(registration_socket, lambda grpc_server: registration.add_to(grpc_server, registrar)),
         ):
-            start(self.publisher.run())
-            start(self.reporter.run())
-            start(self._tick())
-            start(self._await_registration(registrar))
+            start("the publisher", self.publisher.run)
+            start("the reporter", self.reporter.run)
+            start("the glance at what others share", self._tick)
+            start("the wait for the kubelet", lambda: self._await_registration(registrar))
             if config.endpoint:
-                start(endpoint.Endpoint(config.endpoint, self._unready).run())
+                start("the endpoint", endpoint.Endpoint(config.endpoint, self._unready).run)
             await self.driver.report_all()
             _settle()
             await stop.wait()
             log.info("told to stop")
-        for task in tasks:
-            task.cancel()
-        await self.calls.finish(DRAIN)
-        await self.client.close()
-        self.instance.leave()
+
+    async def _restore(self) -> None:
+        try:
+            await self.driver.restore()
+        except (OSError, errors.ClaimError) as error:
+            log.error("cannot make the CDI files what the records say, trying again: %s", error)
+            self.changed = True
 
     def _sweep(self) -> tuple[Path, Path]:
         config = self.config
@@ -128,7 +142,7 @@ class App:
             try:
                 if self.changed:
                     self.changed = False
-                    await self.driver.restore()  # numbers of device nodes may be others now
+                    await self._restore()  # numbers of device nodes may be others now
                 await self.driver.repair()
                 if (may := self.instance.may_publish()) != published:
                     published = may
@@ -204,6 +218,25 @@ def _sockets(config: Config) -> tuple[Path, Path]:
     """The DRA socket and the registration socket; refused here if a path is too long for a socket."""
     where = config.kubelet_dir, config.driver_name, config.pod_uid
     return names.dra_socket(*where), names.registration_socket(*where)
+
+
+async def _always(what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """A mistake of ours in one part must not end the others, nor the process that pods depend on."""
+    while True:
+        try:
+            return await work()
+        except errors.Fatal:
+            raise
+        except Exception:
+            log.exception("%s failed, which is a mistake in claimd; it is started again", what)
+            await asyncio.sleep(RESTART)
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
 
 
 @contextlib.asynccontextmanager

@@ -24,11 +24,17 @@ class Instance:
 
     def enter(self) -> None:
         """Begins to count as alive, and tidies up after those that died."""
-        self._lives.mkdir(parents=True, exist_ok=True)
-        for name in os.listdir(self._lives):
-            if name != self._identity and not self._is_alive(name):
-                (self._lives / name).unlink(missing_ok=True)
-        self._descriptor = os.open(self._lives / self._identity, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._lives.mkdir(parents=True, exist_ok=True)
+            for name in os.listdir(self._lives):
+                if name != self._identity and not self._is_alive(name):
+                    (self._lives / name).unlink(missing_ok=True)
+            self._descriptor = os.open(self._lives / self._identity, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise errors.Fatal(
+                f"cannot keep anything in {self._lives.parent}: {error.strerror}; "
+                "it must be a folder on the host's disk that we may write to"
+            ) from error
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

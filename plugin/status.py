@@ -77,7 +77,9 @@ class Reporter:
             await self._apply(wish)
             if self._wishes.get(uid) is wish:
                 del self._wishes[uid]
-        except kube_errors.ApiError as error:
+        except Exception as error:  # a mistake of ours with one claim must not cost the others their reports
+            if not isinstance(error, kube_errors.ApiError):
+                log.exception("claim %s: status.devices was not written, by a mistake in claimd", wish.claim.title)
             wait = getattr(error, "retry_after", None) or wish.pause * random.uniform(0.8, 1.2)  # noqa: S311
             wish.due = asyncio.get_running_loop().time() + wait
             wish.pause = min(wish.pause * 2, LONGEST_PAUSE)

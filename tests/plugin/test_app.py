@@ -307,3 +307,28 @@ def test_help_names_every_command():
     out = subprocess.run([sys.executable, "-m", "plugin", "--help"], capture_output=True, text=True, check=True).stdout
     for command in ("run", "devices", "slices", "fake", "probe"):
         assert f"\n    {command} " in out
+
+
+async def test_the_end_comes_within_a_second_with_a_call_that_is_stuck(world):
+    claim = world.claim("c")
+    async with world.plugin() as plugin:
+        info = await world.kubelet.register()
+        await world.published()
+        world.api.gate.clear()
+        async with calling(info.endpoint) as caller:
+            call = asyncio.create_task(caller.prepare(claim))
+            await apiserver.until(lambda: world.api.count("GET", "resourceclaims/c"))
+            began = time.monotonic()
+            assert await plugin.stop() == 0
+            assert time.monotonic() - began < 1.0
+            await asyncio.wait([call])
+            assert call.exception(), "the kubelet must not take silence for success"
+
+
+async def test_a_folder_that_cannot_be_used_is_said_at_once(world):
+    (world.tmp_path / "kubelet" / "plugins" / DRIVER).touch()
+    async with world.plugin() as plugin:
+        async with asyncio.timeout(20):
+            assert await plugin.process.wait() == 1
+        assert "cannot keep anything in" in plugin.log.read_text()
+        assert "Traceback" not in plugin.log.read_text()
