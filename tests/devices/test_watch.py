@@ -52,17 +52,31 @@ async def running(watch: Watch) -> AsyncIterator[Changes]:
 
 
 class Counted:
-    """The real scan, counted; it waits at the gate before it looks."""
+    """The real scan, counted. After `hold`, each waits to be let go."""
 
     def __init__(self) -> None:
         self.begun = 0
-        self.gate = threading.Event()
-        self.gate.set()
+        self.most = 0  # at the same time
+        self._now = 0
+        self._held = False
+        self._permits = threading.Semaphore(0)
+
+    def hold(self) -> None:
+        self._held = True
+
+    def let_go(self, scans: int = 1) -> None:
+        self._permits.release(scans)
 
     def __call__(self, roots: Roots, rules: Rules) -> Inventory:
+        self._now += 1
+        self.most = max(self.most, self._now)
         self.begun += 1
-        self.gate.wait(10)
-        return scan.scan(roots, rules)
+        if self._held:
+            self._permits.acquire(timeout=10)
+        try:
+            return scan.scan(roots, rules)
+        finally:
+            self._now -= 1
 
 
 async def until(fact: Callable[[], bool]) -> None:
@@ -111,16 +125,29 @@ async def test_wake_leads_to_one_look_a_burst(tree: Make) -> None:
         assert counted.begun == 2
 
 
+async def test_wakes_that_come_one_by_one_cost_few_looks(tree: Make) -> None:
+    made, counted = tree("amd:mi210=2"), Counted()
+    watch = Watch(made.roots, Rules(), NEVER, counted)
+    async with running(watch) as changes:
+        await changes.next()
+        fake.unplug(made.folder, FIRST)
+        for _ in range(20):
+            watch.wake()
+            await asyncio.sleep(COALESCE / 20)
+        assert await changes.next() == [SECOND]
+        assert counted.begun <= 5
+
+
 async def test_a_wake_during_a_scan_is_not_lost(tree: Make) -> None:
     made, counted = tree("amd:mi210=2"), Counted()
     watch = Watch(made.roots, Rules(), NEVER, counted)
     async with running(watch) as changes:
         await changes.next()
-        counted.gate.clear()
+        counted.hold()
         watch.wake()
         await until(lambda: counted.begun == 2)
         watch.wake()
-        counted.gate.set()
+        counted.let_go(2)
         await until(lambda: counted.begun == 3)
 
 
@@ -158,24 +185,30 @@ async def test_a_scan_under_way_does_not_answer_a_later_caller(tree: Make) -> No
     """It may be past the device that the caller asks about."""
     made, counted = tree("amd:mi210=2"), Counted()
     watch = Watch(made.roots, Rules(), NEVER, counted)
-    counted.gate.clear()
+    counted.hold()
     early = asyncio.create_task(watch.rescan())
     await until(lambda: counted.begun == 1)
     late = [asyncio.create_task(watch.rescan()) for _ in range(32)]
     await asyncio.sleep(0)
-    counted.gate.set()
-    await asyncio.gather(early, *late)
-    assert counted.begun == 2
+    counted.let_go()
+    await early
+    await until(lambda: counted.begun == 2)
+    latest = asyncio.create_task(watch.rescan())
+    await asyncio.sleep(0)
+    counted.let_go(2)
+    await asyncio.gather(latest, *late)
+    assert counted.begun == 3
+    assert counted.most == 1
 
 
 async def test_a_caller_that_gives_up_takes_nothing_from_the_others(tree: Make) -> None:
     counted = Counted()
     watch = Watch(tree("amd:mi210").roots, Rules(), NEVER, counted)
-    counted.gate.clear()
+    counted.hold()
     callers = [asyncio.create_task(watch.rescan()) for _ in range(2)]
     await until(lambda: counted.begun == 1)
     callers[0].cancel()
-    counted.gate.set()
+    counted.let_go()
     assert [gpu.address for gpu in (await callers[1]).gpus] == [FIRST]
     assert callers[0].cancelled()
 
