@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.cluster.deadline import wait_for
 from tests.cluster.rig import build, packages, places
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,8 +44,7 @@ def main() -> int:
         failed |= suite(*asked.pytest)
         if asked.matrix:
             say(f"the same under kubelet {OLDER_KUBELET}")
-            rig("node", "stop")
-            rig("node", "start", "--kube", OLDER_KUBELET)
+            change_kubelet()
             failed |= suite(*asked.pytest)
     if asked.matrix:
         say("other API servers")
@@ -80,6 +80,19 @@ def cluster(*, keep: bool) -> Iterator[None]:
             del os.environ["KUBECONFIG"]
             rig("down")
             shutil.rmtree(FAKE_TREE, ignore_errors=True)
+
+
+def change_kubelet() -> None:
+    """Returns when the new kubelet has deleted our slices, as each does when it starts, and they are back."""
+    get = ("kubectl", "get", "resourceslices", "--output=jsonpath={.items[*].metadata.uid}")
+
+    def slices() -> set[str]:
+        return set(subprocess.run(get, check=True, capture_output=True, text=True).stdout.split())
+
+    before = slices()
+    rig("node", "stop")
+    rig("node", "start", "--kube", OLDER_KUBELET)
+    wait_for("slices after the kubelet's start", lambda: (now := slices()) and not now & before)
 
 
 def suite(*words: str) -> int:
