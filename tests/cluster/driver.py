@@ -9,6 +9,7 @@ import json
 import re
 from dataclasses import dataclass
 
+from tests.cluster.deadline import wait_for
 from tests.cluster.kubectl import Kubectl, KubectlError, Object
 from tests.cluster.objects import DRIVER
 
@@ -28,10 +29,14 @@ class Driver:
         return self.kube.list("pods", f"--selector={SELECTOR}", f"--field-selector=spec.nodeName={self.node}")
 
     def pod(self) -> Object:
-        """The one that is ready and stays."""
-        ready = [p for p in self.pods() if is_ready(p) and "deletionTimestamp" not in p["metadata"]]
-        assert ready, f"no claimd pod is ready on {self.node}: {[phase(p) for p in self.pods()]}"
-        return ready[-1]
+        """The one that is ready and stays. A kubelet that has started takes a moment to find it ready again."""
+
+        def look() -> Object:
+            ready = [p for p in self.pods() if is_ready(p) and "deletionTimestamp" not in p["metadata"]]
+            assert ready, f"{[phase(p) for p in self.pods()]}"
+            return ready[-1]
+
+        return wait_for(f"a claimd pod that is ready on {self.node}", look, seconds=30)
 
     def exec(self, *command: str) -> str:
         return self.kube.exec(self.pod()["metadata"]["name"], *command, container="claimd")
