@@ -7,6 +7,7 @@ depends on the record alone, so any file can be made again at any time; nothing 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from pathlib import Path
 
@@ -106,8 +107,11 @@ class SpecFolder:
             self._folder.mkdir(parents=True, exist_ok=True)
             descriptor = _create(temporary)
         try:
-            with open(descriptor, "wb") as file:
-                file.write(spec)
+            try:
+                if os.write(descriptor, spec) != len(spec):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), temporary)
+            finally:
+                os.close(descriptor)
             os.rename(temporary, path)
         except OSError:
             with contextlib.suppress(OSError):

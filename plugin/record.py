@@ -108,8 +108,7 @@ class RecordFolder:
     # ------------------------------------------------------------------ the lock
 
     async def _acquire(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = self._open_lock()
         until = time.monotonic() + self.patience
         try:
             while True:
@@ -129,6 +128,13 @@ class RecordFolder:
             self._lock = None
             os.close(descriptor)
             raise
+
+    def _open_lock(self) -> int:
+        try:
+            return os.open(self._lock_path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            return os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def _release(self) -> None:
         assert self._lock is not None

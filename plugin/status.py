@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 4  # reports under way at the same time
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
+AFTER_REPLY = 0.02  # seconds that the kubelet's answer has to leave first
 
 
 @dataclass(slots=True, eq=False)
@@ -69,6 +70,7 @@ class Reporter:
     def _wish(self, wish: _Wish) -> None:
         self._wishes.pop(wish.claim.uid, None)
         self._wishes[wish.claim.uid] = wish
+        wish.due = asyncio.get_running_loop().time() + AFTER_REPLY
         self._wake.set()
 
     async def _fulfil(self, uid: str, wish: _Wish) -> None:
