@@ -113,21 +113,28 @@ def parse(words: Sequence[str]) -> dict[str, object]:
     return description
 
 
-def write(folder: Path, description: Mapping[str, object]) -> None:
-    """The whole tree. `devices` lists models with `count`, `driver` (another one, or `none`), `console` and `domain`;
+def write(folder: Path, description: Mapping[str, object]) -> bool:
+    """The whole tree; False if it stands there already, so that two pods can share one that is being read.
+
+    `devices` lists models with `count`, `driver` (another one, or `none`), `console` and `domain`;
     `roots` is how many GPUs share a PCIe root (0: all on the first, as in a cloud), `numa` the number of NUMA nodes
     (0: the firmware does not tell). A folder that is neither empty nor written by this is refused.
     """
     functions = _functions(description)
     if folder.exists() and any(folder.iterdir()) and not (folder / MARKER).exists():
         raise ValueError(f"{folder} is neither empty nor a fake tree: give a folder of its own")
+    marker, words = folder / MARKER, json.dumps(description, indent=1, sort_keys=True)
+    if marker.exists() and marker.read_text() == f"{words}\n":
+        return False
+    _put(marker, "not finished")
     for name in ("sys", "proc", "dev"):
         if (folder / name).exists():
             shutil.rmtree(folder / name)
-    _put(folder / MARKER, json.dumps(description, indent=1, sort_keys=True))
     _machine(folder, functions, str(description.get("boot_id") or uuid.uuid5(uuid.NAMESPACE_DNS, "boot.claimd.dev")))
     for function in functions:
         _plug(folder, function)
+    _put(marker, words)
+    return True
 
 
 def unplug(folder: Path, address: str) -> None:

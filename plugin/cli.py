@@ -132,12 +132,13 @@ def _fake(settings: config.Config, given: dict[str, Any]) -> int:
     from devices import fake
 
     try:
-        fake.write(given["folder"], fake.parse(given["gpus"]))
+        wrote = fake.write(given["folder"], fake.parse(given["gpus"]))
     except ValueError as error:
         raise errors.UsageError(str(error)) from error
     except OSError as error:
         raise errors.Fatal(f"cannot write the fake tree: {error}") from error
-    print(f"wrote {given['folder']}; look at it with: claimd devices --root {given['folder']}")
+    done = "wrote" if wrote else "nothing to change in"
+    print(f"{done} {given['folder']}; look at it with: claimd devices --root {given['folder']}")
     return OK
 
 

@@ -231,3 +231,19 @@ def test_a_bad_mapping_is_refused(tmp_path: Path, description: dict[str, object]
     with pytest.raises(ValueError, match=r"is not (a list|a mapping|one of)"):
         fake.write(tmp_path / "tree", description)
     assert not (tmp_path / "tree").exists()
+
+
+def test_a_tree_that_stands_is_left_to_its_readers(tmp_path):
+    description = fake.parse(["nvidia:h100=2"])
+    assert fake.write(tmp_path / "t", description)
+    before = (tmp_path / "t" / "sys" / "bus").stat().st_ino
+    assert not fake.write(tmp_path / "t", description)
+    assert (tmp_path / "t" / "sys" / "bus").stat().st_ino == before
+    assert fake.write(tmp_path / "t", fake.parse(["nvidia:h100=3"]))
+
+
+def test_a_tree_that_was_never_finished_is_written_again(tmp_path):
+    description = fake.parse(["nvidia:h100=2"])
+    fake.write(tmp_path / "t", description)
+    (tmp_path / "t" / fake.MARKER).write_text("not finished\n")
+    assert fake.write(tmp_path / "t", description)
