@@ -54,7 +54,12 @@ class World:
         return [device["name"] for each in self.slices() for device in each["spec"]["devices"]]
 
     def all_published(self, seconds: float = 20) -> None:
-        wait_for("six GPUs in slices", lambda: len(self.devices()) == 6, seconds)
+        def look() -> bool:
+            names = self.devices()
+            assert len(names) == 6, f"{len(self.slices())} slices with {names}"
+            return True
+
+        wait_for("six GPUs in slices", look, seconds)
 
     def allocated(self, name: str, device: str) -> str:
         """A claim as the scheduler leaves it; its uid."""
