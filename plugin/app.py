@@ -7,7 +7,9 @@ parts do is theirs.
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
+import functools
 import gc
 import logging
 import signal
@@ -22,10 +24,23 @@ import grpc.aio
 from devices import scan, watch
 from devices.gpu import Inventory, Roots
 
-from . import cdi, driver, endpoint, errors, instance, names, publisher, record, status
+from . import (
+    cdi,
+    driver,
+    endpoint,
+    errors,
+    events,
+    garbage,
+    instance,
+    metrics,
+    names,
+    publisher,
+    record,
+    status,
+)
 from .config import Config
 from .kube import auth, client, resources
-from .kubelet import dra, registration, server
+from .kubelet import dra, podresources, registration, server
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +59,8 @@ class App:
     records: record.RecordFolder
     driver: driver.Driver
     reporter: status.Reporter
+    events: events.Events
+    garbage: garbage.Garbage
     publisher: publisher.Publisher
     instance: instance.Instance
     calls: dra.Calls
@@ -94,6 +111,8 @@ class App:
         ):
             start("the publisher", self.publisher.run)
             start("the reporter", self.reporter.run)
+            start("the events", self.events.run)
+            start("the collection of garbage", self._collect_garbage)
             start("the glance at what others share", self._tick)
             start("the wait for the kubelet", lambda: self._await_registration(registrar))
             if config.endpoint:
@@ -125,6 +144,7 @@ class App:
 
     def _on_change(self, inventory: Inventory) -> None:
         log.info("%d GPUs; %d other display devices are left alone", len(inventory.gpus), len(inventory.skipped))
+        metrics.GPUS.replace(collections.Counter(gpu.vendor for gpu in inventory.gpus))
         self.publisher.set(inventory)
         self.changed = self.scanned.is_set()
         self.scanned.set()
@@ -165,6 +185,11 @@ class App:
                     folder,
                 )
 
+    async def _collect_garbage(self) -> None:
+        if self.config.garbage_grace:
+            await self.registered.wait()  # before that the kubelet has not had its turn
+            await self.garbage.run()
+
     def _unready(self) -> str:
         if not self.registered.is_set():
             return "the kubelet has not registered us yet"
@@ -188,7 +213,9 @@ def build(config: Config) -> App:
     client_ = client.Client(connection, agent="claimd")
     resources_ = resources.Resources(client_, config.driver_name, config.node_name)
     watch_ = watch.Watch(config.roots, config.rules, config.rescan)
-    records = record.RecordFolder(folder, _boot_id(config.roots))
+    events_ = events.Events(resources_, config.driver_name, config.node_name)
+    about_node = functools.partial(events_.tell, events.node(config.node_name))
+    records = record.RecordFolder(folder, _boot_id(config.roots), functools.partial(about_node, "RecordDamaged"))
     reporter = status.Reporter(resources_, config.driver_name)
     instance_ = instance.Instance(folder, identity)
     driver_ = driver.Driver(
@@ -199,6 +226,14 @@ def build(config: Config) -> App:
         specs=cdi.SpecFolder(config.cdi_dir, config.driver_name),
         reporter=reporter,
         hardware=watch_,
+        tell=events_.tell,
+    )
+    garbage_ = garbage.Garbage(
+        driver=driver_,
+        pods=functools.partial(podresources.pods, names.pod_resources_socket(config.kubelet_dir)),
+        may_collect=instance_.may_publish,
+        tell=events_.tell,
+        grace=config.garbage_grace,
     )
     return App(
         config=config,
@@ -208,6 +243,8 @@ def build(config: Config) -> App:
         records=records,
         driver=driver_,
         reporter=reporter,
+        events=events_,
+        garbage=garbage_,
         publisher=publisher.Publisher(resources_, config.driver_name, config.node_name, instance_.may_publish),
         instance=instance_,
         calls=dra.Calls(driver_),

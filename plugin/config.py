@@ -51,6 +51,9 @@ class Config:
     include: tuple[str, ...] = _setting((), "take only these GPUs: PCI address, vendor, vendor:device id, or 'console'")
     exclude: tuple[str, ...] = _setting((), "leave these GPUs alone; the same forms")
     rescan: float = _setting(30.0, "seconds between two looks at the hardware when the kernel reports no change")
+    garbage_grace: float = _setting(
+        120.0, "seconds that a claim must be gone, unused by any pod, before it is unprepared by ourselves; 0: never"
+    )
     log_format: str = _setting("auto", "json, text, or auto: text on a terminal")
     log_level: str = _setting("info", "debug, info, warning or error")
 
@@ -167,6 +170,10 @@ def _check(config: Config, values: Mapping[str, tuple[Any, str]]) -> Config:
             )
     if not 1 <= config.rescan <= 3600:
         raise errors.UsageError(f"{origin('rescan')}: expected 1 to 3600 seconds, got {config.rescan:g}")
+    if config.garbage_grace and not 1 <= config.garbage_grace <= 86400:
+        raise errors.UsageError(
+            f"{origin('garbage_grace')}: expected 0 or 1 to 86400 seconds, got {config.garbage_grace:g}"
+        )
     for name in ("kubelet_dir", "cdi_dir"):
         if not getattr(config, name).is_absolute():
             raise errors.UsageError(f"{origin(name)}: expected an absolute path, got {getattr(config, name)}")

@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 
 from devices.gpu import Inventory
 
-from . import cdi, claims, errors, record, status
+from . import cdi, claims, errors, events, metrics, record, status
 from .api.resource import ResourceClaim
 from .kube import errors as kube_errors
 from .kube import resources
@@ -59,17 +59,28 @@ class Driver:
     specs: cdi.SpecFolder
     reporter: status.Reporter
     hardware: Hardware
+    tell: events.Tell = events.untold
     _confirmed: set[str] = field(default_factory=set)  # claims whose allocation this process has seen in the API
     # One call at a time for each claim; a lock is gone when nobody holds it or waits for it.
     _turns: weakref.WeakValueDictionary[str, asyncio.Lock] = field(default_factory=weakref.WeakValueDictionary)
 
     async def prepare(self, refs: Iterable[ClaimRef], deadline: float) -> dict[str, claims.PreparedClaim | str]:
         """A PreparedClaim or the reason of refusal for every claim, by uid. `deadline` is by the loop's clock."""
-        return await self._each(refs, lambda ref: self._prepare(ref, deadline - MARGIN))
+        return await self._each(refs, lambda ref: self._prepare(ref, deadline - MARGIN), metrics.PREPARES)
 
     async def unprepare(self, refs: Iterable[ClaimRef]) -> dict[str, str | None]:
         """None or the reason of failure for every claim, by uid. What was never prepared is unprepared."""
-        return await self._each(refs, self._unprepare)
+        return await self._each(refs, self._unprepare, metrics.UNPREPARES)
+
+    async def collect(self, prepared: claims.PreparedClaim, still: Callable[[], Awaitable[bool]]) -> bool:
+        """Unprepares a claim that the kubelet has forgotten, if it is recorded as given and `still` agrees while nobody
+        can prepare it: neither we, since it is the claim's turn, nor another instance, since the lock is held."""
+        async with self._turns.setdefault(prepared.uid, asyncio.Lock()), self.records.held():
+            if self.records.claims.get(prepared.uid) != prepared or not await still():
+                return False
+            await self._forget(prepared)
+        self.reporter.clear(prepared)
+        return True
 
     async def restore(self) -> None:
         """Makes the CDI folder what the records say, with the device numbers of now. Level: safe at any time."""
@@ -93,18 +104,26 @@ class Driver:
 
     # ------------------------------------------------------------------ one claim
 
-    async def _each(self, refs: Iterable[ClaimRef], work: Callable[[ClaimRef], Awaitable[T]]) -> dict[str, T | str]:
+    async def _each(
+        self, refs: Iterable[ClaimRef], work: Callable[[ClaimRef], Awaitable[T]], counts: metrics.Histogram
+    ) -> dict[str, T | str]:
         wanted = {ref.uid: ref for ref in refs}
-        answers = await asyncio.gather(*(self._answer(ref, work) for ref in wanted.values()))
+        answers = await asyncio.gather(*(self._answer(ref, work, counts) for ref in wanted.values()))
         return dict(zip(wanted, answers, strict=True))
 
-    async def _answer(self, ref: ClaimRef, work: Callable[[ClaimRef], Awaitable[T]]) -> T | str:
+    async def _answer(
+        self, ref: ClaimRef, work: Callable[[ClaimRef], Awaitable[T]], counts: metrics.Histogram
+    ) -> T | str:
+        began, result = time.monotonic(), "failed"
         try:
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", ref.uid):
                 return f"claim {ref.namespace}/{ref.name} has the uid {ref.uid!r}, which cannot name a file"
             async with self._turns.setdefault(ref.uid, asyncio.Lock()):
-                return await work(ref)
+                answer = await work(ref)
+            result = "ok"
+            return answer
         except errors.ClaimError as error:
+            result = "refused"
             return str(error)
         except OSError as error:
             return f"cannot keep the record or the CDI file of claim {ref.namespace}/{ref.name}: {error}"
@@ -112,6 +131,8 @@ class Driver:
             # This claim's trouble must not become its neighbours', nor the process's end.
             log.exception("claim %s/%s: unexpected trouble", ref.namespace, ref.name)
             return f"unexpected trouble in the plugin, see its log: {error!r}"
+        finally:
+            counts.add(time.monotonic() - began, result)
 
     async def _prepare(self, ref: ClaimRef, deadline: float) -> claims.PreparedClaim:
         if ref.uid in self._confirmed:
@@ -138,7 +159,11 @@ class Driver:
         async with self.records.held():
             prepared = self.records.claims.get(ref.uid)
             if claim is None:
-                assert prepared is not None, "the API server may be left out only for a recorded claim"
+                if prepared is None:
+                    raise errors.NotReadyError(
+                        f"claim {ref.namespace}/{ref.name} was unprepared by another instance of the plugin just now",
+                        patience=API_PATIENCE,
+                    )
                 self._ensure_spec(prepared)
                 return prepared
             if prepared is None or not claims.still_allocated(prepared, claim, self.name, self.node):
@@ -185,13 +210,18 @@ class Driver:
     async def _unprepare(self, ref: ClaimRef) -> None:
         async with self.records.held():
             prepared = self.records.claims.get(ref.uid)
-            self._confirmed.discard(ref.uid)
-            self.specs.remove(ref.uid)
             if prepared is None:
+                self._confirmed.discard(ref.uid)
+                self.specs.remove(ref.uid)
                 return
-            await self.records.remove(ref.uid)
+            await self._forget(prepared)
         log.info("unprepared claim %s: %s", prepared.title, _devices(prepared), extra={"claim_uid": ref.uid})
         self.reporter.clear(prepared)
+
+    async def _forget(self, prepared: claims.PreparedClaim) -> None:
+        self._confirmed.discard(prepared.uid)
+        self.specs.remove(prepared.uid)
+        await self.records.remove(prepared.uid)
 
     # ------------------------------------------------------------------ what follows from a record
 
@@ -206,10 +236,13 @@ class Driver:
     def _restore_spec(self, prepared: claims.PreparedClaim) -> None:
         try:
             if prepared.devices and self.specs.ensure(prepared.uid, cdi.build(prepared, self._inventory)):
+                metrics.CDI_RESTORED.add()
                 log.info("restored the CDI file of claim %s", prepared.title, extra={"claim_uid": prepared.uid})
         except errors.ClaimError as error:
             # Better no file than one whose numbers may be another GPU's by now.
             log.error("claim %s stays recorded without a CDI file: %s", prepared.title, error)
+            about = events.claim(prepared.namespace, prepared.name, prepared.uid)
+            self.tell(about, "DeviceUnavailable", f"Prepared on {self.node}, but {error}")
             self.specs.remove(prepared.uid)
         except OSError as error:
             log.error("cannot restore the CDI file of claim %s: %s", prepared.title, error)

@@ -1,6 +1,7 @@
 """The endpoint: answers probes over HTTP, on a TCP port or a unix socket. `probe` asks it.
 
-GET /livez says that the process turns, GET /readyz that it serves. What ready means is told by the caller.
+GET /livez says that the process turns, GET /readyz that it serves, GET /metrics what was counted. What ready means is
+told by the caller.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from . import errors
+from . import errors, metrics
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +49,9 @@ class Endpoint:
                 head = await reader.readuntil(b"\r\n\r\n")
                 status, text = self._answer(head.split(b"\r\n", 1)[0].decode("latin-1"))
                 body = f"{text}\n".encode()
+                kind = "text/plain; version=0.0.4; charset=utf-8"  # 0.0.4 is the version of Prometheus' format
                 writer.write(
-                    f"HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+                    f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n"
                     f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
                     + body
                 )
@@ -66,4 +68,6 @@ class Endpoint:
         if path == "/readyz":
             reason = self._unready()
             return ("503 Service Unavailable", reason) if reason else ("200 OK", "ok")
-        return "404 Not Found", "there are /livez and /readyz"
+        if path == "/metrics":
+            return "200 OK", metrics.text()
+        return "404 Not Found", "there are /livez, /readyz and /metrics"

@@ -77,6 +77,11 @@ def is_registration_socket(name: str, driver: str) -> bool:
     return re.fullmatch(rf"{re.escape(driver)}(-({_UID}|[\w-]{{11}}))?-reg\.sock", name) is not None
 
 
+def pod_resources_socket(kubelet: Path) -> Path:
+    """Where the kubelet tells what its pods were given."""
+    return kubelet / "pod-resources" / "kubelet.sock"
+
+
 def _short(pod_uid: str) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(pod_uid.encode()).digest()[:8]).decode().rstrip("=")
 

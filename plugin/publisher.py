@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from devices.gpu import Inventory
 
-from . import pool, slices
+from . import metrics, pool, slices
 from .api.resource import ResourceSlice
 from .kube import errors
 from .kube.resources import Resources
@@ -173,6 +173,7 @@ class Publisher:
                 elif not await self._already_kept(step, old):
                     self._last = target
                     self._kept(step, await self._resources.update_slice(step))
+                    metrics.SLICE_WRITES.add("update")
                     logger.info("slice updated", extra=_shown(step))
             except errors.NotFound:
                 if old is None:
@@ -186,6 +187,7 @@ class Publisher:
     async def _delete(self, name: str, metadata: Raw, target: pool.Published) -> None:
         self._last = target
         await self._resources.delete_slice(name, metadata["uid"], metadata["resourceVersion"])
+        metrics.SLICE_WRITES.add("delete")
         self._wrote(name, None)
         logger.info("slice deleted: it is not one of those wanted", extra={"slice": name})
 
@@ -199,6 +201,7 @@ class Publisher:
             return
         self._last = target
         self._kept(step, await self._resources.create_slice(step))
+        metrics.SLICE_WRITES.add("create")
         logger.info("slice created", extra=_shown(step))
 
     def _wrote(self, name: str, result: Raw | None) -> None:

@@ -15,12 +15,12 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import msgspec
 
-from . import claims, errors
+from . import claims, errors, metrics
 
 log = logging.getLogger(__name__)
 
@@ -59,10 +59,12 @@ def decode(text: bytes) -> Record:
 class RecordFolder:
     """The records of this node's claims. `claims` is true while the lock is held; between times it may be behind."""
 
-    def __init__(self, folder: Path, boot_id: str) -> None:
+    def __init__(self, folder: Path, boot_id: str, on_damaged: Callable[[str], None] = lambda _: None) -> None:
+        """`on_damaged` is given a sentence about each record that was set aside."""
         self._folder = folder / "claims"
         self._lock_path = folder / "claims.lock"
         self._boot_id = boot_id
+        self._on_damaged = on_damaged
         self._lock: int | None = None
         self._users = 0
         self._entering = asyncio.Lock()
@@ -82,6 +84,7 @@ class RecordFolder:
         finally:
             self._users -= 1
             if self._users == 0:
+                metrics.RECORDS.set(len(self.claims))
                 self._release()
 
     async def put(self, prepared: claims.PreparedClaim) -> None:
@@ -91,7 +94,7 @@ class RecordFolder:
         try:
             text = encode(Record(version=VERSION, boot_id=self._boot_id, claim=prepared))
             self._announce()
-            await asyncio.to_thread(self._store, prepared.uid, text)
+            await _in_thread(self._store, prepared.uid, text)
         except BaseException:
             if before is None:
                 self.claims.pop(prepared.uid, None)
@@ -102,7 +105,7 @@ class RecordFolder:
     async def remove(self, uid: str) -> None:
         """Takes the record away for good. The device counts as held until this has returned."""
         self._announce()
-        await asyncio.to_thread(self._discard, uid)
+        await _in_thread(self._discard, uid)
         self.claims.pop(uid, None)
 
     # ------------------------------------------------------------------ the lock
@@ -179,7 +182,9 @@ class RecordFolder:
     def _set_aside(self, path: Path, reason: str) -> None:
         aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
         os.rename(path, aside)
+        metrics.RECORDS_DAMAGED.add()
         log.error("record %s is damaged: %s; kept as %s, the claim is prepared anew when asked", path, reason, aside)
+        self._on_damaged(f"Record {path} was damaged: {reason}; kept as {aside.name}, the claim is prepared anew")
 
     def _store(self, uid: str, text: bytes) -> None:
         new, path = f"{self._folder}/.{uid}.new", f"{self._folder}/{uid}.json"
@@ -213,6 +218,16 @@ class RecordFolder:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+async def _in_thread(work: Callable[..., None], *arguments: object) -> None:
+    """Comes back only when the work has ended, even if cancelled: the lock must not be released in the middle of it."""
+    running = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
 
 
 def _read(path: Path) -> Record:

@@ -12,6 +12,7 @@ import random
 from dataclasses import dataclass
 
 from . import log as logs
+from . import metrics
 from .api.resource import AllocatedDeviceStatus
 from .claims import PreparedClaim
 from .kube import errors as kube_errors
@@ -80,6 +81,7 @@ class Reporter:
             if self._wishes.get(uid) is wish:
                 del self._wishes[uid]
         except Exception as error:  # a mistake of ours with one claim must not cost the others their reports
+            metrics.STATUS_FAILURES.add()
             if not isinstance(error, kube_errors.ApiError):
                 log.exception("claim %s: status.devices was not written, by a mistake in claimd", wish.claim.title)
             wait = getattr(error, "retry_after", None) or wish.pause * random.uniform(0.8, 1.2)  # noqa: S311

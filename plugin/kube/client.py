@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 import h11
 
+from .. import metrics
 from . import auth, errors
 
 LARGEST = 32 << 20  # bytes of an answer or of one line of a watch; etcd takes objects of at most 1.5 MiB
@@ -110,15 +111,23 @@ class Client:
         """The body of a successful answer, within the time; ApiError for everything else."""
         target = self._target(path, query)
         fields = [("Content-Type", content_type), ("Content-Length", str(len(body)))] if body is not None else []
-        what = f"{method} {path}"
+        what, outcome = f"{method} {path}", "Abandoned"
         try:
             async with asyncio.timeout(timeout):
-                return await self._authorized(what, method, target, fields, body)
+                answer = await self._authorized(what, method, target, fields, body)
+            outcome = "Success"
+            return answer
+        except errors.ApiError as error:
+            outcome = type(error).__name__
+            raise
         except TimeoutError:
+            outcome = errors.Unreachable.__name__
             raise errors.Unreachable(
                 f"{what}: no answer from {self.connection.address} within {timeout:g} s; is the API server overloaded, "
                 "or is something between us dropping packets?"
             ) from None
+        finally:
+            metrics.API_REQUESTS.add(method, outcome)
 
     async def lines(self, path: str, query: Mapping[str, str], *, idle: float) -> AsyncGenerator[bytes, None]:
         """The lines of an endless answer, on a connection of its own, until the server ends it. Silence for `idle`

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -98,6 +98,10 @@ class Resources:
             await self._ask("DELETE", f"resourceslices/{quote(name, safe='')}", name, lambda _: options)
         except errors.NotFound:
             log.debug("slice %s is gone already", name)
+
+    async def create_event(self, namespace: str, event: Mapping[str, Any]) -> None:
+        path = f"/apis/events.k8s.io/v1/namespaces/{quote(namespace, safe='')}/events"
+        await self._client.request("POST", path, body=msgspec.json.encode(event))
 
     async def _write(
         self, method: str, path: str, slice_: ResourceSlice, query: dict[str, str] | None = None
