@@ -39,6 +39,7 @@ class Garbage:
     may_collect: Callable[[], bool]  # one of several instances is enough
     tell: events.Tell
     grace: float  # seconds
+    spacing: float = SPACING
     _gone: dict[str, float] = field(default_factory=dict)  # by uid, since when we know, by the loop's clock
     _alive: dict[str, float] = field(default_factory=dict)  # by uid, when the API server last knew it as ours
     _said: bool = False  # that the kubelet cannot be asked
@@ -73,7 +74,7 @@ class Garbage:
                 log.info("claim %s stays, since the API server does not tell: %s", prepared.title, error)
                 if kube_errors.is_transient(error):
                     return  # it is sick: one request a sweep is enough
-            await asyncio.sleep(SPACING)
+            await asyncio.sleep(self.spacing)
 
     async def _look(self, prepared: claims.PreparedClaim, since: float, now: float) -> None:
         if not await self._absence(prepared):

@@ -1,7 +1,8 @@
 """A small real API server for unit tests: HTTP/1.1 on a loopback port, objects in memory, troubles to order.
 
 It knows what a node plugin does with an API server: nodes, claims with server-side apply on status.devices, slices
-with list, watch and preconditions, discovery. No admission and no persistence; validation only where a test needs it.
+with list, watch and preconditions, events to create, discovery. No admission and no persistence; validation only where
+a test needs it.
 
     async with apiserver.serve() as api:
         api.put("resourceclaims", {"metadata": {"namespace": "ns", "name": "c"}, ...})   # stored in the v1 shape
@@ -24,12 +25,25 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tests.support.apistore import GROUP, KINDS, Key, Object, Refused, Store, Watch, from_wire, selected, to_wire
+from tests.support.apistore import (
+    GROUP,
+    KINDS,
+    Key,
+    Object,
+    Refused,
+    Store,
+    Watch,
+    check_event,
+    from_wire,
+    selected,
+    to_wire,
+)
 
 PATH = re.compile(
     rf"/(?:api/(?P<core>v1)|apis/{GROUP}/(?P<version>\w+))(?:/namespaces/(?P<namespace>[^/]+))?"
     r"/(?P<resource>\w+)(?:/(?P<name>[^/]+)(?P<status>/status)?)?"
 )
+EVENTS = re.compile(r"/apis/events\.k8s\.io/v1/namespaces/(?P<namespace>[^/]+)/events")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,6 +227,8 @@ class ApiServer(Store):
                 raise Refused(404, "NotFound", "404 page not found", text=True)
             versions = [{"groupVersion": f"{GROUP}/{v}", "version": v} for v in self.served]
             return 200, {"kind": "APIGroup", "apiVersion": "v1", "name": GROUP, "versions": versions}
+        if match := EVENTS.fullmatch(request.path):
+            return self._create_event(request, match["namespace"])
         key, version, status = self._find(request)
         resource, namespace, name = key
         if not name and request.method == "GET":
@@ -241,6 +257,16 @@ class ApiServer(Store):
         elif request.method != "GET":
             raise Refused(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
         return 200, to_wire(resource, old, version)
+
+    def _create_event(self, request: Request, namespace: str) -> tuple[int, Object]:
+        if request.method != "POST":
+            raise Refused(403, "Forbidden", "a plugin may create events and nothing else")
+        obj = json.loads(request.body)
+        check_event(obj, namespace)
+        name = obj["metadata"]["name"]
+        if ("events", namespace, name) in self.objects:
+            raise Refused(409, "AlreadyExists", f'events.events.k8s.io "{name}" already exists')
+        return 201, self.write("events", obj, None)
 
     def _expect(self, key: Key, old: Object, wanted: Object) -> None:
         for name in ("uid", "resourceVersion"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import re
 import time
 import uuid
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ KINDS = {
     "resourceclaims": "ResourceClaim",
     "resourceslices": "ResourceSlice",
     "deviceclasses": "DeviceClass",
+    "events": "Event",
 }
 Object = dict[str, Any]
 Key = tuple[str, str, str]  # resource, namespace, name
@@ -166,6 +168,20 @@ def entry_key(entry: Object) -> str:
 def invalid(key: Key, message: str, cause: Object) -> Refused:
     details = {"name": key[2], "group": GROUP, "kind": "ResourceClaim", "causes": [cause]}
     return Refused(422, "Invalid", f'ResourceClaim.{GROUP} "{key[2]}" is invalid: {message}', details)
+
+
+def check_event(obj: Object, namespace: str) -> None:
+    """What API servers ask of an event of events.k8s.io/v1."""
+    about = obj.get("regarding", {})
+    wrong = [name for name in ("eventTime", "reportingController", "reportingInstance", "action") if not obj.get(name)]
+    limits = {"reportingInstance": 128, "action": 128, "reason": 128, "note": 1024}
+    wrong += [name for name, limit in limits.items() if len(obj.get(name, "").encode()) > limit]
+    wrong += [] if obj.get("type") in ("Normal", "Warning") else ["type"]
+    wrong += [] if re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", obj.get("eventTime", "")) else ["eventTime"]
+    wrong += [] if re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", obj["metadata"].get("name", "")) else ["name"]
+    wrong += [] if namespace == obj["metadata"].get("namespace") == about.get("namespace", "default") else ["namespace"]
+    if wrong:
+        raise Refused(422, "Invalid", f"Event is invalid: {', '.join(wrong)}: {obj}")
 
 
 def to_wire(resource: str, obj: Object, version: str) -> Object:
