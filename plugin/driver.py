@@ -8,6 +8,7 @@ the words of the API server's protocol do not belong here.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import re
 import time
@@ -19,7 +20,7 @@ from typing import Protocol, TypeVar
 from devices.gpu import Inventory
 
 from . import cdi, claims, errors, events, metrics, record, status
-from .api.resource import ResourceClaim
+from .api.resource import AllocatedDeviceStatus, ResourceClaim
 from .kube import errors as kube_errors
 from .kube import resources
 
@@ -61,12 +62,19 @@ class Driver:
     hardware: Hardware
     tell: events.Tell = events.untold
     _confirmed: set[str] = field(default_factory=set)  # claims whose allocation this process has seen in the API
+    _unreported: dict[str, bool] = field(
+        default_factory=dict
+    )  # prepared by a call under way; whether for the first time
     # One call at a time for each claim; a lock is gone when nobody holds it or waits for it.
     _turns: weakref.WeakValueDictionary[str, asyncio.Lock] = field(default_factory=weakref.WeakValueDictionary)
 
     async def prepare(self, refs: Iterable[ClaimRef], deadline: float) -> dict[str, claims.PreparedClaim | str]:
         """A PreparedClaim or the reason of refusal for every claim, by uid. `deadline` is by the loop's clock."""
-        return await self._each(refs, lambda ref: self._prepare(ref, deadline - MARGIN), metrics.PREPARES)
+        answers = await self._each(refs, lambda ref: self._prepare(ref, deadline - MARGIN), metrics.PREPARES)
+        for uid, answer in answers.items():  # only now: what the kubelet waits for comes first
+            if uid in self._unreported and isinstance(answer, claims.PreparedClaim):
+                self._report(answer, fresh=self._unreported.pop(uid))
+        return answers
 
     async def unprepare(self, refs: Iterable[ClaimRef]) -> dict[str, str | None]:
         """None or the reason of failure for every claim, by uid. What was never prepared is unprepared."""
@@ -79,8 +87,7 @@ class Driver:
             if self.records.claims.get(prepared.uid) != prepared or not await still():
                 return False
             await self._forget(prepared)
-        self.reporter.clear(prepared)
-        return True
+        return True  # the status has nothing of ours any more: it can name only what is allocated
 
     async def restore(self) -> None:
         """Makes the CDI folder what the records say, with the device numbers of now. Level: safe at any time."""
@@ -108,6 +115,8 @@ class Driver:
         self, refs: Iterable[ClaimRef], work: Callable[[ClaimRef], Awaitable[T]], counts: metrics.Histogram
     ) -> dict[str, T | str]:
         wanted = {ref.uid: ref for ref in refs}
+        if len(wanted) == 1:  # as it mostly is: no tasks of their own
+            return {uid: await self._answer(ref, work, counts) for uid, ref in wanted.items()}
         answers = await asyncio.gather(*(self._answer(ref, work, counts) for ref in wanted.values()))
         return dict(zip(wanted, answers, strict=True))
 
@@ -166,6 +175,7 @@ class Driver:
                     )
                 self._ensure_spec(prepared)
                 return prepared
+            before = prepared
             if prepared is None or not claims.still_allocated(prepared, claim, self.name, self.node):
                 prepared = claims.plan(
                     claim,
@@ -176,10 +186,10 @@ class Driver:
                     now=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 )
                 await self.records.put(prepared)
+                self._unreported[ref.uid] = before is None
                 log.info("prepared claim %s: %s", prepared.title, _devices(prepared), extra={"claim_uid": ref.uid})
             self._ensure_spec(prepared)
             self._confirmed.add(ref.uid)
-        self._report(prepared)
         return prepared
 
     async def _fetch(self, ref: ClaimRef, deadline: float) -> ResourceClaim | None:
@@ -220,6 +230,7 @@ class Driver:
 
     async def _forget(self, prepared: claims.PreparedClaim) -> None:
         self._confirmed.discard(prepared.uid)
+        self._unreported.pop(prepared.uid, None)
         self.specs.remove(prepared.uid)
         await self.records.remove(prepared.uid)
 
@@ -247,9 +258,13 @@ class Driver:
         except OSError as error:
             log.error("cannot restore the CDI file of claim %s: %s", prepared.title, error)
 
-    def _report(self, prepared: claims.PreparedClaim) -> None:
+    def _report(self, prepared: claims.PreparedClaim, *, fresh: bool = False) -> None:
         if prepared.devices:
-            self.reporter.report(prepared, claims.report(prepared, self.name, self._inventory))
+            build = functools.partial(self._status, prepared)
+            self.reporter.report(prepared, build, fresh=fresh)
+
+    def _status(self, prepared: claims.PreparedClaim) -> list[AllocatedDeviceStatus]:
+        return claims.report(prepared, self.name, self._inventory)
 
 
 def _devices(prepared: claims.PreparedClaim) -> str:
