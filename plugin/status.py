@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import log as logs
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 4  # reports under way at the same time
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
-AFTER_REPLY = 0.02  # seconds that the kubelet's answer has to leave first
+AFTER_REPLY = 0.01  # seconds that the kubelet's answer has to leave first
 
 
 @dataclass(slots=True, eq=False)
@@ -30,9 +31,10 @@ class _Wish:
     """What status.devices should say of one claim; of several for a claim the newest counts."""
 
     claim: PreparedClaim
-    devices: list[AllocatedDeviceStatus]
+    build: Callable[[], list[AllocatedDeviceStatus]]
     operation: str
-    due: float = 0.0  # by the loop's clock
+    due: float  # by the loop's clock
+    fresh: bool = False  # nobody can have told the API server anything of this claim yet
     pause: float = FIRST_PAUSE
 
 
@@ -44,12 +46,19 @@ class Reporter:
         self._under_way: set[str] = set()
         self._wake = asyncio.Event()
 
-    def report(self, claim: PreparedClaim, devices: list[AllocatedDeviceStatus]) -> None:
-        self._wish(_Wish(claim, devices, logs.operation.get()))
+    def report(
+        self, claim: PreparedClaim, build: Callable[[], list[AllocatedDeviceStatus]], *, fresh: bool = False
+    ) -> None:
+        """Reports what `build` gives, a moment later: the kubelet's answer leaves first. `fresh`: prepared just now."""
+        self._wish(claim, build, fresh)
 
     def clear(self, claim: PreparedClaim) -> None:
-        if claim.devices:
-            self._wish(_Wish(claim, [], logs.operation.get()))
+        """Takes our entries away; if they were never sent, the report is dropped and nobody is asked."""
+        wish = self._wishes.get(claim.uid)
+        if wish is not None and wish.fresh:
+            del self._wishes[claim.uid]
+        elif claim.devices:
+            self._wish(claim, list)
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -68,14 +77,17 @@ class Reporter:
                 except TimeoutError:
                     continue
 
-    def _wish(self, wish: _Wish) -> None:
-        self._wishes.pop(wish.claim.uid, None)
-        self._wishes[wish.claim.uid] = wish
-        wish.due = asyncio.get_running_loop().time() + AFTER_REPLY
+    def _wish(
+        self, claim: PreparedClaim, build: Callable[[], list[AllocatedDeviceStatus]], fresh: bool = False
+    ) -> None:
+        due = asyncio.get_running_loop().time() + AFTER_REPLY
+        self._wishes.pop(claim.uid, None)
+        self._wishes[claim.uid] = _Wish(claim, build, logs.operation.get(), due, fresh)
         self._wake.set()
 
     async def _fulfil(self, uid: str, wish: _Wish) -> None:
         logs.operation.set(wish.operation)
+        wish.fresh = False
         try:
             await self._apply(wish)
             if self._wishes.get(uid) is wish:
@@ -93,9 +105,9 @@ class Reporter:
             self._wake.set()
 
     async def _apply(self, wish: _Wish) -> None:
-        claim = wish.claim
+        claim, devices = wish.claim, wish.build()
         try:
-            await self._resources.apply_devices(claim.namespace, claim.name, claim.uid, wish.devices, self._driver)
+            await self._resources.apply_devices(claim.namespace, claim.name, claim.uid, devices, self._driver)
         except kube_errors.NotFound:
             log.debug("claim %s is gone, and its status with it", claim.title)
         except kube_errors.Invalid as error:
@@ -104,7 +116,7 @@ class Reporter:
                 raise
             log.debug("claim %s: status.devices is not ours to write any more: %s", claim.title, reason)
         else:
-            log.debug("claim %s: status.devices has %d of our devices", claim.title, len(wish.devices))
+            log.debug("claim %s: status.devices has %d of our devices", claim.title, len(devices))
 
 
 def _moved_on(error: kube_errors.Invalid) -> str | None:

@@ -28,8 +28,8 @@ class World:
     def __init__(self, api, reporter):
         self.api, self.reporter = api, reporter
 
-    def report(self, claim_):
-        self.reporter.report(claim_, claims.report(claim_, DRIVER, inventory()))
+    def report(self, claim_, fresh=False):
+        self.reporter.report(claim_, lambda: claims.report(claim_, DRIVER, inventory()), fresh=fresh)
 
     def devices(self, name="c"):
         return self.api.objects["resourceclaims", "default", name].get("status", {}).get("devices", [])
@@ -141,3 +141,24 @@ async def test_a_claim_without_devices_of_ours_is_not_written(world):
     world.report(prepared("d"))
     await world.names(FIRST, name="d")
     assert world.api.count("PATCH", "resourceclaims/c") == 0
+
+
+async def test_what_was_never_sent_need_not_be_taken_back(world):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    world.report(prepared(), fresh=True)
+    world.reporter.clear(prepared())
+    world.api.put("resourceclaims", claim_object("d", result(SECOND)))
+    world.report(prepared("d", SECOND), fresh=True)
+    await world.names(SECOND, name="d")
+    assert world.api.count("PATCH", "resourceclaims/c") == 0
+
+
+async def test_what_may_have_been_sent_is_taken_back(world):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    world.api.gate.clear()
+    world.report(prepared(), fresh=True)
+    await apiserver.until(world.api.count)
+    world.reporter.clear(prepared())
+    world.api.gate.set()
+    await apiserver.until(lambda: world.api.count("PATCH") == 2)
+    await world.names()
