@@ -107,7 +107,10 @@ class Reporter:
     async def _apply(self, wish: _Wish) -> None:
         claim, devices = wish.claim, wish.build()
         try:
-            await self._resources.apply_devices(claim.namespace, claim.name, claim.uid, devices, self._driver)
+            kept = await self._resources.apply_devices(claim.namespace, claim.name, claim.uid, devices, self._driver)
+            if not devices and any(entry.driver == self._driver for entry in kept.status.devices):
+                # The API server forgets who applied what in a version that it serves no more, and so keeps it.
+                await self._resources.remove_devices(kept, self._driver)
         except kube_errors.NotFound:
             log.debug("claim %s is gone, and its status with it", claim.title)
         except kube_errors.Invalid as error:

@@ -23,9 +23,10 @@ from . import client, errors, watch
 log = logging.getLogger(__name__)
 
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
+JSON_PATCH = "application/json-patch+json"
 
 _T = TypeVar("_T")
-Body = Callable[[str], dict[str, Any]]  # of a version
+Body = Callable[[str], dict[str, Any] | list[dict[str, Any]]]  # of a version
 
 
 class _Version(msgspec.Struct, frozen=True):
@@ -59,9 +60,9 @@ class Resources:
 
     async def apply_devices(
         self, namespace: str, name: str, uid: str, devices: list[AllocatedDeviceStatus], manager: str
-    ) -> None:
+    ) -> ResourceClaim:
         """Makes these all that `manager` says in the claim's status.devices; others' entries stay. A claim that was
-        created anew since answers Invalid, one that is gone NotFound."""
+        created anew since answers Invalid, one that is gone NotFound. Returns the claim as it is then."""
 
         def body(version: str) -> dict[str, Any]:
             return {
@@ -71,8 +72,20 @@ class Resources:
                 "status": {"devices": devices},
             }
 
-        path = f"namespaces/{quote(namespace, safe='')}/resourceclaims/{quote(name, safe='')}/status"
-        await self._ask("PATCH", path, name, body, query={"fieldManager": manager, "force": "true"})
+        query = {"fieldManager": manager, "force": "true"}
+        answer = await self._ask("PATCH", _status_of(namespace, name), name, body, query=query)
+        return _decode(answer, ResourceClaim, f"claim {namespace}/{name}")
+
+    async def remove_devices(self, claim: ResourceClaim, driver: str) -> None:
+        """Takes the driver's entries out of status.devices, whoever owns them. Invalid if the claim is another now."""
+        operations: list[dict[str, Any]] = [
+            {"op": "test", "path": "/metadata/resourceVersion", "value": claim.metadata.resource_version}
+        ]
+        for index in reversed(range(len(claim.status.devices))):  # from the end: earlier ones keep their places
+            if claim.status.devices[index].driver == driver:
+                operations.append({"op": "remove", "path": f"/status/devices/{index}"})
+        path = _status_of(claim.metadata.namespace, claim.metadata.name)
+        await self._ask("PATCH", path, claim.metadata.name, lambda _: operations)
 
     async def node_uid(self, name: str) -> str:
         answer = await self._client.request("GET", f"/api/v1/nodes/{quote(name, safe='')}")
@@ -126,13 +139,15 @@ class Resources:
         object's: a NotFound that does not name it is about the path."""
         version = self._version or await self._negotiate("", timeout)
         for _ in range(2):
+            content = body(version) if body else None
+            kind = JSON_PATCH if isinstance(content, list) else APPLY if method == "PATCH" else "application/json"
             try:
                 return await self._client.request(
                     method,
                     f"/apis/{GROUP}/{version}/{path}",
                     query=query,
-                    body=msgspec.json.encode(body(version)) if body else None,
-                    content_type=APPLY if method == "PATCH" else "application/json",
+                    body=msgspec.json.encode(content) if content is not None else None,
+                    content_type=kind,
                     timeout=timeout,
                 )
             except errors.NotFound as error:
@@ -186,6 +201,10 @@ class _Slices:
 
     def convert(self, obj: dict[str, Any]) -> dict[str, Any]:
         return _in_our_shape({"apiVersion": f"{GROUP}/{self.version}", **obj})
+
+
+def _status_of(namespace: str, name: str) -> str:
+    return f"namespaces/{quote(namespace, safe='')}/resourceclaims/{quote(name, safe='')}/status"
 
 
 def _in_our_shape(obj: dict[str, Any]) -> dict[str, Any]:

@@ -162,3 +162,19 @@ async def test_what_may_have_been_sent_is_taken_back(world):
     world.api.gate.set()
     await apiserver.until(lambda: world.api.count("PATCH") == 2)
     await world.names()
+
+
+async def test_what_the_api_server_forgot_to_be_ours_is_taken_away_all_the_same(world):
+    """As after an upgrade that ended the version of the API in which we had applied it."""
+    theirs = {"driver": "other.example", "pool": "p", "device": "d"}
+    c = claim_object("c", result(FIRST))
+    c["status"]["devices"] = [theirs]
+    world.api.put("resourceclaims", c)
+    world.report(prepared())
+    await world.names(FIRST, "d")
+    for managers in world.api.owners.values():
+        managers.clear()
+        managers.add("before-first-apply")
+    world.reporter.clear(prepared())
+    await world.names("d")
+    assert world.devices() == [theirs]

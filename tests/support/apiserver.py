@@ -244,9 +244,8 @@ class ApiServer(Store):
         if old is None:
             details = {"name": name, "group": GROUP if version else "", "kind": resource}
             raise Refused(404, "NotFound", f'{resource}.{GROUP} "{name}" not found', details)
-        if request.method == "PATCH" and status and "apply-patch" in request.headers.get("content-type", ""):
-            manager, force = request.query["fieldManager"], request.query.get("force") == "true"
-            old = self.apply_devices(key, json.loads(request.body), manager, force)
+        if request.method == "PATCH" and status:
+            old = self._patch(request, key)
         elif request.method == "PUT" and not status:
             obj = from_wire(json.loads(request.body), version)
             self._expect(key, old, obj["metadata"])
@@ -257,6 +256,14 @@ class ApiServer(Store):
         elif request.method != "GET":
             raise Refused(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
         return 200, to_wire(resource, old, version)
+
+    def _patch(self, request: Request, key: Key) -> Object:
+        kind, body = request.headers.get("content-type", ""), json.loads(request.body)
+        if "json-patch" in kind:
+            return self.patch_devices(key, body)
+        if "apply-patch" not in kind:
+            raise Refused(415, "UnsupportedMediaType", f"the body of the request was in an unknown format: {kind}")
+        return self.apply_devices(key, body, request.query["fieldManager"], request.query.get("force") == "true")
 
     def _create_event(self, request: Request, namespace: str) -> tuple[int, Object]:
         if request.method != "POST":

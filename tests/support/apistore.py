@@ -150,6 +150,20 @@ class Store:
         status["devices"] = list(entries.values())
         return self.write(key[0], new, old)
 
+    def patch_devices(self, key: Key, operations: list[Object]) -> Object:
+        """A JSON patch as a driver sends it: a test of the resourceVersion, and entries of status.devices removed."""
+        old = self.objects[key]
+        new = copy.deepcopy(old)
+        for operation in operations:
+            if operation["op"] == "test":
+                if old["metadata"]["resourceVersion"] != operation["value"]:
+                    raise invalid(key, "the server rejected our request due to an error in our request", {})
+            else:
+                assert operation["op"] == "remove"
+                assert operation["path"].startswith("/status/devices/")
+                del new["status"]["devices"][int(operation["path"].rpartition("/")[2])]
+        return self.write(key[0], new, old)
+
 
 def selected(obj: Object, wanted: dict[str, str]) -> bool:
     for path, value in wanted.items():
