@@ -95,7 +95,7 @@ def _labels(names: Labels, values: Labels) -> str:
 
 
 def _number(value: float) -> str:
-    return str(int(value)) if value.is_integer() else repr(value)
+    return repr(float(value)).removesuffix(".0")
 
 
 PREPARES = Histogram("claimd_prepare_seconds", "Time to prepare a claim, by result: ok, refused, failed.", "result")

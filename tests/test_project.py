@@ -117,16 +117,18 @@ def test_proto_names_are_the_ones_that_kubelets_dial():
     from plugin.kubelet.wire.dra_health.v1 import api_pb2 as health
     from plugin.kubelet.wire.dra_health.v1alpha1 import api_pb2 as old_health
     from plugin.kubelet.wire.pluginregistration.v1 import api_pb2 as registration
+    from plugin.kubelet.wire.podresources.v1 import api_pb2 as podresources
 
     services = {
         service.full_name: sorted(service.methods_by_name)
-        for module in (v1, v1beta1, health, old_health, registration)
+        for module in (v1, v1beta1, health, old_health, registration, podresources)
         for service in module.DESCRIPTOR.services_by_name.values()
     }
     assert services == {
         "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin": ["NodePrepareResources", "NodeUnprepareResources"],
         "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin": ["NodePrepareResources", "NodeUnprepareResources"],
         "v1.DRAResourceHealth": ["NodeWatchResources"],
+        "v1.PodResourcesLister": ["List"],
         "v1alpha1.DRAResourceHealth": ["NodeWatchResources"],
         "pluginregistration.Registration": ["GetInfo", "NotifyRegistrationStatus"],
     }

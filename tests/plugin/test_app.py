@@ -13,9 +13,10 @@ import pytest
 
 from devices import fake, scan
 from devices.gpu import Roots
+from plugin import names, probe
 from plugin.kubelet.wire.dra.v1beta1 import api_pb2 as v1beta1
 from plugin.kubelet.wire.dra.v1beta1 import api_pb2_grpc as v1beta1_grpc
-from tests.support import apiserver
+from tests.support import apiserver, podresources
 from tests.support.kubelet import Kubelet, calling
 from tests.support.worlds import DRIVER, NODE, claim_object, result
 
@@ -56,6 +57,11 @@ class Plugin:
     def lines(self):
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
+    async def metrics(self):
+        yes, text = await asyncio.to_thread(probe.ask, self.settings["endpoint"], "/metrics")
+        assert yes
+        return text.splitlines()
+
     async def probe(self, question):
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -95,6 +101,10 @@ class World:
 
     def slices(self):
         return [obj for (kind, _, _), obj in self.api.objects.items() if kind == "resourceslices"]
+
+    def reasons(self):
+        """Of the events so far."""
+        return [obj["reason"] for (kind, _, _), obj in self.api.objects.items() if kind == "events"]
 
     async def published(self):
         await apiserver.until(self.slices, 20)
@@ -323,6 +333,45 @@ async def test_the_end_comes_within_a_second_with_a_call_that_is_stuck(world):
             assert time.monotonic() - began < 1.0
             await asyncio.wait([call])
             assert call.exception(), "the kubelet must not take silence for success"
+
+
+async def test_what_was_left_behind_is_collected_once_the_kubelet_has_registered_us(world):
+    claim = world.claim("c")
+    async with world.plugin() as plugin:
+        info = await world.kubelet.register()
+        async with calling(info.endpoint) as caller:
+            assert not (await caller.prepare(claim))["uid-c"].error
+        plugin.process.kill()
+        await plugin.process.wait()
+    world.api.delete("resourceclaims", "c", "default")
+    async with (
+        podresources.serve(names.pod_resources_socket(world.tmp_path / "kubelet")) as pods,
+        world.plugin(**{"garbage-grace": "1"}) as plugin,
+    ):
+        await world.kubelet.info()
+        asked = world.api.count("GET", "resourceclaims/c")
+        with pytest.raises(AssertionError, match="has not come about"):
+            await apiserver.until(lambda: pods.asked or world.api.count("GET", "resourceclaims/c") > asked, 2.5)
+        await world.kubelet.register()
+        await apiserver.until(lambda: not world.cdi(), 10)
+        await apiserver.until(lambda: world.reasons() == ["ClaimCollected"])
+        assert "claimd_garbage_unprepared_total 1" in await plugin.metrics()
+        assert 'claimd_gpus{vendor="amd"} 2' in await plugin.metrics()
+
+
+async def test_a_damaged_record_is_told_and_the_claim_prepared_anew(world):
+    claim = world.claim("c")
+    folder = world.tmp_path / "kubelet" / "plugins" / DRIVER / "claims"
+    folder.mkdir(parents=True)
+    (folder / "uid-c.json").write_text("{")
+    async with world.plugin() as plugin:
+        info = await world.kubelet.register()
+        await apiserver.until(lambda: world.reasons() == ["RecordDamaged"])
+        async with calling(info.endpoint) as caller:
+            assert not (await caller.prepare(claim))["uid-c"].error
+        assert "claimd_records_damaged_total 1" in await plugin.metrics()
+        assert "claimd_records 1" in await plugin.metrics()
+        assert 'claimd_prepare_seconds_count{result="ok"} 1' in await plugin.metrics()
 
 
 async def test_a_folder_that_cannot_be_used_is_said_at_once(world):

@@ -30,6 +30,10 @@ def test_lists_from_text():
     assert config.load({"exclude": "console, 10de:*"}, {}).rules.exclude == ("console", "10de:*")
 
 
+def test_garbage_need_not_be_collected():
+    assert config.load({"garbage_grace": "0"}, {}).garbage_grace == 0
+
+
 def test_one_folder_for_all_roots():
     assert config.load({"root": "/tmp/fake"}, {}).roots.proc == Path("/tmp/fake/proc")
 
@@ -46,6 +50,9 @@ def test_one_folder_for_all_roots():
         ("include: [1]", "expected a list or text with commas"),
         ("rescan: soon", "expected a number of seconds, got 'soon'"),
         ("rescan: 0", "expected 1 to 3600 seconds, got 0"),
+        ("garbage-grace: 0.5", "garbage-grace in .*: expected 0 or 1 to 86400 seconds, got 0.5"),
+        ("garbage-grace: -1", "expected 0 or 1 to 86400 seconds, got -1"),
+        ("garbage-grace: 86401", "expected 0 or 1 to 86400 seconds"),
     ],
 )
 def test_a_wrong_file_is_refused_by_what_is_wrong(tmp_path, content, message):

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from devices.gpu import Inventory
-from plugin import cdi, claims, driver, names, record, status
+from plugin import cdi, claims, driver, events, metrics, names, record, status
 from plugin.kube import auth, client, resources
 from tests.support import apiserver
 from tests.support.worlds import DRIVER, NODE, claim_object, gpu, gpu_config, inventory, opaque, result
@@ -286,13 +286,49 @@ async def test_restore_without_the_gpu_keeps_the_record_and_no_file(world):
     assert "not available on this node" in answer
 
 
+async def test_a_gpu_that_is_gone_or_another_one_is_told(world):
+    c = world.claim("c")
+    await world.prepare(c)
+    told = []
+    fresh = world.instance(Hardware())
+    fresh.tell = lambda *what: told.append(what)
+    for gpus, words in (([], "is not available on this node"), ([gpu(0, uuid="x")], "is another GPU than the one")):
+        fresh.hardware.last = Inventory.of(gpus)
+        await fresh.restore()
+        about, reason, note = told.pop()
+        assert (about, reason) == (events.claim("default", "c", "uid-c"), "DeviceUnavailable")
+        assert words in note
+    fresh.hardware.last = inventory()
+    await fresh.restore()
+    assert told == []
+
+
 async def test_repair_after_the_folder_was_wiped(world):
     c = world.claim("c")
     await world.prepare(c)
     world.spec(c).unlink()
     (world.tmp_path / "cdi").rmdir()
+    before = metrics.CDI_RESTORED.values[()]
     await world.driver.repair()
     assert world.specs() == [world.spec(c).name]
+    assert metrics.CDI_RESTORED.values[()] == before + 1
+
+
+async def test_calls_are_counted_by_what_became_of_them(world):
+    def seen():
+        return [
+            sum(counts.counts.get((result,), ()))
+            for counts in (metrics.PREPARES, metrics.UNPREPARES)
+            for result in ("ok", "refused", "failed")
+        ]
+
+    before = seen()
+    c = world.claim("c")
+    await world.prepare(c, world.claim("unallocated", {**result(FIRST), "pool": "elsewhere"}))
+    (world.tmp_path / "plugin" / "claims" / ".uid-d.new").mkdir()  # the write will fail
+    await world.prepare(world.claim("d", result(SECOND)))
+    await world.unprepare(c)
+    assert [after - was for after, was in zip(seen(), before, strict=True)] == [1, 1, 1, 1, 0, 0]
 
 
 async def test_two_instances_refuse_each_others_devices(world):

@@ -5,7 +5,7 @@ import tempfile
 
 import pytest
 
-from plugin import endpoint, errors, probe
+from plugin import endpoint, errors, metrics, probe
 
 
 @pytest.fixture(params=["unix", "tcp"])
@@ -34,6 +34,15 @@ async def test_answers(served):
     assert await ask(address, "/readyz") == (False, "not yet")
     assert await ask(address, "/livez") == (True, "ok"), "not ready is still alive"
     assert (await ask(address, "/other"))[0] is False
+
+
+async def test_metrics_are_served_as_prometheus_reads_them(served):
+    address, _ = served
+    head, _, body = (await raw(address, b"GET /metrics HTTP/1.1\r\n\r\n")).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"Content-Type: text/plain; version=0.0.4" in head
+    assert body.decode() == metrics.text() + "\n"
+    assert b"claimd_records_damaged_total" in body
 
 
 async def raw(address, data):

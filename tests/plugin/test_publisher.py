@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from plugin import publisher
+from plugin import metrics, publisher
 from tests.support import apiserver
 from tests.support.apiserver import until
 from tests.support.publishing import DRIVER, FIRST, NODE, SECOND, World, gpus, mirrored, published
@@ -112,11 +112,15 @@ async def test_changes_in_two_slices_take_the_next_generation_everywhere(world: 
 async def test_shrink_and_grow(world: World):
     async with world.running(gpus(65)) as one:
         await published(one)
+        before = dict(metrics.SLICE_WRITES.values)
         one.set(gpus(64))
         await until(lambda: world.shape() == [(FIRST, 2, 1, 64)])
         one.set(gpus(65))
         await until(lambda: world.shape() == [(FIRST, 3, 2, 64), (SECOND, 3, 2, 1)])
         assert world.writes()[2:] == ["DELETE 00001", "PUT 00000", "PUT 00000", "POST 00001"]
+        counted = {verb: metrics.SLICE_WRITES.values[verb,] - before.get((verb,), 0) for verb in ("create", "update")}
+        assert counted == {"create": 1, "update": 2}
+        assert metrics.SLICE_WRITES.values["delete",] == before.get(("delete",), 0) + 1
 
 
 async def test_what_others_set_in_the_metadata_stays(world: World):

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from plugin import claims, record
+from plugin import claims, metrics, record
 from tests.support.worlds import DRIVER, NODE, claim, gpu, inventory, result
 
 
@@ -96,6 +96,23 @@ async def test_damaged_is_set_aside_and_the_rest_goes_on(tmp_path, caplog):
     assert list(await read(tmp_path)) == ["uid-b"]
     assert "uid-a.json is damaged" in caplog.text
     assert [n for n in os.listdir(tmp_path / "claims") if n.startswith("uid-a.json.damaged-")]
+
+
+async def test_what_is_damaged_is_told_and_counted(tmp_path):
+    await put(folder(tmp_path), prepared("a"), prepared("b", 1))
+    (tmp_path / "claims" / "uid-a.json").write_text("{")
+    told = []
+    before = metrics.RECORDS_DAMAGED.values[()]
+    records = record.RecordFolder(tmp_path, "boot-1", told.append)
+    async with records.held():
+        pass
+    async with records.held():
+        pass
+    assert metrics.RECORDS_DAMAGED.values[()] == before + 1
+    assert metrics.RECORDS.values[()] == 1
+    (words,) = told
+    assert "uid-a.json was damaged: it has no checksum" in words
+    assert "uid-a.json.damaged-" in words
 
 
 async def test_a_record_under_another_claims_name_is_damaged(tmp_path):

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from plugin import metrics
 from plugin.kube import client, errors
 from tests.support import apiserver
 
@@ -43,6 +44,26 @@ async def test_connections_are_kept_and_the_last_is_used_first(api: apiserver.Ap
         assert api.requests[-1].connection == last
     assert api.requests[0].headers["user-agent"] == "test"
     assert api.requests[0].headers["host"] == f"127.0.0.1:{api.port}"
+
+
+async def test_requests_are_counted_by_what_became_of_them(api: apiserver.ApiServer, connect: Connect) -> None:
+    kube = connect(api.url)
+    before = dict(metrics.API_REQUESTS.values)
+    await kube.request("GET", NODE)
+    api.fail(503)
+    for path in (NODE, "/api/v1/nodes/other"):
+        with pytest.raises(errors.ApiError):
+            await kube.request("GET", path)
+    api.gate.clear()
+    with pytest.raises(errors.Unreachable):
+        await kube.request("GET", NODE, timeout=0.05)
+    given_up = asyncio.ensure_future(kube.request("GET", NODE))
+    await apiserver.until(lambda: api.count("GET") == 5)
+    given_up.cancel()
+    await asyncio.wait([given_up])
+    outcomes = ("Success", "ServerError", "NotFound", "Unreachable", "Abandoned")
+    values = metrics.API_REQUESTS.values
+    assert [values["GET", outcome] - before.get(("GET", outcome), 0) for outcome in outcomes] == [1] * 5
 
 
 async def test_many_requests_share_the_connections(api: apiserver.ApiServer, connect: Connect) -> None:

@@ -1,0 +1,127 @@
+"""A node with claims that were left behind: instances of the plugin's inner parts, and the files that they keep."""
+
+import asyncio
+import json
+import os
+
+from plugin import cdi, claims, driver, events, garbage, names, record, status
+from plugin.kube import auth, client, resources
+from plugin.kubelet import podresources
+from tests.support.worlds import DRIVER, NODE, claim_object, gpu, inventory, result
+
+FIRST, SECOND = gpu(0).name, gpu(1).name
+GRACE = 0.05
+
+
+class Hardware:
+    last = inventory()
+
+    async def rescan(self):
+        return self.last
+
+
+class Instance:
+    """One process of the plugin on the node."""
+
+    def __init__(self, world):
+        self.client = client.Client(auth.connect(str(world.tmp_path / "kubeconfig"), world.tmp_path), agent="test")
+        resources_ = resources.Resources(self.client, DRIVER, NODE)
+        self.reporter = status.Reporter(resources_, DRIVER)
+        self.driver = driver.Driver(
+            name=DRIVER,
+            node=NODE,
+            resources=resources_,
+            records=record.RecordFolder(world.tmp_path / "plugin", "boot-1"),
+            specs=cdi.SpecFolder(world.tmp_path / "cdi", DRIVER),
+            reporter=self.reporter,
+            hardware=Hardware(),
+        )
+        self.events = events.Events(resources_, DRIVER, NODE)
+        self.socket = names.pod_resources_socket(world.tmp_path)
+        self.asking = None  # awaited before the kubelet is asked
+        self.may_collect = True
+        self.garbage = garbage.Garbage(
+            driver=self.driver,
+            pods=self.pods,
+            may_collect=lambda: self.may_collect,
+            tell=self.events.tell,
+            grace=GRACE,
+            spacing=0.0,
+        )
+        self.tasks = [asyncio.create_task(self.reporter.run()), asyncio.create_task(self.events.run())]
+
+    async def pods(self):
+        if self.asking:
+            await self.asking()
+        return await podresources.pods(self.socket)
+
+    async def prepare(self, obj):
+        ref = driver.ClaimRef(*(obj["metadata"][key] for key in ("namespace", "name", "uid")))
+        return (await self.driver.prepare([ref], asyncio.get_running_loop().time() + 20))[ref.uid]
+
+    async def close(self):
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.client.close()
+
+
+class World:
+    def __init__(self, tmp_path, api):
+        self.tmp_path, self.api = tmp_path, api
+        cluster = {
+            "current-context": "t",
+            "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
+            "clusters": [{"name": "t", "cluster": {"server": api.url}}],
+            "users": [{"name": "t", "user": {}}],
+        }
+        (tmp_path / "kubeconfig").write_text(json.dumps(cluster))
+        self.instances = []
+        self.one = self.instance()
+
+    def instance(self):
+        self.instances.append(Instance(self))
+        return self.instances[-1]
+
+    def claim(self, name="c", device=FIRST, **more):
+        return self.api.put("resourceclaims", claim_object(name, result(device), **more))
+
+    def allocate(self, *results):
+        """The claim c as the scheduler leaves it."""
+        return self.api.put("resourceclaims", claim_object("c", *results))
+
+    async def prepared(self, name="c", device=FIRST):
+        """A claim that was prepared."""
+        obj = self.claim(name, device)
+        assert isinstance(await self.one.prepare(obj), claims.PreparedClaim)
+        return obj
+
+    def kept(self):
+        """The claims of which there are a record and a CDI file; a claim with one of them alone fails the test."""
+        found = [
+            {entry[len(prefix) : -len(".json")] for entry in os.listdir(folder) if entry.endswith(".json")}
+            for folder, prefix in (
+                (self.tmp_path / "plugin" / "claims", ""),
+                (self.tmp_path / "cdi", names.cdi_prefix(DRIVER)),
+            )
+        ]
+        assert found[0] == found[1]
+        return found[0]
+
+    def records(self):
+        return [entry for entry in os.listdir(self.tmp_path / "plugin" / "claims") if entry.endswith(".json")]
+
+    def asked(self):
+        return self.api.count("GET", "/resourceclaims/")
+
+    async def sweep(self):
+        await self.one.garbage.sweep()
+
+    async def sweeps(self):
+        """Two, the grace apart."""
+        await self.sweep()
+        await asyncio.sleep(GRACE)
+        await self.sweep()
+
+    def events(self):
+        return [obj for (kind, _, _), obj in self.api.objects.items() if kind == "events"]
