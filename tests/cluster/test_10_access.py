@@ -26,6 +26,7 @@ MAY = [
     ("update", f"{RESOURCE}/resourceslices"),
     ("delete", f"{RESOURCE}/resourceslices"),
     ("get", "/nodes"),
+    ("create", "events.k8s.io/events"),
 ]
 MAY_NOT = [
     ("list", f"{RESOURCE}/resourceclaims"),
@@ -47,6 +48,9 @@ MAY_NOT = [
     ("get", "/secrets"),
     ("get", "/configmaps"),
     ("create", "/events"),
+    ("get", "events.k8s.io/events"),
+    ("patch", "events.k8s.io/events"),
+    ("delete", "events.k8s.io/events"),
     ("create", "/serviceaccounts/token"),
 ]
 

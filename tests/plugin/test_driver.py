@@ -331,6 +331,17 @@ async def test_calls_are_counted_by_what_became_of_them(world):
     assert [after - was for after, was in zip(seen(), before, strict=True)] == [1, 1, 1, 1, 0, 0]
 
 
+async def test_a_record_that_another_instance_took_away_meanwhile_does_not_answer(world):
+    c = world.claim("c")
+    await world.prepare(c)
+    other = world.instance()
+    await other.restore()
+    await world.unprepare(c)
+    world.api.fail(500, path="resourceclaims/c")
+    assert isinstance(await world.prepare(c, by=other), claims.PreparedClaim)
+    assert (world.records(), world.specs()) == (["uid-c.json"], [world.spec(c).name])
+
+
 async def test_two_instances_refuse_each_others_devices(world):
     other = world.instance()
     await world.prepare(world.claim("a"))

@@ -82,7 +82,7 @@ async def test_the_longest_names_and_notes_fit(world):
     assert len(world.stored()[0]["note"]) == 512
 
 
-async def test_the_same_fact_is_told_once_by_whomever(world):
+async def test_the_same_fact_is_told_once_by_whomever(world, caplog):
     one, two = world.process(), world.process()
     for _ in range(3):
         one.tell(events.node(NODE), "A", "the same")
@@ -94,6 +94,7 @@ async def test_the_same_fact_is_told_once_by_whomever(world):
     one.tell(events.claim("ns", NODE, NODE), "A", "the same")
     await apiserver.until(lambda: len(world.stored()) == 4)
     assert world.asked() == 5, "what a process has told it does not even try again"
+    assert not caplog.text, "and that it stands already is no failure"
 
 
 async def test_a_flood_is_held_back_and_blocks_nobody(world):

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from plugin import claims, metrics, record
+from plugin import claims, errors, metrics, record
 from tests.support.worlds import DRIVER, NODE, claim, gpu, inventory, result
 
 
@@ -53,6 +53,25 @@ async def test_a_person_can_read_it(tmp_path):
     assert (document["version"], document["bootID"], document["claim"]["name"]) == (1, "boot-1", "c")
     assert text.count("\n") > 10
     assert not re.search(r"\b226\b", text), "device numbers are not identity"
+
+
+async def test_a_commit_that_is_given_up_keeps_the_lock_until_it_has_ended(tmp_path):
+    records = folder(tmp_path)
+    await put(records, prepared("a"))
+    pipe = tmp_path / "claims" / ".uid-b.new"
+    os.mkfifo(pipe)  # the write waits until somebody reads
+    commit = asyncio.create_task(put(records, prepared("b")))
+    await asyncio.wait([commit], timeout=0.2)
+    commit.cancel()
+    other = folder(tmp_path)
+    other.patience = 0.2
+    with pytest.raises(errors.ClaimError, match="another instance"):
+        await put(other, prepared("d"))
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    await asyncio.wait([commit])
+    os.close(reader)
+    assert commit.cancelled()
+    await put(other, prepared("d"))
 
 
 async def test_removed_is_removed_for_everyone(tmp_path):
