@@ -1,0 +1,1 @@
+"""Campaigns: claimd dies, its disk fails, the machine loses power, at every step. `python -m tests.faults --help`."""

@@ -1,0 +1,86 @@
+"""The outside observer: reads the folders of a node and says what is not as promised. Shares no code with plugin.record.
+
+Asks nobody and changes nothing; what claims ought to be there is told by who asks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from plugin import names
+from tests.support.worlds import DRIVER
+
+from .world import FOREIGN, Broken
+
+KNOWN = re.compile(r"claims|claims\.lock|instances|publisher|dra(-[\w-]+)?\.sock")
+
+
+def observe(plugin: Path, cdi: Path, must: Collection[str], may: Collection[str] = ()) -> set[str]:
+    """Raises Broken unless exactly the claims of `must`, and some of `may`, are recorded and have a CDI file, whole,
+    and nothing else of ours is there. By uid. Says what is recorded."""
+    recorded = set(records(plugin / "claims"))
+    if missing := sorted(set(must) - recorded):
+        raise Broken(f"lost: no record of {', '.join(missing)}, which was prepared")
+    if surplus := sorted(recorded - set(must) - set(may)):
+        raise Broken(f"left over: a record of {', '.join(surplus)}, which is not prepared")
+    written = set(specs(cdi))
+    if written != recorded:
+        raise Broken(f"recorded are {sorted(recorded)}, but CDI files are there for {sorted(written)}")
+    if strange := [name for name in _entries(plugin) if not KNOWN.fullmatch(name)]:
+        raise Broken(f"left in the plugin's folder: {', '.join(strange)}")
+    return recorded
+
+
+def records(folder: Path) -> Iterator[str]:
+    """The uids; Broken if a file is no whole record."""
+    for name in _entries(folder):
+        if not name.endswith(".json"):
+            raise Broken(f"left among the records: {name}")
+        text = (folder / name).read_bytes()
+        body, mark, tail = text.rpartition(b',\n "checksum": "sha256:')
+        if not mark or tail[:64].decode(errors="replace") != hashlib.sha256(body).hexdigest():
+            raise Broken(f"the record {name} is damaged, {len(text)} bytes: {text[:60]!r}…")
+        uid = json.loads(text)["claim"]["uid"]
+        if name != f"{uid}.json":
+            raise Broken(f"the record {name} is about {uid}")
+        yield uid
+
+
+def specs(folder: Path) -> Iterator[str]:
+    """The uids; Broken if a file of ours is none that a runtime takes, or there is any other beside the foreign one."""
+    entries = _entries(folder)
+    if FOREIGN not in entries or (folder / FOREIGN).read_text() != "{}":
+        raise Broken("the CDI file of somebody else was touched")
+    prefix = names.cdi_prefix(DRIVER)
+    for name in entries:
+        if name == FOREIGN:
+            continue
+        if not (name.startswith(prefix) and name.endswith(".json")):
+            raise Broken(f"left in the CDI folder: {name}")
+        uid = name[len(prefix) : -len(".json")]
+        text = (folder / name).read_text()
+        try:
+            devices = [device["name"] for device in json.loads(text)["devices"]]
+        except (ValueError, KeyError):
+            raise Broken(f"the CDI file of {uid} is damaged, {len(text)} bytes: {text[:60]!r}…") from None
+        if not all(device.startswith(uid) for device in devices):
+            raise Broken(f"the CDI file of {uid} has the devices {devices}")
+        yield uid
+
+
+def instances(plugin: Path, living: int) -> None:
+    found = _entries(plugin / "instances")
+    if len(found) > living:
+        raise Broken(f"{living} instances live, {len(found)} are there: {', '.join(found)}")
+
+
+def _entries(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,118 @@
+"""What claimd promises about claims on a node, and an observer that sees whether it holds: the model of the campaign.
+
+The observer reads files and answers alone. It knows no class of the driver's, and no state of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from devices.gpu import Inventory
+from plugin import names
+from tests.support.worlds import DRIVER
+
+Ids = frozenset[str]  # of CDI devices, as an answer names them
+Uid = str
+
+
+class Given(NamedTuple):
+    device: str
+    share: str | None
+    admin: bool
+    uuid: str | None
+
+
+class Disk:
+    """The record and CDI folders as anybody can read them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.records_folder, self.cdi = folder / "plugin/claims", folder / "cdi"
+        self._read: dict[str, tuple[int, int, tuple[Given, ...]]] = {}
+
+    def records(self) -> dict[Uid, tuple[Given, ...]]:
+        found = {}
+        for entry in self._entries(self.records_folder):
+            assert ".damaged" not in entry.name, f"a crash of ours has damaged {entry.name}"
+            if entry.name.endswith(".json"):
+                found[entry.name.removesuffix(".json")] = self._record(entry)
+        return found
+
+    def specs(self) -> set[Uid]:
+        prefix = names.cdi_prefix(DRIVER)
+        found = (entry.name for entry in self._entries(self.cdi) if entry.name.startswith(prefix))
+        return {name.removeprefix(prefix).removesuffix(".json") for name in found}
+
+    def spec(self, uid: Uid) -> dict[str, set[tuple[str, int, int]]]:
+        """The nodes of each device, by CDI id."""
+        document = json.loads((self.cdi / names.cdi_file(DRIVER, uid)).read_bytes())
+        return {
+            f"{document['kind']}={device['name']}": {
+                (node["path"], node["major"], node["minor"]) for node in device["containerEdits"]["deviceNodes"]
+            }
+            for device in document["devices"]
+        }
+
+    def _record(self, entry: os.DirEntry[str]) -> tuple[Given, ...]:
+        seen = entry.stat()
+        known = self._read.get(entry.name)
+        if known is None or known[:2] != (seen.st_ino, seen.st_mtime_ns):
+            claim = json.loads(Path(entry).read_bytes())["claim"]
+            assert f"{claim['uid']}.json" == entry.name
+            given = tuple(
+                Given(device["device"], device.get("shareId"), device.get("admin", False), device.get("uuid"))
+                for device in claim.get("devices", ())
+            )
+            known = self._read[entry.name] = (seen.st_ino, seen.st_mtime_ns, given)
+        return known[2]
+
+    def _entries(self, folder: Path) -> list[os.DirEntry[str]]:
+        try:
+            return sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except FileNotFoundError:
+            return []
+
+
+def ids(uid: Uid, given: tuple[Given, ...]) -> Ids:
+    return frozenset(names.cdi_id(uid, device.device, device.share) for device in given)
+
+
+class Promises:
+    """The model. `given` is what answers said and nobody took back since; `taken` is what was taken back for good."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+        self.given: dict[Uid, Ids] = {}
+        self.taken: set[Uid] = set()
+
+    def always(self) -> None:
+        """Holds at any moment, whoever lives or is dying."""
+        records, specs = self.disk.records(), self.disk.specs()
+        assert specs <= set(records), f"CDI files that no record names: {specs - set(records)}"
+        for uid, told in self.given.items():
+            assert uid in records, f"{uid} was answered, and its record is lost"
+            assert ids(uid, records[uid]) == told, f"{uid} was given {told}, its record says {records[uid]}"
+        assert not self.taken & set(records), f"unprepared, and recorded all the same: {self.taken & set(records)}"
+        for (one, a), (other, b) in itertools.combinations(records.items(), 2):
+            for left, right in itertools.product(a, b):
+                fine = left.device != right.device or left.admin or right.admin or (left.share and right.share)
+                assert fine, f"{left.device} is prepared for {one} and for {other}"
+
+    def settled(self, kernel: Inventory) -> None:
+        """Holds a second after the last trouble, if an instance lives."""
+        self.always()
+        there = {gpu.name: gpu for gpu in kernel.gpus}
+        for uid, given in self.disk.records().items():
+            whole = all(d.device in there and d.uuid == there[d.device].uuid for d in given)
+            assert (uid in self.disk.specs()) == (whole and bool(given)), (
+                f"{uid} {given}: has a CDI file, or has none, wrongly: {sorted(there)}"
+            )
+            if whole and given:
+                nodes = {
+                    names.cdi_id(uid, d.device, d.share): {(n.path, n.major, n.minor) for n in there[d.device].nodes}
+                    for d in given
+                }
+                assert self.disk.spec(uid) == nodes, f"{uid}: its CDI file is not about the device nodes of now"

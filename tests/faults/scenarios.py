@@ -1,0 +1,151 @@
+"""What claimd is doing when it dies: one scenario each. How it dies, and what must hold then, is not here."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from plugin import names
+from tests.support.worlds import DRIVER
+
+from .stage import PREPARED, Stage
+
+OLD, NEW = "0b9b1c5e-6f0a-4d55-8e7f-000000000001", "0b9b1c5e-6f0a-4d55-8e7f-000000000002"
+STALE = "uid-stale"  # a claim that nobody records, with a file of ours
+
+Step = Callable[[Stage], Awaitable[None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """`before` the trouble is made, and `act` while it waits. If it `starts`, claimd is killed after `before`, and its
+    next start is traced from the first instruction."""
+
+    name: str
+    before: Step
+    act: Step
+    starts: bool = False
+    pod_uid: str = ""
+
+
+async def _nothing(stage: Stage) -> None:
+    pass
+
+
+async def _prepare(stage: Stage) -> None:
+    await stage.prepare(("c", 0))
+    await stage.settled()
+
+
+async def _repeat_over_a_damaged_file(stage: Stage) -> None:
+    (stage.world.cdi / names.cdi_file(DRIVER, "uid-c")).write_bytes(b"")
+    await stage.prepare(("c", 0))
+
+
+async def _restart(stage: Stage) -> None:
+    await _prepare(stage)
+    await stage.claimd.kill()
+    await stage.recover()
+    await stage.settled()
+
+
+async def _many(stage: Stage) -> None:
+    await stage.prepare(("c", 0), ("d", 1), ("e", 2))
+    await stage.settled()
+
+
+async def _unprepare(stage: Stage) -> None:
+    await stage.unprepare("c")
+    await stage.settled()
+
+
+async def _hand_over(stage: Stage) -> None:
+    if await stage.unprepare("c"):
+        await stage.prepare(("d", 0))
+    await stage.settled()
+
+
+async def _damage(stage: Stage) -> None:
+    """What a start has to put right."""
+    await _many(stage)
+    await stage.claimd.kill()
+    world = stage.world
+    (world.cdi / names.cdi_file(DRIVER, "uid-c")).unlink()
+    (world.cdi / names.cdi_file(DRIVER, "uid-d")).write_bytes(b'{"cdi')
+    (world.cdi / names.cdi_file(DRIVER, STALE)).write_text("{}")
+    (world.plugin / "claims" / f".{STALE}.new").write_text("half")
+
+
+async def _remove_everything(stage: Stage) -> None:
+    await stage.claimd.kill()
+    shutil.rmtree(stage.world.plugin, ignore_errors=True)
+
+
+async def _start(stage: Stage) -> None:
+    world = stage.world
+    world.api.objects = {key: o for key, o in world.api.objects.items() if key[0] != "resourceslices"}
+    if await stage.claimd.register():
+        await stage.claimd.until(world.published, "the slices")
+        await stage.settled()
+
+
+async def _start_and_prepare(stage: Stage) -> None:
+    await _start(stage)
+    await _prepare(stage)
+
+
+async def _before_update(stage: Stage) -> None:
+    """The old instance runs and has a claim."""
+    await stage.claimd.stop()
+    stage.claimd = stage.old = await stage.world.start(OLD)
+    assert await stage.claimd.register(), stage.world.tail()
+    await _prepare(stage)
+
+
+async def _update(stage: Stage) -> None:
+    """The new instance, which is the one that may die, takes over."""
+    if await stage.claimd.register():
+        await asyncio.gather(stage.prepare(("d", 1)), stage.prepare(("e", 2)))
+        await stage.unprepare("c")
+        await stage.settled()
+
+
+async def _be_replaced(stage: Stage) -> None:
+    """The old instance, which is the one that may die, while the new one takes over."""
+    old = stage.claimd
+    starting = asyncio.ensure_future(stage.world.start(NEW))
+    await stage.prepare(("d", 1))
+    new = await starting
+    assert await new.register(), stage.world.tail()
+    await stage.unprepare("c")
+    stage.claimd = new
+    if stage.states.get("d") == PREPARED:
+        await stage.prepare(("d", 1))
+    await stage.prepare(("e", 2))
+    await old.stop()
+    await stage.settled()
+
+
+async def _stop(stage: Stage) -> None:
+    await asyncio.gather(stage.prepare(("d", 1)), stage.claimd.stop())
+
+
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario(name="prepare", before=_nothing, act=_prepare),
+        Scenario(name="again", before=_prepare, act=_repeat_over_a_damaged_file),
+        Scenario(name="again-after-restart", before=_restart, act=_prepare),
+        Scenario(name="many", before=_nothing, act=_many),
+        Scenario(name="unprepare", before=_prepare, act=_unprepare),
+        Scenario(name="hand-over", before=_prepare, act=_hand_over),
+        Scenario(name="start", before=_many, act=_start, starts=True),
+        Scenario(name="restore", before=_damage, act=_start, starts=True),
+        Scenario(name="first-start", before=_remove_everything, act=_start_and_prepare, starts=True),
+        Scenario(name="update-new", before=_before_update, act=_update, starts=True, pod_uid=NEW),
+        Scenario(name="update-old", before=_before_update, act=_be_replaced),
+        Scenario(name="stop", before=_prepare, act=_stop),
+    )
+}

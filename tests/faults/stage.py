@@ -1,0 +1,155 @@
+"""What a kubelet does with claims, and remembers of it: it tries again until it is answered. And the checks that go
+with what it was told: who was answered is recorded, who was not may be.
+
+Where and when claimd dies is decided by others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+from . import observer
+from .world import Broken, Claimd, Object, World, expected
+
+IDLE, PREPARING, PREPARED, UNPREPARING, GONE = "idle", "preparing", "prepared", "unpreparing", "gone"
+STATUS_PATIENCE = 5.0
+BRIEF = 2.05  # seconds: a call with so little time is tried once, and its refusal comes at once
+
+
+@dataclass(kw_only=True)
+class Stage:
+    world: World
+    claimd: Claimd  # the one that the kubelet registered last
+    old: Claimd | None = None  # the one that a rolling update takes away
+    claims: dict[str, int] = field(default_factory=dict)  # the GPU of each
+    states: dict[str, str] = field(default_factory=dict)
+    history: list[tuple[float, str, str]] = field(default_factory=list)  # when, whose state, the state
+    patience: float = 0.0  # seconds in which claimd may put right what an error of the disk kept it from
+    errors: list[str] = field(default_factory=list)
+    ended_by: dict[str, Claimd] = field(default_factory=dict)  # who was asked first to unprepare, and owes the end of the status
+
+    def claim(self, name: str, index: int) -> Object:
+        if name not in self.claims:
+            self.claims[name] = index
+            self.states[name] = IDLE
+            return self.world.claim(name, index)
+        return self.world.api.objects["resourceclaims", "default", name]
+
+    async def prepare(self, *wanted: tuple[str, int]) -> bool:
+        """Whether all were prepared; if not, they will be at the next try."""
+        objects = [self.claim(name, index) for name, index in wanted]
+        for name, _ in wanted:
+            if self.states[name] != PREPARED:
+                self._became(name, PREPARING)
+        answers = await self.claimd.prepare(*objects)
+        for name, index in wanted if answers else ():
+            answer = answers[name]
+            if isinstance(answer, str):
+                self.errors.append(answer)
+            elif answer != (right := expected(self.world, name, index)):
+                raise Broken(f"claim {name} was given {answer}, not {right}")
+            else:
+                self._became(name, PREPARED)
+        return all(self.states[name] == PREPARED for name, _ in wanted) and answers is not None
+
+    async def unprepare(self, *wanted: str) -> bool:
+        objects = [self.claim(name, self.claims[name]) for name in wanted]
+        for name in wanted:
+            self._became(name, UNPREPARING)
+            self.ended_by.setdefault(name, self.claimd)
+        answers = await self.claimd.unprepare(*objects)
+        for name in wanted if answers is not None else ():
+            if answers[name]:
+                self.errors.append(answers[name])
+            else:
+                self._became(name, GONE)
+        return all(self.states[name] == GONE for name in wanted)
+
+    async def settled(self) -> None:
+        """What follows an answer is there as well, or the process is dead."""
+        for name, state in list(self.states.items()):
+            if state == PREPARED:
+                await self.claimd.until(lambda name=name: self.world.status(name), f"the status of {name}")
+            if state == GONE:
+                await self.ended_by[name].until(lambda name=name: not self.world.status(name), f"the end of {name}'s status")
+
+    def uids(self, *states: str) -> set[str]:
+        return {f"uid-{name}" for name, state in self.states.items() if state in states}
+
+    async def observe(self) -> None:
+        plugin, cdi = self.world.plugin, self.world.cdi
+        deadline = asyncio.get_running_loop().time() + self.patience
+        while True:
+            try:
+                observer.observe(plugin, cdi, self.uids(PREPARED), self.uids(PREPARING, UNPREPARING))
+                return
+            except Broken:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+            await asyncio.sleep(0.05)
+
+    # ------------------------------------------------------------------ after a death
+
+    async def recover(self) -> None:
+        """As after a death, if there was one: claimd runs again, and the kubelet repeats what it was not answered."""
+        if self.claimd.dead:
+            self.claimd = await self.world.start(self.claimd.pod_uid)
+            if not await self.claimd.register():
+                raise Broken("claimd does not start again")
+            await self.observe()
+            observer.instances(self.world.plugin, 2 if self.old and not self.old.dead else 1)
+        await self.retry()
+        await self.observe()
+
+    async def retry(self) -> None:
+        for name, state in list(self.states.items()):
+            done = True
+            if state in (PREPARING, PREPARED):
+                done = await self.prepare((name, self.claims[name]))
+            elif state == UNPREPARING:
+                done = await self.unprepare(name)
+            if not done:
+                raise Broken(f"claim {name}, {state}, fails at the next try as well: {self.errors[-1:]}")
+
+    async def wind_down(self) -> set[str]:
+        """A device is another claim's only when it is free; at the end nothing is left. Names the claims of which the
+        status stays, since who owed its end is dead: the API server drops it when the claim is deallocated."""
+        if self.old is not None and not self.old.dead and await self.old.stop() != 0:
+            raise Broken("the old instance did not end well")
+        for name, index in list(self.claims.items()):
+            rival = f"{name}-rival"
+            object_ = self.world.claim(rival, index)
+            if self.states[name] == PREPARED:
+                answer = (await self.claimd.prepare(object_, timeout=BRIEF) or {}).get(rival)
+                if not isinstance(answer, str) or f"default/{name}" not in answer:
+                    raise Broken(f"the device of claim {name} was given to another: {answer}")
+                if not await self.unprepare(name):
+                    raise Broken(f"claim {name} cannot be unprepared: {self.errors[-1:]}")
+        await self.observe()
+        for name, index in list(self.claims.items()):
+            rival = f"{name}-rival"
+            answers = await self.claimd.prepare(self.world.claim(rival, index))
+            if answers is None or answers[rival] != expected(self.world, rival, index):
+                raise Broken(f"the device of claim {name} is not free afterwards: {answers}")
+            if (ended := await self.claimd.unprepare(self.world.claim(rival, index))) != {rival: ""}:
+                raise Broken(f"the next claim of the device cannot be unprepared: {ended}")
+        await self.observe()
+        return await self._status_left()
+
+    async def _status_left(self) -> set[str]:
+        deadline = asyncio.get_running_loop().time() + STATUS_PATIENCE
+        for name in self.claims:
+            while self.world.status(name) and not self._owed_by_the_dead(name):
+                if asyncio.get_running_loop().time() > deadline:
+                    raise Broken(f"status.devices of {name} still has our entries after it was unprepared")
+                await asyncio.sleep(0.01)
+        return {name for name in self.claims if self.world.status(name)}
+
+    def _owed_by_the_dead(self, name: str) -> bool:
+        return name in self.ended_by and self.ended_by[name].dead
+
+    def _became(self, name: str, state: str) -> None:
+        self.states[name] = state
+        self.history.append((time.time(), name, state))

@@ -1,0 +1,159 @@
+"""What the model found, each as small as it gets: two instances over one folder, one of which dies or does not know."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from plugin import claims, driver
+from tests.faults import node, promises, turns
+from tests.support import apiserver, worlds
+
+
+class Scene:
+    """A node with two instances that run, in quick time."""
+
+    def __init__(self, folder, loop, api):
+        self.folder, self.loop, self.api = folder, loop, api
+        self.kernel = node.Kernel()
+        self.disk = promises.Disk(folder)
+        self.all = []
+
+    async def instance(self):
+        made = node.Instance(self.loop, self.folder, self.kernel, self.api)
+        self.all.append(made)
+        await made.start()
+        return made
+
+    def claim(self, name="c"):
+        obj = worlds.claim_object(name, worlds.result(worlds.gpu(0).name))
+        self.api.put("resourceclaims", obj)
+        return driver.ClaimRef("default", name, obj["metadata"]["uid"])
+
+    async def prepare(self, by, ref):
+        answers = await by.done(by.life.start(by.driver.prepare([ref], self.loop.time() + 45.0)))
+        assert isinstance(answers[ref.uid], claims.PreparedClaim), answers[ref.uid]
+
+    async def unprepare(self, by, ref):
+        assert await by.done(by.life.start(by.driver.unprepare([ref]))) == {ref.uid: None}
+
+    def entries(self, ref):
+        return self.api.objects["resourceclaims", "default", ref.name]["status"].get("devices", [])
+
+    async def comes_about(self, fact, living=()):
+        """Within some minutes, with the glances of those that live."""
+        deadline = self.loop.time() + 200.0
+        while not fact():
+            assert self.loop.time() < deadline, "it never comes about"
+            await asyncio.sleep(0.5)
+            for instance in living:
+                await instance.glance()
+
+
+def play(scenario):
+    """Runs an async function of a Scene in a loop of its own."""
+
+    async def whole(loop, folder):
+        async with apiserver.serve() as api:
+            scene = Scene(folder, loop, api)
+            try:
+                await scenario(scene)
+            finally:
+                for instance in scene.all:
+                    await instance.bury()
+
+    def test():
+        with tempfile.TemporaryDirectory() as folder, asyncio.Runner(loop_factory=turns.Loop) as runner:
+            runner.run(whole(runner.get_loop(), Path(folder)))
+
+    test.__doc__ = scenario.__doc__
+    return test
+
+
+@play
+async def test_a_cdi_file_is_put_right_by_the_instance_that_is_left(scene):
+    """It did not make the file, and it was there before the claim was prepared."""
+    old, new = await scene.instance(), await scene.instance()
+    ref = scene.claim()
+    await scene.prepare(old, ref)
+    old.life.die()
+    (scene.folder / "cdi").joinpath(*[p.name for p in (scene.folder / "cdi").iterdir()]).unlink()
+    await new.glance()
+    assert scene.disk.specs() == {ref.uid}
+
+
+@play
+async def test_a_claim_that_another_instance_unprepared_costs_no_restore_for_ever(scene):
+    old, new = await scene.instance(), await scene.instance()
+    ref = scene.claim()
+    await scene.prepare(old, ref)
+    await scene.unprepare(new, ref)
+    await old.glance()
+    assert not old.specs.disturbed()
+
+
+@play
+async def test_what_another_instance_recorded_is_answered_without_the_api_server(scene):
+    old, new = await scene.instance(), await scene.instance()
+    ref = scene.claim()
+    await scene.prepare(old, ref)
+    await scene.api.stop()
+    began = scene.loop.time()
+    await scene.prepare(new, ref)
+    assert scene.loop.time() - began < 5.0
+
+
+@play
+async def test_a_report_that_died_with_its_instance_is_made_by_the_one_that_is_left(scene):
+    old, new = await scene.instance(), await scene.instance()
+    ref = scene.claim()
+    scene.api.fail(503, times=4, method="PATCH")
+    await scene.prepare(old, ref)
+    await scene.comes_about(lambda: scene.api.count("PATCH"))
+    old.life.die()
+    await scene.comes_about(lambda: scene.entries(ref), [new])
+
+
+@play
+async def test_a_late_report_does_not_bring_back_what_another_instance_cleared(scene):
+    old, new = await scene.instance(), await scene.instance()
+    ref = scene.claim()
+    scene.api.fail(503, times=2, method="PATCH")
+    await scene.prepare(old, ref)
+    await scene.comes_about(lambda: scene.api.count("PATCH") == 2)
+    await scene.unprepare(new, ref)
+    await scene.comes_about(lambda: scene.api.count("PATCH") >= 3)
+    for _ in range(200):
+        await asyncio.sleep(0.5)
+        await old.glance()
+    assert scene.entries(ref) == []
+
+
+@play
+async def test_a_claim_given_back_twice_in_a_moment_leaves_no_status(scene):
+    """The second prepare is not the first that the API server hears of."""
+    only = await scene.instance()
+    ref = scene.claim()
+    await scene.prepare(only, ref)
+    await scene.comes_about(lambda: scene.entries(ref))
+    for _ in range(2):
+        await scene.unprepare(only, ref)
+        await scene.prepare(only, ref)
+    await scene.unprepare(only, ref)
+    await scene.comes_about(lambda: not scene.entries(ref))
+
+
+@pytest.mark.xfail(strict=True, reason="nothing on disk says what is still to be cleared")
+@play
+async def test_a_status_that_its_instance_could_not_clear_any_more_is_cleared(scene):
+    only = await scene.instance()
+    ref = scene.claim()
+    await scene.prepare(only, ref)
+    await scene.comes_about(lambda: scene.entries(ref))
+    scene.api.fail(503, times=1, method="PATCH")
+    await scene.unprepare(only, ref)
+    await scene.comes_about(lambda: scene.api.count("PATCH") == 2)
+    only.life.die()
+    fresh = await scene.instance()
+    await scene.comes_about(lambda: not scene.entries(ref), [fresh])

@@ -1,0 +1,21 @@
+"""The short run of the model campaign: 300 runs of some 50 steps. FAULTS_SEED repeats one that failed."""
+
+import os
+import random
+
+import pytest
+
+from tests.faults import model
+
+
+@pytest.mark.timeout(600)
+def test_every_promise_holds_whatever_happens():
+    seed = int(os.environ.get("FAULTS_SEED") or random.SystemRandom().randrange(1 << 31))
+    print(f"FAULTS_SEED={seed}")
+    before = model.figures.copy()
+    model.run(seed, 300)
+    did = model.figures - before
+    print(dict(did))
+    assert did["runs"] >= 300
+    assert did["steps"] >= 50 * did["runs"]
+    assert min(did[what] for what in ("prepared", "unprepared", "refusals", "deaths", "freezes", "reboots")) > 100

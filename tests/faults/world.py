@@ -1,0 +1,229 @@
+"""One node for a campaign: folders, fake GPUs, an API server, real `claimd run` processes, the campaign as their kubelet.
+
+What is done to them, and what must hold then, is decided by others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from devices import fake, scan
+from devices.gpu import Roots
+from plugin import names
+from plugin.kubelet.wire.dra.v1 import api_pb2
+from plugin.kubelet.wire.pluginregistration.v1 import api_pb2 as registration
+from plugin.kubelet.wire.pluginregistration.v1 import api_pb2_grpc as registration_grpc
+from tests.support import apiserver
+from tests.support.kubelet import calling
+from tests.support.worlds import DRIVER, NODE, claim_object, result
+
+PATIENCE = 30.0  # seconds for anything that has to come about; a campaign that waits so long has found something
+FOREIGN = "vendor.example-other.json"  # a CDI file of somebody else
+
+Object = dict[str, Any]
+Devices = tuple[tuple[str, tuple[str, ...]], ...]  # device and CDI ids, as a kubelet gets them
+
+
+class Broken(Exception):
+    """A promise was not kept; the message says which."""
+
+
+class World:
+    def __init__(self, folder: Path, api: apiserver.ApiServer) -> None:
+        self.folder, self.api = folder, api
+        self.kubelet, self.cdi = folder / "kubelet", folder / "cdi"
+        self.plugin = names.plugin_folder(self.kubelet, DRIVER)
+        for path in (self.kubelet / "plugins_registry", self.kubelet / "plugins", self.cdi):
+            path.mkdir(parents=True)
+        (self.cdi / FOREIGN).write_text("{}")
+        fake.write(folder / "fake", fake.parse(["amd:mi300x=2", "nvidia:h100=2"]))
+        self.gpus = scan.scan(Roots.under(folder / "fake")).gpus
+        api.put("nodes", {"metadata": {"name": NODE, "uid": "node-uid"}})
+        cluster = {
+            "current-context": "t",
+            "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
+            "clusters": [{"name": "t", "cluster": {"server": api.url}}],
+            "users": [{"name": "t", "user": {}}],
+        }
+        (folder / "kubeconfig").write_text(json.dumps(cluster))
+        self.running: list[Claimd] = []
+
+    def claim(self, name: str, index: int) -> Object:
+        """A claim that the scheduler gave the GPU with this index."""
+        return self.api.put("resourceclaims", claim_object(name, result(self.gpus[index].name)))
+
+    def status(self, name: str) -> list[Object]:
+        claim = self.api.objects["resourceclaims", "default", name]
+        found: list[Object] = claim.get("status", {}).get("devices", [])
+        return found
+
+    def published(self) -> bool:
+        return any(resource == "resourceslices" for resource, _, _ in self.api.objects)
+
+    async def start(self, pod_uid: str = "", tracer: Iterable[str] = ()) -> Claimd:
+        """A process that has just been started; `tracer` is a command line to put before it."""
+        settings = {
+            "node-name": NODE,
+            "kubelet-dir": self.kubelet,
+            "cdi-dir": self.cdi,
+            "root": self.folder / "fake",
+            "kubeconfig": self.folder / "kubeconfig",
+            "log-format": "text",
+            **({"pod-uid": pod_uid} if pod_uid else {}),
+        }
+        log = self.folder / "log"
+        flags = [f"--{key}={value}" for key, value in settings.items()]
+        with log.open("ab") as file:
+            process = await asyncio.create_subprocess_exec(
+                *tracer,
+                sys.executable,
+                "-m",
+                "plugin",
+                "run",
+                *flags,
+                stdout=file,
+                stderr=file,
+                env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+            )
+        self.running = [claimd for claimd in self.running if not claimd.dead]
+        self.running.append(claimd := Claimd(self, process, pod_uid))
+        claimd.traced = bool(tracer)
+        return claimd
+
+    async def end(self) -> None:
+        for claimd in self.running:
+            await claimd.kill()
+
+    def clean(self) -> None:
+        """Forgets all claims, for the next point after one that failed."""
+        shutil.rmtree(self.plugin, ignore_errors=True)
+        for path in self.cdi.iterdir():
+            path.unlink()
+        (self.cdi / FOREIGN).write_text("{}")
+
+    def tail(self, lines: int = 15) -> str:
+        """The end of what claimd logged."""
+        with contextlib.suppress(OSError):
+            return "\n".join((self.folder / "log").read_text(errors="replace").splitlines()[-lines:])
+        return ""
+
+
+class Claimd:
+    """One `claimd run`, and its kubelet's view of it."""
+
+    def __init__(self, world: World, process: asyncio.subprocess.Process, pod_uid: str) -> None:
+        self.process, self.pod_uid, self.traced = process, pod_uid, False
+        self._registration = names.registration_socket(world.kubelet, DRIVER, pod_uid)
+        self._socket = names.dra_socket(world.kubelet, DRIVER, pod_uid)
+
+    @property
+    def dead(self) -> bool:
+        return self.process.returncode is not None
+
+    async def until(self, fact: Callable[[], object], what: str) -> bool:
+        """Waits for the fact; False if the process dies first."""
+        deadline = asyncio.get_running_loop().time() + PATIENCE
+        while not fact():
+            if self.dead:
+                return False
+            if asyncio.get_running_loop().time() > deadline:
+                raise Broken(f"{what} has not come about in {PATIENCE:g} s")
+            await asyncio.sleep(0.005)
+        return True
+
+    async def register(self) -> bool:
+        """As the kubelet does when a socket appears. False if the process dies before it is registered."""
+        if not await self.until(lambda: _listens(self._registration), "the registration socket"):
+            return False
+        try:
+            async with grpc.aio.insecure_channel(f"unix:{self._registration}") as channel:
+                stub = registration_grpc.RegistrationStub(channel)
+                await stub.GetInfo(registration.InfoRequest(), timeout=5)
+                await stub.NotifyRegistrationStatus(
+                    registration.RegistrationStatus(plugin_registered=True, error=""), timeout=5
+                )
+        except grpc.RpcError:
+            await self._unanswered()  # a kubelet would come again; whoever asked sees to that
+            return False
+        return True
+
+    async def prepare(self, *claims: Object, timeout: float = 30.0) -> dict[str, Devices | str] | None:
+        """By claim name: what was given, or the error. None if no answer came."""
+        try:
+            async with calling(str(self._socket)) as caller:
+                answers = await caller.prepare(*claims, timeout=timeout)
+        except grpc.RpcError:
+            return await self._unanswered()
+        return {name: _given(answers[uid]) for name, uid in _named(claims)}
+
+    async def unprepare(self, *claims: Object) -> dict[str, str] | None:
+        """By claim name: the error, or "". None if no answer came."""
+        try:
+            async with calling(str(self._socket)) as caller:
+                answers = await caller.unprepare(*claims, timeout=30)
+        except grpc.RpcError:
+            return await self._unanswered()
+        return {name: answers[uid].error for name, uid in _named(claims)}
+
+    async def _unanswered(self) -> None:
+        """The connection is cut a moment before the end of the process is known."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2.0):
+                await self.process.wait()
+
+    async def kill(self) -> None:
+        if not self.dead:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+        await self.process.wait()
+
+    async def stop(self) -> int:
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(PATIENCE):
+            return await self.process.wait()
+
+
+def expected(world: World, name: str, index: int) -> Devices:
+    """What a claim that has the GPU with this index must be given, ever again."""
+    device = world.gpus[index].name
+    return ((device, (names.cdi_id(f"uid-{name}", device, None),)),)
+
+
+def _given(answer: api_pb2.NodePrepareResourceResponse) -> Devices | str:
+    return answer.error or tuple((device.device_name, tuple(device.cdi_device_ids)) for device in answer.devices)
+
+
+def _named(claims: Iterable[Object]) -> list[tuple[str, str]]:
+    return [(claim["metadata"]["name"], claim["metadata"]["uid"]) for claim in claims]
+
+
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
+@contextlib.asynccontextmanager
+async def world() -> AsyncIterator[World]:
+    """A folder of few letters, since a socket's path has room for 107; in memory where the machine has such a place."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="f-", dir=memory) as folder:
+        async with apiserver.serve() as api:
+            made = World(Path(folder), api)
+            try:
+                yield made
+            finally:
+                await made.end()
