@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import os
 import random
 import shutil
 import sys
@@ -111,7 +110,8 @@ class Model(stateful.RuleBasedStateMachine):
         name, uid = f"c{index}", uid or f"uid-{len(self.refs)}"
         results = []
         for gpu, how in allocation:
-            more = {"share": {"shareID": f"{uid}-{gpu}"}, "admin": {"adminAccess": True}}.get(how, {})
+            kinds: dict[str, dict[str, Any]] = {"share": {"shareID": f"{uid}-{gpu}"}, "admin": {"adminAccess": True}}
+            more = kinds.get(how, {})
             results.append(worlds.result(worlds.gpu(gpu).name, f"{how}-{gpu}", **more))
         if results and index % 2:
             results.append({"request": "nic", **FOREIGN})
@@ -375,26 +375,23 @@ class Model(stateful.RuleBasedStateMachine):
             self.do(self.reported())
 
     async def reported(self) -> None:
+        """Waits until every claim's status.devices says what is prepared, for three minutes at most."""
+        deadline = self.loop.time() + 200.0
         for ref in self.refs:
-            if (wanted := self.allocated(ref)) is not None:
-                names = {result["device"] for result in wanted}
+            wanted = self.allocated(ref)
+            while wanted is not None and not self.status_right(ref, {result["device"] for result in wanted}):
+                assert self.loop.time() < deadline, f"status.devices is not what is prepared: {self.claim(ref.name)}"
+                await asyncio.sleep(0.5)
 
-                def right(ref: driver.ClaimRef = ref, names: set[str] = names) -> bool:
-                    entries = self.api.objects["resourceclaims", "default", ref.name]["status"].get("devices", [])
-                    ours = {entry["device"] for entry in entries if entry["driver"] == worlds.DRIVER}
-                    wanted = {device.device for device in self.disk.records().get(ref.uid, ())} & names
-                    # What a debtor owed died with it. It goes with the allocation, at the latest.
-                    stale = not all(debtor.life.alive for debtor in self.debtors[ref.uid])
-                    return (ours <= wanted or stale) and (ours >= wanted or ref.uid in self.moved)
-
-                deadline = self.loop.time() + 200.0
-                while not right():
-                    assert self.loop.time() < deadline, (
-                        f"status.devices of {ref} is not what is prepared: {self.claim(ref.name)} {self.disk.records().get(ref.uid)}"
-                    )
-                    await asyncio.sleep(0.5)
-                theirs = [e for e in self.claim(ref.name)["status"].get("devices", []) if e["driver"] != worlds.DRIVER]
-                assert len(theirs) == int(ref.name[1:]) % 2, "the entry of another driver was touched"
+    def status_right(self, ref: driver.ClaimRef, allocated: set[str]) -> bool:
+        entries = self.api.objects["resourceclaims", "default", ref.name]["status"].get("devices", [])
+        theirs = [entry for entry in entries if entry["driver"] != worlds.DRIVER]
+        assert len(theirs) == int(ref.name[1:]) % 2, "the entry of another driver was touched"
+        ours = {entry["device"] for entry in entries if entry["driver"] == worlds.DRIVER}
+        wanted = {device.device for device in self.disk.records().get(ref.uid, ())} & allocated
+        # What a debtor owed died with it. It goes with the allocation, at the latest.
+        stale = not all(debtor.life.alive for debtor in self.debtors[ref.uid])
+        return (ours <= wanted or stale) and (ours >= wanted or ref.uid in self.moved)
 
     def teardown(self) -> None:
         """At the end the kubelet takes everything back, and nothing is left."""
@@ -435,13 +432,3 @@ def run(seed: int, count: int, steps: int = 60, shrink: bool = True) -> None:
         phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink) if shrink else (hypothesis.Phase.generate,),
     )
     stateful.run_state_machine_as_test(hypothesis.seed(seed)(Model), settings=settings)
-
-
-if __name__ == "__main__":
-    import time
-
-    began = time.monotonic()
-    try:
-        run(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), shrink=len(sys.argv) > 4)
-    finally:
-        print(dict(figures), f"{time.monotonic() - began:.1f} s", file=sys.stderr)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 from pathlib import Path
+from typing import Any
 
 from devices.gpu import DeviceNode, Inventory
 from plugin import cdi, driver, errors, record, status
@@ -106,7 +107,8 @@ class Instance:
 
     async def done(self, task: asyncio.Task[turns.T]) -> turns.T | None:
         """What the task returns; None if the process dies before."""
-        await asyncio.wait({task, self.life.died}, return_when=asyncio.FIRST_COMPLETED)
+        waited: set[asyncio.Future[Any]] = {task, self.life.died}
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         return task.result() if task.done() else None
 
     async def bury(self) -> None:

@@ -9,7 +9,7 @@ import itertools
 import json
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from devices.gpu import Inventory
 from plugin import names
@@ -107,9 +107,8 @@ class Promises:
         there = {gpu.name: gpu for gpu in kernel.gpus}
         for uid, given in self.disk.records().items():
             whole = all(d.device in there and d.uuid == there[d.device].uuid for d in given)
-            assert (uid in self.disk.specs()) == (whole and bool(given)), (
-                f"{uid} {given}: has a CDI file, or has none, wrongly: {sorted(there)}"
-            )
+            has, should = uid in self.disk.specs(), whole and bool(given)
+            assert has == should, f"{uid} has {'a' if has else 'no'} CDI file; it was given {given}; there is {there}"
             if whole and given:
                 nodes = {
                     names.cdi_id(uid, d.device, d.share): {(n.path, n.major, n.minor) for n in there[d.device].nodes}

@@ -171,7 +171,7 @@ class Disk(futures.ThreadPoolExecutor):
             elif result.set_running_or_notify_cancel():
                 try:
                     value = work(*arguments, **named)
-                except Exception as error:  # it belongs to whoever waits for the work
+                except Exception as error:  # noqa: BLE001  it belongs to whoever waits for the work
                     result.set_exception(error)
                 else:
                     result.set_result(value)
