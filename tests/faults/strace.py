@@ -94,7 +94,7 @@ async def attached(
 
 
 def _options(output: Path, calls: str, inject: str, paths: Iterable[str]) -> list[str]:
-    options = ["-f", "-I", "2", "-y", "-ttt", "-s", "1000000", "-o", str(output), "-e", f"trace={calls}", "-e", "signal=none"]
+    options = ["-f", "-I", "2", "-y", "-ttt", "-s", "1000000", "-o", str(output), "-e", f"trace={calls}", "-e", "signal=kill"]
     for path in paths:
         options += ["-P", path]
     return [*options, "-e", f"inject={inject}"] if inject else options
