@@ -112,7 +112,8 @@ class App:
             start("the publisher", self.publisher.run)
             start("the reporter", self.reporter.run)
             start("the events", self.events.run)
-            start("the collection of garbage", self._collect_garbage)
+            if config.garbage_grace:
+                start("the collection of garbage", self.garbage.run)
             start("the glance at what others share", self._tick)
             start("the wait for the kubelet", lambda: self._await_registration(registrar))
             if config.endpoint:
@@ -185,11 +186,6 @@ class App:
                     folder,
                 )
 
-    async def _collect_garbage(self) -> None:
-        if self.config.garbage_grace:
-            await self.registered.wait()  # before that the kubelet has not had its turn
-            await self.garbage.run()
-
     def _unready(self) -> str:
         if not self.registered.is_set():
             return "the kubelet has not registered us yet"
@@ -231,7 +227,7 @@ def build(config: Config) -> App:
     garbage_ = garbage.Garbage(
         driver=driver_,
         pods=functools.partial(podresources.pods, names.pod_resources_socket(config.kubelet_dir)),
-        may_collect=instance_.may_publish,
+        may_collect=instance_.may_publish,  # not before the kubelet has registered us: first it has its turn
         tell=events_.tell,
         grace=config.garbage_grace,
     )
