@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from plugin import claims, status
+from plugin import claims, metrics, status
 from plugin.kube import auth, client, resources
 from tests.support import apiserver
 from tests.support.worlds import DRIVER, NODE, claim, claim_object, gpu, inventory, result
@@ -80,9 +80,11 @@ async def test_entries_of_other_drivers_are_untouched(world):
 async def test_trouble_is_retried_until_it_is_there(world, caplog):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
     world.api.fail(503, times=2, method="PATCH")
+    before = metrics.STATUS_FAILURES.values[()]
     world.report(prepared())
     await world.names(FIRST)
     assert caplog.text.count("status.devices was not written, again in") == 2
+    assert metrics.STATUS_FAILURES.values[()] == before + 2
 
 
 async def test_the_servers_wish_to_wait_is_heard(world):
