@@ -82,12 +82,16 @@ class SpecFolder:
             os.unlink(self._path(uid))
 
     def written(self) -> set[str]:
-        """The claims that have a file of ours."""
+        """The claims that have a file of ours. Sweeps what a writer that died left, so nobody may be writing now."""
         prefix = names.cdi_prefix(self._driver)
         try:
             entries = os.listdir(self._folder)
         except FileNotFoundError:
             return set()
+        for entry in entries:
+            if entry.startswith(f".{prefix}"):
+                with contextlib.suppress(OSError):  # it is tried again at the next start; no runtime reads it
+                    os.unlink(f"{self._folder}/{entry}")
         return {e[len(prefix) : -len(".json")] for e in entries if e.startswith(prefix) and e.endswith(".json")}
 
     def disturbed(self) -> bool:

@@ -69,6 +69,7 @@ class RecordFolder:
         self._users = 0
         self._entering = asyncio.Lock()
         self._commits = -1  # how many commits the folder had when we last read it
+        self._doubtful = False  # a write failed: what the folder holds has to be seen
         self.patience = LOCK_PATIENCE
         self.claims: dict[str, claims.PreparedClaim] = {}
 
@@ -96,6 +97,7 @@ class RecordFolder:
             self._announce()
             await _in_thread(self._store, prepared.uid, text)
         except BaseException:
+            self._doubtful = True
             if before is None:
                 self.claims.pop(prepared.uid, None)
             else:
@@ -151,14 +153,18 @@ class RecordFolder:
     def _announce(self) -> None:
         """Tells other instances to read again; before the commit, so that dying in between costs them a look."""
         assert self._lock is not None, "commit without the lock"
-        self._commits += 1
-        os.pwrite(self._lock, self._commits.to_bytes(8, "little"), 0)
+        os.pwrite(self._lock, (self._commits + 1).to_bytes(8, "little"), 0)
+        self._commits += 1  # only now: a count that others did not get would hide their next commit from us
 
     def _catch_up(self) -> None:
         count = self._count()
-        if count != self._commits:
+        if self._doubtful or count != self._commits:
+            # A writer may have died before its sync. From now on we answer for what it left, so it has to be durable.
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for folder in (self._folder, *self._folder.parents[:2]):
+                _sync(folder)
             self.claims = self._read_all()
-            self._commits = count
+            self._commits, self._doubtful = count, False
 
     # ------------------------------------------------------------------ the files
 
@@ -198,7 +204,7 @@ class RecordFolder:
                 os.close(descriptor)
             os.rename(new, path)
             try:
-                self._sync_folder()
+                _sync(self._folder)
             except OSError:
                 os.unlink(path)  # not durable, so it must not look prepared
                 raise
@@ -210,19 +216,22 @@ class RecordFolder:
     def _discard(self, uid: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{self._folder}/{uid}.json")
-        self._sync_folder()
+        _sync(self._folder)
 
-    def _sync_folder(self) -> None:
-        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 async def _in_thread(work: Callable[..., None], *arguments: object) -> None:
     """Comes back only when the work has ended, even if cancelled: the lock must not be released in the middle of it."""
-    running = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+    running = asyncio.get_running_loop().run_in_executor(
+        None, work, *arguments
+    )  # no task: the loop's end cancels tasks
     try:
         await asyncio.shield(running)
     except asyncio.CancelledError:
