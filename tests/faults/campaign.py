@@ -1,5 +1,5 @@
-"""Points to try, one after the other: progress, an order by a seed, a state on disk so that Ctrl-C costs nothing, and for
-each failure the command that repeats it alone. What a point is, is decided by others.
+"""Points to try, one after the other: progress, an order by a seed, a state on disk so that Ctrl-C costs nothing, and
+for each failure the command that repeats it alone. What a point is, is decided by others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ class Campaign:
     name: str
     seed: int
     path: Path
-    outcomes: dict[str, str] = field(default_factory=dict)  # of each point that was tried: died, missed, … or why it failed
+    outcomes: dict[str, str] = field(
+        default_factory=dict
+    )  # of each point that was tried: died, missed, … or why it failed
     saved: float = 0.0
     shown: float = 0.0
 

@@ -109,7 +109,7 @@ def _points(scenario: scenarios.Scenario, calls: list[strace.Call], world: World
 async def _acted(
     world: World, scenario: scenarios.Scenario, log: Path, point: Point | None
 ) -> AsyncIterator[tuple[Stage, Claimd]]:
-    """The scenario, traced to its end. Within the body whoever was traced still is, if it lives and was not started so."""
+    """The scenario, traced to its end; and who was traced."""
     log.unlink(missing_ok=True)
     stage = Stage(world=world, claimd=await _idle(world))
     if point and point.trouble != "kill":
@@ -167,10 +167,7 @@ async def _attempt(world: World, point: Point) -> str:
     async with _acted(world, scenario, world.folder / "strace", point) as (stage, victim):
         code = victim.process.returncode
     killed = code == -9
-    if point.trouble == "kill":
-        outcome = DIED if killed else MISSED
-    else:
-        outcome = _survived(world, stage, victim)
+    outcome = (DIED if killed else MISSED) if point.trouble == "kill" else _survived(world, stage, victim)
     await stage.recover()
     if await stage.wind_down():
         outcome += ", a status stays"

@@ -1,4 +1,4 @@
-"""The outside observer: reads the folders of a node and says what is not as promised. Shares no code with plugin.record.
+"""The outside observer: reads the folders of a node and says what is not as promised, with no code of plugin.record.
 
 Asks nobody and changes nothing; what claims ought to be there is told by who asks.
 """

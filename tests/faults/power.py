@@ -1,5 +1,5 @@
-"""Power loss: what a recording's processes did is replayed up to every step, what was not synced is left out in part, and
-claimd starts on what remains, after a boot that gave every device another number. Then the kubelet tries again.
+"""Power loss: what a recording's processes did is replayed up to every step, what was not synced is left out in part,
+and claimd starts on what remains, after a boot that gave every device another number. Then the kubelet tries again.
 
 claimd is built here as `claimd run` builds it, but runs in this process, one after the other. A point is
 RECORDING/STEP/VARIANT; of the variants, the first has all that was written, the second nothing that was not synced.

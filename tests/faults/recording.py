@@ -184,7 +184,10 @@ def _ground(root: str) -> list[list[Any]]:
     """What stands before claimd starts, and is on the disk."""
     folders = ("kubelet", "kubelet/plugins", "kubelet/plugins_registry", "cdi")
     made: list[list[Any]] = [[0.0, "mkdir", f"{root}/{folder}"] for folder in folders]
-    foreign: list[list[Any]] = [[0.0, "open", "f", f"{root}/cdi/{FOREIGN}", True, True], [0.0, "write", "f", None, "{}"]]
+    foreign: list[list[Any]] = [
+        [0.0, "open", "f", f"{root}/cdi/{FOREIGN}", True, True],
+        [0.0, "write", "f", None, "{}"],
+    ]
     return [*made, *foreign, [0.0, "settled"]]
 
 

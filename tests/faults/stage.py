@@ -28,7 +28,9 @@ class Stage:
     history: list[tuple[float, str, str]] = field(default_factory=list)  # when, whose state, the state
     patience: float = 0.0  # seconds in which claimd may put right what an error of the disk kept it from
     errors: list[str] = field(default_factory=list)
-    ended_by: dict[str, Claimd] = field(default_factory=dict)  # who was asked first to unprepare, and owes the end of the status
+    ended_by: dict[str, Claimd] = field(
+        default_factory=dict
+    )  # who was asked first to unprepare, and owes the end of the status
 
     def claim(self, name: str, index: int) -> Object:
         if name not in self.claims:
@@ -73,7 +75,9 @@ class Stage:
             if state == PREPARED:
                 await self.claimd.until(lambda name=name: self.world.status(name), f"the status of {name}")
             if state == GONE:
-                await self.ended_by[name].until(lambda name=name: not self.world.status(name), f"the end of {name}'s status")
+                await self.ended_by[name].until(
+                    lambda name=name: not self.world.status(name), f"the end of {name}'s status"
+                )
 
     def uids(self, *states: str) -> set[str]:
         return {f"uid-{name}" for name, state in self.states.items() if state in states}

@@ -35,9 +35,7 @@ class Call:
     result: int
 
 
-def command(
-    output: Path, *, calls: str, inject: str = "", paths: Iterable[str] = (), fast: bool = True
-) -> list[str]:
+def command(output: Path, *, calls: str, inject: str = "", paths: Iterable[str] = (), fast: bool = True) -> list[str]:
     """To put before a command: the process that it starts is ours, the tracer a grandchild. If `fast`, only what is
     traced is slowed down, but then no signal can be injected and the tracer cannot let go."""
     return ["strace", "-D", *(["--seccomp-bpf"] if fast else []), *_options(output, calls, inject, paths)]
@@ -94,7 +92,21 @@ async def attached(
 
 
 def _options(output: Path, calls: str, inject: str, paths: Iterable[str]) -> list[str]:
-    options = ["-f", "-I", "2", "-y", "-ttt", "-s", "1000000", "-o", str(output), "-e", f"trace={calls}", "-e", "signal=kill"]
+    options = [
+        "-f",
+        "-I",
+        "2",
+        "-y",
+        "-ttt",
+        "-s",
+        "1000000",
+        "-o",
+        str(output),
+        "-e",
+        f"trace={calls}",
+        "-e",
+        "signal=kill",
+    ]
     for path in paths:
         options += ["-P", path]
     return [*options, "-e", f"inject={inject}"] if inject else options

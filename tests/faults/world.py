@@ -1,4 +1,4 @@
-"""One node for a campaign: folders, fake GPUs, an API server, real `claimd run` processes, the campaign as their kubelet.
+"""One node for a campaign: folders, fake GPUs, an API server, real `claimd run` processes, and their kubelet's calls.
 
 What is done to them, and what must hold then, is decided by others.
 """
