@@ -1,0 +1,23 @@
+"""The short run of the hostile API server: every scenario but the longest, side by side, with some seconds of trouble."""
+
+import asyncio
+
+import pytest
+
+from tests.faults import hostile
+
+NAMES = [name for name, trouble in hostile.TROUBLES.items() if not trouble.long]
+
+
+@pytest.fixture(scope="module")
+def failed():
+    playable = [name for name in NAMES if not hostile.missing(name)]
+    return asyncio.run(hostile.suffer_all(playable, hostile.SHORT, 6))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", NAMES)
+def test_claims_survive_a_sick_api_server(name, failed):
+    if lack := hostile.missing(name):
+        pytest.skip(lack)
+    assert name not in failed, failed[name]
