@@ -1,4 +1,4 @@
-"""A hostile API server: a proxy before a sound one that spoils what passes, in the way that it is told to at the moment.
+"""A hostile API server: a proxy before a sound one that spoils what passes, as it is told to at the moment.
 
 It reads requests and answers as far as HTTP goes, and counts what it sees. Which trouble is worth a scenario, and what
 must hold under it, is decided in `hostile`.

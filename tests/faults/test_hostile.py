@@ -1,4 +1,4 @@
-"""The short run of the hostile API server: every scenario but the longest, side by side, with some seconds of trouble."""
+"""The short run of the hostile API server: every scenario but the longest, with some seconds of trouble each."""
 
 import asyncio
 
