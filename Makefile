@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-requirements
 
-.PHONY: dev lint test cluster cluster-matrix bench proto lock image clean
+.PHONY: dev lint test cluster cluster-matrix faults faults-short bench proto lock image clean
 
 dev: $(STAMP)  ## everything a developer needs, in .venv
 
@@ -29,6 +29,14 @@ cluster: dev  ## the suite on a real one-node cluster (needs root; the first bui
 
 cluster-matrix: dev  ## the same over API versions and kubelets
 	$(BIN)/python -m tests.cluster --matrix
+
+faults: dev  ## every campaign in full: killed at every step, power loss, a model, a sick API server (needs root, strace)
+	$(BIN)/python -m tests.faults deaths
+	$(BIN)/python -m tests.faults power
+	$(BIN)/pytest -q tests/faults
+
+faults-short: dev  ## a sample of each campaign, in a few minutes
+	$(BIN)/pytest -q tests/faults
 
 proto: dev  ## regenerate plugin/kubelet/wire from proto/
 	$(BIN)/python proto/generate.py
