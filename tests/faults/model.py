@@ -4,6 +4,8 @@ an API server in trouble, a kubelet that asks again, all in the order of hypothe
 What must hold is in `promises`; what a node is made of in `node`; time, disk and death in `turns`.
 """
 
+# size: the rules of one machine share all of its state.
+
 from __future__ import annotations
 
 import asyncio
@@ -233,27 +235,12 @@ class Model(stateful.RuleBasedStateMachine):
             self.call([("prepare" if kind == "p" else "unprepare", slot, [index])], (0, 0), False, slow, index)
 
     def must_work(self, ref: driver.ClaimRef) -> bool | None:
-        """Whether a prepare has to succeed (True) or must not (False), if nothing else happens; None if either may."""
-        recorded = self.disk.records()
-        wanted = self.allocated(ref)
+        """What a prepare has to come to while nothing else happens; None if it may come to either."""
         if any(instance and (instance.life.frozen or not instance.sees_all) for instance in self.slots):
             return None
-        there = {gpu.name: gpu for gpu in self.kernel.inventory().gpus}
-        if (given := recorded.get(ref.uid)) is not None:
-            same = wanted is not None and {(w["device"], w.get("shareID")) for w in wanted} == {
-                (device.device, device.share) for device in given
-            }
-            whole = all(d.device in there and there[d.device].uuid == d.uuid for d in given)
-            return True if whole and (self.away or same) else None
-        if wanted is None or self.away:
-            return False
-        others = [device for given in recorded.values() for device in given]
-        return all(result["device"] in there for result in wanted) and not any(
-            result["device"] == other.device
-            and not (result.get("adminAccess") or other.admin or (result.get("shareID") and other.share))
-            for result in wanted
-            for other in others
-        )
+        wanted = self.allocated(ref)
+        given = None if wanted is None else tuple(map(promises.of_result, wanted))
+        return self.promises.expects(ref.uid, given, self.kernel.inventory(), self.away)
 
     def begin_call(self, call: Call, expected: bool | None) -> asyncio.Task[None]:
         call.delayed = any(instance and instance.life.frozen for instance in self.slots)
@@ -265,8 +252,8 @@ class Model(stateful.RuleBasedStateMachine):
             if call.kind == "prepare":
                 self.promises.taken.discard(ref.uid)
                 if (wanted := self.allocated(ref)) is not None and ref.uid in self.promises.given:
-                    now = tuple(promises.Given(w["device"], w.get("shareID"), False, None) for w in wanted)
-                    if promises.ids(ref.uid, now) != self.promises.given[ref.uid]:
+                    now = promises.ids(ref.uid, tuple(map(promises.of_result, wanted)))
+                    if now != self.promises.given[ref.uid]:
                         del self.promises.given[ref.uid]  # allocated to another device: that one may be given now
             else:
                 self.promises.given.pop(ref.uid, None)

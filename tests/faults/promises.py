@@ -9,7 +9,7 @@ import itertools
 import json
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from devices.gpu import Inventory
 from plugin import names
@@ -24,6 +24,16 @@ class Given(NamedTuple):
     share: str | None
     admin: bool
     uuid: str | None
+
+
+def of_result(result: dict[str, Any]) -> Given:
+    """What the scheduler's result asks for; which card that is nobody has said yet."""
+    return Given(result["device"], result.get("shareID"), bool(result.get("adminAccess")), None)
+
+
+def exclude(left: Given, right: Given) -> bool:
+    """Whether two claims may not have these at the same time."""
+    return left.device == right.device and not (left.admin or right.admin or (left.share and right.share))
 
 
 class Disk:
@@ -98,8 +108,22 @@ class Promises:
         assert not self.taken & set(records), f"unprepared, and recorded all the same: {self.taken & set(records)}"
         for (one, a), (other, b) in itertools.combinations(records.items(), 2):
             for left, right in itertools.product(a, b):
-                fine = left.device != right.device or left.admin or right.admin or (left.share and right.share)
-                assert fine, f"{left.device} is prepared for {one} and for {other}"
+                assert not exclude(left, right), f"{left.device} is prepared for {one} and for {other}"
+
+    def expects(self, uid: Uid, wanted: tuple[Given, ...] | None, kernel: Inventory, away: bool) -> bool | None:
+        """Whether a prepare that nobody disturbs must work; None if it may work or not. `wanted` is the allocation,
+        None if the API server has none for this claim; `away`: it cannot be asked."""
+        records = self.disk.records()
+        there = {gpu.name: gpu for gpu in kernel.gpus}
+        if (given := records.get(uid)) is not None:
+            same = wanted is not None and ids(uid, wanted) == ids(uid, given)
+            whole = all(d.device in there and there[d.device].uuid == d.uuid for d in given)
+            return True if whole and (away or same) else None
+        if wanted is None or away:
+            return False
+        held = [device for devices in records.values() for device in devices]
+        free = not any(exclude(device, other) for device in wanted for other in held)
+        return free and all(device.device in there for device in wanted)
 
     def settled(self, kernel: Inventory) -> None:
         """Holds a second after the last trouble, if an instance lives."""

@@ -1,12 +1,15 @@
 """What the model found, each as small as it gets: two instances over one folder, one of which dies or does not know."""
 
 import asyncio
+import fcntl
+import json
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from plugin import claims, driver
+from devices import fake
+from plugin import app, claims, config, driver, names
 from tests.faults import node, promises, turns
 from tests.support import apiserver, worlds
 
@@ -157,3 +160,43 @@ async def test_a_status_that_its_instance_could_not_clear_any_more_is_cleared(sc
     only.life.die()
     fresh = await scene.instance()
     await scene.comes_about(lambda: not scene.entries(ref), [fresh])
+
+
+async def test_a_start_survives_an_instance_that_is_frozen_with_the_lock_in_hand():
+    with tempfile.TemporaryDirectory(prefix="f-") as name:
+        async with apiserver.serve() as api:
+            folder = Path(name)
+            fake.write(folder / "fake", fake.parse(["amd:mi300x=1"]))
+            connection = {"server": api.url}
+            (folder / "kubeconfig").write_text(
+                json.dumps(
+                    {
+                        "current-context": "t",
+                        "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
+                        "clusters": [{"name": "t", "cluster": connection}],
+                        "users": [{"name": "t", "user": {}}],
+                    }
+                )
+            )
+            settings = config.Config(
+                node_name=worlds.NODE,
+                kubelet_dir=folder / "kubelet",
+                cdi_dir=folder / "cdi",
+                root=str(folder / "fake"),
+                kubeconfig=str(folder / "kubeconfig"),
+            )
+            plugin = names.plugin_folder(settings.kubelet_dir, settings.driver_name)
+            plugin.mkdir(parents=True)
+            (settings.kubelet_dir / "plugins_registry").mkdir()
+            with (plugin / "claims.lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                made = app.build(settings)
+                made.records.patience = 0.2
+                running = asyncio.create_task(made.run())
+                try:
+                    await apiserver.until(lambda: list(plugin.glob("*.sock")) or running.done(), 10.0)
+                    await asyncio.wait([running], timeout=2.0)
+                    assert not running.done(), running.exception()
+                finally:
+                    running.cancel()
+                    await asyncio.wait([running])
