@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import random
+import signal
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -19,6 +20,7 @@ STATES = Path(tempfile.gettempdir()) / "claimd-faults"
 
 def main() -> int:
     asked = _arguments().parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # either way what was started is ended
     with contextlib.suppress(KeyboardInterrupt):
         return 1 if asyncio.run(asked.run(asked)) else 0
     print("stopped; the same command with --seed goes on from here")

@@ -166,7 +166,7 @@ async def _attempt(world: World, point: Point) -> str:
     (world.folder / "log").write_bytes(b"")
     async with _acted(world, scenario, world.folder / "strace", point) as (stage, victim):
         code = victim.process.returncode
-    killed = code == -9
+    killed = code in (-9, 255)  # asyncio says 255 where it could not wait for the process
     outcome = (DIED if killed else MISSED) if point.trouble == "kill" else _survived(world, stage, victim)
     await stage.recover()
     if await stage.wind_down():

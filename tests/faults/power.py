@@ -13,18 +13,19 @@ import dataclasses
 import hashlib
 import random
 import shutil
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 
 from devices.gpu import Gpu, Inventory
 from plugin import app, cdi, config, driver, names
 from plugin.claims import PreparedClaim
+from tests.support import apiserver
 from tests.support.worlds import DRIVER, NODE
 
 from . import disk
 from .recording import Recording
 from .stage import IDLE, Stage
-from .world import FOREIGN, Broken, Devices, Object, World
+from .world import FOREIGN, PATIENCE, Broken, Devices, Object, World
 
 SURVIVED, SAME = "survived", "the same as another"
 RENUMBERED = 64  # what is added to every minor by the boot
@@ -165,6 +166,9 @@ class InProcess:
     async def unprepare(self, *claims: Object) -> dict[str, str]:
         answers = await self._built.driver.unprepare([_ref(claim) for claim in claims])
         return {claim["metadata"]["name"]: answers[claim["metadata"]["uid"]] or "" for claim in claims}
+
+    async def until(self, fact: Callable[[], object], what: str) -> None:
+        await apiserver.until(fact, PATIENCE)
 
     def check(self, stage: Stage) -> None:
         """After the start: who is prepared has the GPU that it was given, under its new numbers."""

@@ -70,8 +70,12 @@ def _replay(made: disk.Disk, open_: dict[str, tuple[disk.Node | None, int]], wha
         node, _ = open_.get(given[0], (None, 0))
         if node is not None:
             node.sync()
+    elif what == "rename":
+        made.rename(*given)
+    elif what == "mkdir":
+        made.mkdir(*given)
     else:
-        {"mkdir": made.mkdir, "rename": made.rename, "unlink": made.unlink}[what](*given)
+        made.unlink(*given)
 
 
 # ---------------------------------------------------------------- from strace's text

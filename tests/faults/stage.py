@@ -7,6 +7,7 @@ Where and when claimd dies is decided by others.
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from dataclasses import dataclass, field
 
@@ -46,7 +47,8 @@ class Stage:
             if self.states[name] != PREPARED:
                 self._became(name, PREPARING)
         answers = await self.claimd.prepare(*objects)
-        for name, index in wanted if answers else ():
+        for name, index in wanted if answers is not None else ():
+            assert answers is not None
             answer = answers[name]
             if isinstance(answer, str):
                 self.errors.append(answer)
@@ -63,6 +65,7 @@ class Stage:
             self.ended_by.setdefault(name, self.claimd)
         answers = await self.claimd.unprepare(*objects)
         for name in wanted if answers is not None else ():
+            assert answers is not None
             if answers[name]:
                 self.errors.append(answers[name])
             else:
@@ -72,12 +75,12 @@ class Stage:
     async def settled(self) -> None:
         """What follows an answer is there as well, or the process is dead."""
         for name, state in list(self.states.items()):
+            there = functools.partial(self.world.status, name)
             if state == PREPARED:
-                await self.claimd.until(lambda name=name: self.world.status(name), f"the status of {name}")
-            if state == GONE:
-                await self.ended_by[name].until(
-                    lambda name=name: not self.world.status(name), f"the end of {name}'s status"
-                )
+                await self.claimd.until(there, f"the status of {name}")
+            if state == GONE and name in self.ended_by:
+                gone = functools.partial(lambda there: not there(), there)
+                await self.ended_by[name].until(gone, f"the end of the status of {name}")
 
     def uids(self, *states: str) -> set[str]:
         return {f"uid-{name}" for name, state in self.states.items() if state in states}
@@ -105,6 +108,8 @@ class Stage:
             await self.observe()
             observer.instances(self.world.plugin, 2 if self.old and not self.old.dead else 1)
         await self.retry()
+        if self.claimd.dead:  # its death was on the way, and was seen only now
+            return await self.recover()
         await self.observe()
 
     async def retry(self) -> None:
@@ -114,6 +119,8 @@ class Stage:
                 done = await self.prepare((name, self.claims[name]))
             elif state == UNPREPARING:
                 done = await self.unprepare(name)
+            if not done and self.claimd.dead:
+                return
             if not done:
                 raise Broken(f"claim {name}, {state}, fails at the next try as well: {self.errors[-1:]}")
 
@@ -122,6 +129,7 @@ class Stage:
         status stays, since who owed its end is dead: the API server drops it when the claim is deallocated."""
         if self.old is not None and not self.old.dead and await self.old.stop() != 0:
             raise Broken("the old instance did not end well")
+        await self.settled()
         for name, index in list(self.claims.items()):
             rival = f"{name}-rival"
             object_ = self.world.claim(rival, index)

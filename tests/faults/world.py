@@ -166,7 +166,8 @@ class Claimd:
             async with calling(str(self._socket)) as caller:
                 answers = await caller.prepare(*claims, timeout=timeout)
         except grpc.RpcError:
-            return await self._unanswered()
+            await self._unanswered()
+            return None
         return {name: _given(answers[uid]) for name, uid in _named(claims)}
 
     async def unprepare(self, *claims: Object) -> dict[str, str] | None:
@@ -175,7 +176,8 @@ class Claimd:
             async with calling(str(self._socket)) as caller:
                 answers = await caller.unprepare(*claims, timeout=30)
         except grpc.RpcError:
-            return await self._unanswered()
+            await self._unanswered()
+            return None
         return {name: answers[uid].error for name, uid in _named(claims)}
 
     async def _unanswered(self) -> None:
