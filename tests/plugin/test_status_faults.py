@@ -1,0 +1,63 @@
+"""Each bug of the reports that the crash campaign found."""
+
+import asyncio
+import json
+
+import pytest
+
+from plugin import claims, status
+from plugin.kube import auth, client, resources
+from tests.support import apiserver
+from tests.support.worlds import DRIVER, NODE, claim, claim_object, gpu, inventory, result
+
+
+@pytest.fixture
+async def api():
+    async with apiserver.serve() as served:
+        yield served
+
+
+@pytest.fixture
+async def reporter(api, tmp_path):
+    cluster = {
+        "current-context": "t",
+        "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
+        "clusters": [{"name": "t", "cluster": {"server": api.url}}],
+        "users": [{"name": "t", "user": {}}],
+    }
+    (tmp_path / "kubeconfig").write_text(json.dumps(cluster))
+    client_ = client.Client(auth.connect(str(tmp_path / "kubeconfig"), tmp_path), agent="test")
+    made = status.Reporter(resources.Resources(client_, DRIVER, NODE), DRIVER)
+    running = asyncio.create_task(made.run())
+    yield made
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await client_.close()
+
+
+@pytest.mark.xfail(strict=True, reason="found, and not mended yet")
+async def test_what_was_sent_is_cleared_although_a_newer_report_was_not_sent(api, reporter):
+    """Prepared, unprepared, prepared, unprepared, faster than the reports go out: the first of them was sent."""
+    device = gpu(0).name
+    prepared = claims.plan(
+        claim("c", result(device)),
+        driver=DRIVER,
+        pool=NODE,
+        inventory=inventory(),
+        prepared=(),
+        now="2026-01-01T00:00:00Z",
+    )
+    api.put("resourceclaims", claim_object("c", result(device)))
+
+    def devices():
+        return api.objects["resourceclaims", "default", "c"].get("status", {}).get("devices", [])
+
+    def report():
+        reporter.report(prepared, lambda: claims.report(prepared, DRIVER, inventory()), fresh=True)
+
+    report()
+    await apiserver.until(devices)
+    reporter.clear(prepared)
+    report()
+    reporter.clear(prepared)
+    await apiserver.until(lambda: not devices())
