@@ -38,6 +38,7 @@ SHORT = 8.0  # seconds of trouble in the short run
 MARGIN = 2.0  # that claimd keeps back for its answer
 NAME = "api.claimd.test"  # for those who look it up
 END = 2.0  # seconds that claimd has to stop
+SILENT = "no answer|has not said|did not take|has no address"  # in one step or another of a request
 FEW = 5.0  # requests a second, on the average of the sick time
 BURST = 25  # in the worst second of it, when the test itself asks for three claims
 GROWTH = 8 << 20  # bytes of memory: arenas of a burst
@@ -75,21 +76,17 @@ TROUBLES: dict[str, Trouble] = {
     "certificate of a stranger": Trouble(reason="not trusted", outside="certificate"),
     "away": Trouble(reason="refused the connection", outside="away"),
     "away, and a restart": Trouble(reason="refused the connection", outside="away", restart=True),
-    "mute, and a restart": Trouble(reason="no answer|has not said", spoil=proxy.Spoil(upto="nothing"), restart=True),
+    "mute, and a restart": Trouble(reason=SILENT, spoil=proxy.Spoil(upto="nothing"), restart=True),
     "500, and a restart": Trouble(reason="500", spoil=proxy.Spoil(status=500), restart=True),
     "name does not resolve": Trouble(reason="has no address", outside="name"),
-    "resolver is silent": Trouble(reason="no answer|did not take", outside="resolver"),
-    "resolver is silent, and a restart": Trouble(reason="no answer|has not said", outside="resolver", restart=True),
-    "resolver is silent, and many ask": Trouble(reason="no answer|did not take", outside="resolver", crowd=12),
+    "resolver is silent": Trouble(reason=SILENT, outside="resolver"),
+    "resolver is silent, and a restart": Trouble(reason=SILENT, outside="resolver", restart=True),
+    "resolver is silent, and many ask": Trouble(reason=SILENT, outside="resolver", crowd=12),
     "410 to every watch": Trouble(spoil=proxy.Spoil(which="watches", event=410)),
     "500 to every watch": Trouble(spoil=proxy.Spoil(which="watches", status=500)),
     "watches end at once": Trouble(spoil=proxy.Spoil(which="watches", upto="head", closes=True)),
-    "watch goes silent": Trouble(
-        # Nobody is told that it is over: silence is found out after a minute and a half.
-        spoil=proxy.Spoil(which="watches", upto="head"),
-        heals=130.0,
-        long=True,
-    ),
+    # Nobody is told that it is over: silence is found out after a minute and a half.
+    "watch goes silent": Trouble(spoil=proxy.Spoil(silent=True), cuts=False, heals=130.0, long=True),
 }
 
 

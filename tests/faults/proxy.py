@@ -30,6 +30,7 @@ class Spoil:
     # What reaches the client of the answer before silence or, if `closes`, the end of the connection.
     upto: Literal["", "nothing", "head", "half"] = ""
     closes: bool = False
+    silent: bool = False  # watches that are open go silent, and stay so
     event: int = 0  # a watch begins with an ERROR event of this code, and ends
 
 
@@ -168,6 +169,9 @@ class Proxy:
                     await asyncio.wait({gone, more}, return_when=asyncio.FIRST_COMPLETED)
                     if not more.done() or not more.result():
                         more.cancel()
+                        break
+                    if self.spoil.silent:
+                        await gone  # from now on, for ever: what forgot this connection does not remember it
                         break
                     writer.write(more.result())
                     await writer.drain()
