@@ -103,8 +103,8 @@ class SpecFolder:
 
     def _write(self, path: str, spec: bytes) -> None:
         # Not synced: after a crash of the machine everything here is made anew from the records. The temporary name
-        # has no ending that a runtime would read.
-        temporary = f"{self._folder}/.{path.rsplit('/', 1)[1]}.{os.getpid()}"
+        # has no ending that a runtime would read; one at a time writes, since the records' lock is held.
+        temporary = f"{self._folder}/.{path.rsplit('/', 1)[1]}.new"
         try:
             descriptor = _create(temporary)
         except FileNotFoundError:
