@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import scenarios, strace
-from .stage import Stage
+from .stage import PREPARING, UNPREPARING, Stage
 from .world import Broken, Claimd, World
 
 CALLS = f"{strace.STORING},{strace.TALKING}"
@@ -168,6 +168,10 @@ async def _attempt(world: World, point: Point) -> str:
         code = victim.process.returncode
     killed = code in (-9, 255)  # asyncio says 255 where it could not wait for the process
     outcome = (DIED if killed else MISSED) if point.trouble == "kill" else _survived(world, stage, victim)
+    if scenario.starts and not victim.dead and not stage.uids(PREPARING, UNPREPARING):
+        await stage.observe()  # nobody asks for what runs: a start has to see to it by itself
+    if point.call == "unlink" and point.path.endswith(".new") and outcome != DIED:
+        await stage.claimd.kill()  # what could not be swept is swept at the next start
     await stage.recover()
     if await stage.wind_down():
         outcome += ", a status stays"
