@@ -118,7 +118,6 @@ class App:
             start("the wait for the kubelet", lambda: self._await_registration(registrar))
             if config.endpoint:
                 start("the endpoint", endpoint.Endpoint(config.endpoint, self._unready).run)
-            await self.driver.report_all()
             _settle()
             await stop.wait()
             log.info("told to stop")
@@ -126,6 +125,7 @@ class App:
     async def _restore(self) -> None:
         try:
             await self.driver.restore()
+            await self.driver.report_all()
         except (OSError, errors.ClaimError) as error:
             log.error("cannot make the CDI files what the records say, trying again: %s", error)
             self.changed = True
@@ -279,7 +279,8 @@ async def _serving(path: Path, add: Callable[[grpc.aio.Server], None]) -> AsyncI
         yield
     finally:
         await serving.stop(DRAIN)
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def _boot_id(roots: Roots) -> str:

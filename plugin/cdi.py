@@ -81,6 +81,11 @@ class SpecFolder:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path(uid))
 
+    def keep(self, uids: set[str]) -> None:
+        """From now on only these claims' files are ours to mind."""
+        for uid in self._seen.keys() - uids:
+            del self._seen[uid]
+
     def written(self) -> set[str]:
         """The claims that have a file of ours. Sweeps what a writer that died left, so nobody may be writing now."""
         prefix = names.cdi_prefix(self._driver)

@@ -97,17 +97,23 @@ class Driver:
             for uid in self.specs.written() - set(self.records.claims):
                 log.warning("removing the CDI file of claim uid %s: no record names it", uid)
                 self.specs.remove(uid)
+            self.specs.keep(set(self.records.claims))
 
     async def repair(self) -> None:
-        """Puts right what others did to our CDI files; cheap when they did nothing."""
-        if self.specs.disturbed():
+        """Puts right what others did to our CDI files, and minds those of another instance; cheap when nothing was
+        done."""
+        behind = self.records.behind()
+        if behind or self.specs.disturbed():
             await self.restore()
+        if behind:
+            await self.report_all()
 
     async def report_all(self) -> None:
-        """Reports every prepared claim again: a report may have been lost with the process that owed it."""
+        """Reports what this process has not: a report may have been lost with the process that owed it."""
         async with self.records.held():
             for prepared in self.records.claims.values():
-                self._report(prepared)
+                if not self.reporter.knows(prepared):
+                    self._report(prepared)
 
     # ------------------------------------------------------------------ one claim
 
@@ -194,6 +200,9 @@ class Driver:
 
     async def _fetch(self, ref: ClaimRef, deadline: float) -> ResourceClaim | None:
         """The claim, or None if the API server does not answer and the record can stand in."""
+        if self.records.behind():
+            async with self.records.held():  # what another instance has recorded counts as well
+                pass
         recorded = ref.uid in self.records.claims
         patience = RECORDED_PATIENCE if recorded else API_PATIENCE
         loop = asyncio.get_running_loop()
@@ -263,7 +272,11 @@ class Driver:
             build = functools.partial(self._status, prepared)
             self.reporter.report(prepared, build, fresh=fresh)
 
-    def _status(self, prepared: claims.PreparedClaim) -> list[AllocatedDeviceStatus]:
+    async def _status(self, prepared: claims.PreparedClaim) -> list[AllocatedDeviceStatus] | None:
+        """What is true of the claim now; nothing if it was unprepared meanwhile, perhaps by another instance."""
+        async with self.records.held():
+            if self.records.claims.get(prepared.uid) != prepared:
+                return None
         return claims.report(prepared, self.name, self._inventory)
 
 

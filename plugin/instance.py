@@ -7,10 +7,13 @@ lock on a file of its own as long as it lives, so that death needs no message. W
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from pathlib import Path
 
 from . import errors
+
+log = logging.getLogger(__name__)
 
 
 class Instance:
@@ -21,6 +24,7 @@ class Instance:
         self._identity = identity
         self._descriptor: int | None = None
         self._registered = False
+        self._owed = False  # registered, but not yet written down
 
     def enter(self) -> None:
         """Begins to count as alive, and tidies up after those that died."""
@@ -29,6 +33,10 @@ class Instance:
             for name in os.listdir(self._lives):
                 if name != self._identity and not self._is_alive(name):
                     (self._lives / name).unlink(missing_ok=True)
+            for left in self._lives.parent.glob(".publisher.*"):
+                owner = left.name.removeprefix(".publisher.")
+                if owner == self._identity or not self._is_alive(owner):
+                    left.unlink(missing_ok=True)
             self._descriptor = os.open(self._lives / self._identity, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise errors.Fatal(
@@ -50,13 +58,15 @@ class Instance:
 
     def registered(self) -> None:
         """The kubelet has registered us, after every other instance: publishing is ours."""
-        self._registered = True
-        self._take_over()
+        self._registered = self._owed = True
+        self._taken_over()  # if the disk will not have it now, may_publish tries again
 
     def may_publish(self) -> bool:
         """Asked before each round of writes, since it changes with the life of others."""
         if not self._registered:
             return False
+        if self._owed:
+            return self._taken_over()
         try:
             owner = self._publisher.read_text()
         except OSError:
@@ -65,7 +75,15 @@ class Instance:
             return True
         if owner and self._is_alive(owner):
             return False
-        self._take_over()
+        return self._taken_over()
+
+    def _taken_over(self) -> bool:
+        try:
+            self._take_over()
+        except OSError as error:
+            log.warning("cannot write down that we publish, trying again: %s", error)
+            return False
+        self._owed = False
         return True
 
     def _take_over(self) -> None:
@@ -76,8 +94,10 @@ class Instance:
     def _is_alive(self, identity: str) -> bool:
         try:
             descriptor = os.open(self._lives / identity, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
+        except FileNotFoundError:
             return False
+        except OSError:
+            return True  # in doubt it is: two that publish are worse than none for a while
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

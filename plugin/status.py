@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from . import log as logs
@@ -26,12 +26,16 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 AFTER_REPLY = 0.01  # seconds that the kubelet's answer has to leave first
 
 
+# What to report, asked for when it is sent; None: nothing any more, the claim was unprepared meanwhile.
+Build = Callable[[], Awaitable[list[AllocatedDeviceStatus] | None]]
+
+
 @dataclass(slots=True, eq=False)
 class _Wish:
     """What status.devices should say of one claim; of several for a claim the newest counts."""
 
     claim: PreparedClaim
-    build: Callable[[], list[AllocatedDeviceStatus]]
+    build: Build
     operation: str
     due: float  # by the loop's clock
     fresh: bool = False  # nobody can have told the API server anything of this claim yet
@@ -44,13 +48,16 @@ class Reporter:
         self._driver = driver
         self._wishes: dict[str, _Wish] = {}  # by claim uid, oldest first
         self._under_way: set[str] = set()
+        self._told: set[str] = set()  # claims of which the API server may have a report by us
         self._wake = asyncio.Event()
 
-    def report(
-        self, claim: PreparedClaim, build: Callable[[], list[AllocatedDeviceStatus]], *, fresh: bool = False
-    ) -> None:
+    def report(self, claim: PreparedClaim, build: Build, *, fresh: bool = False) -> None:
         """Reports what `build` gives, a moment later: the kubelet's answer leaves first. `fresh`: prepared just now."""
-        self._wish(claim, build, fresh)
+        self._wish(claim, build, fresh and claim.uid not in self._told)
+
+    def knows(self, claim: PreparedClaim) -> bool:
+        """Whether this process has reported the claim, or will."""
+        return claim.uid in self._told or claim.uid in self._wishes
 
     def clear(self, claim: PreparedClaim) -> None:
         """Takes our entries away; if they were never sent, the report is dropped and nobody is asked."""
@@ -58,7 +65,7 @@ class Reporter:
         if wish is not None and wish.fresh:
             del self._wishes[claim.uid]
         elif claim.devices:
-            self._wish(claim, list)
+            self._wish(claim, _nothing)
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -77,9 +84,7 @@ class Reporter:
                 except TimeoutError:
                     continue
 
-    def _wish(
-        self, claim: PreparedClaim, build: Callable[[], list[AllocatedDeviceStatus]], fresh: bool = False
-    ) -> None:
+    def _wish(self, claim: PreparedClaim, build: Build, fresh: bool = False) -> None:
         due = asyncio.get_running_loop().time() + AFTER_REPLY
         self._wishes.pop(claim.uid, None)
         self._wishes[claim.uid] = _Wish(claim, build, logs.operation.get(), due, fresh)
@@ -105,7 +110,10 @@ class Reporter:
             self._wake.set()
 
     async def _apply(self, wish: _Wish) -> None:
-        claim, devices = wish.claim, wish.build()
+        claim, devices = wish.claim, await wish.build()
+        if devices is None:
+            return
+        self._told.add(claim.uid)
         try:
             kept = await self._resources.apply_devices(claim.namespace, claim.name, claim.uid, devices, self._driver)
             if not devices and any(entry.driver == self._driver for entry in kept.status.devices):
@@ -120,6 +128,9 @@ class Reporter:
             log.debug("claim %s: status.devices is not ours to write any more: %s", claim.title, reason)
         else:
             log.debug("claim %s: status.devices has %d of our devices", claim.title, len(devices))
+            if devices:
+                return
+        self._told.discard(claim.uid)
 
 
 def _moved_on(error: kube_errors.Invalid) -> str | None:
@@ -130,3 +141,7 @@ def _moved_on(error: kube_errors.Invalid) -> str | None:
     if "must be an allocated device" in text:
         return "it was deallocated"
     return None
+
+
+async def _nothing() -> list[AllocatedDeviceStatus]:
+    return []

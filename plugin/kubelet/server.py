@@ -6,6 +6,7 @@ the callers.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -55,7 +56,8 @@ def sweep(folder: Path, ours: Callable[[str], bool]) -> None:
         path = folder / name
         if ours(name) and path.is_socket() and not is_alive(path):
             log.info("removing the socket of a dead predecessor: %s", path)
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # it stays a dead one, and harms nobody but the kubelet's log
+                path.unlink()
 
 
 def is_alive(path: Path) -> bool:

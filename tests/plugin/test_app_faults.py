@@ -12,7 +12,6 @@ from tests.support.worlds import DRIVER
 PLUGIN = f"kubelet/plugins/{DRIVER}"
 
 
-@pytest.mark.xfail(strict=True, reason="found, and not mended yet")
 @pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
 @pytest.mark.parametrize(
     "point",

@@ -13,7 +13,6 @@ def start(folder, identity):
     return started
 
 
-@pytest.mark.xfail(strict=True, reason="found, and not mended yet")
 @pytest.mark.parametrize("identity", ["two", "dead"])
 def test_what_an_instance_left_that_died_in_taking_over_is_swept(tmp_path, identity):
     (tmp_path / ".publisher.dead").write_text("de")
@@ -30,7 +29,6 @@ def test_what_a_living_instance_is_writing_is_left_alone(tmp_path):
     two.leave()
 
 
-@pytest.mark.xfail(strict=True, reason="found, and not mended yet")
 def test_on_a_full_disk_it_does_not_publish_yet_and_does_not_fail(tmp_path):
     one = start(tmp_path, "one")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -43,7 +41,6 @@ def test_on_a_full_disk_it_does_not_publish_yet_and_does_not_fail(tmp_path):
     assert one.may_publish(), "the next glance"
 
 
-@pytest.mark.xfail(strict=True, reason="found, and not mended yet")
 def test_an_instance_that_cannot_be_looked_at_counts_as_alive(tmp_path):
     one, two = start(tmp_path, "one"), start(tmp_path, "two")
     two.registered()

@@ -29,7 +29,10 @@ class World:
         self.api, self.reporter = api, reporter
 
     def report(self, claim_, fresh=False):
-        self.reporter.report(claim_, lambda: claims.report(claim_, DRIVER, inventory()), fresh=fresh)
+        async def build():
+            return claims.report(claim_, DRIVER, inventory())
+
+        self.reporter.report(claim_, build, fresh=fresh)
 
     def devices(self, name="c"):
         return self.api.objects["resourceclaims", "default", name].get("status", {}).get("devices", [])
