@@ -152,6 +152,7 @@ async def _idle(world: World) -> Claimd:
 async def attempt(world: World, text: str) -> str:
     """What became of this point. Broken if a promise was not kept; whatever runs then is ended."""
     point = Point.parse(text)
+    world.forget()
     try:
         return await _attempt(world, point)
     except Broken as broken:

@@ -107,6 +107,11 @@ class World:
         for claimd in self.running:
             await claimd.kill()
 
+    def forget(self) -> None:
+        """What the API server keeps of each request and event would fill the memory of a long campaign."""
+        self.api.requests.clear()
+        self.api.log.clear()
+
     def clean(self) -> None:
         """Forgets all claims, for the next point after one that failed."""
         shutil.rmtree(self.plugin, ignore_errors=True)
