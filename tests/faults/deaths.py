@@ -166,7 +166,7 @@ async def _attempt(world: World, point: Point) -> str:
     scenario = scenarios.SCENARIOS[point.scenario]
     (world.folder / "log").write_bytes(b"")
     async with _acted(world, scenario, world.folder / "strace", point) as (stage, victim):
-        code = victim.process.returncode
+        code = victim.code
     killed = code in (-9, 255)  # asyncio says 255 where it could not wait for the process
     outcome = (DIED if killed else MISSED) if point.trouble == "kill" else _survived(world, stage, victim)
     if scenario.starts and not victim.dead and not stage.uids(PREPARING, UNPREPARING):
@@ -188,7 +188,7 @@ def _survived(world: World, stage: Stage, victim: Claimd) -> str:
     text = log.read_text(errors="replace")
     if "Traceback" in text:
         raise Broken("an error of the disk gave a stack trace")
-    code = victim.process.returncode
+    code = victim.code
     if code not in (None, 0) and not (code == 1 and "claimd: " in text):
         raise Broken(f"an error of the disk ended claimd with {code}")
     if any("unexpected trouble" in error for error in stage.errors):

@@ -30,6 +30,8 @@ from tests.support import apiserver
 from tests.support.kubelet import calling
 from tests.support.worlds import DRIVER, NODE, claim_object, result
 
+from . import strace
+
 PATIENCE = 30.0  # seconds for anything that has to come about; a campaign that waits so long has found something
 FOREIGN = "vendor.example-other.json"  # a CDI file of somebody else
 
@@ -98,7 +100,9 @@ class World:
                 stderr=file,
                 env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
             )
-        self.running = [claimd for claimd in self.running if not claimd.dead]
+        for dead in [claimd for claimd in self.running if claimd.dead]:
+            await dead.kill()
+            self.running.remove(dead)
         self.running.append(claimd := Claimd(self, process, pod_uid))
         claimd.traced = bool(tracer)
         return claimd
@@ -135,8 +139,22 @@ class Claimd:
         self._socket = names.dra_socket(world.kubelet, DRIVER, pod_uid)
 
     @property
+    def code(self) -> int | None:
+        """As a process's return code. A dead process of which the tracer has not taken note yet was killed."""
+        if self.process.returncode is not None:
+            return self.process.returncode
+        return -signal.SIGKILL if self._is_zombie() else None
+
+    @property
     def dead(self) -> bool:
-        return self.process.returncode is not None
+        return self.code is not None
+
+    def _is_zombie(self) -> bool:
+        try:
+            text = Path(f"/proc/{self.process.pid}/stat").read_text()
+        except OSError:
+            return False
+        return text.rpartition(")")[2].split()[0] in "ZX"
 
     async def until(self, fact: Callable[[], object], what: str) -> bool:
         """Waits for the fact; False if the process dies first."""
@@ -189,13 +207,22 @@ class Claimd:
         """The connection is cut a moment before the end of the process is known."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(2.0):
-                await self.process.wait()
+                while not self.dead:
+                    await asyncio.sleep(0.005)
 
     async def kill(self) -> None:
         if not self.dead:
             with contextlib.suppress(ProcessLookupError):
                 self.process.kill()
-        await self.process.wait()
+        while self.process.returncode is None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self.process.wait()
+                    return
+            # Now and then strace sleeps over the end of a process with many threads, which then cannot end.
+            with contextlib.suppress(ProcessLookupError):
+                if tracer := strace.tracer_of(self.process.pid):
+                    os.kill(tracer, signal.SIGKILL)
 
     async def stop(self) -> int:
         with contextlib.suppress(ProcessLookupError):
