@@ -20,7 +20,7 @@ RESTORE = f"restore/rename@cdi/.{names.cdi_file(DRIVER, 'uid-c')}.new/1/ENOSPC"
     [
         f"start/openat@{PLUGIN}/claims.lock/2/EIO",  # the records cannot be read when they are to be reported
         f"start/unlink@kubelet/plugins_registry/{DRIVER}-reg.sock/1/EROFS",  # a dead predecessor's socket stays
-        f"stop/unlink@kubelet/plugins_registry/{DRIVER}-reg.sock/2/EROFS",  # our own socket stays at the end
+        f"stop/unlink@kubelet/plugins_registry/{DRIVER}-reg.sock/1+/EROFS",  # our own socket stays at the end
         f"update-new/openat@{PLUGIN}/.publisher.{NEW}/1/ENOSPC",  # the kubelet's word that we are registered
     ],
 )
