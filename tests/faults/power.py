@@ -111,11 +111,11 @@ class Bench:
         (world.kubelet / "plugins").mkdir(parents=True, exist_ok=True)
         (world.cdi / FOREIGN).write_text("{}")
         stage = Stage(world=world, claimd=None)  # type: ignore[arg-type]  # set at once
+        for name, index in recording.claims.items():
+            if states.get(name, IDLE) != IDLE:
+                stage.claim(name, index)
+                stage.states[name] = states[name]
         async with self._claimd() as stage.claimd:  # type: ignore[assignment]  # it answers as a process does
-            for name, index in recording.claims.items():
-                if states.get(name, IDLE) != IDLE:
-                    stage.claim(name, index)
-                    stage.states[name] = states[name]
             await stage.observe()
             stage.claimd.check(stage)  # type: ignore[attr-defined]
             await stage.retry()
@@ -169,7 +169,10 @@ class InProcess:
         return {claim["metadata"]["name"]: answers[claim["metadata"]["uid"]] or "" for claim in claims}
 
     async def until(self, fact: Callable[[], object], what: str) -> None:
-        await apiserver.until(fact, PATIENCE)
+        try:
+            await apiserver.until(fact, PATIENCE)
+        except AssertionError:
+            raise Broken(f"{what} has not come about in {PATIENCE:g} s") from None
 
     def check(self, stage: Stage) -> None:
         """After the start: who is prepared has the GPU that it was given, under its new numbers."""

@@ -89,7 +89,12 @@ async def attached(
     finally:
         with contextlib.suppress(ProcessLookupError):
             tracer.terminate()  # lets the process go
-        await tracer.wait()
+        try:
+            async with asyncio.timeout(2.0):
+                await tracer.wait()
+        except TimeoutError:  # it slept over the end of a thread
+            tracer.kill()
+            await tracer.wait()
         await draining
 
 
