@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import logging
 import random
 import signal
 import tempfile
@@ -52,6 +53,7 @@ async def _alone(attempt: Callable[[str], Awaitable[str]], point: str) -> int:
 
 async def _power(asked: argparse.Namespace) -> int:
     began = time.monotonic()
+    logging.getLogger("plugin").addHandler(logging.NullHandler())  # claimd is in this process; its words are many
     run = campaign.Campaign.begin("power", asked.seed, _state(asked))
     recordings = await _recordings(run.path.with_suffix(".recordings"), asked.recordings)
     async with world() as made:
