@@ -231,8 +231,12 @@ class World:
                 self._token("second")
             case "name" | "resolver":
                 self._resolve(NAME)
-                if self._silent is not None:
-                    self._silent.close()
+                self.hush()
+
+    def hush(self) -> None:
+        """Nobody listens to the resolver's port any more."""
+        if self._silent is not None:
+            self._silent.close()
 
 
 async def suffer(name: str, keys: Path, seconds: float) -> str:
@@ -334,6 +338,7 @@ async def _world(keys: Path, trouble: Trouble) -> AsyncIterator[World]:
                 raise
             finally:
                 await world.kill()
+                world.hush()
                 await world.proxy.stop()
 
 

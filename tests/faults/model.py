@@ -214,7 +214,7 @@ class Model(stateful.RuleBasedStateMachine):
         self.loop.disk.dice, self.loop.disk.slow = random.Random(dice), slow
         if (victim := self.slots[death[0]]) is not None:
             self.plan_death(victim, death[1])
-        alone = len(calls) == 1 and not self.under_way and not (victim and death[1])
+        alone = len(calls) == 1 and not lost and not self.under_way and not (victim and death[1])
         started = []
         for kind, slot, indexes in calls:
             if (instance := self.slots[slot] or self.slots[1 - slot]) is not None and instance.life.alive:
