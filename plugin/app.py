@@ -15,6 +15,7 @@ import logging
 import signal
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent import futures
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ from .kubelet import dra, podresources, registration, server
 
 log = logging.getLogger(__name__)
 
+SIDE_BY_SIDE = 32  # threads at most: a call has 32 claims, which wait for the disk together; an idle node has one
 TICK = 0.5  # seconds between two glances at what others share with us
 REGISTRATION_PATIENCE = 30.0  # before we say that the kubelet should have come
 DRAIN = 0.5  # seconds for calls under way when we are told to stop; the whole end stays within a second
@@ -86,6 +88,7 @@ class App:
         def start(what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
             tasks.append(group.create_task(_always(what, work), name=what))
 
+        asyncio.get_running_loop().set_default_executor(futures.ThreadPoolExecutor(SIDE_BY_SIDE, "claimd"))
         self.instance.enter()
         start("the watch of the slices", self.resources.slices.run)  # the API server is asked while we scan
         start("the watch of the hardware", lambda: self.watch.run(self._on_change))

@@ -65,6 +65,7 @@ class Driver:
     _unreported: dict[str, bool] = field(
         default_factory=dict
     )  # prepared by a call under way; whether for the first time
+    _missed: dict[str, str] = field(default_factory=dict)  # why a claim's GPU was not there at the last look
     # One call at a time for each claim; a lock is gone when nobody holds it or waits for it.
     _turns: weakref.WeakValueDictionary[str, asyncio.Lock] = field(default_factory=weakref.WeakValueDictionary)
 
@@ -86,7 +87,7 @@ class Driver:
         async with self._turns.setdefault(prepared.uid, asyncio.Lock()), self.records.held():
             if self.records.claims.get(prepared.uid) != prepared or not await still():
                 return False
-            await self._forget(prepared)
+            await self._forget(prepared, owed=False)
         return True  # the status has nothing of ours any more: it can name only what is allocated
 
     async def restore(self) -> None:
@@ -109,11 +110,13 @@ class Driver:
             await self.report_all()
 
     async def report_all(self) -> None:
-        """Reports what this process has not: a report may have been lost with the process that owed it."""
+        """Reports and clears what this process has not: it may have been lost with the process that owed it."""
         async with self.records.held():
             for prepared in self.records.claims.values():
                 if not self.reporter.knows(prepared):
                     self._report(prepared)
+            for prepared in self.records.owed.values():
+                self.reporter.clear(prepared, functools.partial(self._status, prepared), self._settle, by_another=True)
 
     # ------------------------------------------------------------------ one claim
 
@@ -233,15 +236,24 @@ class Driver:
                 self._confirmed.discard(ref.uid)
                 self.specs.remove(ref.uid)
                 return
-            await self._forget(prepared)
+            unsent = self.reporter.drop_unsent(prepared)
+            owed = bool(prepared.devices) and not unsent
+            try:
+                await self._forget(prepared, owed=owed)
+            except BaseException:
+                if unsent:
+                    self._report(prepared, fresh=True)
+                raise
         log.info("unprepared claim %s: %s", prepared.title, _devices(prepared), extra={"claim_uid": ref.uid})
-        self.reporter.clear(prepared)
+        if owed:
+            self.reporter.clear(prepared, functools.partial(self._status, prepared), self._settle)
 
-    async def _forget(self, prepared: claims.PreparedClaim) -> None:
+    async def _forget(self, prepared: claims.PreparedClaim, *, owed: bool) -> None:
         self._confirmed.discard(prepared.uid)
         self._unreported.pop(prepared.uid, None)
+        self._missed.pop(prepared.uid, None)
         self.specs.remove(prepared.uid)
-        await self.records.remove(prepared.uid)
+        await self.records.remove(prepared.uid, owed=owed)
 
     # ------------------------------------------------------------------ what follows from a record
 
@@ -258,12 +270,17 @@ class Driver:
             if prepared.devices and self.specs.ensure(prepared.uid, cdi.build(prepared, self._inventory)):
                 metrics.CDI_RESTORED.add()
                 log.info("restored the CDI file of claim %s", prepared.title, extra={"claim_uid": prepared.uid})
+            if self._missed.pop(prepared.uid, None):
+                self._report(prepared)
         except errors.ClaimError as error:
             # Better no file than one whose numbers may be another GPU's by now.
-            log.error("claim %s stays recorded without a CDI file: %s", prepared.title, error)
-            about = events.claim(prepared.namespace, prepared.name, prepared.uid)
-            self.tell(about, "DeviceUnavailable", f"Prepared on {self.node}, but {error}")
             self.specs.remove(prepared.uid)
+            if self._missed.get(prepared.uid) != str(error):
+                self._missed[prepared.uid] = str(error)
+                log.error("claim %s stays recorded without a CDI file: %s", prepared.title, error)
+                about = events.claim(prepared.namespace, prepared.name, prepared.uid)
+                self.tell(about, "DeviceUnavailable", f"Prepared on {self.node}, but {error}")
+                self._report(prepared)
         except OSError as error:
             log.error("cannot restore the CDI file of claim %s: %s", prepared.title, error)
 
@@ -273,11 +290,21 @@ class Driver:
             self.reporter.report(prepared, build, fresh=fresh)
 
     async def _status(self, prepared: claims.PreparedClaim) -> list[AllocatedDeviceStatus] | None:
-        """What is true of the claim now; nothing if it was unprepared meanwhile, perhaps by another instance."""
+        """What is true of the claim now; None if there is nothing to say, as another instance has said it."""
         async with self.records.held():
-            if self.records.claims.get(prepared.uid) != prepared:
+            recorded = self.records.claims.get(prepared.uid)
+            if recorded is None and prepared.uid in self.records.owed:
+                return []
+            if recorded != prepared:
                 return None
         return claims.report(prepared, self.name, self._inventory)
+
+    async def _settle(self, prepared: claims.PreparedClaim) -> None:
+        try:
+            async with self.records.held():
+                self.records.settle(prepared.uid)
+        except (OSError, errors.ClaimError) as error:
+            log.warning("claim %s: that its status is cleared could not be noted: %s", prepared.title, error)
 
 
 def _devices(prepared: claims.PreparedClaim) -> str:

@@ -102,6 +102,7 @@ PREPARES = Histogram("claimd_prepare_seconds", "Time to prepare a claim, by resu
 UNPREPARES = Histogram("claimd_unprepare_seconds", "Time to unprepare a claim, by result.", "result")
 RECORDS = Gauge("claimd_records", "Claims that are recorded as prepared on this node.")
 RECORDS_DAMAGED = Counter("claimd_records_damaged_total", "Records that were damaged and were set aside.")
+RECORDS_REWRITTEN = Counter("claimd_records_rewritten_total", "Records that somebody took away; written again.")
 CDI_RESTORED = Counter("claimd_cdi_files_restored_total", "CDI files that were made again from their record.")
 SLICE_WRITES = Counter("claimd_slice_writes_total", "ResourceSlices that were created, updated or deleted.", "verb")
 STATUS_FAILURES = Counter("claimd_status_report_failures_total", "Reports into claim.status.devices that failed.")

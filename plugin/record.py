@@ -1,16 +1,16 @@
 """The record: one file a prepared claim, in the plugin's folder. Readable with `cat`, checked by a sum, crash-safe.
 
-A file is written beside its place, synced, renamed, and the folder is synced: a crash at any instruction leaves the old
-or the new. Two instances of the plugin share the folder: whoever commits holds its lock, and has read what the other
-wrote. No decision about a claim is made here, and no device number is kept.
+Two instances of the plugin share the folder: whoever commits holds its lock, and has read what the other wrote. What
+anybody else takes away is written again while we live. A claim that was given back whose status is not cleared yet
+leaves its record under another name. No decision about a claim is made here, and no device number is kept.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import fcntl
+import functools
 import hashlib
 import logging
 import os
@@ -20,11 +20,12 @@ from pathlib import Path
 
 import msgspec
 
-from . import claims, errors, metrics
+from . import claims, durable, errors, metrics
 
 log = logging.getLogger(__name__)
 
 VERSION = 1
+HELD, OWED = ".json", ".gone"  # the ends of the names of records; of claims that are prepared, and of those given back
 LOCK_PATIENCE = 20.0  # seconds to wait for the other instance to finish its commit
 _SUM = b',\n "checksum": "sha256:'
 
@@ -61,17 +62,20 @@ class RecordFolder:
 
     def __init__(self, folder: Path, boot_id: str, on_damaged: Callable[[str], None] = lambda _: None) -> None:
         """`on_damaged` is given a sentence about each record that was set aside."""
-        self._folder = folder / "claims"
+        self._files = durable.Folder(folder / "claims")
         self._lock_path = folder / "claims.lock"
         self._boot_id = boot_id
         self._on_damaged = on_damaged
         self._lock: int | None = None
         self._users = 0
         self._entering = asyncio.Lock()
-        self._commits = -1  # how many commits the folder had when we last read it
+        self._commits = -1  # how many times the folder was changed by one of us, when we last read it
+        self._announced = False  # others know that we change it while we hold the lock
+        self._mark: tuple[int, int] | None = None  # of the folder, when we last let go of it
         self._doubtful = False  # a write failed: what the folder holds has to be seen
         self.patience = LOCK_PATIENCE
         self.claims: dict[str, claims.PreparedClaim] = {}
+        self.owed: dict[str, claims.PreparedClaim] = {}  # given back, but their status may still say otherwise
 
     @contextlib.asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
@@ -86,10 +90,13 @@ class RecordFolder:
             self._users -= 1
             if self._users == 0:
                 metrics.RECORDS.set(len(self.claims))
+                self._mark = self._files.mark()
                 self._release()
 
     def behind(self) -> bool:
-        """Whether another instance has committed since we last held the lock. A glance, without waiting for anybody."""
+        """Whether anybody has changed the folder since we last held the lock. A glance, without waiting for anybody."""
+        if self._users == 0 and self._commits >= 0 and self._mark != self._files.mark():
+            return True
         try:
             descriptor = os.open(self._lock_path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -101,25 +108,36 @@ class RecordFolder:
 
     async def put(self, prepared: claims.PreparedClaim) -> None:
         """Makes the record durable. The claim counts as prepared from the call on, and no more if this fails."""
-        before = self.claims.get(prepared.uid)
-        self.claims[prepared.uid] = prepared
+        uid, before = prepared.uid, self.claims.get(prepared.uid)
+        self.claims[uid] = prepared
         try:
-            text = encode(Record(version=VERSION, boot_id=self._boot_id, claim=prepared))
             self._announce()
-            await _in_thread(self._store, prepared.uid, text)
+            await durable.in_thread(functools.partial(self._store, prepared))
         except BaseException:
             self._doubtful = True
             if before is None:
-                self.claims.pop(prepared.uid, None)
+                self.claims.pop(uid, None)
             else:
-                self.claims[prepared.uid] = before
+                self.claims[uid] = before
             raise
+        self.settle(uid)  # the new record owes a report, which takes the place of the old one
 
-    async def remove(self, uid: str) -> None:
-        """Takes the record away for good. The device counts as held until this has returned."""
+    async def remove(self, uid: str, *, owed: bool) -> None:
+        """Takes the record away for good. The device counts as held until this has returned. `owed`: the status has
+        yet to be cleared, and whoever lives then has to know."""
         self._announce()
-        await _in_thread(self._discard, uid)
+        if owed:
+            await durable.in_thread(functools.partial(self._files.rename, f"{uid}{HELD}", f"{uid}{OWED}"))
+            self.owed[uid] = self.claims[uid]
+        else:
+            await durable.in_thread(functools.partial(self._files.remove, f"{uid}{HELD}"))
         self.claims.pop(uid, None)
+
+    def settle(self, uid: str) -> None:
+        """The status of a claim that was given back is cleared. If this is lost with the power, it is done again."""
+        assert self._lock is not None, "commit without the lock"
+        if self.owed.pop(uid, None) is not None:
+            self._files.drop(f"{uid}{OWED}")
 
     # ------------------------------------------------------------------ the lock
 
@@ -138,7 +156,7 @@ class RecordFolder:
                             "is it frozen? `fuser` on that file names it"
                         ) from None
                     await asyncio.sleep(0.01)
-            self._lock = descriptor
+            self._lock, self._announced = descriptor, False
             self._catch_up()
         except BaseException:
             self._lock = None
@@ -149,7 +167,7 @@ class RecordFolder:
         try:
             return os.open(self._lock_path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._files.path.mkdir(parents=True, exist_ok=True)
             return os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def _release(self) -> None:
@@ -162,39 +180,59 @@ class RecordFolder:
         return int.from_bytes(os.pread(self._lock, 8, 0), "little")
 
     def _announce(self) -> None:
-        """Tells other instances to read again; before the commit, so that dying in between costs them a look."""
+        """Tells other instances to read again; before the commit, so that dying in between costs them a look. Once is
+        enough: they look when we have let go."""
         assert self._lock is not None, "commit without the lock"
-        os.pwrite(self._lock, (self._commits + 1).to_bytes(8, "little"), 0)
-        self._commits += 1  # only now: a count that others did not get would hide their next commit from us
+        if not self._announced:
+            os.pwrite(self._lock, (self._commits + 1).to_bytes(8, "little"), 0)
+            self._commits += 1  # only now: a count that others did not get would hide their next commit from us
+            self._announced = True
 
     def _catch_up(self) -> None:
         count = self._count()
-        if self._doubtful or count != self._commits:
-            # A writer may have died before its sync. From now on we answer for what it left, so it has to be durable.
-            self._folder.mkdir(parents=True, exist_ok=True)
-            for folder in (self._folder, *self._folder.parents[:2]):
-                _sync(folder)
-            self.claims = self._read_all()
-            self._commits, self._doubtful = count, False
+        if count == self._commits and not self._doubtful and self._mark == self._files.mark():
+            return
+        # A writer may have died before its sync. From now on we answer for what it left, so it has to be durable.
+        self._files.make()
+        found, owed = self._read_all()
+        if count <= self._commits:
+            # None of us has changed anything since, and the lock may be as new as the folder. What is missing was taken
+            # away by somebody who does not know what pods hold.
+            lost = [prepared for uid, prepared in self.claims.items() if uid not in found]
+            if lost or count < self._commits:
+                self._announce()
+            for prepared in lost:
+                self._store(prepared)
+                metrics.RECORDS_REWRITTEN.add()
+                log.warning("the record of claim %s was taken away by somebody; written again", prepared.title)
+                found[prepared.uid] = prepared
+        self.claims, self.owed = found, owed
+        self._commits, self._doubtful = max(count, self._commits), False
 
     # ------------------------------------------------------------------ the files
 
-    def _read_all(self) -> dict[str, claims.PreparedClaim]:
-        found = {}
-        for name in sorted(os.listdir(self._folder)):
-            path = self._folder / name
-            if not name.endswith(".json"):
-                if name.startswith(".") and name.endswith(".new"):
-                    with contextlib.suppress(OSError):
-                        path.unlink()  # a write that never came to its rename
-                continue
-            try:
-                record = _read(path)
-            except ValueError as error:
-                self._set_aside(path, str(error))
-                continue
-            found[record.claim.uid] = record.claim
-        return found
+    def _store(self, prepared: claims.PreparedClaim) -> None:
+        uid, text = prepared.uid, encode(Record(version=VERSION, boot_id=self._boot_id, claim=prepared))
+        self._files.write(f"{uid}{HELD}", text)
+
+    def _read_all(self) -> tuple[dict[str, claims.PreparedClaim], dict[str, claims.PreparedClaim]]:
+        found: dict[str, dict[str, claims.PreparedClaim]] = {HELD: {}, OWED: {}}
+        for name in sorted(os.listdir(self._files.path)):
+            path = self._files.path / name
+            if name.startswith(".") and name.endswith(durable.UNFINISHED):
+                with contextlib.suppress(OSError):
+                    path.unlink()  # a write that never came to its rename
+            elif path.suffix in found:
+                try:
+                    record = _read(path)
+                except ValueError as error:
+                    self._set_aside(path, str(error))
+                    continue
+                found[path.suffix][record.claim.uid] = record.claim
+        for uid in found[HELD].keys() & found[OWED].keys():
+            self._files.drop(f"{uid}{OWED}")  # came back after a loss of power
+            del found[OWED][uid]
+        return found[HELD], found[OWED]
 
     def _set_aside(self, path: Path, reason: str) -> None:
         aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
@@ -203,55 +241,9 @@ class RecordFolder:
         log.error("record %s is damaged: %s; kept as %s, the claim is prepared anew when asked", path, reason, aside)
         self._on_damaged(f"Record {path} was damaged: {reason}; kept as {aside.name}, the claim is prepared anew")
 
-    def _store(self, uid: str, text: bytes) -> None:
-        new, path = f"{self._folder}/.{uid}.new", f"{self._folder}/{uid}.json"
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            try:
-                if os.write(descriptor, text) != len(text):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), new)
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            os.rename(new, path)
-            try:
-                _sync(self._folder)
-            except OSError:
-                os.unlink(path)  # not durable, so it must not look prepared
-                raise
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(new)
-            raise
-
-    def _discard(self, uid: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(f"{self._folder}/{uid}.json")
-        _sync(self._folder)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-async def _in_thread(work: Callable[..., None], *arguments: object) -> None:
-    """Comes back only when the work has ended, even if cancelled: the lock must not be released in the middle of it."""
-    running = asyncio.get_running_loop().run_in_executor(
-        None, work, *arguments
-    )  # no task: the loop's end cancels tasks
-    try:
-        await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        raise
-
 
 def _read(path: Path) -> Record:
     record = decode(path.read_bytes())
-    if path.name != f"{record.claim.uid}.json":
+    if path.stem != record.claim.uid:
         raise ValueError(f"it is about claim uid {record.claim.uid}")
     return record

@@ -24,10 +24,12 @@ log = logging.getLogger(__name__)
 AT_ONCE = 4  # reports under way at the same time
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 AFTER_REPLY = 0.01  # seconds that the kubelet's answer has to leave first
+OTHERS_TURN = 5.0  # seconds in which another instance that lives does what it owes by itself
 
 
 # What to report, asked for when it is sent; None: nothing any more, the claim was unprepared meanwhile.
 Build = Callable[[], Awaitable[list[AllocatedDeviceStatus] | None]]
+Done = Callable[[PreparedClaim], Awaitable[None]]  # told when the API server has it, or need not have it
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +41,7 @@ class _Wish:
     operation: str
     due: float  # by the loop's clock
     fresh: bool = False  # nobody can have told the API server anything of this claim yet
+    done: Done | None = None
     pause: float = FIRST_PAUSE
 
 
@@ -53,19 +56,25 @@ class Reporter:
 
     def report(self, claim: PreparedClaim, build: Build, *, fresh: bool = False) -> None:
         """Reports what `build` gives, a moment later: the kubelet's answer leaves first. `fresh`: prepared just now."""
-        self._wish(claim, build, fresh and claim.uid not in self._told)
+        self._wish(_Wish(claim, build, logs.operation.get(), AFTER_REPLY, fresh and claim.uid not in self._told))
 
     def knows(self, claim: PreparedClaim) -> bool:
         """Whether this process has reported the claim, or will."""
         return claim.uid in self._told or claim.uid in self._wishes
 
-    def clear(self, claim: PreparedClaim) -> None:
-        """Takes our entries away; if they were never sent, the report is dropped and nobody is asked."""
+    def drop_unsent(self, claim: PreparedClaim) -> bool:
+        """Drops a report if the API server has heard of none for this claim; says whether it was so."""
         wish = self._wishes.get(claim.uid)
-        if wish is not None and wish.fresh:
-            del self._wishes[claim.uid]
-        elif claim.devices:
-            self._wish(claim, _nothing)
+        if wish is None or not wish.fresh:
+            return False
+        del self._wishes[claim.uid]
+        return True
+
+    def clear(self, claim: PreparedClaim, build: Build, done: Done, *, by_another: bool = False) -> None:
+        """Takes our entries away. `by_another`: which may do it itself, and is given the time to."""
+        if claim.uid not in self._wishes or not by_another:
+            pause = OTHERS_TURN if by_another else AFTER_REPLY
+            self._wish(_Wish(claim, build, logs.operation.get(), pause, done=done))
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -84,10 +93,10 @@ class Reporter:
                 except TimeoutError:
                     continue
 
-    def _wish(self, claim: PreparedClaim, build: Build, fresh: bool = False) -> None:
-        due = asyncio.get_running_loop().time() + AFTER_REPLY
-        self._wishes.pop(claim.uid, None)
-        self._wishes[claim.uid] = _Wish(claim, build, logs.operation.get(), due, fresh)
+    def _wish(self, wish: _Wish) -> None:
+        wish.due += asyncio.get_running_loop().time()
+        self._wishes.pop(wish.claim.uid, None)
+        self._wishes[wish.claim.uid] = wish
         self._wake.set()
 
     async def _fulfil(self, uid: str, wish: _Wish) -> None:
@@ -97,6 +106,8 @@ class Reporter:
             await self._apply(wish)
             if self._wishes.get(uid) is wish:
                 del self._wishes[uid]
+                if wish.done is not None:
+                    await wish.done(wish.claim)
         except Exception as error:  # a mistake of ours with one claim must not cost the others their reports
             metrics.STATUS_FAILURES.add()
             if not isinstance(error, kube_errors.ApiError):
@@ -141,7 +152,3 @@ def _moved_on(error: kube_errors.Invalid) -> str | None:
     if "must be an allocated device" in text:
         return "it was deallocated"
     return None
-
-
-async def _nothing() -> list[AllocatedDeviceStatus]:
-    return []

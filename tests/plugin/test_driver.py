@@ -229,12 +229,12 @@ async def test_configuration_is_refused_by_the_name_of_the_unknown_field(world):
 
 async def test_a_record_that_cannot_be_written_is_that_claims_error(world):
     a, b = world.claim("a"), world.claim("b", result(SECOND))
-    (world.tmp_path / "plugin" / "claims" / ".uid-a.new").mkdir(parents=True)
+    (world.tmp_path / "plugin" / "claims" / ".uid-a.json.new").mkdir(parents=True)
     answers = await world.prepare(a, b)
     assert "cannot keep the record" in answers["uid-a"]
     assert isinstance(answers["uid-b"], claims.PreparedClaim)
     assert world.specs() == [world.spec(b).name], "no CDI file without a record"
-    (world.tmp_path / "plugin" / "claims" / ".uid-a.new").rmdir()
+    (world.tmp_path / "plugin" / "claims" / ".uid-a.json.new").rmdir()
     assert isinstance(await world.prepare(a), claims.PreparedClaim)
 
 
@@ -325,7 +325,7 @@ async def test_calls_are_counted_by_what_became_of_them(world):
     before = seen()
     c = world.claim("c")
     await world.prepare(c, world.claim("unallocated", {**result(FIRST), "pool": "elsewhere"}))
-    (world.tmp_path / "plugin" / "claims" / ".uid-d.new").mkdir()  # the write will fail
+    (world.tmp_path / "plugin" / "claims" / ".uid-d.json.new").mkdir()  # the write will fail
     await world.prepare(world.claim("d", result(SECOND)))
     await world.unprepare(c)
     assert [after - was for after, was in zip(seen(), before, strict=True)] == [1, 1, 1, 1, 0, 0]
@@ -383,3 +383,57 @@ async def test_status_is_reported_and_taken_away(world):
     assert entry["data"]["pciBusID"] == "0000:41:00.0"
     await world.unprepare(c)
     await apiserver.until(lambda: not world.devices("c"))
+
+
+async def test_a_gpu_that_goes_and_comes_is_told_in_the_status(world):
+    c = world.claim("c")
+    await world.prepare(c)
+    await apiserver.until(lambda: world.devices("c"))
+    there = world.hardware.last
+
+    def ready():
+        return world.devices("c")[0]["conditions"][0]["status"]
+
+    for now, expected in ((Inventory(), "False"), (there, "True")):
+        world.hardware.last = now
+        await world.driver.restore()
+        await apiserver.until(lambda expected=expected: ready() == expected)
+
+
+async def test_what_could_not_be_cleared_is_cleared_by_the_next_process(world):
+    c = world.claim("c")
+    await world.prepare(c)
+    await apiserver.until(lambda: world.devices("c"))
+    world.api.fail(503, times=1000, method="PATCH")
+    await world.unprepare(c)
+    assert os.listdir(world.tmp_path / "plugin" / "claims") == ["uid-c.gone"]
+    _, reporting = world.closing[0]
+    reporting.cancel()  # and here it died
+    world.api.faults.clear()
+    await world.instance(world.hardware).report_all()
+    await apiserver.until(lambda: not world.devices("c"), 20)
+    await apiserver.until(lambda: not os.listdir(world.tmp_path / "plugin" / "claims"))
+
+
+async def test_a_claim_without_devices_of_ours_has_no_status_to_clear(world):
+    c = world.claim("c", {**result(FIRST), "driver": "other.example"})
+    await world.prepare(c)
+    await world.unprepare(c)
+    assert os.listdir(world.tmp_path / "plugin" / "claims") == []
+    await world.prepare(world.claim("d"))
+    await apiserver.until(lambda: world.devices("d"))
+    assert world.api.count("PATCH", "resourceclaims/c") == 0
+
+
+async def test_an_unprepare_that_fails_still_owes_the_report(world):
+    c = world.claim("c")
+    await world.prepare(c)
+    record_file = world.tmp_path / "plugin" / "claims" / "uid-c.json"
+    text = record_file.read_bytes()
+    record_file.unlink()
+    record_file.mkdir()  # cannot be unlinked
+    world.driver.records._mark = world.driver.records._files.mark()  # as if nobody had touched it
+    assert "cannot keep the record" in await world.unprepare(c)
+    record_file.rmdir()
+    record_file.write_bytes(text)
+    await apiserver.until(lambda: world.devices("c"))

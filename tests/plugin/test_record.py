@@ -58,10 +58,15 @@ async def test_a_person_can_read_it(tmp_path):
 async def test_a_commit_that_is_given_up_keeps_the_lock_until_it_has_ended(tmp_path):
     records = folder(tmp_path)
     await put(records, prepared("a"))
-    pipe = tmp_path / "claims" / ".uid-b.new"
-    os.mkfifo(pipe)  # the write waits until somebody reads
-    os.link(pipe, tmp_path / "pipe")  # another may tidy the first name away
-    commit = asyncio.create_task(put(records, prepared("b")))
+    pipe = tmp_path / "claims" / ".uid-b.json.new"
+
+    async def commits():
+        async with records.held():
+            os.mkfifo(pipe)  # the write waits until somebody reads
+            os.link(pipe, tmp_path / "pipe")  # another may tidy the first name away
+            await records.put(prepared("b"))
+
+    commit = asyncio.create_task(commits())
     await asyncio.wait([commit], timeout=0.2)
     commit.cancel()
     other = folder(tmp_path)
@@ -81,8 +86,8 @@ async def test_removed_is_removed_for_everyone(tmp_path):
     records = folder(tmp_path)
     await put(records, prepared())
     async with records.held():
-        await records.remove("uid-c")
-        await records.remove("uid-c")
+        await records.remove("uid-c", owed=False)
+        await records.remove("uid-c", owed=False)
     assert await read(tmp_path) == {}
 
 
@@ -145,7 +150,7 @@ async def test_a_record_under_another_claims_name_is_damaged(tmp_path):
 
 async def test_a_write_that_never_came_to_its_rename_is_no_record(tmp_path):
     await put(folder(tmp_path), prepared("a"))
-    (tmp_path / "claims" / ".uid-b.new").write_bytes(record.encode(of(prepared("b"))))
+    (tmp_path / "claims" / ".uid-b.json.new").write_bytes(record.encode(of(prepared("b"))))
     assert list(await read(tmp_path)) == ["uid-a"]
     assert os.listdir(tmp_path / "claims") == ["uid-a.json"]
 
@@ -153,7 +158,7 @@ async def test_a_write_that_never_came_to_its_rename_is_no_record(tmp_path):
 async def test_a_failed_put_leaves_the_claim_unprepared(tmp_path):
     records = folder(tmp_path)
     await put(records, prepared("a"))
-    (tmp_path / "claims" / ".uid-b.new").mkdir()  # the write will fail
+    (tmp_path / "claims" / ".uid-b.json.new").mkdir()  # the write will fail
     async with records.held():
         with pytest.raises(OSError):
             await records.put(prepared("b"))
@@ -176,7 +181,7 @@ async def test_instances_see_each_others_commits(tmp_path):
     await put(two, prepared("b", 1))
     async with one.held():
         assert set(one.claims) == {"uid-a", "uid-b"}
-        await one.remove("uid-b")
+        await one.remove("uid-b", owed=False)
     async with two.held():
         assert set(two.claims) == {"uid-a"}
 

@@ -27,12 +27,22 @@ def prepared(name="c", device=FIRST, uid=""):
 class World:
     def __init__(self, api, reporter):
         self.api, self.reporter = api, reporter
+        self.cleared = []
 
     def report(self, claim_, fresh=False):
         async def build():
             return claims.report(claim_, DRIVER, inventory())
 
         self.reporter.report(claim_, build, fresh=fresh)
+
+    def clear(self, claim_, **how):
+        async def build():
+            return []
+
+        async def done(claim_):
+            self.cleared.append(claim_.name)
+
+        self.reporter.clear(claim_, build, done, **how)
 
     def devices(self, name="c"):
         return self.api.objects["resourceclaims", "default", name].get("status", {}).get("devices", [])
@@ -64,7 +74,7 @@ async def test_reported_and_cleared(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
     world.report(prepared())
     await world.names(FIRST)
-    world.reporter.clear(prepared())
+    world.clear(prepared())
     await world.names()
 
 
@@ -75,7 +85,7 @@ async def test_entries_of_other_drivers_are_untouched(world):
     world.api.put("resourceclaims", c)
     world.report(prepared())
     await world.names(FIRST, "d")
-    world.reporter.clear(prepared())
+    world.clear(prepared())
     await world.names("d")
     assert world.devices() == [theirs]
 
@@ -105,7 +115,7 @@ async def test_the_newest_wish_counts(world):
     world.api.gate.clear()
     world.report(prepared())
     await apiserver.until(world.api.count)
-    world.reporter.clear(prepared())
+    world.clear(prepared())
     world.api.gate.set()
     await apiserver.until(lambda: world.api.count("PATCH") == 2)
     await world.names()
@@ -131,27 +141,10 @@ async def test_a_claim_that_is_gone_or_another_ends_it(world):
     assert world.devices() == []
 
 
-async def test_a_claim_without_devices_of_ours_is_not_written(world):
-    world.api.put("resourceclaims", claim_object("c", {**result("x"), "driver": "other.example"}))
-    empty = claims.plan(
-        claim("c", {**result("x"), "driver": "other.example"}),
-        driver=DRIVER,
-        pool=NODE,
-        inventory=inventory(),
-        prepared=(),
-        now="2026-01-01T00:00:00Z",
-    )
-    world.reporter.clear(empty)
-    world.api.put("resourceclaims", claim_object("d", result(FIRST)))
-    world.report(prepared("d"))
-    await world.names(FIRST, name="d")
-    assert world.api.count("PATCH", "resourceclaims/c") == 0
-
-
 async def test_what_was_never_sent_need_not_be_taken_back(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
     world.report(prepared(), fresh=True)
-    world.reporter.clear(prepared())
+    assert world.reporter.drop_unsent(prepared())
     world.api.put("resourceclaims", claim_object("d", result(SECOND)))
     world.report(prepared("d", SECOND), fresh=True)
     await world.names(SECOND, name="d")
@@ -163,10 +156,21 @@ async def test_what_may_have_been_sent_is_taken_back(world):
     world.api.gate.clear()
     world.report(prepared(), fresh=True)
     await apiserver.until(world.api.count)
-    world.reporter.clear(prepared())
+    assert not world.reporter.drop_unsent(prepared())
+    world.clear(prepared())
     world.api.gate.set()
     await apiserver.until(lambda: world.api.count("PATCH") == 2)
     await world.names()
+    await apiserver.until(lambda: world.cleared == ["c"])
+
+
+async def test_what_another_owes_is_left_to_it_for_a_while(world):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    world.clear(prepared(), by_another=True)
+    due = world.reporter._wishes["uid-c"].due
+    assert due > asyncio.get_running_loop().time() + status.OTHERS_TURN - 1
+    world.clear(prepared(), by_another=True)
+    assert world.reporter._wishes["uid-c"].due == due, "or looking again and again would put it off for ever"
 
 
 async def test_what_the_api_server_forgot_to_be_ours_is_taken_away_all_the_same(world):
@@ -180,6 +184,6 @@ async def test_what_the_api_server_forgot_to_be_ours_is_taken_away_all_the_same(
     for managers in world.api.owners.values():
         managers.clear()
         managers.add("before-first-apply")
-    world.reporter.clear(prepared())
+    world.clear(prepared())
     await world.names("d")
     assert world.devices() == [theirs]

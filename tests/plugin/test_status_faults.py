@@ -57,9 +57,17 @@ async def test_what_was_sent_is_cleared_although_a_newer_report_was_not_sent(api
     def report():
         reporter.report(prepared, build, fresh=True)
 
+    async def nothing():
+        return []
+
+    async def done(_):
+        pass
+
     report()
     await apiserver.until(devices)
-    reporter.clear(prepared)
-    report()
-    reporter.clear(prepared)
+    for again in (True, False):
+        assert not reporter.drop_unsent(prepared)
+        reporter.clear(prepared, nothing, done)
+        if again:
+            report()
     await apiserver.until(lambda: not devices())
