@@ -49,14 +49,14 @@ def on_disk(tmp_path):
     return {name.removesuffix(".json") for name in names if name.endswith(".json")}
 
 
-def run(tmp_path, script, *inject, paths=()):
+def run(tmp_path, script, *inject, paths=(), trace=strace.STORING):
     """Runs the script in a process of its own, under strace; `records`, `put`, `seen` and two claims are at hand."""
     (tmp_path / "plugins").mkdir(exist_ok=True)
     for name in ("c", "d"):
         text = record.encode(record.Record(version=1, boot_id="boot-1", claim=prepared(name)))
         (tmp_path / f"{name}.json").write_bytes(text)
     log = tmp_path / "strace"
-    options = ["-f", "-y", "-ttt", "-s", "100000", "-o", str(log), "-e", f"trace={strace.STORING}"]
+    options = ["-f", "-y", "-ttt", "-s", "100000", "-o", str(log), "-e", f"trace={trace}", "--seccomp-bpf"]
     options += [word for path in paths for word in ("-P", str(path))]
     options += [word for fault in inject for word in ("-e", f"inject={fault}")]
     prelude = f"""
@@ -265,3 +265,38 @@ async def test_a_lock_without_a_folder_is_no_trouble(tmp_path):
     (tmp_path / "plugins" / DRIVER / "claims.lock").write_bytes(b"\1")
     await put(folder(tmp_path), prepared("a", 0))
     assert on_disk(tmp_path) == {"uid-a"}
+
+
+# ---------------------------------------------------------------- a slow disk
+
+
+@traced
+def test_32_claims_of_a_call_wait_for_a_slow_disk_hardly_longer_than_one(tmp_path):
+    script = """
+        import time
+        import msgspec
+        from plugin import app
+        async def timed(*claims):
+            began = time.monotonic()
+            async with records.held():
+                await asyncio.gather(*(records.put(claim) for claim in claims))
+            return time.monotonic() - began
+        one, many = [], []
+        async def main():
+            pool = ThreadPoolExecutor(app.SIDE_BY_SIDE)
+            asyncio.get_running_loop().set_default_executor(pool)
+            await timed(d)  # makes the folder
+            def copies(turn, count):
+                return (msgspec.structs.replace(c, uid=f"u{turn}-{count}-{n}") for n in range(count))
+            for turn in range(4):  # threads are started once; the best of several, as others use the machine too
+                one.append(await timed(*copies(turn, 1)))
+                many.append(await timed(*copies(turn, 32)))
+            print(json.dumps([min(one), min(many)]))
+        asyncio.run(main())
+    """
+    out, log = run(tmp_path, script, "fsync:delay_exit=10000", trace="fsync")
+    one, many = json.loads(out)
+    assert one >= 0.02, "two syncs, one after the other"
+    assert many <= 2 * one, f"one {one * 1e3:.1f} ms, 32 {many * 1e3:.1f} ms"
+    calls = [call.name for call in strace.read(log)]
+    assert calls.count("fsync") <= 3 + 2 + 4 * (2 + 32 + 4), "the folder is synced for all that wait"
