@@ -33,6 +33,7 @@ cluster-matrix: dev  ## the same over API versions and kubelets
 faults: dev  ## every campaign in full: killed at every step, power loss, a model, a sick API server (needs root, strace)
 	$(BIN)/python -m tests.faults deaths
 	$(BIN)/python -m tests.faults power
+	$(BIN)/python -m tests.faults.long
 	$(BIN)/pytest -q tests/faults
 
 faults-short: dev  ## a sample of each campaign, in a few minutes
