@@ -66,6 +66,8 @@ class Driver:
         default_factory=dict
     )  # prepared by a call under way; whether for the first time
     _missed: dict[str, str] = field(default_factory=dict)  # why a claim's GPU was not there at the last look
+    _followed: int = 0  # the read of the records that we have followed up, by our count of reads
+    _unrestored: bool = False  # a CDI file could not be written: again at the next glance
     # One call at a time for each claim; a lock is gone when nobody holds it or waits for it.
     _turns: weakref.WeakValueDictionary[str, asyncio.Lock] = field(default_factory=weakref.WeakValueDictionary)
 
@@ -93,6 +95,7 @@ class Driver:
     async def restore(self) -> None:
         """Makes the CDI folder what the records say, with the device numbers of now. Level: safe at any time."""
         async with self.records.held():
+            self._unrestored = False
             for prepared in list(self.records.claims.values()):
                 self._restore_spec(prepared)
             for uid in self.specs.written() - set(self.records.claims):
@@ -103,11 +106,12 @@ class Driver:
     async def repair(self) -> None:
         """Puts right what others did to our CDI files, and minds those of another instance; cheap when nothing was
         done."""
-        behind = self.records.behind()
-        if behind or self.specs.disturbed():
+        behind = self.records.behind() or self.records.reads != self._followed  # a call may have caught up before us
+        if behind or self._unrestored or self.specs.disturbed():
             await self.restore()
         if behind:
             await self.report_all()
+            self._followed = self.records.reads
 
     async def report_all(self) -> None:
         """Reports and clears what this process has not: it may have been lost with the process that owed it."""
@@ -194,8 +198,10 @@ class Driver:
                     prepared=self.records.claims.values(),
                     now=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 )
+                # The API server may still have what was said of it before it was given back.
+                fresh = before is None and ref.uid not in self.records.owed
                 await self.records.put(prepared)
-                self._unreported[ref.uid] = before is None
+                self._unreported[ref.uid] = fresh
                 log.info("prepared claim %s: %s", prepared.title, _devices(prepared), extra={"claim_uid": ref.uid})
             self._ensure_spec(prepared)
             self._confirmed.add(ref.uid)
@@ -282,7 +288,8 @@ class Driver:
                 self.tell(about, "DeviceUnavailable", f"Prepared on {self.node}, but {error}")
                 self._report(prepared)
         except OSError as error:
-            log.error("cannot restore the CDI file of claim %s: %s", prepared.title, error)
+            self._unrestored = True
+            log.error("cannot restore the CDI file of claim %s, trying again: %s", prepared.title, error)
 
     def _report(self, prepared: claims.PreparedClaim, *, fresh: bool = False) -> None:
         if prepared.devices:

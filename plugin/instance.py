@@ -6,6 +6,7 @@ lock on a file of its own as long as it lives, so that death needs no message. W
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
@@ -49,10 +50,13 @@ class Instance:
             raise errors.Fatal(
                 f"another claimd lives here as instance {self._identity}: two need different --pod-uid"
             ) from None
+        except OSError as error:
+            raise errors.Fatal(f"cannot lock {self._lives / self._identity}: {error.strerror}") from error
 
     def leave(self) -> None:
         if self._descriptor is not None:
-            (self._lives / self._identity).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # who starts next tidies up after the dead
+                (self._lives / self._identity).unlink(missing_ok=True)
             os.close(self._descriptor)
             self._descriptor = None
 

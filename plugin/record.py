@@ -74,6 +74,7 @@ class RecordFolder:
         self._mark: tuple[int, int] | None = None  # of the folder, when we last let go of it
         self._doubtful = False  # a write failed: what the folder holds has to be seen
         self.patience = LOCK_PATIENCE
+        self.reads = 0  # of the folder, since others had changed it or may have
         self.claims: dict[str, claims.PreparedClaim] = {}
         self.owed: dict[str, claims.PreparedClaim] = {}  # given back, but their status may still say otherwise
 
@@ -195,6 +196,7 @@ class RecordFolder:
         # A writer may have died before its sync. From now on we answer for what it left, so it has to be durable.
         self._files.make()
         found, owed = self._read_all()
+        self.reads += 1
         if count <= self._commits:
             # None of us has changed anything since, and the lock may be as new as the folder. What is missing was taken
             # away by somebody who does not know what pods hold.

@@ -12,8 +12,8 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from . import errors, metrics
 from . import log as logs
-from . import metrics
 from .api.resource import AllocatedDeviceStatus
 from .claims import PreparedClaim
 from .kube import errors as kube_errors
@@ -110,7 +110,7 @@ class Reporter:
                     await wish.done(wish.claim)
         except Exception as error:  # a mistake of ours with one claim must not cost the others their reports
             metrics.STATUS_FAILURES.add()
-            if not isinstance(error, kube_errors.ApiError):
+            if not isinstance(error, kube_errors.ApiError | errors.ClaimError | OSError):
                 log.exception("claim %s: status.devices was not written, by a mistake in claimd", wish.claim.title)
             wait = getattr(error, "retry_after", None) or wish.pause * random.uniform(0.8, 1.2)  # noqa: S311
             wish.due = asyncio.get_running_loop().time() + wait
