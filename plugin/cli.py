@@ -71,9 +71,11 @@ def _run(settings: config.Config, given: dict[str, Any]) -> int:
     import asyncio
 
     from . import app, log
+    from .kube import lookup
 
     log.set_up(settings.log_level, settings.log_format)
-    asyncio.run(app.build(settings).run())
+    with asyncio.Runner(loop_factory=lookup.Loop) as runner:
+        runner.run(app.build(settings).run())
     return OK
 
 

@@ -22,6 +22,7 @@ from .kube import resources
 log = logging.getLogger(__name__)
 
 AT_ONCE = 4  # reports under way at the same time
+SPACING = 0.4  # seconds between two reports while the API server is sick
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 AFTER_REPLY = 0.01  # seconds that the kubelet's answer has to leave first
 OTHERS_TURN = 5.0  # seconds in which another instance that lives does what it owes by itself
@@ -53,6 +54,7 @@ class Reporter:
         self._under_way: set[str] = set()
         self._told: set[str] = set()  # claims of which the API server may have a report by us
         self._wake = asyncio.Event()
+        self._rest = 0.0  # nothing is sent before, by the loop's clock; not 0 while the API server is sick
 
     def report(self, claim: PreparedClaim, build: Build, *, fresh: bool = False) -> None:
         """Reports what `build` gives, a moment later: the kubelet's answer leaves first. `fresh`: prepared just now."""
@@ -82,11 +84,12 @@ class Reporter:
             while True:
                 self._wake.clear()
                 waiting = [(uid, wish) for uid, wish in self._wishes.items() if uid not in self._under_way]
-                due = [(uid, wish) for uid, wish in waiting if wish.due <= loop.time()]
-                for uid, wish in due[: AT_ONCE - len(self._under_way)]:
+                now, at_once = loop.time(), 1 if self._rest else AT_ONCE
+                due = [(uid, wish) for uid, wish in waiting if max(wish.due, self._rest) <= now]
+                for uid, wish in due[: max(0, at_once - len(self._under_way))]:
                     self._under_way.add(uid)
                     group.create_task(self._fulfil(uid, wish))
-                later = min((wish.due for _, wish in waiting if wish.due > loop.time()), default=None)
+                later = min((at for _, wish in waiting if (at := max(wish.due, self._rest)) > now), default=None)
                 try:
                     async with asyncio.timeout_at(later):
                         await self._wake.wait()
@@ -104,6 +107,7 @@ class Reporter:
         wish.fresh = False
         try:
             await self._apply(wish)
+            self._rest = 0.0
             if self._wishes.get(uid) is wish:
                 del self._wishes[uid]
                 if wish.done is not None:
@@ -113,7 +117,8 @@ class Reporter:
             if not isinstance(error, kube_errors.ApiError | errors.ClaimError | OSError):
                 log.exception("claim %s: status.devices was not written, by a mistake in claimd", wish.claim.title)
             wait = getattr(error, "retry_after", None) or wish.pause * random.uniform(0.8, 1.2)  # noqa: S311
-            wish.due = asyncio.get_running_loop().time() + wait
+            now = asyncio.get_running_loop().time()
+            wish.due, self._rest = now + wait, now + SPACING
             wish.pause = min(wish.pause * 2, LONGEST_PAUSE)
             log.warning("claim %s: status.devices was not written, again in %.1f s: %s", wish.claim.title, wait, error)
         finally:

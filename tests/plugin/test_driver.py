@@ -1,4 +1,7 @@
-"""The driver with real files and a real API server; the hardware is what the test says it is."""
+"""The driver with real files and a real API server; the hardware is what the test says it is.
+
+# size: one world serves all of it.
+"""
 
 import asyncio
 import json

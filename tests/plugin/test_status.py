@@ -187,3 +187,18 @@ async def test_what_the_api_server_forgot_to_be_ours_is_taken_away_all_the_same(
     world.clear(prepared())
     await world.names("d")
     assert world.devices() == [theirs]
+
+
+async def test_a_sick_api_server_is_asked_by_one_report_at_a_time(world):
+    for n in range(8):
+        world.api.put("resourceclaims", claim_object(f"c{n}", result(FIRST)))
+    world.api.fail(500, times=1000, method="PATCH")
+    for n in range(8):
+        world.report(prepared(f"c{n}"))
+    began = asyncio.get_running_loop().time()
+    await apiserver.until(lambda: world.api.count("PATCH") >= 6)
+    took = asyncio.get_running_loop().time() - began
+    assert took > (6 - status.AT_ONCE - 1) * status.SPACING
+    world.api.faults.clear()
+    for n in range(8):
+        await world.names(FIRST, name=f"c{n}")

@@ -1,0 +1,70 @@
+"""Names looked up by a real resolver, and what becomes of the program when that is silent."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+from plugin.kube import lookup
+
+
+def run(work):
+    with asyncio.Runner(loop_factory=lookup.Loop) as runner:
+        return runner.run(work)
+
+
+def test_a_name_has_an_address():
+    async def look():
+        return await asyncio.get_running_loop().getaddrinfo("localhost", 443, type=socket.SOCK_STREAM)
+
+    assert {family for family, *_ in run(look())} <= {socket.AF_INET, socket.AF_INET6}
+
+
+def test_a_name_that_is_none_says_so():
+    async def look():
+        await asyncio.get_running_loop().getaddrinfo("name with spaces", 443)
+
+    with pytest.raises(socket.gaierror):
+        run(look())
+
+
+def test_who_gives_up_takes_nothing_from_those_who_wait():
+    async def look():
+        loop = asyncio.get_running_loop()
+        asks = [asyncio.ensure_future(loop.getaddrinfo("localhost", 443)) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert sum(thread.name == "lookup" for thread in threading.enumerate()) <= 1
+        asks[0].cancel()
+        return await asyncio.gather(*asks[1:])
+
+    one, other = run(look())
+    assert one == other != []
+
+
+def test_a_silent_resolver_holds_up_neither_threads_nor_the_end():
+    script = """
+        import asyncio, socket, time
+        from plugin.kube import lookup
+        socket.getaddrinfo = lambda *where, **how: time.sleep(60)
+        async def main():
+            loop = asyncio.get_running_loop()
+            for _ in range(40):
+                try:
+                    await asyncio.wait_for(loop.getaddrinfo("silent.example", 443), 0.001)
+                except TimeoutError:
+                    pass
+            print(await loop.run_in_executor(None, lambda: "there is a thread"))
+        with asyncio.Runner(loop_factory=lookup.Loop) as runner:
+            runner.run(main())
+    """
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True, timeout=30
+    )
+    assert done.stdout == "there is a thread\n"
+    assert time.monotonic() - began < 10
