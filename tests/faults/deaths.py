@@ -169,13 +169,12 @@ async def _attempt(world: World, point: Point) -> str:
         code = victim.code
     killed = code in (-9, 255)  # asyncio says 255 where it could not wait for the process
     outcome = (DIED if killed else MISSED) if point.trouble == "kill" else _survived(world, stage, victim)
+    if point.call == "unlink" and point.path.endswith((".new", ".gone")) and outcome != DIED:
+        await stage.claimd.kill()  # what could not be swept is swept at the next start
     if scenario.starts and not victim.dead and not stage.uids(PREPARING, UNPREPARING):
         await stage.observe()  # nobody asks for what runs: a start has to see to it by itself
-    if point.call == "unlink" and point.path.endswith(".new") and outcome != DIED:
-        await stage.claimd.kill()  # what could not be swept is swept at the next start
     await stage.recover()
-    if await stage.wind_down():
-        outcome += ", a status stays"
+    await stage.wind_down()
     if stage.claimd.pod_uid or stage.claimd.traced:
         await stage.claimd.kill()
     return outcome

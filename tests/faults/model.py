@@ -74,7 +74,6 @@ class Model(stateful.RuleBasedStateMachine):
         self.dead: list[node.Instance] = []
         self.refs: list[driver.ClaimRef] = []
         self.moved: set[str] = set()  # claims allocated anew: nobody has to report them before a prepare
-        self.debtors: dict[str, list[node.Instance]] = collections.defaultdict(list)  # who owe the end of its status
         self.under_way: dict[asyncio.Task[None], Call] = {}
         self.api = apiserver.ApiServer()
         self.away = False
@@ -238,6 +237,8 @@ class Model(stateful.RuleBasedStateMachine):
         """What a prepare has to come to while nothing else happens; None if it may come to either."""
         if any(instance and (instance.life.frozen or not instance.sees_all) for instance in self.slots):
             return None
+        if any(fault.kind == "silent" for fault in self.api.faults):
+            return None  # several silences in a row may last longer than a call
         wanted = self.allocated(ref)
         given = None if wanted is None else tuple(map(promises.of_result, wanted))
         return self.promises.expects(ref.uid, given, self.kernel.inventory(), self.away)
@@ -257,7 +258,6 @@ class Model(stateful.RuleBasedStateMachine):
                         del self.promises.given[ref.uid]  # allocated to another device: that one may be given now
             else:
                 self.promises.given.pop(ref.uid, None)
-                self.debtors[ref.uid].append(call.instance)
         task = self.loop.create_task(self.finish_call(call, expected))
         self.under_way[task] = call
         return task
@@ -376,9 +376,7 @@ class Model(stateful.RuleBasedStateMachine):
         assert len(theirs) == int(ref.name[1:]) % 2, "the entry of another driver was touched"
         ours = {entry["device"] for entry in entries if entry["driver"] == worlds.DRIVER}
         wanted = {device.device for device in self.disk.records().get(ref.uid, ())} & allocated
-        # What a debtor owed died with it. It goes with the allocation, at the latest.
-        stale = not all(debtor.life.alive for debtor in self.debtors[ref.uid])
-        return (ours <= wanted or stale) and (ours >= wanted or ref.uid in self.moved)
+        return ours <= wanted and (ours >= wanted or ref.uid in self.moved)
 
     def teardown(self) -> None:
         """At the end the kubelet takes everything back, and nothing is left."""

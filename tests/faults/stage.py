@@ -15,7 +15,7 @@ from . import observer
 from .world import Broken, Claimd, Object, World, expected
 
 IDLE, PREPARING, PREPARED, UNPREPARING, GONE = "idle", "preparing", "prepared", "unpreparing", "gone"
-STATUS_PATIENCE = 5.0
+STATUS_PATIENCE = 15.0  # seconds; what another instance owes is left to it for some of them
 BRIEF = 2.05  # seconds: a call with so little time is tried once, and its refusal comes at once
 
 
@@ -124,9 +124,8 @@ class Stage:
             if not done:
                 raise Broken(f"claim {name}, {state}, fails at the next try as well: {self.errors[-1:]}")
 
-    async def wind_down(self) -> set[str]:
-        """A device is another claim's only when it is free; at the end nothing is left. Names the claims of which the
-        status stays, since who owed its end is dead: the API server drops it when the claim is deallocated."""
+    async def wind_down(self) -> None:
+        """A device is another claim's only when it is free; at the end nothing is left, whoever died with a debt."""
         if self.old is not None and not self.old.dead and await self.old.stop() != 0:
             raise Broken("the old instance did not end well")
         await self.settled()
@@ -148,19 +147,15 @@ class Stage:
             if (ended := await self.claimd.unprepare(self.world.claim(rival, index))) != {rival: ""}:
                 raise Broken(f"the next claim of the device cannot be unprepared: {ended}")
         await self.observe()
-        return await self._status_left()
-
-    async def _status_left(self) -> set[str]:
         deadline = asyncio.get_running_loop().time() + STATUS_PATIENCE
-        for name in self.claims:
-            while self.world.status(name) and not self._owed_by_the_dead(name):
-                if asyncio.get_running_loop().time() > deadline:
-                    raise Broken(f"status.devices of {name} still has our entries after it was unprepared")
-                await asyncio.sleep(0.01)
-        return {name for name in self.claims if self.world.status(name)}
-
-    def _owed_by_the_dead(self, name: str) -> bool:
-        return name in self.ended_by and self.ended_by[name].dead
+        while left := [name for name in self.claims if self.world.status(name)]:
+            if asyncio.get_running_loop().time() > deadline:
+                raise Broken(f"status.devices of {', '.join(left)} still has our entries after the unprepare")
+            await asyncio.sleep(0.01)
+        while left := sorted(observer.owed(self.world.plugin / "claims")):
+            if asyncio.get_running_loop().time() > deadline:
+                raise Broken(f"still to be cleared, by its file, though it is: {', '.join(left)}")
+            await asyncio.sleep(0.01)
 
     def _became(self, name: str, state: str) -> None:
         self.states[name] = state

@@ -1,5 +1,8 @@
 """The short run of deaths and of power loss: 320 points, drawn by FAULTS_SEED. In full: `python -m tests.faults`."""
 
+import asyncio
+import contextlib
+import functools
 import os
 import random
 import shutil
@@ -10,6 +13,7 @@ from tests.faults import deaths, power, recording
 from tests.faults.world import Broken, world
 
 DEATHS, LOSSES = 60, 260
+AT_ONCE = 3  # deaths: most of the time is waiting
 
 pytestmark = [
     pytest.mark.timeout(180),
@@ -24,26 +28,32 @@ def seed():
     return drawn
 
 
-async def tried(points, attempt, wanted, counts):
-    """Tries points until `wanted` of them came to what `counts`; the words of those that broke a promise."""
-    broken, reached = [], 0
-    for point in points:
-        try:
-            reached += (await attempt(point)).startswith(counts)
-        except Broken as error:
-            broken.append(f"{point}: {error}")
-        if reached >= wanted or broken:
-            break
+async def tried(points, attempts, wanted, counts):
+    """Tries points until `wanted` of them came to what `counts`, one for each of `attempts` at the same time."""
+    broken, reached, left = [], 0, iter(points)
+
+    async def one_after_the_other(attempt):
+        nonlocal reached
+        for point in left:
+            try:
+                reached += (await attempt(point)).startswith(counts)
+            except Broken as error:
+                broken.append(f"{point}: {error}")
+            if reached >= wanted or broken:
+                break
+
+    await asyncio.gather(*map(one_after_the_other, attempts))
     print(f"{reached} points held")
     assert not broken, broken[0]
     assert reached >= wanted
 
 
 async def test_death_at_any_step(seed):
-    async with world() as made:
-        points = await deaths.points(made, seed)
+    async with contextlib.AsyncExitStack() as stack:
+        worlds = [await stack.enter_async_context(world()) for _ in range(AT_ONCE)]
+        points = await deaths.points(worlds[0], seed)
         counts = (deaths.DIED, deaths.SURVIVED, deaths.ENDED)
-        await tried(points, lambda point: deaths.attempt(made, point), DEATHS, counts)
+        await tried(points, [functools.partial(deaths.attempt, made) for made in worlds], DEATHS, counts)
 
 
 async def test_loss_of_power_at_any_step(seed):
@@ -54,4 +64,4 @@ async def test_loss_of_power_at_any_step(seed):
             recordings.append(await recording.record(made, life))
     async with world() as made:
         points = power.points(recordings, 16, seed)
-        await tried(points, power.Bench(made, recordings, seed).attempt, LOSSES, power.SURVIVED)
+        await tried(points, [power.Bench(made, recordings, seed).attempt], LOSSES, power.SURVIVED)

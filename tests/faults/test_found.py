@@ -6,6 +6,8 @@ import json
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from devices import fake
 from plugin import app, claims, config, driver, names
 from tests.faults import node, promises, turns
@@ -27,8 +29,8 @@ class Scene:
         await made.start()
         return made
 
-    def claim(self, name="c"):
-        obj = worlds.claim_object(name, worlds.result(worlds.gpu(0).name))
+    def claim(self, name="c", index=0):
+        obj = worlds.claim_object(name, worlds.result(worlds.gpu(index).name))
         self.api.put("resourceclaims", obj)
         return driver.ClaimRef("default", name, obj["metadata"]["uid"])
 
@@ -143,6 +145,53 @@ async def test_a_claim_given_back_twice_in_a_moment_leaves_no_status(scene):
         await scene.prepare(only, ref)
     await scene.unprepare(only, ref)
     await scene.comes_about(lambda: not scene.entries(ref))
+
+
+@play
+async def test_a_claim_given_back_twice_after_a_restart_leaves_no_status(scene):
+    """The end of the dead process's report is still to come when the claim is prepared anew, for a moment."""
+    only = await scene.instance()
+    ref = scene.claim()
+    await scene.prepare(only, ref)
+    await scene.comes_about(lambda: scene.entries(ref))
+    only.life.die()
+    fresh = await scene.instance()
+    await scene.unprepare(fresh, ref)
+    await scene.prepare(fresh, ref)
+    await scene.unprepare(fresh, ref)
+    await scene.comes_about(lambda: not scene.entries(ref), [fresh])
+
+
+@pytest.mark.xfail(strict=True, reason="found, and not mended yet")
+@play
+async def test_a_report_that_leaves_while_its_claim_is_given_back_is_cleared(scene):
+    """The process is frozen in the moment in which the report is due, and what it wakes to is the unprepare."""
+    only = await scene.instance()
+    ref = scene.claim()
+    await scene.prepare(only, ref)
+    only.life.freeze()
+    await asyncio.sleep(50.0)
+    scene.loop.disk.slow = 2.0
+    ended = only.life.start(only.driver.unprepare([ref]))
+    await asyncio.sleep(50.0)
+    only.life.thaw()
+    assert await only.done(ended) == {ref.uid: None}
+    for _ in range(20):
+        await asyncio.sleep(0.5)
+    await scene.comes_about(lambda: not scene.entries(ref), [only])
+
+
+@play
+async def test_a_report_that_died_is_made_by_one_that_has_read_the_record_for_a_call(scene):
+    """Not only a glance reads the records again: after a call the glance has nothing to see."""
+    old, new = await scene.instance(), await scene.instance()
+    ref, other = scene.claim(), scene.claim("other", 1)
+    scene.api.fail(503, times=1, method="PATCH")
+    await scene.prepare(old, ref)
+    await scene.comes_about(lambda: scene.api.count("PATCH"))
+    old.life.die()
+    await scene.prepare(new, other)
+    await scene.comes_about(lambda: scene.entries(ref), [new])
 
 
 @play

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 FASTER = 1000  # times as fast as the world's clock; data between two sockets of ours needs microseconds
+LONGEST = 0.0003  # real seconds of a wait, however long it is for the loop: most of a run would be waiting
 PATIENCE = 20.0  # real seconds of nothing at all: everybody waits for each other
 
 _life: contextvars.ContextVar[Life | None] = contextvars.ContextVar("life", default=None)
@@ -44,7 +45,7 @@ class _Selector(selectors.SelectSelector):
         found = super().select(0)
         if found or timeout == 0:
             return found
-        found = super().select(PATIENCE if timeout is None else timeout / FASTER)
+        found = super().select(PATIENCE if timeout is None else min(timeout / FASTER, LONGEST))
         if not found and timeout is None:
             raise AssertionError("everybody waits for something that nobody will bring about")
         if not found and timeout is not None:

@@ -33,6 +33,7 @@ from tests.support.worlds import DRIVER, NODE, claim_object, result
 from . import strace
 
 PATIENCE = 30.0  # seconds for anything that has to come about; a campaign that waits so long has found something
+PF_SIGNALED = 0x400  # of the kernel: a signal has killed it, though it may not be gone yet
 FOREIGN = "vendor.example-other.json"  # a CDI file of somebody else
 
 Object = dict[str, Any]
@@ -140,21 +141,20 @@ class Claimd:
 
     @property
     def code(self) -> int | None:
-        """As a process's return code. A dead process of which the tracer has not taken note yet was killed."""
+        """As a process's return code. The kernel says it before the tracer has taken note of the end."""
         if self.process.returncode is not None:
             return self.process.returncode
-        return -signal.SIGKILL if self._is_zombie() else None
+        try:
+            fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        if fields[0] in "ZX":
+            return os.waitstatus_to_exitcode(int(fields[-1]))
+        return -signal.SIGKILL if int(fields[6]) & PF_SIGNALED else None
 
     @property
     def dead(self) -> bool:
         return self.code is not None
-
-    def _is_zombie(self) -> bool:
-        try:
-            text = Path(f"/proc/{self.process.pid}/stat").read_text()
-        except OSError:
-            return False
-        return text.rpartition(")")[2].split()[0] in "ZX"
 
     async def until(self, fact: Callable[[], object], what: str) -> bool:
         """Waits for the fact; False if the process dies first."""

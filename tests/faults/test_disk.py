@@ -1,0 +1,129 @@
+"""The folder of the records is taken away, replaced, read-only or full under a real claimd; or claimd is frozen."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.faults.scenarios import NEW, OLD
+from tests.faults.stage import Stage
+from tests.faults.world import world
+
+AGAIN = 10.0  # seconds in which all is right again when the disk is
+
+
+@contextlib.asynccontextmanager
+async def scene(pod_uid=""):
+    async with world() as made:
+        claimd = await made.start(pod_uid)
+        assert await claimd.register()
+        yield Stage(world=made, claimd=claimd)
+
+
+async def again(stage, *wanted):
+    """As the kubelet asks for what its pods use, until it is answered."""
+    deadline = time.monotonic() + AGAIN
+    while not await stage.prepare(*wanted):
+        assert not stage.claimd.dead, stage.world.tail()
+        assert time.monotonic() < deadline, stage.errors[-1]
+        await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "deleted",
+        "replaced",
+        "deleted with all that is beside it",
+    ],
+)
+async def test_the_folder_of_the_records_is_another_one(how):
+    async with scene() as stage:
+        await stage.prepare(("c", 0))
+        folder = stage.world.plugin / "claims"
+        if how == "replaced":
+            folder.rename(stage.world.folder / "away")
+            folder.mkdir()
+        elif how == "deleted":
+            shutil.rmtree(folder)
+        else:
+            for path in stage.world.plugin.iterdir():
+                if not path.is_socket():
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+        await stage.prepare(("d", 1))  # refused or not
+        await again(stage, ("c", 0), ("d", 1))
+        await stage.observe()
+        await stage.wind_down()
+
+
+@contextlib.contextmanager
+def small_disk(folder):
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", "--recursive", folder], check=True)
+
+
+def mountable():
+    return not subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode
+
+
+@pytest.mark.skipif(not mountable(), reason="may not mount")
+@pytest.mark.parametrize("how", ["full", "read-only"])
+async def test_the_disk_will_not_have_it_and_then_will(how):
+    async with world() as made:
+        made.plugin.mkdir(parents=True)
+        with small_disk(made.plugin):
+            claimd = await made.start()
+            assert await claimd.register()
+            stage = Stage(world=made, claimd=claimd)
+            await stage.prepare(("c", 0), ("e", 2))
+            await stage.settled()
+            filler = made.plugin / "claims.lock.filler"
+            if how == "full":
+                with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+                    while file.write(b"x" * 4096):
+                        pass
+            else:
+                subprocess.run(["mount", "--bind", made.plugin / "claims", made.plugin / "claims"], check=True)
+                subprocess.run(["mount", "-o", "remount,bind,ro", made.plugin / "claims"], check=True)
+            assert not await stage.prepare(("d", 1))
+            assert "default/d" in stage.errors[-1]
+            assert ("No space" if how == "full" else "Read-only") in stage.errors[-1]
+            if not await stage.prepare(("c", 0)):
+                assert "default/c" in stage.errors[-1]
+            gone = await stage.unprepare("e")
+            assert gone or "default/e" in stage.errors[-1]
+            if how == "full":
+                filler.unlink()
+            else:
+                subprocess.run(["umount", made.plugin / "claims"], check=True)
+            await again(stage, ("c", 0), ("d", 1))
+            await stage.retry()
+            await stage.observe()
+            await stage.wind_down()
+            await made.end()
+
+
+async def test_a_frozen_claimd_that_wakes_brings_nothing_back():
+    async with scene(OLD) as stage:
+        old = stage.claimd
+        await stage.prepare(("c", 0), ("e", 2))
+        os.kill(old.process.pid, signal.SIGSTOP)
+        stage.old, stage.claimd = old, await stage.world.start(NEW)
+        assert await stage.claimd.register()
+        assert await stage.unprepare("c")
+        assert await stage.prepare(("d", 0))
+        os.kill(old.process.pid, signal.SIGCONT)
+        stage.claimd = old  # a call that was on its way to it
+        assert await stage.prepare(("d", 0), ("e", 2))
+        stage.claimd = next(claimd for claimd in stage.world.running if claimd.pod_uid == NEW)
+        stage.patience = 3.0
+        await stage.observe()
+        await stage.wind_down()
