@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-requirements
 
-.PHONY: dev lint test cluster cluster-matrix faults faults-short bench proto lock image clean
+.PHONY: dev lint test cluster cluster-matrix faults faults-short soak soak-short bench proto lock image clean
 
 dev: $(STAMP)  ## everything a developer needs, in .venv
 
@@ -38,6 +38,12 @@ faults: dev  ## every campaign in full: killed at every step, power loss, a mode
 
 faults-short: dev  ## a sample of each campaign, in a few minutes
 	$(BIN)/pytest -q tests/faults
+
+soak: dev  ## 25 minutes on a real cluster: everything killed at random, the API server away, updates (needs root)
+	$(BIN)/python -m tests.soak
+
+soak-short: dev  ## 70 seconds of it, each kind of fault once
+	$(BIN)/python -m tests.soak --minutes 1.2 soak
 
 proto: dev  ## regenerate plugin/kubelet/wire from proto/
 	$(BIN)/python proto/generate.py

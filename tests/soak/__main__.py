@@ -1,4 +1,6 @@
-"""The soak's command line: `python -m tests.soak --help`, or `make soak`. Exit codes: 0 all kept, 1 something was not."""
+"""The soak's command line: `python -m tests.soak --help`, or `make soak`.
+
+Exit codes: 0 all was kept, 1 something was not."""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import sys
 from pathlib import Path
 
 from tests.cluster.rig import places
-from tests.soak import cluster, outage, report, rolling, soak
+from tests.soak import breaking, cluster, outage, report, rolling, soak
 from tests.soak.stage import Stage
 
 OLDER = "8e3b441"  # the build before records were changed
@@ -18,7 +20,10 @@ SCENARIOS = ("soak", "outage", "rolling", "builds")
 
 
 def main() -> int:
-    asked = arguments().parse_args()
+    parser = arguments()
+    asked = parser.parse_args()
+    if unknown := set(asked.scenario) - set(SCENARIOS):
+        parser.error(f"there is no scenario {', '.join(sorted(unknown))}; there are {', '.join(SCENARIOS)}")
     told = []
     with cluster.up(keep=asked.keep, same_image=asked.same_image):
         for scenario in asked.scenario or SCENARIOS:
@@ -48,7 +53,7 @@ def one(scenario: str, asked: argparse.Namespace) -> dict[str, object]:
 
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
-    parser.add_argument("scenario", nargs="*", choices=[*SCENARIOS, []], help="default: all")
+    parser.add_argument("scenario", nargs="*", metavar="SCENARIO", help=f"of {', '.join(SCENARIOS)} (default: all)")
     parser.add_argument("--minutes", type=float, default=10, help="of the soak (default 10)")
     parser.add_argument("--rate", type=float, default=66, help="pods a minute in the soak (default 66)")
     parser.add_argument("--outage-minutes", type=float, default=5, help="of the API server's absence (default 5)")
@@ -62,7 +67,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, metavar="FILE", help="the report as JSON too")
     parser.add_argument("--keep", action="store_true", help="leave the cluster up")
     parser.add_argument(
-        "--sabotage", choices=sorted(soak.SABOTAGE), default="", help="a soak that has to be found broken"
+        "--sabotage", choices=sorted(breaking.WAYS), default="", help="a soak that has to be found broken"
     )
     return parser
 

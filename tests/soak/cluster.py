@@ -18,7 +18,7 @@ from tests.cluster.rig import build, daemons, packages, places
 ROOT = Path(__file__).resolve().parents[2]
 OVERLAY = "tests/soak/overlay"
 IMAGE = "localhost/claimd:dev"
-QUIETLY: dict[str, Any] = {"cwd": ROOT, "check": False, "capture_output": True, "text": True}
+QUIETLY: dict[str, Any] = {"cwd": ROOT, "capture_output": True, "text": True}
 FAKE_TREE = Path("/var/lib/claimd-fake")  # as deploy/overlays/fake has it
 
 
@@ -61,7 +61,7 @@ def deploy() -> None:
 
 def image_of(commit: str) -> str:
     """Builds this commit's own image; nothing if the clone has no such commit."""
-    known = subprocess.run(["git", "rev-parse", "--verify", "--short", f"{commit}^{{commit}}"], **QUIETLY)
+    known = subprocess.run(["git", "rev-parse", "--verify", "--short", f"{commit}^{{commit}}"], check=False, **QUIETLY)
     if known.returncode:
         return ""
     image = f"localhost/claimd:{known.stdout.strip()}"
@@ -73,7 +73,7 @@ def image_of(commit: str) -> str:
 
 
 def newest_tag() -> str:
-    return str(subprocess.run(["git", "describe", "--tags", "--abbrev=0"], **QUIETLY).stdout).strip()
+    return str(subprocess.run(["git", "describe", "--tags", "--abbrev=0"], check=False, **QUIETLY).stdout).strip()
 
 
 def kubectl(*words: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -19,13 +20,16 @@ DAEMONSET = "/apis/apps/v1/namespaces/claimd-system/daemonsets/claimd"
 KILLS = 2  # of one pod: the kubelet waits longer and longer before it starts its container again
 ROLL_PATIENCE = 180.0
 
+Seconds = tuple[float, float]
+
 
 class Faults(threading.Thread):
     """Every kind once in random order, then again, until told to end; what was killed is started again."""
 
-    def __init__(self, api: Api, seed: int, pauses: tuple[float, float], say: Callable[[str], None]) -> None:
+    def __init__(self, api: Api, seed: int, say: Callable[[str], None], *, pauses: Seconds, freezes: Seconds) -> None:
         super().__init__(daemon=True, name="faults")
-        self._api, self._random, self._pauses, self._say = api, random.Random(seed), pauses, say
+        self._api, self._random, self._say = api, random.Random(seed), say
+        self._pauses, self._freezes = pauses, freezes
         self._ending = threading.Event()
         self._killed: Counter[str] = Counter()  # by pod
         self.spare_plugin = False  # no more kills and rolls: its growth is to be seen
@@ -101,7 +105,7 @@ class Faults(threading.Thread):
     def _freeze(self, pid: int) -> None:
         _signal(pid, signal.SIGSTOP)
         try:
-            self._ending.wait(self._random.uniform(2, 10))
+            self._ending.wait(self._random.uniform(*self._freezes))
         finally:
             _signal(pid, signal.SIGCONT)
 
@@ -143,7 +147,5 @@ def rolled(api: Api) -> bool:
 
 
 def _signal(pid: int, what: signal.Signals) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, what)
-    except ProcessLookupError:
-        pass

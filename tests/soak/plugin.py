@@ -11,7 +11,7 @@ from pathlib import Path
 
 PERIOD = 2.0  # seconds between two samples
 SETTLING = 20.0  # seconds after a start that are not compared
-# What a living plugin may add between two comparable moments: a pool thread or two, a connection, pages of the allocator.
+# What a living plugin may add from one quiet moment to another: a thread of a pool, a connection, pages of memory.
 MORE_FILES, MORE_THREADS, MORE_KIB = 4, 4, 4096
 
 
@@ -123,7 +123,7 @@ class Growth:
 
 
 def growth(samples: list[Sample]) -> Growth | None:
-    """From the quiet of a third that follows the start to the quiet of the last third: medians, which bursts leave alone."""
+    """From the first third of a life to its last third: medians, which bursts leave alone."""
     settled = [each for each in samples if each.at >= samples[0].at + SETTLING]
     if len(settled) < 9:
         return None

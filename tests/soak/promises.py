@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tests.soak.folders import Glance, Held
+from tests.soak.folders import Glance
 from tests.soak.history import ClaimLife, History, PodLife, Span
 
 SLACK = 0.5  # seconds by which a glance may come after the file, and a watch before the glance
@@ -85,17 +85,15 @@ def _kept(pod: PodLife, history: History, until: float) -> list[Problem]:
     for uid in pod.claims.values():
         life = history.claims.get(uid or "")
         if life is None:
-            found.append(
-                Problem(kind="unknown claim", text=f"pod {pod.name} ran, and its claims are not known: {pod.claims}")
-            )
+            found.append(Problem(kind="unknown claim", text=f"pod {pod.name} ran with {pod.claims}"))
             continue
         contents = set()
         for what, spans in (("record", life.records), ("CDI file", life.specs)):
             span = _covering(spans, begin, end)
             if span is None:
-                text = f"pod {pod.name} ran from {begin:.1f} to {end:.1f}, but the {what} of its claim {life.name} ({uid}) "
+                text = f"pod {pod.name} ran from {begin:.1f} to {end:.1f}, the {what} of its claim {life.name} ({uid})"
                 told = ", ".join(f"{s.first:.1f} to {s.last:.1f}" for s in spans) or "never"
-                found.append(Problem(kind="not kept", text=text + f"was there, the same all the time, {told}"))
+                found.append(Problem(kind="not kept", text=f"{text} was there and the same {told}"))
             else:
                 contents.add(span.held.devices)
         if len(contents) > 1:
@@ -149,7 +147,3 @@ def at_the_end(history: History, left: list[str], surplus: list[str]) -> list[Pr
 def _words(history: History, pod: str) -> str:
     told = [words for name, words in history.refusals if name == pod]
     return f"; the kubelet said: {told[-1]}" if told else ""
-
-
-def held(*devices: tuple[str, str], admin: bool = False) -> Held:
-    return Held(devices=frozenset(devices), admin=admin)

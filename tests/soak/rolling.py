@@ -1,4 +1,4 @@
-"""Scenarios `rolling` and `builds`: the DaemonSet is updated again and again under 100 claims a minute; no prepare fails.
+"""Scenarios `rolling` and `builds`: the DaemonSet is updated under 100 claims a minute, and no prepare fails.
 
 Four in ten claims belong to real pods, the others to a second kubelet's calls. Claims that are held from one update to
 the next are asked for again afterwards: what one build has recorded, the other reads.

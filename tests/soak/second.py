@@ -53,7 +53,7 @@ class Kubelet:
         try:
             answer = getattr(stub, name)(message, timeout=seconds).claims[made["metadata"]["uid"]]
         except grpc.RpcError as error:
-            raise Refused(f"{name}: {error.code()}: {error.details()}") from error  # type: ignore[attr-defined]
+            raise Refused(f"{name}: {error.code()}: {error.details()}") from error
         if answer.error:
             raise Refused(f"{name}: {answer.error}")
         return answer

@@ -54,7 +54,7 @@ class Stage:
         ]
         for thread in (*self._watchers, self.observer, self.sampler):
             thread.start()
-        until("the default service account", lambda: self._account())
+        until("the default service account", self._account)
 
     def _account(self) -> bool:
         found = self.api("GET", f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default", but=(GONE,))
@@ -76,7 +76,8 @@ class Stage:
         self.sampler.end()
         self.problems += list(self.judge.problems.values())
         self.problems += promises.judge(self.history, self.published, time.monotonic())
-        for thread in (self.observer, *self._watchers):
+        watching: list[Observer | Watcher] = [self.observer, *self._watchers]
+        for thread in watching:
             if thread.trouble is not None:
                 self.fail("observer", f"{thread.name} died: {thread.trouble!r}")
         self.api.surely("DELETE", f"/api/v1/namespaces/{self.namespace}")
