@@ -181,6 +181,27 @@ async def test_a_report_that_leaves_while_its_claim_is_given_back_is_cleared(sce
     await scene.comes_about(lambda: not scene.entries(ref), [only])
 
 
+@pytest.mark.xfail(strict=True, reason="found, and not mended yet")
+@play
+async def test_a_debt_is_not_settled_by_a_prepare_that_dies_before_its_record_is_there(scene):
+    """The claim is given back and prepared anew at once. What is reported then is the record on its way."""
+    only = await scene.instance()
+    ref = scene.claim()
+    await scene.prepare(only, ref)
+    await scene.comes_about(lambda: scene.entries(ref))
+    scene.api.fail(503, times=1, method="PATCH")
+    await scene.unprepare(only, ref)
+    scene.loop.disk.slow = 100.0
+    only.life.start(only.driver.prepare([ref], scene.loop.time() + 45.0))
+    await scene.comes_about(lambda: scene.api.count("PATCH") == 3)
+    await asyncio.sleep(1.0)
+    assert scene.disk.records() == {}
+    only.life.die()
+    scene.loop.disk.slow = 0.0
+    fresh = await scene.instance()
+    await scene.comes_about(lambda: not scene.entries(ref), [fresh])
+
+
 @play
 async def test_a_report_that_died_is_made_by_one_that_has_read_the_record_for_a_call(scene):
     """Not only a glance reads the records again: after a call the glance has nothing to see."""
