@@ -309,7 +309,8 @@ class Driver:
     async def _settle(self, prepared: claims.PreparedClaim) -> None:
         try:
             async with self.records.held():
-                self.records.settle(prepared.uid)
+                if prepared.uid not in self.records.claims:  # else its record, once it is there, settles it
+                    self.records.settle(prepared.uid)
         except (OSError, errors.ClaimError) as error:
             log.warning("claim %s: that its status is cleared could not be noted: %s", prepared.title, error)
 

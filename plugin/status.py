@@ -104,8 +104,10 @@ class Reporter:
 
     async def _fulfil(self, uid: str, wish: _Wish) -> None:
         logs.operation.set(wish.operation)
-        wish.fresh = False
         try:
+            if self._wishes.get(uid) is not wish:
+                return  # dropped, or another took its place, since it became due
+            wish.fresh = False
             await self._apply(wish)
             self._rest = 0.0
             if self._wishes.get(uid) is wish:

@@ -6,8 +6,6 @@ import json
 import tempfile
 from pathlib import Path
 
-import pytest
-
 from devices import fake
 from plugin import app, claims, config, driver, names
 from tests.faults import node, promises, turns
@@ -162,7 +160,6 @@ async def test_a_claim_given_back_twice_after_a_restart_leaves_no_status(scene):
     await scene.comes_about(lambda: not scene.entries(ref), [fresh])
 
 
-@pytest.mark.xfail(strict=True, reason="found, and not mended yet")
 @play
 async def test_a_report_that_leaves_while_its_claim_is_given_back_is_cleared(scene):
     """The process is frozen in the moment in which the report is due, and what it wakes to is the unprepare."""
@@ -181,7 +178,6 @@ async def test_a_report_that_leaves_while_its_claim_is_given_back_is_cleared(sce
     await scene.comes_about(lambda: not scene.entries(ref), [only])
 
 
-@pytest.mark.xfail(strict=True, reason="found, and not mended yet")
 @play
 async def test_a_debt_is_not_settled_by_a_prepare_that_dies_before_its_record_is_there(scene):
     """The claim is given back and prepared anew at once. What is reported then is the record on its way."""
