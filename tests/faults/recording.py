@@ -84,6 +84,7 @@ def _replay(made: disk.Disk, open_: dict[str, tuple[disk.Node | None, int]], wha
 def steps(calls: Iterator[strace.Call], process: int, root: str) -> Iterator[list[Any]]:
     """The successful calls that change or sync something below the root, by one process."""
     handles: dict[str, str] = {}
+    opened: dict[str, str] = {}  # the path behind each: a close may be told after its number is in use again
     for number, call in enumerate(calls):
         if call.result < 0:
             continue
@@ -94,9 +95,11 @@ def steps(calls: Iterator[strace.Call], process: int, root: str) -> Iterator[lis
             if paths and paths[0].startswith(root):
                 handle = handles[str(call.result)] = f"{process}-{number}"
                 flags = call.arguments.rpartition('"')[2]
+                opened[str(call.result)] = paths[0]
                 yield [call.time, "open", handle, paths[0], "O_CREAT" in flags, "O_TRUNC" in flags]
         elif call.name == "close":
-            handles.pop(descriptor, None)
+            if opened.get(descriptor) == strace.path(call):
+                handles.pop(descriptor, None)
         elif call.name in ("write", "pwrite64", "ftruncate", "fsync", "fdatasync"):
             if handle_ := handles.get(descriptor):
                 yield [call.time, *_on_file(call, handle_)]

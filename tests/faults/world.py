@@ -87,6 +87,9 @@ class World:
             "log-format": "text",
             **({"pod-uid": pod_uid} if pod_uid else {}),
         }
+        for dead in [claimd for claimd in self.running if claimd.dead]:
+            await dead.kill()  # until its last thread is gone it holds its files and locks, which no real start meets
+            self.running.remove(dead)
         log = self.folder / "log"
         flags = [f"--{key}={value}" for key, value in settings.items()]
         with log.open("ab") as file:
@@ -101,9 +104,6 @@ class World:
                 stderr=file,
                 env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
             )
-        for dead in [claimd for claimd in self.running if claimd.dead]:
-            await dead.kill()
-            self.running.remove(dead)
         self.running.append(claimd := Claimd(self, process, pod_uid))
         claimd.traced = bool(tracer)
         return claimd
@@ -216,7 +216,7 @@ class Claimd:
                 self.process.kill()
         while self.process.returncode is None:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1.0):
+                async with asyncio.timeout(0.3):
                     await self.process.wait()
                     return
             # Now and then strace sleeps over the end of a process with many threads, which then cannot end.
