@@ -96,8 +96,9 @@ class Driver:
         """Makes the CDI folder what the records say, with the device numbers of now. Level: safe at any time."""
         async with self.records.held():
             self._unrestored = False
-            for prepared in list(self.records.claims.values()):
-                self._restore_spec(prepared)
+            for uid, prepared in list(self.records.claims.items()):
+                if uid not in self.records.changing:  # a call is at it, and leaves its file right
+                    self._restore_spec(prepared)
             for uid in self.specs.written() - set(self.records.claims):
                 log.warning("removing the CDI file of claim uid %s: no record names it", uid)
                 self.specs.remove(uid)
@@ -259,7 +260,11 @@ class Driver:
         self._unreported.pop(prepared.uid, None)
         self._missed.pop(prepared.uid, None)
         self.specs.remove(prepared.uid)
-        await self.records.remove(prepared.uid, owed=owed)
+        try:
+            await self.records.remove(prepared.uid, owed=owed)
+        except BaseException:
+            self._unrestored = True  # it is still recorded, so its file has to be there
+            raise
 
     # ------------------------------------------------------------------ what follows from a record
 

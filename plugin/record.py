@@ -76,6 +76,7 @@ class RecordFolder:
         self.patience = LOCK_PATIENCE
         self.reads = 0  # of the folder, since others had changed it or may have
         self.claims: dict[str, claims.PreparedClaim] = {}
+        self.changing: set[str] = set()  # claims whose record is on its way, or on its way out
         self.owed: dict[str, claims.PreparedClaim] = {}  # given back, but their status may still say otherwise
 
     @contextlib.asynccontextmanager
@@ -111,6 +112,7 @@ class RecordFolder:
         """Makes the record durable. The claim counts as prepared from the call on, and no more if this fails."""
         uid, before = prepared.uid, self.claims.get(prepared.uid)
         self.claims[uid] = prepared
+        self.changing.add(uid)
         try:
             self._announce()
             await durable.in_thread(functools.partial(self._store, prepared))
@@ -121,18 +123,24 @@ class RecordFolder:
             else:
                 self.claims[uid] = before
             raise
+        finally:
+            self.changing.discard(uid)
         self.settle(uid)  # the new record owes a report, which takes the place of the old one
 
     async def remove(self, uid: str, *, owed: bool) -> None:
         """Takes the record away for good. The device counts as held until this has returned. `owed`: the status has
         yet to be cleared, and whoever lives then has to know."""
-        self._announce()
-        if owed:
-            await durable.in_thread(functools.partial(self._files.rename, f"{uid}{HELD}", f"{uid}{OWED}"))
-            self.owed[uid] = self.claims[uid]
-        else:
-            await durable.in_thread(functools.partial(self._files.remove, f"{uid}{HELD}"))
-        self.claims.pop(uid, None)
+        self.changing.add(uid)
+        try:
+            self._announce()
+            if owed:
+                await durable.in_thread(functools.partial(self._files.rename, f"{uid}{HELD}", f"{uid}{OWED}"))
+                self.owed[uid] = self.claims[uid]
+            else:
+                await durable.in_thread(functools.partial(self._files.remove, f"{uid}{HELD}"))
+            self.claims.pop(uid, None)
+        finally:
+            self.changing.discard(uid)
 
     def settle(self, uid: str) -> None:
         """The status of a claim that was given back is cleared. If this is lost with the power, it is done again."""

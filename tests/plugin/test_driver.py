@@ -440,3 +440,32 @@ async def test_an_unprepare_that_fails_still_owes_the_report(world):
     record_file.rmdir()
     record_file.write_bytes(text)
     await apiserver.until(lambda: world.devices("c"))
+
+
+@pytest.mark.parametrize("call", ["prepare", "unprepare"])
+async def test_a_restore_in_the_middle_of_a_call_leaves_the_cdi_file_to_it(world, call):
+    """The folder's sync is held up, so that the record is on its way while the glance looks."""
+    c = world.claim("c")
+    if call == "unprepare":
+        await world.prepare(c)
+    files = world.driver.records._files
+    with files._syncing:
+        running = asyncio.create_task(getattr(world, call)(c))
+        await apiserver.until(lambda: files._changes == (1 if call == "prepare" else 2))
+        await world.driver.restore()
+        assert world.specs() == []
+    await running
+    assert len(world.specs()) == (1 if call == "prepare" else 0)
+
+
+async def test_a_record_that_could_not_be_removed_keeps_its_cdi_file(world):
+    c = world.claim("c")
+    await world.prepare(c)
+    claims_folder = world.tmp_path / "plugin" / "claims"
+    (claims_folder / "uid-c.gone").mkdir()  # a file cannot take its place
+    assert "cannot keep the record" in await world.unprepare(c)
+    (claims_folder / "uid-c.gone").rmdir()
+    await world.driver.repair()
+    assert len(world.specs()) == 1
+    assert await world.unprepare(c) is None
+    assert world.specs() == []
