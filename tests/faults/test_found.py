@@ -7,8 +7,6 @@ import random
 import tempfile
 from pathlib import Path
 
-import pytest
-
 from devices import fake
 from plugin import app, claims, config, driver, names
 from tests.faults import node, promises, turns
@@ -181,7 +179,6 @@ async def test_a_report_that_leaves_while_its_claim_is_given_back_is_cleared(sce
     await scene.comes_about(lambda: not scene.entries(ref), [only])
 
 
-@pytest.mark.xfail(strict=True, reason="found, and not mended yet")
 @play
 async def test_a_cdi_file_is_not_restored_while_its_claim_is_given_back(scene):
     only = await scene.instance()
