@@ -133,7 +133,7 @@ def test_the_eye_reads_what_is_there_and_sees_it_change(tmp_path):
     assert (eye.look(4).specs, eye.look(4).records) == ({}, {})
 
 
-@pytest.mark.parametrize(("more", "word"), [((9, 0, 0), "files"), ((0, 9, 0), "threads"), ((0, 0, 9000), "memory")])
+@pytest.mark.parametrize(("more", "word"), [((9, 0, 0), "files"), ((0, 70, 0), "threads"), ((0, 0, 9000), "memory")])
 def test_growth(more, word):
     def life(files, threads, kib):
         return [

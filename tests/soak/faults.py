@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import signal
+import socket
 import threading
 import time
 from collections import Counter
@@ -82,6 +83,7 @@ class Faults(threading.Thread):
 
     def _kill_apiserver(self) -> None:
         daemons.stop("apiserver", signal.SIGKILL)
+        wait_for_the_port()
         control_plane.start_apiserver(places.Choices.saved())
 
     def _freeze_daemon(self, name: str) -> None:
@@ -132,6 +134,21 @@ def roll(api: Api, image: str = "") -> None:
         if time.monotonic() > end:
             raise AssertionError(f"the DaemonSet was not rolled out in {ROLL_PATIENCE:g} s: {living} live")
         time.sleep(0.5)
+
+
+def wait_for_the_port() -> None:
+    """A killed process is a zombie while its last threads still hold its sockets."""
+    end = time.monotonic() + 20
+    while True:
+        with socket.socket() as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                trial.bind((places.API_ADDRESS, 443))
+                return
+            except OSError:
+                if time.monotonic() > end:
+                    raise
+        time.sleep(0.05)
 
 
 def rolled(api: Api) -> bool:

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from tests.cluster.objects import DRIVER, claim, container, devices, pod, request, template
 from tests.cluster.rig import control_plane, daemons, places
-from tests.soak import plugin
+from tests.soak import faults, plugin
 from tests.soak.api import GONE, RESOURCES, Object
 from tests.soak.load import TELL
 from tests.soak.second import CALL, Claims, Kubelet, Refused, in_cdi
@@ -26,6 +26,7 @@ NEXT_TRY = 95.0  # a kubelet tries again after 60 to 90 s
 
 
 def run(stage: Stage, *, minutes: float, frozen: bool, seed: int) -> None:
+    stage.patience += minutes * 60
     stage.begin()
     amd = sorted(device for device in stage.published if stage.is_of("amd", device))
     claims, kubelet = Claims(api=stage.api, namespace=stage.namespace, node=stage.node), Kubelet()
@@ -132,6 +133,7 @@ def _return(stage: Stage, frozen: bool) -> float:
     if frozen:
         os.kill(daemons.pid_of("apiserver") or 0, signal.SIGCONT)
     else:
+        faults.wait_for_the_port()
         control_plane.start_apiserver(places.Choices.saved())
     until("the API server", _answers, seconds=60)
     return time.monotonic()

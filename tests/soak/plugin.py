@@ -12,7 +12,7 @@ from pathlib import Path
 PERIOD = 2.0  # seconds between two samples
 SETTLING = 20.0  # seconds after a start that are not compared
 # What a living plugin may add from one quiet moment to another: a thread of a pool, a connection, pages of memory.
-MORE_FILES, MORE_THREADS, MORE_KIB = 4, 4, 4096
+MORE_FILES, MORE_THREADS, MORE_KIB = 4, 32, 4096  # 32: the most that the pool may have
 
 
 @dataclass(frozen=True, kw_only=True)

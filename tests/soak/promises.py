@@ -123,14 +123,14 @@ def _address(device: str, published: Mapping[str, str]) -> str:
     return next((address for name, address in published.items() if device.startswith(f"{name}-")), "")
 
 
-def at_the_end(history: History, left: list[str], surplus: list[str]) -> list[Problem]:
+def at_the_end(history: History, left: list[str], surplus: list[str], patience: float = RUN_PATIENCE) -> list[Problem]:
     """Once everything has been deleted and its time has passed."""
     found = [Problem(kind="left over", text=f"left in the folders: {name}") for name in left]
     found += [Problem(kind="left over", text=f"more than one instance would need: {what}") for what in surplus]
     for pod in history.pods.values():
         if pod.gone is None:
             found.append(Problem(kind="stuck", text=f"pod {pod.name} is still there{_words(history, pod.name)}"))
-        if pod.running is not None and pod.running - pod.created > RUN_PATIENCE:
+        if pod.running is not None and pod.running - pod.created > patience:
             took = pod.running - pod.created
             found.append(
                 Problem(kind="late", text=f"pod {pod.name} took {took:.0f} s to run{_words(history, pod.name)}")

@@ -30,6 +30,7 @@ class Stage:
         self.published: dict[str, str] = {}
         self.found: dict[str, Any] = {}
         self.problems: list[promises.Problem] = []
+        self.patience = promises.RUN_PATIENCE  # for a pod to run
         self._vendors: dict[str, str] = {}
         self._watchers: list[Watcher] = []
 
@@ -68,7 +69,7 @@ class Stage:
             until("the statuses", lambda: not any(life.still for life in self.history.claims.values()), seconds=30)
         with contextlib.suppress(AssertionError):
             until("deallocation", lambda: not any(life.allocated for life in self.history.claims.values()), seconds=30)
-        self.problems += promises.at_the_end(self.history, folders.left(), folders.surplus())
+        self.problems += promises.at_the_end(self.history, folders.left(), folders.surplus(), self.patience)
         for name in names:
             path = f"{RESOURCES}/namespaces/{self.namespace}/resourceclaims/{name}"
             self.api.surely("DELETE", path, but=(GONE,))
