@@ -288,7 +288,7 @@ def test_32_claims_of_a_call_wait_for_a_slow_disk_hardly_longer_than_one(tmp_pat
             await timed(d)  # makes the folder
             def copies(turn, count):
                 return (msgspec.structs.replace(c, uid=f"u{turn}-{count}-{n}") for n in range(count))
-            while len(one) < 3 or (min(many) > 2 * min(one) and len(one) < 40):  # the best, as others use the machine too
+            while len(one) < 3 or (min(many) > 2 * min(one) and len(one) < 40):  # the best: others use the machine
                 one.append(await timed(*copies(len(one), 1)))
                 many.append(await timed(*copies(len(many), 32)))
             print(json.dumps([min(one), min(many), len(one)]))
