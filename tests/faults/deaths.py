@@ -166,6 +166,8 @@ async def _attempt(world: World, point: Point) -> str:
     scenario = scenarios.SCENARIOS[point.scenario]
     (world.folder / "log").write_bytes(b"")
     async with _acted(world, scenario, world.folder / "strace", point) as (stage, victim):
+        if victim.dead:
+            await victim.kill()  # until its code is known
         code = victim.code
     killed = code in (-9, 255)  # asyncio says 255 where it could not wait for the process
     outcome = (DIED if killed else MISSED) if point.trouble == "kill" else _survived(world, stage, victim)

@@ -154,7 +154,8 @@ class Claimd:
 
     @property
     def dead(self) -> bool:
-        return self.code is not None
+        # It is no process of the kernel's any more a moment before asyncio says its code.
+        return self.code is not None or not Path(f"/proc/{self.process.pid}").exists()
 
     async def until(self, fact: Callable[[], object], what: str) -> bool:
         """Waits for the fact; False if the process dies first."""
