@@ -37,7 +37,7 @@ faults: dev  ## every campaign in full: killed at every step, power loss, a mode
 	$(BIN)/pytest -q tests/faults
 
 faults-short: dev  ## a sample of each campaign, in a few minutes
-	$(BIN)/pytest -q tests/faults
+	$(BIN)/pytest -q -n 2 --dist loadfile tests/faults
 
 soak: dev  ## 25 minutes on a real cluster: everything killed at random, the API server away, updates (needs root)
 	$(BIN)/python -m tests.soak
