@@ -14,13 +14,11 @@ import gc
 import logging
 import signal
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent import futures
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import grpc.aio
 
 from devices import scan, watch
 from devices.gpu import Inventory, Roots
@@ -109,8 +107,8 @@ class App:
         dra_socket, registration_socket = self._sweep()
         registrar = registration.Registration(config.driver_name, dra_socket, dra.SERVICES, self._on_registered)
         async with (
-            _serving(dra_socket, lambda grpc_server: dra.add_to(grpc_server, self.calls)),
-            _serving(registration_socket, lambda grpc_server: registration.add_to(grpc_server, registrar)),
+            server.Socket(dra_socket, lambda served: dra.add_to(served, self.calls), DRAIN) as calls,
+            server.Socket(registration_socket, lambda served: registration.add_to(served, registrar), DRAIN) as door,
         ):
             start("the publisher", self.publisher.run)
             start("the reporter", self.reporter.run)
@@ -118,6 +116,7 @@ class App:
             if config.garbage_grace:
                 start("the collection of garbage", self.garbage.run)
             start("the glance at what others share", self._tick)
+            start("the glance at the sockets", lambda: _mend(calls, door))
             start("the wait for the kubelet", lambda: self._await_registration(registrar))
             if config.endpoint:
                 start("the endpoint", endpoint.Endpoint(config.endpoint, self._unready).run)
@@ -168,11 +167,12 @@ class App:
                     self.changed = False
                     await self._restore()  # numbers of device nodes may be others now
                 await self.driver.repair()
+                self.instance.stay()
                 if (may := self.instance.may_publish()) != published:
                     published = may
                     self.publisher.poke()
             except (OSError, errors.ClaimError) as error:
-                log.warning("cannot put the CDI folder right, trying again: %s", error)
+                log.warning("cannot put right what others have changed, trying again: %s", error)
 
     async def _await_registration(self, registrar: registration.Registration) -> None:
         while not self.registered.is_set():
@@ -275,15 +275,11 @@ async def _first_of(*events: asyncio.Event) -> None:
         wait.cancel()
 
 
-@contextlib.asynccontextmanager
-async def _serving(path: Path, add: Callable[[grpc.aio.Server], None]) -> AsyncIterator[None]:
-    serving = await server.listen(path, add)
-    try:
-        yield
-    finally:
-        await serving.stop(DRAIN)
-        with contextlib.suppress(OSError):
-            path.unlink()
+async def _mend(*sockets: server.Socket) -> None:
+    while True:
+        await asyncio.sleep(TICK)
+        for socket in sockets:
+            await socket.mend()
 
 
 def _boot_id(roots: Roots) -> str:
