@@ -98,6 +98,7 @@ def _fail_from_now_on(stage: Stage, frozen: bool) -> None:
         until(
             "the scheduler",
             lambda: all(each["spec"].get("nodeName") for each in pods()["items"]),
+            seconds=150,  # right after its own wounds an API server lets others wait
             seen=lambda: [each["status"].get("conditions") for each in pods()["items"]],
         )
         until("the kubelet", lambda: _begun(stage), seconds=20)
