@@ -30,7 +30,7 @@ cluster: dev  ## the suite on a real one-node cluster (needs root; the first bui
 cluster-matrix: dev  ## the same over API versions and kubelets
 	$(BIN)/python -m tests.cluster --matrix
 
-faults: dev  ## every campaign in full: killed at every step, power loss, a model, a sick API server (needs root, strace)
+faults: dev  ## every campaign in full: killed at every step, power loss, a model, a sick API server (needs root, strace, faketime)
 	$(BIN)/python -m tests.faults deaths
 	$(BIN)/python -m tests.faults power
 	$(BIN)/python -m tests.faults.long
