@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from . import constraints, features, pools, requests, results, search, state
 from .counters import PoolCounters
+from .cuts import PATIENCE
 from .devices import Devices
 from .failures import AllocationError
 from .requests import RESULTS_MAX, Want, claim_name
@@ -58,17 +59,19 @@ class Allocator:
         claims: Sequence[ResourceClaim] | None = None,
         *,
         cuts: bool = True,
+        patience: int = PATIENCE,
         cancelled: Callable[[], bool] | None = None,
     ) -> list[AllocationResult] | None:
         """One result for each claim, or None where the node cannot have them all.
 
-        `cuts=False` searches every combination, as Kubernetes does. AllocationError where there is no answer.
+        `cuts=False` searches every combination, as Kubernetes does; otherwise cuts begin after `patience` dead ends.
+        AllocationError where there is no answer.
         """
         wanted = self._claims if claims is None else list(claims)
         found = pools.gather(self._index, node, self.features)
         world = self._world(node, found)
         plan, limits = self._prepare(wanted, world, found)
-        run = search.Search(world, plan, limits, cancelled)
+        run = search.Search(world, plan, limits, patience=patience if cuts else None, cancelled=cancelled)
         if not run.run():
             if any(pool.is_invalid for pool in found):
                 raise AllocationError("invalid resource pools were encountered", node_only=True)

@@ -5,11 +5,11 @@ What makes it faster lies in cuts.py and never changes the answer. Results are p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..api.resource import DeviceAttribute
-from . import capacity, constraints, features, nodes, selectors, taints
+from . import capacity, constraints, cuts, features, nodes, selectors, taints
 from .counters import PoolCounters
 from .failures import AllocationError, CancelledError, TooManyDevicesError
 from .requests import RESULTS_MAX, Want, claim_name
@@ -39,6 +39,7 @@ class World:
                  enabled: Features, counters: Callable[[PoolID], PoolCounters]) -> None:  # fmt: skip
         self.node, self.candidates, self.allocated, self.features = node, candidates, allocated, enabled
         self.counters = counters
+        self.positions = {candidate.id: position for position, candidate in enumerate(candidates)}
         self.consumable = features.CONSUMABLE_CAPACITY in enabled
         self.partitionable = features.PARTITIONABLE_DEVICES in enabled
         self._matches: dict[tuple[int, DeviceID], bool] = {}
@@ -113,9 +114,14 @@ class Search:
         world: World,
         plan: Sequence[Sequence[Sequence[Want]]],
         limits: Sequence[Sequence[Constraint]],
+        *,
+        patience: int | None = cuts.PATIENCE,
         cancelled: Callable[[], bool] | None = None,
     ) -> None:
+        """`patience`: dead ends before cuts are looked for; None for no cuts."""
         self.world, self.plan, self.limits = world, plan, limits
+        self.patience, self.dead_ends = patience, 0
+        self.cuts: cuts.Cuts | None = None
         self.cancelled = cancelled
         self.chosen: list[list[Chosen]] = [[] for _ in plan]
         self.picked: dict[tuple[int, int], int] = {}  # the alternative of each request
@@ -136,6 +142,7 @@ class Search:
             except StopIteration:
                 thrown = None
                 stack.pop()
+                self.dead_ends += 1
             except TooManyDevicesError as error:
                 thrown = error
                 stack.pop()
@@ -208,11 +215,22 @@ class Search:
             yield self._request(*following)
             return
         self._check_size(want, want.count - index)
+        cut, place = self._cuts(), None
+        if cut:
+            place = cut.place(want, index, start)
+            if cut.hopeless or cut.failed(place) or cut.short(want, want.count - index, start):
+                return
         candidates = self.world.candidates
-        for position in range(start, len(candidates)):
+        tried: set[Hashable] = set()
+        for position in cut.following(want, start) if cut else range(start, len(candidates)):
             candidate = candidates[position]
+            if cut:
+                likeness = cut.likeness(position)
+                if likeness in tried:
+                    continue
+                tried.add(likeness)
             if (
-                self._in_use(want, candidate)
+                self.in_use(want, candidate)
                 or not self.world.selectable(want, candidate)
                 or not self._capacity_left(want, candidate)
             ):
@@ -224,8 +242,17 @@ class Search:
                 yield self._some(want, index + 1, position + 1, following)
             finally:
                 self._undo(undo)
+        if cut:
+            cut.fail(place)
 
-    def _in_use(self, want: Want, candidate: Candidate) -> bool:
+    def _cuts(self) -> cuts.Cuts | None:
+        """Looked for once, when the search has met so many dead ends that it pays."""
+        if self.patience is not None and self.dead_ends >= self.patience:
+            self.patience = None
+            self.cuts = cuts.find(self)
+        return self.cuts
+
+    def in_use(self, want: Want, candidate: Candidate) -> bool:
         holders = self.holders.get(candidate.id)
         if want.admin:
             return holders is not None and want.claim_index in holders
@@ -249,7 +276,7 @@ class Search:
     def _allocate(self, want: Want, candidate: Candidate, *, must: bool) -> _Undo | None:
         """Take the device if it can be had; `must` where nothing else would do, and a constraint is then an error."""
         world = self.world
-        if self._in_use(want, candidate) or not world.node_operations(candidate):
+        if self.in_use(want, candidate) or not world.node_operations(candidate):
             return None
         if candidate.device.consumes_counters and not world.partitionable:
             return None

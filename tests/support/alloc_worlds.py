@@ -36,9 +36,21 @@ def world(draw, *, size=4, selectors=True):
     flavour = {
         name: draw.chance(percent)
         for name, percent in (
-            ("counters", 30), ("capacity", 30), ("taints", 20), ("lists", 20), ("binding", 10), ("per_device", 12),
-            ("groups", 12), ("skip", 8), ("odd", 12), ("selectors", 50 if selectors else 0), ("admin", 20),
-            ("first", 30), ("all", 25), ("constraints", 60), ("derived", 10 if selectors else 0),
+            ("counters", 30),
+            ("capacity", 30),
+            ("taints", 20),
+            ("lists", 20),
+            ("binding", 10),
+            ("per_device", 12),
+            ("groups", 12),
+            ("skip", 8),
+            ("odd", 12),
+            ("selectors", 50 if selectors else 0),
+            ("admin", 20),
+            ("first", 30),
+            ("all", 25),
+            ("constraints", 60),
+            ("derived", 10 if selectors else 0),
         )  # fmt: skip
     }
     slices = []

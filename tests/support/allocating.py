@@ -18,8 +18,8 @@ def read(data, kind):
     return msgspec.json.decode(msgspec.json.encode(data), type=kind)
 
 
-def ours(world, *, cuts=True):
-    """Our answer in the oracle's shape: {results} or {error, onNode}."""
+def ours(world, **options):
+    """Our answer in the oracle's shape: {results} or {error, onNode}. `options`: cuts, patience."""
     enabled = frozenset(world.get("features", features.DEFAULT))
     made = allocator.Allocator(
         class_lister=allocator.Classes(read(world.get("classes", []), list[DeviceClass])),
@@ -30,7 +30,7 @@ def ours(world, *, cuts=True):
     node = read(world["node"], Node)
     claims = read(world["claims"], list[ResourceClaim])
     try:
-        found = made.allocate(node, claims, cuts=cuts)
+        found = made.allocate(node, claims, **options)
     except allocator.AllocationError as error:
         return {"results": None, "error": str(error), "onNode": error.node_only}
     return {"results": None if found is None else msgspec.json.decode(msgspec.json.encode(found))}
