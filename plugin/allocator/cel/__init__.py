@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from .device import Device, Version
 from .errors import CompileError, EvalError
-from .program import Program, compile
+from .program import Derivation, Program, compile, compile_derived
 from .trace import Explanation
 
-__all__ = ["compile", "Program", "Device", "Version", "Explanation", "CompileError", "EvalError"]
+__all__ = [
+    "compile",
+    "compile_derived",
+    "Program",
+    "Derivation",
+    "Device",
+    "Version",
+    "Explanation",
+    "CompileError",
+    "EvalError",
+]

@@ -29,14 +29,30 @@ _TYPE_NAMES = {
 }  # fmt: skip
 
 
-def check(root: Node, expression: str) -> None:
-    """Write types into all nodes."""
+def check(root: Node, expression: str, *, selector: bool = True) -> None:
+    """Write types into all nodes. What is no selector derives an attribute: its value must be one."""
     try:
         _Checker().run(root)
+        if selector:
+            _check_selector(root)
+        else:
+            _check_derived(root)
     except CompileError as error:
         raise CompileError(error.reason, expression, error.position) from None
     except RecursionError:
         raise CompileError("nested too deeply", expression) from None
+
+
+def _check_selector(root: Node) -> None:
+    if root.type not in (BOOL, DYN):
+        raise CompileError(f"a selector must be true or false (or an attribute), this is {root.type}", "", 0)
+
+
+def _check_derived(root: Node) -> None:
+    assert root.type is not None
+    element = root.type.params[0] if root.type.kind == "list" else root.type
+    if element not in (BOOL, INT, STRING, DYN) and element.name != "kubernetes.Semver":
+        raise CompileError(f"an attribute must be one value or a list of them, this is {root.type}", "", 0)
 
 
 class _Checker:
@@ -50,8 +66,6 @@ class _Checker:
         for node in self._checked:
             assert node.type is not None
             node.type = self._types.apply(node.type, to_dyn=True)
-        if root.type not in (BOOL, DYN):
-            raise CompileError(f"a selector must be true or false (or an attribute), this is {root.type}", "", 0)
 
     def _check(self, node: Node) -> Type:
         match node:

@@ -6,8 +6,9 @@ from . import checker, constants, parser, trace
 from .attributes import Closure, Frame, Meter
 from .closures import Builder
 from .cost import LIMIT
-from .device import Device
+from .device import Device, Version
 from .errors import CompileError, EvalError
+from .semver import Semver
 from .syntax import Node
 from .values import Value, type_name
 
@@ -22,6 +23,42 @@ def compile(expression: str) -> Program:
     checker.check(root, expression)
     constants.validate(root, expression)
     return Program(expression, root)
+
+
+def compile_derived(expression: str) -> Derivation:
+    """As compile(), for an expression whose value is an attribute."""
+    if len(expression.encode("utf-8", "surrogatepass")) > _LONGEST:
+        raise CompileError(f"longer than {_LONGEST} bytes", expression)
+    root = parser.parse(expression)
+    checker.check(root, expression, selector=False)
+    constants.validate(root, expression)
+    return Derivation(root)
+
+
+class Derivation:
+    """What compile_derived() gives: an attribute of its own for each device."""
+
+    def __init__(self, root: Node) -> None:
+        self._closure, self._places = _built(root, metered=True)
+
+    def evaluate(self, device: Device) -> bool | int | str | Version | list[bool | int | str | Version]:
+        if device.view.error is not None:
+            raise device.view.error
+        value = self._closure([device.view, Meter(), *[None] * (self._places - 2)])
+        if not isinstance(value, list):
+            return _attribute(value)
+        elements = [_attribute(element) for element in value]
+        if len({type(element) for element in elements}) > 1:
+            raise EvalError("the elements of a derived list are of several types")
+        return elements
+
+
+def _attribute(value: Value) -> bool | int | str | Version:
+    if isinstance(value, Semver):
+        return Version(value.text)
+    if type(value) in (bool, int, str):
+        return value  # type: ignore[no-any-return]
+    raise EvalError(f"an attribute cannot be of type {type_name(value)}")
 
 
 class Program:
