@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .cost import LIMIT
-from .errors import CostExceeded, EvalError
+from .errors import CostExceededError, EvalError, FatalError
 from .values import MISSING, NONE, Map, Optional, UInt, Value, type_name
 
 Frame = list[Value]  # the device's view, the meter, then one place for each variable
@@ -29,7 +29,7 @@ class Meter:
     def charge(self, amount: int) -> None:
         self.cost += amount
         if self.cost > self.limit:
-            raise CostExceeded(f"the expression costs more than {self.limit} for this device")
+            raise CostExceededError(f"the expression costs more than {self.limit} for this device")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def applied(frame: Frame, value: Value, qualifiers: list[Qualifier], metered: bo
         optional = optional or qualifier.optional
         try:
             found = lookup(value, qualifier.key(frame), optional or qualifier.test)
-        except CostExceeded:
+        except FatalError:
             raise
         except EvalError:
             if metered and not optional:

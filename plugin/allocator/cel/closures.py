@@ -11,7 +11,7 @@ from . import constants, cost, folds
 from .attributes import Closure, Frame, Qualifier, applied, missing
 from .cost import FAILED
 from .declarations import Overload, accepts
-from .errors import CostExceeded, EvalError
+from .errors import EvalError, FatalError
 from .library import FUNCTIONS
 from .semver import Semver
 from .syntax import Call, Fold, Ident, ListNode, Literal, MapNode, Node, Select
@@ -109,7 +109,7 @@ class Builder:
         def metered(frame: Frame) -> Value:
             try:
                 value = run(frame)
-            except CostExceeded:
+            except FatalError:
                 raise
             except EvalError:
                 frame[1].charge(amount)
@@ -196,6 +196,8 @@ class Builder:
             return self._not_strictly_false(node)
         nodes = [*([node.target] if node.target is not None else []), *node.arguments]
         arguments = [self.build(n) for n in nodes]
+        if node.function in _NEEDS_LIST and len(node.overloads) == 1:
+            arguments[-1] = _or_fatal(arguments[-1])
         run = self._implementation(node)
         known = [constants.value_of(n) for n in nodes]
         if not self.metered:
@@ -228,8 +230,7 @@ class Builder:
 
     def _metered(self, node: Call, run: Callable[..., Value], arguments: list[Closure]) -> Closure:
         price = cost.of_call(node.function, node.overloads)
-        equality = node.function in ("_==_", "_!=_")
-        sequential = len(arguments) > 2 or (len(node.overloads) > 1 and not equality and len(arguments) > 1)
+        sequential = len(arguments) > 2 or _stops_early(node)
 
         def metered(frame: Frame) -> Value:
             values, error = _evaluated(frame, arguments, sequential)
@@ -256,7 +257,7 @@ class Builder:
             for term in terms:
                 try:
                     value = term(frame)
-                except CostExceeded:
+                except FatalError:
                     raise
                 except EvalError as failure:
                     error = error or failure
@@ -277,7 +278,7 @@ class Builder:
         def run(frame: Frame) -> bool:
             try:
                 return argument(frame) is not False
-            except CostExceeded:
+            except FatalError:
                 raise
             except EvalError:
                 return True
@@ -314,13 +315,41 @@ class Builder:
             if type(value) is str and texts is not None:
                 return value in texts
             if isinstance(value, Semver | bytes):
-                raise EvalError(f"Kubernetes cannot look for {type_name(value)} in a literal list: compare with ==")
+                raise FatalError(f"Kubernetes cannot look for {type_name(value)} in a literal list: compare with ==")
             return contains(known, value)
 
         return run_known
 
 
 _PRIMITIVE = frozenset(cls for cls, name in NAMES.items() if name in ("bool", "double", "int", "string", "uint"))
+
+
+_NEEDS_LIST = frozenset(("sort", "distinct", "@sortByAssociatedKeys"))
+
+
+def _or_fatal(argument: Closure) -> Closure:
+    """Kubernetes counts the cost of sorting even if its argument is an error, and breaks on what is no list."""
+
+    def run(frame: Frame) -> Value:
+        try:
+            value = argument(frame)
+        except EvalError as error:
+            raise FatalError(error.message) from None
+        if not isinstance(value, list):
+            raise FatalError(f"{type_name(value)} cannot be sorted")
+        return value
+
+    return run
+
+
+def _stops_early(node: Call) -> bool:
+    """Whether a first argument that fails keeps the second from being evaluated (and the call from being charged)."""
+    if len(node.arguments) + (node.target is not None) < 2:
+        return False
+    if node.function in ("matches", "find", "findAll"):
+        return isinstance(constants.value_of(node.arguments[-1 if node.function == "matches" else 0]), str)
+    singular = not FUNCTIONS[node.function][0].guarded or node.function == "@sortByAssociatedKeys"
+    return len(node.overloads) > 1 and not singular
 
 
 def _evaluated(
@@ -331,7 +360,7 @@ def _evaluated(
     for argument in arguments:
         try:
             values.append(argument(frame))
-        except CostExceeded:
+        except FatalError:
             raise
         except EvalError as failure:
             error = error or failure

@@ -24,5 +24,9 @@ class EvalError(Exception):
         super().__init__(message)
 
 
-class CostExceeded(EvalError):
-    """The run-time limit is spent. Nothing absorbs it."""
+class FatalError(EvalError):
+    """An error that nothing absorbs: Kubernetes gives up the whole evaluation."""
+
+
+class CostExceededError(FatalError):
+    """The run-time limit is spent."""

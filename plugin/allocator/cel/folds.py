@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from .attributes import Closure, Frame
-from .errors import CostExceeded, EvalError
+from .errors import EvalError, FatalError
 from .macros import ACCUMULATOR
 from .syntax import Call, Fold, Ident, ListNode, Node
 from .values import Map, Value, no_overload
@@ -35,7 +35,7 @@ def build(builder: Builder, node: Fold) -> Closure:
         if value is _PENDING:
             try:
                 value = start(frame)
-            except CostExceeded:
+            except FatalError:
                 raise
             except EvalError as error:
                 value = error
@@ -74,7 +74,7 @@ def build(builder: Builder, node: Fold) -> Closure:
                 break
             try:
                 frame[accumulator] = step(frame)
-            except CostExceeded:
+            except FatalError:
                 raise
             except EvalError as error:
                 frame[accumulator] = error
@@ -86,7 +86,7 @@ def build(builder: Builder, node: Fold) -> Closure:
 def _goes_on(condition: Closure, frame: Frame) -> bool:
     try:
         return condition(frame) is not False
-    except CostExceeded:
+    except FatalError:
         raise
     except EvalError:
         return True
@@ -119,7 +119,7 @@ def _quantified(macro: str, over: Closure, predicate: Closure, places: tuple[int
             frame[first], frame[second or first] = entry if second else (entry, entry)
             try:
                 value = predicate(frame)
-            except CostExceeded:
+            except FatalError:
                 raise
             except EvalError as failure:
                 error = error or failure
@@ -161,7 +161,13 @@ def _append(builder: Builder, left: Ident, right: ListNode) -> Closure:
     own, more = builder.build(left), builder.build(right)
 
     def append(frame: Frame) -> Value:
-        values = own(frame)
+        try:
+            values = own(frame)
+        except FatalError:
+            raise
+        except EvalError:
+            more(frame)  # evaluated for what it costs
+            raise
         values.extend(more(frame))
         return values
 

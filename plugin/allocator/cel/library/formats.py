@@ -88,10 +88,10 @@ FORMATS = {
     "qualifiedName": Format("QualifiedName", 60, _qualified),
     "labelValue": Format("LabelValue", 40, _named(_VALUE, 63, "empty or a name of letters, digits, '-', '_' and '.'")),
     "uri": Format("URI", 1103, _reads(parse_url, "an absolute URI")),
-    "uuid": Format("uuid", 77, lambda text: [] if _UUID.fullmatch(text) else ["must be a UUID"]),
+    "uuid": Format("uuid", 70, lambda text: [] if _UUID.fullmatch(text) else ["must be a UUID"]),
     "byte": Format("byte", 84, _reads(_base64, "base64")),
-    "date": Format("date", 164, _reads(_date, "a date such as 2006-01-02")),
-    "datetime": Format("datetime", 164, _reads(parse_timestamp, "a time such as 2006-01-02T15:04:05Z")),
+    "date": Format("date", 71, _reads(_date, "a date such as 2006-01-02")),
+    "datetime": Format("datetime", 71, _reads(parse_timestamp, "a time such as 2006-01-02T15:04:05Z")),
 }
 
 

@@ -75,16 +75,23 @@ def _double(letter: str, precision: int, value: Value) -> str:
         if value not in ("NaN", "Infinity", "-Infinity"):
             raise EvalError(f"%{letter} does not take string")
         value = float(value)
+    if letter == "f":
+        return _special(value) or f"{value:,.{precision}f}"
+    # Kubernetes takes what should be the precision of %e for the width.
+    return (_special(value) or _scientific(value)).rjust(precision)
+
+
+def _special(value: float) -> str:
     if math.isnan(value):
         return "NaN"
-    if math.isinf(value):
-        return "∞" if value > 0 else "-∞"
-    if letter == "f":
-        return f"{value:,.{precision}f}"
-    mantissa, exponent = f"{value:.{precision}e}".split("e")
-    digits = str(abs(int(exponent))).rjust(2, "0")
+    return "" if math.isfinite(value) else "∞" if value > 0 else "-∞"
+
+
+def _scientific(value: float) -> str:
+    mantissa, exponent = f"{value:e}".split("e")
+    digits = exponent.lstrip("+-").rjust(2, "0")
     raised = f"{'-' if exponent[0] == '-' else ''}{digits}".translate(str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"))
-    return f"{mantissa}\u202f×\u202f10{raised}"
+    return f"{mantissa}×10{raised}"
 
 
 def _string(value: Value) -> str:

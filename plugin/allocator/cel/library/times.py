@@ -137,7 +137,7 @@ def _zone(text: str) -> timezone | ZoneInfo:
 
 def _part(name: str) -> Implementation:
     def of(value: Timestamp, zone: str | None = None) -> int:
-        at, nanoseconds = _moment(value, timezone(timedelta(seconds=value.offset)) if zone is None else _zone(zone))
+        at, nanoseconds = _moment(value, UTC if zone is None else _zone(zone))
         return {
             "getFullYear": at.year,
             "getMonth": at.month - 1,
