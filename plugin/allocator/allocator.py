@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..api.core import Node
     from ..api.resource import AllocationResult, ResourceClaim, ResourceSlice
     from .constraints import Constraint
+    from .devices import Candidate
     from .features import Features
     from .identity import PoolID
     from .pools import Pool
@@ -92,14 +93,11 @@ class Allocator:
 
     def _world(self, node: Node, found: Sequence[Pool]) -> search.World:
         by_id = {pool.pool_id: pool for pool in found}
-        made: dict[PoolID, PoolCounters] = {}
 
         def counters(pool_id: PoolID) -> PoolCounters:
-            if pool_id not in made:
-                pool = by_id[pool_id]
-                all_devices = self._devices.of_slices((*pool.slices, *pool.slices_elsewhere))
-                made[pool_id] = PoolCounters(pool, (one for one in all_devices if self._allocated.has(one.id)))
-            return made[pool_id]
+            pool = by_id[pool_id]
+            all_devices = self._devices.of_slices((*pool.slices, *pool.slices_elsewhere))
+            return PoolCounters(pool, (one for one in all_devices if self._allocated.has(one.id)))
 
         return search.World(
             node=node,
@@ -145,16 +143,7 @@ class Allocator:
                 raise AllocationError(
                     f"{want}: asks for all devices, but resource pool {pool.pool_id} is currently {trouble}"
                 )
-        for candidate in world.candidates:
-            if not world.selectable(want, candidate):
-                continue
-            if world.consumable:
-                consumed = world.consumption(want, candidate)
-                if consumed is None or any(
-                    amount.billionths > candidate.limits[name] for name, amount in consumed.items()
-                ):
-                    continue
-            want.all_devices.append(candidate)
+            want.all_devices += [one for one in self._devices.of_slices(pool.slices) if _in_all(want, one, world)]
 
     def _constraints(self, claim: ResourceClaim) -> list[Constraint]:
         made = []
@@ -174,3 +163,14 @@ class Allocator:
                 )
             )
         return made
+
+
+def _in_all(want: Want, candidate: Candidate, world: search.World) -> bool:
+    if not world.selectable(want, candidate):
+        return False
+    if not world.consumable:
+        return True
+    consumed = world.consumption(want, candidate)
+    return consumed is not None and all(
+        amount.billionths <= candidate.limits[name] for name, amount in consumed.items()
+    )

@@ -70,6 +70,10 @@ class Constraint(Protocol):
         """Forget the device added last."""
         ...
 
+    def fresh(self) -> Constraint:
+        """The same with no device yet."""
+        ...
+
     def state(self) -> Hashable:
         """Equal states take and refuse the same devices."""
         ...
@@ -89,6 +93,9 @@ class _Match:
     def __init__(self, requests: frozenset[str], attribute: str) -> None:
         self.requests, self.attribute = requests, attribute
         self._chosen: list[Value] = []
+
+    def fresh(self) -> _Match:
+        return _Match(self.requests, self.attribute)
 
     def add(self, attribute: DeviceAttribute | None) -> bool:
         if attribute is None:
@@ -113,6 +120,9 @@ class _MatchSets:
     def __init__(self, requests: frozenset[str], attribute: str) -> None:
         self.requests, self.attribute = requests, attribute
         self._common: list[Values] = []  # after each device: what all so far have
+
+    def fresh(self) -> _MatchSets:
+        return _MatchSets(self.requests, self.attribute)
 
     def add(self, attribute: DeviceAttribute | None) -> bool:
         if attribute is None:
@@ -139,6 +149,9 @@ class _Distinct:
         self.requests, self.attribute = requests, attribute
         self._chosen: list[Value] = []
 
+    def fresh(self) -> _Distinct:
+        return _Distinct(self.requests, self.attribute)
+
     def add(self, attribute: DeviceAttribute | None) -> bool:
         if attribute is None:
             return False
@@ -161,6 +174,9 @@ class _DistinctSets:
     def __init__(self, requests: frozenset[str], attribute: str) -> None:
         self.requests, self.attribute = requests, attribute
         self._chosen: list[Values] = []
+
+    def fresh(self) -> _DistinctSets:
+        return _DistinctSets(self.requests, self.attribute)
 
     def add(self, attribute: DeviceAttribute | None) -> bool:
         if attribute is None:

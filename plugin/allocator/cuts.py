@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from . import constraints, features, taints
+from . import constraints, features, relax, taints
 from .constraints import UNKNOWN, Values
 from .failures import AllocationError
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from .search import Search
 
 PATIENCE = 12  # dead ends before it is worth looking at all devices
+LONG = 250  # and before parts of what is asked for are tried alone
+REMEMBERED = 200_000  # places
 
 
 def find(search: Search) -> Cuts | None:
@@ -47,6 +49,7 @@ class Cuts:
         self.hopeless = False
         self._values: dict[tuple[int, int], list[Values]] = {}  # by request and constraint, by position
         self._failed: set[Hashable] = set()
+        self._tried_parts = False
 
     def look(self) -> bool:
         search = self.search
@@ -219,7 +222,11 @@ class Cuts:
         return place in self._failed
 
     def fail(self, place: Hashable) -> None:
-        self._failed.add(place)
+        if len(self._failed) < REMEMBERED:
+            self._failed.add(place)
+        if not self._tried_parts and len(self._failed) >= LONG and not self.search.partial:
+            self._tried_parts = True
+            self.hopeless = relax.impossible(self.search)
 
     def short(self, want: Want, missing: int, start: int) -> bool:
         """Whether the request cannot get the devices that it still misses, whatever else is chosen."""
@@ -280,6 +287,6 @@ class Cuts:
                     uses.setdefault((candidate.pool_id, counter), []).append(used)
         for (pool_id, counter), amounts in uses.items():
             needed = missing - (len(free) - len(amounts))  # those that use none of it come first
-            if needed > 0 and sum(sorted(amounts)[:needed]) > search.world.counters(pool_id).left[counter]:
+            if needed > 0 and sum(sorted(amounts)[:needed]) > search.counters(pool_id).left[counter]:
                 return True
         return False

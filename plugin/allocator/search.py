@@ -117,11 +117,14 @@ class Search:
         *,
         patience: int | None = cuts.PATIENCE,
         cancelled: Callable[[], bool] | None = None,
+        partial: bool = False,
     ) -> None:
-        """`patience`: dead ends before cuts are looked for; None for no cuts."""
+        """`patience`: dead ends before cuts are looked for; None for no cuts. `partial`: a part of a plan."""
         self.world, self.plan, self.limits = world, plan, limits
         self.patience, self.dead_ends = patience, 0
+        self.partial = partial
         self.cuts: cuts.Cuts | None = None
+        self._counters: dict[PoolID, PoolCounters] = {}
         self.cancelled = cancelled
         self.chosen: list[list[Chosen]] = [[] for _ in plan]
         self.picked: dict[tuple[int, int], int] = {}  # the alternative of each request
@@ -143,13 +146,15 @@ class Search:
                 thrown = None
                 stack.pop()
                 self.dead_ends += 1
+                if self.cuts and self.cuts.hopeless:
+                    return False
             except TooManyDevicesError as error:
                 thrown = error
                 stack.pop()
             else:
                 thrown = None
                 self.steps += 1
-                if self.cancelled and self.steps % 64 == 0 and self.cancelled():
+                if self.cancelled and self.cancelled():
                     raise CancelledError("filter operation aborted")
                 if following is _DONE:
                     # The suspended steps undo their choices when they are dropped: what they chose is kept here.
@@ -313,7 +318,7 @@ class Search:
         shared = candidate.id in world.allocated.shared or self.share_count.get(candidate.id)
         if world.shareable(candidate) and shared:
             return True
-        counters = world.counters(candidate.pool_id)
+        counters = self.counters(candidate.pool_id)
         if features.COMPATIBILITY_GROUPS in world.features:
             if not counters.join(candidate):
                 return False
@@ -323,6 +328,13 @@ class Search:
         counters.take(candidate)
         undo.counters = counters
         return True
+
+    def counters(self, pool_id: PoolID) -> PoolCounters:
+        """The pool's counters as this attempt has left them."""
+        known = self._counters.get(pool_id)
+        if known is None:
+            known = self._counters[pool_id] = self.world.counters(pool_id)
+        return known
 
     def _constrain(self, undo: _Undo) -> bool:
         for constraint in self.limits[undo.want.claim_index]:
