@@ -25,7 +25,7 @@ _TYPE_NAMES = {
     "list": list_of(DYN), "map": map_of(DYN, DYN), "type": Type("type", "type"),
     "google.protobuf.Timestamp": types.TIMESTAMP, "google.protobuf.Duration": types.DURATION,
     "optional_type": Type("opaque", "optional_type"), "net.IP": Type("opaque", "net.IP"),
-    "net.CIDR": Type("opaque", "net.CIDR"), "kubernetes.DRADevice": DEVICE,
+    "net.CIDR": Type("opaque", "net.CIDR"),
 }  # fmt: skip
 
 
@@ -175,7 +175,7 @@ class _Checker:
             gives = self._types.apply(gives)
             if result is None:
                 result = gives
-            elif result != DYN and gives != result:
+            elif result not in (DYN, gives):
                 result = DYN
         if result is None:
             raise self._no_overload(node, arguments)
@@ -234,6 +234,7 @@ class _Checker:
         over = self._known(node.range)
         start = self._check(node.start)
         over = self._types.apply(over)
+        variables: tuple[Type, ...]
         if over.kind == "list":
             variables = (INT, over.params[0]) if node.second else (over.params[0],)
         elif over.kind == "map":

@@ -5,20 +5,15 @@ The metered ones charge the same amounts at the same steps as Kubernetes, so tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from . import constants, cost, folds
-from .attributes import Closure, Frame, Qualifier, applied, missing
+from . import calls, constants, cost, folds, shortcuts, syntax
+from .attributes import Closure, Frame, Qualifier, applied
 from .cost import FAILED
-from .declarations import Overload, accepts
 from .errors import EvalError, FatalError
-from .library import FUNCTIONS
 from .semver import Semver
-from .syntax import Call, Fold, Ident, ListNode, Literal, MapNode, Node, Select
-from .values import MISSING, NAMES, NONE, Map, Optional, Value, contains, equal, no_overload, same, type_name
-
-_INDEXES = frozenset(("_[_]", "_[?_]", "_?._"))
-_CLASSES = {name: cls for cls, name in NAMES.items()}
+from .syntax import Call, Fold, Ident, ListNode, MapNode, Node, Select
+from .values import MISSING, NAMES, NONE, Map, Optional, Value, contains, key_of, no_overload, type_name
 
 
 class Builder:
@@ -28,8 +23,19 @@ class Builder:
         self.metered = metered
         self.places = 2
         self._scopes: list[dict[str, Closure]] = []
+        self._variables: dict[int, tuple[int, int]] = {}
 
     # Variables
+
+    def variables(self, node: Fold) -> tuple[int, int]:
+        """Places for a fold's one or two variables."""
+        self._variables[id(node)] = self.place(), self.place() if node.second else 0
+        return self._variables[id(node)]
+
+    def set_variables(self, node: Fold, frame: Frame, entry: Value) -> None:
+        """Put a frame where it was when the fold was at this entry."""
+        first, second = self._variables[id(node)]
+        frame[first], frame[second or first] = entry if second else (entry, entry)
 
     def place(self) -> int:
         self.places += 1
@@ -59,7 +65,7 @@ class Builder:
             return self._list(node)
         if isinstance(node, MapNode):
             return self._map(node)
-        if isinstance(node, Ident | Select) or _is_index(node):
+        if isinstance(node, Ident | Select) or syntax.is_index(node):
             return self._attribute(node)
         assert isinstance(node, Call)
         return self._call(node)
@@ -87,16 +93,16 @@ class Builder:
 
         def run(frame: Frame) -> Map:
             pairs: dict[object, tuple[Value, Value]] = {}
-            for key_of, value_of, optional in entries:
-                key, value = key_of(frame), value_of(frame)
+            for left, right, optional in entries:
+                key, value = left(frame), right(frame)
                 if optional:
                     if type(value) is not Optional:
                         raise EvalError("what follows ? in a map must be optional")
                     if not value.present:
-                        pairs.pop((type(key), key), None)
+                        pairs.pop(key_of(key), None)
                         continue
                     value = value.value
-                pairs[(type(key), key if type(key).__hash__ else id(key))] = (key, value)
+                pairs[key_of(key)] = (key, value)
             return Map.of(pairs.values())
 
         return self.charged(run, cost.CREATE_MAP)
@@ -122,7 +128,7 @@ class Builder:
     # Attributes
 
     def _attribute(self, node: Node) -> Closure:
-        if not self.metered and (plain := _device_attribute(node, self._scopes)):
+        if not self.metered and (plain := shortcuts.of(node)):
             return plain
         test = isinstance(node, Select) and node.test
         free = test or _root(node, "_?_:_")
@@ -132,7 +138,7 @@ class Builder:
 
         def present(frame: Frame) -> bool:
             value = run(frame)
-            return value.present if type(value) is Optional else value
+            return value.present if type(value) is Optional else bool(value)
 
         return present
 
@@ -153,7 +159,7 @@ class Builder:
             field = node.field
             base, qualifiers = self._chain(node.operand)
             return base, [*qualifiers, Qualifier(lambda _: field, test=node.test, known=field)]
-        if _is_index(node):
+        if syntax.is_index(node):
             assert isinstance(node, Call)
             base, qualifiers = self._chain(node.arguments[0])
             return base, [*qualifiers, self._qualifier(node)]
@@ -196,44 +202,23 @@ class Builder:
             return self._not_strictly_false(node)
         nodes = [*([node.target] if node.target is not None else []), *node.arguments]
         arguments = [self.build(n) for n in nodes]
-        if node.function in _NEEDS_LIST and len(node.overloads) == 1:
-            arguments[-1] = _or_fatal(arguments[-1])
-        run = self._implementation(node)
+        if node.function in calls.NEEDS_LIST and len(node.overloads) == 1:
+            arguments[-1] = calls.or_fatal(arguments[-1])
+        run = calls.implementation(node)
         known = [constants.value_of(n) for n in nodes]
         if not self.metered:
             value = constants.folded(run, known)
             if value is not MISSING and nodes:
                 return lambda _: value
-            return _plain(node, run, arguments, known)
+            return calls.plain(node, run, arguments, known)
         return self._metered(node, run, arguments)
-
-    def _implementation(self, node: Call) -> Callable[..., Value]:
-        """The function on values, with the choice between overloads that the types leave."""
-        if node.function == "_!=_":
-            return lambda left, right: same(left, right) is not True
-        candidates = [o for o in FUNCTIONS[node.function] if o.signature in node.overloads]
-        if len(candidates) == 1:
-            return _guarded(candidates[0])
-        count = len(node.arguments) + (node.target is not None)
-        candidates = [o for o in FUNCTIONS[node.function] if len(o.parameters) == count]
-        if all(o.implementation is candidates[0].implementation for o in candidates) and not candidates[0].guarded:
-            return candidates[0].implementation
-        name = node.function
-
-        def dispatch(*values: Value) -> Value:
-            for overload in candidates:
-                if overload.accepts(values):
-                    return overload.implementation(*values)
-            raise no_overload(name, *values)
-
-        return dispatch
 
     def _metered(self, node: Call, run: Callable[..., Value], arguments: list[Closure]) -> Closure:
         price = cost.of_call(node.function, node.overloads)
-        sequential = len(arguments) > 2 or _stops_early(node)
+        sequential = len(arguments) > 2 or calls.stops_early(node)
 
         def metered(frame: Frame) -> Value:
-            values, error = _evaluated(frame, arguments, sequential)
+            values, error = calls.evaluated(frame, arguments, sequential)
             result: Value = FAILED
             if error is None:
                 try:
@@ -249,12 +234,12 @@ class Builder:
         return metered
 
     def _logic(self, node: Call) -> Closure:
-        stops = node.function == "_||_"
-        terms = [self.build(term) for term in _terms(node, node.function)]
+        stops: bool = node.function == "_||_"
+        operands = [self.build(term) for term in terms(node, node.function)]
 
         def run(frame: Frame) -> bool:
             error: EvalError | None = None
-            for term in terms:
+            for term in operands:
                 try:
                     value = term(frame)
                 except FatalError:
@@ -263,7 +248,7 @@ class Builder:
                     error = error or failure
                     continue
                 if value is stops:
-                    return stops
+                    return bool(stops)
                 if type(value) is not bool and error is None:
                     error = no_overload("||" if stops else "&&", value)
             if error is not None:
@@ -305,8 +290,12 @@ class Builder:
         listed = node.overloads == ("@in: (A, list<A>) -> bool",)
         arguments = [self.build(argument) for argument in node.arguments]
         if not listed or not isinstance(known, list) or any(type(v) not in _PRIMITIVE for v in known):
-            run = self._implementation(node)
-            return self._metered(node, run, arguments) if self.metered else _plain(node, run, arguments, [MISSING] * 2)
+            run = calls.implementation(node)
+            return (
+                self._metered(node, run, arguments)
+                if self.metered
+                else calls.plain(node, run, arguments, [MISSING] * 2)
+            )
         member = arguments[0]
         texts = frozenset(known) if all(type(v) is str for v in known) else None
 
@@ -324,171 +313,15 @@ class Builder:
 _PRIMITIVE = frozenset(cls for cls, name in NAMES.items() if name in ("bool", "double", "int", "string", "uint"))
 
 
-_NEEDS_LIST = frozenset(("sort", "distinct", "@sortByAssociatedKeys"))
-
-
-def _or_fatal(argument: Closure) -> Closure:
-    """Kubernetes counts the cost of sorting even if its argument is an error, and breaks on what is no list."""
-
-    def run(frame: Frame) -> Value:
-        try:
-            value = argument(frame)
-        except EvalError as error:
-            raise FatalError(error.message) from None
-        if not isinstance(value, list):
-            raise FatalError(f"{type_name(value)} cannot be sorted")
-        return value
-
-    return run
-
-
-def _stops_early(node: Call) -> bool:
-    """Whether a first argument that fails keeps the second from being evaluated (and the call from being charged)."""
-    if len(node.arguments) + (node.target is not None) < 2:
-        return False
-    if node.function in ("matches", "find", "findAll"):
-        return isinstance(constants.value_of(node.arguments[-1 if node.function == "matches" else 0]), str)
-    singular = not FUNCTIONS[node.function][0].guarded or node.function == "@sortByAssociatedKeys"
-    return len(node.overloads) > 1 and not singular
-
-
-def _evaluated(
-    frame: Frame, arguments: Sequence[Closure], sequential: bool
-) -> tuple[list[Value], EvalError | None]:
-    values: list[Value] = []
-    error: EvalError | None = None
-    for argument in arguments:
-        try:
-            values.append(argument(frame))
-        except FatalError:
-            raise
-        except EvalError as failure:
-            error = error or failure
-            values.append(FAILED)
-            if sequential:
-                break
-    return values, error
-
-
-def _guarded(overload: Overload) -> Callable[..., Value]:
-    run = overload.implementation
-    if not overload.guarded:
-        return run
-    classes = [_CLASSES.get(of.name) if of.kind in ("simple", "object") else None for of in overload.parameters]
-    if len(classes) == 1 and classes[0]:
-        (only,) = classes
-
-        def one(value: Value) -> Value:
-            if type(value) is not only:
-                raise no_overload(overload.name, value)
-            return run(value)
-
-        return one
-    if len(classes) == 2 and all(classes):
-        first, second = classes
-
-        def two(left: Value, right: Value) -> Value:
-            if type(left) is not first or type(right) is not second:
-                raise no_overload(overload.name, left, right)
-            return run(left, right)
-
-        return two
-    parameters = overload.parameters
-
-    def several(*values: Value) -> Value:
-        if not all(map(accepts, parameters, values)):
-            raise no_overload(overload.name, *values)
-        return run(*values)
-
-    return several
-
-
-def _plain(node: Call, run: Callable[..., Value], arguments: list[Closure], known: list[Value]) -> Closure:
-    if len(arguments) == 1:
-        (only,) = arguments
-        return lambda frame: run(only(frame))
-    if len(arguments) == 2:
-        left, right = arguments
-        constant = known[1]
-        if node.function == "_==_" and type(constant) is str:
-            return lambda frame: value == constant if type(value := left(frame)) is str else equal(value, constant)
-        if constant is not MISSING:
-            return lambda frame: run(left(frame), constant)
-        return lambda frame: run(left(frame), right(frame))
-    return lambda frame: run(*[argument(frame) for argument in arguments])
-
-
-def _terms(node: Node, function: str) -> list[Node]:
+def terms(node: Node, function: str) -> list[Node]:
     """a && (b && c) as a, b, c: they are evaluated in this order either way."""
     if isinstance(node, Call) and node.function == function:
-        return [term for argument in node.arguments for term in _terms(argument, function)]
+        return [term for argument in node.arguments for term in terms(argument, function)]
     return [node]
-
-
-def _is_index(node: Node) -> bool:
-    return isinstance(node, Call) and node.function in _INDEXES
 
 
 def _root(node: Node, function: str) -> bool:
     """Whether a chain of fields and indexes starts at this function."""
-    while isinstance(node, Select) or _is_index(node):
-        node = node.operand if isinstance(node, Select) else node.arguments[0]  # type: ignore[attr-defined]
+    while isinstance(node, Select) or syntax.is_index(node):
+        node = next(node.children())
     return isinstance(node, Call) and node.function == function
-
-
-def _device_attribute(node: Node, scopes: list[dict[str, Closure]]) -> Closure | None:
-    """device.driver and device.attributes["domain"].id, which most expressions consist of, without steps between."""
-    path: list[str] = []
-    test = isinstance(node, Select) and node.test
-    optional = isinstance(node, Call) and node.function != "_[_]"
-    first = node
-    while not isinstance(node, Ident):
-        if isinstance(node, Select) and (not node.test or node is first):
-            path.append(node.field)
-            node = node.operand
-            continue
-        if not _is_index(node) or (node is not first and node.function != "_[_]"):  # type: ignore[attr-defined]
-            return None
-        index = node.arguments[1]  # type: ignore[attr-defined]
-        if not isinstance(index, Literal) or type(index.value) is not str:
-            return None
-        path.append(index.value)
-        node = node.arguments[0]  # type: ignore[attr-defined]
-    if node.name != ".device":
-        return None
-    path.reverse()
-    if path == ["driver"] and not test and not optional:
-        return lambda frame: frame[0].driver
-    if len(path) != 3 or path[0] not in ("attributes", "capacity"):
-        return None
-    return _in_domain(*path, test=test, optional=optional)
-
-
-def _in_domain(kind: str, domain: str, identifier: str, *, test: bool, optional: bool) -> Closure:
-    def found(frame: Frame) -> Value:
-        return getattr(frame[0], kind).get(domain, _EMPTY).get(identifier, MISSING)
-
-    if test:
-        return lambda frame: found(frame) is not MISSING
-    if optional:
-        return lambda frame: NONE if (value := found(frame)) is MISSING else Optional(value)
-    if kind == "attributes":
-
-        def attribute(frame: Frame) -> Value:
-            try:
-                return frame[0].attributes[domain][identifier]
-            except KeyError:
-                raise missing(identifier) from None
-
-        return attribute
-
-    def capacity(frame: Frame) -> Value:
-        try:
-            return frame[0].capacity[domain][identifier]
-        except KeyError:
-            raise missing(identifier) from None
-
-    return capacity
-
-
-_EMPTY: dict[str, Value] = {}

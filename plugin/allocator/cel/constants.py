@@ -12,7 +12,7 @@ from .syntax import Call, Ident, ListNode, Literal, MapNode, Node, Select, desce
 from .types import Type
 from .values import MISSING, Map, Value
 
-_CONVERSIONS = frozenset("bool bytes double duration dyn int string timestamp type uint".split())
+_CONVERSIONS = frozenset(["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"])
 _PATTERNS = frozenset(("matches", "find", "findAll"))
 
 
@@ -108,7 +108,11 @@ def _pattern(node: Call) -> None:
 def _format(node: Call) -> None:
     """A literal format beside a literal list: as many clauses as arguments, each of a type that its clause takes."""
     texts = node.arguments[0] if node.arguments else None
-    if not isinstance(node.target, Literal) or not isinstance(node.target.value, str) or not isinstance(texts, ListNode):
+    if (
+        not isinstance(node.target, Literal)
+        or not isinstance(node.target.value, str)
+        or not isinstance(texts, ListNode)
+    ):
         return
     used = 0
     try:

@@ -25,6 +25,10 @@ _OBJECTS = {
     "ResourceCheck": "kubernetes.authorization.ResourceCheck", "Decision": "kubernetes.authorization.Decision",
 }  # fmt: skip
 
+_GENERIC = {
+    "list": ("list", "list"), "map": ("map", "map"), "optional": ("opaque", "optional_type"), "type": ("type", "type"),
+}  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Overload:
@@ -99,10 +103,8 @@ def _split(text: str) -> list[str]:
 def _type(text: str) -> Type:
     if "<" in text:
         head, inside = text[:-1].split("<", 1)
-        params = [_type(part) for part in _split(inside)]
-        return {"list": types.list_of, "map": types.map_of, "optional": types.optional_of, "type": types.type_of}[head](
-            *params
-        )
+        params = tuple(_type(part) for part in _split(inside))
+        return Type(*_GENERIC[head], params)
     if text in _OBJECTS:
         return Type("object", _OBJECTS[text])
     return _NAMES.get(text) or Type("param", text)

@@ -19,7 +19,7 @@ class Version(str):
 
 @dataclass(frozen=True)
 class Device:
-    """Names are "domain/id", or "id" for the driver's own. Values are bool, int, str, Version, or lists of one of these."""
+    """Names are "domain/id", or "id" for the driver's. Values: bool, int, str, Version, or a list of one of these."""
 
     driver: str
     attributes: Mapping[str, object]
@@ -34,7 +34,7 @@ class Device:
 
 
 class View:
-    """The same as maps of values. `error` is what Kubernetes would say about an attribute, whatever the expression asks."""
+    """The same as maps of values. `error`: what Kubernetes says about a bad attribute, whatever an expression asks."""
 
     def __init__(self, device: Device) -> None:
         self.error: EvalError | None = None
@@ -88,5 +88,9 @@ def _value(name: str, value: object) -> Value:
 def _is_small(domains: dict[str, dict[str, Value]]) -> bool:
     """Within the sizes that the API server promises, by which costs are estimated."""
     return len(domains) <= 32 and all(
-        len(inner) <= 32 and all(size(value) <= 64 for value in inner.values()) for inner in domains.values()
+        len(inner) <= 32 and all(_largest(value) <= 64 for value in inner.values()) for inner in domains.values()
     )
+
+
+def _largest(value: Value) -> int:
+    return max([len(value), *map(size, value)]) if isinstance(value, list) else size(value)

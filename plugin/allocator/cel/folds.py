@@ -1,4 +1,4 @@
-"""Closures for folds: what the macros with variables run. Accumulators start when they are first read, as in Kubernetes."""
+"""Closures for folds, which macros with variables become. Accumulators start when first read, as in Kubernetes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from .attributes import Closure, Frame
 from .errors import EvalError, FatalError
 from .macros import ACCUMULATOR
 from .syntax import Call, Fold, Ident, ListNode, Node
-from .values import Map, Value, no_overload
+from .values import Growing, Map, Value, no_overload
 
 if TYPE_CHECKING:
     from .closures import Builder
 
 _GROWING = frozenset(("map", "filter", "transformList"))
-_LETS = frozenset(("bind", "optMap", "sortBy"))
+LETS = frozenset(("bind", "optMap", "sortBy"))
 
 
 class _Pending:
@@ -28,7 +28,7 @@ _PENDING = _Pending()
 def build(builder: Builder, node: Fold) -> Closure:
     start, over = builder.build(node.start), builder.build(node.range)
     accumulator = builder.place()
-    first, second = builder.place(), builder.place() if node.second else 0
+    first, second = builder.variables(node)
 
     def accumulated(frame: Frame) -> Value:
         value = frame[accumulator]
@@ -39,12 +39,12 @@ def build(builder: Builder, node: Fold) -> Closure:
                 raise
             except EvalError as error:
                 value = error
-            frame[accumulator] = value = list(value) if node.macro in _GROWING else value
+            frame[accumulator] = value = Growing() if value == [] and isinstance(value, list) else value
         if isinstance(value, EvalError):
             raise value
         return value
 
-    if node.macro in _LETS:
+    if node.macro in LETS:
         builder.enter({node.accumulator: accumulated})
         body = builder.build(node.result)
         builder.leave()
@@ -68,7 +68,7 @@ def build(builder: Builder, node: Fold) -> Closure:
     def run(frame: Frame) -> Value:
         values = over(frame)
         frame[accumulator] = _PENDING
-        for entry in _entries(values, bool(second)):
+        for entry in entries(values, bool(second)):
             frame[first], frame[second or first] = entry if second else (entry, entry)
             if not _goes_on(condition, frame):
                 break
@@ -78,7 +78,8 @@ def build(builder: Builder, node: Fold) -> Closure:
                 raise
             except EvalError as error:
                 frame[accumulator] = error
-        return result(frame)
+        value = result(frame)
+        return list(value) if type(value) is Growing else value
 
     return run
 
@@ -95,12 +96,13 @@ def _goes_on(condition: Closure, frame: Frame) -> bool:
 def _let(place: int, body: Closure) -> Closure:
     def run(frame: Frame) -> Value:
         frame[place] = _PENDING
-        return body(frame)
+        value = body(frame)
+        return list(value) if type(value) is Growing else value
 
     return run
 
 
-def _entries(values: Value, pairs: bool) -> Iterable[Value]:
+def entries(values: Value, pairs: bool) -> Iterable[Value]:
     if isinstance(values, list):
         return list(enumerate(values)) if pairs else values
     if isinstance(values, Map):
@@ -110,12 +112,12 @@ def _entries(values: Value, pairs: bool) -> Iterable[Value]:
 
 def _quantified(macro: str, over: Closure, predicate: Closure, places: tuple[int, int]) -> Closure:
     """all() and exists(): one false or true decides, whatever errors there are beside it."""
-    stops = macro == "exists"
+    stops: bool = macro == "exists"
     first, second = places
 
     def run(frame: Frame) -> bool:
         error: EvalError | None = None
-        for entry in _entries(over(frame), bool(second)):
+        for entry in entries(over(frame), bool(second)):
             frame[first], frame[second or first] = entry if second else (entry, entry)
             try:
                 value = predicate(frame)
@@ -125,7 +127,7 @@ def _quantified(macro: str, over: Closure, predicate: Closure, places: tuple[int
                 error = error or failure
                 continue
             if value is stops:
-                return stops
+                return bool(stops)
             if type(value) is not bool:
                 error = error or no_overload(macro, value)
         if error is not None:
@@ -172,5 +174,3 @@ def _append(builder: Builder, left: Ident, right: ListNode) -> Closure:
         return values
 
     return builder.charged(append, 1)
-
-

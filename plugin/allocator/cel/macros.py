@@ -49,7 +49,9 @@ def _has(at: int, _target: Node | None, arguments: list[Node]) -> Node:
     return Select(at, argument.operand, argument.field, test=True)
 
 
-def _fold(at: int, macro: str, target: Node | None, names: tuple[str, str], parts: tuple[Node, Node, Node, Node]) -> Fold:
+def _fold(
+    at: int, macro: str, target: Node | None, names: tuple[str, str], parts: tuple[Node, Node, Node, Node]
+) -> Fold:
     assert target is not None
     start, condition, step, result = parts
     return Fold(
@@ -80,7 +82,9 @@ def _exists_one(at: int, target: Node | None, arguments: list[Node]) -> Node:
     return _fold(at, "exists_one", target, _variables(variables), (Literal(at, 0), Literal(at, True), step, result))
 
 
-def _growing(at: int, macro: str, target: Node | None, names: tuple[str, str], parts: tuple[Node, Node, Node | None]) -> Node:
+def _growing(
+    at: int, macro: str, target: Node | None, names: tuple[str, str], parts: tuple[Node, Node, Node | None]
+) -> Node:
     """A list or map that grows by a step, for those elements that pass the filter if there is one."""
     start, step, chosen = parts
     if chosen is not None:

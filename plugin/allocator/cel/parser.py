@@ -12,8 +12,29 @@ _RELATIONS = frozenset(("<", "<=", ">=", ">", "==", "!=", "in"))
 _FUNCTIONS = {text: f"_{text}_" for text in ("<", "<=", ">=", ">", "==", "!=", "+", "-", "*", "/", "%", "&&", "||")}
 _FUNCTIONS["in"] = "@in"
 _RESERVED = frozenset(
-    "as break const continue else false for function if import in let loop package namespace null return true var "
-    "void while".split()
+    [
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "false",
+        "for",
+        "function",
+        "if",
+        "import",
+        "in",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "null",
+        "return",
+        "true",
+        "var",
+        "void",
+        "while",
+    ]
 )
 _CHAIN = 250  # Kubernetes refuses longer chains and deeper nesting
 _LARGEST_INT, _LARGEST_UINT = 2**63 - 1, 2**64 - 1
@@ -126,9 +147,11 @@ class _Parser:
     def _select(self, operand: Node) -> Node:
         dot = self.expect(".")
         if self._accept("?"):
-            name = self.expect("name")
-            return Call(dot.position, "_?._", [operand, Literal(name.position, name.text)])
+            name = self._field()
+            return Call(dot.position, "_?._", [operand, Literal(name.position, name.text.strip("`"))])
         name = self._field()
+        if name.kind == "quoted":
+            return Select(dot.position, operand, name.text.strip("`"))
         if not (opened := self._accept("(")):
             return Select(dot.position, operand, name.text)
         arguments = self._arguments()
@@ -137,7 +160,7 @@ class _Parser:
         )
 
     def _field(self) -> Token:
-        token = self.expect("name")
+        token = self._accept("quoted") or self.expect("name")
         if token.text in ("true", "false", "null"):
             raise CompileError(f"expected a name, found {token.text!r}", "", token.position)
         return token

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from . import checker, constants, parser, trace
+import contextlib
+
+from . import bound, checker, constants, parser, trace
 from .attributes import Closure, Frame, Meter
 from .closures import Builder
 from .cost import LIMIT
@@ -69,7 +71,7 @@ class Program:
         self.root = root
         self._metered, self._metered_places = _built(root, metered=True)
         self._plain, self._plain_places = _built(root, metered=False)
-        self._cheap = trace.is_cheap(root)
+        self._cheap = bound.of(root) <= LIMIT
 
     def matches(self, device: Device) -> bool:
         """Whether the expression is true; EvalError where Kubernetes has an error."""
@@ -83,10 +85,8 @@ class Program:
     def cost(self, device: Device, limit: int = LIMIT) -> int:
         """What the expression costs for this device; up to the error if there is one."""
         meter = Meter(limit)
-        try:
+        with contextlib.suppress(EvalError):
             self.evaluate(device, meter)
-        except EvalError:
-            pass
         return meter.cost
 
     def evaluate(self, device: Device, meter: Meter) -> bool:

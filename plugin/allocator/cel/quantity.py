@@ -1,7 +1,7 @@
 """Kubernetes quantities as CEL sees them: exact amounts that remember how they were written. No other arithmetic.
 
-An amount is digits × 10^scale. Whether it counts as an integer depends on how it was written (1k is one, 1000m is not),
-because that is what the API server's own type answers.
+An amount is digits times 10^scale. Whether it counts as an integer depends on how it was written (1k is one, 1000m is
+not), because that is what the API server's own type answers.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Quantity:
         if abs(self.scale - other.scale) > _MANY:
             longer = self._magnitude > other._magnitude
             return self.sign if longer else -self.sign
-        low = min(self.scale, other.scale)
-        left, right = self.digits * 10 ** (self.scale - low), other.digits * 10 ** (other.scale - low)
+        low: int = min(self.scale, other.scale)
+        left, right = self.digits * _power(self.scale - low), other.digits * _power(other.scale - low)
         return (left > right) - (left < right)
 
     @property
@@ -50,7 +50,7 @@ class Quantity:
     def integer(self) -> int | None:
         if self.decimal or self.scale < 0 or self.scale > 18:
             return None
-        amount = self.digits * 10**self.scale
+        amount = self.digits * _power(self.scale)
         return amount if -_LARGEST - 1 <= amount <= _LARGEST else None
 
     def approximate(self) -> float:
@@ -69,7 +69,7 @@ class Quantity:
         if abs(self.scale - other.scale) > _MANY:
             raise EvalError("these quantities are too far apart to be added")
         low = min(self.scale, other.scale)
-        total = self.digits * 10 ** (self.scale - low) + term * 10 ** (other.scale - low)
+        total = self.digits * _power(self.scale - low) + term * _power(other.scale - low)
         fits = whole and -_LARGEST - 1 <= total <= _LARGEST
         return Quantity(total, low, decimal=not fits, computed=True)
 
@@ -77,6 +77,10 @@ class Quantity:
         if self.text:
             return self.text
         return canonical(self.digits, self.scale)
+
+
+def _power(exponent: int) -> int:
+    return int(10**exponent)
 
 
 def canonical(digits: int, scale: int) -> str:

@@ -1,10 +1,11 @@
-"""Semantic versions: strict text to a value that compares by precedence, and Kubernetes' lenient reading of short texts."""
+"""Semantic versions: strict text to a value that compares by precedence, and the lenient reading of short texts."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from .errors import EvalError
 
@@ -20,11 +21,11 @@ class Semver:
     major: int
     minor: int
     patch: int
-    key: tuple[object, ...]  # orders as precedence does; what follows a + does not count
+    key: tuple[Any, ...]  # orders as precedence does; what follows a + does not count
     text: str
 
     def compare(self, other: Semver) -> int:
-        return (self.key > other.key) - (self.key < other.key)  # type: ignore[operator]
+        return (self.key > other.key) - (self.key < other.key)
 
     def __str__(self) -> str:
         return self.text
@@ -38,7 +39,7 @@ def parse(text: str) -> Semver:
     numbers = tuple(int(found[i]) for i in (1, 2, 3))
     if max(numbers) > _LARGEST:
         raise EvalError(f"a number in the version {text!r} is too large")
-    return Semver(*numbers, key=(*numbers, *_precedence(text, found[4])), text=text)
+    return Semver(numbers[0], numbers[1], numbers[2], (*numbers, *_precedence(text, found[4])), text)
 
 
 def _precedence(text: str, pre: str | None) -> tuple[object, ...]:
@@ -49,7 +50,7 @@ def _precedence(text: str, pre: str | None) -> tuple[object, ...]:
     for part in pre.split("."):
         if not part.isdigit():
             parts.append((1, 0, part))
-        elif len(part) > 1 and part[0] == "0" or int(part) > _LARGEST:
+        elif (len(part) > 1 and part[0] == "0") or int(part) > _LARGEST:
             raise EvalError(f"a number in the pre-release of {text!r} starts with 0 or is too large")
         else:
             parts.append((0, int(part), ""))

@@ -1,4 +1,4 @@
-"""The nodes of a parsed expression. The checker writes `type`, `overloads` and `reference` into them; nothing else does."""
+"""The nodes of a parsed expression. The checker alone writes `type`, `overloads` and `reference` into them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Ident(Node):
 class Select(Node):
     """`operand.field`, or has(operand.field) if `test`. A qualified type name gets `reference`."""
 
-    __slots__ = ("operand", "field", "test", "reference")
+    __slots__ = ("field", "operand", "reference", "test")
 
     def __init__(self, position: int, operand: Node, field: str, test: bool = False) -> None:
         super().__init__(position)
@@ -58,7 +58,7 @@ class Select(Node):
 class Call(Node):
     """A function by its name; operators are functions named like _+_. `overloads` are those that the types allow."""
 
-    __slots__ = ("function", "target", "arguments", "overloads")
+    __slots__ = ("arguments", "function", "overloads", "target")
 
     def __init__(self, position: int, function: str, arguments: list[Node], target: Node | None = None) -> None:
         super().__init__(position)
@@ -100,7 +100,7 @@ class MapNode(Node):
 class Fold(Node):
     """What all macros with a variable become: run `step` over `range` while `condition` holds, then take `result`."""
 
-    __slots__ = ("range", "variable", "second", "accumulator", "start", "condition", "step", "result", "macro")
+    __slots__ = ("accumulator", "condition", "macro", "range", "result", "second", "start", "step", "variable")
 
     def __init__(  # noqa: PLR0913  # one argument for each part
         self, position: int, *, range_: Node, variable: str, second: str, accumulator: str,
@@ -137,6 +137,11 @@ def copy(node: Node) -> Node:
                 step=copy(node.step), result=copy(node.result), macro=node.macro,
             )  # fmt: skip
     raise TypeError(type(node).__name__)
+
+
+def is_index(node: Node) -> bool:
+    """Whether the node is a[b], a[?b] or a.?b."""
+    return isinstance(node, Call) and node.function in ("_[_]", "_[?_]", "_?._")
 
 
 def descendants(node: Node) -> Iterator[Node]:

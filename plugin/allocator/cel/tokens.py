@@ -20,19 +20,24 @@ _NUMBER = (
 )
 _TOKEN = re.compile(
     rf"(?P<space>[\t \r\n\f]+|//[^\n]*)|(?P<bytes>[bB]{_STRING})|(?P<string>{_STRING})|{_NUMBER}"
-    r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<operator>==|!=|<=|>=|&&|\|\||[<>\[\]{}().,\-!?:+*/%])",
+    r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<quoted>`[A-Za-z0-9_.\-/ ]+`)"
+    r"|(?P<operator>==|!=|<=|>=|&&|\|\||[<>\[\]{}().,\-!?:+*/%])",
     re.DOTALL,
 )
 _SIMPLE = {
     "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
     '"': '"', "'": "'", "\\": "\\", "?": "?", "`": "`",
 }  # fmt: skip
-_ESCAPED = re.compile(r"\\(?:([0-3][0-7][0-7])|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
+_ESCAPED = re.compile(
+    r"\\(?:([0-3][0-7][0-7])|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    kind: str  # name, int, uint, float, string, bytes, end, or the operator itself
+    kind: (
+        str  # name, quoted (a field's name in backticks), int, uint, float, string, bytes, end, or the operator itself
+    )
     text: str
     position: int
     value: str | bytes = ""

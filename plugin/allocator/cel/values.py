@@ -63,6 +63,10 @@ class Missing:
 MISSING: Final = Missing()
 
 
+class Growing(list[Any]):
+    """An empty list under a name of cel.bind(): Kubernetes lets `+` change it in its place."""
+
+
 class Map:
     """Keys are bool, int, uint, double and string; what they are is part of them. `default` is for unknown keys."""
 
@@ -124,7 +128,8 @@ def _forms(key: Value) -> Iterator[object]:
 NAMES: Final[dict[type, str]] = {
     bool: "bool", int: "int", UInt: "uint", float: "double", str: "string", bytes: "bytes", type(None): "null_type",
     list: "list", Map: "map", Duration: "google.protobuf.Duration", Timestamp: "google.protobuf.Timestamp",
-    TypeValue: "type", Optional: "optional_type", Quantity: "kubernetes.Quantity", Semver: "kubernetes.Semver",
+    TypeValue: "type", Growing: "list", Optional: "optional_type", Quantity: "kubernetes.Quantity",
+    Semver: "kubernetes.Semver",
 }  # fmt: skip
 
 
@@ -138,7 +143,7 @@ def no_overload(function: str, *arguments: Value) -> EvalError:
 
 
 def _number(value: Value) -> int | float:
-    return value.value if type(value) is UInt else value  # type: ignore[no-any-return]
+    return value.value if type(value) is UInt else value
 
 
 _NUMBERS = (int, float, UInt)
@@ -213,7 +218,7 @@ def _same_kind(left: Value, right: Value) -> bool:
     if isinstance(left, Optional):
         if left.present and right.present:
             return equal(left.value, right.value)
-        return left.present == right.present
+        return left.present is right.present
     return bool(left == right)
 
 

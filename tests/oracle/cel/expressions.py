@@ -2,7 +2,21 @@
 
 from plugin.allocator.cel import Device, Version
 
-from .samples import DOMAINS, IDS, INTS, STRINGS, DOUBLES, UINTS, QUANTITIES, VERSIONS, IPS, CIDRS, TIMES, DURATIONS, TEXTS
+from .samples import (
+    CIDRS,
+    DOMAINS,
+    DOUBLES,
+    DURATIONS,
+    IDS,
+    INTS,
+    IPS,
+    QUANTITIES,
+    STRINGS,
+    TEXTS,
+    TIMES,
+    UINTS,
+    VERSIONS,
+)
 from .shapes import BOOLS, INT_LISTS, NUMBERS, STRING_LISTS, TEXT
 
 
@@ -69,7 +83,9 @@ class Expressions:
     # Expressions by what they give
 
     def any(self, size):
-        return self._pick((self.bool, self.int, self.string, self.double, self.ints, self.strings, self.quantity, self.version))(size)
+        return self._pick(
+            (self.bool, self.int, self.string, self.double, self.ints, self.strings, self.quantity, self.version)
+        )(size)
 
     def _attribute(self, kind):
         field = "capacity" if kind == "quantity" else "attributes"
@@ -85,14 +101,20 @@ class Expressions:
             "int": "3", "bool": "false", "string": '"none"', "version": 'semver("0.1.0")', "ints": "[1, 2]",
             "strings": '["a"]', "quantity": 'quantity("1Gi")',
         }[kind]  # fmt: skip
-        return f"orValue({default})" if kind in ("quantity",) or self._random.random() < 0.7 else f"or(optional.of({default})).value()"
+        return (
+            f"orValue({default})"
+            if kind in ("quantity",) or self._random.random() < 0.7
+            else f"or(optional.of({default})).value()"
+        )
 
     def _variable(self, kind):
         found = [name for name, of in self._names if of == kind]
         return self._pick(found) if found and self._random.random() < 0.6 else None
 
     def _leaf(self, kind, literals):
-        return self._variable(kind) or (self._attribute(kind) if kind in IDS and self._random.random() < 0.5 else self._pick(literals))
+        return self._variable(kind) or (
+            self._attribute(kind) if kind in IDS and self._random.random() < 0.5 else self._pick(literals)
+        )
 
     def _make(self, size, kind, literals, shapes):
         if size <= 0 or self._random.random() < 0.15:
@@ -124,10 +146,14 @@ class Expressions:
         ))  # fmt: skip
 
     def ints(self, n):
-        return self._make(n, "ints", ("[]", "[1]", "[3, 1, 2]", "[1, 1u == 1 ? 2 : 3]", "lists.range(4)"), INT_LISTS(self))
+        return self._make(
+            n, "ints", ("[]", "[1]", "[3, 1, 2]", "[1, 1u == 1 ? 2 : 3]", "lists.range(4)"), INT_LISTS(self)
+        )
 
     def strings(self, n):
-        return self._make(n, "strings", ('["a"]', '["b", "a"]', '"a,b".split(",")', '["h100", "A100"]'), STRING_LISTS(self))
+        return self._make(
+            n, "strings", ('["a"]', '["b", "a"]', '"a,b".split(",")', '["h100", "A100"]'), STRING_LISTS(self)
+        )
 
     def quantity(self, n):
         s = self

@@ -102,7 +102,9 @@ def NUMBERS(s):
         lambda k: f"{s.map(k)}.{s._pick(('a', 'b'))}",
         lambda k: f"{s.ints(k)}.{s._pick(('sum', 'min', 'max'))}()",
         lambda k: f"{s.ints(k)}.{s._pick(('indexOf', 'lastIndexOf'))}({s.int(k)})",
-        lambda k: f"{s.string(k)}.{s._pick(('indexOf', 'lastIndexOf'))}({s.string(k)}{s._pick(('', ', 1', f', {s.int(0)}'))})",
+        lambda k: (
+            f"{s.string(k)}.{s._pick(('indexOf', 'lastIndexOf'))}({s.string(k)}{s._pick(('', ', 1', f', {s.int(0)}'))})"
+        ),
         lambda k: f"int({s._pick((s.double, s.string, s.uint, s.time, s.duration))(k)})",
         lambda k: f"{s.quantity(k)}.asInteger()",
         lambda k: f"sign({s.quantity(k)})",
@@ -111,7 +113,9 @@ def NUMBERS(s):
         lambda k: f"{s.version(k)}.{s._pick(('major', 'minor', 'patch'))}()",
         lambda k: f"{s.ip()}.family()",
         lambda k: f"{s.cidr()}.prefixLength()",
-        lambda k: f"{s.time(k)}.{s._pick(parts)}({s._pick(('', '', chr(34) + '-08:30' + chr(34), chr(34) + 'Europe/Berlin' + chr(34)))})",
+        lambda k: (
+            f"{s.time(k)}.{s._pick(parts)}({s._pick(('', '', chr(34) + '-08:30' + chr(34), chr(34) + 'Europe/Berlin' + chr(34)))})"
+        ),
         lambda k: f"{s.duration(k)}.{s._pick(('getHours', 'getMinutes', 'getSeconds', 'getMilliseconds'))}()",
     )
 
@@ -134,7 +138,9 @@ def TEXT(s):
         lambda k: f'"%{s._pick(("f", ".2f", "e", ".1e", "s"))}".format([{s.double(k)}])',
         lambda k: f'"%s".format([{s._pick((s.ints, s.strings, s.map, s.time, s.duration, s.bool, s.double))(k)}])',
         lambda k: f"{s.strings(k)}[{s.int(0)}]",
-        lambda k: f"url({s._pick(e.URLS)}).{s._pick(('getScheme', 'getHost', 'getHostname', 'getPort', 'getEscapedPath'))}()",
+        lambda k: (
+            f"url({s._pick(e.URLS)}).{s._pick(('getScheme', 'getHost', 'getHostname', 'getPort', 'getEscapedPath'))}()"
+        ),
         lambda k: "device.driver",
         lambda k: f"cel.bind(t, {s.string(k)}, t + t)",
     )

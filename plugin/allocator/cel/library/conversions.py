@@ -70,7 +70,7 @@ def uint_of_int(value: int) -> UInt:
 
 
 def double_of_string(text: str) -> float:
-    plain = text.replace("_", "!")
+    plain = re.sub("(?<=[0-9a-fA-FxX])_(?=[0-9a-fA-F])", "", text) if re.search("[0-9]_", text) else text
     if _HEXADECIMAL.fullmatch(plain):
         try:
             return float.fromhex(plain)
@@ -84,7 +84,7 @@ def double_of_string(text: str) -> float:
 
 
 def double_text(value: float) -> str:
-    """The shortest text, with an exponent below 1e-4 and from 1e21 on."""
+    """The shortest text, with an exponent below 1e-4 and from 1e6 on."""
     if value != value:  # noqa: PLR0124  # NaN
         return "NaN"
     if value in (float("inf"), float("-inf")):
@@ -96,7 +96,7 @@ def double_text(value: float) -> str:
     digits = "".join(map(str, numbers))
     exponent = len(digits) + places - 1
     minus = "-" if sign else ""
-    if exponent < -4 or exponent >= 21:
+    if exponent < -4 or exponent >= 6:
         rest = f".{digits[1:]}" if len(digits) > 1 else ""
         return f"{minus}{digits[0]}{rest}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
     return minus + f"{Decimal(repr(abs(value))).normalize():f}"

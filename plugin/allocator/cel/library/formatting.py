@@ -1,4 +1,4 @@
-"""string.format(): the clauses %s %d %f %e %b %x %X %o. Which argument types a clause takes is known before a device is."""
+"""string.format(): the clauses %s %d %f %e %b %x %X %o, and which types each of them takes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,20 @@ from .times import duration_text, timestamp_text
 _CLAUSE = re.compile(r"%(?:%|(?:\.([0-9]+))?([sdfebxXo]))")
 TAKES = {
     "s": frozenset(
-        "list map int uint double bool string google.protobuf.Timestamp bytes google.protobuf.Duration type null_type".split()
+        [
+            "list",
+            "map",
+            "int",
+            "uint",
+            "double",
+            "bool",
+            "string",
+            "google.protobuf.Timestamp",
+            "bytes",
+            "google.protobuf.Duration",
+            "type",
+            "null_type",
+        ]
     ),
     "d": frozenset(("int", "uint")),
     "f": frozenset(("double", "string")),
@@ -67,7 +80,7 @@ def _clause(letter: str, precision: str | None, value: Value) -> str:
 
 
 def _integer(value: Value) -> int:
-    return value.value if isinstance(value, UInt) else value  # type: ignore[no-any-return]
+    return value.value if isinstance(value, UInt) else value
 
 
 def _double(letter: str, precision: int, value: Value) -> str:
@@ -91,7 +104,7 @@ def _scientific(value: float) -> str:
     mantissa, exponent = f"{value:e}".split("e")
     digits = exponent.lstrip("+-").rjust(2, "0")
     raised = f"{'-' if exponent[0] == '-' else ''}{digits}".translate(str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"))
-    return f"{mantissa}×10{raised}"
+    return f"{mantissa}\u00d710{raised}"
 
 
 def _string(value: Value) -> str:
@@ -124,7 +137,7 @@ def _string(value: Value) -> str:
 
 def _key(key: Value) -> str:
     if isinstance(key, str):
-        return _quoted(key)
+        return quoted(key)
     if isinstance(key, bool | int | UInt):
         return _string(key)
     raise EvalError(f"a map with keys of type {type_name(key)} has no text")
@@ -134,13 +147,13 @@ def _member(value: Value) -> str:
     """As inside a list or map: strings are quoted, times say what they are."""
     match value:
         case str():
-            return _quoted(value)
+            return quoted(value)
         case bytes():
-            return "b" + _quoted(string_of_bytes(value))
+            return "b" + quoted(string_of_bytes(value))
         case Timestamp():
-            return f"timestamp({_quoted(timestamp_text(value))})"
+            return f"timestamp({quoted(timestamp_text(value))})"
         case Duration():
-            return f"duration({_quoted(duration_text(value))})"
+            return f"duration({quoted(duration_text(value))})"
         case float():
             if math.isnan(value):
                 return '"NaN"'
@@ -151,7 +164,7 @@ def _member(value: Value) -> str:
 _SHORT = {"\a": "a", "\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t", "\v": "v", "\\": "\\", '"': '"'}
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     made = []
     for character in text:
         code = ord(character)

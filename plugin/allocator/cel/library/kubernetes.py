@@ -6,9 +6,8 @@ from ..declarations import Implementation
 from ..errors import EvalError
 from ..quantity import Quantity
 from ..quantity import parse as parse_quantity
-from ..semver import Semver
+from ..semver import Semver, parse_normalized
 from ..semver import parse as parse_semver
-from ..semver import parse_normalized
 from ..values import Value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import cmp_to_key
 
 from ..declarations import Implementation
@@ -28,7 +29,7 @@ _ZERO: dict[str, Value] = {"int": 0, "uint": UInt(0), "double": 0.0, "duration":
 
 
 def is_sorted(values: list[Value]) -> bool:
-    return all(_order(a, b) != 1 for a, b in zip(values, values[1:], strict=False))
+    return all(_order(a, b) != 1 for a, b in itertools.pairwise(values))
 
 
 def _order(left: Value, right: Value) -> int | None:
@@ -112,12 +113,16 @@ def sort_by(values: list[Value], keys: list[Value]) -> list[Value]:
         raise EvalError(f"{type_name(keys[0])} has no order to sort by")
     if len({type_name(key) for key in keys}) > 1:
         raise EvalError("the keys to sort by must have one type")
-    ranks = sorted(range(len(keys)), key=cmp_to_key(lambda a, b: _order(keys[a], keys[b]) or 0))
+
+    def before(left: int, right: int) -> int:
+        return _order(keys[left], keys[right]) or 0
+
+    ranks = sorted(range(len(keys)), key=cmp_to_key(before))
     return [values[at] for at in ranks]
 
 
 _SORTABLE = frozenset(
-    "int uint double bool string bytes google.protobuf.Timestamp google.protobuf.Duration".split()
+    ["int", "uint", "double", "bool", "string", "bytes", "google.protobuf.Timestamp", "google.protobuf.Duration"]
 )
 
 

@@ -1,4 +1,4 @@
-"""Operators and size(): arithmetic that overflows into errors, order, membership. `&&`, `||` and `?:` are evaluated elsewhere."""
+"""Operators and size(): arithmetic that overflows into errors, order, membership. Logic is evaluated elsewhere."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ..values import (
     LARGEST_INT,
     LARGEST_UINT,
     Duration,
+    Growing,
     Map,
     Timestamp,
     UInt,
@@ -48,6 +49,11 @@ def add(left: Value, right: Value) -> Value:
             return unsigned(left.value + right.value)
     if kind in (Duration, Timestamp) and type(right) in (Duration, Timestamp):
         return times.add(left, right)
+    if isinstance(left, list) and isinstance(right, list):
+        if kind is Growing:
+            left.extend(right)
+            return left
+        return [*left, *right]
     raise no_overload("+", left, right)
 
 

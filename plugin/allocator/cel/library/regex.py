@@ -65,11 +65,11 @@ class _Translation:
         self._at = 0
         self._out: list[str] = []
         self._flags = {"i": False, "m": False, "s": False, "U": False}
-        self._open: list[tuple[dict[str, bool], int]] = []
-        self._names: set[str] = set()
+        self._open: list[tuple[dict[str, bool], int]] = []  # the flags outside, and how often parts outside repeat
         self._atom = False  # whether something stands before that a repetition can apply to
         self._repeated = False
-        self._large = 1
+        self._times = 1  # how often the last part repeats, with the repetitions inside of it
+        self._most = 1  # the same for the part of this group that repeats most
 
     def run(self) -> str:
         while self._at < len(self._pattern):
@@ -84,7 +84,7 @@ class _Translation:
     def _put(self, text: str, length: int, atom: bool = True) -> None:
         self._out.append(text)
         self._at += length
-        self._atom, self._repeated = atom, False
+        self._atom, self._repeated, self._times = atom, False, 1
 
     def _step(self, character: str) -> None:
         match character:
@@ -93,8 +93,10 @@ class _Translation:
             case ")":
                 if not self._open:
                     raise self._error("a group is closed that was not opened")
-                self._flags, wrapped = self._open.pop()
-                self._put(")" * wrapped, 1)
+                self._flags, most = self._open.pop()
+                times, self._most = self._most, max(most, self._most)
+                self._put(")", 1)
+                self._times = times
             case "[":
                 self._set()
             case "\\":
@@ -128,15 +130,12 @@ class _Translation:
     def _group(self) -> None:
         pattern, at = self._pattern, self._at
         if not pattern.startswith("(?", at):
-            self._open.append((dict(self._flags), 1))
+            self._enter()
             self._put("(?:", 1, atom=False)
             return
         named = _NAME.match(pattern, at)
         if named:
-            if named[1] in self._names:
-                raise self._error(f"two groups are named {named[1]}")
-            self._names.add(named[1])
-            self._open.append((dict(self._flags), 1))
+            self._enter()
             self._put("(?:", len(named[0]), atom=False)
             return
         found = _FLAGS.match(pattern, at)
@@ -147,9 +146,13 @@ class _Translation:
             self._flags = changed
             self._put("", len(found[0]), atom=False)
             return
-        self._open.append((dict(self._flags), 1))
+        self._enter()
         self._flags = changed
         self._put("(?:", len(found[0]), atom=False)
+
+    def _enter(self) -> None:
+        self._open.append((dict(self._flags), self._most))
+        self._most = 1
 
     def _repeat(self, operator: str, length: int = 1) -> None:
         if not self._atom:
@@ -166,8 +169,11 @@ class _Translation:
         low, high = int(found[1][:6]), found[3]
         if low > _LIMIT or (high and (int(high[:6]) > _LIMIT or int(high) < low)):
             raise self._error(f"{found[0]} repeats more than {_LIMIT} times or backwards")
-        self._large *= max(low, int(high or 0), 1)
+        times = self._times * max(low, int(high or 0), 1)
+        if times > _LIMIT:
+            raise self._error(f"it repeats a part more than {_LIMIT} times")
         self._repeat(found[0], len(found[0]))
+        self._times, self._most = times, max(self._most, times)
 
     def _escape(self) -> None:
         pattern, at = self._pattern, self._at
