@@ -16,6 +16,8 @@ from . import __version__, config, errors
 if TYPE_CHECKING:
     from devices.gpu import Gpu, Inventory
 
+    from .sources import Objects
+
 OK, FAILED, USAGE = 0, 1, 2
 
 
@@ -64,7 +66,46 @@ def _parser() -> argparse.ArgumentParser:
     fake.add_argument("gpus", nargs="*", metavar="VENDOR:MODEL[=COUNT]", help="such as nvidia:h100=4 amd:mi300x=2")
     probe = add("probe", _probe, "ask a running `claimd run` at its endpoint whether it is live or ready")
     probe.add_argument("question", choices=("live", "ready"))
+    explain = add("explain", _explain, "tell why a pod or a claim gets no devices, node by node")
+    explain.add_argument("name", help="a pod or a claim; pod/NAME or claim/NAME where both exist")
+    explain.add_argument("-n", "--namespace", default="default", help="default: default")
+    explain.add_argument("--node", default="", help="look at this node alone")
+    explain.add_argument(
+        "-f", "--file", action="append", type=Path, help="what `kubectl get -o yaml` wrote, instead of the API server"
+    )
+    explain.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: text")
     return parser
+
+
+def _explain(settings: config.Config, given: dict[str, Any]) -> int:
+    import asyncio
+
+    from . import explain, sources
+
+    objects = sources.from_files(given["file"]) if given["file"] else asyncio.run(_objects(settings))
+    found = explain.report(objects, given["name"], namespace=given["namespace"], node=given["node"])
+    if given["output"] == "json":
+        _print_data(explain.as_data(found), "json")
+    else:
+        print(explain.as_text(found), end="")
+    return OK
+
+
+async def _objects(settings: config.Config) -> Objects:
+    import os
+
+    from . import sources
+    from .kube import auth, client
+    from .kube import errors as refusals
+
+    kubeconfig = settings.kubeconfig or os.environ.get("KUBECONFIG", "")
+    api = client.Client(auth.connect(kubeconfig, settings.service_account), agent="claimd-explain")
+    try:
+        return await sources.from_cluster(api)
+    except refusals.ApiError as error:
+        raise errors.Fatal(str(error)) from error
+    finally:
+        await api.close()
 
 
 def _run(settings: config.Config, given: dict[str, Any]) -> int:

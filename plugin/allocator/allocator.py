@@ -5,6 +5,7 @@ The order of its checks is that of Kubernetes' own, because the first that fails
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,26 @@ if TYPE_CHECKING:
     from .state import AllocatedState, ClaimLister
 
 Plan = list[list[list[Want]]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Claims against one node."""
+
+    world: search.World
+    plan: Plan
+    limits: list[list[Constraint]]
+    pools: list[Pool]
+
+    def begin(self, *, patience: int | None = PATIENCE, cancelled: Callable[[], bool] | None = None) -> search.Search:
+        return search.Search(self.world, self.plan, self.limits, patience=patience, cancelled=cancelled)
+
+    def chosen(self, run: search.Search, claim: int) -> list[Want]:
+        """Of each request of the claim the alternative that the search took."""
+        return [
+            alternatives[run.alternatives.get((claim, request), 0)]
+            for request, alternatives in enumerate(self.plan[claim])
+        ]
 
 
 class Allocator:
@@ -69,27 +90,23 @@ class Allocator:
         AllocationError where there is no answer.
         """
         wanted = self._claims if claims is None else list(claims)
-        found = pools.gather(self._index, node, self.features)
-        world = self._world(node, found)
-        plan, limits = self._prepare(wanted, world, found)
-        run = search.Search(world, plan, limits, patience=patience if cuts else None, cancelled=cancelled)
+        problem = self.problem(node, wanted)
+        run = problem.begin(patience=patience if cuts else None, cancelled=cancelled)
         if not run.run():
-            if any(pool.is_invalid for pool in found):
+            if any(pool.is_invalid for pool in problem.pools):
                 raise AllocationError("invalid resource pools were encountered", node_only=True)
             return None
         return [
-            results.result(
-                claim,
-                run.solution[index],
-                [
-                    alternatives[run.alternatives.get((index, request), 0)]
-                    for request, alternatives in enumerate(plan[index])
-                ],
-                node=node,
-                features=self.features,
-            )
+            results.result(claim, run.solution[index], problem.chosen(run, index), node=node, features=self.features)
             for index, claim in enumerate(wanted)
         ]
+
+    def problem(self, node: Node, claims: Sequence[ResourceClaim]) -> Problem:
+        """All that the search starts from; AllocationError where it could not even start."""
+        found = pools.gather(self._index, node, self.features)
+        world = self._world(node, found)
+        plan, limits = self._prepare(claims, world, found)
+        return Problem(world=world, plan=plan, limits=limits, pools=found)
 
     def _world(self, node: Node, found: Sequence[Pool]) -> search.World:
         by_id = {pool.pool_id: pool for pool in found}

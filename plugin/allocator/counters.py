@@ -32,6 +32,11 @@ class PoolCounters:
         self._short = {counter for counter, amount in self.left.items() if amount < 0}
         self._saved: list[dict[str, Groups | None]] = []
 
+    @property
+    def overdrawn(self) -> bool:
+        """Allocated devices use more of some counter than there is."""
+        return bool(self._short)
+
     def fits(self, candidate: Candidate) -> bool:
         """A pool that has less than nothing of any counter gives no device that uses one."""
         return not self._short and all(used <= self.left.get(counter, 0) for counter, used in candidate.uses)

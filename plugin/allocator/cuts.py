@@ -228,6 +228,28 @@ class Cuts:
             self._tried_parts = True
             self.hopeless = relax.impossible(self.search)
 
+    def bleak(self, want: Want, missing: int, start: int) -> bool:
+        """Cut: this request, or one that comes later, cannot get its devices any more.
+
+        What is taken by now stays taken further on, so a later request sees no more than it would see now.
+        """
+        if self.short(want, missing, start):
+            return True
+        plan = self.search.plan
+        later = [
+            request
+            for claim in range(want.claim_index, len(plan))
+            for request in plan[claim]
+            if claim > want.claim_index or request[0].key > want.key
+        ]
+        return any(
+            all(not one.wants_all and one.count > 0 and self.short(one, one.count, 0) for one in request)
+            for request in later
+            if request[0].parent is None
+            or request[0].parent != want.parent
+            or request[0].claim_index != want.claim_index
+        )
+
     def short(self, want: Want, missing: int, start: int) -> bool:
         """Whether the request cannot get the devices that it still misses, whatever else is chosen."""
         search = self.search

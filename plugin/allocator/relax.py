@@ -30,6 +30,14 @@ def impossible(search: Search) -> bool:
     return any(_has_none(search, part) for part in itertools.islice(_parts(search), PARTS))
 
 
+def culprit(search: Search) -> Part:
+    """The smallest part found that has no solution, for people; everything where none is found."""
+    for part in itertools.islice(_parts(search), PARTS):
+        if _has_none(search, part):
+            return part
+    return frozenset((claim, request) for claim, requests in enumerate(search.plan) for request in range(len(requests)))
+
+
 def _parts(search: Search) -> Iterator[Part]:
     """The smallest first: each request, claims, then pairs."""
     every = [(claim, request) for claim, requests in enumerate(search.plan) for request in range(len(requests))]

@@ -223,7 +223,7 @@ class Search:
         cut, place = self._cuts(), None
         if cut:
             place = cut.place(want, index, start)
-            if cut.hopeless or cut.failed(place) or cut.short(want, want.count - index, start):
+            if cut.hopeless or cut.failed(place) or cut.bleak(want, want.count - index, start):
                 return
         candidates = self.world.candidates
         tried: set[Hashable] = set()

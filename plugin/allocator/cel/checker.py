@@ -198,13 +198,12 @@ class _Checker:
             return CompileError(f"{name} does not go with {' and '.join(shown)}", "", node.position)
         return CompileError(f"{name}() does not take ({', '.join(shown)})", "", node.position)
 
-    def _join(self, node: Node, before: Type | None, of: Type) -> Type:
+    def _join(self, before: Type | None, of: Type) -> Type:
         if before is None:
             return of
         if self._types.assignable(before, of):
             return types.most_general(before, of)
-        shown = f"{self._types.apply(before)} and then {self._types.apply(of)}"
-        raise CompileError(f"elements must have one type, these are {shown}", "", node.position)
+        return DYN  # refused later, except where format() takes it
 
     def _unwrapped(self, node: Node, of: Type) -> Type:
         inner, was_optional = types.unwrapped(of)
@@ -218,16 +217,16 @@ class _Checker:
             of = self._check(element)
             if at in node.optional:
                 of = self._unwrapped(element, of)
-            joined = self._join(element, joined, of)
+            joined = self._join(joined, of)
         return list_of(joined or self._types.fresh())
 
     def _map(self, node: MapNode) -> Type:
         keys: Type | None = None
         values: Type | None = None
         for key, value, optional in node.entries:
-            keys = self._join(key, keys, self._check(key))
+            keys = self._join(keys, self._check(key))
             of = self._check(value)
-            values = self._join(value, values, self._unwrapped(value, of) if optional else of)
+            values = self._join(values, self._unwrapped(value, of) if optional else of)
         return map_of(keys or self._types.fresh(), values or self._types.fresh())
 
     def _fold(self, node: Fold) -> Type:

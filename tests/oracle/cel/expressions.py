@@ -59,7 +59,7 @@ class Expressions:
                     domain = self._pick(("", f"{DOMAINS[0]}/", f"{DOMAINS[1]}/"))
                     attributes[domain + name] = self._value(kept)
         capacity = {
-            self._pick(("", f"{DOMAINS[1]}/")) + name: self._pick(("80Gi", "40Gi", "1", "1k", "500m", "1500m", "16Ei"))
+            self._pick(("", f"{DOMAINS[1]}/")) + name: self._pick(("80Gi", "40Gi", "1", "1k", "500m", "1500m"))
             for name in ("memory", "slots")
             if random.random() < 0.85
         }

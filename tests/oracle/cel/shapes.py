@@ -67,7 +67,7 @@ def BOOLS(s):
         lambda k: s.each("{list}.all({v}i, {v}, {body})", "int", s.bool, k),
         lambda k: s.each("{list}.exists({v}i, {v}, {v}i > 0 && {body})", "string", s.bool, k),
         lambda k: s.each("{list}.existsOne({v}i, {v}, {body})", "int", s.bool, k),
-        lambda k: f"{s.map(k)}.all(k, v, k != 'a' || v > {s.int(k)})",
+        lambda k: f'{{"a": {s.int(k)}}}.all(k, v, k != "a" || v > {s.int(k)})',
         lambda k: bound(s, k),
         lambda k: f'device.attributes["{s._pick(e.DOMAINS)}"].?{s._pick(("cores", "index", "absent"))}.optMap(o, o > {s.int(k)}).orValue({s.bool(k)})',
         lambda k: f'device.attributes["{s._pick(e.DOMAINS)}"].?cores.optFlatMap(o, o > 1 ? optional.of(o) : optional.none()).hasValue()',

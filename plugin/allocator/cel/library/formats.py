@@ -13,7 +13,6 @@ from ..declarations import Implementation
 from ..errors import EvalError
 from ..values import NAMES, NONE, STRICT, Optional
 from .network import parse_url
-from .times import parse_timestamp
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -37,7 +36,7 @@ STRICT.add(Format)
 def _named(form: re.Pattern[str], limit: int, what: str, prefix: bool = False) -> Callable[[str], list[str]]:
     def problems(text: str) -> list[str]:
         found = [f"must be no more than {limit} characters"] if len(text.encode()) > limit else []
-        shape = text[:-1] + "a" if prefix and len(text) > 1 and text.endswith("-") else text
+        shape = text[:-2] + "a" if prefix and len(text) > 1 and text.endswith("-") else text
         return found if form.fullmatch(shape) else [*found, f"must be {what}"]
 
     return problems
@@ -70,6 +69,14 @@ def _date(text: str) -> None:
     date(int(text[:4]) or 400, int(text[5:7]), int(text[8:]))
 
 
+def _datetime(text: str) -> None:
+    day, separator, time = text.lower().partition("t")
+    found = re.fullmatch(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|[+-][0-9]{2}:[0-9]{2})", time)
+    _date(day)
+    if not separator or not found or int(found[1]) > 23 or max(int(found[2]), int(found[3])) > 59:
+        raise ValueError(text)
+
+
 def _base64(text: str) -> None:
     if not text or len(text) % 4:
         raise ValueError(text)
@@ -91,7 +98,7 @@ FORMATS = {
     "uuid": Format("uuid", 70, lambda text: [] if _UUID.fullmatch(text) else ["must be a UUID"]),
     "byte": Format("byte", 84, _reads(_base64, "base64")),
     "date": Format("date", 71, _reads(_date, "a date such as 2006-01-02")),
-    "datetime": Format("datetime", 71, _reads(parse_timestamp, "a time such as 2006-01-02T15:04:05Z")),
+    "datetime": Format("datetime", 71, _reads(_datetime, "a time such as 2006-01-02T15:04:05Z")),
 }
 
 

@@ -101,7 +101,7 @@ def _global(address: _Address) -> bool:
 
 
 _URL = re.compile(r"(?:([a-zA-Z][a-zA-Z0-9+.-]*):)?(.*)", re.DOTALL)
-_PORT = re.compile(r"(?:.*[^:\]]|\[.*\]|):[0-9]*|[^:]*|\[.*\]", re.DOTALL)
+_PORT = re.compile(r"(?:[^:]*|\[.*\])(?::[0-9]*)?", re.DOTALL)
 _HOST_ALLOWED = re.compile(r"(?:[A-Za-z0-9\-_.~!$&'()*+,;=:\[\]<>\"\x80-\U0010ffff]|%(?:[89a-fA-F][0-9a-fA-F]))*")
 _USER_ALLOWED = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
 _ESCAPES = re.compile(r"%(?![0-9a-fA-F]{2})")
@@ -114,23 +114,25 @@ def parse_url(text: str) -> Url:
     found = _URL.fullmatch(text)
     assert found
     scheme, rest = (found[1] or "").lower(), found[2]
-    if not scheme and text.startswith(":"):
-        raise EvalError(f"{text!r} has no scheme")
-    whole, rest = rest, rest.split("#", 1)[0]
-    for part in (whole,):  # a URI may not have a fragment: what follows # belongs to the path
-        path, _, query = part.partition("?")
-    if not scheme and not path.startswith("/"):
-        raise EvalError(f"{text!r} is not absolute")
+    path, _, query = rest.partition("?")
+    # As the target of a request: what follows # belongs to the path, and there must be one from the root.
+    if (not scheme and not path.startswith("/") and text != "*") or _ESCAPES.search(_after_host(path, scheme)):
+        raise EvalError(f"{text!r} is not an absolute URL")
+    path, _, query = rest.partition("#")[0].partition("?")
     if scheme and not path.startswith("/"):
-        return Url(scheme, "", "", query.split("#", 1)[0], text)
+        return Url(scheme, "", "", query, text)
     host = ""
-    if path.startswith("//") and (scheme or not path.startswith("///")) and (scheme or False):
+    if path.startswith("//") and (scheme or not path.startswith("///")):
         host, slash, path = path[2:].partition("/")
-        path = slash + path
-        host = _host(host, text)
-    if _ESCAPES.search(path):
-        raise EvalError(f"{text!r} has a % that escapes nothing")
-    return Url(scheme, host, path.split("#", 1)[0] if "#" in path else path, query.split("#", 1)[0], text)
+        host, path = _host(host, text), slash + path
+    return Url(scheme, host, path, query, text)
+
+
+def _after_host(path: str, scheme: str) -> str:
+    """The part of a request's target where % must escape something."""
+    if scheme and path.startswith("//"):
+        return path[2:].partition("/")[2]
+    return "" if scheme and not path.startswith("/") else path
 
 
 def _host(authority: str, text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
 from ..declarations import Implementation
@@ -11,6 +11,7 @@ from ..errors import EvalError
 from ..values import LARGEST_INT, Duration, Timestamp, Value, no_overload
 
 _SECOND = 10**9
+_FOUR_CENTURIES = 146097 * 86400
 _EARLIEST, _LATEST = -62135596800, 253402300799
 _UNITS = {
     "ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": _SECOND, "m": 60 * _SECOND, "h": 3600 * _SECOND,
@@ -81,7 +82,7 @@ def parse_timestamp(text: str) -> Timestamp:
         at = datetime(year or 400, month, day, hour, minute, second, tzinfo=UTC)
     except ValueError as error:
         raise EvalError(f"{text!r} is no timestamp: {error}") from None
-    seconds = int((at - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()) - offset - (0 if year else 12622780800)
+    seconds = int((at - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()) - offset - (0 if year else _FOUR_CENTURIES)
     return timestamp(seconds * _SECOND + int((found[7] or "0")[:9].ljust(9, "0")), offset)
 
 
@@ -101,24 +102,29 @@ def duration_text(value: Duration) -> str:
 
 
 def timestamp_text(value: Timestamp) -> str:
-    at, nanoseconds = _moment(value, timezone(timedelta(seconds=value.offset)))
-    part = f".{nanoseconds:09d}".rstrip("0").rstrip(".")
+    at, year = _moment(value, timezone(timedelta(seconds=value.offset)))
+    part = f".{value.nanoseconds % _SECOND:09d}".rstrip("0").rstrip(".")
     zone = "Z"
     if value.offset:
         minutes = abs(value.offset) // 60
         zone = f"{'-' if value.offset < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"
-    return f"{at.year:04d}-{at:%m-%dT%H:%M:%S}{part}{zone}"
+    return f"{year:04d}-{at:%m-%dT%H:%M:%S}{part}{zone}"
 
 
-def _moment(value: Timestamp, zone: timezone | ZoneInfo) -> tuple[datetime, int]:
-    seconds, nanoseconds = divmod(value.nanoseconds, _SECOND)
-    try:
-        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)).astimezone(zone), nanoseconds
-    except OverflowError:
-        raise EvalError("timestamp overflow") from None
+def _moment(value: Timestamp, zone: tzinfo) -> tuple[datetime, int]:
+    """The moment in a zone, and its year: outside of Python's years the calendar of 400 years away is the same."""
+    seconds = value.nanoseconds // _SECOND
+    start = datetime(1970, 1, 1, tzinfo=UTC)
+    for years in (0, 400, -400):
+        try:
+            at = (start + timedelta(seconds=seconds + years // 400 * _FOUR_CENTURIES)).astimezone(zone)
+        except OverflowError:
+            continue
+        return at, at.year - years
+    raise EvalError("timestamp overflow")
 
 
-def _zone(text: str) -> timezone | ZoneInfo:
+def _zone(text: str) -> tzinfo:
     hours, colon, minutes = text.partition(":")
     if colon:
         if not re.fullmatch("[+-]?[0-9]+", hours) or not re.fullmatch("[+-]?[0-9]+", minutes):
@@ -137,9 +143,9 @@ def _zone(text: str) -> timezone | ZoneInfo:
 
 def _part(name: str) -> Implementation:
     def of(value: Timestamp, zone: str | None = None) -> int:
-        at, nanoseconds = _moment(value, UTC if zone is None else _zone(zone))
+        at, year = _moment(value, UTC if zone is None else _zone(zone))
         return {
-            "getFullYear": at.year,
+            "getFullYear": year,
             "getMonth": at.month - 1,
             "getDayOfYear": at.timetuple().tm_yday - 1,
             "getDayOfMonth": at.day - 1,
@@ -148,7 +154,7 @@ def _part(name: str) -> Implementation:
             "getHours": at.hour,
             "getMinutes": at.minute,
             "getSeconds": at.second,
-            "getMilliseconds": nanoseconds // 10**6,
+            "getMilliseconds": value.nanoseconds % _SECOND // 10**6,
         }[name]
 
     return of
