@@ -189,9 +189,9 @@ def _selectors(want: Want, candidate: Candidate) -> Iterable[Reason]:
 
 def _attributes(problem: Problem, want: Want, candidate: Candidate) -> Iterable[Reason]:
     for constraint in problem.limits[want.claim_index]:
-        if want.under(constraint.requests):
-            if problem.world.attribute(want, candidate, constraint.attribute) is None:
-                yield Reason(rule="attribute", text=f"it has no attribute {constraint.attribute}")
+        under = want.under(constraint.requests)
+        if under and problem.world.attribute(want, candidate, constraint.attribute) is None:
+            yield Reason(rule="attribute", text=f"it has no attribute {constraint.attribute}")
 
 
 def _capacity(world: World, want: Want, candidate: Candidate) -> Iterable[Reason]:
