@@ -38,7 +38,9 @@ def claim(name="train", held=(), constraints=(), **exactly):
         "spec": {"devices": {"requests": [request], "constraints": list(constraints)}},
     }
     if held:
-        results = [{"request": "gpus", "driver": "gpu.claimd.dev", "pool": "node-1", "device": device} for device in held]
+        results = [
+            {"request": "gpus", "driver": "gpu.claimd.dev", "pool": "node-1", "device": device} for device in held
+        ]
         made["status"] = {"allocation": {"devices": {"results": results}}}
     return made
 

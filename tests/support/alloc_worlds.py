@@ -51,7 +51,7 @@ def world(draw, *, size=4, selectors=True):
             ("all", 25),
             ("constraints", 60),
             ("derived", 10 if selectors else 0),
-        )  # fmt: skip
+        )
     }
     slices = []
     for driver in DRIVERS[: draw.number(1, 2)]:

@@ -86,6 +86,6 @@ def _plain(result):
             {name: value for name, value in one.items() if name != "shareID"} | {"shared": "shareID" in one}
             for one in devices.get("results") or []
         ],
-        "config": [entry for entry in devices.get("config") or []],
+        "config": list(devices.get("config") or []),
         "nodeSelector": result.get("nodeSelector"),
     }

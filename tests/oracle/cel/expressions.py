@@ -166,7 +166,8 @@ class Expressions:
 
     def version(self, n):
         s = self
-        return self._make(n, "version", tuple(f"semver({v})" for v in VERSIONS) + tuple(f"semver({v}, true)" for v in VERSIONS), (
+        literals = tuple(f"semver({v}{more})" for more in ("", ", true") for v in VERSIONS)
+        return self._make(n, "version", literals, (
             lambda k: s._attribute("version"), lambda k: f"({s.bool(k)} ? {s.version(k)} : {s.version(k)})",
         ))  # fmt: skip
 
@@ -192,8 +193,14 @@ class Expressions:
         s = self
         return self._pick((
             lambda k: f'{{"a": {s.int(k)}, "b": {s.int(k)}}}', lambda k: f'{{"a": {s.int(k)}}}',
-            lambda k: f"{s.ints(k)}.transformMap(i, v, {s._with('i', 'int', lambda: s._with('v', 'int', lambda: s.int(k)))}).transformMap(k, v, v)",
+            lambda k: f"{s.ints(k)}.transformMap(i, v, {s._within(('i', 'v'), k)}).transformMap(k, v, v)",
         ))(n - 1)  # fmt: skip
+
+    def _within(self, names, size):
+        """An int of these ints."""
+        if not names:
+            return self.int(size)
+        return self._with(names[0], "int", lambda: self._within(names[1:], size))
 
     def _with(self, name, kind, make):
         self._names.append((name, kind))

@@ -3,6 +3,16 @@
 from . import samples as e
 
 COMMA = '","'
+FIELDS = ("attributes", "capacity")
+NAMES = ("cores", "memory", "model", "index", "absent")
+KINDS_OF_IP = ("isLoopback", "isUnspecified", "isGlobalUnicast", "isLinkLocalUnicast", "isLinkLocalMulticast")
+MACROS = ("all", "exists", "exists_one")
+TYPES = ("int", "string", "list", "map", "bool", "double")
+TIME_PARTS = (
+    "getFullYear", "getMonth", "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getHours", "getMinutes",
+    "getSeconds", "getMilliseconds",
+)  # fmt: skip
+ZONES = ("", "", '"-08:30"', '"Europe/Berlin"')
 
 
 def BOOLS(s):
@@ -21,6 +31,9 @@ def BOOLS(s):
         kinds = (s.int, s.double, s.uint)
         return f"({s._pick(kinds)(k)} {s._pick(('<', '<=', '>', '>='))} {s._pick(kinds)(k)})"
 
+    def optional():
+        return f'device.attributes["{s._pick(e.DOMAINS)}"].?{s._pick(NAMES)}'
+
     shapes = [
         lambda k: f"({s.bool(k)} && {s.bool(k)})",
         lambda k: f"({s.bool(k)} || {s.bool(k)})",
@@ -32,9 +45,9 @@ def BOOLS(s):
         equal,
         dynamic,
         crossed,
-        lambda k: f'has(device.{s._pick(("attributes", "capacity"))}["{s._pick(e.DOMAINS)}"].{s._pick(("cores", "memory", "model"))})',
-        lambda k: f'device.attributes["{s._pick(e.DOMAINS)}"].?{s._pick(("cores", "model", "absent"))}.hasValue()',
-        lambda k: f'("{s._pick(("cores", "model", "absent"))}" in device.attributes["{s._pick(e.DOMAINS)}"])',
+        lambda k: f'has(device.{s._pick(FIELDS)}["{s._pick(e.DOMAINS)}"].{s._pick(NAMES)})',
+        lambda k: f'device.attributes["{s._pick(e.DOMAINS)}"].?{s._pick(NAMES)}.hasValue()',
+        lambda k: f'("{s._pick(NAMES)}" in device.attributes["{s._pick(e.DOMAINS)}"])',
         lambda k: f'("{s._pick(e.DOMAINS)}" in device.attributes)',
         lambda k: "device.allowMultipleAllocations",
         lambda k: f"{s.string(k)}.{s._pick(('startsWith', 'endsWith', 'contains'))}({s.string(k)})",
@@ -54,7 +67,7 @@ def BOOLS(s):
         lambda k: f"isIP({s._pick((*e.IPS, *e.CIDRS))})",
         lambda k: f"isCIDR({s._pick((*e.IPS, *e.CIDRS))})",
         lambda k: f"ip.isCanonical({s._pick(e.IPS)})",
-        lambda k: f"{s.ip()}.{s._pick(('isLoopback', 'isUnspecified', 'isGlobalUnicast', 'isLinkLocalUnicast', 'isLinkLocalMulticast'))}()",
+        lambda k: f"{s.ip()}.{s._pick(KINDS_OF_IP)}()",
         lambda k: f"{s.cidr()}.containsIP({s._pick((s.ip(), s._pick(e.IPS)))})",
         lambda k: f"{s.cidr()}.containsCIDR({s._pick((s.cidr(), s._pick(e.CIDRS)))})",
         lambda k: f"format.{s._pick(e.FORMATS)}().validate({s.string(k)}).hasValue()",
@@ -63,15 +76,15 @@ def BOOLS(s):
         lambda k: f"sets.{s._pick(('contains', 'equivalent', 'intersects'))}({s.strings(k)}, {s.strings(k)})",
         lambda k: f"{s._pick((s.ints, s.strings, s.any))(k)}.includes({s._pick((s.int, s.string))(k)})",
         lambda k: f"{s._pick((s.ints, s.strings))(k)}.isSorted()",
-        lambda k: s.each("{list}.{macro}({v}, {body})".replace("{macro}", s._pick(("all", "exists", "exists_one"))), s._pick(("int", "string")), s.bool, k),
+        lambda k: s.each(f"{{list}}.{s._pick(MACROS)}({{v}}, {{body}})", s._pick(("int", "string")), s.bool, k),
         lambda k: s.each("{list}.all({v}i, {v}, {body})", "int", s.bool, k),
         lambda k: s.each("{list}.exists({v}i, {v}, {v}i > 0 && {body})", "string", s.bool, k),
         lambda k: s.each("{list}.existsOne({v}i, {v}, {body})", "int", s.bool, k),
         lambda k: f'{{"a": {s.int(k)}}}.all(k, v, k != "a" || v > {s.int(k)})',
         lambda k: bound(s, k),
-        lambda k: f'device.attributes["{s._pick(e.DOMAINS)}"].?{s._pick(("cores", "index", "absent"))}.optMap(o, o > {s.int(k)}).orValue({s.bool(k)})',
-        lambda k: f'device.attributes["{s._pick(e.DOMAINS)}"].?cores.optFlatMap(o, o > 1 ? optional.of(o) : optional.none()).hasValue()',
-        lambda k: f"(type({s.any(k)}) == {s._pick(('int', 'string', 'list', 'map', 'bool', 'double'))})",
+        lambda k: f"{optional()}.optMap(o, o > {s.int(k)}).orValue({s.bool(k)})",
+        lambda k: f"{optional()}.optFlatMap(o, o > 1 ? optional.of(o) : optional.none()).hasValue()",
+        lambda k: f"(type({s.any(k)}) == {s._pick(TYPES)})",
         lambda k: f"optional.ofNonZeroValue({s.any(k)}).hasValue()",
         lambda k: f"({s.ints(k)}.first() == {s.ints(k)}.last())",
         lambda k: f"({s.ints(k)}[?{s.int(k)}] == optional.of({s.int(k)}))",
@@ -89,7 +102,6 @@ def bound(s, k):
 
 
 def NUMBERS(s):
-    parts = ("getFullYear", "getMonth", "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getHours", "getMinutes", "getSeconds", "getMilliseconds")  # fmt: skip
     return (
         lambda k: f"({s.int(k)} {s._pick('+-*/%')} {s.int(k)})",
         lambda k: f"({s.int(k)} {s._pick('+-*/%')} {s.int(k)})",
@@ -113,9 +125,7 @@ def NUMBERS(s):
         lambda k: f"{s.version(k)}.{s._pick(('major', 'minor', 'patch'))}()",
         lambda k: f"{s.ip()}.family()",
         lambda k: f"{s.cidr()}.prefixLength()",
-        lambda k: (
-            f"{s.time(k)}.{s._pick(parts)}({s._pick(('', '', chr(34) + '-08:30' + chr(34), chr(34) + 'Europe/Berlin' + chr(34)))})"
-        ),
+        lambda k: f"{s.time(k)}.{s._pick(TIME_PARTS)}({s._pick(ZONES)})",
         lambda k: f"{s.duration(k)}.{s._pick(('getHours', 'getMinutes', 'getSeconds', 'getMilliseconds'))}()",
     )
 
