@@ -1,5 +1,7 @@
 """Random worlds for the allocator, from tiny, where everything interacts, to larger. The same draws, the same world."""
 
+import random
+
 from plugin.allocator import features
 
 DRIVERS = ("gpu.example.com", "nic.example.com")
@@ -24,6 +26,12 @@ class Draw:
 
     def some(self, options, percent):
         return [option for option in options if self.chance(percent)]
+
+
+def numbered(seed):
+    """The world of a campaign's seed: mostly small, some larger."""
+    draw = Draw(random.Random(seed))
+    return world(draw, size=draw.pick((1, 2, 3, 4, 5, 6, 8, 12)), selectors=draw.chance(60))
 
 
 def world(draw, *, size=4, selectors=True):
@@ -128,13 +136,13 @@ def _where(draw):
         (
             {"allNodes": True},
             {"nodeName": "node-2"},
-            {"nodeSelector": _selector(draw)},
-            {"nodeSelector": _selector(draw)},
+            {"nodeSelector": selector(draw)},
+            {"nodeSelector": selector(draw)},
         )
     )
 
 
-def _selector(draw):
+def selector(draw):
     requirement = draw.pick(
         (
             {"key": "zone", "operator": "In", "values": ["a", "b"]},

@@ -18,19 +18,32 @@ def read(data, kind):
     return msgspec.json.decode(msgspec.json.encode(data), type=kind)
 
 
-def ours(world, **options):
-    """Our answer in the oracle's shape: {results} or {error, onNode}. `options`: cuts, patience."""
+def parse(world):
+    """The world as an allocator takes it."""
     enabled = frozenset(world.get("features", features.DEFAULT))
+    return {
+        "classes": read(world.get("classes", []), list[DeviceClass]),
+        "slices": read(world["slices"], list[ResourceSlice]),
+        "allocated": state.of_claims(read(world.get("taken", []), list[ResourceClaim]), enabled),
+        "features": enabled,
+        "node": read(world["node"], Node),
+        "claims": read(world["claims"], list[ResourceClaim]),
+    }
+
+
+def decide(parsed, **options):
+    """As a scheduler does it for one node. `options`: cuts, patience."""
     made = allocator.Allocator(
-        class_lister=allocator.Classes(read(world.get("classes", []), list[DeviceClass])),
-        slices=read(world["slices"], list[ResourceSlice]),
-        allocated=state.of_claims(read(world.get("taken", []), list[ResourceClaim]), enabled),
-        features=enabled,
+        class_lister=allocator.Classes(parsed["classes"]),
+        **{name: parsed[name] for name in ("slices", "allocated", "features")},
     )
-    node = read(world["node"], Node)
-    claims = read(world["claims"], list[ResourceClaim])
+    return made.allocate(parsed["node"], parsed["claims"], **options)
+
+
+def ours(world, **options):
+    """Our answer in the oracle's shape: {results} or {error, onNode}."""
     try:
-        found = made.allocate(node, claims, **options)
+        found = decide(parse(world), **options)
     except allocator.AllocationError as error:
         return {"results": None, "error": str(error), "onNode": error.node_only}
     return {"results": None if found is None else msgspec.json.decode(msgspec.json.encode(found))}

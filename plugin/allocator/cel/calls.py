@@ -21,7 +21,7 @@ def implementation(node: Call) -> Callable[..., Value]:
     if node.function == "_!=_":
         return lambda left, right: same(left, right) is not True
     candidates = [o for o in FUNCTIONS[node.function] if o.signature in node.overloads]
-    if len(candidates) == 1:
+    if len(candidates) == 1 and node.function not in SORTS:
         return _guarded(candidates[0])
     count = len(node.arguments) + (node.target is not None)
     candidates = [o for o in FUNCTIONS[node.function] if len(o.parameters) == count]
@@ -38,7 +38,8 @@ def implementation(node: Call) -> Callable[..., Value]:
     return dispatch
 
 
-NEEDS_LIST = frozenset(("sort", "distinct", "@sortByAssociatedKeys"))
+SORTS = frozenset(("sort", "@sortByAssociatedKeys"))  # take any list, whatever type was found for its elements
+NEEDS_LIST = SORTS | {"distinct"}
 
 
 def or_fatal(argument: Closure) -> Closure:

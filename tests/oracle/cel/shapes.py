@@ -31,10 +31,7 @@ def BOOLS(s):
         kinds = (s.int, s.double, s.uint)
         return f"({s._pick(kinds)(k)} {s._pick(('<', '<=', '>', '>='))} {s._pick(kinds)(k)})"
 
-    def optional():
-        return f'device.attributes["{s._pick(e.DOMAINS)}"].?{s._pick(NAMES)}'
-
-    shapes = [
+    return (
         lambda k: f"({s.bool(k)} && {s.bool(k)})",
         lambda k: f"({s.bool(k)} || {s.bool(k)})",
         lambda k: f"({s.bool(k)} && {s.bool(k)} && {s.bool(k)} || {s.bool(k)})",
@@ -50,6 +47,14 @@ def BOOLS(s):
         lambda k: f'("{s._pick(NAMES)}" in device.attributes["{s._pick(e.DOMAINS)}"])',
         lambda k: f'("{s._pick(e.DOMAINS)}" in device.attributes)',
         lambda k: "device.allowMultipleAllocations",
+        *_questions(s),
+        *_macros(s),
+    )
+
+
+def _questions(s):
+    """Functions that give a bool."""
+    return (
         lambda k: f"{s.string(k)}.{s._pick(('startsWith', 'endsWith', 'contains'))}({s.string(k)})",
         lambda k: f"{s.string(k)}.matches({s._pick(e.PATTERNS)})",
         lambda k: f"matches({s.string(k)}, {s._pick(e.PATTERNS)})",
@@ -76,6 +81,14 @@ def BOOLS(s):
         lambda k: f"sets.{s._pick(('contains', 'equivalent', 'intersects'))}({s.strings(k)}, {s.strings(k)})",
         lambda k: f"{s._pick((s.ints, s.strings, s.any))(k)}.includes({s._pick((s.int, s.string))(k)})",
         lambda k: f"{s._pick((s.ints, s.strings))(k)}.isSorted()",
+    )
+
+
+def _macros(s):
+    def optional():
+        return f'device.attributes["{s._pick(e.DOMAINS)}"].?{s._pick(NAMES)}'
+
+    return (
         lambda k: s.each(f"{{list}}.{s._pick(MACROS)}({{v}}, {{body}})", s._pick(("int", "string")), s.bool, k),
         lambda k: s.each("{list}.all({v}i, {v}, {body})", "int", s.bool, k),
         lambda k: s.each("{list}.exists({v}i, {v}, {v}i > 0 && {body})", "string", s.bool, k),
@@ -90,8 +103,7 @@ def BOOLS(s):
         lambda k: f"({s.ints(k)}[?{s.int(k)}] == optional.of({s.int(k)}))",
         lambda k: f'(b"ab" == bytes({s.string(k)}))',
         lambda k: f'(url({s._pick(e.URLS)}).getQuery() == {{"x": ["1", "3"], "y": ["2"]}})',
-    ]  # fmt: skip
-    return shapes
+    )
 
 
 def bound(s, k):

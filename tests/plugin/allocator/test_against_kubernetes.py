@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support import alloc_hard, alloc_worlds, allocating, oracle
+from tests.support import alloc_hard, alloc_worlds, allocating, oracle, pool_worlds
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -54,3 +54,11 @@ def test_same_answer_in_larger_worlds(kubernetes, options):
 @pytest.mark.parametrize("count", [1, 4, 8])
 def test_same_answer_on_a_large_node(kubernetes, count):
     check(kubernetes, alloc_hard.large_node(count))
+
+
+@pytest.mark.skipif(bool(oracle.missing("pools")), reason=str(oracle.missing("pools")))
+def test_same_pools():
+    with oracle.Oracle("pools") as running:
+        for seed in range(1000):
+            world = pool_worlds.numbered(seed)
+            assert pool_worlds.ours(world) == pool_worlds.theirs(running, world), seed

@@ -101,8 +101,10 @@ def _global(address: _Address) -> bool:
 
 
 _URL = re.compile(r"(?:([a-zA-Z][a-zA-Z0-9+.-]*):)?(.*)", re.DOTALL)
-_PORT = re.compile(r"(?:[^:]*|\[.*\])(?::[0-9]*)?", re.DOTALL)
-_HOST_ALLOWED = re.compile(r"(?:[A-Za-z0-9\-_.~!$&'()*+,;=:\[\]<>\"\x80-\U0010ffff]|%(?:[89a-fA-F][0-9a-fA-F]))*")
+_PORT = re.compile(r"[^:]*(?::[0-9]*)?", re.DOTALL)
+_LAST_PORT = re.compile(r"[^:]*|.*:[0-9]*", re.DOTALL)
+_HOST_ALLOWED = re.compile(r"(?:[A-Za-z0-9\-_.~!$&'()*+,;=:\[\]<>\"\x80-\U0010ffff]|%25|%[89a-fA-F][0-9a-fA-F])*")
+_ZONE_ALLOWED = re.compile(r"(?:[A-Za-z0-9\-_.~!$&'()*+,;=:\[\]<>\"\x80-\U0010ffff]|%[0-9a-fA-F]{2})+")
 _USER_ALLOWED = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
 _ESCAPES = re.compile(r"%(?![0-9a-fA-F]{2})")
 
@@ -124,7 +126,7 @@ def parse_url(text: str) -> Url:
     host = ""
     if path.startswith("//") and (scheme or not path.startswith("///")):
         host, slash, path = path[2:].partition("/")
-        host, path = _host(host, text), slash + path
+        host, path = _host(host, scheme, text), slash + path
     return Url(scheme, host, path, query, text)
 
 
@@ -135,13 +137,33 @@ def _after_host(path: str, scheme: str) -> str:
     return "" if scheme and not path.startswith("/") else path
 
 
-def _host(authority: str, text: str) -> str:
+def _host(authority: str, scheme: str, text: str) -> str:
     user, at, host = authority.rpartition("@")
-    bracketed = host.startswith("[") and "]" not in host
-    valid = _HOST_ALLOWED.fullmatch(host) and _PORT.fullmatch(host) and not bracketed
+    bracket = host.rfind("[")
+    name, port = host, ""
+    if bracket == 0 and "]" in host:
+        name, _, port = host[1:].rpartition("]")
+        valid = bool(re.fullmatch("(:[0-9]*)?", port)) and _is_ipv6(name)
+    else:
+        strict = scheme in ("http", "https")  # elsewhere a host may have colons of its own
+        valid = bracket < 0 and bool(
+            (_PORT if strict else _LAST_PORT).fullmatch(host) and _HOST_ALLOWED.fullmatch(host)
+        )
     if not valid or (at and not _USER_ALLOWED.fullmatch(user)):
         raise EvalError(f"{text!r} has no valid host")
     return unquote_to_bytes(host).decode("utf-8", "replace")
+
+
+def _is_ipv6(name: str) -> bool:
+    """What stands in brackets, with an escaped zone or without."""
+    address, escaped, zone = name.partition("%25")
+    if not _HOST_ALLOWED.fullmatch(address) or (escaped and not _ZONE_ALLOWED.fullmatch(zone)):
+        return False
+    try:
+        ipaddress.IPv6Address(address)
+    except ValueError:
+        return False
+    return "%" not in address
 
 
 def _hostname(url: Url) -> str:
