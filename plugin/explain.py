@@ -16,7 +16,7 @@ from . import allocator, errors
 from .allocator import explain, extended, state, taints
 from .api.core import Node
 from .api.meta import ObjectMeta
-from .api.resource import ResourceClaim
+from .api.scheduling import ResourceClaim
 
 if TYPE_CHECKING:
     from .allocator.explain import ClaimReport, NodeReport, RequestReport, Verdict

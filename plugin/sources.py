@@ -17,8 +17,8 @@ from . import errors
 from .api import text, versions
 from .api.core import Node, Pod
 from .api.meta import ObjectMeta, Wire
-from .api.resource import (
-    GROUP,
+from .api.resource import GROUP
+from .api.scheduling import (
     DeviceClass,
     DeviceTaintRule,
     ResourceClaim,

@@ -18,7 +18,7 @@ from .requests import RESULTS_MAX, Want, claim_name
 
 if TYPE_CHECKING:
     from ..api.core import Node
-    from ..api.resource import AllocationResult, ResourceClaim, ResourceSlice
+    from ..api.scheduling import AllocationResult, ResourceClaim, ResourceSlice
     from .constraints import Constraint
     from .devices import Candidate
     from .features import Features

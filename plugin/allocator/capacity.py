@@ -13,7 +13,7 @@ from .amounts import LARGEST, MILLI, WHOLE, Amount
 from .features import FRACTIONAL_CAPACITY_RANGE, Features
 
 if TYPE_CHECKING:
-    from ..api.resource import CapacityRequestPolicy, CapacityRequestPolicyRange, Device, DeviceCapacity
+    from ..api.scheduling import CapacityRequestPolicy, CapacityRequestPolicyRange, Device, DeviceCapacity
 
 
 def consumption(requests: Mapping[str, str] | None, device: Device, features: Features) -> dict[str, Amount] | None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from ..api.resource import DeviceAttribute
+from ..api.scheduling import DeviceAttribute
 
 if TYPE_CHECKING:
-    from ..api.resource import Device
+    from ..api.scheduling import Device
     from .identity import DeviceID
 
 # A value with its type, as True and 1 are the same to Python. Versions are compared by their text.

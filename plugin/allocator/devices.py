@@ -9,7 +9,7 @@ from . import amounts, capacity, selectors
 from .identity import DeviceID, PoolID
 
 if TYPE_CHECKING:
-    from ..api.resource import Device, ResourceSlice
+    from ..api.scheduling import Device, ResourceSlice
     from . import cel
     from .pools import Pool
 

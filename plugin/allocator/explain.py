@@ -18,7 +18,7 @@ from .requests import claim_name
 
 if TYPE_CHECKING:
     from ..api.core import Node
-    from ..api.resource import ResourceClaim
+    from ..api.scheduling import ResourceClaim
     from .allocator import Allocator, Problem
     from .devices import Candidate
     from .requests import Want

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ..api.meta import ObjectMeta
-from ..api.resource import DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec
+from ..api.scheduling import DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec
 from . import amounts
 
 if TYPE_CHECKING:
     from ..api.core import Container, Node, Pod
-    from ..api.resource import DeviceClass
+    from ..api.scheduling import DeviceClass
 
 PREFIX = "deviceclass.resource.kubernetes.io/"  # followed by a class's name, means the class without more ado
 CLAIM_NAME = "<extended-resources>"

@@ -13,7 +13,7 @@ from .identity import PoolID
 
 if TYPE_CHECKING:
     from ..api.core import Node
-    from ..api.resource import CounterSet, ResourceSlice
+    from ..api.scheduling import CounterSet, ResourceSlice
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from .failures import AllocationError
 from .features import ADMIN_ACCESS, CONSUMABLE_CAPACITY, DERIVED_ATTRIBUTES, PRIORITIZED_LIST, Features
 
 if TYPE_CHECKING:
-    from ..api.resource import (
+    from ..api.scheduling import (
         DeviceClass,
         DeviceRequest,
         DeviceSubRequest,

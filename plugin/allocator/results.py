@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..api.resource import (
+from ..api.resource import DeviceAllocationConfiguration
+from ..api.scheduling import (
     AllocationResult,
-    DeviceAllocationConfiguration,
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
 )
@@ -18,7 +18,8 @@ from .features import BINDING_CONDITIONS, Features, knows_node_operations
 
 if TYPE_CHECKING:
     from ..api.core import Node, NodeSelector
-    from ..api.resource import OpaqueConfig, ResourceClaim
+    from ..api.resource import OpaqueConfig
+    from ..api.scheduling import ResourceClaim
     from .requests import Want
     from .search import Chosen
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..api.resource import DeviceAttribute
+from ..api.scheduling import DeviceAttribute
 from . import capacity, constraints, cuts, features, nodes, selectors, taints
 from .counters import PoolCounters
 from .failures import AllocationError, CancelledError, TooManyDevicesError

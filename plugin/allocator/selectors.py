@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..api.resource import DeviceAttribute
+from ..api.scheduling import DeviceAttribute
 from .failures import AllocationError
 
 if TYPE_CHECKING:
-    from ..api.resource import Device, DeviceSelector
+    from ..api.scheduling import Device, DeviceSelector
     from . import cel
     from .devices import Candidate
     from .identity import DeviceID

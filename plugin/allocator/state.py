@@ -11,7 +11,7 @@ from .features import CONSUMABLE_CAPACITY, DEFAULT, Features
 from .identity import DeviceID, SharedDeviceID
 
 if TYPE_CHECKING:
-    from ..api.resource import ResourceClaim
+    from ..api.scheduling import ResourceClaim
 
 
 class ClaimLister(Protocol):

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from ..api.resource import DeviceTaint, DeviceTaintRule, DeviceToleration, ResourceSlice
+    from ..api.resource import DeviceTaint
+    from ..api.scheduling import DeviceTaintRule, DeviceToleration, ResourceSlice
 
 _BLOCKING = ("NoSchedule", "NoExecute")
 

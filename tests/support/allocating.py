@@ -10,7 +10,7 @@ import msgspec
 from plugin import allocator
 from plugin.allocator import features, state
 from plugin.api.core import Node
-from plugin.api.resource import DeviceClass, ResourceClaim, ResourceSlice
+from plugin.api.scheduling import DeviceClass, ResourceClaim, ResourceSlice
 
 
 def read(data, kind):

@@ -9,7 +9,7 @@ import random
 from plugin import allocator
 from plugin.allocator import features
 from plugin.api.core import Node
-from plugin.api.resource import ResourceSlice
+from plugin.api.scheduling import ResourceSlice
 
 from . import alloc_worlds, allocating
 

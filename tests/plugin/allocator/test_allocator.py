@@ -8,7 +8,7 @@ import pytest
 from plugin import allocator
 from plugin.allocator import amounts, features, nodes, state, taints
 from plugin.api.core import Node, NodeSelector
-from plugin.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from plugin.api.scheduling import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from tests.support import alloc_hard, allocating
 
 NODE = {"metadata": {"name": "node-1", "labels": {"zone": "a", "rank": "5"}}}
