@@ -67,7 +67,10 @@ def _parser() -> argparse.ArgumentParser:
     probe = add("probe", _probe, "ask a running `claimd run` at its endpoint whether it is live or ready")
     probe.add_argument("question", choices=("live", "ready"))
     explain = add("explain", _explain, "tell why a pod or a claim gets no devices, node by node")
-    explain.add_argument("name", help="a pod or a claim; pod/NAME or claim/NAME where both exist")
+    subject = explain.add_mutually_exclusive_group(required=True)
+    subject.add_argument("name", nargs="?", help="a pod or a claim; pod/NAME or claim/NAME where both exist")
+    subject.add_argument("--dry", metavar="FILE", type=Path, help="a pod, claim or template that is not there yet")
+    subject.add_argument("--class", dest="class_name", metavar="NAME", help="which devices a DeviceClass has")
     explain.add_argument("-n", "--namespace", default="default", help="default: default")
     explain.add_argument("--node", default="", help="look at this node alone")
     explain.add_argument(
@@ -82,8 +85,16 @@ def _explain(settings: config.Config, given: dict[str, Any]) -> int:
 
     from . import explain, sources
 
-    objects = sources.from_files(given["file"]) if given["file"] else asyncio.run(_objects(settings))
-    found = explain.report(objects, given["name"], namespace=given["namespace"], node=given["node"])
+    namespace, node = given["namespace"], given["node"]
+    objects = sources.from_files(given["file"]) if given["file"] else asyncio.run(_objects(settings, namespace))
+    if given["class_name"]:
+        found = explain.of_class(objects, given["class_name"], node=node)
+    elif given["dry"]:
+        made = sources.from_files([given["dry"]], namespace)
+        objects.put(made)
+        found = explain.report(objects, explain.would_be(made), node=node)
+    else:
+        found = explain.report(objects, explain.find(objects, given["name"], namespace), node=node)
     if given["output"] == "json":
         _print_data(explain.as_data(found), "json")
     else:
@@ -91,7 +102,7 @@ def _explain(settings: config.Config, given: dict[str, Any]) -> int:
     return OK
 
 
-async def _objects(settings: config.Config) -> Objects:
+async def _objects(settings: config.Config, namespace: str) -> Objects:
     import os
 
     from . import sources
@@ -101,7 +112,7 @@ async def _objects(settings: config.Config) -> Objects:
     kubeconfig = settings.kubeconfig or os.environ.get("KUBECONFIG", "")
     api = client.Client(auth.connect(kubeconfig, settings.service_account), agent="claimd-explain")
     try:
-        return await sources.from_cluster(api)
+        return await sources.from_cluster(api, namespace)
     except refusals.ApiError as error:
         raise errors.Fatal(str(error)) from error
     finally:

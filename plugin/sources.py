@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .kube import client
 
 _T = TypeVar("_T")
+_PAGE = 250
 
 
 class ClaimTemplateSpec(Wire, frozen=True, kw_only=True):
@@ -53,14 +54,24 @@ class Objects:
     rules: list[DeviceTaintRule] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)  # what the API server does not let us see
 
-    def add(self, item: dict[str, Any]) -> None:
-        """One object, of a kind that counts or not."""
+    def put(self, more: Objects) -> None:
+        """These beside ours, or in the place of those that have their names."""
+        for where, _ in _KINDS.values():
+            added = getattr(more, where)
+            names = {(one.metadata.namespace, one.metadata.name) for one in added}
+            kept = [one for one in getattr(self, where) if (one.metadata.namespace, one.metadata.name) not in names]
+            setattr(self, where, kept + added)
+
+    def add(self, item: dict[str, Any], namespace: str = "default") -> None:
+        """One object, of a kind that counts or not; in `namespace` where it names none."""
         known = _KINDS.get(str(item.get("kind", "")))
         if known is None:
             return
         where, type_ = known
         version = str(item.get("apiVersion", "")).rpartition("/")[2]
-        name = (item.get("metadata") or {}).get("name", "without a name")
+        metadata = {"namespace": namespace} | (item.get("metadata") or {})
+        item |= {"metadata": metadata}
+        name = metadata.get("name", "without a name")
         try:
             getattr(self, where).append(_convert(_v1(item, version), type_))
         except (msgspec.ValidationError, ValueError, TypeError, AttributeError) as error:
@@ -78,7 +89,7 @@ _KINDS: dict[str, tuple[str, type]] = {
 }
 
 
-def from_files(paths: Iterable[Path]) -> Objects:
+def from_files(paths: Iterable[Path], namespace: str = "default") -> Objects:
     found = Objects()
     for path in paths:
         try:
@@ -89,7 +100,7 @@ def from_files(paths: Iterable[Path]) -> Objects:
             raise errors.Fatal(f"{path} is neither JSON nor YAML: {error}") from error
         for document in documents:
             for item in _items(document):
-                found.add(item)
+                found.add(item, namespace)
     return found
 
 
@@ -104,21 +115,27 @@ def _items(document: Any) -> Iterator[dict[str, Any]]:
         yield document
 
 
-async def from_cluster(client_: client.Client) -> Objects:
-    """All that we may see; what we may not is named."""
+async def from_cluster(client_: client.Client, namespace: str) -> Objects:
+    """All that we may see; what we may not is named. Pods and templates are those of the namespace."""
     from .kube import errors as refusals  # the client is there, so the package is loaded
 
     found = Objects()
     group = msgspec.json.decode(await client_.request("GET", f"/apis/{GROUP}"))
     served = [one["version"] for one in group.get("versions", ())]
     version = next((one for one in versions.PREFERRED if one in served), versions.PREFERRED[0])
-    core = ("pods", "nodes")
-    ours = ("resourceclaims", "resourceclaimtemplates", "deviceclasses", "resourceslices")
-    paths = [f"/api/v1/{name}" for name in core] + [f"/apis/{GROUP}/{version}/{name}" for name in ours]
+    ours = f"/apis/{GROUP}/{version}"
+    paths = [
+        "/api/v1/nodes",
+        f"/api/v1/namespaces/{namespace}/pods",
+        f"{ours}/namespaces/{namespace}/resourceclaimtemplates",
+        f"{ours}/resourceclaims",
+        f"{ours}/deviceclasses",
+        f"{ours}/resourceslices",
+    ]
     rules = next((one for one in ("v1", "v1beta2", "v1alpha3") if one in served), "")
     if rules:
         paths.append(f"/apis/{GROUP}/{rules}/devicetaintrules")
-    answers = await asyncio.gather(*(client_.request("GET", path) for path in paths), return_exceptions=True)
+    answers = await asyncio.gather(*(_list(client_, path) for path in paths), return_exceptions=True)
     for path, answer in zip(paths, answers, strict=True):
         name = path.rpartition("/")[2]
         if isinstance(answer, refusals.NotFound) and name == "devicetaintrules":
@@ -128,9 +145,22 @@ async def from_cluster(client_: client.Client) -> Objects:
         elif isinstance(answer, BaseException):
             raise answer
         else:
-            for item in _items(msgspec.json.decode(answer)):
+            for item in answer:
                 found.add(item)
     return found
+
+
+async def _list(client_: client.Client, path: str) -> list[dict[str, Any]]:
+    """Page by page: the slices of a large cluster are more than one answer may hold."""
+    found: list[dict[str, Any]] = []
+    query = {"limit": str(_PAGE)}
+    while True:
+        page = msgspec.json.decode(await client_.request("GET", path, query=query, timeout=60))
+        found += _items(page)
+        token = (page.get("metadata") or {}).get("continue")
+        if not token:
+            return found
+        query["continue"] = token
 
 
 def _convert(item: dict[str, Any], type_: type[_T]) -> _T:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from . import amounts, constraints, features, nodes, relax, selectors, taints
 from .failures import AllocationError
-from .identity import DeviceID
+from .identity import DeviceID, PoolID
 from .requests import claim_name
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..api.scheduling import ResourceClaim
     from .allocator import Allocator, Problem
     from .devices import Candidate
+    from .pools import Pool
     from .requests import Want
     from .search import World
 
@@ -39,7 +40,7 @@ class Reason:
 class Verdict:
     """Without reasons the device suits the request by itself."""
 
-    device: str
+    device: DeviceID
     reasons: tuple[Reason, ...] = ()
 
 
@@ -52,6 +53,9 @@ class RequestReport:
     @property
     def suitable(self) -> int:
         return sum(not verdict.reasons for verdict in self.devices)
+
+    def __str__(self) -> str:
+        return f"request {self.request} needs {self.needed}, {self.suitable} of {len(self.devices)} devices suit"
 
     @property
     def nearest(self) -> tuple[Verdict, ...]:
@@ -75,6 +79,7 @@ class NodeReport:
     node: str
     outcome: str  # yes, no, error
     summary: str
+    allocation: tuple[DeviceID, ...] = ()  # what the claims would get
     claims: tuple[ClaimReport, ...] = ()
     pools: tuple[str, ...] = ()  # what is wrong with them
 
@@ -89,42 +94,50 @@ def holders(claims: Iterable[ResourceClaim]) -> dict[DeviceID, tuple[str, ...]]:
     return found
 
 
-def node(allocator: Allocator, where: Node, claims: Sequence[ResourceClaim], held: Holders) -> NodeReport:
-    """What an allocation on this node comes to, and if it is no, why."""
+def node(
+    allocator: Allocator, where: Node, claims: Sequence[ResourceClaim], held: Holders, *, always: bool = False
+) -> NodeReport:
+    """What an allocation on this node comes to, and if it is no (or `always`), what each device lacks."""
     name = where.metadata.name
     try:
         problem = allocator.problem(where, claims)
     except AllocationError as error:
         return NodeReport(node=name, outcome="error", summary=str(error))
-    trouble = tuple(
-        f"pool {pool.pool_id} is {'incomplete: slices are missing' if pool.is_incomplete else pool.invalid_reason}"
-        for pool in problem.pools
-        if not pool.usable
-    )
+    trouble = tuple(f"pool {pool.pool_id} is {_trouble(pool)}" for pool in problem.pools if not pool.usable)
     run = problem.begin()
     try:
         if run.run():
-            taken = [str(one.candidate.id) for chosen in run.solution for one in chosen]
-            return NodeReport(node=name, outcome="yes", summary=f"would get {', '.join(taken)}", pools=trouble)
+            taken = tuple(one.candidate.id for chosen in run.solution for one in chosen)
+            reports = _claims(problem, claims, held) if always else ()
+            return NodeReport(node=name, outcome="yes", summary="", allocation=taken, claims=reports, pools=trouble)
     except AllocationError as error:
         return NodeReport(node=name, outcome="error", summary=str(error), pools=trouble)
-    reports = tuple(_claim(problem, index, claim, held) for index, claim in enumerate(claims))
+    reports = _claims(problem, claims, held)
     return NodeReport(node=name, outcome="no", summary=_summary(problem, reports), claims=reports, pools=trouble)
+
+
+def _trouble(pool: Pool) -> str:
+    if pool.is_incomplete:
+        return "incomplete: some of its slices are missing"
+    return f"invalid: {pool.invalid_reason}"
 
 
 def _summary(problem: Problem, reports: Sequence[ClaimReport]) -> str:
     if not problem.world.candidates:
-        return "no driver has usable devices on this node"
+        return "no driver has usable devices here"
     for index, report in enumerate(reports):
         for alternatives in problem.plan[index]:
             short = [one for one in report.requests if one.request in {want.path for want in alternatives}]
             if all(one.suitable < one.needed or not one.devices for one in short):
                 best = max(short, key=lambda one: one.suitable - one.needed)
-                return f"claim {report.claim}, request {best.request}: needs {best.needed}, {best.suitable} suitable"
+                return f"claim {report.claim}: {best}"
     for report in reports:
         if report.constraints:
             return f"claim {report.claim}: {report.constraints[0]}"
     part = relax.culprit(problem.begin())
+    if len(part) == 1:
+        ((claim, request),) = part
+        return _not_at_once(problem, problem.plan[claim][request][0])
     names = [
         f"{claim_name(problem.plan[claim][request][0].claim)}/{_request_name(problem.plan[claim][request][0])}"
         for claim, request in sorted(part)
@@ -132,8 +145,29 @@ def _summary(problem: Problem, reports: Sequence[ClaimReport]) -> str:
     return f"each request could be satisfied alone, but not together: {', '.join(names)}"
 
 
+def _not_at_once(problem: Problem, want: Want) -> str:
+    """Devices suit one by one: constraints, counters or groups keep them from being taken together."""
+    found = f"claim {claim_name(want.claim)}: request {_request_name(want)} needs {want.minimum} devices at once"
+    uses: dict[tuple[PoolID, tuple[str, str]], list[int]] = {}
+    suitable = [one for one in problem.world.candidates if problem.world.selectable(want, one)]
+    for candidate in suitable:
+        for counter, used in candidate.uses:
+            uses.setdefault((candidate.pool_id, counter), []).append(used)
+    for (pool_id, counter), amounts_used in uses.items():
+        left = problem.world.counters(pool_id).left[counter]
+        least = sum(sorted(amounts_used)[: want.minimum])
+        if len(amounts_used) == len(suitable) and least > left:
+            told = f"counter {'/'.join(counter)} has {_told(max(left, 0))} left, and they use {_told(least)} or more"
+            return f"{found}: {told}"
+    return f"{found}: each suits, but its constraints, counters or groups do not let so many go together"
+
+
 def _request_name(want: Want) -> str:
     return want.parent or want.name
+
+
+def _claims(problem: Problem, claims: Sequence[ResourceClaim], held: Holders) -> tuple[ClaimReport, ...]:
+    return tuple(_claim(problem, index, claim, held) for index, claim in enumerate(claims))
 
 
 def _claim(problem: Problem, index: int, claim: ResourceClaim, held: Holders) -> ClaimReport:
@@ -141,7 +175,7 @@ def _claim(problem: Problem, index: int, claim: ResourceClaim, held: Holders) ->
     for alternatives in problem.plan[index]:
         for want in alternatives:
             verdicts = tuple(
-                Verdict(device=str(one.id), reasons=tuple(_reasons(problem, want, one, held)))
+                Verdict(device=one.id, reasons=tuple(_reasons(problem, want, one, held)))
                 for one in problem.world.candidates
             )
             reports.append(RequestReport(request=want.path, needed=max(want.minimum, 1), devices=verdicts))

@@ -51,8 +51,18 @@ class PodResourceClaimStatus(Wire, frozen=True, kw_only=True):
     resource_claim_name: str | None = None
 
 
+class NodeAffinity(Wire, frozen=True, kw_only=True):
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+
+
+class Affinity(Wire, frozen=True, kw_only=True):
+    node_affinity: NodeAffinity = NodeAffinity()
+
+
 class PodSpec(Wire, frozen=True, kw_only=True):
     node_name: str = ""
+    node_selector: dict[str, str] = {}
+    affinity: Affinity = Affinity()
     init_containers: list[Container] = []
     containers: list[Container] = []
     resource_claims: list[PodResourceClaim] = []

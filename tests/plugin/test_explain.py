@@ -1,4 +1,7 @@
-"""`claimd explain` from files: what it says for a pod, a claim, each kind of reason, and as JSON."""
+"""`claimd explain` from files: what it says for a pod, a claim, a class, each kind of reason, and as JSON.
+
+docs/explain.md has the same for situations from real clusters.
+"""
 
 import json
 
@@ -6,189 +9,191 @@ import pytest
 import yaml
 
 from plugin import cli
-
-ROOT = "resource.kubernetes.io/pcieRoot"
-
-
-def gpu(index, root="pci0000:40", memory="80Gi", **more):
-    attributes = {ROOT: {"string": root}, "model": {"string": "h100"}}
-    return {"name": f"gpu-{index}", "attributes": attributes, "capacity": {"memory": {"value": memory}}} | more
-
-
-def slice_(*devices, node="node-1", count=1):
-    pool = {"name": node, "generation": 1, "resourceSliceCount": count}
-    spec = {"driver": "gpu.claimd.dev", "nodeName": node, "pool": pool, "devices": list(devices)}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": f"s-{node}"},
-        "spec": spec,
-    }
-
-
-def claim(name="train", held=(), constraints=(), **exactly):
-    request = {
-        "name": "gpus",
-        "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1} | exactly,
-    }
-    made = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"devices": {"requests": [request], "constraints": list(constraints)}},
-    }
-    if held:
-        results = [
-            {"request": "gpus", "driver": "gpu.claimd.dev", "pool": "node-1", "device": device} for device in held
-        ]
-        made["status"] = {"allocation": {"devices": {"results": results}}}
-    return made
-
-
-CLASS = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "DeviceClass",
-    "metadata": {"name": "gpu"},
-    "spec": {"selectors": [{"cel": {"expression": 'device.driver == "gpu.claimd.dev"'}}]},
-}
+from tests.support import situations
+from tests.support.cluster_objects import (
+    A100,
+    DRIVER,
+    ROOT,
+    claim,
+    class_,
+    gpu,
+    gpus,
+    name,
+    node,
+    pod,
+    request,
+    selector,
+    slice_,
+    taint,
+)
 
 
 @pytest.fixture
 def explain(tmp_path, capsys):
-    def run(*objects, name="train", more=()):
+    def run(*objects, words=("train",)):
         path = tmp_path / "dump.yaml"
-        path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [CLASS, *objects]}))
-        code = cli.main(["explain", name, "-f", str(path), *more])
+        path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [class_(), *objects]}))
+        code = cli.main(["explain", *words, "-f", str(path)])
         out, err = capsys.readouterr()
         return code, out + err
 
     return run
 
 
+@pytest.fixture
+def file(tmp_path):
+    def write(*objects):
+        path = tmp_path / "made.yaml"
+        path.write_text(yaml.safe_dump_all(objects))
+        return str(path)
+
+    return write
+
+
+def test_the_documentation_is_what_it_says():
+    told = situations.document()
+    written = (situations.ROOT_FOLDER / "docs/explain.md").read_text()
+    assert told == written, "run `python -m tests.support.situations > docs/explain.md`"
+
+
+def test_the_documentation_is_short():
+    """A situation is a screen at most, and there are twenty of them."""
+    parts = situations.document().split("\n## ")[1:]
+    assert len(parts) >= 20
+    assert max(len(part.splitlines()) for part in parts) <= 24
+
+
 def test_yes(explain):
-    code, out = explain(slice_(gpu(0)), claim())
+    code, out = explain(slice_([gpu(0)]), claim())
     assert code == 0
     assert out.splitlines() == [
         "claim default/train: 1 of 1 nodes could have it",
         "",
-        "node node-1: yes: would get gpu.claimd.dev/node-1/gpu-0",
+        f"node node-1: yes: would get {name(0)}",
     ]
 
 
-def test_held_by(explain):
-    _, out = explain(slice_(gpu(0)), claim(), claim("other", held=["gpu-0"]))
-    assert "node node-1: no: claim default/train, request gpus: needs 1, 0 suitable" in out
-    assert "    node-1/gpu-0: held by claim default/other" in out
-
-
-def test_selector(explain):
-    expression = 'device.capacity["gpu.claimd.dev"].memory.compareTo(quantity("80Gi")) >= 0'
-    _, out = explain(slice_(gpu(0, memory="40Gi")), claim(selectors=[{"cel": {"expression": expression}}]))
-    assert "node-1/gpu-0: selector 1 false: " in out
-
-
-def test_constraint(explain):
-    devices = [gpu(n, root=f"pci0000:{40 + n // 4}") for n in range(8)]
-    _, out = explain(
-        slice_(*devices),
-        claim(count=4, constraints=[{"matchAttribute": ROOT}]),
-        claim("other", held=["gpu-0", "gpu-4"]),
-    )
-    assert (
-        "constraint pcieRoot: no pcieRoot has 4 free; best is pci0000:41 with 3 (1 held by claim default/other)" in out
-    )
-
-
-def test_taint(explain):
-    _, out = explain(slice_(gpu(0, taints=[{"key": "hot", "effect": "NoSchedule"}])), claim())
-    assert "node-1/gpu-0: taint hot:NoSchedule is not tolerated" in out
-
-
-def test_taint_rule(explain):
-    rule = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceTaintRule",
-        "metadata": {"name": "r"},
-        "spec": {"deviceSelector": {"device": "gpu-0"}, "taint": {"key": "hot", "effect": "NoExecute"}},
-    }
-    _, out = explain(slice_(gpu(0), gpu(1)), claim(count=2), rule)
-    assert "node-1/gpu-0: taint hot:NoExecute is not tolerated" in out
-
-
-def test_incomplete_pool(explain):
-    _, out = explain(slice_(gpu(0), count=2), claim())
-    assert "no: no driver has usable devices on this node" in out
-    assert "  pool gpu.claimd.dev/node-1 is incomplete: slices are missing" in out
-
-
-def test_unknown_class_is_an_error_of_every_node(explain):
-    _, out = explain(slice_(gpu(0)), claim(deviceClassName="none"))
-    assert "node node-1: error: claim default/train, request gpus: could not retrieve device class none" in out
-
-
-def test_together(explain):
-    """Each request alone could have a device of a model, but there is one device."""
-    both = claim()
-    both["spec"]["devices"]["requests"].append(both["spec"]["devices"]["requests"][0] | {"name": "more"})
-    _, out = explain(slice_(gpu(0)), both)
-    assert "no: each request could be satisfied alone, but not together: default/train/gpus, default/train/more" in out
-
-
-def pod(**spec):
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "job", "namespace": "default"}, "spec": spec}
-
-
-def test_pod_with_a_template(explain):
-    template = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "t", "namespace": "default"},
-        "spec": {"spec": claim(count=2)["spec"]},
-    }
-    waiting = pod(resourceClaims=[{"name": "g", "resourceClaimTemplateName": "t"}])
-    _, out = explain(slice_(gpu(0)), template, waiting, name="job")
-    assert out.startswith("pod default/job: 0 of 1 nodes could have it\n")
-    assert "is not made yet; it will be from the template" in out
-    assert "needs 2, 1 of 1 suit" in out
-
-
-def test_pod_with_an_extended_resource(explain):
-    resource = "deviceclass.resource.kubernetes.io/gpu"
-    waiting = pod(containers=[{"name": "c", "resources": {"requests": {resource: "3", "cpu": "1"}}}])
-    _, out = explain(slice_(gpu(0)), waiting, name="pod/job")
-    assert "default/<extended-resources> container-0-request-1: needs 3, 1 of 1 suit" in out
+def test_pairs_are_the_nearest_where_no_single_change_helps(explain):
+    tainted = [gpu(0, A100, taints=[taint("hot")]), gpu(1, A100, taints=[taint("hot"), taint("wet")])]
+    wanted = claim(selectors=[selector(f'device.attributes["{DRIVER}"].productName == "H100"')])
+    other = claim("other", held=[name(1)])
+    _, out = explain(slice_(tainted), wanted, other, words=("train", "-o", "json"))
+    [of_node] = json.loads(out)["nodes"]
+    assert of_node["claims"][0]["requests"][0]["nearest"] == [f"{DRIVER}/node-1/{name(0)}"]
 
 
 def test_json_has_every_device(explain):
-    devices = [gpu(n, taints=[{"key": "hot", "effect": "NoSchedule"}]) for n in range(9)]
-    _, out = explain(slice_(*devices), claim(), more=["-o", "json"])
-    [node] = json.loads(out)["nodes"]
-    [request] = node["claims"][0]["requests"]
-    assert len(request["devices"]) == 9 and request["suitable"] == 0 and len(request["nearest"]) == 9
-    assert {reason["rule"] for device in request["devices"] for reason in device["reasons"]} == {"taint"}
+    devices = gpus(9, taints=[taint("hot")])
+    _, out = explain(slice_(devices), claim(), words=("train", "-o", "json"))
+    [of_node] = json.loads(out)["nodes"]
+    [asked] = of_node["claims"][0]["requests"]
+    assert len(asked["devices"]) == 9 and asked["suitable"] == 0 and len(asked["nearest"]) == 9
+    assert {reason["rule"] for device in asked["devices"] for reason in device["reasons"]} == {"taint"}
+
+
+def test_json_has_the_allocation(explain):
+    _, out = explain(slice_(gpus(2)), claim(count=2), words=("train", "-o", "json"))
+    assert json.loads(out)["nodes"][0]["allocation"] == [f"{DRIVER}/node-1/{name(index)}" for index in range(2)]
+
+
+def test_what_text_leaves_out_is_counted(explain):
+    claims = [claim(f"notebook-{index}", held=[name(index)]) for index in range(6)]
+    _, out = explain(slice_(gpus(6)), claim(), *claims)
+    assert "    3 more: held by claims" in out
 
 
 def test_one_node_only(explain):
-    _, out = explain(slice_(gpu(0)), slice_(gpu(0), node="node-2"), claim(), more=["--node", "node-2"])
-    assert "node-1" not in out and "would get gpu.claimd.dev/node-2/gpu-0" in out
+    _, out = explain(slice_([gpu(0)]), slice_([gpu(0)], node="node-2"), claim(), words=("train", "--node", "node-2"))
+    assert "node-1" not in out and f"would get {name(0)}" in out
 
 
 @pytest.mark.parametrize(
-    ("name", "more", "words"),
-    [("none", [], "neither a claim nor a pod 'none'"), ("train", ["--node", "x"], "no node 'x' is known")],
+    ("words", "complaint"),
+    [
+        (("none",), "neither a claim nor a pod 'none'"),
+        (("train", "--node", "x"), "no node 'x' is known"),
+        (("train", "-n", "elsewhere"), "neither a claim nor a pod 'train' in namespace 'elsewhere'"),
+        (("pod/train",), "neither a claim nor a pod 'train'"),
+    ],
 )
-def test_what_is_not_there(explain, name, more, words):
-    code, out = explain(slice_(gpu(0)), claim(), name=name, more=more)
-    assert code == 1 and words in out
+def test_what_is_not_there(explain, words, complaint):
+    code, out = explain(slice_([gpu(0)]), claim(), words=words)
+    assert code == 1 and complaint in out
+
+
+def test_a_claim_and_a_pod_of_one_name(explain):
+    both = [slice_([gpu(0)]), claim(), pod("train", resourceClaims=[{"name": "c", "resourceClaimName": "train"}])]
+    assert explain(*both)[1].startswith("claim default/train:")
+    assert explain(*both, words=("pod/train",))[1].startswith("pod default/train:")
+
+
+def test_an_allocated_claim_waits_for_nothing(explain):
+    _, out = explain(slice_([gpu(0)]), claim(held=[name(0)]))
+    assert "claim default/train is allocated already" in out and "no claim waits for devices" in out
+
+
+def test_node_affinity(explain):
+    requirement = {"key": "zone", "operator": "In", "values": ["b"]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    _, out = explain(
+        node("node-1", zone="a"),
+        node("node-2", zone="b"),
+        slice_([gpu(0)]),
+        slice_([gpu(0)], node="node-2"),
+        claim(),
+        pod(affinity=affinity, resourceClaims=[{"name": "c", "resourceClaimName": "train"}]),
+        words=("job",),
+    )
+    assert "leaves out 1 of the nodes" in out and "node node-2: yes" in out and "node node-1" not in out
+
+
+def test_dry(explain, file):
+    """The namespace is that of -n where the file has none; a template that is made with its pod is found."""
+    made = claim("inner", count=2)
+    template = {"apiVersion": made["apiVersion"], "kind": "ResourceClaimTemplate", "metadata": {"name": "two"}}
+    template["spec"] = {"spec": made["spec"]}
+    wanted = pod(resourceClaims=[{"name": "gpus", "resourceClaimTemplateName": "two"}])
+    del wanted["metadata"]["namespace"]
+    _, out = explain(slice_(gpus(2)), words=("--dry", file(template, wanted), "-n", "team"))
+    assert out.startswith("pod team/job: 1 of 1 nodes could have it\n")
+    _, out = explain(slice_(gpus(1)), words=("--dry", file(template), "-n", "team"))
+    assert "claim team/two: request gpus needs 2, 1 of 1 devices suit" in out
+
+
+def test_dry_in_the_place_of_what_is_there(explain, file):
+    _, out = explain(slice_(gpus(1)), claim(count=2), words=("--dry", file(claim(count=1))))
+    assert "1 of 1 nodes" in out
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_dry_is_about_one_thing(explain, file, count):
+    code, out = explain(words=("--dry", file(slice_([]), *[claim(f"c-{index}") for index in range(count)])))
+    assert code == 1 and f"this has {count}" in out
+
+
+def test_class(explain):
+    held = claim("other", held=[name(1)])
+    _, out = explain(slice_(gpus(3)), held, words=("--class", DRIVER))
+    assert f"class {DRIVER}: 1 of 1 nodes have a free device of it" in out
+    assert "node node-1: yes: 2 of 3 devices are of the class and free" in out
+    _, out = explain(slice_(gpus(3)), words=("--class", "none"))
+    assert "error" in out and "none" in out
+
+
+def test_one_subject_is_asked_for(explain):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["explain", "-f", "x"])
+    assert ended.value.code == 2
 
 
 def test_an_older_claim(explain):
     old = claim()
     old["apiVersion"] = "resource.k8s.io/v1beta1"
-    [request] = old["spec"]["devices"]["requests"]
-    old["spec"]["devices"]["requests"] = [{"name": "gpus", **request["exactly"]}]
-    _, out = explain(slice_(gpu(0)), old)
-    assert "would get gpu.claimd.dev/node-1/gpu-0" in out
+    [asked] = old["spec"]["devices"]["requests"]
+    old["spec"]["devices"]["requests"] = [{"name": "gpus", **asked["exactly"]}]
+    _, out = explain(slice_([gpu(0)]), old)
+    assert f"would get {name(0)}" in out
 
 
 def test_an_unreadable_file(tmp_path, capsys):
@@ -196,3 +201,13 @@ def test_an_unreadable_file(tmp_path, capsys):
     path.write_text("a: [")
     assert cli.main(["explain", "train", "-f", str(path)]) == 1
     assert "is neither JSON nor YAML" in capsys.readouterr().err
+
+
+def test_two_constraints_that_no_set_of_devices_meets(explain):
+    """Each constraint alone could be met."""
+    devices = [gpu(index, per_root=2) for index in range(4)]
+    for index, device in enumerate(devices):
+        device["attributes"]["model"] = {"string": f"m{index % 2}"}
+    both = [{"matchAttribute": ROOT}, {"matchAttribute": f"{DRIVER}/model"}]
+    _, out = explain(slice_(devices), claim("train", request(count=2), constraints=both))
+    assert "request gpus needs 2 devices at once" in out

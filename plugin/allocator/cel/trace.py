@@ -271,10 +271,11 @@ class _Walk:
         return tuple(reversed(names)) if node.name == ".device" else ()
 
     def _subject(self, node: Node) -> str:
+        """Short for what is the device's own: people know where memory and vendor come from."""
         path = self._path(node)
         if len(path) != 3:
             return source.of_node(node)
-        return path[2] if path[0] == "capacity" else f"device.{path[0]}[{source.of_value(path[1])}].{path[2]}"
+        return path[2] if path[1] == self._frame[0].driver else f"{path[1]}/{path[2]}"
 
 
 def _comparison(node: Call) -> tuple[tuple[Node, Node], str | None]:

@@ -83,7 +83,7 @@ def test_a_dear_expression_is_stopped():
 @pytest.mark.parametrize(
     ("expression", "why"),
     [
-        (f'{HERE}.model == "a100"', f'{HERE}.model is "h100", needs "a100"'),
+        (f'{HERE}.model == "a100"', 'model is "h100", needs "a100"'),
         (
             'device.capacity["gpu.example.com"].memory.compareTo(quantity("141Gi")) >= 0',
             "memory is 80Gi, needs ≥141Gi",
@@ -94,14 +94,14 @@ def test_a_dear_expression_is_stopped():
         ),
         (
             f'{HERE}.model == "a" || {HERE}.cores > 7',
-            f'{HERE}.model is "h100", needs "a" or {HERE}.cores is 3, needs >7',
+            'model is "h100", needs "a" or cores is 3, needs >7',
         ),
-        (f'{HERE}.model == "h100" && {HERE}.cores > 7', f"{HERE}.cores is 3, needs >7"),
-        (f"!{HERE}.healthy", f"{HERE}.healthy is true, needs false"),
+        (f'{HERE}.model == "h100" && {HERE}.cores > 7', "cores is 3, needs >7"),
+        (f"!{HERE}.healthy", "healthy is true, needs false"),
         (f'"z" in {HERE}.features', None),
-        (f"has({HERE}.absent)", f"{HERE}.absent is missing, needs a value"),
+        (f"has({HERE}.absent)", "absent is missing, needs a value"),
         (f'{HERE}.features.exists(f, f == "z")', None),
-        (f'cel.bind(g, {HERE}, g.model.startsWith("mi"))', f'{HERE}.model is "h100", needs to start with "mi"'),
+        (f'cel.bind(g, {HERE}, g.model.startsWith("mi"))', 'model is "h100", needs to start with "mi"'),
     ],
 )
 def test_why_an_expression_is_false(expression, why):
