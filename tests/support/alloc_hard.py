@@ -72,3 +72,13 @@ def large_node(count):
         'device.capacity["gpu.example.com"].memory.compareTo(quantity("40Gi")) >= 0',
     ]
     return world(devices, {"count": count}, constraints=[{"matchAttribute": ROOT}], selectors=selectors)
+
+
+def apart(hard):
+    """The same as so many requests for one device each: every order of the devices is another choice then."""
+    [claim] = hard["claims"]
+    devices = claim["spec"]["devices"]
+    [request] = devices["requests"]
+    one = request["exactly"] | {"count": 1}
+    several = [{"name": f"gpu-{index}", "exactly": one} for index in range(request["exactly"]["count"])]
+    return hard | {"claims": [claim | {"spec": {"devices": devices | {"requests": several}}}]}
