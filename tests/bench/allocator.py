@@ -113,12 +113,16 @@ def of_explain() -> Row:
 
 
 def hard(go: oracle.Oracle) -> list[Row]:
+    """Each as one request and, which is worse, as one request a device."""
     rows = []
+    worlds = []
     for title, world in (
         ("no: 8 of 64 under one root, where each has 7", alloc_hard.eight_of_one_root()),
         ("no: 9 of 32 under one root, where each has 8", alloc_hard.nine_of_one_root()),
         ("no: 8 of 20 whose shared counter allows 7", alloc_hard.eight_of_seven()),
     ):
+        worlds += [(title, world), (f"{title}, each a request", alloc_hard.apart(world))]
+    for title, world in worlds:
         parsed = allocating.parse(world)
         theirs = allocating.theirs(go, world, timeout=GO_LIMIT)
         rows.append(

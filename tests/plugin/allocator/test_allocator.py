@@ -209,10 +209,12 @@ def test_a_search_can_be_cancelled():
         made(world).allocate(allocating.read(world["node"], Node), claims, cuts=False, cancelled=lambda: True)
 
 
+@pytest.mark.parametrize("apart", [False, True], ids=["one-request", "apart"])
 @pytest.mark.parametrize("name", ["eight_of_one_root", "nine_of_one_root", "eight_of_seven"])
-def test_no_search_explodes(name):
-    """Each takes Kubernetes' allocator seconds; some milliseconds here, and a second on the worst of days."""
+def test_no_search_explodes(name, apart):
+    """Apart, each takes Kubernetes' allocator seconds; some milliseconds here, and a second on the worst of days."""
     world = getattr(alloc_hard, name)()
+    world = alloc_hard.apart(world) if apart else world
     began = time.perf_counter()
     assert allocating.ours(world)["results"] is None
     assert time.perf_counter() - began < 1
