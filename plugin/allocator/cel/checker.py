@@ -9,7 +9,7 @@ from . import types
 from .errors import CompileError
 from .library import FUNCTIONS
 from .syntax import Call, Fold, Ident, ListNode, Literal, MapNode, Node, Select
-from .types import BOOL, BYTES, DOUBLE, DYN, INT, NULL, STRING, UINT, Substitution, Type, list_of, map_of
+from .types import ANY, BOOL, BYTES, DOUBLE, DYN, INT, NULL, STRING, UINT, Substitution, Type, list_of, map_of
 from .values import TypeValue, UInt
 
 _LITERALS = {bool: BOOL, int: INT, UInt: UINT, float: DOUBLE, str: STRING, bytes: BYTES, type(None): NULL}
@@ -29,10 +29,13 @@ _TYPE_NAMES = {
 }  # fmt: skip
 
 
-def check(root: Node, expression: str, *, selector: bool = True) -> None:
-    """Write types into all nodes. What is no selector derives an attribute: its value must be one."""
+def check(root: Node, expression: str, *, selector: bool = True, lists: bool = True) -> None:
+    """Write types into all nodes. What is no selector derives an attribute: its value must be one.
+
+    `lists`: attributes may be lists, and there is includes().
+    """
     try:
-        _Checker().run(root)
+        _Checker(lists).run(root)
         if selector:
             _check_selector(root)
         else:
@@ -44,7 +47,7 @@ def check(root: Node, expression: str, *, selector: bool = True) -> None:
 
 
 def _check_selector(root: Node) -> None:
-    if root.type not in (BOOL, DYN):
+    if root.type not in (BOOL, DYN, ANY):
         raise CompileError(f"a selector must be true or false (or an attribute), this is {root.type}", "", 0)
 
 
@@ -56,7 +59,9 @@ def _check_derived(root: Node) -> None:
 
 
 class _Checker:
-    def __init__(self) -> None:
+    def __init__(self, lists: bool) -> None:
+        self._fields = _FIELDS if lists else _FIELDS | {"attributes": map_of(STRING, map_of(STRING, ANY))}
+        self._absent = frozenset[str]() if lists else frozenset(("includes",))
         self._types = Substitution()
         self._scopes: list[dict[str, Type]] = []
         self._checked: list[Node] = []
@@ -122,9 +127,9 @@ class _Checker:
         if target.kind == "map":
             found = target.params[1]
         elif target == DEVICE:
-            if field not in _FIELDS:
+            if field not in self._fields:
                 raise CompileError(f"device has no field {field}: it has {', '.join(_FIELDS)}", "", node.position)
-            found = _FIELDS[field]
+            found = self._fields[field]
         elif target.kind in ("dyn", "param"):
             self._types.assignable(DYN, target)
             found = DYN
@@ -150,7 +155,7 @@ class _Checker:
             else:
                 self._check(node.target)
         node.function = node.function.removeprefix(".")
-        if node.function not in FUNCTIONS:
+        if node.function not in FUNCTIONS or node.function in self._absent:
             raise CompileError(f"unknown function {node.function}()", "", node.position)
         return self._resolve(node)
 
@@ -238,7 +243,7 @@ class _Checker:
             variables = (INT, over.params[0]) if node.second else (over.params[0],)
         elif over.kind == "map":
             variables = over.params if node.second else over.params[:1]
-        elif over.kind in ("dyn", "param"):
+        elif over.kind in ("dyn", "param") and over != ANY:
             self._types.assignable(DYN, over)
             variables = (DYN, DYN)
         else:

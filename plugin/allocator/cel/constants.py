@@ -132,7 +132,7 @@ def _format(node: Call) -> None:
 def _clause(letter: str, argument: Node) -> None:
     of = argument.type
     assert of is not None
-    if of.kind != "dyn" and of.name not in formatting.TAKES[letter]:
+    if of != types.DYN and of.name not in formatting.TAKES[letter]:
         raise CompileError(f"%{letter} does not take {of}", "", argument.position)
     if letter == "s" and isinstance(argument, ListNode | MapNode):
         for child in argument.children():

@@ -17,24 +17,26 @@ from .values import Value, type_name
 _LONGEST = 10 * 1024
 
 
-def compile(expression: str) -> Program:
-    """The program; CompileError where the API server refuses the expression for its syntax, types or constants."""
-    if len(expression.encode("utf-8", "surrogatepass")) > _LONGEST:
-        raise CompileError(f"longer than {_LONGEST} bytes", expression)
-    root = parser.parse(expression)
-    checker.check(root, expression)
-    constants.validate(root, expression)
-    return Program(expression, root)
+def compile(expression: str, *, lists: bool = True) -> Program:
+    """The program; CompileError where the API server refuses the expression for its syntax, types or constants.
+
+    `lists`: the feature for attributes that are lists is on.
+    """
+    return Program(expression, _checked(expression, selector=True, lists=lists))
 
 
-def compile_derived(expression: str) -> Derivation:
+def compile_derived(expression: str, *, lists: bool = True) -> Derivation:
     """As compile(), for an expression whose value is an attribute."""
+    return Derivation(_checked(expression, selector=False, lists=lists))
+
+
+def _checked(expression: str, *, selector: bool, lists: bool) -> Node:
     if len(expression.encode("utf-8", "surrogatepass")) > _LONGEST:
         raise CompileError(f"longer than {_LONGEST} bytes", expression)
     root = parser.parse(expression)
-    checker.check(root, expression, selector=False)
+    checker.check(root, expression, selector=selector, lists=lists)
     constants.validate(root, expression)
-    return Derivation(root)
+    return root
 
 
 class Derivation:

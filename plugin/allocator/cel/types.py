@@ -25,6 +25,7 @@ def _simple(name: str) -> Type:
 
 
 DYN: Final = Type("dyn", "dyn")
+ANY: Final = Type("dyn", "any")  # what an attribute is where none may be a list: anything, but nothing to go over
 BOOL, INT, UINT, DOUBLE = _simple("bool"), _simple("int"), _simple("uint"), _simple("double")
 STRING, BYTES, NULL = _simple("string"), _simple("bytes"), Type("null", "null_type")
 TIMESTAMP, DURATION = _simple("google.protobuf.Timestamp"), _simple("google.protobuf.Duration")

@@ -73,6 +73,21 @@ def test_random_expressions(kubernetes):
         assert difference is None, expression
 
 
+@needs_oracle
+def test_what_a_cluster_with_default_features_refuses(kubernetes):
+    """Attributes are no lists there, and it refuses what nobody has used before. Cost estimates are left out."""
+    several = [expression for answer in ANSWERS for expression in expressions(answer)]
+    several += [Expressions(random.Random(seed)).one() for seed in range(1000)]
+    for expression in several:
+        answer = cel_asking.theirs(kubernetes, expression, [], new=True)
+        try:
+            cel.compile(expression, lists=False)
+        except cel.CompileError:
+            assert answer.get("compile") or answer.get("panic"), expression
+        else:
+            assert not answer.get("compile"), expression
+
+
 def test_a_dear_expression_is_stopped():
     program = cel.compile("lists.range(2000).all(x, lists.range(2000).all(y, y >= 0))")
     with pytest.raises(cel.EvalError, match="costs more than 1000000"):
