@@ -79,7 +79,7 @@ class Cuts:
         """Distinct values without the feature for lists depend on the order where one is a list: no cuts then."""
         search = self.search
         constraint = search.limits[want.claim_index][index]
-        lists = search.world.lists
+        lists = features.LIST_TYPE_ATTRIBUTES in search.world.features
         found: list[Values] = []
         for candidate in search.world.candidates:
             attribute = search.world.attribute(want, candidate, constraint.attribute)

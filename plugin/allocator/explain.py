@@ -188,7 +188,7 @@ def _claim(problem: Problem, index: int, claim: ResourceClaim, held: Holders) ->
 
 def _reasons(problem: Problem, want: Want, candidate: Candidate, held: Holders) -> Iterable[Reason]:
     world = problem.world
-    yield from _selectors(world, want, candidate)
+    yield from _selectors(want, candidate)
     yield from _attributes(problem, want, candidate)
     device, spec = candidate.device, candidate.slice.spec
     if spec.per_device_node_selection and not nodes.matches(
@@ -209,12 +209,12 @@ def _reasons(problem: Problem, want: Want, candidate: Candidate, held: Holders) 
     yield from _counters(world, candidate, held)
 
 
-def _selectors(world: World, want: Want, candidate: Candidate) -> Iterable[Reason]:
+def _selectors(want: Want, candidate: Candidate) -> Iterable[Reason]:
     assert want.class_
     for owner, owned in ((f"class {want.class_.metadata.name}: ", want.class_.spec.selectors), ("", want.selectors)):
         for number, selector in enumerate(owned, 1):
             assert selector.cel
-            program = selectors.compiled(selector.cel.expression, world.lists)
+            program = selectors.compiled(selector.cel.expression)
             if not program.matches(candidate.seen):
                 why = program.trace(candidate.seen).text or selector.cel.expression
                 yield Reason(rule="selector", text=f"{owner}selector {number} false: {why}")

@@ -40,7 +40,6 @@ class World:
         self.node, self.candidates, self.allocated, self.features = node, candidates, allocated, enabled
         self.counters = counters
         self.positions = {candidate.id: position for position, candidate in enumerate(candidates)}
-        self.lists = features.LIST_TYPE_ATTRIBUTES in enabled
         self.consumable = features.CONSUMABLE_CAPACITY in enabled
         self.partitionable = features.PARTITIONABLE_DEVICES in enabled
         self._matches: dict[tuple[int, DeviceID], bool] = {}
@@ -67,7 +66,7 @@ class World:
             (want.class_.spec.selectors, f"class {want.class_.metadata.name}"),
             (want.selectors, f"claim {claim_name(want.claim)}"),
         ):
-            if owned and not selectors.match(owned, candidate, owner, self.lists):
+            if owned and not selectors.match(owned, candidate.seen, candidate.id, owner):
                 return False
         if not spec.per_device_node_selection:
             return True
@@ -94,7 +93,7 @@ class World:
             return constraints.lookup(candidate.device, candidate.id, name)
         key = (expression, candidate.id)
         if key not in self._derived:
-            self._derived[key] = selectors.derive(name, expression, candidate, self.lists)
+            self._derived[key] = selectors.derive(name, expression, candidate)
         return self._derived[key]
 
     def node_operations(self, candidate: Candidate) -> bool:

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from ..api.scheduling import Device, DeviceSelector
     from . import cel
     from .devices import Candidate
+    from .identity import DeviceID
 
 
 @functools.lru_cache(maxsize=1024)
-def compiled(expression: str, lists: bool) -> cel.Program:
-    """`lists`: the feature for attributes that are lists is on."""
+def compiled(expression: str) -> cel.Program:
     from . import cel  # most claims of most nodes have no selectors of their own
 
-    return cel.compile(expression, lists=lists)
+    return cel.compile(expression)
 
 
 def described(driver: str, device: Device) -> cel.Device:
@@ -51,32 +51,32 @@ def _value(attribute: DeviceAttribute) -> object:
     return attribute.value
 
 
-def match(selectors: Iterable[DeviceSelector], candidate: Candidate, owner: str, lists: bool) -> bool:
+def match(selectors: Iterable[DeviceSelector], device: cel.Device, device_id: DeviceID, owner: str) -> bool:
     """Whether all of them are true. `owner` is who asks: "class gpu", "claim default/a"."""
     from . import cel  # as above
 
     for index, selector in enumerate(selectors):
         assert selector.cel
         try:
-            program = compiled(selector.cel.expression, lists)
+            program = compiled(selector.cel.expression)
         except cel.CompileError as error:
             raise AllocationError(f"{owner}: selector #{index}: CEL compile error: {error}") from error
         try:
-            if not program.matches(candidate.seen):
+            if not program.matches(device):
                 return False
         except cel.EvalError as error:
             raise AllocationError(
-                f"{owner}: selector #{index} on device {candidate.id}: CEL runtime error: {error}"
+                f"{owner}: selector #{index} on device {device_id}: CEL runtime error: {error}"
             ) from error
     return True
 
 
-def derive(name: str, expression: str, candidate: Candidate, lists: bool) -> DeviceAttribute:
+def derive(name: str, expression: str, candidate: Candidate) -> DeviceAttribute:
     """The attribute that a request makes up for the device."""
     from . import cel  # as above
 
     try:
-        value = cel.compile_derived(expression, lists=lists).evaluate(candidate.seen)
+        value = cel.compile_derived(expression).evaluate(candidate.seen)
     except cel.CompileError as error:
         raise AllocationError(f"compile derived attribute {name} failed: {error}") from error
     except cel.EvalError as error:

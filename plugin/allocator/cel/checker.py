@@ -29,13 +29,13 @@ _TYPE_NAMES = {
 }  # fmt: skip
 
 
-def check(root: Node, expression: str, *, selector: bool = True, lists: bool = True) -> None:
+def check(root: Node, expression: str, *, selector: bool = True, new: bool = False) -> None:
     """Write types into all nodes. What is no selector derives an attribute: its value must be one.
 
-    `lists`: attributes may be lists, and there is includes().
+    `new`: attributes may not be lists, and there is no includes(): their feature is off in a cluster of today.
     """
     try:
-        _Checker(lists).run(root)
+        _Checker(new).run(root)
         if selector:
             _check_selector(root)
         else:
@@ -59,9 +59,9 @@ def _check_derived(root: Node) -> None:
 
 
 class _Checker:
-    def __init__(self, lists: bool) -> None:
-        self._fields = _FIELDS if lists else _FIELDS | {"attributes": map_of(STRING, map_of(STRING, ANY))}
-        self._absent = frozenset[str]() if lists else frozenset(("includes",))
+    def __init__(self, new: bool) -> None:
+        self._fields = _FIELDS | ({"attributes": map_of(STRING, map_of(STRING, ANY))} if new else {})
+        self._absent = frozenset(("includes",) if new else ())
         self._types = Substitution()
         self._scopes: list[dict[str, Type]] = []
         self._checked: list[Node] = []

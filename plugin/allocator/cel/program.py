@@ -17,24 +17,24 @@ from .values import Value, type_name
 _LONGEST = 10 * 1024
 
 
-def compile(expression: str, *, lists: bool = True) -> Program:
+def compile(expression: str, *, new: bool = False) -> Program:
     """The program; CompileError where the API server refuses the expression for its syntax, types or constants.
 
-    `lists`: the feature for attributes that are lists is on.
+    `new`: as with default features it refuses what nobody has used before, not as it takes what is stored.
     """
-    return Program(expression, _checked(expression, selector=True, lists=lists))
+    return Program(expression, _checked(expression, selector=True, new=new))
 
 
-def compile_derived(expression: str, *, lists: bool = True) -> Derivation:
+def compile_derived(expression: str, *, new: bool = False) -> Derivation:
     """As compile(), for an expression whose value is an attribute."""
-    return Derivation(_checked(expression, selector=False, lists=lists))
+    return Derivation(_checked(expression, selector=False, new=new))
 
 
-def _checked(expression: str, *, selector: bool, lists: bool) -> Node:
+def _checked(expression: str, *, selector: bool, new: bool) -> Node:
     if len(expression.encode("utf-8", "surrogatepass")) > _LONGEST:
         raise CompileError(f"longer than {_LONGEST} bytes", expression)
     root = parser.parse(expression)
-    checker.check(root, expression, selector=selector, lists=lists)
+    checker.check(root, expression, selector=selector, new=new)
     constants.validate(root, expression)
     return root
 

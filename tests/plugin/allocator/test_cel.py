@@ -81,7 +81,7 @@ def test_what_a_cluster_with_default_features_refuses(kubernetes):
     for expression in several:
         answer = cel_asking.theirs(kubernetes, expression, [], new=True)
         try:
-            cel.compile(expression, lists=False)
+            cel.compile(expression, new=True)
         except cel.CompileError:
             assert answer.get("compile") or answer.get("panic"), expression
         else:
