@@ -46,7 +46,12 @@ def ours(world, **options):
         found = decide(parse(world), **options)
     except allocator.AllocationError as error:
         return {"results": None, "error": str(error), "onNode": error.node_only}
-    return {"results": None if found is None else msgspec.json.decode(msgspec.json.encode(found))}
+    return {"results": None if found is None else plain(found)}
+
+
+def plain(value):
+    """As it goes over the wire."""
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def theirs(oracle, world, **more):
