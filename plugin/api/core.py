@@ -69,7 +69,6 @@ class PodSpec(Wire, frozen=True, kw_only=True):
 
 
 class PodStatus(Wire, frozen=True, kw_only=True):
-    phase: str = ""
     resource_claim_statuses: list[PodResourceClaimStatus] = []
 
 

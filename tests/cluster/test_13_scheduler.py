@@ -1,4 +1,4 @@
-"""The scheduler and our allocator asked about the same worlds: the same devices, or both no. And `claimd explain` there.
+"""The scheduler and our allocator asked about the same worlds: the same devices, or both no. And `claimd explain`.
 
 The worlds' node is an object without a kubelet, so that no pod ever starts; each world has a driver of its own.
 """

@@ -67,14 +67,6 @@ class Explanation:
     def __str__(self) -> str:
         return self.text
 
-    def flat(self) -> tuple[Reason, ...]:
-        """All reasons, whatever their connection."""
-        return tuple(
-            reason
-            for inner in self.reasons
-            for reason in (inner.flat() if isinstance(inner, Explanation) else (inner,))
-        )
-
 
 class _Recorder(Builder):
     """Builds closures and remembers which belongs to which node."""
