@@ -92,7 +92,7 @@ def _explain(settings: config.Config, given: dict[str, Any]) -> int:
     elif given["dry"]:
         made = sources.from_files([given["dry"]], namespace)
         objects.put(made)
-        found = explain.report(objects, explain.would_be(made), node=node)
+        found = explain.report(objects, explain.would_be(made), node=node, new=True)
     else:
         found = explain.report(objects, explain.find(objects, given["name"], namespace), node=node)
     if given["output"] == "json":

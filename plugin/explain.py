@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from . import allocator, errors
-from .allocator import explain, extended, nodes, state, taints
+from .allocator import cel, explain, extended, nodes, state, taints
 from .allocator.requests import claim_name
 from .api.core import Node, Pod
 from .api.meta import ObjectMeta
@@ -77,12 +77,14 @@ def _of_it(request: RequestReport) -> str:
     return f"{request.suitable} of {len(request.devices)} devices are of the class and free"
 
 
-def report(objects: Objects, subject: Pod | ResourceClaim, *, node: str = "") -> Report:
+def report(objects: Objects, subject: Pod | ResourceClaim, *, node: str = "", new: bool = False) -> Report:
+    """`new`: it is not there yet, and the API server may refuse its selectors."""
     pod = subject if isinstance(subject, Pod) else None
     notes = list(_unseen(objects))
     claims = _claims_of(pod, objects, notes) if pod else [subject] if isinstance(subject, ResourceClaim) else []
     waiting = [one for one in claims if not one.status.allocation]
     notes += [f"claim {claim_name(one)} is allocated already" for one in claims if one.status.allocation]
+    notes += _refused(waiting) if new else ()
     question = _Question(objects)
     found = question.nodes(pod, waiting, node)
     if question.elsewhere:
@@ -92,6 +94,17 @@ def report(objects: Objects, subject: Pod | ResourceClaim, *, node: str = "") ->
     metadata = subject.metadata
     kind = "pod" if pod else "claim"
     return Report(subject=f"{kind} {metadata.namespace}/{metadata.name}", notes=tuple(notes), nodes=tuple(found))
+
+
+def _refused(claims: Sequence[ResourceClaim]) -> Iterator[str]:
+    for claim in claims:
+        for request in claim.spec.devices.requests:
+            for asked in (request.exactly, *request.first_available):
+                for number, selector in enumerate(asked.selectors if asked else (), 1):
+                    try:
+                        cel.compile(selector.cel.expression if selector.cel else "", new=True)
+                    except cel.CompileError as error:
+                        yield f"the API server refuses selector {number} of request {request.name}: {error}"
 
 
 def _unseen(objects: Objects) -> tuple[str, ...]:

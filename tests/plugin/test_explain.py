@@ -161,6 +161,14 @@ def test_dry(explain, file):
     assert "claim team/two: request gpus needs 2, 1 of 1 devices suit" in out
 
 
+@pytest.mark.parametrize("expression", ["device.driver == 1", 'device.attributes["x"].several.exists(x, x == 1)'])
+def test_dry_with_a_selector_that_is_refused(explain, file, expression):
+    wanted = claim(selectors=[selector(expression)])
+    _, out = explain(slice_(gpus(1)), words=("--dry", file(wanted)))
+    assert "note: the API server refuses selector 1 of request gpus: line 1, column " in out
+    assert "refuses" not in explain(slice_(gpus(1)), wanted)[1]
+
+
 def test_dry_in_the_place_of_what_is_there(explain, file):
     _, out = explain(slice_(gpus(1)), claim(count=2), words=("--dry", file(claim(count=1))))
     assert "1 of 1 nodes" in out
