@@ -11,6 +11,7 @@ import random
 import sys
 import time
 
+from plugin.allocator import features
 from tests.oracle.cel.expressions import Expressions
 from tests.support import alloc_worlds, allocating, cel_asking, oracle, pool_worlds
 
@@ -27,6 +28,7 @@ def of_world(kubernetes, seed):
     mode = MODES[seed % (3 if theirs["seconds"] < 0.05 else 2)]
     expected, got = allocating.comparable(theirs), allocating.comparable(allocating.ours(world, **mode))
     kind = "no" if expected is None else "error" if isinstance(expected, dict) else "yes"
+    kind += " of incubating" if features.DEFAULT.issuperset(world["features"]) else " of experimental"
     if expected == got:
         return kind, None
     return kind, f"{mode}\n  theirs {json.dumps(expected)}\n  ours   {json.dumps(got)}"
