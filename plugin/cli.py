@@ -16,6 +16,8 @@ from . import __version__, config, errors
 if TYPE_CHECKING:
     from devices.gpu import Gpu, Inventory
 
+    from .sources import Objects
+
 OK, FAILED, USAGE = 0, 1, 2
 
 
@@ -64,7 +66,57 @@ def _parser() -> argparse.ArgumentParser:
     fake.add_argument("gpus", nargs="*", metavar="VENDOR:MODEL[=COUNT]", help="such as nvidia:h100=4 amd:mi300x=2")
     probe = add("probe", _probe, "ask a running `claimd run` at its endpoint whether it is live or ready")
     probe.add_argument("question", choices=("live", "ready"))
+    explain = add("explain", _explain, "tell why a pod or a claim gets no devices, node by node")
+    subject = explain.add_mutually_exclusive_group(required=True)
+    subject.add_argument("name", nargs="?", help="a pod or a claim; pod/NAME or claim/NAME where both exist")
+    subject.add_argument("--dry", metavar="FILE", type=Path, help="a pod, claim or template that is not there yet")
+    subject.add_argument("--class", dest="class_name", metavar="NAME", help="which devices a DeviceClass has")
+    explain.add_argument("-n", "--namespace", default="default", help="default: default")
+    explain.add_argument("--node", default="", help="look at this node alone")
+    explain.add_argument(
+        "-f", "--file", action="append", type=Path, help="what `kubectl get -o yaml` wrote, instead of the API server"
+    )
+    explain.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: text")
     return parser
+
+
+def _explain(settings: config.Config, given: dict[str, Any]) -> int:
+    import asyncio
+
+    from . import explain, sources
+
+    namespace, node = given["namespace"], given["node"]
+    objects = sources.from_files(given["file"]) if given["file"] else asyncio.run(_objects(settings, namespace))
+    if given["class_name"]:
+        found = explain.of_class(objects, given["class_name"], node=node)
+    elif given["dry"]:
+        made = sources.from_files([given["dry"]], namespace)
+        objects.put(made)
+        found = explain.report(objects, explain.would_be(made), node=node, new=True)
+    else:
+        found = explain.report(objects, explain.find(objects, given["name"], namespace), node=node)
+    if given["output"] == "json":
+        _print_data(explain.as_data(found), "json")
+    else:
+        print(explain.as_text(found), end="")
+    return OK
+
+
+async def _objects(settings: config.Config, namespace: str) -> Objects:
+    import os
+
+    from . import sources
+    from .kube import auth, client
+    from .kube import errors as refusals
+
+    kubeconfig = settings.kubeconfig or os.environ.get("KUBECONFIG", "")
+    api = client.Client(auth.connect(kubeconfig, settings.service_account), agent="claimd-explain")
+    try:
+        return await sources.from_cluster(api, namespace)
+    except refusals.ApiError as error:
+        raise errors.Fatal(str(error)) from error
+    finally:
+        await api.close()
 
 
 def _run(settings: config.Config, given: dict[str, Any]) -> int:

@@ -19,7 +19,9 @@ KINDS = {
     "nodes": "Node",
     "pods": "Pod",
     "resourceclaims": "ResourceClaim",
+    "resourceclaimtemplates": "ResourceClaimTemplate",
     "resourceslices": "ResourceSlice",
+    "devicetaintrules": "DeviceTaintRule",
     "deviceclasses": "DeviceClass",
     "events": "Event",
 }
@@ -204,6 +206,10 @@ def to_wire(resource: str, obj: Object, version: str) -> Object:
         for device in obj.get("spec", {}).get("devices", []):
             rest = {name: device.pop(name) for name in list(device) if name != "name"}
             device["basic"] = rest
+    if version == "v1beta1" and resource in ("resourceclaims", "resourceclaimtemplates"):
+        spec = obj.get("spec", {})
+        for request in spec.get("spec", spec).get("devices", {}).get("requests", []):
+            request.update(request.pop("exactly", {}))
     return obj
 
 
