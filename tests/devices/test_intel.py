@@ -5,7 +5,7 @@ import pytest
 from devices.gpu import DeviceNode
 from tests.devices.trees import Make
 
-ADDRESS = "0000:11:00.0"
+ADDRESS = "0000:13:00.0"  # of a board with a switch before the GPU
 
 
 def test_a_gpu(tree: Make) -> None:
@@ -15,6 +15,8 @@ def test_a_gpu(tree: Make) -> None:
     assert gpu.memory == 128 << 30
     assert (gpu.environment, gpu.notes) == ((), ())
     assert gpu.nodes == (
+        DeviceNode(path="/dev/dri/by-path/pci-0000:11:00.0-card", major=226, minor=0),
+        DeviceNode(path="/dev/dri/by-path/pci-0000:11:00.0-render", major=226, minor=128),
         DeviceNode(path="/dev/dri/card0", major=226, minor=0),
         DeviceNode(path="/dev/dri/renderD128", major=226, minor=128),
     )
@@ -37,11 +39,14 @@ def test_products_come_from_the_table(tree: Make, model: str, product: str, driv
 def test_a_product_beyond_the_table_is_unknown(tree: Make) -> None:
     made = tree("intel:arc")
     (made.function(ADDRESS) / "device").write_text("0xffff\n")
-    assert made.only().product is None
+    gpu = made.only()
+    assert (gpu.product, gpu.family, gpu.integrated, gpu.memory) == (None, "unknown", None, None)
 
 
-def test_the_kernels_own_drivers_do_not_tell_the_memory(tree: Make) -> None:
-    assert [gpu.memory for gpu in tree("intel:arc", "intel:b580", "intel:uhd770").scan().gpus] == [None, None, None]
+def test_where_the_driver_does_not_tell_the_memory_the_board_may(tree: Make) -> None:
+    """There are two sizes of the A770, one of the B580; the UHD 770 has none of its own."""
+    found = {gpu.product: gpu.memory for gpu in tree("intel:arc", "intel:b580", "intel:uhd770").scan().gpus}
+    assert found == {"Arc A770": None, "Arc B580": 12 << 30, "UHD Graphics 770": None}
 
 
 def test_i915_may_tell_it_beside_the_card(tree: Make) -> None:
@@ -60,7 +65,7 @@ def test_xe_tells_it_by_tile(tree: Make) -> None:
 
 
 def test_half_a_sum_is_none(tree: Make) -> None:
-    made = tree("intel:b580")
+    made = tree("intel:arc,driver=xe")
     (made.function(ADDRESS) / "tile1").mkdir()
     (made.function(ADDRESS) / "tile0/physical_vram_size_bytes").write_text("12884901888\n")
     assert made.only().memory is None
@@ -69,7 +74,7 @@ def test_half_a_sum_is_none(tree: Make) -> None:
 def test_a_neural_processor_is_no_gpu(tree: Make) -> None:
     """Intel's NPUs are accelerators of class 0x12 as well."""
     made = tree("intel:max1550,driver=intel_vpu")
-    (made.function(ADDRESS) / "class").write_text("0x120000\n")
+    (made.function("0000:11:00.0") / "class").write_text("0x120000\n")
     assert made.refusal() == "bound to the kernel driver intel_vpu, expected i915 or xe"
 
 
