@@ -59,7 +59,7 @@ def build(
     inventory: Inventory,
     driver: str,
     node: str,
-    options: Options = Options(),  # noqa: B008  frozen
+    options: Options = Options(),
 ) -> tuple[list[ResourceSlice], list[str]]:
     """The slices that describe the node, of generation 1 and without an owner, and what had to be left out of them.
 
@@ -97,6 +97,19 @@ def build(
         )
         for index, (group, counters) in enumerate(groups)
     ], problems
+
+
+def probe(driver: str, node: str) -> ResourceSlice:
+    """A slice that the API server never gets to keep: what it would keep of it tells whether it knows counters."""
+    return ResourceSlice(
+        metadata=ObjectMeta(name=names.slice_name(0xFFFFF, driver, node)),
+        spec=ResourceSliceSpec(
+            driver=driver,
+            node_name=node,
+            pool=ResourcePool(name=node, generation=1, resource_slice_count=1),
+            shared_counters=[CounterSet(name="gpu", counters={"parts": Counter(value="1")})],
+        ),
+    )
 
 
 def divided(inventory: Inventory) -> bool:
