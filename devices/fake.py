@@ -285,7 +285,9 @@ def _machine(folder: Path, functions: Sequence[_Function], boot_id: str, numa: i
         (folder / f"sys/bus/pci/drivers/{driver}").mkdir(parents=True)
         module = folder / f"sys/module/{driver.replace('-', '_')}"
         module.mkdir(parents=True)
-        if driver in _VERSIONS:
+        # Servers have AMD's own module; that of the kernel's tree has no version.
+        bare = driver == "amdgpu" and not any(f.model.product != "-" for f in functions if f.driver == driver)
+        if driver in _VERSIONS and not bare:
             _put(module / "version", _VERSIONS[driver])
     if "nvidia" in drivers:
         majors |= {"nvidia": NVIDIA_MAJOR, "nvidia-uvm": UVM_MAJOR}

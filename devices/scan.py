@@ -177,9 +177,26 @@ def _held(roots: Roots, function: pci.Function, vendor: Vendor, group: int) -> G
 
 
 def _related(gpus: list[Gpu]) -> list[Gpu]:
-    """A part whose GPU is not taken has nobody to exclude."""
-    names = {gpu.name for gpu in gpus}
-    return [gpu if gpu.parent is None or gpu.parent in names else replace(gpu, counters=()) for gpu in gpus]
+    """Virtual functions have the link of the physical one. A part whose GPU is not taken has nobody to exclude."""
+    by_name = {gpu.name: gpu for gpu in gpus}
+    found = []
+    for gpu in gpus:
+        parent = by_name.get(gpu.parent or "")
+        if gpu.parent is None:
+            found.append(gpu)
+        elif parent is None:
+            found.append(replace(gpu, counters=()))
+        else:
+            found.append(
+                replace(
+                    gpu,
+                    link_width=parent.link_width,
+                    link_speed=parent.link_speed,
+                    link_width_now=parent.link_width_now,
+                    link_speed_now=parent.link_speed_now,
+                )
+            )
+    return found
 
 
 def _name(address: str) -> str:

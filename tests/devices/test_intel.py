@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
-from devices.gpu import DeviceNode
+from devices import scan
+from devices.gpu import DeviceNode, Rules
 from tests.devices.trees import Make
 
 ADDRESS = "0000:13:00.0"  # of a board with a switch before the GPU
@@ -82,3 +85,46 @@ def test_bound_before_its_nodes_are_there(tree: Make) -> None:
     made = tree("intel:b580")
     (made.function(ADDRESS) / "drm").rename(made.folder / "drm")
     assert made.refusal().startswith("not ready: ")
+
+
+def test_virtual_functions_and_the_physical_one_exclude_each_other(tree: Make) -> None:
+    whole, *parts = tree("intel:flex170,vfs=3").scan().gpus
+    assert (whole.kind, whole.counters) == ("gpu", (("vfs", 3),))
+    assert [part.address for part in parts] == ["0000:13:00.1", "0000:13:00.2", "0000:13:00.3"]
+    for part in parts:
+        assert (part.kind, part.parent, part.counters, part.memory) == ("vf", whole.name, (("vfs", 1),), None)
+        assert (part.link_width, part.link_speed) == (16, 16000)
+        assert not set(part.nodes) & set(whole.nodes)
+
+
+def test_a_virtual_function_may_lack_a_render_node(tree: Make) -> None:
+    made = tree("intel:flex170,vfs=1")
+    shutil.rmtree(made.function("0000:13:00.1") / "drm/renderD129")
+    assert [node.path for node in made.scan().gpus[1].nodes] == [
+        "/dev/dri/by-path/pci-0000:13:00.1-card",
+        "/dev/dri/card1",
+    ]
+
+
+def test_virtual_functions_without_a_driver_are_no_surprise(tree: Make) -> None:
+    made = tree("intel:flex170,vfs=2")
+    for number in (1, 2):
+        (made.function(f"0000:13:00.{number}") / "driver").unlink()
+    inventory = made.scan()
+    assert [gpu.kind for gpu in inventory.gpus] == ["gpu"]
+    assert all(skipped.expected and "a virtual function" in skipped.reason for skipped in inventory.skipped)
+
+
+def test_virtual_functions_whose_physical_one_is_not_taken_exclude_nobody(tree: Make) -> None:
+    made = tree("intel:flex170,vfs=2")
+    inventory = scan.scan(made.roots, Rules(exclude=("0000:13:00.0",)))
+    assert [(gpu.kind, gpu.counters) for gpu in inventory.gpus] == [("vf", ()), ("vf", ())]
+
+
+def test_a_node_whose_number_is_anothers_is_none(tree: Make) -> None:
+    """card0 with the number of card1 would be the neighbour."""
+    made = tree("intel:max1550=2")
+    (made.function("0000:11:00.0") / "drm/card0/dev").write_text("226:1\n")
+    inventory = made.scan()
+    assert [gpu.address for gpu in inventory.gpus] == ["0000:13:00.0"]
+    assert "1 is not the number of card0" in inventory.skipped[0].reason

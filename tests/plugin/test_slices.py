@@ -10,7 +10,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from devices.gpu import Gpu, Inventory
+from devices import fake, scan
+from devices.gpu import Gpu, Inventory, Roots, Rules
 from plugin import slices
 from plugin.api import quantity
 from plugin.api.resource import Device, ResourceSlice
@@ -46,16 +47,21 @@ def device(**more: Any) -> Device:
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_case(path: Path):
+def test_case(path: Path, tmp_path: Path):
+    """Of GPUs that are described, or of a machine."""
     case = yaml.safe_load(path.read_text())
-    inventory = Inventory.of(Gpu(**described) for described in case["gpus"])
+    if "tree" in case:
+        fake.write(tmp_path / "tree", fake.parse(case["tree"]))
+        inventory = scan.scan(Roots.under(tmp_path / "tree"), Rules(vfio=case.get("vfio", False)))
+    else:
+        inventory = Inventory.of(Gpu(**described) for described in case["gpus"])
     built, problems = slices.build(inventory, DRIVER, NODE)
     assert msgspec.to_builtins(built) == case["slices"]
     assert problems == case["problems"]
 
 
 def test_there_are_cases():
-    assert len(CASES) >= 6
+    assert len(CASES) >= 21
 
 
 @pytest.mark.parametrize(
