@@ -115,8 +115,11 @@ def _group(target: str | None) -> int | None:
 
 
 def _port(path: str, target: str | None, vendor_id: int) -> str | None:
-    """The folder that tells of the link to the slot, None if that cannot be told. Some boards have a switch of the same vendor before the GPU, whose
-    own link is then inside the board; the first port below the root complex is never on a board."""
+    """The folder that tells of the link to the slot, None if that cannot be told.
+
+    Some boards have a switch of the same vendor before the GPU, whose own link is then inside the board; the first port
+    below the root complex is never on a board.
+    """
     bus = posixpath.dirname(path)
     above = posixpath.normpath(target).split("/")[:-1] if target else []
     while len(above) > 1 and _ADDRESS.fullmatch(above[-1]) and _ADDRESS.fullmatch(above[-2]):
