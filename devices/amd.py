@@ -46,7 +46,7 @@ def describe(roots: Roots, function: Function) -> Detail:
     return Detail(
         nodes=tuple(sorted({*nodes, *compute})),
         # The module of the kernel's own tree has no version.
-        driver_version=sysfs.text(f"{roots.sys}/module/amdgpu/version", notes),
+        driver_version=sysfs.module_version(roots, function.driver, function.shared, notes),
         product=sysfs.text(f"{function.folder}/product_name", notes),
         uuid=unique_id,
         memory=memory,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 
 from . import drm, families, sysfs
@@ -13,7 +14,6 @@ VENDOR_ID = 0x8086
 DRIVERS = ("i915", "xe")
 
 _TILE = re.compile(r"tile\d+")
-_CARD = re.compile(r"card\d+")
 
 
 def describe(roots: Roots, function: Function) -> Detail:
@@ -22,7 +22,7 @@ def describe(roots: Roots, function: Function) -> Detail:
     notes: list[str] = []
     product, family, integrated, architecture = families.intel(function.device_id)
     if function.driver == "i915":
-        memory = _i915_memory(function, notes)
+        memory = _i915_memory(function, nodes, notes)
         tiles = families.intel_tiles(function.device_id)
     else:
         memory, tiles = _xe_memory_and_tiles(function, notes)
@@ -30,7 +30,7 @@ def describe(roots: Roots, function: Function) -> Detail:
         memory = families.intel_memory(function.device_id)
     return Detail(
         nodes=nodes + _by_path(function, nodes),
-        driver_version=sysfs.text(f"{roots.sys}/module/{function.driver}/version", notes),
+        driver_version=sysfs.module_version(roots, function.driver, function.shared, notes),
         product=product,
         family=family,
         architecture=architecture,
@@ -54,14 +54,11 @@ def _by_path(function: Function, nodes: tuple[DeviceNode, ...]) -> tuple[DeviceN
     )
 
 
-def _cards(function: Function, notes: list[str]) -> list[str]:
-    return [name for name in sysfs.names(f"{function.folder}/drm", notes) or () if _CARD.fullmatch(name)]
-
-
-def _i915_memory(function: Function, notes: list[str]) -> int | None:
+def _i915_memory(function: Function, nodes: tuple[DeviceNode, ...], notes: list[str]) -> int | None:
     """Local memory; only the data-centre build of i915 tells it, beside the card or in it."""
-    for folder in (function.folder, *(f"{function.folder}/drm/{card}" for card in _cards(function, notes))):
-        size = sysfs.decimal(f"{folder}/lmem_total_bytes", notes)
+    cards = [f"drm/{posixpath.basename(node.path)}" for node in nodes if "/card" in node.path]
+    for place in ("", *cards):
+        size = sysfs.decimal(f"{function.folder}/{place}/lmem_total_bytes", notes)
         if size and size > 0:
             return size
     return None

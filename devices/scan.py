@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from . import amd, intel, numa, nvidia, pci, vfio
 from .gpu import Detail, Gpu, Inventory, Part, Refused, Roots, Rules, Skipped
@@ -54,6 +54,7 @@ def scan(roots: Roots, rules: Rules = Rules(), vendors: Sequence[Vendor] = VENDO
     include, exclude = _matchers(rules.include, vendors), _matchers(rules.exclude, vendors)
     known = {vendor.VENDOR_ID: vendor for vendor in vendors}
     functions, skipped = pci.functions(roots)
+    by_address = {function.address: function for function in functions}
     virtual = Counter(function.physical for function in functions if function.physical)
     groups = Counter(function.iommu_group for function in functions)
     gpus: list[Gpu] = []
@@ -69,7 +70,8 @@ def scan(roots: Roots, rules: Rules = Rules(), vendors: Sequence[Vendor] = VENDO
             if function.driver in vfio.DRIVERS and rules.vfio:
                 gpus.append(_held(roots, function, vendor, group=groups[function.iommu_group]))
             else:
-                gpus += _gpus(roots, function, vendor, virtual[function.address])
+                physical = by_address.get(function.physical or "")
+                gpus += _gpus(roots, function, vendor, virtual[function.address], physical)
         except Refused as refused:
             expected = function.driver is None and function.physical is not None
             skipped.append(Skipped(address=function.address, reason=str(refused), expected=expected))
@@ -85,7 +87,9 @@ def check_rules(rules: Rules, vendors: Sequence[Vendor] = VENDORS) -> None:
         _matcher(rule, vendors)
 
 
-def _gpus(roots: Roots, function: pci.Function, vendor: Vendor, virtual: int) -> list[Gpu]:
+def _gpus(
+    roots: Roots, function: pci.Function, vendor: Vendor, virtual: int, physical: pci.Function | None
+) -> list[Gpu]:
     """The GPU and its parts. `virtual` functions of it exist beside it: whoever has one of these excludes who has all
     of it, and the other way round."""
     wanted = " or ".join(vendor.DRIVERS)
@@ -101,16 +105,15 @@ def _gpus(roots: Roots, function: pci.Function, vendor: Vendor, virtual: int) ->
         counters["vfs"] = virtual
     if function.physical:
         counters["vfs"] = 1
-    nodes = tuple(sorted(detail.nodes))
-    whole = replace(
-        _pci_part(roots, function, vendor),
+    whole = Gpu(
+        **_of_bus(roots, function, vendor, physical),
         kind="vf" if function.physical else "gpu",
         parent=_name(function.physical) if function.physical else None,
         driver_version=detail.driver_version,
         product=detail.product,
         uuid=detail.uuid,
         memory=detail.memory,
-        nodes=nodes,
+        nodes=tuple(sorted(detail.nodes)),
         environment=tuple(sorted(detail.environment)),
         notes=function.notes + detail.notes,
         profile=detail.profile,
@@ -125,24 +128,25 @@ def _gpus(roots: Roots, function: pci.Function, vendor: Vendor, virtual: int) ->
     return [whole, *(_part(whole, part) for part in detail.parts)]
 
 
-def _pci_part(roots: Roots, function: pci.Function, vendor: Vendor) -> Gpu:
-    """What the bus tells of it."""
-    return Gpu(
-        name=_name(function.address),
-        address=function.address,
-        vendor=vendor.NAME,
-        vendor_id=function.vendor_id,
-        device_id=function.device_id,
-        driver=function.driver or "",
-        numa_node=function.numa_node,
-        numa_nodes=numa.near(roots, function.numa_node, function.shared),
-        pcie_root=function.pcie_root,
-        link_width=function.link_width,
-        link_speed=function.link_speed,
-        link_width_now=function.link_width_now,
-        link_speed_now=function.link_speed_now,
-        iommu_group=function.iommu_group,
-    )
+def _of_bus(roots: Roots, function: pci.Function, vendor: Vendor, physical: pci.Function | None) -> dict[str, Any]:
+    """What the bus tells of it. A virtual function has the link of the physical one."""
+    link = physical or function
+    return {
+        "name": _name(function.address),
+        "address": function.address,
+        "vendor": vendor.NAME,
+        "vendor_id": function.vendor_id,
+        "device_id": function.device_id,
+        "driver": function.driver or "",
+        "numa_node": function.numa_node,
+        "numa_nodes": numa.near(roots, function.numa_node, function.shared),
+        "pcie_root": function.pcie_root,
+        "link_width": link.link_width,
+        "link_speed": link.link_speed,
+        "link_width_now": link.link_width_now,
+        "link_speed_now": link.link_speed_now,
+        "iommu_group": function.iommu_group,
+    }
 
 
 def _part(whole: Gpu, part: Part) -> Gpu:
@@ -173,30 +177,13 @@ def _held(roots: Roots, function: pci.Function, vendor: Vendor, group: int) -> G
         )
     notes = list(function.notes)
     nodes = vfio.nodes(roots, function, notes)
-    return replace(_pci_part(roots, function, vendor), kind="vfio", nodes=nodes, notes=tuple(notes))
+    return Gpu(**_of_bus(roots, function, vendor, None), kind="vfio", nodes=nodes, notes=tuple(notes))
 
 
 def _related(gpus: list[Gpu]) -> list[Gpu]:
-    """Virtual functions have the link of the physical one. A part whose GPU is not taken has nobody to exclude."""
-    by_name = {gpu.name: gpu for gpu in gpus}
-    found = []
-    for gpu in gpus:
-        parent = by_name.get(gpu.parent or "")
-        if gpu.parent is None:
-            found.append(gpu)
-        elif parent is None:
-            found.append(replace(gpu, counters=()))
-        else:
-            found.append(
-                replace(
-                    gpu,
-                    link_width=parent.link_width,
-                    link_speed=parent.link_speed,
-                    link_width_now=parent.link_width_now,
-                    link_speed_now=parent.link_speed_now,
-                )
-            )
-    return found
+    """A part whose GPU is not taken has nobody to exclude."""
+    names = {gpu.name for gpu in gpus}
+    return [gpu if gpu.parent is None or gpu.parent in names else replace(gpu, counters=()) for gpu in gpus]
 
 
 def _name(address: str) -> str:

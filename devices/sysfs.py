@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from .gpu import Roots
+
 _T = TypeVar("_T")
 _LIMIT = 1 << 16  # /proc/devices and its like are a few KiB; a file of sysfs has at most one page
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
@@ -32,6 +34,12 @@ class Shared:
         notes += said
         known: _T = value
         return known
+
+
+def module_version(roots: Roots, module: str | None, shared: Shared, notes: list[str]) -> str | None:
+    """A module of the kernel's own tree has none."""
+    path = f"{roots.sys}/module/{module}/version"
+    return shared.once(path, lambda said: text(path, said), notes)
 
 
 def lines(path: str, notes: list[str]) -> list[str] | None:
