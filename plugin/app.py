@@ -244,7 +244,9 @@ def build(config: Config) -> App:
         reporter=reporter,
         events=events_,
         garbage=garbage_,
-        publisher=publisher.Publisher(resources_, config.driver_name, config.node_name, instance_.may_publish),
+        publisher=publisher.Publisher(
+            resources_, config.driver_name, config.node_name, instance_.may_publish, numa_list=config.numa_list
+        ),
         instance=instance_,
         calls=dra.Calls(driver_),
     )

@@ -63,7 +63,12 @@ def _parser() -> argparse.ArgumentParser:
         )
     fake = add("fake", _fake, "write a tree of fake GPUs that `--root` can read")
     fake.add_argument("folder", type=Path, help="an empty folder, a new one, or one that `claimd fake` wrote")
-    fake.add_argument("gpus", nargs="*", metavar="VENDOR:MODEL[=COUNT]", help="such as nvidia:h100=4 amd:mi300x=2")
+    fake.add_argument(
+        "gpus",
+        nargs="*",
+        metavar="VENDOR:MODEL[=COUNT]",
+        help="such as nvidia:h100=4 amd:mi300x=2,mode=cpx or machine:dgx-h100",
+    )
     probe = add("probe", _probe, "ask a running `claimd run` at its endpoint whether it is live or ready")
     probe.add_argument("question", choices=("live", "ready"))
     explain = add("explain", _explain, "tell why a pod or a claim gets no devices, node by node")
@@ -159,7 +164,8 @@ def _slices(settings: config.Config, given: dict[str, Any]) -> int:
     from .api import versions
 
     inventory = _scan(settings)
-    built, problems = slices.build(inventory, settings.driver_name, settings.node_name or os.uname().nodename)
+    options = slices.Options(numa_list=settings.numa_list)
+    built, problems = slices.build(inventory, settings.driver_name, settings.node_name or os.uname().nodename, options)
     if given["output"] in ("json", "yaml"):
         items = [versions.slice_to_wire(slice_, versions.PREFERRED[0]) for slice_ in built]
         _print_data({"apiVersion": "v1", "kind": "List", "items": items}, given["output"])
@@ -169,6 +175,11 @@ def _slices(settings: config.Config, given: dict[str, Any]) -> int:
             for device in slice_.spec.devices:
                 facts = {name: attribute.value for name, attribute in device.attributes.items()}
                 facts |= {name: capacity.value for name, capacity in device.capacity.items()}
+                facts |= {
+                    f"takes {name}": taken.value
+                    for use in device.consumes_counters
+                    for name, taken in use.counters.items()
+                }
                 rows += [[slice_.metadata.name, device.name, name, _cell(value)] for name, value in facts.items()]
         _print_rows(rows)
     else:
@@ -220,6 +231,10 @@ _TABLE: tuple[_Column, ...] = (
 )
 _WIDE: tuple[_Column, ...] = (
     *_TABLE,
+    ("TYPE", lambda gpu: gpu.kind),
+    ("PROFILE", lambda gpu: gpu.profile),
+    ("FAMILY", lambda gpu: gpu.family),
+    ("LINK", lambda gpu: _link(gpu)),  # noqa: PLW0108  it stands further down
     ("VERSION", lambda gpu: gpu.driver_version),
     ("ID", lambda gpu: f"{gpu.vendor_id:04x}:{gpu.device_id:04x}"),
     ("ROOT", lambda gpu: gpu.pcie_root),
@@ -240,6 +255,15 @@ def _print_rows(rows: Sequence[Sequence[str]]) -> None:
 
 def _cell(value: object) -> str:
     return "-" if value is None or value == "" else str(value)
+
+
+def _link(gpu: Gpu) -> str | None:
+    """Lanes and gigatransfers a second, and what they could be if that is more."""
+    if not gpu.link_width or not gpu.link_speed:
+        return None
+    best = f"x{gpu.link_width} {gpu.link_speed / 1000:g}"
+    now = f"x{gpu.link_width_now or '?'} {(gpu.link_speed_now or 0) / 1000:g}"
+    return best if now == best else f"{now} of {best}"
 
 
 def _size(count: int | None) -> str | None:

@@ -221,12 +221,18 @@ class ApiServer(Store):
         key = match["resource"], match["namespace"] or "", match["name"] or ""
         return key, match["version"] or "", bool(match["status"])
 
+    def _about(self, path: str) -> Object:
+        """What the server says of itself."""
+        if path == "/version":
+            return {"major": "1", "minor": self.minor, "gitVersion": f"v1.{self.minor}.0"}
+        if not self.served:
+            raise Refused(404, "NotFound", "404 page not found", text=True)
+        versions = [{"groupVersion": f"{GROUP}/{v}", "version": v} for v in self.served]
+        return {"kind": "APIGroup", "apiVersion": "v1", "name": GROUP, "versions": versions}
+
     def _route(self, request: Request) -> tuple[int, Object]:
-        if request.path == f"/apis/{GROUP}":
-            if not self.served:
-                raise Refused(404, "NotFound", "404 page not found", text=True)
-            versions = [{"groupVersion": f"{GROUP}/{v}", "version": v} for v in self.served]
-            return 200, {"kind": "APIGroup", "apiVersion": "v1", "name": GROUP, "versions": versions}
+        if request.path in ("/version", f"/apis/{GROUP}"):
+            return 200, self._about(request.path)
         if match := EVENTS.fullmatch(request.path):
             return self._create_event(request, match["namespace"])
         key, version, status = self._find(request)
