@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from . import amd, intel, nvidia, pci
+from . import amd, aside, intel, nvidia, pci
 from .gpu import Detail, Gpu, Inventory, Refused, Roots, Rules, Skipped
 
 
@@ -50,6 +50,12 @@ _OTHERS = {
 def scan(roots: Roots, rules: Rules = Rules(), vendors: Sequence[Vendor] = VENDORS) -> Inventory:  # noqa: B008  frozen
     """Same trees, same Inventory. Never raises for anything that is in the trees; ValueError for a bad rule."""
     include, exclude = _matchers(rules.include, vendors), _matchers(rules.exclude, vendors)
+    return aside.run(lambda: _scan(roots, include, exclude, vendors))
+
+
+def _scan(
+    roots: Roots, include: list[tuple[str, _Matcher]], exclude: list[tuple[str, _Matcher]], vendors: Sequence[Vendor]
+) -> Inventory:
     known = {vendor.VENDOR_ID: vendor for vendor in vendors}
     functions, skipped = pci.functions(roots)
     gpus = []

@@ -10,6 +10,8 @@ import errno
 import os
 import re
 
+from . import aside
+
 _LIMIT = 1 << 16  # /proc/devices and its like are a few KiB; a file of sysfs has at most one page
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _HEX = re.compile(r"0x[0-9a-f]{1,8}")
@@ -72,14 +74,7 @@ def _matching(path: str, pattern: re.Pattern[str], expected: str, notes: list[st
 
 def _read(path: str, notes: list[str]) -> str | None:
     try:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            content = os.read(descriptor, _LIMIT)
-            # A file of procfs may come in pieces; one of sysfs ends here with an empty read.
-            while content and len(content) < _LIMIT and (more := os.read(descriptor, _LIMIT)):
-                content += more
-        finally:
-            os.close(descriptor)
+        content = read(path)
     except OSError as error:
         _note(path, error, notes)
         return None
@@ -92,6 +87,23 @@ def _read(path: str, notes: list[str]) -> str | None:
         notes.append(f"{path}: empty")
         return None
     return value
+
+
+def read(path: str) -> bytes:
+    """All of a file, or OSError. The one place where a read of a dead device may hang: see aside."""
+    aside.begin(path)
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            content = os.read(descriptor, _LIMIT)
+            # A file of procfs may come in pieces; one of sysfs ends here with an empty read.
+            while content and len(content) < _LIMIT and (more := os.read(descriptor, _LIMIT)):
+                content += more
+            return content
+        finally:
+            os.close(descriptor)
+    finally:
+        aside.end()
 
 
 def _note(path: str, error: OSError, notes: list[str]) -> None:
