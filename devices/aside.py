@@ -7,11 +7,13 @@ file means must not go in here.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
 import threading
 import time
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 DEADLINE = 2.0  # seconds for one read
 MOST = 64  # threads left behind at the same time; a node has fewer GPUs
@@ -68,6 +70,29 @@ def run(work: Callable[[], _T]) -> _T:
                 raise runner.error
             return runner.result  # type: ignore[return-value]  # its type is what work returns
     raise Hangs
+
+
+def future(work: Callable[[], _T]) -> asyncio.Future[_T]:
+    """Runs it in a thread of its own that does not hold up the program's end: a sick device can block a read for ever,
+    and the loop's own pool of threads is waited for at the end.
+    """
+    loop = asyncio.get_running_loop()
+    promise: asyncio.Future[_T] = loop.create_future()
+
+    def deliver(set_: Callable[[_T], None] | Callable[[Exception], None], what: Any) -> None:
+        if not promise.done():
+            set_(what)
+
+    def begin() -> None:
+        try:
+            outcome: tuple[Any, Any] = promise.set_result, work()
+        except Exception as error:  # noqa: BLE001  it is raised where the result is awaited
+            outcome = promise.set_exception, error
+        with contextlib.suppress(RuntimeError):  # the loop is closed, nobody waits any more
+            loop.call_soon_threadsafe(deliver, *outcome)
+
+    threading.Thread(target=begin, name="scan", daemon=True).start()
+    return promise
 
 
 def begin(path: str) -> None:
