@@ -93,7 +93,6 @@ class _Count:
     value: int
     first: float | None = None  # when the errors began that are not history yet
     last: float = 0.0
-    grown: int = 0
     symptom: Symptom | None = None
 
 
@@ -105,6 +104,7 @@ class History:
         self._counts: dict[str, _Count] = {}
         self._events: dict[tuple[str, str], tuple[float, Event]] = {}  # since when, and the newest
         self._taken_up = 0.0
+        self._looked = False
 
     def happened(self, event: Event) -> None:
         """An event; one from before a driver took the GPU up, or that is no news, changes nothing."""
@@ -134,12 +134,15 @@ class History:
         for kind, symptom in shown.items():
             if symptom.count is not None:
                 self._counted(kind, symptom, symptom.count, now)
+        self._looked = True
 
     def _level(self, kind: str, symptom: Symptom | None, now: float) -> None:
         level = self._levels.setdefault(kind, _Level())
         if symptom is not None:
             level.since = now if not level.seen and not level.believed else level.since
-            level.seen, level.unseen, level.last = level.seen + 1, 0, symptom
+            level.seen, level.unseen = level.seen + 1, 0
+            if not level.believed or level.last is None or level.last.value != symptom.value:
+                level.last = symptom  # a sentence with other numbers is no news
             level.believed |= level.seen >= _APPEARS.get(kind, 1)
         else:
             level.seen, level.unseen = 0, level.unseen + 1
@@ -147,11 +150,11 @@ class History:
                 del self._levels[kind]
 
     def _counted(self, kind: str, symptom: Symptom, value: int, now: float) -> None:
-        count = self._counts.setdefault(kind, _Count(value))
+        # What was counted before we came is not news, but a counter that was not there began at zero.
+        count = self._counts.setdefault(kind, _Count(0 if self._looked else value))
         if value < count.value:  # the kernel counts anew: the device was set up anew
             count.first = None
         elif value > count.value:
-            count.grown = value - count.value + (count.grown if count.first is not None else 0)
             count.first = now if count.first is None else count.first
             count.last, count.symptom = now, symptom
         count.value = value
@@ -164,7 +167,7 @@ class History:
                 found.append(finding(level.last, level.since))
         for count in self._counts.values():
             if count.first is not None and count.symptom is not None and now - count.last < QUIET:
-                found.append(finding(count.symptom, count.first, f"{count.grown} {count.symptom.sentence}"))
+                found.append(finding(count.symptom, count.first))
             else:
                 count.first = None
         self._events = {
@@ -195,11 +198,11 @@ def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda one: (-SEVERITIES.index(one.severity), one.kind, one.value)))
 
 
-def finding(symptom: Symptom, since: float, sentence: str = "") -> Finding:
+def finding(symptom: Symptom, since: float) -> Finding:
     return Finding(
         kind=symptom.kind,
         value=symptom.value,
         severity=symptom.severity,
-        sentence=sentence or symptom.sentence,
+        sentence=symptom.sentence,
         since=int(since),
     )

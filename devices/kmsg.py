@@ -18,7 +18,7 @@ from .gpu import Roots
 _RECORD = re.compile(r"(\d+),(\d+),(\d+),[^;]*;(.*)")  # priority, number, microseconds since the boot; the text
 _LINE = re.compile(r"<\d+>\[\s*(\d+)\.(\d{6})\] (.*)")
 _READ_ALL = 3  # of syslog(2)
-_ROOM = 1 << 18  # bytes of the log's end that are asked for; the usual log is no longer
+_ROOM, _ROOM_LATER = 1 << 18, 1 << 16  # bytes of the log's end that are asked for: all of a usual log, and what is new
 _AT_ONCE = 20_000  # records of a look: a log that grows as fast as we read is no reason to read for ever
 
 
@@ -83,9 +83,10 @@ class Log:
     def _asked(self) -> list[Line]:
         import ctypes  # here, since a tree of files does without
 
-        buffer = ctypes.create_string_buffer(_ROOM)
+        room = _ROOM if self._last < 0 else _ROOM_LATER
+        buffer = ctypes.create_string_buffer(room)
         libc = ctypes.CDLL(None, use_errno=True)
-        length = libc.klogctl(_READ_ALL, buffer, _ROOM)
+        length = libc.klogctl(_READ_ALL, buffer, room)
         if length < 0:
             self.missing = f"the kernel's log cannot be read ({os.strerror(ctypes.get_errno())}): it takes CAP_SYSLOG"
             return []

@@ -67,11 +67,13 @@ class Monitor:
             if known.away is None:
                 known.gone_since = now
             if self._hangs(known.gpu):
-                kind, severity, sentence = "unresponsive", health.UNKNOWN, skipped.reason if skipped else ""
+                known.away = health.finding(symptoms.unresponsive(), known.gone_since)
             else:
                 why = skipped.reason if skipped is not None else "it has vanished from the PCI bus"
-                kind, severity, sentence = "absent", health.FAILED, f"the GPU is not there any more: {why}"
-            known.away = Finding(kind=kind, severity=severity, sentence=sentence, since=int(known.gone_since))
+                sentence = f"the GPU is not there any more: {why}"
+                known.away = Finding(
+                    kind="absent", severity=health.FAILED, sentence=sentence, since=int(known.gone_since)
+                )
         self._settle(now)
 
     def heard(self, uevent: Uevent) -> None:
@@ -187,7 +189,7 @@ def glance(roots: Roots, inventory: Inventory) -> Report:
             if symptom.count is None:
                 found.append(health.finding(symptom, now))
             elif symptom.count:
-                sentence = f"{symptom.count} {symptom.sentence} since the boot"
+                sentence = f"{symptom.sentence}: {symptom.count} since the boot"
                 found.append(Finding(kind=symptom.kind, severity=health.NOTE, sentence=sentence, since=int(now)))
         if found:
             findings.append((gpu.name, health.worst_first(found)))

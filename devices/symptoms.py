@@ -44,7 +44,7 @@ def read(roots: Roots, gpu: Gpu) -> tuple[Symptom, ...]:
     """All that one look shows. Counters are always among them, so that their growth can be seen."""
     folder = f"{roots.sys}/bus/pci/devices/{gpu.address}"
     if aside.hangs(folder):
-        return (_unresponsive(),)
+        return (unresponsive(),)
     look = _Look(folder)
     found: list[Symptom] = []
     if look.text("power/runtime_status") == "suspended" or look.text("power_state") in ("D3hot", "D3cold"):
@@ -69,7 +69,7 @@ def all_of(roots: Roots, gpus: Iterable[Gpu]) -> dict[str, tuple[Symptom, ...]]:
     return aside.run(lambda: {gpu.name: read(roots, gpu) for gpu in wanted})
 
 
-def _unresponsive() -> Symptom:
+def unresponsive() -> Symptom:
     sentence = f"the kernel's files of this GPU do not answer: a read has not come back for {aside.DEADLINE:g} s"
     return Symptom(kind="unresponsive", severity=UNKNOWN, sentence=sentence)
 
@@ -105,7 +105,7 @@ class _Look:
 
     def errors(self, found: list[Symptom]) -> tuple[Symptom, ...]:
         if self._hangs:
-            return (_unresponsive(),)
+            return (unresponsive(),)
         if self._failed:
             sentence = f"reading {', '.join(self._failed)} fails with input/output errors: the GPU does not answer"
             found.append(Symptom(kind="unreadable", severity=FAILED, sentence=sentence))
@@ -122,7 +122,7 @@ def _links(look: _Look) -> list[Symptom]:
         most = min(most, port_most) if port_most else most
         if 0 < width < most < 255:
             sentence = f"its PCIe link has {width} of {most} lanes: check the slot, the riser and the seating"
-            found.append(Symptom(kind="link", severity=DEGRADED, sentence=sentence))
+            found.append(Symptom(kind="link", severity=DEGRADED, sentence=sentence, value=str(width)))
     speed, fastest = _speed(look.text("current_link_speed")), _speed(look.text("max_link_speed"))
     if speed and fastest:
         fastest = min(fastest, _speed(port.text("max_link_speed")) or fastest)
@@ -139,18 +139,18 @@ def _speed(text: str) -> float:
 
 def _counters(look: _Look) -> list[Symptom]:
     found = []
-    for severity, kind, total, words in (
-        (FAILED, "aer-fatal", "TOTAL_ERR_FATAL", "fatal PCIe errors (AER)"),
-        (DEGRADED, "aer-nonfatal", "TOTAL_ERR_NONFATAL", "PCIe errors (AER, not fatal)"),
+    for severity, kind, words in (
+        (FAILED, "fatal", "the PCIe port has reported fatal errors of the GPU (AER)"),
+        (DEGRADED, "nonfatal", "the PCIe port has reported errors of the GPU that were not fatal (AER)"),
     ):
-        match = re.search(rf"^{total} (\d{{1,18}})$", look.text(f"aer_dev_{kind[4:]}"), re.M)
+        match = re.search(rf"^TOTAL_ERR_{kind.upper()} (\d{{1,18}})$", look.text(f"aer_dev_{kind}"), re.M)
         if match:
-            found.append(Symptom(kind=kind, severity=severity, sentence=words, count=int(match[1])))
+            found.append(Symptom(kind=f"aer-{kind}", severity=severity, sentence=words, count=int(match[1])))
     blocks = [name for name in look.names("ras") if name.endswith("_err_count")]
     counts = [re.search(r"^ue: (\d{1,18})$", look.text(f"ras/{name}"), re.M) for name in blocks]
     if any(counts):
         total_ue = sum(int(match[1]) for match in counts if match)
-        words = "errors that could not be corrected (amdgpu RAS)"
+        words = "its memory or its engines had errors that could not be corrected (amdgpu RAS)"
         found.append(Symptom(kind="ras", severity=FAILED, sentence=words, count=total_ue))
     return found
 
@@ -199,6 +199,4 @@ def _xid(address: str, code: int, detail: str, at: float) -> Event:
     else:
         severity, words, lasts = DEGRADED, "see NVIDIA's list of Xid errors", QUIET
     sentence = f"the NVIDIA driver reported Xid {code}: {words}"
-    return Event(
-        address=address, kind="xid", at=at, severity=severity, sentence=sentence, value=str(code), lasts=lasts
-    )
+    return Event(address=address, kind="xid", at=at, severity=severity, sentence=sentence, value=str(code), lasts=lasts)

@@ -22,8 +22,9 @@ from typing import Any
 
 import grpc.aio
 
-from devices import scan, watch
+from devices import monitor, scan, watch
 from devices.gpu import Inventory, Roots
+from devices.health import Report
 
 from . import (
     cdi,
@@ -32,6 +33,7 @@ from . import (
     errors,
     events,
     garbage,
+    health,
     instance,
     metrics,
     names,
@@ -42,6 +44,7 @@ from . import (
 from .config import Config
 from .kube import auth, client, resources
 from .kubelet import dra, podresources, registration, server
+from .kubelet import health as kubelet_health
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +61,8 @@ class App:
     client: client.Client
     resources: resources.Resources
     watch: watch.Watch
+    monitor: monitor.Monitor
+    streams: kubelet_health.Streams
     records: record.RecordFolder
     driver: driver.Driver
     reporter: status.Reporter
@@ -107,12 +112,14 @@ class App:
     ) -> None:
         config = self.config
         dra_socket, registration_socket = self._sweep()
-        registrar = registration.Registration(config.driver_name, dra_socket, dra.SERVICES, self._on_registered)
+        services = (*dra.SERVICES, *kubelet_health.SERVICES)
+        registrar = registration.Registration(config.driver_name, dra_socket, services, self._on_registered)
         async with (
-            _serving(dra_socket, lambda grpc_server: dra.add_to(grpc_server, self.calls)),
+            _serving(dra_socket, self._add_services),
             _serving(registration_socket, lambda grpc_server: registration.add_to(grpc_server, registrar)),
         ):
             start("the publisher", self.publisher.run)
+            start("the look at the GPUs' health", lambda: self.monitor.run(self._on_health))
             start("the reporter", self.reporter.run)
             start("the events", self.events.run)
             if config.garbage_grace:
@@ -124,6 +131,7 @@ class App:
             _settle()
             await stop.wait()
             log.info("told to stop")
+            self.streams.close()
 
     async def _restore(self) -> None:
         try:
@@ -149,9 +157,25 @@ class App:
     def _on_change(self, inventory: Inventory) -> None:
         log.info("%d GPUs; %d other display devices are left alone", len(inventory.gpus), len(inventory.skipped))
         metrics.GPUS.replace(collections.Counter(gpu.vendor for gpu in inventory.gpus))
-        self.publisher.set(inventory)
+        self.monitor.saw(inventory)
+        self._publish()
         self.changed = self.scanned.is_set()
         self.scanned.set()
+
+    def _on_health(self, report: Report) -> None:
+        self._publish()
+        self.driver.judge(report)
+
+    def _publish(self) -> None:
+        """What there is and how it is, from the same moment: a GPU that vanished is still looked up for its taint."""
+        inventory, report = self.watch.last or Inventory(), self.monitor.last
+        taints = health.taints(report, failed=self.config.taint_failed, degraded=self.config.taint_degraded)
+        self.publisher.set(Inventory.of((*inventory.gpus, *report.kept)), taints)
+        self.streams.set(health.rows(inventory.gpus, report))
+
+    def _add_services(self, grpc_server: grpc.aio.Server) -> None:
+        dra.add_to(grpc_server, self.calls)
+        kubelet_health.add_to(grpc_server, self.streams)
 
     async def _tick(self) -> None:
         """A glance now and then, at what others may have changed without telling us.
@@ -171,6 +195,7 @@ class App:
                 if (may := self.instance.may_publish()) != published:
                     published = may
                     self.publisher.poke()
+                    self.streams.poke()
             except (OSError, errors.ClaimError) as error:
                 log.warning("cannot put the CDI folder right, trying again: %s", error)
 
@@ -211,7 +236,9 @@ def build(config: Config) -> App:
     connection = auth.connect(config.kubeconfig, config.service_account)
     client_ = client.Client(connection, agent="claimd")
     resources_ = resources.Resources(client_, config.driver_name, config.node_name)
-    watch_ = watch.Watch(config.roots, config.rules, config.rescan)
+    monitor_ = monitor.Monitor(config.roots, grace=config.absent_grace, interval=config.health_interval)
+    watch_ = watch.Watch(config.roots, config.rules, config.rescan, hear=monitor_.heard)
+    monitor_.rescan = watch_.wake
     events_ = events.Events(resources_, config.driver_name, config.node_name)
     about_node = functools.partial(events_.tell, events.node(config.node_name))
     records = record.RecordFolder(folder, _boot_id(config.roots), functools.partial(about_node, "RecordDamaged"))
@@ -239,6 +266,8 @@ def build(config: Config) -> App:
         client=client_,
         resources=resources_,
         watch=watch_,
+        monitor=monitor_,
+        streams=kubelet_health.Streams(config.node_name),
         records=records,
         driver=driver_,
         reporter=reporter,

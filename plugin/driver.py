@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from devices.gpu import Inventory
+from devices.health import Report
 
-from . import cdi, claims, errors, events, metrics, record, status
+from . import cdi, claims, errors, events, health, metrics, record, status
 from .api.resource import AllocatedDeviceStatus, ResourceClaim
 from .kube import errors as kube_errors
 from .kube import resources
@@ -61,6 +62,7 @@ class Driver:
     reporter: status.Reporter
     hardware: Hardware
     tell: events.Tell = events.untold
+    health: Report = field(default_factory=Report)  # the last that we were told
     _confirmed: set[str] = field(default_factory=set)  # claims whose allocation this process has seen in the API
     _unreported: dict[str, bool] = field(
         default_factory=dict
@@ -113,6 +115,27 @@ class Driver:
         if behind:
             await self.report_all()
             self._followed = self.records.reads
+
+    def judge(self, report: Report) -> None:
+        """From now on this is how the GPUs are: said where somebody has one that is not what it was."""
+        before, self.health = self.health, report
+        names = {name for name, _ in (*before.findings, *report.findings)}
+        news = {name for name in names if health.grave(before.of(name)) != health.grave(report.of(name))}
+        for name in sorted(news):
+            self._tell_health(events.node(self.node), name, report)
+        for prepared in self.records.claims.values():
+            if sick := [device.device for device in prepared.devices if device.device in news]:
+                self._report(prepared)
+                for name in sick:
+                    about = events.claim(prepared.namespace, prepared.name, prepared.uid)
+                    self._tell_health(about, name, report)
+
+    def _tell_health(self, about: events.About, name: str, report: Report) -> None:
+        found = health.grave(report.of(name))
+        if found:
+            self.tell(about, "DeviceUnhealthy", f"{name} on {self.node}: {health.sentence(found)}")
+        else:
+            self.tell(about, "DeviceHealthy", f"{name} on {self.node} is well again", warning=False)
 
     async def report_all(self) -> None:
         """Reports and clears what this process has not: it may have been lost with the process that owed it."""
@@ -309,7 +332,7 @@ class Driver:
                 return []
             if recorded != prepared:
                 return None
-        return claims.report(prepared, self.name, self._inventory)
+        return claims.report(prepared, self.name, self._inventory, health.conditions(self.health))
 
     async def _settle(self, prepared: claims.PreparedClaim) -> None:
         try:

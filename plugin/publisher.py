@@ -12,6 +12,7 @@ import logging
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from devices.gpu import Inventory
 
@@ -53,9 +54,9 @@ class Publisher:
         self._wake = asyncio.Event()  # something may have changed
         self._told = asyncio.Event()  # we were told to look, by set() or poke()
 
-    def set(self, inventory: Inventory) -> None:
+    def set(self, inventory: Inventory, taints: slices.Taints = MappingProxyType({})) -> None:
         """From now on this is what should be published."""
-        wanted, problems = slices.build(inventory, self._driver, self._node)
+        wanted, problems = slices.build(inventory, self._driver, self._node, taints)
         for problem in problems:
             if problem not in self._problems:
                 logger.warning("not published as found: %s", problem)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import msgspec
 
@@ -21,12 +22,14 @@ from .api.resource import (
     Device,
     DeviceAttribute,
     DeviceCapacity,
+    DeviceTaint,
     ResourcePool,
     ResourceSlice,
     ResourceSliceSpec,
 )
 
 DEVICES_LIMIT = 64  # a slice: the API allows 128, but the first taint would make such a slice invalid
+TAINTS_LIMIT = 4  # a device; from 1.35 on 16
 TEXT_LIMIT = 64  # bytes of a string or version attribute
 INTEGER_LIMIT = 2**63 - 1
 
@@ -43,7 +46,12 @@ _SEMVER = re.compile(
 _NUMBERS = re.compile(r"v?(?>([0-9]{1,18})(?:\.([0-9]{1,18}))?(?:\.([0-9]{1,18}))?)(?![0-9a-zA-Z])")
 
 
-def build(inventory: Inventory, driver: str, node: str) -> tuple[list[ResourceSlice], list[str]]:
+Taints = Mapping[str, Sequence[DeviceTaint]]  # by the device's name
+
+
+def build(
+    inventory: Inventory, driver: str, node: str, taints: Taints = MappingProxyType({})
+) -> tuple[list[ResourceSlice], list[str]]:
     """The slices that describe the node, of generation 1 and without an owner, and what had to be left out of them.
 
     There is always one, if only an empty one: it says that the driver is there and found nothing.
@@ -59,7 +67,7 @@ def build(inventory: Inventory, driver: str, node: str) -> tuple[list[ResourceSl
             problems.append(f"{gpu.name} ({gpu.address}) left out: another device has this name")
         else:
             devices[gpu.name] = _device(gpu, problems)
-    listed = list(devices.values())
+    listed = [_tainted(device, taints.get(device.name, ())) for device in devices.values()]
     groups = [listed[at : at + DEVICES_LIMIT] for at in range(0, len(listed), DEVICES_LIMIT)] or [[]]
     return [
         ResourceSlice(
@@ -89,6 +97,10 @@ def _device(gpu: Gpu, problems: list[str]) -> Device:
     draft.numa_node(gpu.numa_node)
     draft.memory(gpu.memory)
     return Device(name=gpu.name, attributes=dict(sorted(draft.attributes.items())), capacity=draft.capacity)
+
+
+def _tainted(device: Device, taints: Sequence[DeviceTaint]) -> Device:
+    return msgspec.structs.replace(device, taints=list(taints[:TAINTS_LIMIT])) if taints else device
 
 
 class _Draft:
@@ -191,15 +203,15 @@ class Refused:
     It is left out for as long as its value is the same."""
 
     device: str
-    part: str  # attributes, capacity, or empty for the device itself
+    part: str  # attributes, capacity, taints, or empty for the device itself
     key: str
-    value: DeviceAttribute | DeviceCapacity | Device
+    value: DeviceAttribute | DeviceCapacity | DeviceTaint | Device
 
     def __str__(self) -> str:
         return f"{self.device}: {self.part}[{self.key}]" if self.part else self.device
 
 
-_CAUSE = re.compile(r"spec\.devices\[(\d+)\](?:\.basic)?(?:\.(attributes|capacity)\[([^\]]+)\])?")
+_CAUSE = re.compile(r"spec\.devices\[(\d+)\](?:\.basic)?(?:\.(attributes|capacity|taints)\[([^\]]+)\])?")
 
 
 def refused(sent: ResourceSlice, field: str) -> Refused | None:
@@ -210,6 +222,9 @@ def refused(sent: ResourceSlice, field: str) -> Refused | None:
         return None
     device = sent.spec.devices[int(found[1])]
     part, key = found[2] or "", found[3] or ""
+    if part == "taints" and key.isdecimal() and int(key) < len(device.taints):
+        taint = device.taints[int(key)]
+        return Refused(device=device.name, part=part, key=taint.key, value=taint)
     values: Mapping[str, DeviceAttribute | DeviceCapacity] = device.attributes
     if part == "capacity":
         values = device.capacity
@@ -243,4 +258,6 @@ def _reduced(device: Device, refusals: Sequence[Refused]) -> Device | None:
         elif refusal.part == "capacity" and device.capacity.get(refusal.key) == refusal.value:
             left = {key: value for key, value in device.capacity.items() if key != refusal.key}
             forms.append(msgspec.structs.replace(device, capacity=left))
+        elif refusal.part == "taints" and refusal.value in device.taints:
+            forms.append(msgspec.structs.replace(device, taints=[t for t in device.taints if t != refusal.value]))
     return None if any(not refusal.part and refusal.value in forms for refusal in refusals) else forms[-1]

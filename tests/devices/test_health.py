@@ -55,15 +55,28 @@ def test_counters_count_only_what_comes() -> None:
     assert kinds(history, 10) == [], "errors from before we looked are not news"
     history.looked([counted(9)], 20)
     (finding,) = history.findings(20)
-    assert (finding.sentence, finding.since) == ("2 fatal errors", 20)
+    assert (finding.sentence, finding.since) == ("fatal errors", 20)
     history.looked([counted(10)], 300)
-    (finding,) = history.findings(300)
-    assert (finding.sentence, finding.since) == ("3 fatal errors", 20)
+    assert history.findings(300) == (finding,), "more of the same is no news"
     assert history.next_change(300) == QUIET
     assert kinds(history, 299 + QUIET) == ["aer-fatal"]
     assert kinds(history, 300 + QUIET) == []
     history.looked([counted(11)], 2000)
-    assert [finding.sentence for finding in history.findings(2000)] == ["1 fatal errors"]
+    assert [finding.since for finding in history.findings(2000)] == [2000]
+
+
+def test_a_counter_that_was_not_there_began_at_zero() -> None:
+    history = History()
+    history.looked([], 10)
+    history.looked([counted(1)], 20)
+    assert kinds(history, 20) == ["aer-fatal"]
+
+
+def test_the_same_with_other_numbers_is_no_news() -> None:
+    history = History()
+    for now in (10, 20, 30):
+        history.looked([Symptom(kind="hot", severity=DEGRADED, sentence=f"it has {now} degrees")], now)
+    assert [finding.sentence for finding in history.findings(30)] == ["it has 20 degrees"]
 
 
 def test_a_counter_that_begins_anew_is_a_device_set_up_anew() -> None:
