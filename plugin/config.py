@@ -186,9 +186,9 @@ def _check(config: Config, values: Mapping[str, tuple[Any, str]]) -> Config:
             )
     if not 1 <= config.rescan <= 3600:
         raise errors.UsageError(f"{origin('rescan')}: expected 1 to 3600 seconds, got {config.rescan:g}")
-    if not 5 <= config.health_interval <= 3600:
+    if not 1 <= config.health_interval <= 3600:
         raise errors.UsageError(
-            f"{origin('health_interval')}: expected 5 to 3600 seconds, got {config.health_interval:g}"
+            f"{origin('health_interval')}: expected 1 to 3600 seconds, got {config.health_interval:g}"
         )
     if not 0 <= config.absent_grace <= 86400:
         raise errors.UsageError(f"{origin('absent_grace')}: expected 0 to 86400 seconds, got {config.absent_grace:g}")
