@@ -39,6 +39,7 @@ from . import (
     names,
     publisher,
     record,
+    rivals,
     status,
 )
 from .config import Config
@@ -68,6 +69,7 @@ class App:
     reporter: status.Reporter
     events: events.Events
     garbage: garbage.Garbage
+    rivals: rivals.Rivals
     publisher: publisher.Publisher
     instance: instance.Instance
     calls: dra.Calls
@@ -124,6 +126,7 @@ class App:
             start("the events", self.events.run)
             if config.garbage_grace:
                 start("the collection of garbage", self.garbage.run)
+            start("the look for rivals", self.rivals.run)
             start("the glance at what others share", self._tick)
             start("the wait for the kubelet", lambda: self._await_registration(registrar))
             if config.endpoint:
@@ -261,6 +264,15 @@ def build(config: Config) -> App:
         tell=events_.tell,
         grace=config.garbage_grace,
     )
+    rivals_ = rivals.Rivals(
+        resources=resources_,
+        driver=config.driver_name,
+        node=config.node_name,
+        inventory=lambda: watch_.last,
+        may_look=instance_.may_publish,
+        say=functools.partial(driver_.say, rivals.CONDITION),
+        tell=about_node,
+    )
     return App(
         config=config,
         client=client_,
@@ -273,6 +285,7 @@ def build(config: Config) -> App:
         reporter=reporter,
         events=events_,
         garbage=garbage_,
+        rivals=rivals_,
         publisher=publisher.Publisher(resources_, config.driver_name, config.node_name, instance_.may_publish),
         instance=instance_,
         calls=dra.Calls(driver_),

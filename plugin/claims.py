@@ -7,7 +7,7 @@ cdi, from a PreparedClaim and the Inventory of the moment: device numbers are ne
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
@@ -115,14 +115,17 @@ def gpu_of(device: PreparedDevice, inventory: Inventory) -> Gpu:
 
 
 def report(
-    prepared: PreparedClaim, driver: str, inventory: Inventory, sick: Mapping[str, Condition] = MappingProxyType({})
+    prepared: PreparedClaim,
+    driver: str,
+    inventory: Inventory,
+    said: Mapping[str, Sequence[Condition]] = MappingProxyType({}),
 ) -> list[AllocatedDeviceStatus]:
-    """Our entries of claim.status.devices. `sick` has a condition for each GPU that is not well, by its name."""
+    """Our entries of claim.status.devices. `said` has conditions beside Ready, by the device's name."""
     listed = []
     for device in prepared.devices:
         status = _status(prepared, device, driver, inventory)
-        if (condition := sick.get(device.device)) is not None:
-            status = msgspec.structs.replace(status, conditions=[*status.conditions, condition])
+        if conditions := said.get(device.device):
+            status = msgspec.structs.replace(status, conditions=[*status.conditions, *conditions])
         listed.append(status)
     return listed
 

@@ -88,17 +88,17 @@ def test_a_long_sentence_fits_the_kubelet() -> None:
 
 
 def test_the_condition_of_a_claim() -> None:
-    prepared = claims.plan(
-        claim("c", result(FIRST), result(SECOND)), driver=DRIVER, pool=NODE, inventory=inventory(2), prepared=(), now=MOMENT
-    )  # fmt: skip
+    allocated = claim("c", result(FIRST), result(SECOND))
+    prepared = claims.plan(allocated, driver=DRIVER, pool=NODE, inventory=inventory(2), prepared=(), now=MOMENT)
     told = report(finding(kind="aer-fatal"))
-    first, second = claims.report(prepared, DRIVER, inventory(2), health.conditions(told))
+    said = {name: [condition] for name, condition in health.conditions(told).items()}
+    first, second = claims.report(prepared, DRIVER, inventory(2), said)
     ready, sick = first.conditions
     assert (ready.type, ready.status) == ("Ready", "True")
     assert (sick.type, sick.status, sick.reason, sick.message) == ("Healthy", "False", "AerFatal", "it hangs")
     assert sick.last_transition_time == MOMENT
     assert [condition.type for condition in second.conditions] == ["Ready"]
-    gone = claims.report(prepared, DRIVER, Inventory(), health.conditions(told))[0]
+    gone = claims.report(prepared, DRIVER, Inventory(), said)[0]
     assert [(c.type, c.status) for c in gone.conditions] == [("Ready", "False"), ("Healthy", "False")]
 
 
