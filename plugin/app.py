@@ -23,7 +23,7 @@ from typing import Any
 import grpc.aio
 
 from devices import monitor, scan, watch
-from devices.gpu import Inventory, Roots
+from devices.gpu import Inventory, Roots, Rules
 from devices.health import Report
 
 from . import (
@@ -166,6 +166,7 @@ class App:
         self.scanned.set()
 
     def _on_health(self, report: Report) -> None:
+        metrics.SICK.replace(collections.Counter(finding.kind for _, found in report.findings for finding in found))
         self._publish()
         self.driver.judge(report)
 
@@ -240,7 +241,7 @@ def build(config: Config) -> App:
     client_ = client.Client(connection, agent="claimd")
     resources_ = resources.Resources(client_, config.driver_name, config.node_name)
     monitor_ = monitor.Monitor(config.roots, grace=config.absent_grace, interval=config.health_interval)
-    watch_ = watch.Watch(config.roots, config.rules, config.rescan, hear=monitor_.heard)
+    watch_ = watch.Watch(config.roots, config.rules, config.rescan, _counted, hear=monitor_.heard)
     monitor_.rescan = watch_.wake
     events_ = events.Events(resources_, config.driver_name, config.node_name)
     about_node = functools.partial(events_.tell, events.node(config.node_name))
@@ -290,6 +291,11 @@ def build(config: Config) -> App:
         instance=instance_,
         calls=dra.Calls(driver_),
     )
+
+
+def _counted(roots: Roots, rules: Rules) -> Inventory:
+    metrics.SCANS.add()
+    return scan.scan(roots, rules)
 
 
 def _sockets(config: Config) -> tuple[Path, Path]:
