@@ -237,12 +237,9 @@ def build(config: Config) -> App:
     _sockets(config)
     identity = config.pod_uid or uuid.uuid4().hex
     folder = names.plugin_folder(config.kubelet_dir, config.driver_name)
-    connection = auth.connect(config.kubeconfig, config.service_account)
-    client_ = client.Client(connection, agent="claimd")
+    client_ = client.Client(auth.connect(config.kubeconfig, config.service_account), agent="claimd")
     resources_ = resources.Resources(client_, config.driver_name, config.node_name)
-    monitor_ = monitor.Monitor(config.roots, grace=config.absent_grace, interval=config.health_interval)
-    watch_ = watch.Watch(config.roots, config.rules, config.rescan, _counted, hear=monitor_.heard)
-    monitor_.rescan = watch_.wake
+    watch_, monitor_ = _hardware(config)
     events_ = events.Events(resources_, config.driver_name, config.node_name)
     about_node = functools.partial(events_.tell, events.node(config.node_name))
     records = record.RecordFolder(folder, _boot_id(config.roots), functools.partial(about_node, "RecordDamaged"))
@@ -258,22 +255,6 @@ def build(config: Config) -> App:
         hardware=watch_,
         tell=events_.tell,
     )
-    garbage_ = garbage.Garbage(
-        driver=driver_,
-        pods=functools.partial(podresources.pods, names.pod_resources_socket(config.kubelet_dir)),
-        may_collect=instance_.may_publish,  # not before the kubelet has registered us: first it has its turn
-        tell=events_.tell,
-        grace=config.garbage_grace,
-    )
-    rivals_ = rivals.Rivals(
-        resources=resources_,
-        driver=config.driver_name,
-        node=config.node_name,
-        inventory=lambda: watch_.last,
-        may_look=instance_.may_publish,
-        say=functools.partial(driver_.say, rivals.CONDITION),
-        tell=about_node,
-    )
     return App(
         config=config,
         client=client_,
@@ -285,12 +266,33 @@ def build(config: Config) -> App:
         driver=driver_,
         reporter=reporter,
         events=events_,
-        garbage=garbage_,
-        rivals=rivals_,
+        garbage=garbage.Garbage(
+            driver=driver_,
+            pods=functools.partial(podresources.pods, names.pod_resources_socket(config.kubelet_dir)),
+            may_collect=instance_.may_publish,  # not before the kubelet has registered us: first it has its turn
+            tell=events_.tell,
+            grace=config.garbage_grace,
+        ),
+        rivals=rivals.Rivals(
+            resources=resources_,
+            driver=config.driver_name,
+            node=config.node_name,
+            inventory=lambda: watch_.last,
+            may_look=instance_.may_publish,
+            say=functools.partial(driver_.say, rivals.CONDITION),
+            tell=about_node,
+        ),
         publisher=publisher.Publisher(resources_, config.driver_name, config.node_name, instance_.may_publish),
         instance=instance_,
         calls=dra.Calls(driver_),
     )
+
+
+def _hardware(config: Config) -> tuple[watch.Watch, monitor.Monitor]:
+    monitor_ = monitor.Monitor(config.roots, grace=config.absent_grace, interval=config.health_interval)
+    watch_ = watch.Watch(config.roots, config.rules, config.rescan, _counted, hear=monitor_.heard)
+    monitor_.rescan = watch_.wake
+    return watch_, monitor_
 
 
 def _counted(roots: Roots, rules: Rules) -> Inventory:

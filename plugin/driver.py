@@ -128,7 +128,7 @@ class Driver:
             for about in abouts:
                 if name in sick:
                     self.tell(about, "DeviceUnhealthy", f"{name} on {self.node}: {sick[name].message}")
-                else:
+                elif self._inventory.named(name) is not None:  # else it was given up
                     self.tell(about, "DeviceHealthy", f"{name} on {self.node} is well again", warning=False)
 
     def say(self, what: str, conditions: Mapping[str, Condition]) -> set[str]:

@@ -124,7 +124,8 @@ async def test_a_gpu_that_vanished_is_published_for_the_grace_and_comes_back(nod
         await world.until(lambda: world.taints() == {first: [("claimd.dev/absent", "NoExecute")], second: []})
         assert node.slices()[0]["spec"]["devices"][0]["attributes"] == before[0]["attributes"]
         await world.until(lambda: world.taints() == {second: []})
-        assert set(world.told) == {second}
+        await world.until(lambda: set(world.told) == {second})
+        assert "DeviceHealthy" not in node.reasons(), "it was given up, which is not to be well"
         world.give("plug")
         await world.until(lambda: node.slices()[0]["spec"]["devices"] == before)
 
