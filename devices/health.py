@@ -7,7 +7,7 @@ in `symptoms`; when to look is the monitor's.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .gpu import Gpu
 
@@ -70,6 +70,14 @@ class Report:
         return self._by_name.get(name, ())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What is told once and must outlive the process that heard it."""
+
+    gone: tuple[tuple[Gpu, float], ...] = ()  # GPUs that vanished, and when
+    events: tuple[Event, ...] = ()  # of GPUs that are not well for it
+
+
 # How many looks in a row must show a symptom before it is believed, and how many must not before it is over.
 _APPEARS = {"hot": 2, "link": 3, "link-speed": 3, "unreadable": 2, "lost": 1, "survivability": 1, "unresponsive": 1}
 _CLEARS = {"hot": 3, "link": 3, "link-speed": 3, "unreadable": 2, "lost": 2, "survivability": 2, "unresponsive": 1}
@@ -116,6 +124,11 @@ class History:
         key = event.kind, event.value
         since, before = self._events.get(key, (event.at, event))
         self._events[key] = min(since, event.at), event if event.at >= before.at else before
+
+    def lasting(self) -> tuple[Event, ...]:
+        """The events that still count, each when it was first and when it was last."""
+        found = [replace(event, at=at) for since, event in self._events.values() for at in {since, event.at}]
+        return tuple(sorted(found, key=lambda event: (event.at, event.kind, event.value)))
 
     def taken_up(self, at: float) -> None:
         self._taken_up = max(self._taken_up, at)

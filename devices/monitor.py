@@ -44,6 +44,7 @@ class Monitor:
         self._roots, self._grace, self._interval, self._look = roots, grace, interval, look
         self._log = kmsg.Log(roots)
         self._known: dict[str, _Known] = {}
+        self._earlier: tuple[health.Event, ...] = ()
         self._listeners: list[Listener] = []
         self._again = asyncio.Event()
         self._missing: tuple[str, ...] = ()
@@ -54,9 +55,10 @@ class Monitor:
         now = time.time()
         reasons = {skipped.address: skipped for skipped in inventory.skipped}
         for gpu in inventory.gpus:
-            known = self._known.setdefault(gpu.name, _Known(gpu))
+            known = self._known.get(gpu.name) or self._meet(gpu)
             if _absent(known):
                 known.history.taken_up(now)
+                self._earlier = tuple(event for event in self._earlier if event.address != gpu.address)
             known.gpu, known.away = gpu, None
         for name in [name for name in self._known if inventory.named(name) is None]:
             known = self._known[name]
@@ -70,11 +72,24 @@ class Monitor:
                 known.away = health.finding(symptoms.unresponsive(), known.gone_since)
             else:
                 why = skipped.reason if skipped is not None else "it has vanished from the PCI bus"
-                sentence = f"the GPU is not there any more: {why}"
-                known.away = Finding(
-                    kind="absent", severity=health.FAILED, sentence=sentence, since=int(known.gone_since)
-                )
+                known.away = _away(known.gone_since, why)
         self._settle(now)
+
+    @property
+    def memory(self) -> health.Memory:
+        """For the process that comes after us, on the same boot."""
+        gone = [(known.gpu, known.gone_since) for known in self._known.values() if _absent(known)]
+        events = {event for known in self._known.values() for event in known.history.lasting()}
+        return health.Memory(
+            gone=tuple(sorted(gone, key=lambda pair: pair[0].name)),
+            events=tuple(sorted(events, key=lambda event: (event.at, event.address, event.kind, event.value))),
+        )
+
+    def remember(self, memory: health.Memory) -> None:
+        """What the process before us knew; before the first Inventory. A GPU that is there again is there again."""
+        self._earlier = memory.events
+        for gpu, since in memory.gone:
+            self._known[gpu.name] = _Known(gpu, away=_away(since, "it has vanished from the PCI bus"), gone_since=since)
 
     def heard(self, uevent: Uevent) -> None:
         """A kernel event: some say of themselves what is wrong."""
@@ -128,6 +143,13 @@ class Monitor:
         self._settle(now)
         return self.last
 
+    def _meet(self, gpu: Gpu) -> _Known:
+        self._known[gpu.name] = known = _Known(gpu)
+        for event in self._earlier:
+            if event.address == gpu.address:
+                known.history.happened(event)
+        return known
+
     def _happened(self, event: health.Event) -> None:
         for known in self._known.values():
             if known.gpu.address == event.address:
@@ -165,7 +187,14 @@ class Monitor:
 
     def _findings(self, known: _Known, now: float) -> tuple[Finding, ...]:
         found = known.history.findings(now)
-        return found if known.away is None else health.worst_first((known.away, *found))
+        if known.away is None:
+            return found
+        return health.worst_first((known.away, *(one for one in found if one.kind != known.away.kind)))
+
+
+def _away(since: float, why: str) -> Finding:
+    sentence = f"the GPU is not there any more: {why}"
+    return Finding(kind="absent", severity=health.FAILED, sentence=sentence, since=int(since))
 
 
 def _absent(known: _Known) -> bool:

@@ -40,9 +40,9 @@ XIDS_OF_HARDWARE = {
 }
 
 
-def read(roots: Roots, gpu: Gpu) -> tuple[Symptom, ...]:
+def read(roots: Roots, address: str) -> tuple[Symptom, ...]:
     """All that one look shows. Counters are always among them, so that their growth can be seen."""
-    folder = f"{roots.sys}/bus/pci/devices/{gpu.address}"
+    folder = f"{roots.sys}/bus/pci/devices/{address}"
     if aside.hangs(folder):
         return (unresponsive(),)
     look = _Look(folder)
@@ -51,7 +51,7 @@ def read(roots: Roots, gpu: Gpu) -> tuple[Symptom, ...]:
         return look.errors(found)
     head = look.bytes("config")[:4]
     if head and head.strip(b"\xff") == b"":
-        sentence = f"{gpu.address} does not answer on the PCI bus any more: its configuration space reads all ones"
+        sentence = f"{address} does not answer on the PCI bus any more: its configuration space reads all ones"
         return (Symptom(kind="lost", severity=FAILED, sentence=sentence),)
     found += _links(look)
     found += _counters(look)
@@ -65,8 +65,13 @@ def read(roots: Roots, gpu: Gpu) -> tuple[Symptom, ...]:
 
 def all_of(roots: Roots, gpus: Iterable[Gpu]) -> dict[str, tuple[Symptom, ...]]:
     """Of each GPU by its name. A GPU that hangs costs two seconds once, and the others nothing."""
-    wanted = tuple(gpus)
-    return aside.run(lambda: {gpu.name: read(roots, gpu) for gpu in wanted})
+    wanted = {gpu.name: gpu for gpu in gpus}
+
+    def look() -> dict[str, tuple[Symptom, ...]]:
+        shown = {gpu.address: read(roots, gpu.address) for gpu in wanted.values()}  # parts have their GPU's address
+        return {name: shown[gpu.address] for name, gpu in wanted.items()}
+
+    return aside.run(look)
 
 
 def unresponsive() -> Symptom:

@@ -35,6 +35,7 @@ from . import (
     garbage,
     health,
     instance,
+    memory,
     metrics,
     names,
     publisher,
@@ -73,6 +74,7 @@ class App:
     publisher: publisher.Publisher
     instance: instance.Instance
     calls: dra.Calls
+    boot: str  # its id
     scanned: asyncio.Event = field(default_factory=asyncio.Event)
     registered: asyncio.Event = field(default_factory=asyncio.Event)
     changed: bool = False  # the inventory, since the CDI files were made
@@ -97,6 +99,7 @@ class App:
 
         asyncio.get_running_loop().set_default_executor(futures.ThreadPoolExecutor(SIDE_BY_SIDE, "claimd"))
         self.instance.enter()
+        self.monitor.remember(memory.load(self._folder, self.boot))
         start("the watch of the slices", self.resources.slices.run)  # the API server is asked while we scan
         start("the watch of the hardware", lambda: self.watch.run(self._on_change))
         await _first_of(self.scanned, stop)
@@ -146,11 +149,15 @@ class App:
 
     def _sweep(self) -> tuple[Path, Path]:
         config = self.config
-        server.sweep(names.plugin_folder(config.kubelet_dir, config.driver_name), names.is_dra_socket)
+        server.sweep(self._folder, names.is_dra_socket)
         server.sweep(
             config.kubelet_dir / "plugins_registry", lambda name: names.is_registration_socket(name, config.driver_name)
         )
         return _sockets(config)
+
+    @property
+    def _folder(self) -> Path:
+        return names.plugin_folder(self.config.kubelet_dir, self.config.driver_name)
 
     def _on_registered(self) -> None:
         self.instance.registered()
@@ -166,6 +173,7 @@ class App:
         self.scanned.set()
 
     def _on_health(self, report: Report) -> None:
+        memory.save(self._folder, self.boot, self.monitor.memory)
         metrics.SICK.replace(collections.Counter(finding.kind for _, found in report.findings for finding in found))
         self._publish()
         self.driver.judge(report)
@@ -228,13 +236,7 @@ class App:
 
 def build(config: Config) -> App:
     """Every object, wired. No I/O but reading the credentials; nothing is started."""
-    if not config.node_name:
-        raise errors.UsageError("node-name is not set; give --node-name, or CLAIMD_NODE_NAME from spec.nodeName")
-    try:
-        scan.check_rules(config.rules)
-    except ValueError as error:
-        raise errors.UsageError(str(error)) from error
-    _sockets(config)
+    _check(config)
     identity = config.pod_uid or uuid.uuid4().hex
     folder = names.plugin_folder(config.kubelet_dir, config.driver_name)
     client_ = client.Client(auth.connect(config.kubeconfig, config.service_account), agent="claimd")
@@ -242,7 +244,8 @@ def build(config: Config) -> App:
     watch_, monitor_ = _hardware(config)
     events_ = events.Events(resources_, config.driver_name, config.node_name)
     about_node = functools.partial(events_.tell, events.node(config.node_name))
-    records = record.RecordFolder(folder, _boot_id(config.roots), functools.partial(about_node, "RecordDamaged"))
+    boot = _boot_id(config.roots)
+    records = record.RecordFolder(folder, boot, functools.partial(about_node, "RecordDamaged"))
     reporter = status.Reporter(resources_, config.driver_name)
     instance_ = instance.Instance(folder, identity)
     driver_ = driver.Driver(
@@ -285,7 +288,19 @@ def build(config: Config) -> App:
         publisher=publisher.Publisher(resources_, config.driver_name, config.node_name, instance_.may_publish),
         instance=instance_,
         calls=dra.Calls(driver_),
+        boot=boot,
     )
+
+
+def _check(config: Config) -> None:
+    """What would not work is refused before anything is built."""
+    if not config.node_name:
+        raise errors.UsageError("node-name is not set; give --node-name, or CLAIMD_NODE_NAME from spec.nodeName")
+    try:
+        scan.check_rules(config.rules)
+    except ValueError as error:
+        raise errors.UsageError(str(error)) from error
+    _sockets(config)
 
 
 def _hardware(config: Config) -> tuple[watch.Watch, monitor.Monitor]:

@@ -130,6 +130,28 @@ async def test_a_gpu_that_vanished_is_published_for_the_grace_and_comes_back(nod
         await world.until(lambda: node.slices()[0]["spec"]["devices"] == before)
 
 
+async def test_killed_and_started_again_it_knows_which_gpus_are_sick(node):
+    """Of a GPU that hangs the kernel speaks once; one that is gone shows nowhere."""
+    world = World(node, ["amd:mi300x=3"])
+    first, second, third = (gpu.name for gpu in world.gpus)
+    known = {first: [("claimd.dev/wedged", "NoSchedule")], second: [("claimd.dev/absent", "NoSchedule")], third: []}
+    async with world.running() as (plugin, _):
+        world.give("wedge", 0)
+        world.give("unplug", 1)
+        await world.until(lambda: world.taints() == known)
+        plugin.process.kill()
+        await plugin.process.wait()
+    (world.tree / "dev/kmsg").unlink()
+    before = node.slices()[0]["metadata"]["resourceVersion"]
+    world.told = {}
+    async with world.running() as (plugin, _):
+        await world.until(lambda: world.told and world.told[first][0] == world.told[second][0] == v1.UNHEALTHY)
+        assert node.slices()[0]["metadata"]["resourceVersion"] == before, "a start that knows all writes nothing"
+        world.give("heal", 0)
+        world.give("plug", 1)
+        await world.until(lambda: world.taints() == {name: [] for name in known})
+
+
 @pytest.mark.parametrize("order", ["hang", "eio"])
 async def test_the_end_is_not_held_up_by_a_sick_gpu(node, order):
     world = World(node, ["amd:mi300x=2"])
