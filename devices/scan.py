@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from . import amd, intel, numa, nvidia, pci, vfio
+from . import amd, aside, intel, numa, nvidia, pci, vfio
 from .gpu import Detail, Gpu, Inventory, Part, Refused, Roots, Rules, Skipped
 
 
@@ -52,6 +52,18 @@ _OTHERS = {
 def scan(roots: Roots, rules: Rules = Rules(), vendors: Sequence[Vendor] = VENDORS) -> Inventory:  # noqa: B008  frozen
     """Same trees, same Inventory. Never raises for anything that is in the trees; ValueError for a bad rule."""
     include, exclude = _matchers(rules.include, vendors), _matchers(rules.exclude, vendors)
+    return aside.run(lambda: _scan(roots, vendors, include, exclude, held=rules.vfio))
+
+
+def _scan(
+    roots: Roots,
+    vendors: Sequence[Vendor],
+    include: list[tuple[str, _Matcher]],
+    exclude: list[tuple[str, _Matcher]],
+    *,
+    held: bool,
+) -> Inventory:
+    """`held`: with those that vfio-pci holds."""
     known = {vendor.VENDOR_ID: vendor for vendor in vendors}
     functions, skipped = pci.functions(roots)
     by_address = {function.address: function for function in functions}
@@ -67,7 +79,7 @@ def scan(roots: Roots, rules: Rules = Rules(), vendors: Sequence[Vendor] = VENDO
             skipped.append(Skipped(address=function.address, reason=reason, expected=True))
             continue
         try:
-            if function.driver in vfio.DRIVERS and rules.vfio:
+            if held and function.driver in vfio.DRIVERS:
                 gpus.append(_held(roots, function, vendor, group=groups[function.iommu_group]))
             else:
                 physical = by_address.get(function.physical or "")

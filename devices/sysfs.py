@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from . import aside
 from .gpu import Roots
 
 _T = TypeVar("_T")
@@ -99,14 +100,7 @@ def _matching(path: str, pattern: re.Pattern[str], expected: str, notes: list[st
 
 def _read(path: str, notes: list[str]) -> str | None:
     try:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            content = os.read(descriptor, _LIMIT)
-            # A file of procfs may come in pieces; one of sysfs ends here with an empty read.
-            while content and len(content) < _LIMIT and (more := os.read(descriptor, _LIMIT)):
-                content += more
-        finally:
-            os.close(descriptor)
+        content = read(path)
     except OSError as error:
         _note(path, error, notes)
         return None
@@ -119,6 +113,23 @@ def _read(path: str, notes: list[str]) -> str | None:
         notes.append(f"{path}: empty")
         return None
     return value
+
+
+def read(path: str) -> bytes:
+    """All of a file, or OSError. The one place where a read of a dead device may hang: see aside."""
+    aside.begin(path)
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            content = os.read(descriptor, _LIMIT)
+            # A file of procfs may come in pieces; one of sysfs ends here with an empty read.
+            while content and len(content) < _LIMIT and (more := os.read(descriptor, _LIMIT)):
+                content += more
+            return content
+        finally:
+            os.close(descriptor)
+    finally:
+        aside.end()
 
 
 def _note(path: str, error: OSError, notes: list[str]) -> None:

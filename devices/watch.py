@@ -6,16 +6,16 @@ Level, not edge: every look is a whole scan, compared with the last one. What a 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import threading
 from collections.abc import Callable
 
-from . import scan, uevents
+from . import aside, scan, uevents
 from .gpu import Inventory, Roots, Rules
 
 _log = logging.getLogger("claimd.devices")
-COALESCE = 0.1  # seconds; one change in the hardware is a burst of events
+FIRST, COALESCE = 0.01, 0.1  # seconds from an event to the look: after a calm, and while events keep coming
+SLOWEST = 0.4  # while they do not end
+CALM = 1.0  # seconds without an event
 
 Listener = Callable[[Inventory], None]
 Scan = Callable[[Roots, Rules], Inventory]
@@ -24,7 +24,16 @@ Scan = Callable[[Roots, Rules], Inventory]
 class Watch:
     """The one place that scans while the program runs."""
 
-    def __init__(self, roots: Roots, rules: Rules, period: float, scan: Scan = scan.scan) -> None:
+    def __init__(
+        self,
+        roots: Roots,
+        rules: Rules,
+        period: float,
+        scan: Scan = scan.scan,
+        hear: uevents.Hear = lambda _: None,
+    ) -> None:
+        """`hear` is given every event of the kernel as it comes."""
+        self._hear = hear
         self._roots = roots
         self._rules = rules
         self._period = period
@@ -55,19 +64,28 @@ class Watch:
         try:
             if self.last is not None:
                 changed(self.last)
-            with uevents.listening(self.wake):
+            with uevents.listening(self.wake, self._hear, self._roots):
                 await self._look()
-                while True:
-                    try:
-                        async with asyncio.timeout(self._period):
-                            await self._again.wait()
-                        await asyncio.sleep(COALESCE)
-                    except TimeoutError:
-                        pass
-                    self._again.clear()
-                    await self._look()
+                await self._look_again_and_again()
         finally:
             self._listeners.remove(changed)
+
+    async def _look_again_and_again(self) -> None:
+        """The first event after a calm leads to a look at once; what follows it waits, longer and longer: one change in
+        the hardware is a burst of events."""
+        clock = asyncio.get_running_loop().time
+        pause, heard = FIRST, clock() - CALM
+        while True:
+            try:
+                async with asyncio.timeout(self._period):
+                    await self._again.wait()
+                pause = FIRST if clock() - heard >= CALM else min(max(COALESCE, pause * 2), SLOWEST)
+                await asyncio.sleep(pause)
+                heard = clock()
+            except TimeoutError:
+                pass
+            self._again.clear()
+            await self._look()
 
     async def _look(self) -> None:
         try:
@@ -80,7 +98,7 @@ class Watch:
         if self._running is not None:
             await asyncio.wait([self._running])
         self._waiting = None
-        self._running = running = _in_thread(lambda: self._scan(self._roots, self._rules))
+        self._running = running = aside.future(lambda: self._scan(self._roots, self._rules))
         try:
             inventory = await running
         finally:
@@ -112,31 +130,3 @@ class Watch:
         for address in self._said.keys() - said.keys() - {"*"}:
             _log.warning("%s is gone from the bus", address)
         self._said = said
-
-
-def _in_thread(work: Callable[[], Inventory]) -> asyncio.Future[Inventory]:
-    """Runs it in a thread of its own that does not hold up the program's end: a sick device can block a read for ever,
-    and the loop's own pool of threads is waited for at the end.
-    """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Inventory] = loop.create_future()
-
-    def deliver(inventory: Inventory | None, error: Exception | None) -> None:
-        if future.done():
-            return
-        if inventory is not None:
-            future.set_result(inventory)
-        elif error is not None:
-            future.set_exception(error)
-
-    def run() -> None:
-        inventory, problem = None, None
-        try:
-            inventory = work()
-        except Exception as error:  # noqa: BLE001  it is raised where the result is awaited
-            problem = error
-        with contextlib.suppress(RuntimeError):  # the loop is closed, nobody waits any more
-            loop.call_soon_threadsafe(deliver, inventory, problem)
-
-    threading.Thread(target=run, name="scan", daemon=True).start()
-    return future

@@ -20,8 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from devices import scan, watch
-from devices.gpu import Inventory, Roots
+import grpc.aio
+
+from devices import monitor, scan, watch
+from devices.gpu import Inventory, Roots, Rules
+from devices.health import Report
 
 from . import (
     cdi,
@@ -30,16 +33,20 @@ from . import (
     errors,
     events,
     garbage,
+    health,
     instance,
+    memory,
     metrics,
     names,
     publisher,
     record,
+    rivals,
     status,
 )
 from .config import Config
 from .kube import auth, client, resources
 from .kubelet import dra, podresources, registration, server
+from .kubelet import health as kubelet_health
 
 log = logging.getLogger(__name__)
 
@@ -56,14 +63,18 @@ class App:
     client: client.Client
     resources: resources.Resources
     watch: watch.Watch
+    monitor: monitor.Monitor
+    streams: kubelet_health.Streams
     records: record.RecordFolder
     driver: driver.Driver
     reporter: status.Reporter
     events: events.Events
     garbage: garbage.Garbage
+    rivals: rivals.Rivals
     publisher: publisher.Publisher
     instance: instance.Instance
     calls: dra.Calls
+    boot: str  # its id
     scanned: asyncio.Event = field(default_factory=asyncio.Event)
     registered: asyncio.Event = field(default_factory=asyncio.Event)
     changed: bool = False  # the inventory, since the CDI files were made
@@ -88,6 +99,7 @@ class App:
 
         asyncio.get_running_loop().set_default_executor(futures.ThreadPoolExecutor(SIDE_BY_SIDE, "claimd"))
         self.instance.enter()
+        self.monitor.remember(memory.load(self._folder, self.boot))
         start("the watch of the slices", self.resources.slices.run)  # the API server is asked while we scan
         start("the watch of the hardware", lambda: self.watch.run(self._on_change))
         await _first_of(self.scanned, stop)
@@ -105,16 +117,19 @@ class App:
     ) -> None:
         config = self.config
         dra_socket, registration_socket = self._sweep()
-        registrar = registration.Registration(config.driver_name, dra_socket, dra.SERVICES, self._on_registered)
+        services = (*dra.SERVICES, *kubelet_health.SERVICES)
+        registrar = registration.Registration(config.driver_name, dra_socket, services, self._on_registered)
         async with (
-            server.Socket(dra_socket, lambda served: dra.add_to(served, self.calls), DRAIN) as calls,
+            server.Socket(dra_socket, self._add_services, DRAIN) as calls,
             server.Socket(registration_socket, lambda served: registration.add_to(served, registrar), DRAIN) as door,
         ):
             start("the publisher", self.publisher.run)
+            start("the look at the GPUs' health", lambda: self.monitor.run(self._on_health))
             start("the reporter", self.reporter.run)
             start("the events", self.events.run)
             if config.garbage_grace:
                 start("the collection of garbage", self.garbage.run)
+            start("the look for rivals", self.rivals.run)
             start("the glance at what others share", self._tick)
             start("the glance at the sockets", lambda: _mend(calls, door))
             start("the wait for the kubelet", lambda: self._await_registration(registrar))
@@ -123,6 +138,7 @@ class App:
             _settle()
             await stop.wait()
             log.info("told to stop")
+            self.streams.close()
 
     async def _restore(self) -> None:
         try:
@@ -134,11 +150,15 @@ class App:
 
     def _sweep(self) -> tuple[Path, Path]:
         config = self.config
-        server.sweep(names.plugin_folder(config.kubelet_dir, config.driver_name), names.is_dra_socket)
+        server.sweep(self._folder, names.is_dra_socket)
         server.sweep(
             config.kubelet_dir / "plugins_registry", lambda name: names.is_registration_socket(name, config.driver_name)
         )
         return _sockets(config)
+
+    @property
+    def _folder(self) -> Path:
+        return names.plugin_folder(self.config.kubelet_dir, self.config.driver_name)
 
     def _on_registered(self) -> None:
         self.instance.registered()
@@ -148,9 +168,27 @@ class App:
     def _on_change(self, inventory: Inventory) -> None:
         log.info("%d GPUs; %d other display devices are left alone", len(inventory.gpus), len(inventory.skipped))
         metrics.GPUS.replace(collections.Counter(gpu.vendor for gpu in inventory.gpus))
-        self.publisher.set(inventory)
+        self.monitor.saw(inventory)
+        self._publish()
         self.changed = self.scanned.is_set()
         self.scanned.set()
+
+    def _on_health(self, report: Report) -> None:
+        memory.save(self._folder, self.boot, self.monitor.memory)
+        metrics.SICK.replace(collections.Counter(finding.kind for _, found in report.findings for finding in found))
+        self._publish()
+        self.driver.judge(report)
+
+    def _publish(self) -> None:
+        """What there is and how it is, from the same moment: a GPU that vanished is still looked up for its taint."""
+        inventory, report = self.watch.last or Inventory(), self.monitor.last
+        taints = health.taints(report, failed=self.config.taint_failed, degraded=self.config.taint_degraded)
+        self.publisher.set(Inventory.of((*inventory.gpus, *report.kept)), taints)
+        self.streams.set(health.rows(inventory.gpus, report))
+
+    def _add_services(self, grpc_server: grpc.aio.Server) -> None:
+        dra.add_to(grpc_server, self.calls)
+        kubelet_health.add_to(grpc_server, self.streams)
 
     async def _tick(self) -> None:
         """A glance now and then, at what others may have changed without telling us.
@@ -171,6 +209,7 @@ class App:
                 if (may := self.instance.may_publish()) != published:
                     published = may
                     self.publisher.poke()
+                    self.streams.poke()
             except (OSError, errors.ClaimError) as error:
                 log.warning("cannot put right what others have changed, trying again: %s", error)
 
@@ -199,22 +238,16 @@ class App:
 
 def build(config: Config) -> App:
     """Every object, wired. No I/O but reading the credentials; nothing is started."""
-    if not config.node_name:
-        raise errors.UsageError("node-name is not set; give --node-name, or CLAIMD_NODE_NAME from spec.nodeName")
-    try:
-        scan.check_rules(config.rules)
-    except ValueError as error:
-        raise errors.UsageError(str(error)) from error
-    _sockets(config)
+    _check(config)
     identity = config.pod_uid or uuid.uuid4().hex
     folder = names.plugin_folder(config.kubelet_dir, config.driver_name)
-    connection = auth.connect(config.kubeconfig, config.service_account)
-    client_ = client.Client(connection, agent="claimd")
+    client_ = client.Client(auth.connect(config.kubeconfig, config.service_account), agent="claimd")
     resources_ = resources.Resources(client_, config.driver_name, config.node_name)
-    watch_ = watch.Watch(config.roots, config.rules, config.rescan)
+    watch_, monitor_ = _hardware(config)
     events_ = events.Events(resources_, config.driver_name, config.node_name)
     about_node = functools.partial(events_.tell, events.node(config.node_name))
-    records = record.RecordFolder(folder, _boot_id(config.roots), functools.partial(about_node, "RecordDamaged"))
+    boot = _boot_id(config.roots)
+    records = record.RecordFolder(folder, boot, functools.partial(about_node, "RecordDamaged"))
     reporter = status.Reporter(resources_, config.driver_name)
     instance_ = instance.Instance(folder, identity)
     driver_ = driver.Driver(
@@ -227,29 +260,63 @@ def build(config: Config) -> App:
         hardware=watch_,
         tell=events_.tell,
     )
-    garbage_ = garbage.Garbage(
-        driver=driver_,
-        pods=functools.partial(podresources.pods, names.pod_resources_socket(config.kubelet_dir)),
-        may_collect=instance_.may_publish,  # not before the kubelet has registered us: first it has its turn
-        tell=events_.tell,
-        grace=config.garbage_grace,
-    )
     return App(
         config=config,
         client=client_,
         resources=resources_,
         watch=watch_,
+        monitor=monitor_,
+        streams=kubelet_health.Streams(config.node_name),
         records=records,
         driver=driver_,
         reporter=reporter,
         events=events_,
-        garbage=garbage_,
+        garbage=garbage.Garbage(
+            driver=driver_,
+            pods=functools.partial(podresources.pods, names.pod_resources_socket(config.kubelet_dir)),
+            may_collect=instance_.may_publish,  # not before the kubelet has registered us: first it has its turn
+            tell=events_.tell,
+            grace=config.garbage_grace,
+        ),
+        rivals=rivals.Rivals(
+            resources=resources_,
+            driver=config.driver_name,
+            node=config.node_name,
+            inventory=lambda: watch_.last,
+            may_look=instance_.may_publish,
+            say=functools.partial(driver_.say, rivals.CONDITION),
+            tell=about_node,
+        ),
         publisher=publisher.Publisher(
             resources_, config.driver_name, config.node_name, instance_.may_publish, numa_list=config.numa_list
         ),
         instance=instance_,
         calls=dra.Calls(driver_),
+        boot=boot,
     )
+
+
+def _check(config: Config) -> None:
+    """What would not work is refused before anything is built."""
+    if not config.node_name:
+        raise errors.UsageError("node-name is not set; give --node-name, or CLAIMD_NODE_NAME from spec.nodeName")
+    try:
+        scan.check_rules(config.rules)
+    except ValueError as error:
+        raise errors.UsageError(str(error)) from error
+    _sockets(config)
+
+
+def _hardware(config: Config) -> tuple[watch.Watch, monitor.Monitor]:
+    monitor_ = monitor.Monitor(config.roots, grace=config.absent_grace, interval=config.health_interval)
+    watch_ = watch.Watch(config.roots, config.rules, config.rescan, _counted, hear=monitor_.heard)
+    monitor_.rescan = watch_.wake
+    return watch_, monitor_
+
+
+def _counted(roots: Roots, rules: Rules) -> Inventory:
+    metrics.SCANS.add()
+    return scan.scan(roots, rules)
 
 
 def _sockets(config: Config) -> tuple[Path, Path]:

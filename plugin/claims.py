@@ -7,7 +7,8 @@ cdi, from a PreparedClaim and the Inventory of the moment: device numbers are ne
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -113,9 +114,20 @@ def gpu_of(device: PreparedDevice, inventory: Inventory) -> Gpu:
     return gpu
 
 
-def report(prepared: PreparedClaim, driver: str, inventory: Inventory) -> list[AllocatedDeviceStatus]:
-    """Our entries of claim.status.devices."""
-    return [_status(prepared, device, driver, inventory) for device in prepared.devices]
+def report(
+    prepared: PreparedClaim,
+    driver: str,
+    inventory: Inventory,
+    said: Mapping[str, Sequence[Condition]] = MappingProxyType({}),
+) -> list[AllocatedDeviceStatus]:
+    """Our entries of claim.status.devices. `said` has conditions beside Ready, by the device's name."""
+    listed = []
+    for device in prepared.devices:
+        status = _status(prepared, device, driver, inventory)
+        if conditions := said.get(device.device):
+            status = msgspec.structs.replace(status, conditions=[*status.conditions, *conditions])
+        listed.append(status)
+    return listed
 
 
 def _our_results(claim: ResourceClaim, driver: str, pool: str) -> list[DeviceRequestAllocationResult]:

@@ -67,7 +67,8 @@ def _parser() -> argparse.ArgumentParser:
         "gpus",
         nargs="*",
         metavar="VENDOR:MODEL[=COUNT]",
-        help="such as nvidia:h100=4 amd:mi300x=2,mode=cpx or machine:dgx-h100",
+        help="such as nvidia:h100=4 amd:mi300x=2,mode=cpx or machine:dgx-h100; or an order to a tree that is there: "
+        "ORDER DEVICE [VALUE], of unplug, plug, wedge, hot, aer, link, xid, eio, hang, renumber, heal",
     )
     probe = add("probe", _probe, "ask a running `claimd run` at its endpoint whether it is live or ready")
     probe.add_argument("question", choices=("live", "ready"))
@@ -154,7 +155,21 @@ def _devices(settings: config.Config, given: dict[str, Any]) -> int:
     for gpu in inventory.gpus if wide else ():
         for note in gpu.notes:
             print(f"{gpu.name}: {note}")
+    if wide:
+        _print_health(settings, inventory)
     return OK
+
+
+def _print_health(settings: config.Config, inventory: Inventory) -> None:
+    """What one look can tell; `claimd run` looks again and again, and judges by that."""
+    from devices import monitor
+
+    report = monitor.glance(settings.roots, inventory)
+    for name, findings in report.findings:
+        for finding in findings:
+            print(f"{name}: {finding.severity}: {finding.sentence}")
+    for missing in report.missing:
+        print(f"not watched: {missing}")
 
 
 def _slices(settings: config.Config, given: dict[str, Any]) -> int:
@@ -194,16 +209,29 @@ def _slices(settings: config.Config, given: dict[str, Any]) -> int:
 
 
 def _fake(settings: config.Config, given: dict[str, Any]) -> int:
-    from devices import fake
+    from devices import fake, orders
 
+    folder, words = given["folder"], given["gpus"]
+    if words and words[0] in orders.ORDERS:
+        if not 2 <= len(words) <= 3:
+            raise errors.UsageError(f"an order is {words[0]} DEVICE [VALUE], such as {words[0]} 0000:11:00.0")
+        try:
+            orders.give(folder, *words)
+        except ValueError as error:
+            raise errors.UsageError(str(error)) from error
+        except OSError as error:
+            raise errors.Fatal(f"cannot change the fake tree: {error}") from error
+        print(f"done: {' '.join(words)}")
+        return OK
     try:
-        wrote = fake.write(given["folder"], fake.parse(given["gpus"]))
+        wrote = fake.write(folder, fake.parse(words))
+        orders.accept(folder)
     except ValueError as error:
         raise errors.UsageError(str(error)) from error
     except OSError as error:
         raise errors.Fatal(f"cannot write the fake tree: {error}") from error
     done = "wrote" if wrote else "nothing to change in"
-    print(f"{done} {given['folder']}; look at it with: claimd devices --root {given['folder']}")
+    print(f"{done} {folder}; look at it with: claimd devices --root {folder}")
     return OK
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("auto", "json", "text")
+EFFECTS = ("none", "NoSchedule", "NoExecute")
 
 
 def _setting(default: Any, about: str) -> Any:
@@ -55,7 +56,17 @@ class Config:
         False,
         "numaNode as a list, with the nearest nodes: only where the API server has the gate DRAListTypeAttributes",
     )
-    rescan: float = _setting(30.0, "seconds between two looks at the hardware when the kernel reports no change")
+    rescan: float = _setting(60.0, "seconds between two looks at the hardware when the kernel reports no change")
+    health_interval: float = _setting(10.0, "seconds between two looks at the health of the GPUs")
+    absent_grace: float = _setting(
+        300.0, "seconds that a GPU which has vanished stays published, with a taint, so that its pods can be evicted"
+    )
+    taint_failed: str = _setting(
+        "NoSchedule",
+        "effect of the taint on a GPU that failed, vanished or does not answer: none (it only tells), NoSchedule or "
+        "NoExecute (its pods are evicted)",
+    )
+    taint_degraded: str = _setting("none", "the same for a GPU that works, but not as it should")
     garbage_grace: float = _setting(
         120.0, "seconds that a claim must be gone, unused by any pod, before it is unprepared by ourselves; 0: never"
     )
@@ -173,13 +184,24 @@ def _check(config: Config, values: Mapping[str, tuple[Any, str]]) -> Config:
             f"{origin('driver_name')}: expected a DNS name in lower case of at most 63 characters, "
             f"such as gpu.claimd.dev, got {config.driver_name!r}"
         )
-    for name, allowed in (("log_level", LEVELS), ("log_format", FORMATS)):
+    for name, allowed in (
+        ("log_level", LEVELS),
+        ("log_format", FORMATS),
+        ("taint_failed", EFFECTS),
+        ("taint_degraded", EFFECTS),
+    ):
         if getattr(config, name) not in allowed:
             raise errors.UsageError(
                 f"{origin(name)}: expected one of {', '.join(allowed)}, got {getattr(config, name)!r}"
             )
     if not 1 <= config.rescan <= 3600:
         raise errors.UsageError(f"{origin('rescan')}: expected 1 to 3600 seconds, got {config.rescan:g}")
+    if not 1 <= config.health_interval <= 3600:
+        raise errors.UsageError(
+            f"{origin('health_interval')}: expected 1 to 3600 seconds, got {config.health_interval:g}"
+        )
+    if not 0 <= config.absent_grace <= 86400:
+        raise errors.UsageError(f"{origin('absent_grace')}: expected 0 to 86400 seconds, got {config.absent_grace:g}")
     if config.garbage_grace and not 1 <= config.garbage_grace <= 86400:
         raise errors.UsageError(
             f"{origin('garbage_grace')}: expected 0 or 1 to 86400 seconds, got {config.garbage_grace:g}"

@@ -13,13 +13,15 @@ import logging
 import re
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from devices.gpu import Inventory
+from devices.health import Report
 
-from . import cdi, claims, errors, events, metrics, record, status
+from . import cdi, claims, errors, events, health, metrics, record, status
+from .api.meta import Condition
 from .api.resource import AllocatedDeviceStatus, ResourceClaim
 from .kube import errors as kube_errors
 from .kube import resources
@@ -61,6 +63,7 @@ class Driver:
     reporter: status.Reporter
     hardware: Hardware
     tell: events.Tell = events.untold
+    _said: dict[str, Mapping[str, Condition]] = field(default_factory=dict)  # beside Ready, by type and device
     _confirmed: set[str] = field(default_factory=set)  # claims whose allocation this process has seen in the API
     _unreported: dict[str, bool] = field(
         default_factory=dict
@@ -113,6 +116,31 @@ class Driver:
         if behind:
             await self.report_all()
             self._followed = self.records.reads
+
+    def judge(self, report: Report) -> None:
+        """From now on this is how the GPUs are: told to whoever has one that is not what it was."""
+        sick = health.conditions(report)
+        for name in sorted(self.say("Healthy", sick)):
+            abouts = [events.node(self.node)]
+            for prepared in self.records.claims.values():
+                if any(device.device == name for device in prepared.devices):
+                    abouts.append(events.claim(prepared.namespace, prepared.name, prepared.uid))
+            for about in abouts:
+                if name in sick:
+                    self.tell(about, "DeviceUnhealthy", f"{name} on {self.node}: {sick[name].message}")
+                elif self._inventory.named(name) is not None:  # else it was given up
+                    self.tell(about, "DeviceHealthy", f"{name} on {self.node} is well again", warning=False)
+
+    def say(self, what: str, conditions: Mapping[str, Condition]) -> set[str]:
+        """From now on these, by the device's name, stand in the status of the claims as their conditions of this type.
+        Returns the devices of which something else is said than before."""
+        before = self._said.get(what, {})
+        self._said[what] = conditions
+        news = {name for name in {*before, *conditions} if before.get(name) != conditions.get(name)}
+        for prepared in self.records.claims.values():
+            if any(device.device in news for device in prepared.devices):
+                self._report(prepared)
+        return news
 
     async def report_all(self) -> None:
         """Reports and clears what this process has not: it may have been lost with the process that owed it."""
@@ -309,7 +337,11 @@ class Driver:
                 return []
             if recorded != prepared:
                 return None
-        return claims.report(prepared, self.name, self._inventory)
+        said = {
+            device.device: [found for told in self._said.values() if (found := told.get(device.device)) is not None]
+            for device in prepared.devices
+        }
+        return claims.report(prepared, self.name, self._inventory, said)
 
     async def _settle(self, prepared: claims.PreparedClaim) -> None:
         async with self.records.held():

@@ -108,4 +108,6 @@ SLICE_WRITES = Counter("claimd_slice_writes_total", "ResourceSlices that were cr
 STATUS_FAILURES = Counter("claimd_status_report_failures_total", "Reports into claim.status.devices that failed.")
 GARBAGE = Counter("claimd_garbage_unprepared_total", "Claims that were unprepared with no word from the kubelet.")
 API_REQUESTS = Counter("claimd_api_requests_total", "Requests to the API server, watches aside.", "method", "outcome")
+SCANS = Counter("claimd_scans_total", "Looks at the node's hardware.")
+SICK = Gauge("claimd_gpu_findings", "What is wrong with GPUs, by kind: absent, wedged, hot and so on.", "kind")
 GPUS = Gauge("claimd_gpus", "GPUs that were found, by vendor.", "vendor")

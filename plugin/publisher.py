@@ -12,6 +12,7 @@ import logging
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from devices.gpu import Inventory
 
@@ -43,6 +44,7 @@ class Publisher:
         self.published = asyncio.Event()
         self._resources, self._driver, self._node, self._may_publish = resources, driver, node, may_publish
         self._inventory = Inventory()
+        self._taints: slices.Taints = {}
         self._counters = counters.Counters(resources, driver, node)
         self._numa_list = numa_list
         self._wanted: list[ResourceSlice] | None = None  # as built; no owner, nothing taken out
@@ -62,11 +64,11 @@ class Publisher:
         self._wake = asyncio.Event()  # something may have changed
         self._told = asyncio.Event()  # we were told to look, by set() or poke()
 
-    def set(self, inventory: Inventory) -> None:
+    def set(self, inventory: Inventory, taints: slices.Taints = MappingProxyType({})) -> None:
         """From now on this is what should be published."""
-        self._inventory = inventory
+        self._inventory, self._taints = inventory, taints
         options = slices.Options(partitions=self._counters.kept, numa_list=self._numa_list)
-        wanted, problems = slices.build(inventory, self._driver, self._node, options)
+        wanted, problems = slices.build(inventory, self._driver, self._node, options, taints)
         for problem in problems:
             if problem not in self._problems:
                 logger.warning("not published as found: %s", problem)
@@ -135,7 +137,7 @@ class Publisher:
             if self._wanted is None or not self._resources.slices.synced or not self._may_publish():
                 return None
             if await self._counters.learn(self._inventory):
-                self.set(self._inventory)
+                self.set(self._inventory, self._taints)
             wanted = pool.owned(slices.without(self._wanted, self._refusals), self._node, self._uid)
             existing = self._existing()
             changes = pool.compare(wanted, existing, self._last, self._stored)
@@ -238,7 +240,7 @@ class Publisher:
         paths = [path for path in pool.differences(wanted, seen) if path not in self._dropped]
         self._dropped.update(paths)
         if "spec.sharedCounters" in paths and self._counters.dropped():
-            self.set(self._inventory)
+            self.set(self._inventory, self._taints)
         if paths:
             logger.warning(
                 "the API server does not keep %s as sent, which is accepted: a feature gate of it may be off",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import msgspec
 
@@ -24,6 +25,7 @@ from .api.resource import (
     DeviceAttribute,
     DeviceCapacity,
     DeviceCounterConsumption,
+    DeviceTaint,
     ResourcePool,
     ResourceSlice,
     ResourceSliceSpec,
@@ -31,6 +33,7 @@ from .api.resource import (
 
 DEVICES_LIMIT = 64  # a slice: the API allows 128, but the first taint would make such a slice invalid
 COUNTER_SETS_LIMIT = 8  # a slice
+TAINTS_LIMIT = 4  # a device; from 1.35 on 16
 TEXT_LIMIT = 64  # bytes of a string or version attribute
 INTEGER_LIMIT = 2**63 - 1
 
@@ -55,11 +58,15 @@ class Options:
     numa_list: bool = False  # numaNode as a list: the node and its nearest
 
 
+Taints = Mapping[str, Sequence[DeviceTaint]]  # by the device's name
+
+
 def build(
     inventory: Inventory,
     driver: str,
     node: str,
     options: Options = Options(),
+    taints: Taints = MappingProxyType({}),
 ) -> tuple[list[ResourceSlice], list[str]]:
     """The slices that describe the node, of generation 1 and without an owner, and what had to be left out of them.
 
@@ -78,7 +85,7 @@ def build(
             problems.append(f"{gpu.name} ({gpu.address}) left out: another device has this name")
         else:
             devices[gpu.name] = _device(gpu, options, problems)
-    listed = list(devices.values())
+    listed = [_tainted(device, taints.get(device.name, ())) for device in devices.values()]
     sets = _counter_sets([gpu for gpu in published if gpu.name in devices]) if options.partitions else []
     groups: list[tuple[list[Device], list[CounterSet]]] = [
         (listed[at : at + DEVICES_LIMIT], []) for at in range(0, len(listed), DEVICES_LIMIT)
@@ -169,6 +176,10 @@ def _device(gpu: Gpu, options: Options, problems: list[str]) -> Device:
         capacity=draft.capacity,
         consumes_counters=taken if gpu.counters and options.partitions else [],
     )
+
+
+def _tainted(device: Device, taints: Sequence[DeviceTaint]) -> Device:
+    return msgspec.structs.replace(device, taints=list(taints[:TAINTS_LIMIT])) if taints else device
 
 
 class _Draft:
@@ -289,15 +300,15 @@ class Refused:
     It is left out for as long as its value is the same."""
 
     device: str
-    part: str  # attributes, capacity, or empty for the device itself
+    part: str  # attributes, capacity, taints, or empty for the device itself
     key: str
-    value: DeviceAttribute | DeviceCapacity | Device
+    value: DeviceAttribute | DeviceCapacity | DeviceTaint | Device
 
     def __str__(self) -> str:
         return f"{self.device}: {self.part}[{self.key}]" if self.part else self.device
 
 
-_CAUSE = re.compile(r"spec\.devices\[(\d+)\](?:\.basic)?(?:\.(attributes|capacity)\[([^\]]+)\])?")
+_CAUSE = re.compile(r"spec\.devices\[(\d+)\](?:\.basic)?(?:\.(attributes|capacity|taints)\[([^\]]+)\])?")
 
 
 def refused(sent: ResourceSlice, field: str) -> Refused | None:
@@ -308,6 +319,9 @@ def refused(sent: ResourceSlice, field: str) -> Refused | None:
         return None
     device = sent.spec.devices[int(found[1])]
     part, key = found[2] or "", found[3] or ""
+    if part == "taints" and key.isdecimal() and int(key) < len(device.taints):
+        taint = device.taints[int(key)]
+        return Refused(device=device.name, part=part, key=taint.key, value=taint)
     values: Mapping[str, DeviceAttribute | DeviceCapacity] = device.attributes
     if part == "capacity":
         values = device.capacity
@@ -341,4 +355,6 @@ def _reduced(device: Device, refusals: Sequence[Refused]) -> Device | None:
         elif refusal.part == "capacity" and device.capacity.get(refusal.key) == refusal.value:
             left = {key: value for key, value in device.capacity.items() if key != refusal.key}
             forms.append(msgspec.structs.replace(device, capacity=left))
+        elif refusal.part == "taints" and refusal.value in device.taints:
+            forms.append(msgspec.structs.replace(device, taints=[t for t in device.taints if t != refusal.value]))
     return None if any(not refusal.part and refusal.value in forms for refusal in refusals) else forms[-1]

@@ -40,6 +40,19 @@ class _Server(msgspec.Struct, frozen=True):
     minor: str = ""  # "34", or "34+" of some vendors
 
 
+class _NodeStatus(msgspec.Struct, frozen=True):
+    capacity: dict[str, str] = {}
+
+
+class _Node(msgspec.Struct, frozen=True):
+    status: _NodeStatus = _NodeStatus()
+
+
+class _List(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str = ""
+    items: list[dict[str, Any]] = []
+
+
 class _Group(msgspec.Struct, frozen=True):
     versions: list[_Version] = []
 
@@ -97,6 +110,18 @@ class Resources:
     async def node_uid(self, name: str) -> str:
         answer = await self._client.request("GET", f"/api/v1/nodes/{quote(name, safe='')}")
         return _decode(answer, PartialObject, f"node {name}").metadata.uid
+
+    async def node_capacity(self, name: str) -> dict[str, str]:
+        """What the Node offers, by the resource's name, as quantities."""
+        answer = await self._client.request("GET", f"/api/v1/nodes/{quote(name, safe='')}")
+        return _decode(answer, _Node, f"node {name}").status.capacity
+
+    async def all_slices(self, node: str) -> list[dict[str, Any]]:
+        """Of every driver on the node."""
+        query = {"fieldSelector": f"spec.nodeName={node}"}
+        answer = await self._ask("GET", "resourceslices", "", query=query)
+        found = _decode(answer, _List, "the slices of the node")
+        return [_in_our_shape({"apiVersion": found.api_version, **item}) for item in found.items]
 
     async def create_slice(self, slice_: ResourceSlice) -> dict[str, Any]:
         """The object as stored. It may have been created although this fails: AlreadyExists or the copy will tell."""

@@ -76,6 +76,21 @@ class Driver:
         listed = [device for each in self.slices() for device in each["spec"]["devices"]]
         return {device["attributes"]["resource.kubernetes.io/pciBusID"]["string"]: device for device in listed}
 
+    def give(self, order: str, device: str, *value: str) -> None:
+        """Makes a fake GPU sick, or well again."""
+        self.exec("claimd", "fake", TREE, order, device, *value)
+
+    def taints(self) -> dict[str, list[tuple[str, str]]]:
+        """Device → key and effect of each of its taints."""
+        listed = [device for each in self.slices() for device in each["spec"]["devices"]]
+        return {d["name"]: [(t["key"], t["effect"]) for t in d.get("taints", [])] for d in listed}
+
+    def metric(self, name: str) -> float:
+        """The sum over all labels."""
+        ask = "from plugin import probe; print(probe.ask('unix:/run/claimd/endpoint.sock', '/metrics')[1])"
+        lines = self.exec("python3", "-c", ask).splitlines()
+        return sum(float(line.split()[-1]) for line in lines if re.match(rf"{name}(\{{| )", line))
+
     def tree_addresses(self) -> list[str]:
         """The GPUs of the fake tree, asked of the tree itself: functions of the classes 03xx and 12xx."""
         told = self.exec("sh", "-c", f"cd {TREE}/sys/bus/pci/devices && grep -lE '^0x(03|12)' */class")

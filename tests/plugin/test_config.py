@@ -43,7 +43,7 @@ def test_one_folder_for_all_roots():
     [
         ("node-nam: x", r"unknown key in .* node-nam; did you mean node-name\?"),
         ("node_name: x", "unknown key .* node_name; did you mean node-name"),
-        ("zzz: x", "unknown key .* zzz; known are cdi-dir"),
+        ("zzz: x", "unknown key .* zzz; known are absent-grace, cdi-dir"),
         ("- a", "must hold keys and values, not a list"),
         ("a: [", "neither YAML nor JSON"),
         ("node-name: 7", "node-name in .*: expected text, got 7"),

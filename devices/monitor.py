@@ -1,0 +1,242 @@
+"""Keeps the node's health current: looks at every GPU by the clock, hears the kernel's events, and remembers GPUs that
+are gone for a while, so that others can still look them up.
+
+What is read and what follows from it is not decided here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from . import aside, health, kmsg, symptoms
+from .gpu import Gpu, Inventory, Roots
+from .health import Finding, Report, Symptom
+from .uevents import Uevent
+
+_log = logging.getLogger("claimd.devices")
+SOON = 5.0  # seconds at most until the next look while something is suspected
+SPACING = 0.25  # seconds at least between two looks, whatever the kernel announces
+
+Listener = Callable[[Report], None]
+Look = Callable[[Roots, Iterable[Gpu]], dict[str, tuple[Symptom, ...]]]
+
+
+@dataclass(slots=True)
+class _Known:
+    """A GPU that was in an Inventory, and what befell it since."""
+
+    gpu: Gpu
+    history: health.History = field(default_factory=health.History)
+    away: Finding | None = None  # why it is not in the last Inventory
+    gone_since: float = 0.0
+
+
+class Monitor:
+    """`last` is how all GPUs are. `saw` and `heard` may be called at any time from the loop's thread."""
+
+    def __init__(self, roots: Roots, *, grace: float, interval: float, look: Look = symptoms.all_of) -> None:
+        self.last = Report()
+        self.rescan: Callable[[], None] = lambda: None  # called when a GPU answers again that did not
+        self._roots, self._grace, self._interval, self._look = roots, grace, interval, look
+        self._log = kmsg.Log(roots)
+        self._known: dict[str, _Known] = {}
+        self._earlier: tuple[health.Event, ...] = ()
+        self._listeners: list[Listener] = []
+        self._again = asyncio.Event()
+        self._missing: tuple[str, ...] = ()
+        self._suspect = False
+
+    def saw(self, inventory: Inventory) -> None:
+        """A new Inventory: GPUs that are not in it any more are kept for the grace period."""
+        now = time.time()
+        reasons = {skipped.address: skipped for skipped in inventory.skipped}
+        for gpu in inventory.gpus:
+            known = self._known.get(gpu.name) or self._meet(gpu)
+            if _absent(known):
+                known.history.taken_up(now)
+                self._earlier = tuple(event for event in self._earlier if event.address != gpu.address)
+            known.gpu, known.away = gpu, None
+        for name in [name for name in self._known if inventory.named(name) is None]:
+            known = self._known[name]
+            skipped = reasons.get(known.gpu.address)
+            if skipped is not None and skipped.expected:
+                del self._known[name]  # a rule leaves it alone now
+                continue
+            if known.away is None:
+                known.gone_since = now
+            if self._hangs(known.gpu):
+                known.away = health.finding(symptoms.unresponsive(), known.gone_since)
+            else:
+                why = skipped.reason if skipped is not None else "it has vanished from the PCI bus"
+                known.away = _away(known.gone_since, why)
+        self._settle(now)
+
+    @property
+    def memory(self) -> health.Memory:
+        """For the process that comes after us, on the same boot."""
+        gone = [(known.gpu, known.gone_since) for known in self._known.values() if _absent(known)]
+        events = {event for known in self._known.values() for event in known.history.lasting()}
+        return health.Memory(
+            gone=tuple(sorted(gone, key=lambda pair: pair[0].name)),
+            events=tuple(sorted(events, key=lambda event: (event.at, event.address, event.kind, event.value))),
+        )
+
+    def remember(self, memory: health.Memory) -> None:
+        """What the process before us knew; before the first Inventory. A GPU that is there again is there again."""
+        self._earlier = memory.events
+        for gpu, since in memory.gone:
+            self._known[gpu.name] = _Known(gpu, away=_away(since, "it has vanished from the PCI bus"), gone_since=since)
+
+    def heard(self, uevent: Uevent) -> None:
+        """A kernel event: some say of themselves what is wrong."""
+        now = time.time()
+        if uevent.wedged:
+            event = symptoms.wedged(uevent.address, uevent.wedged, now)
+        elif uevent.action == "bind" and uevent.subsystem == "pci":
+            event = health.Event(address=uevent.address, kind=health.TAKEN_UP, at=now)
+        else:
+            event = None
+        if event is not None:
+            self._happened(event)
+            self._settle(now)
+        self._again.set()
+
+    async def run(self, changed: Listener) -> None:
+        """Calls `changed` with the last Report and with every one that differs from it, until cancelled."""
+        self._listeners.append(changed)
+        try:
+            changed(self.last)
+            while True:
+                try:
+                    await self.look()
+                except Exception:  # noqa: BLE001  a mistake of ours must not end the watch
+                    _log.exception("the look at the GPUs' health failed; the next one may do better")
+                await asyncio.sleep(min(SPACING, self._interval))
+                try:
+                    async with asyncio.timeout(self._pause()):
+                        await self._again.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            self._listeners.remove(changed)
+
+    async def look(self) -> Report:
+        """One look at every GPU that is there, and at the kernel's log."""
+        self._again.clear()
+        there = [known.gpu for known in self._known.values() if known.away is None]
+        shown, lines = await aside.future(lambda: (self._look(self._roots, there), self._log.fresh()))
+        now = time.time()
+        for line in lines:
+            if (event := symptoms.event_of(line)) is not None:
+                self._happened(event)
+        for name, found in shown.items():
+            if (known := self._known.get(name)) is not None and known.away is None:
+                known.history.looked(found, now)
+        if any(known.away and not _absent(known) and not self._hangs(known.gpu) for known in self._known.values()):
+            self.rescan()
+        self._missing = (self._log.missing,) if self._log.missing else ()
+        self._suspect = any(symptom.count is None for found in shown.values() for symptom in found)
+        self._settle(now)
+        return self.last
+
+    def _meet(self, gpu: Gpu) -> _Known:
+        self._known[gpu.name] = known = _Known(gpu)
+        for event in self._earlier:
+            if event.address == gpu.address:
+                known.history.happened(event)
+        return known
+
+    def _happened(self, event: health.Event) -> None:
+        for known in self._known.values():
+            if known.gpu.address == event.address:
+                known.history.happened(event)
+
+    def _hangs(self, gpu: Gpu) -> bool:
+        return aside.hangs(f"{self._roots.sys}/bus/pci/devices/{gpu.address}")
+
+    def _pause(self) -> float:
+        """Seconds until the next look, if nothing is heard."""
+        now = time.time()
+        ends = [self._interval, SOON if self._suspect else self._interval]
+        ends += [end for known in self._known.values() if (end := known.history.next_change(now)) is not None]
+        ends += [known.gone_since + self._grace - now for known in self._known.values() if _absent(known)]
+        return max(0.0, min(ends))
+
+    def _settle(self, now: float) -> None:
+        """What follows from all that is known; told if it is news."""
+        for name, known in list(self._known.items()):
+            if _absent(known) and now - known.gone_since >= self._grace:
+                _log.info("%s has not come back for %.0f s and is given up", name, self._grace)
+                del self._known[name]
+        kept = sorted((known.gpu for known in self._known.values() if known.away), key=lambda gpu: gpu.name)
+        findings = {name: self._findings(known, now) for name, known in sorted(self._known.items())}
+        report = Report(
+            kept=tuple(kept),
+            findings=tuple((name, found) for name, found in findings.items() if found),
+            missing=self._missing,
+        )
+        if report != self.last:
+            _say(self.last, report)
+            self.last = report
+            for listener in tuple(self._listeners):
+                listener(report)
+
+    def _findings(self, known: _Known, now: float) -> tuple[Finding, ...]:
+        found = known.history.findings(now)
+        if known.away is None:
+            return found
+        return health.worst_first((known.away, *(one for one in found if one.kind != known.away.kind)))
+
+
+def _away(since: float, why: str) -> Finding:
+    sentence = f"the GPU is not there any more: {why}"
+    return Finding(kind="absent", severity=health.FAILED, sentence=sentence, since=int(since))
+
+
+def _absent(known: _Known) -> bool:
+    return known.away is not None and known.away.kind == "absent"
+
+
+def glance(roots: Roots, inventory: Inventory) -> Report:
+    """How the GPUs seem by one look, for those who have no time for a second one."""
+    now = time.time()
+    log = kmsg.Log(roots)
+    shown, lines = aside.run(lambda: (symptoms.all_of(roots, inventory.gpus), log.fresh()))
+    events = [event for line in lines if (event := symptoms.event_of(line)) is not None]
+    findings = []
+    for gpu in inventory.gpus:
+        history = health.History()
+        for event in events:
+            if event.address == gpu.address:
+                history.happened(event)
+        found = [*history.findings(now)]
+        for symptom in shown.get(gpu.name, ()):
+            if symptom.count is None:
+                found.append(health.finding(symptom, now))
+            elif symptom.count:
+                sentence = f"{symptom.sentence}: {symptom.count} since the boot"
+                found.append(Finding(kind=symptom.kind, severity=health.NOTE, sentence=sentence, since=int(now)))
+        if found:
+            findings.append((gpu.name, health.worst_first(found)))
+    return Report(findings=tuple(findings), missing=(log.missing,) if log.missing else ())
+
+
+def _say(before: Report, after: Report) -> None:
+    for name, found in after.findings:
+        known = {(finding.kind, finding.value) for finding in before.of(name)}
+        for finding in found:
+            if (finding.kind, finding.value) not in known:
+                level = logging.INFO if finding.severity == health.NOTE else logging.WARNING
+                _log.log(level, "%s: %s: %s", name, finding.severity, finding.sentence)
+    for name, found in before.findings:
+        still = {(finding.kind, finding.value) for finding in after.of(name)}
+        for finding in found:
+            if (finding.kind, finding.value) not in still:
+                _log.info("%s: this is over: %s", name, finding.sentence)
+    for reason in after.missing:
+        if reason not in before.missing:
+            _log.info("%s", reason)

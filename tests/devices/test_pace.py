@@ -1,0 +1,101 @@
+"""How fast a change is seen, how seldom nothing is looked at, and that nothing is kept of what is over."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from devices import fake, monitor, orders, uevents, watch
+from devices.gpu import Gpu, Inventory, Roots, Rules
+from tests.devices.test_watch import FIRST, Counted, running
+from tests.devices.trees import Make
+
+NEVER = 3600.0
+pytestmark = pytest.mark.usefixtures("quiet_kernel")
+
+
+async def test_a_burst_of_300_events_costs_few_scans_and_the_last_is_not_lost(tree: Make) -> None:
+    made, counted = tree("amd:mi210=16"), Counted()
+    orders.accept(made.folder)
+    event = uevents.message("change", f"/devices/pci0000:10/0000:10:01.0/{FIRST}", "pci")
+    async with running(watch.Watch(made.roots, Rules(), NEVER, counted)) as changes:
+        assert len(await changes.next()) == 16
+        for number in range(300):
+            if number == 299:
+                fake.unplug(made.folder, FIRST)
+            assert uevents.announce(made.folder, event) == 1
+            await asyncio.sleep(0)
+        assert len(await changes.next()) == 15
+        assert counted.begun <= 1 + 3
+
+
+async def test_events_that_do_not_end_cost_few_looks(tree: Make) -> None:
+    """A display that flickers, for instance."""
+    made, counted = tree("amd:mi210"), Counted()
+    one = watch.Watch(made.roots, Rules(), NEVER, counted)
+    async with running(one) as changes:
+        await changes.next()
+        for _ in range(100):
+            one.wake()
+            await asyncio.sleep(0.02)
+        assert counted.begun <= 10
+
+
+def gpu(number: int) -> Gpu:
+    return Gpu(
+        name=f"gpu-0000-{number:02x}-00-0",
+        address=f"0000:{number:02x}:00.0",
+        vendor="amd",
+        vendor_id=0x1002,
+        device_id=0x74A1,
+        driver="amdgpu",
+    )
+
+
+async def test_memory_after_10_000_changes_is_what_it_was_after_100(tmp_path: Path) -> None:
+    whole = Inventory.of(gpu(number) for number in range(16))
+    parts = [Inventory.of(gpu(other) for other in range(16) if other != number) for number in range(16)]
+    one = monitor.Monitor(Roots.under(tmp_path), grace=0.0, interval=10.0)
+
+    def change(times: int) -> int:
+        for number in range(times):
+            one.saw(parts[number % 16])
+            path = f"/devices/pci0000:00/0000:{number % 16:02x}:00.0"
+            one.heard(uevents.Uevent(action="change", subsystem="drm", path=path, wedged="rebind"))
+            one.saw(whole)
+            one.heard(uevents.Uevent(action="bind", subsystem="pci", path=path))
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        few = change(100)
+        many = change(2_500)  # of four changes each
+    finally:
+        tracemalloc.stop()
+    assert many - few < 20_000, f"{few} bytes after 100 changes, {many} after 10,000"
+
+
+async def test_memory_after_300_real_scans_is_what_it_was_after_100(tree: Make) -> None:
+    made = tree("nvidia:h100=2")
+    one = watch.Watch(made.roots, Rules(), NEVER)
+    health = monitor.Monitor(made.roots, grace=300.0, interval=10.0)
+
+    async def look(times: int) -> int:
+        for _ in range(times):
+            health.saw(await one.rescan())
+            await health.look()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        few = await look(100)
+        many = await look(200)
+    finally:
+        tracemalloc.stop()
+    assert many - few < 20_000, f"{few} bytes after 100 scans, {many} after 300"
