@@ -18,30 +18,31 @@ from tests.cluster import objects
 from tests.cluster.conftest import ROOT
 from tests.cluster.deadline import wait_for
 from tests.cluster.kubectl import Kubectl, Object
-from tests.cluster.worlds import NODE, WORLDS, World
+from tests.cluster.worlds import NODE, OTHER, WORLDS, World
 from tests.support import allocating
 
 KEPT = ("request", "driver", "pool", "device", "adminAccess", "consumedCapacity", "tolerations", "bindingConditions")
 
 
 @pytest.fixture(scope="module")
-def node(kube: Kubectl) -> Iterator[str]:
+def nodes(kube: Kubectl) -> Iterator[None]:
     ample = {"cpu": "64", "memory": "64Gi", "pods": "110"}
     ready = {"type": "Ready", "status": "True", "reason": "Suite", "message": "no kubelet"}
-    kube.create(
-        {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": NODE, "labels": {"kubernetes.io/hostname": NODE}},
-            "status": {"capacity": ample, "allocatable": ample, "conditions": [ready]},
-        }
-    )
-    yield NODE
-    kube.delete("node", NODE, wait=False)
+    for name in (NODE, OTHER):
+        kube.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+                "status": {"capacity": ample, "allocatable": ample, "conditions": [ready]},
+            }
+        )
+    yield
+    kube.delete("node", NODE, OTHER, wait=False)
 
 
 @pytest.fixture
-def worlds(kube: Kubectl, ns: Kubectl, node: str) -> Iterator[None]:
+def worlds(kube: Kubectl, ns: Kubectl, nodes: None) -> Iterator[None]:
     """All at once, as the scheduler takes its time for each."""
     everywhere = [one for world in WORLDS for one in (*world.classes, *world.slices)]
     kube.create(*everywhere)
@@ -56,7 +57,7 @@ def worlds(kube: Kubectl, ns: Kubectl, node: str) -> Iterator[None]:
 
 def pod(world: World) -> Object:
     names = [claim["metadata"]["name"] for claim in world.claims]
-    found = objects.pod(world.name, NODE, {name: name for name in names})
+    found = objects.pod(world.name, world.node, {name: name for name in names})
     found["spec"]["tolerations"] = [{"operator": "Exists"}]
     return found
 
@@ -85,9 +86,9 @@ def ours(kube: Kubectl, world: World, claims: list[Object]) -> list[object] | No
     """From the objects as the API server has them, with its defaults."""
     parsed = allocating.parse(
         {
-            "node": kube.get("node", NODE),
+            "node": kube.get("node", world.node),
             "classes": [kube.get("deviceclass", one["metadata"]["name"]) for one in world.classes],
-            "slices": [kube.get("resourceslice", one["metadata"]["name"]) for one in world.slices],
+            "slices": kube.list("resourceslices"),
             "claims": [{name: value for name, value in claim.items() if name != "status"} for claim in claims],
         }
     )
