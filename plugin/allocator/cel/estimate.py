@@ -57,9 +57,9 @@ class Estimate:
         if id(node) in self._sizes:
             return self._sizes[id(node)]
         if isinstance(node, Literal):
-            return Size(*[float(len(node.value)) if isinstance(node.value, str | bytes) else 1.0] * 2)
+            return sizes.exactly(float(len(node.value)) if isinstance(node.value, str | bytes) else 1.0)
         if isinstance(node, ListNode | MapNode):
-            return Size(*[float(len(node.elements if isinstance(node, ListNode) else node.entries))] * 2)
+            return sizes.exactly(float(len(node.elements if isinstance(node, ListNode) else node.entries)))
         found = sizes.by_path(self.path(node))
         if found is not None:
             self._sizes[id(node)] = found

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .cost import CREATE_LIST
-from .sizes import INF, UNKNOWN, Entry, Size, by_path, share, times
+from .sizes import INF, UNKNOWN, Entry, Size, by_path, exactly, share, times
 from .syntax import Call, Literal, Node
 
 if TYPE_CHECKING:
@@ -217,11 +217,11 @@ def _slice(estimate: Estimate, node: Call, _overload: Overload | None) -> Found:
     assert node.target is not None
     end = _number(node.arguments[1], estimate.size(node.target).most)
     length = end - _number(node.arguments[0], 0)
-    return _made(1, Size(*[length if length >= 0 else INF] * 2))
+    return _made(1, exactly(length if length >= 0 else INF))
 
 
 def _range(estimate: Estimate, node: Call, _overload: Overload | None) -> Found:
-    return _made(1, Size(*[_number(node.arguments[0], INF)] * 2))
+    return _made(1, exactly(_number(node.arguments[0], INF)))
 
 
 def _reverse(estimate: Estimate, node: Call, _overload: Overload | None) -> Found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 INF = math.inf
@@ -31,15 +32,28 @@ class Entry(NamedTuple):
     value: Size
 
 
-ONE, UNKNOWN, NOTHING = Size(1, 1), Size(0, INF), Size(INF, 0)
+def exactly(size: float) -> Size:
+    return Size(size, size)
 
-# The sizes that the API allows: a map's greatest length, what its keys and its values are.
-_ATTRIBUTE, _QUANTITY = ("attribute", 64), ("quantity", 0)
-_MAPS = {
-    "attributes": ("map", 32, ("text", 63), ("map", 32, ("text", 32), _ATTRIBUTE)),
-    "capacity": ("map", 32, ("text", 63), ("map", 32, ("text", 32), _QUANTITY)),
-    "driver": ("text", 63),
-    "allowMultipleAllocations": ("text", 1),
+
+ONE, UNKNOWN, NOTHING = exactly(1), Size(0, INF), Size(INF, 0)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Of a device: how large it may be, and what it holds if it is a map."""
+
+    most: float
+    key: Part | None = None
+    value: Part | None = None
+
+
+_ATTRIBUTE, _QUANTITY, _DOMAIN, _NAME = Part(64), Part(0), Part(63), Part(32)
+_FIELDS = {
+    "attributes": Part(32, _DOMAIN, Part(32, _NAME, _ATTRIBUTE)),
+    "capacity": Part(32, _DOMAIN, Part(32, _NAME, _QUANTITY)),
+    "driver": Part(63),
+    "allowMultipleAllocations": Part(1),
 }
 
 
@@ -53,20 +67,18 @@ def share(size: float, factor: float) -> float:
 
 def by_path(path: Path) -> Size | None:
     """What the API says of a part of the device."""
-    if not path or path[0] != ".device":
+    if path[:1] != (".device",):
         return None
-    now: tuple[object, ...] | None = None
-    for name in path[1:]:
-        if now is None:
-            now = _MAPS.get(name)
-        elif now[0] != "map":
+    if len(path) == 1:
+        return exactly(0)
+    part = _FIELDS.get(path[1])
+    for name in path[2:]:
+        if part is None:
             return None
-        elif name in ("@items", "@values"):
-            now = now[3]  # type: ignore[assignment]
+        if name in ("@items", "@values"):
+            part = part.value
         elif name == "@keys":
-            now = now[2]  # type: ignore[assignment]
+            part = part.key
         else:
-            now = _ATTRIBUTE if now[3] is _ATTRIBUTE else None
-        if now is None:
-            return None
-    return Size(0, float(str(now[1]))) if now else Size(0, 0)
+            part = _ATTRIBUTE if part.value is _ATTRIBUTE else None
+    return Size(0, part.most) if part else None
