@@ -25,9 +25,9 @@ def compile(expression: str, *, new: bool = False) -> Program:
     return Program(expression, _checked(expression, selector=True, new=new))
 
 
-def compile_derived(expression: str, *, new: bool = False) -> Derivation:
+def compile_derived(expression: str) -> Derivation:
     """As compile(), for an expression whose value is an attribute."""
-    return Derivation(_checked(expression, selector=False, new=new))
+    return Derivation(_checked(expression, selector=False, new=False))
 
 
 def _checked(expression: str, *, selector: bool, new: bool) -> Node:
