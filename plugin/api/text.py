@@ -12,7 +12,19 @@ def load(text: bytes | str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return _load_yaml(text)
+        found = _load_yaml(text)
+    if len(found) > 1:
+        raise ValueError(f"expected one document, got {len(found)}")
+    return found[0] if found else None
+
+
+def load_all(text: bytes | str) -> list[Any]:
+    """The documents of a JSON or YAML file, empty ones left out."""
+    try:
+        found = [msgspec.json.decode(text)]
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        found = _load_yaml(text)
+    return [document for document in found if document is not None]
 
 
 def dump_yaml(data: object) -> str:
@@ -23,7 +35,7 @@ def dump_yaml(data: object) -> str:
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120)
 
 
-def _load_yaml(text: bytes | str) -> Any:
+def _load_yaml(text: bytes | str) -> list[Any]:
     import yaml  # as above: JSON has been tried first
 
     class Loader(yaml.SafeLoader):
@@ -34,6 +46,6 @@ def _load_yaml(text: bytes | str) -> Any:
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
     try:
-        return yaml.load(text, Loader)  # noqa: S506 - derived from SafeLoader
+        return list(yaml.load_all(text, Loader))  # noqa: S506 - derived from SafeLoader
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(str(error)) from error

@@ -1,7 +1,7 @@
 """Builders: `claim.but.spec.devices.with_config_mixin(...)` is a copy of the claim with that much changed.
 
-A place is an object and the way into it. Its methods come from the field tables: `with_x` replaces x, and None takes it
-away; `with_x_mixin` appends to a list, or merges into a map or an object. The object that one starts from stays as it is.
+A place is an object and the way into it. Its methods come from the field tables: `with_x` replaces x, and None takes
+it away; `with_x_mixin` appends to a list, or merges into a map or an object. The object one starts from stays as it is.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Model(msgspec.Struct, kw_only=True, rename="camel"):
         return made
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data as it goes over the wire. An object that breaks a rule of its version is Invalid, and never sent."""
+        """Plain data as it goes over the wire; Invalid for an object that breaks a rule of its version."""
         if problems := self.problems():
             raise plain.Invalid(type(self).__name__, problems)
         written: dict[str, Any] = plain.write(self)

@@ -1,6 +1,6 @@
 """Field tables: what a class of a version's module says about each of its fields. No values here, no documents.
 
-The classes are written with plain annotations and few rules, `Most`, `Keys`, `Unique` and `Amount`, put into `Annotated`:
+The classes have plain annotations, with the rules `Most`, `Keys`, `Unique` and `Amount` put into `Annotated`:
 
     reserved_for: Annotated[list[ResourceClaimConsumerReference], Keys("uid"), Most(256)] | None = None
 """

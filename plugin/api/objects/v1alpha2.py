@@ -197,7 +197,7 @@ class ResourceSliceList(ObjectList, kw_only=True):
     items: list[ResourceSlice]
 
 
-# ---------------------------------------------------------------- the talk between the scheduler and a driver's controller
+# ---------------------------------------------------------------- a scheduler's talk with a driver's controller
 
 
 class ResourceClaimSchedulingStatus(Model, kw_only=True):

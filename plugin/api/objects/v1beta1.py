@@ -1,4 +1,4 @@
-"""resource.k8s.io/v1beta1 as Kubernetes 1.37 serves it: v1 but for requests, which are flat, and devices, which are not."""
+"""resource.k8s.io/v1beta1 as Kubernetes 1.37 serves it: v1, but that requests are flat and devices are not."""
 
 from __future__ import annotations
 
