@@ -46,6 +46,6 @@ def _load_yaml(text: bytes | str) -> list[Any]:
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
     try:
-        return list(yaml.load_all(text, Loader))  # noqa: S506 - derived from SafeLoader
+        return list(yaml.load_all(text, Loader))  # derived from SafeLoader
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(str(error)) from error

@@ -178,7 +178,11 @@ def _class(doc: Traced, among: Sequence[Document], tell: Tell) -> Traced:
     if "suitableNodes" in doc:
         tell(doc.path("suitableNodes"), "a class has no nodes; devices say in their slices where they are")
     if "structuredParameters" in doc:
-        tell(doc.path("structuredParameters"), "it is always so", lost=not doc["structuredParameters"])
+        tell(
+            doc.path("structuredParameters"),
+            "parameters are always structured now",
+            lost=not doc["structuredParameters"],
+        )
     return _with(doc, spec, gone=("suitableNodes", "structuredParameters"))
 
 

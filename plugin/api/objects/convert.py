@@ -69,7 +69,7 @@ def convert(document: dict[str, Any], to: str, among: Sequence[dict[str, Any]] =
     def note(path: str, text: str, lost: bool = True) -> None:
         notes.append(Note(path, text, lost))
 
-    _check_types(source, document)
+    _check_types(source, document, whole=version == "v1alpha2")
     doc = traced.trace(Shape("struct", struct=source), document, "")
     if version == "v1alpha2":
         made = classic.up(doc, among, note)
@@ -136,12 +136,14 @@ def _convert_list(document: dict[str, Any], to: str, among: Sequence[dict[str, A
     return Converted(head | {"items": items}, tuple(notes))
 
 
-def _check_types(source: type[Object], document: dict[str, Any]) -> None:
+def _check_types(source: type[Object], document: dict[str, Any], whole: bool) -> None:
+    """What is only missing is for the target to say, unless v1alpha2 is to be understood."""
     problems: list[plain.Problem] = []
     shape = Shape("struct", struct=source)
     plain.read(shape, document, "", True, lambda path, text: problems.append(plain.Problem(path, text)))
-    if problems:
-        raise plain.Invalid(source.__name__, problems)
+    wrong = [problem for problem in problems if whole or problem.text != plain.REQUIRED]
+    if wrong:
+        raise plain.Invalid(source.__name__, wrong)
 
 
 # ---------------------------------------------------------------- steps to v1 and back
@@ -160,7 +162,7 @@ def _up(doc: Traced) -> None:
             request.move(name, exactly)
         if exactly:
             request.put("exactly", exactly, request.path("name").rpartition(".")[0])
-    spec = doc["spec"] if doc["kind"] == "ResourceSlice" else Traced()
+    spec = doc.get("spec", {}) if doc["kind"] == "ResourceSlice" else {}
     for name in ("nodeName", "allNodes"):
         if name in spec and not spec[name]:
             del spec[name]  # the same as absent in the older versions, an error in the newer
@@ -182,7 +184,7 @@ def _down(doc: Traced, lose: Lose) -> None:
         exactly = request.pop("exactly", Traced())
         for name in list(exactly):
             exactly.move(name, request)
-    for device in doc["spec"].get("devices", ()) if doc["kind"] == "ResourceSlice" else ():
+    for device in doc.get("spec", {}).get("devices", ()) if doc["kind"] == "ResourceSlice" else ():
         basic = Traced()
         for name in [name for name in device if name != "name"]:
             device.move(name, basic)
@@ -208,7 +210,7 @@ def _requests(doc: Traced) -> list[Traced]:
 
 def _capacities(doc: Traced) -> list[Traced]:
     """Of a slice's devices in the shape of v1."""
-    devices = doc["spec"].get("devices", []) if doc["kind"] == "ResourceSlice" else []
+    devices = doc.get("spec", {}).get("devices", []) if doc["kind"] == "ResourceSlice" else []
     return [device["capacity"] for device in devices if "capacity" in device]
 
 

@@ -16,6 +16,7 @@ from .shapes import Shape, child, fields_of
 
 Report = Callable[[str, str], None]  # path, what is wrong
 
+REQUIRED = "is required"
 NAMES = {"string": "a string", "integer": "a whole number", "boolean": "true or false", "list": "a list"}
 TYPES: dict[str, type] = {"string": str, "integer": int, "boolean": bool, "list": list}
 
@@ -70,7 +71,7 @@ def _read_struct(shape: Shape, value: Any, path: str, keep: bool, report: Report
         if value.get(field.wire) is not None:
             given[field.name] = read(field.shape, value[field.wire], child(path, field.wire), keep, report)
         elif field.required:
-            report(child(path, field.wire), "is required")
+            report(child(path, field.wire), REQUIRED)
             given[field.name] = None
     unknown = {name: v for name, v in value.items() if name not in fields}
     if unknown and keep:
@@ -135,7 +136,7 @@ def _check_struct(value: msgspec.Struct, path: str, report: Report) -> None:
         if found is not None:
             check(field.shape, found, child(path, field.wire), report)
         elif field.required:
-            report(child(path, field.wire), "is required")
+            report(child(path, field.wire), REQUIRED)
     for group in getattr(type(value), "one_of", ()):
         found = [name for name in group if getattr(value, fields[name].name) is not None]
         # A field that we do not know may be the one that is set: newer servers have more of them.
