@@ -264,7 +264,7 @@ class ResourcePoolStatusRequestStatus(Model, kw_only=True):
 
 
 class ResourcePoolStatusRequest(Object, kw_only=True):
-    metadata: ObjectMeta  # type: ignore[assignment]  # here alone it is required
+    metadata: ObjectMeta  # here alone it is required
     spec: ResourcePoolStatusRequestSpec
     status: ResourcePoolStatusRequestStatus | None = None
 
