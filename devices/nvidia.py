@@ -115,7 +115,7 @@ def _nodes(roots: Roots, minor: int, majors: dict[str, int], notes: list[str]) -
         DeviceNode(path=f"/dev/nvidia{minor}", major=_MAJOR, minor=minor),
         DeviceNode(path="/dev/nvidiactl", major=_MAJOR, minor=_CONTROL),
     ]
-    if os.path.isdir(f"{roots.sys}/module/nvidia_modeset"):
+    if sysfs.is_folder(f"{roots.sys}/module/nvidia_modeset"):
         nodes.append(DeviceNode(path="/dev/nvidia-modeset", major=_MAJOR, minor=_MODESET))
     uvm = majors.get("nvidia-uvm")
     if uvm is None:

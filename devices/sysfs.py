@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from .gpu import Roots
@@ -18,6 +19,35 @@ _T = TypeVar("_T")
 _LIMIT = 1 << 16  # /proc/devices and its like are a few KiB; a file of sysfs has at most one page
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _HEX = re.compile(r"0x[0-9a-f]{1,8}")
+
+
+_seen: set[tuple[str, bool]] | None = None  # see asked()
+_answers: dict[str, int] = {}  # errors that the kernel gave where a tree was captured
+
+
+@contextmanager
+def asked() -> Iterator[set[tuple[str, bool]]]:
+    """Everything that is asked of the trees within the block: the path, and whether a link at its end is followed."""
+    global _seen  # noqa: PLW0603  one scan at a time is captured, by a command of its own
+    found: set[tuple[str, bool]] = set()
+    _seen = found
+    try:
+        yield found
+    finally:
+        _seen = None
+
+
+def replay(errors: Mapping[str, int]) -> None:
+    """From now on these paths answer with these errors."""
+    _answers.clear()
+    _answers.update(errors)
+
+
+def _ask(path: str, *, follow: bool = True) -> None:
+    if _seen is not None:
+        _seen.add((path, follow))
+    if path in _answers:
+        raise OSError(_answers[path], os.strerror(_answers[path]))
 
 
 class Shared:
@@ -71,6 +101,7 @@ def hexadecimal(path: str, notes: list[str]) -> int | None:
 def link(path: str, notes: list[str]) -> str | None:
     """Where a symbolic link points, as it is written there: one readlink, nothing followed."""
     try:
+        _ask(path, follow=False)
         return os.readlink(path)
     except OSError as error:
         if error.errno == errno.EINVAL:
@@ -83,10 +114,17 @@ def link(path: str, notes: list[str]) -> str | None:
 def names(folder: str, notes: list[str]) -> list[str] | None:
     """What a folder holds, sorted."""
     try:
+        _ask(folder)
         return sorted(os.listdir(folder))
     except OSError as error:
         _note(folder, error, notes)
         return None
+
+
+def is_folder(path: str) -> bool:
+    if _seen is not None:
+        _seen.add((path, True))
+    return os.path.isdir(path)
 
 
 def _matching(path: str, pattern: re.Pattern[str], expected: str, notes: list[str]) -> str | None:
@@ -99,6 +137,7 @@ def _matching(path: str, pattern: re.Pattern[str], expected: str, notes: list[st
 
 def _read(path: str, notes: list[str]) -> str | None:
     try:
+        _ask(path)
         descriptor = os.open(path, os.O_RDONLY)
         try:
             content = os.read(descriptor, _LIMIT)

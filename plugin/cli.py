@@ -6,8 +6,9 @@ Each subcommand loads what it needs and no more, so that `claimd probe` stays ch
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,8 @@ def main(arguments: Sequence[str]) -> int:
     given = vars(_parser().parse_args(arguments))
     command: Callable[[config.Config, dict[str, Any]], int] = given.pop("command")
     try:
-        return command(config.load(given), given)
+        with _replayed(config.load(given), given) as settings:
+            return command(settings, given)
     except errors.UsageError as error:
         print(f"claimd: {error}", file=sys.stderr)
         return USAGE
@@ -67,6 +69,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="VENDOR:MODEL[=COUNT]",
         help="such as nvidia:h100=4 amd:mi300x=2,mode=cpx or machine:dgx-h100",
     )
+    capture = add("capture", _capture, "write what claimd reads of this machine's GPUs into a file for `--root`")
+    capture.add_argument("file", type=Path, metavar="FILE.tar")
+    capture.add_argument("--redact", action="store_true", help="replace serial numbers and the names of build machines")
     probe = add("probe", _probe, "ask a running `claimd run` at its endpoint whether it is live or ready")
     probe.add_argument("question", choices=("live", "ready"))
     return parser
@@ -85,7 +90,7 @@ def _run(settings: config.Config, given: dict[str, Any]) -> int:
 
 
 def _devices(settings: config.Config, given: dict[str, Any]) -> int:
-    inventory = _scan(settings)
+    inventory = _scan(settings, given)
     if given["output"] in ("json", "yaml"):
         _print_data(
             {"gpus": [_plain(gpu) for gpu in inventory.gpus], "skipped": [_plain(s) for s in inventory.skipped]},
@@ -111,7 +116,7 @@ def _slices(settings: config.Config, given: dict[str, Any]) -> int:
     from . import slices
     from .api import versions
 
-    inventory = _scan(settings)
+    inventory = _scan(settings, given)
     options = slices.Options(numa_list=settings.numa_list)
     built, problems = slices.build(inventory, settings.driver_name, settings.node_name or os.uname().nodename, options)
     if given["output"] in ("json", "yaml"):
@@ -152,6 +157,19 @@ def _fake(settings: config.Config, given: dict[str, Any]) -> int:
         raise errors.Fatal(f"cannot write the fake tree: {error}") from error
     done = "wrote" if wrote else "nothing to change in"
     print(f"{done} {given['folder']}; look at it with: claimd devices --root {given['folder']}")
+    return OK
+
+
+def _capture(settings: config.Config, given: dict[str, Any]) -> int:
+    from devices import capture
+
+    file = given["file"]
+    try:
+        inventory, count = capture.write(file, settings.roots, lambda: _scan(settings, given), redact=given["redact"])
+    except OSError as error:
+        raise errors.Fatal(f"cannot write {file}: {error.strerror or error}") from error
+    serials = "" if given["redact"] else "; it has serial numbers, which --redact replaces"
+    print(f"wrote {file}: {len(inventory.gpus)} GPUs, {count} files{serials}")
     return OK
 
 
@@ -247,11 +265,35 @@ def _plain(value: object) -> Any:
     return value
 
 
-def _scan(settings: config.Config) -> Inventory:
+@contextlib.contextmanager
+def _replayed(settings: config.Config, given: dict[str, Any]) -> Iterator[config.Config]:
+    """The settings with a captured machine put down as trees, as long as the command runs, where root is a capture."""
+    if not settings.root or not Path(settings.root).is_file():
+        yield settings
+        return
+    import dataclasses
+    import tempfile
+
+    from devices import capture
+
+    with tempfile.TemporaryDirectory(prefix="claimd-") as folder:
+        try:
+            given["replay"] = capture.read(Path(settings.root), Path(folder))
+        except (ValueError, OSError) as error:
+            raise errors.UsageError(str(error)) from error
+        try:
+            yield dataclasses.replace(settings, root=folder)
+        finally:
+            capture.forget()
+
+
+def _scan(settings: config.Config, given: dict[str, Any]) -> Inventory:
     from devices import scan
 
     try:
         scan.check_rules(settings.rules)
     except ValueError as error:
         raise errors.UsageError(str(error)) from error
-    return scan.scan(settings.roots, settings.rules)
+    inventory = scan.scan(settings.roots, settings.rules)
+    replay = given.get("replay")
+    return replay.told(inventory) if replay else inventory

@@ -37,7 +37,10 @@ class Config:
     driver_name: str = _setting("gpu.claimd.dev", "name of the driver, as in ResourceSlices and claims")
     kubelet_dir: Path = _setting(Path("/var/lib/kubelet"), "the kubelet's folder, under the same path as on the host")
     cdi_dir: Path = _setting(Path("/var/run/cdi"), "where the container runtime looks for CDI specs")
-    root: str = _setting("", "folder with sys/, proc/ and dev/ to read instead of the machine's (a fake tree)")
+    root: str = _setting(
+        "",
+        "folder with sys/, proc/ and dev/ to read instead of the machine's (a fake tree), or a `claimd capture`",
+    )
     sys_root: Path = _setting(Path("/sys"), "where sysfs is mounted")
     proc_root: Path = _setting(Path("/proc"), "where procfs is mounted")
     dev_root: Path = _setting(Path("/dev"), "where the host's /dev is mounted")
