@@ -92,6 +92,8 @@ def _gpus(
 ) -> list[Gpu]:
     """The GPU and its parts. `virtual` functions of it exist beside it: whoever has one of these excludes who has all
     of it, and the other way round."""
+    if function.physical == "":
+        raise Refused("; ".join(("what GPU it is a virtual function of cannot be read", *function.notes)))
     wanted = " or ".join(vendor.DRIVERS)
     if function.driver is None:
         what = "a virtual function, for virtual machines: " if function.physical else ""

@@ -215,9 +215,12 @@ def _refuse_overlap(device: PreparedDevice, others: list[PreparedClaim], invento
 
 
 def _whole(device: PreparedDevice, inventory: Inventory) -> tuple[str, ...]:
-    """The name of the GPU that it is a part of, if it is one."""
+    """The name of the GPU that it is a part of, if it is one. A partition that is gone has it in its own name."""
     gpu = inventory.named(device.device)
-    return (gpu.parent,) if gpu is not None and gpu.parent else ()
+    if gpu is not None:
+        return (gpu.parent,) if gpu.parent else ()
+    parts = device.device.split("-")
+    return ("-".join(parts[:5]),) if len(parts) > 5 else ()
 
 
 def _absence(name: str, inventory: Inventory) -> str:
