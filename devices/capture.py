@@ -21,7 +21,9 @@ from . import sysfs
 from .gpu import Gpu, Inventory, Roots
 
 ABOUT = "claimd-capture.json"
-_LIMIT, _ENTRIES = 1 << 20, 200_000
+HOST = "host"
+_TOPS = ("sys", "proc", HOST)
+_LIMIT, _ENTRIES = 1 << 22, 200_000
 _BUILDER = re.compile(rb"\([^()\s]*@[^()\s]*\)")  # who built a module, and on which machine
 
 
@@ -42,7 +44,7 @@ class _Trees:
         try:
             above, _, last = name.rpartition("/")
             place = self._walk(name.split("/") if follow else above.split("/"))
-            if place is not None and not follow:
+            if place is not None and not follow and last:
                 self._note_link(f"{place}/{last}")
                 return
             if place is None:
@@ -61,7 +63,7 @@ class _Trees:
     def _note_link(self, name: str) -> None:
         status = os.lstat(self._path(name))
         if stat.S_ISLNK(status.st_mode):
-            self.links[name] = os.readlink(self._path(name))
+            self.links[name] = _inside(name, os.readlink(self._path(name)))
         elif stat.S_ISDIR(status.st_mode):
             self.folders.add(name)
         else:
@@ -90,7 +92,7 @@ class _Trees:
                     self.folders.add(step)
                 place = step
                 continue
-            target = os.readlink(self._path(step))
+            target = _inside(step, os.readlink(self._path(step)))
             followed += 1
             if followed > 40:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
@@ -104,7 +106,7 @@ class _Trees:
 
     def _name(self, path: str) -> str | None:
         for name, root in self.roots.items():
-            if path.startswith(f"{root}/"):
+            if path.startswith(f"{root}/") and (name != HOST or not path.startswith(("/sys/", "/proc/"))):
                 return f"{name}/{os.path.normpath(path[len(root) + 1 :])}"
         return None
 
@@ -115,7 +117,7 @@ class _Trees:
 
 def write(file: Path, roots: Roots, look: Callable[[], Inventory], *, redact: bool = False) -> tuple[Inventory, int]:
     """Writes what `look` reads; returns what it saw, and how many files and links are in the tar file."""
-    tops = {"sys": str(roots.sys), "proc": str(roots.proc)}
+    tops = {"sys": str(roots.sys), "proc": str(roots.proc), HOST: roots.host}
     with sysfs.asked() as paths:
         inventory = look()
     trees = _Trees(roots=tops)
@@ -151,6 +153,13 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes | None = None, link: st
     else:
         entry.type, entry.mode = tarfile.DIRTYPE, 0o755
     tar.addfile(entry, io.BytesIO(content) if content is not None else None)
+
+
+def _inside(name: str, target: str) -> str:
+    """A link from the host's root as one that leads to the same within the file."""
+    if name.startswith(f"{HOST}/") and target.startswith("/"):
+        return os.path.relpath(f"{HOST}{target}", os.path.dirname(name))
+    return target
 
 
 def _content(path: str) -> bytes:
@@ -201,7 +210,8 @@ class Replay:
         )
 
     def _gpu(self, gpu: Gpu) -> Gpu:
-        return replace(gpu, notes=tuple(map(self._text, gpu.notes))) if gpu.notes else gpu
+        libraries = self._text(gpu.libraries) if gpu.libraries else None
+        return replace(gpu, notes=tuple(map(self._text, gpu.notes)), libraries=libraries)
 
     def _text(self, text: str) -> str:
         for here, there in self.names:
@@ -231,8 +241,8 @@ def read(file: Path, folder: Path) -> Replay:
         raise ValueError(f"{file} is no capture: it has {error.filename} twice") from error
     except (tarfile.TarError, EOFError, ValueError) as error:
         raise ValueError(f"{file} is no capture: {error}") from error
-    roots = Roots.under(folder)
-    here = {"sys": str(roots.sys), "proc": str(roots.proc)}
+    roots = replace(Roots.under(folder), host=str(folder / HOST))
+    here = {"sys": str(roots.sys), "proc": str(roots.proc), HOST: roots.host}
     sysfs.replay({f"{here[name.partition('/')[0]]}/{name.partition('/')[2]}": code for name, code in about[1].items()})
     return Replay(roots=roots, names=tuple((here[top], there) for top, there in about[0].items()))
 
@@ -246,14 +256,13 @@ def _checked(tar: tarfile.TarFile) -> Sequence[tarfile.TarInfo]:
     found: list[tarfile.TarInfo] = []
     for member in tar:
         parts = member.name.split("/")
-        inside = member.name == ABOUT or (parts[0] in ("sys", "proc") and not {"", ".", ".."} & set(parts))
+        inside = member.name == ABOUT or (parts[0] in _TOPS and not {"", ".", ".."} & set(parts))
         small = member.size <= _LIMIT and len(found) < _ENTRIES
         if not inside or not small or not (member.isreg() or member.isdir() or member.issym()):
             raise ValueError(f"{member.name!r} must not be in it")
         if member.issym() and (
             member.linkname.startswith("/")
-            or os.path.normpath(f"{os.path.dirname(member.name)}/{member.linkname}").split("/")[0]
-            not in ("sys", "proc")
+            or os.path.normpath(f"{os.path.dirname(member.name)}/{member.linkname}").split("/")[0] not in _TOPS
         ):
             continue  # a link out of the trees leads nowhere here
         found.append(member)
@@ -267,7 +276,7 @@ def _about(tar: tarfile.TarFile, members: Sequence[tarfile.TarInfo]) -> tuple[di
         raise ValueError(f"it has no {ABOUT}")
     try:
         about = json.loads(content.read())
-        roots = {top: str(about["roots"][top]) for top in ("sys", "proc")}
+        roots = {top: str(about["roots"][top]) for top in _TOPS}
         errors = {str(name): int(code) for name, code in about["errors"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{ABOUT} cannot be understood") from error

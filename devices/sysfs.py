@@ -78,6 +78,17 @@ def lines(path: str, notes: list[str]) -> list[str] | None:
     return content.splitlines() if content is not None else None
 
 
+def content(path: str, notes: list[str], limit: int = 1 << 22) -> bytes | None:
+    """The bytes of a file that is no text, or longer than those of the kernel's trees."""
+    try:
+        _ask(path)
+        with open(path, "rb") as file:
+            return file.read(limit)
+    except OSError as error:
+        _note(path, error, notes)
+        return None
+
+
 def text(path: str, notes: list[str]) -> str | None:
     """The value of a file of one line, without the white space around it."""
     value = _read(path, notes)
@@ -119,6 +130,13 @@ def names(folder: str, notes: list[str]) -> list[str] | None:
     except OSError as error:
         _note(folder, error, notes)
         return None
+
+
+def is_file(path: str) -> bool:
+    """Only its being there matters, never what is in it."""
+    if _seen is not None:
+        _seen.add((path, False))
+    return os.path.isfile(path)
 
 
 def is_folder(path: str) -> bool:

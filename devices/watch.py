@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 
 from . import scan, uevents
-from .gpu import Inventory, Roots, Rules
+from .gpu import Gpu, Inventory, Roots, Rules
 
 _log = logging.getLogger("claimd.devices")
 COALESCE = 0.1  # seconds; one change in the hardware is a burst of events
@@ -106,12 +106,16 @@ class Watch:
                 _log.log(level, "%s is no GPU of ours: %s", skipped.address, skipped.reason)
         for gpu in inventory.gpus:
             key = gpu.name if gpu.kind == "partition" else gpu.address  # parts have the address of their GPU
-            said[key] = words = "; ".join((f"{gpu.name} is there", *gpu.notes))
+            said[key] = words = "; ".join((f"{gpu.name} is there", *_ways(gpu), *gpu.notes))
             if self._said.get(key) != words:
                 _log.info("%s", words)
         for address in self._said.keys() - said.keys() - {"*"}:
             _log.warning("%s is gone from the bus", address)
         self._said = said
+
+
+def _ways(gpu: Gpu) -> tuple[str, ...]:
+    return (f"libraries: {gpu.libraries}",) if gpu.libraries else ()
 
 
 def _in_thread(work: Callable[[], Inventory]) -> asyncio.Future[Inventory]:

@@ -46,6 +46,7 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     admin: bool = False
     address: str
     uuid: str | None = None
+    host_cdi: str | None = None  # the device of the host's own CDI spec that comes with it
     environment: dict[str, str] = {}
     permissions: str = "rw"
 
@@ -188,6 +189,7 @@ def _device(
         admin=all(result.admin_access for result in results),
         address=gpu.address,
         uuid=gpu.uuid,
+        host_cdi=gpu.host_cdi,
         environment=dict(sorted(environment.items())),
         permissions=permissions,
     )

@@ -105,6 +105,8 @@ def _devices(settings: config.Config, given: dict[str, Any]) -> int:
     for skipped in inventory.skipped:
         print(f"left alone: {skipped.address}: {skipped.reason}")
     for gpu in inventory.gpus if wide else ():
+        if gpu.libraries:
+            print(f"{gpu.name}: libraries: {gpu.libraries}")
         for note in gpu.notes:
             print(f"{gpu.name}: {note}")
     return OK

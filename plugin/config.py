@@ -44,6 +44,7 @@ class Config:
     sys_root: Path = _setting(Path("/sys"), "where sysfs is mounted")
     proc_root: Path = _setting(Path("/proc"), "where procfs is mounted")
     dev_root: Path = _setting(Path("/dev"), "where the host's /dev is mounted")
+    host_root: Path = _setting(Path("/"), "where the host's root is mounted, for CDI specs and libraries of NVIDIA")
     kubeconfig: str = _setting("", "kubeconfig file; empty: the service account of the pod")
     service_account: Path = _setting(
         Path("/var/run/secrets/kubernetes.io/serviceaccount"), "folder with token and ca.crt when in a pod"
@@ -69,7 +70,7 @@ class Config:
     def roots(self) -> Roots:
         if self.root:
             return Roots.under(Path(self.root))
-        return Roots(sys=self.sys_root, proc=self.proc_root, dev=self.dev_root)
+        return Roots(sys=self.sys_root, proc=self.proc_root, dev=self.dev_root, host=str(self.host_root).rstrip("/"))
 
     @property
     def rules(self) -> Rules:

@@ -93,7 +93,9 @@ def test_serials_are_replaced_on_request(tree: Make, tmp_path: Path) -> None:
 
 def hostile(file: Path, *entries: tuple[str, bytes, str], about: object = None) -> None:
     """A tar file with an entry for each name, type and target."""
-    about = {"format": 1, "roots": {"sys": "/sys", "proc": "/proc"}, "errors": {}} if about is None else about
+    about = (
+        {"format": 1, "roots": {"sys": "/sys", "proc": "/proc", "host": ""}, "errors": {}} if about is None else about
+    )
     with tarfile.open(file, "w") as tar:
         content = json.dumps(about).encode()
         first = tarfile.TarInfo(capture.ABOUT)
@@ -140,7 +142,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "about", [[], {}, {"roots": {}}, {"roots": {"sys": "/sys", "proc": "/proc"}, "errors": {"x": 1}}]
+    "about", [[], {}, {"roots": {}}, {"roots": {"sys": "/sys", "proc": "/proc", "host": ""}, "errors": {"x": 1}}]
 )
 def test_words_about_it_that_make_no_sense(tmp_path: Path, about: object) -> None:
     hostile(tmp_path / "c.tar", about=about)
