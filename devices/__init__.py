@@ -8,7 +8,8 @@
     vfio                what holds GPUs for virtual machines
     drm, kfd, mig       what drivers show beside the bus: nodes, AMD's compute side, NVIDIA's instances
     pci, numa, sysfs    the trees that they read, from the top down to one file
-    families            what ids tell of a generation
+    families, libs      what ids tell of a generation; a vendor's libraries on the host
+    capture             what a scan reads, into a file and back
     fake                writes a /sys, /proc and /dev that the same scanner reads
 
 What crosses to the other side is `gpu.Inventory`. A new vendor is one module and one row in `scan.VENDORS`.

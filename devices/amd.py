@@ -39,6 +39,8 @@ def describe(roots: Roots, function: Function) -> Detail:
         nodes = tuple(sorted({*nodes, *(node for part in parts for node in part.nodes)}))
     else:
         parts = ()
+        if len(agents) > 1:
+            raise Refused(f"KFD tells of {len(agents)} partitions, current_compute_partition of none")
         if compute and not agents:
             why = topology.unreadable or "KFD does not list it"
             notes.append(f"architecture and compute units are not known: {why}")

@@ -20,11 +20,12 @@ class Roots:
     sys: Path = Path("/sys")
     proc: Path = Path("/proc")
     dev: Path = Path("/dev")
+    host: str = ""  # its root, for what is no tree of the kernel's; empty: the root itself
 
     @staticmethod
     def under(folder: Path) -> Roots:
         """The roots of a tree that was written or captured under one folder."""
-        return Roots(sys=folder / "sys", proc=folder / "proc", dev=folder / "dev")
+        return Roots(sys=folder / "sys", proc=folder / "proc", dev=folder / "dev", host=str(folder))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -74,8 +75,9 @@ class Gpu:
     link_speed_now: int | None = field(default=None, compare=False)
     iommu_group: int | None = None
     numa_nodes: tuple[int, ...] = ()  # its own and those as near to it as any other on its socket
-    groups: tuple[int, ...] = ()  # gids that may open its nodes, where not everybody may
-    libraries: str | None = None  # how a container gets the vendor's user space, and why so
+    host_cdi: str | None = None  # what a CDI spec of the host's calls it
+    mounts: tuple[tuple[str, str], ...] = ()  # files of the host that its user needs, and where: sorted
+    libraries: str | None = None  # which way a container gets the vendor's libraries, and why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -107,6 +109,8 @@ class Part:
     memory: int | None = None
     compute_units: int | None = None
     environment: tuple[tuple[str, str], ...] = ()
+    mounts: tuple[tuple[str, str], ...] = ()
+    libraries: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +132,9 @@ class Detail:
     integrated: bool | None = None
     compute_units: int | None = None
     tiles: int | None = None
+    host_cdi: str | None = None
+    mounts: tuple[tuple[str, str], ...] = ()
+    libraries: str | None = None
     parts: tuple[Part, ...] = ()
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 
-from . import drm, families, mig, sysfs
+from . import drm, families, libs, mig, sysfs
 from .gpu import NOT_READY, Detail, DeviceNode, Refused, Roots
 from .pci import Function
 
@@ -62,11 +63,20 @@ def describe(roots: Roots, function: Function) -> Detail:
     common = _nodes(roots, int(minor), majors, notes)
     parts = mig.parts(roots, int(minor), common, majors.get("nvidia-caps"), notes)
     family, architecture = families.nvidia(function.device_id)
+    version = function.shared.once("nvidia version", lambda said: _driver_version(roots, said), notes)
+    uuid = _uuid(path, card.get("GPU UUID"), notes)
+    host = function.shared.once("nvidia libraries", lambda said: libs.look(roots, version), [])
+    host_cdi, mounts, libraries = libs.choose(host, uuid, f"/dev/nvidia{minor}")
+    _, part_mounts, part_libraries = libs.choose(replace(host, specs=()), None, "")
+    parts = tuple(replace(part, mounts=part_mounts, libraries=part_libraries) for part in parts)
     return Detail(
         nodes=tuple({*common, *drm.nodes(function.folder, notes), *(node for part in parts for node in part.nodes)}),
-        driver_version=_driver_version(roots, notes),
+        driver_version=version,
         product=product,
-        uuid=_uuid(path, card.get("GPU UUID"), notes),
+        uuid=uuid,
+        host_cdi=host_cdi,
+        mounts=mounts,
+        libraries=libraries,
         memory=memory,
         family=family,
         architecture=architecture,
@@ -115,7 +125,7 @@ def _nodes(roots: Roots, minor: int, majors: dict[str, int], notes: list[str]) -
         DeviceNode(path=f"/dev/nvidia{minor}", major=_MAJOR, minor=minor),
         DeviceNode(path="/dev/nvidiactl", major=_MAJOR, minor=_CONTROL),
     ]
-    if os.path.isdir(f"{roots.sys}/module/nvidia_modeset"):
+    if sysfs.is_folder(f"{roots.sys}/module/nvidia_modeset"):
         nodes.append(DeviceNode(path="/dev/nvidia-modeset", major=_MAJOR, minor=_MODESET))
     uvm = majors.get("nvidia-uvm")
     if uvm is None:

@@ -33,7 +33,7 @@ class Function:
     pcie_root: str | None
     boot_vga: bool
     notes: tuple[str, ...]
-    physical: str | None = None  # the address of the function that this virtual one is a part of
+    physical: str | None = None  # the address of the function that this virtual one is a part of; empty if unreadable
     iommu_group: int | None = None
     link_width: int | None = None  # that the link can have, as the two below
     link_speed: int | None = None  # megatransfers a second
@@ -74,11 +74,13 @@ def functions(roots: Roots) -> tuple[list[Function], list[Skipped]]:
 def _function(path: str, ids: tuple[int, int, int], shared: sysfs.Shared, notes: list[str]) -> Function:
     address = posixpath.basename(path)
     class_code, vendor_id, device_id = ids
+    said = len(notes)
     physical = sysfs.link(f"{path}/physfn", notes)
+    virtual = physical is not None or len(notes) > said
     group = sysfs.link(f"{path}/iommu_group", notes)
     # A virtual function has no link of its own: these files say Unknown and 0.
     target = sysfs.link(path, notes)
-    link = _link(_port(path, target, vendor_id) if physical is None else None, notes)
+    link = _link(_port(path, target, vendor_id) if not virtual else None, notes)
     driver = sysfs.link(f"{path}/driver", notes)
     numa_node = sysfs.decimal(f"{path}/numa_node", notes)
     pcie_root = _pcie_root(address, target)
@@ -93,7 +95,7 @@ def _function(path: str, ids: tuple[int, int, int], shared: sysfs.Shared, notes:
         pcie_root=pcie_root,
         # Only VGA controllers have the file.
         boot_vga=class_code >> 8 == _VGA and sysfs.decimal(f"{path}/boot_vga", notes) == 1,
-        physical=_address(physical),
+        physical=(_address(physical) or "") if virtual else None,
         iommu_group=_group(group),
         link_width=link[0],
         link_speed=link[1],
@@ -121,7 +123,9 @@ def _port(path: str, target: str | None, vendor_id: int) -> str | None:
     below the root complex is never on a board.
     """
     bus = posixpath.dirname(path)
-    above = posixpath.normpath(target).split("/")[:-1] if target else []
+    if target is None:
+        return None
+    above = posixpath.normpath(target).split("/")[:-1]
     while len(above) > 1 and _ADDRESS.fullmatch(above[-1]) and _ADDRESS.fullmatch(above[-2]):
         vendor = sysfs.hexadecimal(f"{bus}/{above[-1]}/vendor", [])
         if vendor is None:

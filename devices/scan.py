@@ -104,6 +104,8 @@ def _gpus(
 ) -> list[Gpu]:
     """The GPU and its parts. `virtual` functions of it exist beside it: whoever has one of these excludes who has all
     of it, and the other way round."""
+    if function.physical == "":
+        raise Refused("; ".join(("what GPU it is a virtual function of cannot be read", *function.notes)))
     wanted = " or ".join(vendor.DRIVERS)
     if function.driver is None:
         what = "a virtual function, for virtual machines: " if function.physical else ""
@@ -136,6 +138,9 @@ def _gpus(
         integrated=detail.integrated,
         compute_units=detail.compute_units,
         tiles=detail.tiles,
+        host_cdi=detail.host_cdi,
+        mounts=detail.mounts,
+        libraries=detail.libraries,
     )
     return [whole, *(_part(whole, part) for part in detail.parts)]
 
@@ -176,6 +181,9 @@ def _part(whole: Gpu, part: Part) -> Gpu:
         counters=part.counters,
         compute_units=part.compute_units,
         tiles=None,
+        host_cdi=None,
+        mounts=part.mounts,
+        libraries=part.libraries,
     )
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from . import aside
@@ -19,6 +20,35 @@ _T = TypeVar("_T")
 _LIMIT = 1 << 16  # /proc/devices and its like are a few KiB; a file of sysfs has at most one page
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _HEX = re.compile(r"0x[0-9a-f]{1,8}")
+
+
+_seen: set[tuple[str, bool]] | None = None  # see asked()
+_answers: dict[str, int] = {}  # errors that the kernel gave where a tree was captured
+
+
+@contextmanager
+def asked() -> Iterator[set[tuple[str, bool]]]:
+    """Everything that is asked of the trees within the block: the path, and whether a link at its end is followed."""
+    global _seen  # noqa: PLW0603  one scan at a time is captured, by a command of its own
+    found: set[tuple[str, bool]] = set()
+    _seen = found
+    try:
+        yield found
+    finally:
+        _seen = None
+
+
+def replay(errors: Mapping[str, int]) -> None:
+    """From now on these paths answer with these errors."""
+    _answers.clear()
+    _answers.update(errors)
+
+
+def _ask(path: str, *, follow: bool = True) -> None:
+    if _seen is not None:
+        _seen.add((path, follow))
+    if path in _answers:
+        raise OSError(_answers[path], os.strerror(_answers[path]))
 
 
 class Shared:
@@ -49,6 +79,17 @@ def lines(path: str, notes: list[str]) -> list[str] | None:
     return content.splitlines() if content is not None else None
 
 
+def content(path: str, notes: list[str], limit: int = 1 << 22) -> bytes | None:
+    """The bytes of a file that is no text, or longer than those of the kernel's trees."""
+    try:
+        _ask(path)
+        with open(path, "rb") as file:
+            return file.read(limit)
+    except OSError as error:
+        _note(path, error, notes)
+        return None
+
+
 def text(path: str, notes: list[str]) -> str | None:
     """The value of a file of one line, without the white space around it."""
     value = _read(path, notes)
@@ -72,6 +113,7 @@ def hexadecimal(path: str, notes: list[str]) -> int | None:
 def link(path: str, notes: list[str]) -> str | None:
     """Where a symbolic link points, as it is written there: one readlink, nothing followed."""
     try:
+        _ask(path, follow=False)
         return os.readlink(path)
     except OSError as error:
         if error.errno == errno.EINVAL:
@@ -84,10 +126,24 @@ def link(path: str, notes: list[str]) -> str | None:
 def names(folder: str, notes: list[str]) -> list[str] | None:
     """What a folder holds, sorted."""
     try:
+        _ask(folder)
         return sorted(os.listdir(folder))
     except OSError as error:
         _note(folder, error, notes)
         return None
+
+
+def is_file(path: str) -> bool:
+    """Only its being there matters, never what is in it."""
+    if _seen is not None:
+        _seen.add((path, False))
+    return os.path.isfile(path)
+
+
+def is_folder(path: str) -> bool:
+    if _seen is not None:
+        _seen.add((path, True))
+    return os.path.isdir(path)
 
 
 def _matching(path: str, pattern: re.Pattern[str], expected: str, notes: list[str]) -> str | None:
@@ -117,6 +173,7 @@ def _read(path: str, notes: list[str]) -> str | None:
 
 def read(path: str) -> bytes:
     """All of a file, or OSError. The one place where a read of a dead device may hang: see aside."""
+    _ask(path)
     aside.begin(path)
     try:
         descriptor = os.open(path, os.O_RDONLY)

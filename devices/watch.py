@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from . import aside, scan, uevents
-from .gpu import Inventory, Roots, Rules
+from .gpu import Gpu, Inventory, Roots, Rules
 
 _log = logging.getLogger("claimd.devices")
 FIRST, COALESCE = 0.01, 0.1  # seconds from an event to the look: after a calm, and while events keep coming
@@ -124,9 +124,13 @@ class Watch:
                 _log.log(level, "%s is no GPU of ours: %s", skipped.address, skipped.reason)
         for gpu in inventory.gpus:
             key = gpu.name if gpu.kind == "partition" else gpu.address  # parts have the address of their GPU
-            said[key] = words = "; ".join((f"{gpu.name} is there", *gpu.notes))
+            said[key] = words = "; ".join((f"{gpu.name} is there", *_ways(gpu), *gpu.notes))
             if self._said.get(key) != words:
                 _log.info("%s", words)
         for address in self._said.keys() - said.keys() - {"*"}:
             _log.warning("%s is gone from the bus", address)
         self._said = said
+
+
+def _ways(gpu: Gpu) -> tuple[str, ...]:
+    return (f"libraries: {gpu.libraries}",) if gpu.libraries else ()

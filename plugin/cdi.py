@@ -56,21 +56,26 @@ def _device(
     gpu = claims.gpu_of(device, inventory)
     beside = [other for each in devices if (other := inventory.named(each.device)) is not None and other != gpu]
     environment = {**_environment(gpu, beside), names.variable(device.device): gpu.address, **device.environment}
+    mounts = [] if device.host_cdi else gpu.mounts
+    edits: dict[str, object] = {
+        "env": [f"{name}={value}" for name, value in environment.items()],
+        "deviceNodes": [
+            {
+                "path": node.path,
+                "type": "c",
+                "major": node.major,
+                "minor": node.minor,
+                "permissions": device.permissions,
+            }
+            for node in gpu.nodes
+        ],
+    }
+    if mounts:
+        options = ["ro", "nosuid", "nodev", "bind"]
+        edits["mounts"] = [{"hostPath": h, "containerPath": c, "options": options} for h, c in mounts]
     return {
         "name": names.cdi_device(uid, device.device, device.share_id),
-        "containerEdits": {
-            "env": [f"{name}={value}" for name, value in environment.items()],
-            "deviceNodes": [
-                {
-                    "path": node.path,
-                    "type": "c",
-                    "major": node.major,
-                    "minor": node.minor,
-                    "permissions": device.permissions,
-                }
-                for node in gpu.nodes
-            ],
-        },
+        "containerEdits": edits,
     }
 
 

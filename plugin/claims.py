@@ -47,6 +47,7 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     admin: bool = False
     address: str
     uuid: str | None = None
+    host_cdi: str | None = None  # the device of the host's own CDI spec that comes with it
     environment: dict[str, str] = {}
     permissions: str = "rw"
 
@@ -200,6 +201,7 @@ def _device(
         admin=all(result.admin_access for result in results),
         address=gpu.address,
         uuid=gpu.uuid,
+        host_cdi=gpu.host_cdi,
         environment=dict(sorted(environment.items())),
         permissions=permissions,
     )
@@ -227,9 +229,12 @@ def _refuse_overlap(device: PreparedDevice, others: list[PreparedClaim], invento
 
 
 def _whole(device: PreparedDevice, inventory: Inventory) -> tuple[str, ...]:
-    """The name of the GPU that it is a part of, if it is one."""
+    """The name of the GPU that it is a part of, if it is one. A partition that is gone has it in its own name."""
     gpu = inventory.named(device.device)
-    return (gpu.parent,) if gpu is not None and gpu.parent else ()
+    if gpu is not None:
+        return (gpu.parent,) if gpu.parent else ()
+    parts = device.device.split("-")
+    return ("-".join(parts[:5]),) if len(parts) > 5 else ()
 
 
 def _absence(name: str, inventory: Inventory) -> str:

@@ -6,15 +6,16 @@ Each subcommand loads what it needs and no more, so that `claimd probe` stays ch
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import __version__, config, errors
+from . import __version__, config, errors, tables
 
 if TYPE_CHECKING:
-    from devices.gpu import Gpu, Inventory
+    from devices.gpu import Inventory
 
     from .sources import Objects
 
@@ -26,7 +27,8 @@ def main(arguments: Sequence[str]) -> int:
     given = vars(_parser().parse_args(arguments))
     command: Callable[[config.Config, dict[str, Any]], int] = given.pop("command")
     try:
-        return command(config.load(given), given)
+        with _replayed(config.load(given), given) as settings:
+            return command(settings, given)
     except errors.UsageError as error:
         print(f"claimd: {error}", file=sys.stderr)
         return USAGE
@@ -74,6 +76,9 @@ def _parser() -> argparse.ArgumentParser:
     convert.add_argument("-f", "--file", required=True, help="YAML or JSON, one document or several; - is stdin")
     convert.add_argument("--to", default="v1", metavar="VERSION", help="v1, v1beta2, v1beta1, v1alpha3, v1alpha3-1.31")
     convert.add_argument("-o", "--output", choices=("json", "yaml"), default="yaml", help="default: yaml")
+    capture = add("capture", _capture, "write what claimd reads of this machine's GPUs into a file for `--root`")
+    capture.add_argument("file", type=Path, metavar="FILE.tar")
+    capture.add_argument("--redact", action="store_true", help="replace serial numbers and the names of build machines")
     probe = add("probe", _probe, "ask a running `claimd run` at its endpoint whether it is live or ready")
     probe.add_argument("question", choices=("live", "ready"))
     explain = add("explain", _explain, "tell why a pod or a claim gets no devices, node by node")
@@ -106,7 +111,7 @@ def _explain(settings: config.Config, given: dict[str, Any]) -> int:
     else:
         found = explain.report(objects, explain.find(objects, given["name"], namespace), node=node)
     if given["output"] == "json":
-        _print_data(explain.as_data(found), "json")
+        tables.data(explain.as_data(found), "json")
     else:
         print(explain.as_text(found), end="")
     return OK
@@ -142,21 +147,26 @@ def _run(settings: config.Config, given: dict[str, Any]) -> int:
 
 
 def _devices(settings: config.Config, given: dict[str, Any]) -> int:
-    inventory = _scan(settings)
+    inventory = _scan(settings, given)
     if given["output"] in ("json", "yaml"):
-        _print_data(
-            {"gpus": [_plain(gpu) for gpu in inventory.gpus], "skipped": [_plain(s) for s in inventory.skipped]},
+        tables.data(
+            {
+                "gpus": [tables.plain(gpu) for gpu in inventory.gpus],
+                "skipped": [tables.plain(s) for s in inventory.skipped],
+            },
             given["output"],
         )
         return OK
     wide = given["output"] == "wide"
     if inventory.gpus:
-        _print_table(_WIDE if wide else _TABLE, inventory.gpus)
+        tables.gpus(tables.WIDE if wide else tables.NARROW, inventory.gpus)
     else:
         print(f"no GPUs found under {settings.roots.sys}")
     for skipped in inventory.skipped:
         print(f"left alone: {skipped.address}: {skipped.reason}")
     for gpu in inventory.gpus if wide else ():
+        if gpu.libraries:
+            print(f"{gpu.name}: libraries: {gpu.libraries}")
         for note in gpu.notes:
             print(f"{gpu.name}: {note}")
     if wide:
@@ -182,12 +192,12 @@ def _slices(settings: config.Config, given: dict[str, Any]) -> int:
     from . import slices
     from .api import versions
 
-    inventory = _scan(settings)
+    inventory = _scan(settings, given)
     options = slices.Options(numa_list=settings.numa_list)
     built, problems = slices.build(inventory, settings.driver_name, settings.node_name or os.uname().nodename, options)
     if given["output"] in ("json", "yaml"):
         items = [versions.slice_to_wire(slice_, versions.PREFERRED[0]) for slice_ in built]
-        _print_data({"apiVersion": "v1", "kind": "List", "items": items}, given["output"])
+        tables.data({"apiVersion": "v1", "kind": "List", "items": items}, given["output"])
     elif given["output"] == "wide":
         rows = [["SLICE", "DEVICE", "ATTRIBUTE", "VALUE"]]
         for slice_ in built:
@@ -199,14 +209,14 @@ def _slices(settings: config.Config, given: dict[str, Any]) -> int:
                     for use in device.consumes_counters
                     for name, taken in use.counters.items()
                 }
-                rows += [[slice_.metadata.name, device.name, name, _cell(value)] for name, value in facts.items()]
-        _print_rows(rows)
+                rows += [[slice_.metadata.name, device.name, name, tables.cell(value)] for name, value in facts.items()]
+        tables.rows(rows)
     else:
         rows = [["SLICE", "DRIVER", "NODE", "POOL", "DEVICES"]]
         for slice_ in built:
             spec = slice_.spec
             rows.append([slice_.metadata.name, spec.driver, spec.node_name, spec.pool.name, str(len(spec.devices))])
-        _print_rows(rows)
+        tables.rows(rows)
     for problem in problems:
         print(f"claimd: {problem}", file=sys.stderr)
     return OK
@@ -261,7 +271,20 @@ def _convert(settings: config.Config, given: dict[str, Any]) -> int:
     if given["output"] == "yaml":
         print("---\n".join(text.dump_yaml(document) for document in made), end="")
     else:
-        _print_data(made[0] if len(made) == 1 else {"apiVersion": "v1", "kind": "List", "items": made}, "json")
+        tables.data(made[0] if len(made) == 1 else {"apiVersion": "v1", "kind": "List", "items": made}, "json")
+    return OK
+
+
+def _capture(settings: config.Config, given: dict[str, Any]) -> int:
+    from devices import capture
+
+    file = given["file"]
+    try:
+        inventory, count = capture.write(file, settings.roots, lambda: _scan(settings, given), redact=given["redact"])
+    except OSError as error:
+        raise errors.Fatal(f"cannot write {file}: {error.strerror or error}") from error
+    serials = "" if given["redact"] else "; it has serial numbers, which --redact replaces"
+    print(f"wrote {file}: {len(inventory.gpus)} GPUs, {count} files{serials}")
     return OK
 
 
@@ -275,93 +298,35 @@ def _probe(settings: config.Config, given: dict[str, Any]) -> int:
     return OK if yes else FAILED
 
 
-# ---------------------------------------------------------------- printing
-
-_Column = tuple[str, Callable[["Gpu"], object]]
-
-_TABLE: tuple[_Column, ...] = (
-    ("NAME", lambda gpu: gpu.name),
-    ("VENDOR", lambda gpu: gpu.vendor),
-    ("PRODUCT", lambda gpu: gpu.product),
-    ("MEMORY", lambda gpu: _size(gpu.memory)),
-    ("NUMA", lambda gpu: gpu.numa_node),
-    ("DRIVER", lambda gpu: gpu.driver),
-)
-_WIDE: tuple[_Column, ...] = (
-    *_TABLE,
-    ("TYPE", lambda gpu: gpu.kind),
-    ("PROFILE", lambda gpu: gpu.profile),
-    ("FAMILY", lambda gpu: gpu.family),
-    ("LINK", lambda gpu: _link(gpu)),  # noqa: PLW0108  it stands further down
-    ("VERSION", lambda gpu: gpu.driver_version),
-    ("ID", lambda gpu: f"{gpu.vendor_id:04x}:{gpu.device_id:04x}"),
-    ("ROOT", lambda gpu: gpu.pcie_root),
-    ("UUID", lambda gpu: gpu.uuid),
-    ("NODES", lambda gpu: ",".join(node.path.removeprefix("/dev/") for node in gpu.nodes)),
-)
-
-
-def _print_table(columns: Sequence[_Column], gpus: Sequence[Gpu]) -> None:
-    _print_rows([[title for title, _ in columns], *([_cell(value(gpu)) for _, value in columns] for gpu in gpus)])
-
-
-def _print_rows(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _cell(value: object) -> str:
-    return "-" if value is None or value == "" else str(value)
-
-
-def _link(gpu: Gpu) -> str | None:
-    """Lanes and gigatransfers a second, and what they could be if that is more."""
-    if not gpu.link_width or not gpu.link_speed:
-        return None
-    best = f"x{gpu.link_width} {gpu.link_speed / 1000:g}"
-    now = f"x{gpu.link_width_now or '?'} {(gpu.link_speed_now or 0) / 1000:g}"
-    return best if now == best else f"{now} of {best}"
-
-
-def _size(count: int | None) -> str | None:
-    if count is None:
-        return None
-    for unit in ("TiB", "GiB", "MiB", "KiB"):
-        step = 1024 ** {"TiB": 4, "GiB": 3, "MiB": 2, "KiB": 1}[unit]
-        if count >= step:
-            return f"{count / step:.4g} {unit}"
-    return f"{count} B"
-
-
-def _print_data(data: object, form: str) -> None:
-    import json
-
-    if form == "json":
-        print(json.dumps(data, indent=2))
+@contextlib.contextmanager
+def _replayed(settings: config.Config, given: dict[str, Any]) -> Iterator[config.Config]:
+    """The settings with a captured machine put down as trees, as long as the command runs, where root is a capture."""
+    if not settings.root or not Path(settings.root).is_file():
+        yield settings
         return
-    from .api import text
-
-    print(text.dump_yaml(data), end="")
-
-
-def _plain(value: object) -> Any:
-    """A dataclass as JSON has it: absent instead of null, names as they are in the code."""
     import dataclasses
+    import tempfile
 
-    if dataclasses.is_dataclass(value):
-        fields = ((f.name, _plain(getattr(value, f.name))) for f in dataclasses.fields(value) if f.init)
-        return {name: item for name, item in fields if item not in (None, [], {})}
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return value
+    from devices import capture
+
+    with tempfile.TemporaryDirectory(prefix="claimd-") as folder:
+        try:
+            given["replay"] = capture.read(Path(settings.root), Path(folder))
+        except (ValueError, OSError) as error:
+            raise errors.UsageError(str(error)) from error
+        try:
+            yield dataclasses.replace(settings, root=folder)
+        finally:
+            capture.forget()
 
 
-def _scan(settings: config.Config) -> Inventory:
+def _scan(settings: config.Config, given: dict[str, Any]) -> Inventory:
     from devices import scan
 
     try:
         scan.check_rules(settings.rules)
     except ValueError as error:
         raise errors.UsageError(str(error)) from error
-    return scan.scan(settings.roots, settings.rules)
+    inventory = scan.scan(settings.roots, settings.rules)
+    replay = given.get("replay")
+    return replay.told(inventory) if replay else inventory

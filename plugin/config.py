@@ -38,10 +38,14 @@ class Config:
     driver_name: str = _setting("gpu.claimd.dev", "name of the driver, as in ResourceSlices and claims")
     kubelet_dir: Path = _setting(Path("/var/lib/kubelet"), "the kubelet's folder, under the same path as on the host")
     cdi_dir: Path = _setting(Path("/var/run/cdi"), "where the container runtime looks for CDI specs")
-    root: str = _setting("", "folder with sys/, proc/ and dev/ to read instead of the machine's (a fake tree)")
+    root: str = _setting(
+        "",
+        "folder with sys/, proc/ and dev/ to read instead of the machine's (a fake tree), or a `claimd capture`",
+    )
     sys_root: Path = _setting(Path("/sys"), "where sysfs is mounted")
     proc_root: Path = _setting(Path("/proc"), "where procfs is mounted")
     dev_root: Path = _setting(Path("/dev"), "where the host's /dev is mounted")
+    host_root: Path = _setting(Path("/"), "where the host's root is mounted, for CDI specs and libraries of NVIDIA")
     kubeconfig: str = _setting("", "kubeconfig file; empty: the service account of the pod")
     service_account: Path = _setting(
         Path("/var/run/secrets/kubernetes.io/serviceaccount"), "folder with token and ca.crt when in a pod"
@@ -77,7 +81,7 @@ class Config:
     def roots(self) -> Roots:
         if self.root:
             return Roots.under(Path(self.root))
-        return Roots(sys=self.sys_root, proc=self.proc_root, dev=self.dev_root)
+        return Roots(sys=self.sys_root, proc=self.proc_root, dev=self.dev_root, host=str(self.host_root).rstrip("/"))
 
     @property
     def rules(self) -> Rules:

@@ -93,7 +93,10 @@ class DRAPlugin(v1_grpc.DRAPluginServicer):
                     request_names=device.requests,
                     pool_name=device.pool,
                     device_name=device.device,
-                    cdi_device_ids=[names.cdi_id(uid, device.device, device.share_id)],
+                    cdi_device_ids=[
+                        *((device.host_cdi,) if device.host_cdi else ()),
+                        names.cdi_id(uid, device.device, device.share_id),
+                    ],
                 )
                 if device.share_id and self._shares:
                     added.share_id = device.share_id

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import api, control_plane, figures, ours, turn
+from . import api, control_plane, figures, ours, scanning, turn
 from .errors import BenchError
 
 KEPT, OVER, FAILED = 0, 1, 2
@@ -97,7 +97,8 @@ def measure(
     for number in range(1, asked.rounds + 1):
         for driver in drivers:
             print(f"round {number} of {asked.rounds}: {driver.name}", file=sys.stderr, flush=True)
-            found[driver.name].append(turn.take(driver, cluster, f"{os.getpid()}-{number}", work))
+            scans = scanning.take() if driver.name == ours.NAME else dict.fromkeys(scanning.KEYS)
+            found[driver.name].append({**turn.take(driver, cluster, f"{os.getpid()}-{number}", work), **scans})
     return found
 
 

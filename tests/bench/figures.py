@@ -39,6 +39,9 @@ FIGURES = (
     Figure(key="anonymous", title="anonymous memory", unit="MiB", digits=1),
     Figure(key="idle_cpu", title="CPU when idle", unit="%", limit=0.3),
     Figure(key="slice_back", title="deleted slice is back", unit="s", digits=3, limit=1.0),
+    Figure(key="scan_16", title="scan of 16 GPUs", unit="ms", digits=1, limit=25),
+    Figure(key="scan_parts", title="scan of 8 GPUs, 64 parts each", unit="ms", digits=1, limit=150),
+    Figure(key="scan_growth", title="memory that 1,000 scans cost", unit="KiB", digits=0, limit=512),
     Figure(key="stop", title="stop", unit="s", digits=3),
 )
 

@@ -121,6 +121,12 @@ def test_a_mode_that_cannot_be_read_is_not_taken_for_none(tree: Make) -> None:
     assert made.refusal().startswith("how it is partitioned cannot be read: ")
 
 
+def test_a_mode_that_is_missing_though_there_are_partitions(tree: Make) -> None:
+    made = tree("amd:mi300x,mode=dpx")
+    (made.function(ADDRESS) / "current_compute_partition").unlink()
+    assert made.refusal() == "KFD tells of 2 partitions, current_compute_partition of none"
+
+
 def test_a_partition_that_is_still_being_made(tree: Make) -> None:
     made = tree("amd:mi300x,mode=cpx")
     shutil.rmtree(made.folder / KFD / "8")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from devices import fake
+from devices import fake, sysfs
 from devices.gpu import Gpu, Inventory
 from tests.devices.trees import Tree
 
@@ -29,6 +30,9 @@ SHARED = {
     "proc/devices": "nvidia",
     "sys/module/nvidia/": "nvidia",
     "sys/module/nvidia_modeset/": "nvidia",
+    "proc/driver/nvidia/capabilities/": "nvidia",
+    "sys/class/drm/": "amd",
+    "sys/devices/platform/amdgpu_xcp": "amd",
     "sys/module/amdgpu/": "amd",
     "sys/class/kfd/": "amd",
     "sys/devices/virtual/kfd/": "amd",
@@ -78,6 +82,16 @@ def machine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp(request.param) / "tree"
     fake.write(folder, fake.parse(MACHINES[request.param]))
     return Tree(folder)
+
+
+def read(tree: Tree) -> list[Path]:
+    """What a scan reads: other files cannot matter."""
+    with sysfs.asked() as paths:
+        tree.scan()
+    return sorted(
+        {Path(path) for path, _ in paths if os.path.lexists(path) and not os.path.isdir(path)}
+        | {Path(path) for path, _ in paths if os.path.islink(path)}
+    )
 
 
 def files(tree: Tree) -> list[Path]:
@@ -156,7 +170,7 @@ def test_a_damaged_file_costs_its_own_gpu_at_most(machine: Tree, damage: Callabl
     before = machine.scan()
     assert len(before.gpus) >= 3
     changed = 0
-    for path in files(machine):
+    for path in read(machine):
         with restored(path):
             damage(path)
             after = machine.scan()
@@ -183,19 +197,106 @@ def test_a_missing_folder_costs_its_own_gpu_at_most(machine: Tree) -> None:
         check(machine, path / "any file", before, after)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+# ---------------------------------------------------------------- any file of any machine
+
+KINDS = {
+    "h100": ("nvidia:h100=2", "bmc:aspeed"),
+    "gb10": ("nvidia:gb10,domain=f", "nvidia:gb200"),
+    "mig": ("nvidia:a100,mig=2", "nvidia:l4"),
+    "mi300x": ("amd:mi300x,mode=dpx", "amd:mi300x"),
+    "radeon": ("amd:radeon", "amd:strix", "amd:mi210"),
+    "max1550": ("intel:max1550,vfs=2", "intel:b580"),
+    "flex170": ("intel:flex170,vfs=2", "intel:arc,driver=xe", "intel:uhd770"),
+    "mixed": ("nvidia:t4", "amd:mi210", "intel:flex170", "amd:mi300x,driver=vfio-pci"),
+}
+ERRORS = (errno.EACCES, errno.EPERM, errno.EIO, errno.ENODEV, errno.EINVAL, errno.ENOENT)
+IDENTITY = ("name", "address", "vendor", "vendor_id", "driver", "kind", "parent")
+ABSENT = (None, (), "unknown")
+
+
+@dataclass(frozen=True)
+class Machine:
+    tree: Tree
+    before: Inventory
+    files: list[Path]
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> list[Machine]:
+    found = []
+    for name, words in KINDS.items():
+        folder = tmp_path_factory.mktemp(name) / "tree"
+        fake.write(folder, fake.parse(words))
+        made = Tree(folder)
+        found.append(Machine(tree=made, before=made.scan(), files=files(made)))
+    return found
+
+
+def unreadable(made: Tree, path: Path, code: int) -> Iterator[None]:
+    """Every way to the file answers with the error."""
+    real = path.parent.resolve() / path.name
+    ways = {str(path), str(real)}
+    bus = made.folder / "sys/bus/pci/devices"
+    for address in (entry.name for entry in bus.iterdir()):
+        place = made.function(address)
+        if real.is_relative_to(place):
+            ways.add(str(bus / address / real.relative_to(place)))
+    sysfs.replay(dict.fromkeys(ways, code))
+    try:
+        yield
+    finally:
+        sysfs.replay({})
+
+
+@pytest.mark.timeout(300)
+@settings(max_examples=2000, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_random_bytes_never_stop_the_scan(machine: Tree, data: st.DataObject) -> None:
-    before = machine.scan()
-    addresses = [gpu.address for gpu in before.gpus]
-    path = data.draw(st.sampled_from([file for file in files(machine) if not file.is_symlink()]))
-    content = data.draw(
-        st.binary(max_size=40) | st.text(max_size=20).map(str.encode) | st.integers().map(b"%d\n".__mod__)
-    )
-    with restored(path):
-        path.write_bytes(content)
-        after = machine.scan()
-    own, vendor = owner(machine, path, addresses), vendor_of(machine, path)
-    others = [gpu for gpu in before.gpus if gpu.address != own and (own is not None or gpu.vendor != vendor)]
-    assert [gpu for gpu in after.gpus if gpu in others] == others
-    assert {gpu.address for gpu in after.gpus} <= set(addresses)
+def test_any_file_of_any_machine(machines: list[Machine], data: st.DataObject) -> None:
+    """Deleted, emptied, corrupted or unreadable: a device is right or absent, its neighbours are as they were."""
+    machine = data.draw(st.sampled_from(machines))
+    path = data.draw(st.sampled_from(machine.files))
+    damage = data.draw(st.sampled_from((*DAMAGES, *ERRORS)) | st.binary(max_size=24))
+    if isinstance(damage, int):
+        with contextmanager(unreadable)(machine.tree, path, damage):
+            after = machine.tree.scan()
+    else:
+        with restored(path):
+            if isinstance(damage, bytes):
+                path.unlink()
+                path.write_bytes(damage)
+            else:
+                damage(path)
+            after = machine.tree.scan()
+    check_all(machine, path, after, plausible=isinstance(damage, bytes))
+
+
+def check_all(machine: Machine, path: Path, after: Inventory, *, plausible: bool) -> None:
+    whole = [gpu.address for gpu in machine.before.gpus if gpu.kind != "vf"]
+    own, vendor = owner(machine.tree, path, [gpu.address for gpu in machine.before.gpus]), vendor_of(machine.tree, path)
+    found = {gpu.name: gpu for gpu in after.gpus}
+    assert set(found) <= {gpu.name for gpu in machine.before.gpus}, "a device that is not there"
+    for gpu in machine.before.gpus:
+        parent = machine.before.named(gpu.parent or "")
+        concerned = own in (gpu.address, parent and parent.address) or (own is None and vendor == gpu.vendor)
+        concerned = concerned or (
+            own is not None
+            and own not in whole
+            and any(g.address == own and g.parent == gpu.name for g in machine.before.gpus)
+        )
+        new = found.get(gpu.name)
+        if not concerned:
+            assert new == gpu, "a neighbour changed"
+        elif new is None:
+            said = [skipped.reason for skipped in after.skipped if skipped.address == gpu.address]
+            gone = path.name == gpu.address  # its link on the bus
+            assert said or gone or gpu.kind == "partition", "absent without a reason"
+        else:
+            if path.name == "physfn":
+                continue  # without it nothing tells a virtual function; the kernel always has it
+            assert [getattr(new, name) for name in IDENTITY] == [getattr(gpu, name) for name in IDENTITY]
+            assert set(new.nodes) <= set(gpu.nodes), "a node of somebody else"
+            for field in fields(Gpu):
+                old, now = getattr(gpu, field.name), getattr(new, field.name)
+                if plausible or field.name in ("notes", "nodes", "family", "counters", "numa_nodes"):
+                    continue
+                assert now == old or now in ABSENT or field.name == "integrated", f"{field.name} became {now!r}"

@@ -128,3 +128,13 @@ def test_a_node_whose_number_is_anothers_is_none(tree: Make) -> None:
     inventory = made.scan()
     assert [gpu.address for gpu in inventory.gpus] == ["0000:13:00.0"]
     assert "1 is not the number of card0" in inventory.skipped[0].reason
+
+
+def test_a_virtual_function_is_never_taken_for_a_whole_gpu(tree: Make) -> None:
+    made = tree("intel:flex170,vfs=1")
+    path = made.function("0000:13:00.1") / "physfn"
+    path.unlink()
+    path.write_text("not a link\n")
+    inventory = made.scan()
+    assert [gpu.kind for gpu in inventory.gpus] == ["gpu"]
+    assert inventory.skipped[0].reason.startswith("what GPU it is a virtual function of cannot be read")

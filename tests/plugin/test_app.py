@@ -154,6 +154,26 @@ async def test_from_start_to_end(world):
         assert len(operations) == 2, "prepare and unprepare each have an operation id"
 
 
+async def test_a_gpu_that_the_hosts_cdi_spec_names_comes_with_it(world):
+    nvidia = next(gpu for gpu in world.gpus if gpu.vendor == "nvidia")
+    folder = world.tmp_path / "fake/etc/cdi"
+    folder.mkdir(parents=True)
+    spec = {"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": [{"name": nvidia.uuid, "containerEdits": {}}]}
+    (folder / "nvidia.json").write_text(json.dumps(spec))
+    claim = world.claim("c", world.gpus.index(nvidia))
+    for _ in range(2):  # the second time from the record, with the spec gone
+        async with world.plugin() as plugin:
+            info = await world.kubelet.register()
+            async with calling(info.endpoint) as caller:
+                answer = (await caller.prepare(claim))[claim["metadata"]["uid"]]
+            (device,) = answer.devices
+            ids = list(device.cdi_device_ids)
+            assert ids[0] == f"nvidia.com/gpu={nvidia.uuid}"
+            assert ids[1].startswith("claimd.dev/claim=")
+            await plugin.stop()
+        (folder / "nvidia.json").unlink(missing_ok=True)
+
+
 async def test_v1beta1(world):
     async with world.plugin():
         info = await world.kubelet.register()
@@ -309,14 +329,6 @@ async def test_a_second_one_without_a_pod_is_refused(world):
         async with world.plugin() as second, asyncio.timeout(20):
             assert await second.process.wait() == 1
             assert "somebody serves" in second.log.read_text()
-
-
-def test_help_names_every_command():
-    import subprocess
-
-    out = subprocess.run([sys.executable, "-m", "plugin", "--help"], capture_output=True, text=True, check=True).stdout
-    for command in ("run", "devices", "slices", "fake", "probe"):
-        assert f"\n    {command} " in out
 
 
 async def test_the_end_comes_within_a_second_with_a_call_that_is_stuck(world):

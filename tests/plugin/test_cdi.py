@@ -132,3 +132,27 @@ def test_one_gpu_that_cannot_be_named_hides_no_other():
     known = inventory(0).of([gpu(0, environment=(("ROCR_VISIBLE_DEVICES", "GPU-0"),)), gpu(1)])
     both = prepared(result(FIRST, "a"), result(gpu(1).name, "b"))
     assert b"ROCR_VISIBLE_DEVICES" not in cdi.build(both, known)
+
+
+def test_libraries_are_mounted_unless_the_hosts_spec_brings_them():
+    mounts = (("/usr/lib64/libcuda.so.570.1", "/usr/lib64/libcuda.so.1"),)
+    known = inventory(0).of([gpu(0, mounts=mounts)])
+    (device,) = json.loads(cdi.build(prepared(), known))["devices"]
+    assert device["containerEdits"]["mounts"] == [
+        {
+            "hostPath": "/usr/lib64/libcuda.so.570.1",
+            "containerPath": "/usr/lib64/libcuda.so.1",
+            "options": ["ro", "nosuid", "nodev", "bind"],
+        }
+    ]
+    with_spec = inventory(0).of([gpu(0, mounts=mounts, host_cdi="nvidia.com/gpu=0")])
+    given = claims.plan(
+        claim("c", result(FIRST)),
+        driver=DRIVER,
+        pool=NODE,
+        inventory=with_spec,
+        prepared=(),
+        now="2026-01-01T00:00:00Z",
+    )
+    assert given.devices[0].host_cdi == "nvidia.com/gpu=0"
+    assert b"mounts" not in cdi.build(given, known), "what the claim was given stays, whatever the host has now"

@@ -171,6 +171,8 @@ def test_a_gpu_and_its_parts_exclude_each_other_and_parts_do_not():
     assert plan(claim("second", result(SECOND)), [held], known)
     with pytest.raises(errors.NotReadyError, match=f"{one} is still prepared for claim default/first"):
         plan(claim("second", result(FIRST)), [held], known)
+    with pytest.raises(errors.NotReadyError, match=f"{one} is still prepared"):
+        plan(claim("second", result(FIRST)), [held], inventory())  # the part is gone, its claim is not
     whole = plan(claim("first", result(FIRST)), inventory_=known)
     with pytest.raises(errors.NotReadyError, match=f"{FIRST} is still prepared"):
         plan(claim("second", result(other)), [whole], known)

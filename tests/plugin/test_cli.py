@@ -1,6 +1,8 @@
 """The command line as people and tools see it."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -113,3 +115,37 @@ def test_version(capsys):
     with pytest.raises(SystemExit):
         cli.main(["--version"])
     assert capsys.readouterr().out.startswith("claimd 0.")
+
+
+def test_a_capture_shows_what_the_machine_showed(capsys, tree, tmp_path):
+    file = str(tmp_path / "node.tar")
+    (tmp_path / "t/sys/module/nvidia/version").unlink()
+    (tmp_path / "t/proc/driver/nvidia/version").write_bytes(b"\xff")  # a note with a path
+    code, out, _ = run(capsys, "capture", "--root", tree, file)
+    assert code == 0
+    assert "3 GPUs" in out
+    assert "--redact" in out
+    for command in ("devices", "slices"):
+        for output in ("json", "wide"):
+            arguments = (command, "--node-name", "n", "-o", output, "--root")
+            assert run(capsys, *arguments, file) == run(capsys, *arguments, tree)
+    assert list(tmp_path.glob("claimd-*")) == []
+
+
+def test_a_file_that_is_no_capture(capsys, tmp_path):
+    (tmp_path / "x.tar").write_text("no")
+    code, _, err = run(capsys, "devices", "--root", str(tmp_path / "x.tar"))
+    assert code == 2
+    assert "x.tar is no capture" in err
+
+
+def test_a_capture_that_cannot_be_written(capsys, tree, tmp_path):
+    code, _, err = run(capsys, "capture", "--root", tree, str(tmp_path / "none/x.tar"))
+    assert code == 1
+    assert "No such file" in err
+
+
+def test_help_names_every_command():
+    told = subprocess.run([sys.executable, "-m", "plugin", "--help"], capture_output=True, text=True, check=True).stdout
+    for command in ("run", "devices", "slices", "fake", "capture", "convert", "explain", "probe"):
+        assert f"\n    {command} " in told

@@ -1,0 +1,157 @@
+"""A machine that was captured scans as the machine did, whatever is wrong with its files."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from devices import capture, models, scan
+from devices.gpu import Inventory
+from tests.devices.test_damage import DAMAGES
+from tests.devices.trees import Make, Tree
+
+
+@pytest.fixture(autouse=True)
+def forgetting() -> Iterator[None]:
+    yield
+    capture.forget()
+
+
+def replayed(file: Path, folder: Path) -> Inventory:
+    folder.mkdir()
+    replay = capture.read(file, folder)
+    return replay.told(scan.scan(replay.roots))
+
+
+def captured(made: Tree, file: Path, *, redact: bool = False) -> Inventory:
+    capture.write(file, made.roots, made.scan, redact=redact)
+    return made.scan()
+
+
+@pytest.mark.parametrize("machine", models.MACHINES)
+def test_the_same_is_found(tree: Make, tmp_path: Path, machine: str) -> None:
+    made = tree(machine)
+    before = captured(made, tmp_path / "c.tar")
+    after = replayed(tmp_path / "c.tar", tmp_path / "again")
+    assert after == before
+    assert [gpu.link_speed_now for gpu in after.gpus] == [gpu.link_speed_now for gpu in before.gpus]
+
+
+def test_a_capture_of_a_capture_is_the_same_but_for_its_place(tree: Make, tmp_path: Path) -> None:
+    captured(tree("machine:mi300x-cpx"), tmp_path / "one.tar")
+    folder = tmp_path / "again"
+    folder.mkdir()
+    replay = capture.read(tmp_path / "one.tar", folder)
+    capture.write(tmp_path / "two.tar", replay.roots, lambda: scan.scan(replay.roots))
+    with tarfile.open(tmp_path / "one.tar") as one, tarfile.open(tmp_path / "two.tar") as two:
+        assert one.getnames() == two.getnames()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(
+    "path",
+    [
+        "sys/bus/pci/devices/0000:11:00.0",
+        "sys/bus/pci/devices/0000:11:00.0/vendor",
+        "sys/bus/pci/devices/0000:11:00.0/unique_id",
+        "sys/bus/pci/devices/0000:11:00.0/current_compute_partition",
+        "sys/bus/pci/devices/0000:11:00.0/driver",
+        "sys/class/kfd/kfd",
+        "sys/class/kfd/kfd/topology/nodes/1/properties",
+        "proc/devices",
+    ],
+)
+def test_what_is_wrong_is_wrong_again(tree: Make, tmp_path: Path, path: str, damage: Callable[[Path], None]) -> None:
+    made = tree("amd:mi300x=2", "nvidia:l4")
+    if damage.__name__ == "_io_error" and (made.folder / path).is_symlink():
+        pytest.skip("a link of the kernel's never leads out of its tree")
+    damage(made.folder / path)
+    before = captured(made, tmp_path / "c.tar")
+    assert replayed(tmp_path / "c.tar", tmp_path / "again") == before
+
+
+def test_serials_are_replaced_on_request(tree: Make, tmp_path: Path) -> None:
+    made = tree("nvidia:h100", "amd:mi210")
+    before = captured(made, tmp_path / "c.tar", redact=True)
+    content = (tmp_path / "c.tar").read_bytes()
+    serials = [gpu.uuid or "" for gpu in before.gpus]
+    kfd = str(int(serials[1], 16))
+    for serial in (*serials, kfd):
+        assert serial.encode() not in content
+    assert b"root@host" not in content
+    after = replayed(tmp_path / "c.tar", tmp_path / "again")
+    assert [gpu.uuid == old for gpu, old in zip(after.gpus, serials, strict=True)] == [False, False]
+    assert [gpu.name for gpu in after.gpus] == [gpu.name for gpu in before.gpus]
+    assert [len(gpu.uuid or "") for gpu in after.gpus] == [len(serial) for serial in serials]
+    assert after.gpus[1].compute_units == 104
+
+
+def hostile(file: Path, *entries: tuple[str, bytes, str], about: object = None) -> None:
+    """A tar file with an entry for each name, type and target."""
+    about = (
+        {"format": 1, "roots": {"sys": "/sys", "proc": "/proc", "host": ""}, "errors": {}} if about is None else about
+    )
+    with tarfile.open(file, "w") as tar:
+        content = json.dumps(about).encode()
+        first = tarfile.TarInfo(capture.ABOUT)
+        first.size = len(content)
+        tar.addfile(first, io.BytesIO(content))
+        for name, kind, target in entries:
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname = kind, target
+            tar.addfile(entry)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        ("../outside", tarfile.REGTYPE, ""),
+        ("/etc/passwd", tarfile.REGTYPE, ""),
+        ("sys/../../outside", tarfile.REGTYPE, ""),
+        ("etc/passwd", tarfile.REGTYPE, ""),
+        ("sys/a", tarfile.CHRTYPE, ""),
+        ("sys/a", tarfile.FIFOTYPE, ""),
+        ("sys/a", tarfile.LNKTYPE, "../../etc/passwd"),
+        ("sys//a", tarfile.REGTYPE, ""),
+    ],
+)
+def test_a_file_that_leads_out_is_refused(tmp_path: Path, entry: tuple[str, bytes, str]) -> None:
+    hostile(tmp_path / "c.tar", entry)
+    with pytest.raises(ValueError, match="must not be in it"):
+        replayed(tmp_path / "c.tar", tmp_path / "again")
+    assert not (tmp_path / "outside").exists()
+
+
+def test_a_link_that_leads_out_leads_nowhere(tmp_path: Path) -> None:
+    hostile(tmp_path / "c.tar", ("sys/a", tarfile.SYMTYPE, "/etc"), ("sys/b", tarfile.SYMTYPE, "../../../etc"))
+    replayed(tmp_path / "c.tar", tmp_path / "again")
+    assert not [path for path in (tmp_path / "again").rglob("*") if path.is_symlink()]
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "again").mkdir()
+    hostile(tmp_path / "c.tar", ("sys/a", tarfile.SYMTYPE, "../proc"), ("sys/a/b", tarfile.REGTYPE, ""))
+    with pytest.raises(ValueError, match="is no capture"):
+        capture.read(tmp_path / "c.tar", tmp_path / "again")
+    assert not (tmp_path / "again/proc").exists()
+
+
+@pytest.mark.parametrize(
+    "about", [[], {}, {"roots": {}}, {"roots": {"sys": "/sys", "proc": "/proc", "host": ""}, "errors": {"x": 1}}]
+)
+def test_words_about_it_that_make_no_sense(tmp_path: Path, about: object) -> None:
+    hostile(tmp_path / "c.tar", about=about)
+    with pytest.raises(ValueError, match=capture.ABOUT):
+        replayed(tmp_path / "c.tar", tmp_path / "again")
+
+
+@pytest.mark.parametrize("content", [b"", b"no tar", b"\0" * 10240])
+def test_what_is_no_tar_file(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "c.tar").write_bytes(content)
+    with pytest.raises(ValueError, match=r"c\.tar is no capture"):
+        replayed(tmp_path / "c.tar", tmp_path / "again")
