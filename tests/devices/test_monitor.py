@@ -175,9 +175,10 @@ async def test_uncorrectable_errors_of_amdgpu(tree: Make) -> None:
 
 async def test_survivability_mode_of_xe(tree: Make) -> None:
     made = tree("intel:b580")
+    gpu = made.only()
     async with watching(made) as world:
-        made.function(FIRST).joinpath("survivability_mode").write_text("Boot\n")
-        await world.finds("survivability", FAILED)
+        made.function(gpu.address).joinpath("survivability_mode").write_text("Boot\n")
+        await world.finds("survivability", FAILED, gpu.name)
 
 
 async def test_a_sleeping_gpu_is_not_woken(tree: Make) -> None:

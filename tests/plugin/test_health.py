@@ -43,7 +43,7 @@ def test_one_taint_a_kind_and_it_is_the_worst() -> None:
 def test_taints_stand_at_their_device_and_change_nothing_else() -> None:
     plain, _ = slices.build(inventory(2), DRIVER, NODE)
     taints = health.taints(report(finding()), failed="NoSchedule", degraded="none")
-    tainted, problems = slices.build(inventory(2), DRIVER, NODE, taints)
+    tainted, problems = slices.build(inventory(2), DRIVER, NODE, taints=taints)
     assert problems == []
     first, second = tainted[0].spec.devices
     assert first.taints == taints[FIRST]
@@ -54,7 +54,8 @@ def test_taints_stand_at_their_device_and_change_nothing_else() -> None:
 def test_a_taint_that_the_api_server_refuses_is_left_out_alone() -> None:
     """Effect None is known from 1.35 on."""
     both = report(finding(), finding(DEGRADED, kind="link"))
-    (wish,), _ = slices.build(inventory(2), DRIVER, NODE, health.taints(both, failed="NoSchedule", degraded="none"))
+    taints = health.taints(both, failed="NoSchedule", degraded="none")
+    (wish,), _ = slices.build(inventory(2), DRIVER, NODE, taints=taints)
     refused = slices.refused(wish, "spec.devices[0].taints[1].effect")
     assert str(refused) == f"{FIRST}: taints[claimd.dev/link]"
     assert refused is not None
