@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-requirements
 
-.PHONY: dev lint test cluster cluster-matrix faults faults-short soak soak-short bench proto lock image clean
+.PHONY: dev lint test cluster cluster-matrix faults faults-short soak soak-short oracle bench proto lock image clean
 
 dev: $(STAMP)  ## everything a developer needs, in .venv
 
@@ -30,14 +30,14 @@ cluster: dev  ## the suite on a real one-node cluster (needs root; the first bui
 cluster-matrix: dev  ## the same over API versions and kubelets
 	$(BIN)/python -m tests.cluster --matrix
 
-faults: dev  ## every campaign in full: killed at every step, power loss, a model, a sick API server (needs root, strace)
+faults: dev  ## every campaign in full: killed at every step, power loss, a model, a sick API server (needs root, strace, faketime)
 	$(BIN)/python -m tests.faults deaths
 	$(BIN)/python -m tests.faults power
 	$(BIN)/python -m tests.faults.long
 	$(BIN)/pytest -q tests/faults
 
 faults-short: dev  ## a sample of each campaign, in a few minutes
-	$(BIN)/pytest -q tests/faults
+	$(BIN)/pytest -q -n 2 --dist loadfile tests/faults
 
 soak: dev  ## 25 minutes on a real cluster: everything killed at random, the API server away, updates (needs root)
 	$(BIN)/python -m tests.soak
@@ -57,7 +57,13 @@ lock:  ## resolve the dependencies anew (needs uv)
 image: dev  ## the container image (podman, or BUILDER=docker)
 	$(BUILDER) build -t claimd -f deploy/Containerfile .
 
-bench: dev  ## claimd against a real API server, beside the limits or a peer (PEER=command); needs root
+oracle: dev  ## the allocator and its CEL against Kubernetes' own, at random and in full (needs Go; half an hour)
+	$(BIN)/python -m tests.oracle.campaign allocator --count 25000
+	$(BIN)/python -m tests.oracle.campaign pools --count 20000
+	$(BIN)/python -m tests.oracle.campaign cel --count 30000
+
+bench: dev  ## the allocator beside Kubernetes' own, then claimd against a real API server (PEER=command); needs Go, root
+	$(BIN)/python -m tests.bench.allocator
 	$(BIN)/python -m tests.bench
 
 clean:  ## what was built

@@ -5,7 +5,10 @@
     watch               a look whenever something may have changed, and the last Inventory
     uevents             the kernel's own word that something changed
     nvidia, amd, intel  what one vendor's driver tells of a GPU; they never import each other
-    drm, pci, sysfs     the trees that they read, from the top down to one file
+    vfio                what holds GPUs for virtual machines
+    drm, kfd, mig       what drivers show beside the bus: nodes, AMD's compute side, NVIDIA's instances
+    pci, numa, sysfs    the trees that they read, from the top down to one file
+    families            what ids tell of a generation
     fake                writes a /sys, /proc and /dev that the same scanner reads
 
 What crosses to the other side is `gpu.Inventory`. A new vendor is one module and one row in `scan.VENDORS`.

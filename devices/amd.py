@@ -1,11 +1,15 @@
-"""AMD GPUs by what amdgpu and KFD say in sysfs. Partitions are not told apart yet."""
+"""AMD GPUs by what amdgpu and KFD say in sysfs: whole ones, and the partitions that they are divided into.
+
+No library of ROCm is asked. How KFD's files are read is kfd's.
+"""
 
 from __future__ import annotations
 
+import posixpath
 import re
 
-from . import drm, sysfs
-from .gpu import Detail, DeviceNode, Roots
+from . import drm, families, kfd, sysfs
+from .gpu import NOT_READY, Detail, DeviceNode, Part, Refused, Roots
 from .pci import Function
 
 NAME = "amd"
@@ -13,33 +17,152 @@ VENDOR_ID = 0x1002
 DRIVERS = ("amdgpu",)
 
 _UNIQUE_ID = re.compile(r"[0-9a-f]{16}")
+_MODES = {"SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4, "CPX": 8}
+_DIES = {0x74A0: 6}  # in CPX mode; an MI300A has six dies that compute
+_MEMORY_MODE = re.compile(r"NPS[1-8]")
 
 
 def describe(roots: Roots, function: Function) -> Detail:
-    nodes = drm.card_and_render(function.folder)
     notes: list[str] = []
+    count, profile = _mode(function, notes)
+    nodes = drm.card_and_render(function.folder)
+    compute = _compute_node(roots, function, notes)
+    unique_id = _unique_id(f"{function.folder}/unique_id", notes)
     memory = sysfs.decimal(f"{function.folder}/mem_info_vram_total", notes)
+    memory = memory if memory and memory > 0 else None
+    topology = function.shared.once("kfd", lambda said: kfd.read(roots, said), notes) if compute else kfd.Topology()
+    agents = _agents(function, topology, nodes, notes)
+    if count > 1:
+        if len(agents) != count:
+            raise Refused(_incomplete(count, agents, topology))
+        parts = _parts(roots, agents, compute, profile, memory // count if memory else None)
+        nodes = tuple(sorted({*nodes, *(node for part in parts for node in part.nodes)}))
+    else:
+        parts = ()
+        if compute and not agents:
+            why = topology.unreadable or "KFD does not list it"
+            notes.append(f"architecture and compute units are not known: {why}")
+    target = agents[0].target if agents else None
     return Detail(
-        nodes=nodes + _compute_node(roots, notes),
+        nodes=tuple(sorted({*nodes, *compute})),
         # The module of the kernel's own tree has no version.
-        driver_version=sysfs.text(f"{roots.sys}/module/amdgpu/version", notes),
+        driver_version=sysfs.module_version(roots, function.driver, function.shared, notes),
         product=sysfs.text(f"{function.folder}/product_name", notes),
-        uuid=_unique_id(f"{function.folder}/unique_id", notes),
-        memory=memory if memory and memory > 0 else None,
+        uuid=unique_id,
+        memory=memory,
+        environment=_environment([unique_id]) if count == 1 else _environments(agents),
+        profile=profile,
+        counters=(("partitions", count),) if parts else (),
+        family=families.amd(target, function.device_id),
+        architecture=target,
+        vbios=sysfs.text(f"{function.folder}/vbios_version", notes),
+        integrated=families.is_apu(target, function.device_id),
+        compute_units=sum(agent.compute_units or 0 for agent in agents) or None,
+        parts=parts,
         notes=tuple(notes),
     )
 
 
-def _compute_node(roots: Roots, notes: list[str]) -> tuple[DeviceNode, ...]:
+def _mode(function: Function, notes: list[str]) -> tuple[int, str | None]:
+    """Into how many partitions it is divided, and what that is called: (8, "cpx_nps4"). GPUs that cannot be divided
+    have no such file. One that cannot be read must not be taken for one of these: its parts may be in others' hands."""
+    said: list[str] = []
+    mode = sysfs.text(f"{function.folder}/current_compute_partition", said)
+    if said:
+        raise Refused(f"how it is partitioned cannot be read: {'; '.join(said)}")
+    if mode is None:
+        return 1, None
+    if mode not in _MODES:
+        raise Refused(f"its partition mode {mode[:40]!r} is not known, expected one of {', '.join(_MODES)}")
+    count = _DIES.get(function.device_id, _MODES[mode]) if mode == "CPX" else _MODES[mode]
+    memory_mode = sysfs.text(f"{function.folder}/current_memory_partition", notes)
+    if memory_mode is None or not _MEMORY_MODE.fullmatch(memory_mode):
+        if memory_mode is not None:
+            notes.append(f"{function.folder}/current_memory_partition: {memory_mode[:40]!r} is not a memory mode")
+        return count, None
+    return count, f"{mode}_{memory_mode}".lower()
+
+
+def _compute_node(roots: Roots, function: Function, notes: list[str]) -> tuple[DeviceNode, ...]:
     """/dev/kfd is one for all GPUs. It is there before any of them, since the module makes it first."""
     path = f"{roots.sys}/class/kfd/kfd/dev"
-    before = len(notes)
-    numbers = drm.device_numbers(path, notes)
+    said: list[str] = []
+    numbers = function.shared.once(path, lambda found: drm.device_numbers(path, found), said)
+    notes += said
     if numbers is None:
-        reason = "" if len(notes) > before else f" ({path}: missing)"
-        notes.append(f"no /dev/kfd: ROCm will not work{reason}")
+        notes.append(f"no /dev/kfd: ROCm will not work{'' if said else f' ({path}: missing)'}")
         return ()
     return (DeviceNode(path="/dev/kfd", major=numbers[0], minor=numbers[1]),)
+
+
+def _agents(
+    function: Function, topology: kfd.Topology, nodes: tuple[DeviceNode, ...], notes: list[str]
+) -> list[kfd.Agent]:
+    """KFD's view of the GPU, one agent a partition. The first must have the render node of the PCI function, and all
+    its ids: else the files contradict each other and none of them is believed."""
+    agents = topology.at(function.address)
+    if not agents:
+        return []
+    own = {node.minor for node in nodes if "/renderD" in node.path}
+    ids = {(agent.vendor_id, agent.device_id) for agent in agents}
+    if agents[0].render_minor not in own or ids != {(function.vendor_id, function.device_id)}:
+        notes.append(f"KFD and the PCI bus do not agree on {function.address}: what KFD says is left out")
+        return []
+    return agents
+
+
+def _incomplete(count: int, agents: list[kfd.Agent], topology: kfd.Topology) -> str:
+    seen = f"it is divided into {count} partitions, but KFD tells of {len(agents)}"
+    return f"{seen}: {topology.unreadable}" if topology.unreadable else f"{NOT_READY}{seen}"
+
+
+def _parts(
+    roots: Roots, agents: list[kfd.Agent], compute: tuple[DeviceNode, ...], profile: str | None, share: int | None
+) -> tuple[Part, ...]:
+    parts = []
+    for index, agent in enumerate(agents):
+        parts.append(
+            Part(
+                suffix=f"xcp-{index}",
+                nodes=tuple(sorted((_render_node(roots, agent, is_first=index == 0), *compute))),
+                counters=(("partitions", 1),),
+                profile=profile,
+                memory=agent.memory or share,
+                compute_units=agent.compute_units,
+                environment=_environment([agent.unique_id]) if _environments(agents) else (),
+            )
+        )
+    return tuple(parts)
+
+
+def _render_node(roots: Roots, agent: kfd.Agent, *, is_first: bool) -> DeviceNode:
+    """The first partition has the function's own node, the others those of platform devices that the driver makes."""
+    name = f"renderD{agent.render_minor}"
+    path = f"{roots.sys}/class/drm/{name}"
+    said: list[str] = []
+    place = sysfs.link(path, said)
+    numbers = drm.device_numbers(f"{path}/dev", said)
+    if said:
+        raise Refused("; ".join(said))
+    if place is None or numbers is None:
+        raise Refused(f"{NOT_READY}KFD tells of a partition at {name}, which is not there")
+    if numbers != (drm.MAJOR, agent.render_minor):
+        raise Refused(f"{path}/dev: {numbers[0]}:{numbers[1]} are not the numbers of {name}")
+    if not is_first and not any(part.startswith("amdgpu_xcp") for part in posixpath.normpath(place).split("/")):
+        raise Refused(f"KFD tells of a partition at {name}, which is another device's")
+    return DeviceNode(path=f"/dev/dri/{name}", major=numbers[0], minor=numbers[1])
+
+
+def _environments(agents: list[kfd.Agent]) -> tuple[tuple[str, str], ...]:
+    """Of all partitions together. Where they share one id it tells nothing of which to see."""
+    unique_ids = [agent.unique_id for agent in agents]
+    return _environment(unique_ids) if len(set(unique_ids)) == len(agents) else ()
+
+
+def _environment(unique_ids: list[str | None]) -> tuple[tuple[str, str], ...]:
+    """What ROCm is to see. Where a GPU has no unique id it sees what the container's device nodes let it see."""
+    known = list(dict.fromkeys(unique_id for unique_id in unique_ids if unique_id))
+    return (("ROCR_VISIBLE_DEVICES", ",".join(f"GPU-{unique_id}" for unique_id in known)),) if known else ()
 
 
 def _unique_id(path: str, notes: list[str]) -> str | None:

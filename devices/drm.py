@@ -7,20 +7,23 @@ import re
 from . import sysfs
 from .gpu import NOT_READY, DeviceNode, Refused
 
-_NODE = re.compile(r"(card|renderD)[0-9]+")  # card0-HDMI-A-1 is a connector
+_NODE = re.compile(r"(card|renderD)([0-9]+)")  # card0-HDMI-A-1 is a connector
 _NUMBERS = re.compile(r"([0-9]{1,4}):([0-9]{1,7})")
-_MAJOR = 226
+MAJOR = 226
 
 
 def nodes(folder: str, notes: list[str]) -> tuple[DeviceNode, ...]:
     """Those that are there. A node whose numbers cannot be read is left out and noted."""
     found = []
     for name in sysfs.names(f"{folder}/drm", notes) or ():
-        if not _NODE.fullmatch(name):
+        match = _NODE.fullmatch(name)
+        if match is None:
             continue
         numbers = device_numbers(f"{folder}/drm/{name}/dev", notes)
-        if numbers and numbers[0] != _MAJOR:
-            notes.append(f"{folder}/drm/{name}/dev: {numbers[0]} is not DRM's major number {_MAJOR}")
+        if numbers and numbers[0] != MAJOR:
+            notes.append(f"{folder}/drm/{name}/dev: {numbers[0]} is not DRM's major number {MAJOR}")
+        elif numbers and numbers[1] != int(match[2]):
+            notes.append(f"{folder}/drm/{name}/dev: {numbers[1]} is not the number of {name}")
         elif numbers:
             found.append(DeviceNode(path=f"/dev/dri/{name}", major=numbers[0], minor=numbers[1]))
     return tuple(found)
@@ -28,11 +31,20 @@ def nodes(folder: str, notes: list[str]) -> tuple[DeviceNode, ...]:
 
 def card_and_render(folder: str) -> tuple[DeviceNode, ...]:
     """The nodes of a GPU that is of no use without both. The driver is bound before it registers them."""
+    return _needed(folder, ("card", "renderD"))
+
+
+def card_or_render(folder: str) -> tuple[DeviceNode, ...]:
+    """The nodes of a virtual function, which may lack one of them."""
+    return _needed(folder, ("",))
+
+
+def _needed(folder: str, kinds: tuple[str, ...]) -> tuple[DeviceNode, ...]:
     notes: list[str] = []
     found = nodes(folder, notes)
     if notes:
         raise Refused("; ".join(notes))
-    for kind in ("card", "renderD"):
+    for kind in kinds:
         if not any(node.path.startswith(f"/dev/dri/{kind}") for node in found):
             raise Refused(f"{NOT_READY}the driver has made no drm/{kind}* yet")
     return found

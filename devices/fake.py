@@ -6,63 +6,34 @@ of the kernel's own tree) is lacking here too. No second scanner and no value th
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
 import stat
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from .models import MODELS, Model
+from . import fake_gpu
+from .fake_gpu import DRM_MAJOR, KFD_MAJOR, NVIDIA_MAJOR, NVIDIA_VERSION, UVM_MAJOR, WITHOUT_DRM
+from .fake_gpu import Function as _Function
+from .models import MACHINES, MODELS
 
 MARKER = ".claimd-fake"
-_UVM_MAJOR, _KFD_MAJOR, _NVIDIA_MAJOR, _DRM_MAJOR = 511, 235, 195, 226
-_NVIDIA_VERSION = "570.172.08"
-_VERSIONS = {"nvidia": _NVIDIA_VERSION, "amdgpu": "6.12.12"}  # i915 and xe come with the kernel and have none
-_WITHOUT_DRM = ("", "vfio-pci", "virtio-pci")
-_CARD_ONLY = ("ast", "mgag200", "bochs-drm")
+_VERSIONS = {"nvidia": NVIDIA_VERSION, "amdgpu": "6.12.12"}  # i915 and xe come with the kernel and have none
 _ON_BOARD = ("bmc", "virtual", "intel:uhd770")  # on the first root complex, with no bridge before them
+_MODES = ("", "SPX", "DPX", "TPX", "QPX", "CPX")
 
-_KEYS = ("roots", "numa", "boot_id", "devices")
-_DEVICE_KEYS = ("model", "count", "driver", "console", "domain")
-
-
-@dataclass(slots=True)
-class _Function:
-    """One GPU, and its place once that is known."""
-
-    model: Model
-    driver: str  # empty: bound to none
-    console: bool
-    domain: int
-    address: str = ""
-    bridges: tuple[str, ...] = ("pci0000:00",)  # the root complex, and the port below it
-    numa: int = -1  # not told
-    card: int = 0
-    render: int = 0
-    minor: int = 0  # NVIDIA's own count
-
-    @property
-    def folder(self) -> str:
-        return "/".join(("sys/devices", *self.bridges, self.address))
-
-    @property
-    def drm(self) -> dict[str, int]:
-        if self.driver in _WITHOUT_DRM:
-            return {}
-        card = {f"card{self.card}": self.card}
-        return card if self.driver in _CARD_ONLY else card | {f"renderD{self.render}": self.render}
+_KEYS = ("roots", "numa", "boot_id", "iommu", "devices")
+_DEVICE_KEYS = ("model", "count", "driver", "console", "domain", "mode", "memory_mode", "mig", "vfs")
 
 
 def parse(words: Sequence[str]) -> dict[str, object]:
-    """A description from words like `nvidia:h100=4`, `nvidia:l4,driver=nouveau`, `bmc:aspeed`, `roots=2`, `numa=2`."""
+    """A description from words like `machine:dgx-h100`, `nvidia:h100=4`, `nvidia:l4,driver=nouveau`, `roots=2`."""
     description: dict[str, object] = {}
     devices: list[dict[str, object]] = []
-    for word in words:
+    for word in [inner for given in words for inner in MACHINES.get(given, (given,))]:
         head, *options = word.split(",")
         name, _, value = head.partition("=")
         if name in _KEYS:
@@ -81,7 +52,8 @@ def parse(words: Sequence[str]) -> dict[str, object]:
 def write(folder: Path, description: Mapping[str, object]) -> bool:
     """The whole tree; False if it stands there already, so that two pods can share one that is being read.
 
-    `devices` lists models with `count`, `driver` (another one, or `none`), `console` and `domain`;
+    `devices` lists models with `count`, `driver` (another one, or `none`), `console` and `domain`, `mode` and
+    `memory_mode` of an AMD GPU that can be divided, `mig` instances, `vfs` virtual functions; `iommu` gives groups;
     `roots` is how many GPUs share a PCIe root (0: all on the first, as in a cloud), `numa` the number of NUMA nodes
     (0: the firmware does not tell). A folder that is neither empty nor written by this is refused.
     """
@@ -95,7 +67,8 @@ def write(folder: Path, description: Mapping[str, object]) -> bool:
     for name in ("sys", "proc", "dev"):
         if (folder / name).exists():
             shutil.rmtree(folder / name)
-    _machine(folder, functions, str(description.get("boot_id") or uuid.uuid5(uuid.NAMESPACE_DNS, "boot.claimd.dev")))
+    boot_id = str(description.get("boot_id") or uuid.uuid5(uuid.NAMESPACE_DNS, "boot.claimd.dev"))
+    _machine(folder, functions, boot_id, _number("numa", description.get("numa", 1)))
     for function in functions:
         _plug(folder, function)
     _put(marker, words)
@@ -103,16 +76,21 @@ def write(folder: Path, description: Mapping[str, object]) -> bool:
 
 
 def unplug(folder: Path, address: str) -> None:
-    """The GPU is gone from the bus, and with it all that its driver made."""
+    """The GPU is gone from the bus, and with it all that its driver made, virtual functions as well."""
     function = _find(folder, address)
-    (folder / f"sys/bus/pci/devices/{address}").unlink()
-    for path in (*_links(function), *_node_numbers(function)):
+    for virtual in _virtual_of(folder, function):
+        _remove(folder, virtual)
+    _remove(folder, function)
+
+
+def _remove(folder: Path, function: _Function) -> None:
+    (folder / f"sys/bus/pci/devices/{function.address}").unlink()
+    for path in (*fake_gpu.links(function), *fake_gpu.nodes(function)):
         (folder / path).unlink(missing_ok=True)
-    shutil.rmtree(folder / f"proc/driver/nvidia/gpus/{address}", ignore_errors=True)
-    shutil.rmtree(folder / function.folder)
-    if function.model.sound != "-":
-        (folder / f"sys/bus/pci/devices/{address[:-1]}1").unlink()
-        shutil.rmtree(folder / f"{function.folder[:-1]}1")
+    if sound := fake_gpu.sound_of(function):
+        (folder / f"sys/bus/pci/devices/{Path(sound).name}").unlink()
+    for place in fake_gpu.places(function):
+        shutil.rmtree(folder / place, ignore_errors=True)
 
 
 def plug(folder: Path, address: str) -> None:
@@ -120,15 +98,24 @@ def plug(folder: Path, address: str) -> None:
     function = _find(folder, address)
     if (folder / f"sys/bus/pci/devices/{address}").is_symlink():
         raise ValueError(f"{address} is plugged in already")
-    _plug(folder, function)
+    for part in (function, *_virtual_of(folder, function)):
+        _plug(folder, part)
 
 
 def _find(folder: Path, address: str) -> _Function:
-    functions = _functions(json.loads((folder / MARKER).read_text()))
+    functions = _written(folder)
     for function in functions:
         if function.address == address:
             return function
     raise ValueError(f"no {address} in {folder}: it has {', '.join(function.address for function in functions)}")
+
+
+def _virtual_of(folder: Path, function: _Function) -> list[_Function]:
+    return [f for f in _written(folder) if f.physical is not None and f.physical.address == function.address]
+
+
+def _written(folder: Path) -> list[_Function]:
+    return _functions(json.loads((folder / MARKER).read_text()))
 
 
 def _functions(description: Mapping[str, object]) -> list[_Function]:
@@ -144,8 +131,12 @@ def _functions(description: Mapping[str, object]) -> list[_Function]:
     for slot, function in enumerate(first, 2):
         function.address, function.numa = f"0000:00:{slot:02x}.0", 0 if numa else -1
     _place([function for function in functions if not function.address], shared, numa)
+    functions += [part for function in functions for part in _virtual(function)]
     functions.sort(key=lambda function: function.address)
-    _give_numbers(functions)
+    _give_numbers(functions, max(numa, 1))
+    if description.get("iommu") or any(function.driver == "vfio-pci" for function in functions):
+        for group, function in enumerate(functions, 20):
+            function.group = group
     return functions
 
 
@@ -161,8 +152,33 @@ def _wanted(device: object) -> list[_Function]:
     if console and not model.class_code.startswith("0300"):
         raise ValueError(f"{model.name} has no screen: it cannot be the console")
     domain = _number("domain", device.get("domain", 0), 16)
-    count = _number("count", device.get("count", 1))
-    return [_Function(model, "" if driver == "none" else driver, console, domain) for _ in range(count)]
+    count, instances, virtual = (_number(key, device.get(key, default)) for key, default in _COUNTS.items())
+    mode, memory_mode = (
+        str(device.get(key, default)).upper() for key, default in (("mode", ""), ("memory_mode", "NPS1"))
+    )
+    if mode not in _MODES or (mode and not model.more.modes):
+        _refuse("mode", device.get("mode"), f"a way to divide {model.name}")
+    if virtual > model.more.virtual:
+        _refuse("vfs", virtual, f"at most the {model.more.virtual} virtual functions that {model.name} can have")
+    if instances and (instances > 7 or model.name not in _WITH_MIG):
+        _refuse("mig", instances, f"a number of instances of {model.name}")
+    return [
+        _Function(
+            model,
+            "" if driver == "none" else driver,
+            console,
+            domain,
+            mode=mode,
+            memory_mode=memory_mode,
+            instances=instances if driver == "nvidia" else 0,
+            virtual=virtual,
+        )
+        for _ in range(count)
+    ]
+
+
+_COUNTS = {"count": 1, "mig": 0, "vfs": 0}
+_WITH_MIG = ("nvidia:a100", "nvidia:h100", "nvidia:gb200")
 
 
 def _place(functions: Sequence[_Function], shared: int, numa: int) -> None:
@@ -175,24 +191,62 @@ def _place(functions: Sequence[_Function], shared: int, numa: int) -> None:
     next_bus: dict[int, int] = {}
     for index, group in enumerate(groups):
         domain = group[0].domain
-        root = next_bus.get(domain, 0x10)
-        next_bus[domain] = root + len(group) + 1
-        if root + len(group) > 0xFF or len(group) > 0x1F:
-            raise ValueError(f"the buses of PCI domain {domain:04x} do not suffice: put some GPUs into another domain")
+        bus = root = next_bus.get(domain, 0x10)
         for port, function in enumerate(group, 1):
-            function.address = f"{domain:04x}:{root + port:02x}:00.0"
+            bus += 1
             function.bridges = f"pci{domain:04x}:{root:02x}", f"{domain:04x}:{root:02x}:{port:02x}.0"
+            if function.model.more.switch:
+                function.bridges += f"{domain:04x}:{bus:02x}:00.0", f"{domain:04x}:{bus + 1:02x}:00.0"
+                bus += 2
+            function.address = f"{domain:04x}:{bus:02x}:00.0"
             function.numa = index * numa // len(groups) if numa else -1
+        if bus > 0xFF or len(group) > 0x1F:
+            raise ValueError(f"the buses of PCI domain {domain:04x} do not suffice: put some GPUs into another domain")
+        next_bus[domain] = bus + 1
 
 
-def _give_numbers(functions: Sequence[_Function]) -> None:
+def _virtual(function: _Function) -> list[_Function]:
+    """Its virtual functions, which follow it on its bus."""
+    bus = function.address.rpartition(":")[0]
+    return [
+        _Function(
+            function.model,
+            function.driver,
+            False,
+            function.domain,
+            physical=function,
+            index=index,
+            address=f"{bus}:{index + 1 >> 3:02x}.{index + 1 & 7}",
+            bridges=function.bridges,
+            numa=function.numa,
+        )
+        for index in range(function.virtual)
+    ]
+
+
+def _give_numbers(functions: Sequence[_Function], processors: int) -> None:
     """As drivers count: DRM in the order of the bus; NVIDIA by itself, and not always in that order."""
-    extended = 192  # past 64 GPUs, DRM goes on from here with both kinds of node
-    for index, function in enumerate(function for function in functions if function.driver not in _WITHOUT_DRM):
-        function.card, function.render = index, 128 + index
-        if index >= 64:
-            function.render, function.card, extended = extended, extended + 1, extended + 2
-    ours = [function for function in functions if function.driver == "nvidia"]
+    taken = 0
+
+    def numbers() -> tuple[int, int]:
+        nonlocal taken
+        taken += 1
+        if taken <= 64:
+            return taken - 1, 127 + taken
+        extended = 192 + 2 * (taken - 65)  # past 64 GPUs, DRM goes on from here with both kinds of node
+        return extended + 1, extended
+
+    agents, divided = processors, 0
+    for function in functions:
+        if function.driver not in WITHOUT_DRM:
+            function.card, function.render = numbers()
+        if function.driver == "amdgpu":
+            function.agent = agents
+            agents += function.parts
+            for _ in range(function.parts - 1):
+                function.partitions.append((divided, *numbers()))
+                divided += 1
+    ours = [function for function in functions if function.driver == "nvidia" and function.physical is None]
     for index, function in enumerate(reversed(ours)):
         function.minor = index
     screens = [function for function in functions if function.model.class_code.startswith("0300")]
@@ -218,138 +272,91 @@ def _refuse(name: str, value: object, expected: str) -> NoReturn:
     raise ValueError(f"{name}: {value!r} is not {expected}")
 
 
-def _machine(folder: Path, functions: Sequence[_Function], boot_id: str) -> None:
+def _machine(folder: Path, functions: Sequence[_Function], boot_id: str, numa: int) -> None:
     """Everything that is not one GPU's own."""
     (folder / "sys/bus/pci/devices").mkdir(parents=True)
     (folder / "sys/class/drm").mkdir(parents=True)
     (folder / "dev/dri").mkdir(parents=True)
     _put(folder / "proc/sys/kernel/random/boot_id", boot_id)
+    _processors(folder, max(numa, 1))
     drivers = {function.driver for function in functions} - {""}
-    majors = {"mem": 1, "ttyS": 4, "misc": 10, "drm": _DRM_MAJOR}
+    majors = {"mem": 1, "ttyS": 4, "misc": 10, "drm": DRM_MAJOR}
     for driver in drivers:
         (folder / f"sys/bus/pci/drivers/{driver}").mkdir(parents=True)
         module = folder / f"sys/module/{driver.replace('-', '_')}"
         module.mkdir(parents=True)
-        if driver in _VERSIONS:
+        # Servers have AMD's own module; that of the kernel's tree has no version.
+        bare = driver == "amdgpu" and not any(f.model.product != "-" for f in functions if f.driver == driver)
+        if driver in _VERSIONS and not bare:
             _put(module / "version", _VERSIONS[driver])
     if "nvidia" in drivers:
-        majors |= {"nvidia": _NVIDIA_MAJOR, "nvidia-uvm": _UVM_MAJOR}
-        for name in ("nvidia_uvm", "nvidia_modeset", "nvidia_drm"):
-            _put(folder / f"sys/module/{name}/version", _NVIDIA_VERSION)
-        line = f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {_NVIDIA_VERSION}  Release Build  (root@host)"
-        _put(folder / "proc/driver/nvidia/version", f"{line}  \nGCC version:  gcc version 13.3.0")
-        for name, minor in {"ctl": 255, "-modeset": 254, "-uvm": 0, "-uvm-tools": 1}.items():
-            _node(folder / f"dev/nvidia{name}", _NVIDIA_MAJOR if minor > 1 else _UVM_MAJOR, minor)
+        majors |= {"nvidia": NVIDIA_MAJOR, "nvidia-uvm": UVM_MAJOR}
+        _nvidia(folder)
+    if any(function.instances for function in functions):
+        majors["nvidia-caps"] = fake_gpu.CAPS_MAJOR
     if "amdgpu" in drivers:
-        majors["kfd"] = _KFD_MAJOR
-        _put(folder / "sys/devices/virtual/kfd/kfd/dev", f"{_KFD_MAJOR}:0")
-        _link(folder, "sys/class/kfd/kfd", "sys/devices/virtual/kfd/kfd")
-        _node(folder / "dev/kfd", _KFD_MAJOR, 0)
+        majors["kfd"] = KFD_MAJOR
+        _kfd(folder, max(numa, 1))
+    if "vfio-pci" in drivers:
+        majors["vfio"] = fake_gpu.VFIO_MAJOR
+        _put(folder / "sys/devices/virtual/misc/vfio/dev", "10:196")
+        _link(folder, "sys/class/misc/vfio", "sys/devices/virtual/misc/vfio")
+        _node(folder / "dev/vfio/vfio", 10, 196)
     listed = "\n".join(f"{major:3} {name}" for name, major in sorted(majors.items(), key=lambda item: item[1]))
     _put(folder / "proc/devices", f"Character devices:\n{listed}\n\nBlock devices:\n  7 loop\n259 blkext")
 
 
+def _processors(folder: Path, nodes: int) -> None:
+    """NUMA nodes of eight processors each on two sockets, if there are so many."""
+    system = folder / "sys/devices/system"
+    sockets = [node * min(nodes, 2) // nodes for node in range(nodes)]
+    _put(system / "node/online", f"0-{nodes - 1}" if nodes > 1 else "0")
+    for node in range(nodes):
+        row = (10 if other == node else 12 if sockets[other] == sockets[node] else 32 for other in range(nodes))
+        _put(system / f"node/node{node}/distance", " ".join(map(str, row)))
+        _put(system / f"node/node{node}/cpulist", f"{node * 8}-{node * 8 + 7}")
+        _put(system / f"cpu/cpu{node * 8}/topology/physical_package_id", str(sockets[node]))
+
+
+def _nvidia(folder: Path) -> None:
+    for name in ("nvidia_uvm", "nvidia_modeset", "nvidia_drm"):
+        _put(folder / f"sys/module/{name}/version", NVIDIA_VERSION)
+    line = f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {NVIDIA_VERSION}  Release Build  (root@host)"
+    _put(folder / "proc/driver/nvidia/version", f"{line}  \nGCC version:  gcc version 13.3.0")
+    for name, minor in {"ctl": 255, "-modeset": 254, "-uvm": 0, "-uvm-tools": 1}.items():
+        _node(folder / f"dev/nvidia{name}", NVIDIA_MAJOR if minor > 1 else UVM_MAJOR, minor)
+
+
+def _kfd(folder: Path, processors: int) -> None:
+    """KFD itself, and the processors of its topology, which come before the GPUs."""
+    kfd = folder / "sys/devices/virtual/kfd/kfd"
+    _put(kfd / "dev", f"{KFD_MAJOR}:0")
+    _put(kfd / "topology/generation_id", "1")
+    for node in range(processors):
+        _put(kfd / f"topology/nodes/{node}/gpu_id", "0")
+        _put(kfd / f"topology/nodes/{node}/properties", "cpu_cores_count 8\nsimd_count 0\nmem_banks_count 1")
+    _link(folder, "sys/class/kfd/kfd", "sys/devices/virtual/kfd/kfd")
+    _node(folder / "dev/kfd", KFD_MAJOR, 0)
+
+
 def _plug(folder: Path, function: _Function) -> None:
     """The link that the scanner starts from comes last: before it, there is no GPU."""
-    for name, value in _values(function).items():
-        _put(folder / function.folder / name, value)
-    for path, ids in _neighbours(function).items():
-        for name, value in zip(("vendor", "device", "class"), ids, strict=True):
-            _put(folder / path / name, f"0x{value}")
-        _link(folder, f"sys/bus/pci/devices/{Path(path).name}", path)
-    if function.driver:
-        _link(folder, f"{function.folder}/driver", f"sys/bus/pci/drivers/{function.driver}")
-    for name, minor in function.drm.items():
-        _put(folder / function.folder / f"drm/{name}/dev", f"{_DRM_MAJOR}:{minor}")
-        (folder / function.folder / f"drm/{name}/device").symlink_to(f"../../../{function.address}")
-    if function.driver == "nvidia":
-        _put(folder / f"proc/driver/nvidia/gpus/{function.address}/information", _information(function))
-    for path, (major, minor) in _node_numbers(function).items():
+    for path, content in fake_gpu.files(function).items():
+        _put(folder / path, content)
+    for path, (major, minor) in fake_gpu.nodes(function).items():
         _node(folder / path, major, minor)
-    for path, target in _links(function).items():
+    for path, target in fake_gpu.links(function).items():
         _link(folder, path, target)
+    for path in fake_gpu.neighbours(function):
+        _link(folder, f"sys/bus/pci/devices/{Path(path).name}", path)
     _link(folder, f"sys/bus/pci/devices/{function.address}", function.folder)
 
 
-def _neighbours(function: _Function) -> dict[str, tuple[str, str, str]]:
-    """Functions beside it that are no GPUs, by folder: the port before it and the sound of its screen."""
-    found = {}
-    if len(function.bridges) > 1:
-        found["/".join(("sys/devices", *function.bridges))] = ("8086", "352a", "060400")
-    if function.model.sound != "-":
-        found[f"{function.folder[:-1]}1"] = (function.model.ids[:4], function.model.sound, "040300")
-    return found
-
-
-def _links(function: _Function) -> dict[str, str]:
-    """What points to the function from elsewhere, the bus aside."""
-    links = {f"sys/class/drm/{name}": f"{function.folder}/drm/{name}" for name in function.drm}
-    if function.driver:
-        links[f"sys/bus/pci/drivers/{function.driver}/{function.address}"] = function.folder
-    return links
-
-
-def _node_numbers(function: _Function) -> dict[str, tuple[int, int]]:
-    nodes = {f"dev/dri/{name}": (_DRM_MAJOR, minor) for name, minor in function.drm.items()}
-    if function.driver == "nvidia":
-        nodes[f"dev/nvidia{function.minor}"] = (_NVIDIA_MAJOR, function.minor)
-    return nodes
-
-
-def _values(function: _Function) -> dict[str, str]:
-    """Files of the function's folder."""
-    model = function.model
-    vendor, device = model.ids.split(":")
-    board_vendor, board = model.board.split(":")
-    driver = f"DRIVER={function.driver}\n" if function.driver else ""
-    ids = tuple(number.upper() for number in (vendor, device, board_vendor, board))
-    kind = tuple(model.class_code[at : at + 2] for at in (0, 2, 4))
-    modalias = "pci:v0000{}d0000{}sv0000{}sd0000{}".format(*ids) + "bc{}sc{}i{}".format(*kind)
-    values = {
-        "vendor": f"0x{vendor}",
-        "device": f"0x{device}",
-        "subsystem_vendor": f"0x{board_vendor}",
-        "subsystem_device": f"0x{board}",
-        "class": f"0x{model.class_code}",
-        "revision": f"0x{model.revision}",
-        "numa_node": str(function.numa),
-        "driver_override": "(null)",
-        "enable": "1",
-        "modalias": modalias,
-        "uevent": f"{driver}PCI_CLASS={model.class_code.lstrip('0').upper()}\nPCI_ID={model.ids.upper()}\n"
-        f"PCI_SUBSYS_ID={model.board.upper()}\nPCI_SLOT_NAME={function.address}\nMODALIAS={modalias}",
-    }
-    if len(function.bridges) > 1:
-        for which in ("current", "max"):
-            values |= {f"{which}_link_speed": "32.0 GT/s PCIe", f"{which}_link_width": "16"}
-    if model.class_code.startswith("0300"):
-        values["boot_vga"] = "1" if function.console else "0"
-    if function.driver == "amdgpu":
-        values["mem_info_vram_total"] = model.memory
-        values["unique_id"] = hashlib.sha256(function.address.encode()).hexdigest()[:16]
-        if model.product != "-":
-            values["product_name"] = model.product
-    if function.driver == "i915" and model.memory != "-":
-        values[f"drm/card{function.card}/lmem_total_bytes"] = model.memory
-    if function.driver == "xe":
-        values["tile0/gt0/freq0/max_freq"] = "2850"
-    return values
-
-
-def _information(function: _Function) -> str:
-    """As the NVIDIA driver prints it, tabs and all."""
-    gpu_uuid = uuid.uuid5(uuid.NAMESPACE_DNS, f"{function.address}.claimd.dev")
-    return (
-        f"Model: \t\t {function.model.product}\nIRQ:   \t\t {64 + function.minor}\nGPU UUID: \t GPU-{gpu_uuid}\n"
-        f"Video BIOS: \t 96.00.89.00.01\nBus Type: \t PCIe\nDMA Size: \t 52 bits\n"
-        f"DMA Mask: \t 0xfffffffffffff\nBus Location: \t {function.address}\nDevice Minor: \t {function.minor}\n"
-        f"GPU Firmware: \t {_NVIDIA_VERSION}\nGPU Excluded:\t No"
-    )
-
-
-def _put(path: Path, content: str) -> None:
+def _put(path: Path, content: str | bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content + "\n")
+    path.write_bytes(content if isinstance(content, bytes) else f"{content}\n".encode())
+    if path.name != MARKER:
+        path.chmod(fake_gpu.mode_of(path.name))
 
 
 def _link(folder: Path, path: str, target: str) -> None:
@@ -357,7 +364,9 @@ def _link(folder: Path, path: str, target: str) -> None:
     link = folder / path
     link.parent.mkdir(parents=True, exist_ok=True)
     link.unlink(missing_ok=True)
-    link.symlink_to(os.path.relpath(target, Path(path).parent))
+    # The kernel's `device` goes up to the device's own parent and down again.
+    up = f"../../../{Path(target).name}" if Path(path).name == "device" else os.path.relpath(target, Path(path).parent)
+    link.symlink_to(up)
 
 
 def _node(path: Path, major: int, minor: int) -> None:

@@ -39,7 +39,8 @@ class DeviceNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A physical GPU as the kernel shows it. What the kernel does not tell is None, never a guess."""
+    """A GPU, or a part of one that can be given away by itself, as the kernel shows it. What it does not tell is None,
+    never a guess."""
 
     name: str  # gpu-0000-41-00-0: from the PCI address, so it survives reboots and the loss of a neighbour
     address: str  # 0000:41:00.0
@@ -56,6 +57,25 @@ class Gpu:
     nodes: tuple[DeviceNode, ...] = ()  # sorted
     environment: tuple[tuple[str, str], ...] = ()  # what its user space wants to find, sorted
     notes: tuple[str, ...] = ()  # what could not be read, and why
+    kind: str = "gpu"  # gpu, partition (made by its driver), vf (a virtual function), vfio (held for virtual machines)
+    parent: str | None = None  # the name of the GPU that it is a part of
+    profile: str | None = None  # how it is partitioned, or what part it is, in the vendor's words
+    counters: tuple[tuple[str, int], ...] = ()  # what it takes of its GPU's; the GPU itself takes all there is. Sorted
+    family: str | None = None  # the generation, as people call it; "unknown" where the table ends
+    architecture: str | None = None  # what compilers call it: sm_90, gfx942
+    vbios: str | None = None
+    integrated: bool | None = None  # its memory is a part of the machine's
+    compute_units: int | None = None
+    tiles: int | None = None
+    link_width: int | None = None  # lanes that the link can have
+    link_speed: int | None = None  # a lane's, in megatransfers a second, that the link can have
+    # What the link has now: it saves power when the GPU rests, so it is no difference between two inventories.
+    link_width_now: int | None = field(default=None, compare=False)
+    link_speed_now: int | None = field(default=None, compare=False)
+    iommu_group: int | None = None
+    numa_nodes: tuple[int, ...] = ()  # its own and those as near to it as any other on its socket
+    groups: tuple[int, ...] = ()  # gids that may open its nodes, where not everybody may
+    libraries: str | None = None  # how a container gets the vendor's user space, and why so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -71,7 +91,22 @@ class Refused(Exception):
     """This function is no Gpu, or not now. The message is the reason that people read."""
 
 
+UNKNOWN = "unknown"
 NOT_READY = "not ready: "  # how the reason begins when the driver is still at it: look again soon
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of a GPU that its driver made and that can be given away by itself."""
+
+    suffix: str  # of its name, behind the GPU's
+    nodes: tuple[DeviceNode, ...]
+    counters: tuple[tuple[str, int], ...]
+    profile: str | None = None
+    uuid: str | None = None
+    memory: int | None = None
+    compute_units: int | None = None
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +120,15 @@ class Detail:
     memory: int | None = None
     environment: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
+    profile: str | None = None
+    counters: tuple[tuple[str, int], ...] = ()
+    family: str | None = None
+    architecture: str | None = None
+    vbios: str | None = None
+    integrated: bool | None = None
+    compute_units: int | None = None
+    tiles: int | None = None
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,3 +160,4 @@ class Rules:
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    vfio: bool = False  # take GPUs that vfio-pci holds as well, for virtual machines

@@ -1,19 +1,22 @@
-"""The models that `fake` can write: what PCI and the kernel say of each. Data, and nothing that acts."""
+"""The models and machines that `fake` can write: what PCI and the kernel say of each. Data, and nothing that acts."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 # The sound function beside some GPUs, then memory in bytes where the driver tells it, then what the driver calls it.
 _TABLE = """
 nvidia:h100    10de:2330 10de:16c1 030200 a1 nvidia     -    -            NVIDIA H100 80GB HBM3
 nvidia:a100    10de:20b2 10de:1463 030200 a1 nvidia     -    -            NVIDIA A100-SXM4-80GB
+nvidia:gb200   10de:2941 10de:2046 030200 a1 nvidia     -    -            NVIDIA GB200
+nvidia:gb10    10de:2e12 10de:21ec 030000 a1 nvidia     -    -            NVIDIA GB10
 nvidia:l4      10de:27b8 10de:16ca 030200 a1 nvidia     -    -            NVIDIA L4
 nvidia:t4      10de:1eb8 10de:12a2 030200 a1 nvidia     -    -            Tesla T4
 nvidia:rtx4090 10de:2684 1043:889d 030000 a1 nvidia     22ba -            NVIDIA GeForce RTX 4090
 amd:mi300x     1002:74a1 1002:74a1 120000 00 amdgpu     -    206141652992 AMD Instinct MI300X OAM
 amd:mi210      1002:740f 1002:0c34 038000 02 amdgpu     -    68702699520  AMD Instinct MI210
 amd:radeon     1002:744c 1eae:7901 030000 c8 amdgpu     ab30 25753026560  -
+amd:strix      1002:150e 17aa:5102 038000 d1 amdgpu     -    536870912    -
 intel:max1550  8086:0bd5 8086:0000 038000 2f i915       -    137438953472 -
 intel:flex170  8086:56c0 8086:4905 038000 08 i915       -    14940110848  -
 intel:arc      8086:56a0 8086:1020 030000 08 i915       -    -            -
@@ -27,6 +30,69 @@ virtual:vmware 15ad:0405 15ad:0405 030000 00 vmwgfx     -    -            -
 """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class More:
+    """What there is beyond PCI's ids."""
+
+    speed: str = "16.0"  # GT/s of the link that the board has
+    gfx: int = 0  # KFD's number of the compile target
+    simds: int = 0
+    simds_per_unit: int = 4
+    dies: int = 1  # that compute: into so many partitions it can be divided
+    modes: str = ""
+    memory_modes: str = ""
+    vbios: str = ""
+    virtual: int = 0  # functions that it can have
+    switch: bool = False  # on the board, between the slot and the GPU
+    tiles: int = 1
+
+
+_MORE = {
+    "nvidia:h100": More(speed="32.0", vbios="96.00.89.00.01"),
+    "nvidia:a100": More(vbios="92.00.45.00.03"),
+    "nvidia:gb200": More(speed="32.0", vbios="97.00.82.00.2E"),
+    "nvidia:gb10": More(speed="", vbios="9A.0B.15.00.05"),
+    "nvidia:l4": More(vbios="95.04.29.00.06"),
+    "nvidia:t4": More(speed="8.0", vbios="90.04.38.00.03"),
+    "nvidia:rtx4090": More(vbios="95.02.18.80.5F"),
+    "amd:mi300x": More(
+        speed="32.0",
+        gfx=90402,
+        simds=1216,
+        dies=8,
+        modes="SPX, DPX, QPX, CPX",
+        memory_modes="NPS1, NPS4",
+        vbios="113-M3000100-102",
+    ),
+    "amd:mi210": More(gfx=90010, simds=416, vbios="113-D67301-059"),
+    "amd:radeon": More(gfx=110000, simds=192, simds_per_unit=2, vbios="113-D7020100-102", switch=True),
+    "amd:strix": More(gfx=110500, simds=32, simds_per_unit=2, vbios="113-STRIXEMU-001"),
+    "intel:max1550": More(speed="32.0", virtual=63, tiles=2),
+    "intel:flex170": More(virtual=31, switch=True),
+    "intel:arc": More(switch=True),
+    "intel:b580": More(switch=True),
+    "intel:uhd770": More(virtual=7),
+}
+
+# A few words each: what they stand for can be said by hand just as well.
+MACHINES = {
+    "machine:dgx-h100": ("nvidia:h100=8", "roots=1", "numa=2", "bmc:aspeed"),
+    "machine:gb200": ("nvidia:gb200=4", "roots=1", "numa=2", "bmc:aspeed"),
+    "machine:gb10": ("nvidia:gb10,domain=f",),
+    "machine:l4": ("nvidia:l4=4", "roots=2", "numa=2", "bmc:aspeed"),
+    "machine:a100-mig": ("nvidia:a100,mig=7", "nvidia:a100", "numa=2", "bmc:aspeed"),
+    "machine:mi300x": ("amd:mi300x=8", "numa=2", "bmc:aspeed"),
+    "machine:mi300x-cpx": ("amd:mi300x=8,mode=cpx,memory_mode=nps4", "numa=2", "bmc:aspeed"),
+    "machine:mi210": ("amd:mi210=4", "roots=2", "numa=2", "bmc:matrox"),
+    "machine:radeon": ("amd:radeon", "numa=0"),
+    "machine:strix": ("amd:strix", "numa=0"),
+    "machine:max1550": ("intel:max1550=4", "numa=2", "bmc:aspeed"),
+    "machine:flex170": ("intel:flex170,vfs=4", "intel:flex170", "numa=2", "bmc:aspeed"),
+    "machine:b580": ("intel:b580", "numa=0"),
+    "machine:uhd770": ("intel:uhd770", "bmc:aspeed,console", "numa=0"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Model:
     name: str
@@ -38,6 +104,12 @@ class Model:
     sound: str
     memory: str
     product: str
+    more: More = field(default_factory=More)
 
 
-MODELS = {line.split()[0]: Model(*line.split(maxsplit=8)) for line in _TABLE.strip().splitlines()}
+def _model(line: str) -> Model:
+    row = line.split(maxsplit=8)
+    return Model(*row, more=_MORE.get(row[0], More()))  # type: ignore[misc,arg-type]  # nine columns
+
+
+MODELS = {model.name: model for model in map(_model, _TABLE.strip().splitlines())}

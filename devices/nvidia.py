@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 
-from . import drm, sysfs
+from . import drm, families, mig, sysfs
 from .gpu import NOT_READY, Detail, DeviceNode, Refused, Roots
 from .pci import Function
 
@@ -58,13 +58,22 @@ def describe(roots: Roots, function: Function) -> Detail:
         notes.append(f"{path}: Model {product[:40]!r} is no name")
         product = None
     memory = None if product and _VGPU.search(product) else _MEMORY.get(function.device_id)
-    nodes = _nodes(roots, int(minor), notes) + drm.nodes(function.folder, notes)
+    majors = function.shared.once("/proc/devices", lambda said: _majors(roots, said), notes)
+    common = _nodes(roots, int(minor), majors, notes)
+    parts = mig.parts(roots, int(minor), common, majors.get("nvidia-caps"), notes)
+    family, architecture = families.nvidia(function.device_id)
     return Detail(
-        nodes=nodes,
+        nodes=tuple({*common, *drm.nodes(function.folder, notes), *(node for part in parts for node in part.nodes)}),
         driver_version=_driver_version(roots, notes),
         product=product,
         uuid=_uuid(path, card.get("GPU UUID"), notes),
         memory=memory,
+        family=family,
+        architecture=architecture,
+        vbios=_vbios(card.get("Video BIOS")),
+        integrated=function.device_id in families.NVIDIA_INTEGRATED,
+        counters=((mig.COUNTER, len(parts)),) if parts else (),
+        parts=parts,
         # NVIDIA's own container hook hands out GPUs by this variable, which images set to `all`.
         environment=(("NVIDIA_VISIBLE_DEVICES", "void"),),
         notes=tuple(notes),
@@ -96,14 +105,19 @@ def _driver_version(roots: Roots, notes: list[str]) -> str | None:
     return sysfs.text(f"{roots.sys}/module/nvidia/version", notes)
 
 
-def _nodes(roots: Roots, minor: int, notes: list[str]) -> tuple[DeviceNode, ...]:
+def _vbios(value: str | None) -> str | None:
+    return value if value and value.isprintable() and "?" not in value and value != "N/A" else None
+
+
+def _nodes(roots: Roots, minor: int, majors: dict[str, int], notes: list[str]) -> tuple[DeviceNode, ...]:
+    """Those that the kernel knows, whether or not somebody has made them in /dev yet."""
     nodes = [
         DeviceNode(path=f"/dev/nvidia{minor}", major=_MAJOR, minor=minor),
         DeviceNode(path="/dev/nvidiactl", major=_MAJOR, minor=_CONTROL),
     ]
     if os.path.isdir(f"{roots.sys}/module/nvidia_modeset"):
         nodes.append(DeviceNode(path="/dev/nvidia-modeset", major=_MAJOR, minor=_MODESET))
-    uvm = _major(roots, "nvidia-uvm", notes)
+    uvm = majors.get("nvidia-uvm")
     if uvm is None:
         notes.append("no /dev/nvidia-uvm: the module nvidia-uvm is not loaded, CUDA will not work")
     else:
@@ -112,12 +126,13 @@ def _nodes(roots: Roots, minor: int, notes: list[str]) -> tuple[DeviceNode, ...]
     return tuple(nodes)
 
 
-def _major(roots: Roots, name: str, notes: list[str]) -> int | None:
-    """The major number of a character device, which the kernel chooses anew at every boot."""
+def _majors(roots: Roots, notes: list[str]) -> dict[str, int]:
+    """The major numbers of character devices, which the kernel chooses anew at every boot."""
+    found: dict[str, int] = {}
     for line in sysfs.lines(f"{roots.proc}/devices", notes) or ():
         if line.startswith("Block"):
             break
         number, _, owner = line.strip().partition(" ")
-        if owner == name and number.isdecimal():
-            return int(number)
-    return None
+        if number.isdecimal() and len(number) < 10:
+            found.setdefault(owner, int(number))
+    return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from . import sysfs
 from .gpu import Roots, Skipped
@@ -16,6 +16,7 @@ from .gpu import Roots, Skipped
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")  # a domain may have more than four digits
 _DISPLAY, _ACCELERATOR = 0x03, 0x12  # base classes
 _VGA = 0x0300
+_SPEED = re.compile(r"([0-9]{1,3})(?:\.([0-9]))? GT/s(?: PCIe)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,13 @@ class Function:
     pcie_root: str | None
     boot_vga: bool
     notes: tuple[str, ...]
+    physical: str | None = None  # the address of the function that this virtual one is a part of
+    iommu_group: int | None = None
+    link_width: int | None = None  # that the link can have, as the two below
+    link_speed: int | None = None  # megatransfers a second
+    link_width_now: int | None = None
+    link_speed_now: int | None = None
+    shared: sysfs.Shared = field(default_factory=sysfs.Shared, compare=False, repr=False)  # by all of one scan
 
 
 def functions(roots: Roots) -> tuple[list[Function], list[Skipped]]:
@@ -40,6 +48,7 @@ def functions(roots: Roots) -> tuple[list[Function], list[Skipped]]:
     found: list[Function] = []
     skipped: list[Skipped] = []
     notes: list[str] = []
+    shared = sysfs.Shared()
     addresses = sysfs.names(folder, notes)
     if addresses is None:
         reason = notes[0] if notes else f"{folder}: missing"
@@ -58,16 +67,21 @@ def functions(roots: Roots) -> tuple[list[Function], list[Skipped]]:
             reason = "; ".join(notes) or "class, vendor or device missing"
             skipped.append(Skipped(address=address, reason=f"cannot tell what it is: {reason}"))
             continue
-        found.append(_function(folder, address, (class_code, vendor_id, device_id), notes))
+        found.append(_function(f"{folder}/{address}", (class_code, vendor_id, device_id), shared, notes))
     return found, skipped
 
 
-def _function(folder: str, address: str, ids: tuple[int, int, int], notes: list[str]) -> Function:
-    path = f"{folder}/{address}"
+def _function(path: str, ids: tuple[int, int, int], shared: sysfs.Shared, notes: list[str]) -> Function:
+    address = posixpath.basename(path)
     class_code, vendor_id, device_id = ids
+    physical = sysfs.link(f"{path}/physfn", notes)
+    group = sysfs.link(f"{path}/iommu_group", notes)
+    # A virtual function has no link of its own: these files say Unknown and 0.
+    target = sysfs.link(path, notes)
+    link = _link(_port(path, target, vendor_id) if physical is None else None, notes)
     driver = sysfs.link(f"{path}/driver", notes)
     numa_node = sysfs.decimal(f"{path}/numa_node", notes)
-    pcie_root = _pcie_root(address, sysfs.link(path, notes))
+    pcie_root = _pcie_root(address, target)
     return Function(
         address=address,
         folder=path,
@@ -79,8 +93,67 @@ def _function(folder: str, address: str, ids: tuple[int, int, int], notes: list[
         pcie_root=pcie_root,
         # Only VGA controllers have the file.
         boot_vga=class_code >> 8 == _VGA and sysfs.decimal(f"{path}/boot_vga", notes) == 1,
+        physical=_address(physical),
+        iommu_group=_group(group),
+        link_width=link[0],
+        link_speed=link[1],
+        link_width_now=link[2],
+        link_speed_now=link[3],
+        shared=shared,
         notes=tuple(notes),
     )
+
+
+def _address(target: str | None) -> str | None:
+    name = posixpath.basename(target) if target else ""
+    return name if _ADDRESS.fullmatch(name) else None
+
+
+def _group(target: str | None) -> int | None:
+    name = posixpath.basename(target) if target else ""
+    return int(name) if name.isdecimal() and len(name) < 10 else None
+
+
+def _port(path: str, target: str | None, vendor_id: int) -> str | None:
+    """The folder that tells of the link to the slot, None if that cannot be told.
+
+    Some boards have a switch of the same vendor before the GPU, whose own link is then inside the board; the first port
+    below the root complex is never on a board.
+    """
+    bus = posixpath.dirname(path)
+    above = posixpath.normpath(target).split("/")[:-1] if target else []
+    while len(above) > 1 and _ADDRESS.fullmatch(above[-1]) and _ADDRESS.fullmatch(above[-2]):
+        vendor = sysfs.hexadecimal(f"{bus}/{above[-1]}/vendor", [])
+        if vendor is None:
+            return None
+        if vendor != vendor_id:
+            break
+        path = f"{bus}/{above.pop()}"
+    return path
+
+
+def _link(path: str | None, notes: list[str]) -> tuple[int | None, int | None, int | None, int | None]:
+    """Width and speed of the link, as they can be and as they are. One that is inside the chip has none."""
+    if path is None:
+        return None, None, None, None
+    width, now = (sysfs.decimal(f"{path}/{which}_link_width", notes) for which in ("max", "current"))
+    return (
+        width if width and 0 < width <= 32 else None,  # 255: there is no link
+        _speed(f"{path}/max_link_speed", notes),
+        now if now and 0 < now <= 32 else None,
+        _speed(f"{path}/current_link_speed", notes),
+    )
+
+
+def _speed(path: str, notes: list[str]) -> int | None:
+    value = sysfs.text(path, notes)
+    if value is None or value in ("Unknown", "Unknown speed"):
+        return None
+    match = _SPEED.fullmatch(value)
+    if match is None:
+        notes.append(f"{path}: {value[:40]!r} is not a link speed")
+        return None
+    return int(match[1]) * 1000 + int(match[2] or 0) * 100
 
 
 def _pcie_root(address: str, target: str | None) -> str | None:

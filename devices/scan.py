@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from dataclasses import replace
+from typing import Any, Protocol
 
-from . import amd, aside, intel, nvidia, pci
-from .gpu import Detail, Gpu, Inventory, Refused, Roots, Rules, Skipped
+from . import amd, aside, intel, numa, nvidia, pci, vfio
+from .gpu import Detail, Gpu, Inventory, Part, Refused, Roots, Rules, Skipped
 
 
 class Vendor(Protocol):
@@ -50,15 +52,24 @@ _OTHERS = {
 def scan(roots: Roots, rules: Rules = Rules(), vendors: Sequence[Vendor] = VENDORS) -> Inventory:  # noqa: B008  frozen
     """Same trees, same Inventory. Never raises for anything that is in the trees; ValueError for a bad rule."""
     include, exclude = _matchers(rules.include, vendors), _matchers(rules.exclude, vendors)
-    return aside.run(lambda: _scan(roots, include, exclude, vendors))
+    return aside.run(lambda: _scan(roots, vendors, include, exclude, held=rules.vfio))
 
 
 def _scan(
-    roots: Roots, include: list[tuple[str, _Matcher]], exclude: list[tuple[str, _Matcher]], vendors: Sequence[Vendor]
+    roots: Roots,
+    vendors: Sequence[Vendor],
+    include: list[tuple[str, _Matcher]],
+    exclude: list[tuple[str, _Matcher]],
+    *,
+    held: bool,
 ) -> Inventory:
+    """`held`: with those that vfio-pci holds."""
     known = {vendor.VENDOR_ID: vendor for vendor in vendors}
     functions, skipped = pci.functions(roots)
-    gpus = []
+    by_address = {function.address: function for function in functions}
+    virtual = Counter(function.physical for function in functions if function.physical)
+    groups = Counter(function.iommu_group for function in functions)
+    gpus: list[Gpu] = []
     for function in functions:
         vendor = known.get(function.vendor_id)
         if vendor is None:
@@ -68,13 +79,18 @@ def _scan(
             skipped.append(Skipped(address=function.address, reason=reason, expected=True))
             continue
         try:
-            gpus.append(_gpu(roots, function, vendor))
+            if held and function.driver in vfio.DRIVERS:
+                gpus.append(_held(roots, function, vendor, group=groups[function.iommu_group]))
+            else:
+                physical = by_address.get(function.physical or "")
+                gpus += _gpus(roots, function, vendor, virtual[function.address], physical)
         except Refused as refused:
-            skipped.append(Skipped(address=function.address, reason=str(refused)))
+            expected = function.driver is None and function.physical is not None
+            skipped.append(Skipped(address=function.address, reason=str(refused), expected=expected))
         except Exception as error:  # noqa: BLE001  a mistake in a vendor's module costs that device alone
             reason = f"claimd made a mistake with it: {type(error).__name__}: {error}"
             skipped.append(Skipped(address=function.address, reason=reason))
-    return Inventory.of(gpus, skipped)
+    return Inventory.of(_related(gpus), skipped)
 
 
 def check_rules(rules: Rules, vendors: Sequence[Vendor] = VENDORS) -> None:
@@ -83,30 +99,107 @@ def check_rules(rules: Rules, vendors: Sequence[Vendor] = VENDORS) -> None:
         _matcher(rule, vendors)
 
 
-def _gpu(roots: Roots, function: pci.Function, vendor: Vendor) -> Gpu:
+def _gpus(
+    roots: Roots, function: pci.Function, vendor: Vendor, virtual: int, physical: pci.Function | None
+) -> list[Gpu]:
+    """The GPU and its parts. `virtual` functions of it exist beside it: whoever has one of these excludes who has all
+    of it, and the other way round."""
     wanted = " or ".join(vendor.DRIVERS)
     if function.driver is None:
-        raise Refused("; ".join((f"bound to no kernel driver, expected {wanted}", *function.notes)))
+        what = "a virtual function, for virtual machines: " if function.physical else ""
+        raise Refused("; ".join((f"{what}bound to no kernel driver, expected {wanted}", *function.notes)))
     if function.driver not in vendor.DRIVERS:
-        raise Refused(f"bound to the kernel driver {function.driver}, expected {wanted}")
+        hint = "; the setting vfio publishes such GPUs" if function.driver in vfio.DRIVERS else ""
+        raise Refused(f"bound to the kernel driver {function.driver}, expected {wanted}{hint}")
     detail = vendor.describe(roots, function)
-    return Gpu(
-        name=f"gpu-{function.address.replace(':', '-').replace('.', '-')}",
-        address=function.address,
-        vendor=vendor.NAME,
-        vendor_id=function.vendor_id,
-        device_id=function.device_id,
-        driver=function.driver,
+    counters = dict(detail.counters)
+    if virtual:
+        counters["vfs"] = virtual
+    if function.physical:
+        counters["vfs"] = 1
+    whole = Gpu(
+        **_of_bus(roots, function, vendor, physical),
+        kind="vf" if function.physical else "gpu",
+        parent=_name(function.physical) if function.physical else None,
         driver_version=detail.driver_version,
         product=detail.product,
         uuid=detail.uuid,
         memory=detail.memory,
-        numa_node=function.numa_node,
-        pcie_root=function.pcie_root,
         nodes=tuple(sorted(detail.nodes)),
         environment=tuple(sorted(detail.environment)),
         notes=function.notes + detail.notes,
+        profile=detail.profile,
+        counters=tuple(sorted(counters.items())),
+        family=detail.family,
+        architecture=detail.architecture,
+        vbios=detail.vbios,
+        integrated=detail.integrated,
+        compute_units=detail.compute_units,
+        tiles=detail.tiles,
     )
+    return [whole, *(_part(whole, part) for part in detail.parts)]
+
+
+def _of_bus(roots: Roots, function: pci.Function, vendor: Vendor, physical: pci.Function | None) -> dict[str, Any]:
+    """What the bus tells of it. A virtual function has the link of the physical one."""
+    link = physical or function
+    return {
+        "name": _name(function.address),
+        "address": function.address,
+        "vendor": vendor.NAME,
+        "vendor_id": function.vendor_id,
+        "device_id": function.device_id,
+        "driver": function.driver or "",
+        "numa_node": function.numa_node,
+        "numa_nodes": numa.near(roots, function.numa_node, function.shared),
+        "pcie_root": function.pcie_root,
+        "link_width": link.link_width,
+        "link_speed": link.link_speed,
+        "link_width_now": link.link_width_now,
+        "link_speed_now": link.link_speed_now,
+        "iommu_group": function.iommu_group,
+    }
+
+
+def _part(whole: Gpu, part: Part) -> Gpu:
+    return replace(
+        whole,
+        name=f"{whole.name}-{part.suffix}",
+        kind="partition",
+        parent=whole.name,
+        uuid=part.uuid,
+        memory=part.memory,
+        nodes=part.nodes,
+        environment=tuple(sorted(part.environment)),
+        notes=(),  # what is wrong with the GPU is said there
+        profile=part.profile,
+        counters=part.counters,
+        compute_units=part.compute_units,
+        tiles=None,
+    )
+
+
+def _held(roots: Roots, function: pci.Function, vendor: Vendor, group: int) -> Gpu:
+    """A GPU that waits for a virtual machine. `group` tells how many GPUs its IOMMU group has."""
+    if function.iommu_group is None:
+        raise Refused("it is held for virtual machines, but is in no IOMMU group: the IOMMU is off")
+    if group > 1:
+        raise Refused(
+            f"it shares IOMMU group {function.iommu_group} with another GPU: they can only be given away together"
+        )
+    notes = list(function.notes)
+    nodes = vfio.nodes(roots, function, notes)
+    return Gpu(**_of_bus(roots, function, vendor, None), kind="vfio", nodes=nodes, notes=tuple(notes))
+
+
+def _related(gpus: list[Gpu]) -> list[Gpu]:
+    """A part whose GPU is not taken has nobody to exclude."""
+    names = {gpu.name for gpu in gpus}
+    return [gpu if gpu.parent is None or gpu.parent in names else replace(gpu, counters=()) for gpu in gpus]
+
+
+def _name(address: str) -> str:
+    return f"gpu-{address.replace(':', '-').replace('.', '-')}"
 
 
 def _other(function: pci.Function) -> Skipped:

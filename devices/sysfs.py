@@ -9,12 +9,38 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from . import aside
+from .gpu import Roots
 
+_T = TypeVar("_T")
 _LIMIT = 1 << 16  # /proc/devices and its like are a few KiB; a file of sysfs has at most one page
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _HEX = re.compile(r"0x[0-9a-f]{1,8}")
+
+
+class Shared:
+    """What all devices of one scan have in common, read once. What is wrong with it is noted for each that asks."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Any, list[str]]] = {}
+
+    def once(self, key: str, read: Callable[[list[str]], _T], notes: list[str]) -> _T:
+        if key not in self._known:
+            found: list[str] = []
+            self._known[key] = read(found), found
+        value, said = self._known[key]
+        notes += said
+        known: _T = value
+        return known
+
+
+def module_version(roots: Roots, module: str | None, shared: Shared, notes: list[str]) -> str | None:
+    """A module of the kernel's own tree has none."""
+    path = f"{roots.sys}/module/{module}/version"
+    return shared.once(path, lambda said: text(path, said), notes)
 
 
 def lines(path: str, notes: list[str]) -> list[str] | None:

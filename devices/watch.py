@@ -123,8 +123,9 @@ class Watch:
                 level = logging.INFO if skipped.expected else logging.WARNING
                 _log.log(level, "%s is no GPU of ours: %s", skipped.address, skipped.reason)
         for gpu in inventory.gpus:
-            said[gpu.address] = words = "; ".join((f"{gpu.name} is there", *gpu.notes))
-            if self._said.get(gpu.address) != words:
+            key = gpu.name if gpu.kind == "partition" else gpu.address  # parts have the address of their GPU
+            said[key] = words = "; ".join((f"{gpu.name} is there", *gpu.notes))
+            if self._said.get(key) != words:
                 _log.info("%s", words)
         for address in self._said.keys() - said.keys() - {"*"}:
             _log.warning("%s is gone from the bus", address)

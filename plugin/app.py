@@ -14,7 +14,7 @@ import gc
 import logging
 import signal
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent import futures
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -120,8 +120,8 @@ class App:
         services = (*dra.SERVICES, *kubelet_health.SERVICES)
         registrar = registration.Registration(config.driver_name, dra_socket, services, self._on_registered)
         async with (
-            _serving(dra_socket, self._add_services),
-            _serving(registration_socket, lambda grpc_server: registration.add_to(grpc_server, registrar)),
+            server.Socket(dra_socket, self._add_services, DRAIN) as calls,
+            server.Socket(registration_socket, lambda served: registration.add_to(served, registrar), DRAIN) as door,
         ):
             start("the publisher", self.publisher.run)
             start("the look at the GPUs' health", lambda: self.monitor.run(self._on_health))
@@ -131,6 +131,7 @@ class App:
                 start("the collection of garbage", self.garbage.run)
             start("the look for rivals", self.rivals.run)
             start("the glance at what others share", self._tick)
+            start("the glance at the sockets", lambda: _mend(calls, door))
             start("the wait for the kubelet", lambda: self._await_registration(registrar))
             if config.endpoint:
                 start("the endpoint", endpoint.Endpoint(config.endpoint, self._unready).run)
@@ -204,12 +205,13 @@ class App:
                     self.changed = False
                     await self._restore()  # numbers of device nodes may be others now
                 await self.driver.repair()
+                self.instance.stay()
                 if (may := self.instance.may_publish()) != published:
                     published = may
                     self.publisher.poke()
                     self.streams.poke()
             except (OSError, errors.ClaimError) as error:
-                log.warning("cannot put the CDI folder right, trying again: %s", error)
+                log.warning("cannot put right what others have changed, trying again: %s", error)
 
     async def _await_registration(self, registrar: registration.Registration) -> None:
         while not self.registered.is_set():
@@ -285,7 +287,9 @@ def build(config: Config) -> App:
             say=functools.partial(driver_.say, rivals.CONDITION),
             tell=about_node,
         ),
-        publisher=publisher.Publisher(resources_, config.driver_name, config.node_name, instance_.may_publish),
+        publisher=publisher.Publisher(
+            resources_, config.driver_name, config.node_name, instance_.may_publish, numa_list=config.numa_list
+        ),
         instance=instance_,
         calls=dra.Calls(driver_),
         boot=boot,
@@ -340,15 +344,11 @@ async def _first_of(*events: asyncio.Event) -> None:
         wait.cancel()
 
 
-@contextlib.asynccontextmanager
-async def _serving(path: Path, add: Callable[[grpc.aio.Server], None]) -> AsyncIterator[None]:
-    serving = await server.listen(path, add)
-    try:
-        yield
-    finally:
-        await serving.stop(DRAIN)
-        with contextlib.suppress(OSError):
-            path.unlink()
+async def _mend(*sockets: server.Socket) -> None:
+    while True:
+        await asyncio.sleep(TICK)
+        for socket in sockets:
+            await socket.mend()
 
 
 def _boot_id(roots: Roots) -> str:

@@ -84,7 +84,7 @@ def plan(
     others = [other for other in prepared if other.uid != claim.metadata.uid]
     devices = [_device(results, configs, inventory) for results in grouped.values()]
     for device in devices:
-        _refuse_overlap(device, others)
+        _refuse_overlap(device, others, inventory)
     return PreparedClaim(
         namespace=claim.metadata.namespace,
         name=claim.metadata.name,
@@ -210,22 +210,31 @@ def _covers(requests: list[str], request: str) -> bool:
     return request in requests or request.split("/", maxsplit=1)[0] in requests
 
 
-def _refuse_overlap(device: PreparedDevice, others: list[PreparedClaim]) -> None:
+def _refuse_overlap(device: PreparedDevice, others: list[PreparedClaim], inventory: Inventory) -> None:
+    """A GPU and its parts exclude each other; parts do not."""
     if device.admin:
         return
     for other in others:
         for theirs in other.devices:
-            shared = device.share_id and theirs.share_id
-            if theirs.device == device.device and not theirs.admin and not shared:
+            same = theirs.device == device.device and not (device.share_id and theirs.share_id)
+            part = device.device in _whole(theirs, inventory) or theirs.device in _whole(device, inventory)
+            if (same or part) and not theirs.admin:
                 raise errors.NotReadyError(
-                    f"{device.device} is still prepared for claim {other.title} (uid {other.uid}); "
+                    f"{theirs.device} is still prepared for claim {other.title} (uid {other.uid}); "
                     "it is free when that claim's pods are gone and the kubelet has unprepared it",
                     patience=HOLDER_PATIENCE,
                 )
 
 
+def _whole(device: PreparedDevice, inventory: Inventory) -> tuple[str, ...]:
+    """The name of the GPU that it is a part of, if it is one."""
+    gpu = inventory.named(device.device)
+    return (gpu.parent,) if gpu is not None and gpu.parent else ()
+
+
 def _absence(name: str, inventory: Inventory) -> str:
-    address = name.removeprefix("gpu-").replace("-", ":", 2).replace("-", ".")
+    parts = name.removeprefix("gpu-").split("-")  # those of a partition have its own name behind the address
+    address = f"{':'.join(parts[:3])}.{parts[3]}" if len(parts) > 3 else name
     why = next((s.reason for s in inventory.skipped if s.address == address), "the kernel shows no such GPU")
     return f"{name} is not available on this node: {why}; `claimd devices -o wide` tells more"
 

@@ -16,6 +16,8 @@ from . import __version__, config, errors
 if TYPE_CHECKING:
     from devices.gpu import Gpu, Inventory
 
+    from .sources import Objects
+
 OK, FAILED, USAGE = 0, 1, 2
 
 
@@ -65,12 +67,62 @@ def _parser() -> argparse.ArgumentParser:
         "gpus",
         nargs="*",
         metavar="VENDOR:MODEL[=COUNT]",
-        help="such as nvidia:h100=4 amd:mi300x=2; or an order to a tree that is there, ORDER DEVICE [VALUE]: unplug, "
-        "plug, wedge, hot, aer, link, xid, eio, hang, renumber, and heal, which takes them back",
+        help="such as nvidia:h100=4 amd:mi300x=2,mode=cpx or machine:dgx-h100; or an order to a tree that is there: "
+        "ORDER DEVICE [VALUE], of unplug, plug, wedge, hot, aer, link, xid, eio, hang, renumber, heal",
     )
     probe = add("probe", _probe, "ask a running `claimd run` at its endpoint whether it is live or ready")
     probe.add_argument("question", choices=("live", "ready"))
+    explain = add("explain", _explain, "tell why a pod or a claim gets no devices, node by node")
+    subject = explain.add_mutually_exclusive_group(required=True)
+    subject.add_argument("name", nargs="?", help="a pod or a claim; pod/NAME or claim/NAME where both exist")
+    subject.add_argument("--dry", metavar="FILE", type=Path, help="a pod, claim or template that is not there yet")
+    subject.add_argument("--class", dest="class_name", metavar="NAME", help="which devices a DeviceClass has")
+    explain.add_argument("-n", "--namespace", default="default", help="default: default")
+    explain.add_argument("--node", default="", help="look at this node alone")
+    explain.add_argument(
+        "-f", "--file", action="append", type=Path, help="what `kubectl get -o yaml` wrote, instead of the API server"
+    )
+    explain.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: text")
     return parser
+
+
+def _explain(settings: config.Config, given: dict[str, Any]) -> int:
+    import asyncio
+
+    from . import explain, sources
+
+    namespace, node = given["namespace"], given["node"]
+    objects = sources.from_files(given["file"]) if given["file"] else asyncio.run(_objects(settings, namespace))
+    if given["class_name"]:
+        found = explain.of_class(objects, given["class_name"], node=node)
+    elif given["dry"]:
+        made = sources.from_files([given["dry"]], namespace)
+        objects.put(made)
+        found = explain.report(objects, explain.would_be(made), node=node, new=True)
+    else:
+        found = explain.report(objects, explain.find(objects, given["name"], namespace), node=node)
+    if given["output"] == "json":
+        _print_data(explain.as_data(found), "json")
+    else:
+        print(explain.as_text(found), end="")
+    return OK
+
+
+async def _objects(settings: config.Config, namespace: str) -> Objects:
+    import os
+
+    from . import sources
+    from .kube import auth, client
+    from .kube import errors as refusals
+
+    kubeconfig = settings.kubeconfig or os.environ.get("KUBECONFIG", "")
+    api = client.Client(auth.connect(kubeconfig, settings.service_account), agent="claimd-explain")
+    try:
+        return await sources.from_cluster(api, namespace)
+    except refusals.ApiError as error:
+        raise errors.Fatal(str(error)) from error
+    finally:
+        await api.close()
 
 
 def _run(settings: config.Config, given: dict[str, Any]) -> int:
@@ -127,7 +179,8 @@ def _slices(settings: config.Config, given: dict[str, Any]) -> int:
     from .api import versions
 
     inventory = _scan(settings)
-    built, problems = slices.build(inventory, settings.driver_name, settings.node_name or os.uname().nodename)
+    options = slices.Options(numa_list=settings.numa_list)
+    built, problems = slices.build(inventory, settings.driver_name, settings.node_name or os.uname().nodename, options)
     if given["output"] in ("json", "yaml"):
         items = [versions.slice_to_wire(slice_, versions.PREFERRED[0]) for slice_ in built]
         _print_data({"apiVersion": "v1", "kind": "List", "items": items}, given["output"])
@@ -137,6 +190,11 @@ def _slices(settings: config.Config, given: dict[str, Any]) -> int:
             for device in slice_.spec.devices:
                 facts = {name: attribute.value for name, attribute in device.attributes.items()}
                 facts |= {name: capacity.value for name, capacity in device.capacity.items()}
+                facts |= {
+                    f"takes {name}": taken.value
+                    for use in device.consumes_counters
+                    for name, taken in use.counters.items()
+                }
                 rows += [[slice_.metadata.name, device.name, name, _cell(value)] for name, value in facts.items()]
         _print_rows(rows)
     else:
@@ -201,6 +259,10 @@ _TABLE: tuple[_Column, ...] = (
 )
 _WIDE: tuple[_Column, ...] = (
     *_TABLE,
+    ("TYPE", lambda gpu: gpu.kind),
+    ("PROFILE", lambda gpu: gpu.profile),
+    ("FAMILY", lambda gpu: gpu.family),
+    ("LINK", lambda gpu: _link(gpu)),  # noqa: PLW0108  it stands further down
     ("VERSION", lambda gpu: gpu.driver_version),
     ("ID", lambda gpu: f"{gpu.vendor_id:04x}:{gpu.device_id:04x}"),
     ("ROOT", lambda gpu: gpu.pcie_root),
@@ -221,6 +283,15 @@ def _print_rows(rows: Sequence[Sequence[str]]) -> None:
 
 def _cell(value: object) -> str:
     return "-" if value is None or value == "" else str(value)
+
+
+def _link(gpu: Gpu) -> str | None:
+    """Lanes and gigatransfers a second, and what they could be if that is more."""
+    if not gpu.link_width or not gpu.link_speed:
+        return None
+    best = f"x{gpu.link_width} {gpu.link_speed / 1000:g}"
+    now = f"x{gpu.link_width_now or '?'} {(gpu.link_speed_now or 0) / 1000:g}"
+    return best if now == best else f"{now} of {best}"
 
 
 def _size(count: int | None) -> str | None:

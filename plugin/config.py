@@ -51,6 +51,11 @@ class Config:
     )
     include: tuple[str, ...] = _setting((), "take only these GPUs: PCI address, vendor, vendor:device id, or 'console'")
     exclude: tuple[str, ...] = _setting((), "leave these GPUs alone; the same forms")
+    vfio: bool = _setting(False, "publish GPUs that vfio-pci holds for virtual machines as well: true or false")
+    numa_list: bool = _setting(
+        False,
+        "numaNode as a list, with the nearest nodes: only where the API server has the gate DRAListTypeAttributes",
+    )
     rescan: float = _setting(60.0, "seconds between two looks at the hardware when the kernel reports no change")
     health_interval: float = _setting(10.0, "seconds between two looks at the health of the GPUs")
     absent_grace: float = _setting(
@@ -76,7 +81,7 @@ class Config:
 
     @property
     def rules(self) -> Rules:
-        return Rules(include=self.include, exclude=self.exclude)
+        return Rules(include=self.include, exclude=self.exclude, vfio=self.vfio)
 
 
 def key_of(name: str) -> str:
@@ -154,6 +159,11 @@ def _convert(name: str, value: Any, origin: str) -> Any:
         if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
             raise errors.UsageError(f"{origin}: expected a list or text with commas, got {value!r}")
         return tuple(item.strip() for item in items if item.strip())
+    if isinstance(default, bool):
+        known = {"true": True, "false": False}.get(str(value).lower())
+        if known is None:
+            raise errors.UsageError(f"{origin}: expected true or false, got {value!r}")
+        return known
     if isinstance(default, float):
         try:
             return float(value)

@@ -344,12 +344,12 @@ class Driver:
         return claims.report(prepared, self.name, self._inventory, said)
 
     async def _settle(self, prepared: claims.PreparedClaim) -> None:
-        try:
-            async with self.records.held():
-                if prepared.uid not in self.records.claims:  # else its record, once it is there, settles it
+        async with self.records.held():
+            if prepared.uid not in self.records.claims:  # else its record, once it is there, settles it
+                try:
                     self.records.settle(prepared.uid)
-        except (OSError, errors.ClaimError) as error:
-            log.warning("claim %s: that its status is cleared could not be noted: %s", prepared.title, error)
+                except OSError as error:
+                    raise errors.ClaimError(f"it is cleared, but this could not be noted: {error}") from error
 
 
 def _devices(prepared: claims.PreparedClaim) -> str:

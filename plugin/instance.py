@@ -38,20 +38,24 @@ class Instance:
                 owner = left.name.removeprefix(".publisher.")
                 if owner == self._identity or not self._is_alive(owner):
                     left.unlink(missing_ok=True)
-            self._descriptor = os.open(self._lives / self._identity, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise errors.Fatal(
-                f"cannot keep anything in {self._lives.parent}: {error.strerror}; "
-                "it must be a folder on the host's disk that we may write to"
-            ) from error
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._descriptor = self._mark()
         except BlockingIOError:
             raise errors.Fatal(
                 f"another claimd lives here as instance {self._identity}: two need different --pod-uid"
             ) from None
         except OSError as error:
-            raise errors.Fatal(f"cannot lock {self._lives / self._identity}: {error.strerror}") from error
+            raise errors.Fatal(
+                f"cannot keep anything in {self._lives.parent}: {error.strerror}; "
+                "it must be a folder on the host's disk that we may write to"
+            ) from error
+
+    def stay(self) -> None:
+        """Makes our mark anew if somebody took it away, since others take us for dead without it."""
+        if self._descriptor is not None and not (self._lives / self._identity).exists():
+            self._lives.mkdir(parents=True, exist_ok=True)
+            descriptor = self._mark()
+            os.close(self._descriptor)
+            self._descriptor = descriptor
 
     def leave(self) -> None:
         if self._descriptor is not None:
@@ -94,6 +98,15 @@ class Instance:
         new = self._publisher.with_name(f".publisher.{self._identity}")
         new.write_text(self._identity)
         os.rename(new, self._publisher)
+
+    def _mark(self) -> int:
+        descriptor = os.open(self._lives / self._identity, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
 
     def _is_alive(self, identity: str) -> bool:
         try:

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from devices.gpu import Inventory
 
-from . import metrics, pool, slices
+from . import counters, metrics, pool, slices
 from .api.resource import ResourceSlice
 from .kube import errors
 from .kube.resources import Resources
@@ -33,10 +33,20 @@ class Publisher:
     """`published` is set once everything stood as it should for the first time."""
 
     def __init__(
-        self, resources: Resources, driver: str, node: str, may_publish: Callable[[], bool] = lambda: True
+        self,
+        resources: Resources,
+        driver: str,
+        node: str,
+        may_publish: Callable[[], bool] = lambda: True,
+        *,
+        numa_list: bool = False,
     ) -> None:
         self.published = asyncio.Event()
         self._resources, self._driver, self._node, self._may_publish = resources, driver, node, may_publish
+        self._inventory = Inventory()
+        self._taints: slices.Taints = {}
+        self._counters = counters.Counters(resources, driver, node)
+        self._numa_list = numa_list
         self._wanted: list[ResourceSlice] | None = None  # as built; no owner, nothing taken out
         self._problems: list[str] = []
         self._refusals: list[slices.Refused] = []
@@ -56,7 +66,9 @@ class Publisher:
 
     def set(self, inventory: Inventory, taints: slices.Taints = MappingProxyType({})) -> None:
         """From now on this is what should be published."""
-        wanted, problems = slices.build(inventory, self._driver, self._node, taints)
+        self._inventory, self._taints = inventory, taints
+        options = slices.Options(partitions=self._counters.kept, numa_list=self._numa_list)
+        wanted, problems = slices.build(inventory, self._driver, self._node, options, taints)
         for problem in problems:
             if problem not in self._problems:
                 logger.warning("not published as found: %s", problem)
@@ -124,6 +136,8 @@ class Publisher:
                 self._uid = await self._resources.node_uid(self._node)
             if self._wanted is None or not self._resources.slices.synced or not self._may_publish():
                 return None
+            if await self._counters.learn(self._inventory):
+                self.set(self._inventory, self._taints)
             wanted = pool.owned(slices.without(self._wanted, self._refusals), self._node, self._uid)
             existing = self._existing()
             changes = pool.compare(wanted, existing, self._last, self._stored)
@@ -225,6 +239,8 @@ class Publisher:
         self._stored[name] = (wanted, seen)
         paths = [path for path in pool.differences(wanted, seen) if path not in self._dropped]
         self._dropped.update(paths)
+        if "spec.sharedCounters" in paths and self._counters.dropped():
+            self.set(self._inventory, self._taints)
         if paths:
             logger.warning(
                 "the API server does not keep %s as sent, which is accepted: a feature gate of it may be off",

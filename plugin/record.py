@@ -145,8 +145,9 @@ class RecordFolder:
     def settle(self, uid: str) -> None:
         """The status of a claim that was given back is cleared. If this is lost with the power, it is done again."""
         assert self._lock is not None, "commit without the lock"
-        if self.owed.pop(uid, None) is not None:
+        if uid in self.owed:
             self._files.drop(f"{uid}{OWED}")
+            del self.owed[uid]  # only now: a file that the disk keeps is a debt still
 
     # ------------------------------------------------------------------ the lock
 

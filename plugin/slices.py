@@ -19,9 +19,12 @@ from . import names
 from .api import quantity
 from .api.meta import ObjectMeta
 from .api.resource import (
+    Counter,
+    CounterSet,
     Device,
     DeviceAttribute,
     DeviceCapacity,
+    DeviceCounterConsumption,
     DeviceTaint,
     ResourcePool,
     ResourceSlice,
@@ -29,6 +32,7 @@ from .api.resource import (
 )
 
 DEVICES_LIMIT = 64  # a slice: the API allows 128, but the first taint would make such a slice invalid
+COUNTER_SETS_LIMIT = 8  # a slice
 TAINTS_LIMIT = 4  # a device; from 1.35 on 16
 TEXT_LIMIT = 64  # bytes of a string or version attribute
 INTEGER_LIMIT = 2**63 - 1
@@ -46,19 +50,33 @@ _SEMVER = re.compile(
 _NUMBERS = re.compile(r"v?(?>([0-9]{1,18})(?:\.([0-9]{1,18}))?(?:\.([0-9]{1,18}))?)(?![0-9a-zA-Z])")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What not every API server takes, or not every administrator wants."""
+
+    partitions: bool = True  # parts of GPUs and what they share. Without, a GPU is given away as a whole
+    numa_list: bool = False  # numaNode as a list: the node and its nearest
+
+
 Taints = Mapping[str, Sequence[DeviceTaint]]  # by the device's name
 
 
 def build(
-    inventory: Inventory, driver: str, node: str, taints: Taints = MappingProxyType({})
+    inventory: Inventory,
+    driver: str,
+    node: str,
+    options: Options = Options(),
+    taints: Taints = MappingProxyType({}),
 ) -> tuple[list[ResourceSlice], list[str]]:
     """The slices that describe the node, of generation 1 and without an owner, and what had to be left out of them.
 
-    There is always one, if only an empty one: it says that the driver is there and found nothing.
+    There is always one, if only an empty one: it says that the driver is there and found nothing. Those of counters
+    come last, so that the names of the others do not depend on whether there are any.
     """
     problems: list[str] = []
     devices: dict[str, Device] = {}
-    for gpu in inventory.gpus:
+    published = inventory.gpus if options.partitions else _whole(inventory)
+    for gpu in published:
         if not _LABEL.fullmatch(gpu.name):
             problems.append(
                 f"{gpu.name!r} ({gpu.address}) left out: a name has at most 63 small letters, digits and dashes"
@@ -66,9 +84,13 @@ def build(
         elif gpu.name in devices:
             problems.append(f"{gpu.name} ({gpu.address}) left out: another device has this name")
         else:
-            devices[gpu.name] = _device(gpu, problems)
+            devices[gpu.name] = _device(gpu, options, problems)
     listed = [_tainted(device, taints.get(device.name, ())) for device in devices.values()]
-    groups = [listed[at : at + DEVICES_LIMIT] for at in range(0, len(listed), DEVICES_LIMIT)] or [[]]
+    sets = _counter_sets([gpu for gpu in published if gpu.name in devices]) if options.partitions else []
+    groups: list[tuple[list[Device], list[CounterSet]]] = [
+        (listed[at : at + DEVICES_LIMIT], []) for at in range(0, len(listed), DEVICES_LIMIT)
+    ] or [([], [])]
+    groups += [([], sets[at : at + COUNTER_SETS_LIMIT]) for at in range(0, len(sets), COUNTER_SETS_LIMIT)]
     return [
         ResourceSlice(
             metadata=ObjectMeta(name=names.slice_name(index, driver, node)),
@@ -77,26 +99,83 @@ def build(
                 node_name=node,
                 pool=ResourcePool(name=node, generation=1, resource_slice_count=len(groups)),
                 devices=group,
+                shared_counters=counters,
             ),
         )
-        for index, group in enumerate(groups)
+        for index, (group, counters) in enumerate(groups)
     ], problems
 
 
-def _device(gpu: Gpu, problems: list[str]) -> Device:
+def probe(driver: str, node: str) -> ResourceSlice:
+    """A slice that the API server never gets to keep: what it would keep of it tells whether it knows counters."""
+    return ResourceSlice(
+        metadata=ObjectMeta(name=names.slice_name(0xFFFFF, driver, node)),
+        spec=ResourceSliceSpec(
+            driver=driver,
+            node_name=node,
+            pool=ResourcePool(name=node, generation=1, resource_slice_count=1),
+            shared_counters=[CounterSet(name="gpu", counters={"parts": Counter(value="1")})],
+        ),
+    )
+
+
+def divided(inventory: Inventory) -> bool:
+    """Whether there are parts of GPUs, which need counters."""
+    return any(gpu.counters for gpu in inventory.gpus)
+
+
+def _whole(inventory: Inventory) -> list[Gpu]:
+    """Only one of a GPU and its parts can be published where nothing says that they exclude each other."""
+    present = {gpu.name for gpu in inventory.gpus}
+    return [gpu for gpu in inventory.gpus if gpu.parent not in present]
+
+
+def _counter_sets(gpus: Sequence[Gpu]) -> list[CounterSet]:
+    """One a divided GPU: all that it has, which is what it takes itself."""
+    return [
+        CounterSet(name=gpu.name, counters=_counters(gpu))
+        for gpu in gpus
+        if gpu.counters and gpu.kind != "partition" and gpu.parent is None
+    ]
+
+
+def _counters(gpu: Gpu) -> dict[str, Counter]:
+    return {name: Counter(value=str(value)) for name, value in gpu.counters}
+
+
+def _device(gpu: Gpu, options: Options, problems: list[str]) -> Device:
     draft = _Draft(gpu.name, problems)
+    draft.text("type", gpu.kind)
+    draft.text("parent", gpu.parent)
+    draft.text("profile", gpu.profile)
     draft.text("vendor", gpu.vendor)
     draft.text("vendorID", f"0x{gpu.vendor_id:04x}")
     draft.text("deviceID", f"0x{gpu.device_id:04x}")
     draft.product(gpu.product)
+    draft.text("family", gpu.family)
+    draft.text("architecture", gpu.architecture)
     draft.text("driver", gpu.driver)
     draft.version(gpu.driver_version)
     draft.text("uuid", gpu.uuid)
     draft.text(f"{STANDARD}pciBusID", gpu.address, (_BUS_ID, "0000:41:00.0"))
     draft.text(f"{STANDARD}pcieRoot", gpu.pcie_root, (_PCIE_ROOT, "pci0000:40"))
-    draft.numa_node(gpu.numa_node)
+    draft.numa_node(gpu.numa_node, gpu.numa_nodes if options.numa_list else ())
+    draft.text("vbios", gpu.vbios)
+    draft.flag("integrated", gpu.integrated)
+    draft.number("tiles", gpu.tiles)
+    draft.number("iommuGroup", gpu.iommu_group)
+    # What the link has now follows the load: published, it would be a write for every change.
+    draft.number("linkWidth", gpu.link_width)
+    draft.number("linkSpeed", gpu.link_speed)
     draft.memory(gpu.memory)
-    return Device(name=gpu.name, attributes=dict(sorted(draft.attributes.items())), capacity=draft.capacity)
+    draft.units(gpu.compute_units)
+    taken = [DeviceCounterConsumption(counter_set=gpu.parent or gpu.name, counters=_counters(gpu))]
+    return Device(
+        name=gpu.name,
+        attributes=dict(sorted(draft.attributes.items())),
+        capacity=draft.capacity,
+        consumes_counters=taken if gpu.counters and options.partitions else [],
+    )
 
 
 def _tainted(device: Device, taints: Sequence[DeviceTaint]) -> Device:
@@ -144,13 +223,31 @@ class _Draft:
         if version != value:
             self.text("driverVersionFull", value)
 
-    def numa_node(self, value: int | None) -> None:
+    def numa_node(self, value: int | None, nearest: Sequence[int]) -> None:
         if value is None or value == -1:  # the kernel's word for "none"
             return
-        if 0 <= value <= INTEGER_LIMIT:
+        if nearest:
+            self.attributes[f"{STANDARD}numaNode"] = DeviceAttribute(ints=list(nearest))
+        elif 0 <= value <= INTEGER_LIMIT:
             self.attributes[f"{STANDARD}numaNode"] = DeviceAttribute(int_=value)
         else:
             self._left_out(f"{STANDARD}numaNode", f"{value} is no node's number")
+
+    def flag(self, name: str, value: bool | None) -> None:
+        if value is not None:
+            self.attributes[name] = DeviceAttribute(bool_=value)
+
+    def number(self, name: str, value: int | None) -> None:
+        if value is None:
+            return
+        if 0 <= value <= INTEGER_LIMIT:
+            self.attributes[name] = DeviceAttribute(int_=value)
+        else:
+            self._left_out(name, f"{value} is out of bounds")
+
+    def units(self, value: int | None) -> None:
+        if value is not None and 0 < value <= INTEGER_LIMIT:
+            self.capacity["computeUnits"] = DeviceCapacity(value=str(value))
 
     def memory(self, value: int | None) -> None:
         if value is None:

@@ -110,10 +110,10 @@ class Reporter:
             wish.fresh = False
             await self._apply(wish)
             self._rest = 0.0
+            if wish.done is not None:
+                await wish.done(wish.claim)  # if it fails, the wish is kept and all is tried again
             if self._wishes.get(uid) is wish:
                 del self._wishes[uid]
-                if wish.done is not None:
-                    await wish.done(wish.claim)
         except Exception as error:  # a mistake of ours with one claim must not cost the others their reports
             metrics.STATUS_FAILURES.add()
             if not isinstance(error, kube_errors.ApiError | errors.ClaimError | OSError):

@@ -77,14 +77,32 @@ class DeviceAttribute(Wire, frozen=True, kw_only=True):
     bool_: bool | None = msgspec.field(name="bool", default=None)
     string: str | None = None
     version: str | None = None
+    ints: list[int] | None = None  # not everywhere: an API server without the gate refuses the whole slice
 
     @property
-    def value(self) -> int | bool | str | None:
-        return next((v for v in (self.int_, self.bool_, self.string, self.version) if v is not None), None)
+    def value(self) -> int | bool | str | list[int] | None:
+        every = (self.int_, self.bool_, self.string, self.version, self.ints)
+        return next((value for value in every if value is not None), None)
 
 
 class DeviceCapacity(Wire, frozen=True, kw_only=True):
     value: str  # a quantity in its canonical form
+
+
+class Counter(Wire, frozen=True, kw_only=True):
+    value: str  # a quantity
+
+
+class CounterSet(Wire, frozen=True, kw_only=True):
+    """What the devices of one GPU share."""
+
+    name: str
+    counters: dict[str, Counter] = {}
+
+
+class DeviceCounterConsumption(Wire, frozen=True, kw_only=True):
+    counter_set: str
+    counters: dict[str, Counter] = {}
 
 
 class DeviceTaint(Wire, frozen=True, kw_only=True):
@@ -98,6 +116,7 @@ class Device(Wire, frozen=True, kw_only=True):
     name: str
     attributes: dict[str, DeviceAttribute] = {}
     capacity: dict[str, DeviceCapacity] = {}
+    consumes_counters: list[DeviceCounterConsumption] = []
     taints: list[DeviceTaint] = []
 
 
@@ -112,6 +131,7 @@ class ResourceSliceSpec(Wire, frozen=True, kw_only=True):
     pool: ResourcePool
     node_name: str
     devices: list[Device] = []
+    shared_counters: list[CounterSet] = []  # a slice has these or devices
 
 
 class ResourceSlice(Wire, frozen=True, kw_only=True):

@@ -15,6 +15,14 @@ def load(text: bytes | str) -> Any:
         return _load_yaml(text)
 
 
+def load_all(text: bytes | str) -> list[Any]:
+    """As load(), for YAML of several documents."""
+    try:
+        return [msgspec.json.decode(text)]
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return list(_load_yaml(text, several=True))
+
+
 def dump_yaml(data: object) -> str:
     """Keys in the order given; structs are taken as they go over the wire."""
     import yaml  # costs 2 MB, which a running plugin never needs
@@ -23,7 +31,7 @@ def dump_yaml(data: object) -> str:
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120)
 
 
-def _load_yaml(text: bytes | str) -> Any:
+def _load_yaml(text: bytes | str, *, several: bool = False) -> Any:
     import yaml  # as above: JSON has been tried first
 
     class Loader(yaml.SafeLoader):
@@ -34,6 +42,8 @@ def _load_yaml(text: bytes | str) -> Any:
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
     try:
-        return yaml.load(text, Loader)  # noqa: S506 - derived from SafeLoader
+        if several:
+            return list(yaml.load_all(text, Loader))
+        return yaml.load(text, Loader)  # noqa: S506 - as above
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(str(error)) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from . import client, errors, watch
 
 log = logging.getLogger(__name__)
 
+COUNTERS_SINCE = 35  # before, they had to be in the slice of the devices
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
 JSON_PATCH = "application/json-patch+json"
 
@@ -31,6 +33,11 @@ Body = Callable[[str], dict[str, Any] | list[dict[str, Any]]]  # of a version
 
 class _Version(msgspec.Struct, frozen=True):
     version: str = ""
+
+
+class _Server(msgspec.Struct, frozen=True):
+    major: str = ""
+    minor: str = ""  # "34", or "34+" of some vendors
 
 
 class _NodeStatus(msgspec.Struct, frozen=True):
@@ -124,6 +131,18 @@ class Resources:
         """The object as stored, or as it would be. Conflict if it is not the one that the metadata tells of."""
         query = {"dryRun": "All"} if dry_run else {}
         return await self._write("PUT", f"resourceslices/{quote(slice_.metadata.name, safe='')}", slice_, query)
+
+    async def keeps_counters(self, probe: ResourceSlice) -> str:
+        """Why the API server would not keep the counters of this slice, which is not written; empty if it would."""
+        answer = await self._client.request("GET", "/version")
+        server = _decode(answer, _Server, "the API server's version")
+        found = re.match(r"[0-9]{1,6}", server.minor)
+        if (server.major, int(found[0]) if found else 0) < ("1", COUNTERS_SINCE):
+            return f"the API server is {server.major}.{server.minor}, partitions need 1.{COUNTERS_SINCE}"
+        stored = await self._write("POST", "resourceslices", probe, {"dryRun": "All"})
+        if not stored["spec"].get("sharedCounters"):
+            return "the API server drops sharedCounters: its feature gate DRAPartitionableDevices is off"
+        return ""
 
     async def delete_slice(self, name: str, uid: str, resource_version: str) -> None:
         """Deletes this very state of the object; Conflict if it is another one. One that is gone is fine."""

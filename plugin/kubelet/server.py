@@ -1,11 +1,12 @@
 """gRPC servers on unix sockets that others may have left behind or still hold.
 
-A socket of a dead predecessor is swept away; one that somebody answers on is never stolen. What is served is decided by
-the callers.
+A socket of a dead predecessor is swept away; one that somebody answers on is never stolen; one of ours that somebody
+takes away is made anew. What is served is decided by the callers.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import logging
@@ -13,12 +14,73 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 import grpc.aio
 
 from .. import errors
 
 log = logging.getLogger(__name__)
+
+
+class Socket:
+    """A server on a path, for as long as it is open. In use as a context."""
+
+    def __init__(self, path: Path, add: Callable[[grpc.aio.Server], None], drain: float) -> None:
+        """`drain`: seconds for the calls under way at the end."""
+        self._path, self._add, self._drain = path, add, drain
+        self._server: grpc.aio.Server | None = None
+        self._file: tuple[int, int] | None = None  # what we have made at the path
+        self._trouble = ""  # what was said last of why there is no server
+        self._changing = asyncio.Lock()
+        self._wanted = True
+
+    async def __aenter__(self) -> Self:
+        await self._open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._wanted = False
+        async with self._changing:
+            await self._close()
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+
+    async def mend(self) -> None:
+        """Listens anew if the socket is gone: whoever is connected is served all the same, but nobody else finds us."""
+        async with self._changing:
+            if self._wanted:
+                await self._mend()
+
+    async def _mend(self) -> None:
+        if self._server is not None:
+            if self._file == _identity(self._path):
+                return
+            log.warning("the socket %s was taken away by somebody; it is made anew", self._path)
+            await self._close()  # first: its end takes away whatever is at the path
+        try:
+            await self._open()
+        except errors.Fatal as fatal:  # at the start it was an end; now pods depend on us
+            if str(fatal) != self._trouble:
+                log.error("trying again: %s", fatal)
+            self._trouble = str(fatal)
+
+    async def _open(self) -> None:
+        self._server = await listen(self._path, self._add)
+        self._file, self._trouble = _identity(self._path), ""
+
+    async def _close(self) -> None:
+        if self._server is not None:
+            await self._server.stop(self._drain)
+            self._server = None
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 async def listen(path: Path, add: Callable[[grpc.aio.Server], None]) -> grpc.aio.Server:

@@ -28,12 +28,12 @@ def default_python() -> Path:
 
 def driver(python: Path, gpus: list[str], folder: Path) -> Driver:
     """Ready to run: the environment made, the code compiled, the fake tree written into the folder."""
-    interpreter = _interpreter(python)
+    chosen = interpreter(python)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("CLAIMD_", "PYTHON"))}
     environment["PYTHONPATH"] = str(ROOT)
     # As in the image. Else the first turn alone would pay for it.
-    _run([str(interpreter), "-m", "compileall", "-q", "plugin", "devices"], environment)
-    _run([str(interpreter), "-m", "plugin", "fake", str(folder / "gpus"), *gpus], environment)
+    _run([str(chosen), "-m", "compileall", "-q", "plugin", "devices"], environment)
+    _run([str(chosen), "-m", "plugin", "fake", str(folder / "gpus"), *gpus], environment)
     settings = {
         "node-name": "{node}",
         "kubelet-dir": "{kubelet}",
@@ -41,11 +41,11 @@ def driver(python: Path, gpus: list[str], folder: Path) -> Driver:
         "kubeconfig": "{kubeconfig}",
         "root": str(folder / "gpus"),
     }
-    command = (str(interpreter), "-m", "plugin", "run", *(f"--{name}={value}" for name, value in settings.items()))
+    command = (str(chosen), "-m", "plugin", "run", *(f"--{name}={value}" for name, value in settings.items()))
     return Driver(name=NAME, command=command, environment=environment)
 
 
-def _interpreter(python: Path) -> Path:
+def interpreter(python: Path) -> Path:
     """Itself for the one that runs us, which has what claimd needs; else that of an environment made from it."""
     if python.absolute() == Path(sys.executable):
         return python

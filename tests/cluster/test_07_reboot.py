@@ -1,4 +1,4 @@
-"""Line 7: a reboot of the node, and a CDI folder that someone emptied."""
+"""Line 7: a reboot of the node, and folders that someone emptied."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 
 from tests.cluster.conftest import Rig, Running
 from tests.cluster.deadline import wait_for
-from tests.cluster.driver import CDI, TREE, Driver, given, is_ready, nodes, phase
+from tests.cluster.driver import CDI, CLAIMS, TREE, Driver, given, is_ready, nodes, phase
 from tests.cluster.kubectl import Kubectl, KubectlError, Object
-from tests.cluster.objects import claim, container, pod
+from tests.cluster.objects import DRIVER, claim, container, pod
 
 HOST_TREE = Path("/var/lib/claimd-fake")  # the tree that the overlay keeps on the node
+PLUGIN, REGISTRY = Path(CLAIMS).parent, "/var/lib/kubelet/plugins_registry"
 BOOT_ID = HOST_TREE / "proc/sys/kernel/random/boot_id"
 
 
@@ -75,6 +76,19 @@ def test_emptied_cdi_folder_is_filled_within_a_second(ns: Kubectl, driver: Drive
     # In one command, since each way to the pod takes its time: empties it, and says after a second what is there.
     told = driver.exec("sh", "-c", f"find {CDI} -mindepth 1 -delete; sleep 1; ls {CDI}")
     assert all(uid in told for uid in uids), f"after a second: {told}"
+
+
+def test_emptied_plugin_folder_and_registry(ns: Kubectl, driver: Driver, running: Running) -> None:
+    """The kubelet takes the plugin for gone, and for there again; a claim that it held is kept."""
+    ns.create(claim("before"), pod("before", driver.node, {"gpu": "before"}))
+    container = _container_id(running("before"))
+    held = set(driver.records())
+    driver.exec("sh", "-c", f"find {PLUGIN} -mindepth 1 -delete; find {REGISTRY} -name '{DRIVER}*' -delete")
+    ns.create(claim("after"), pod("after", driver.node, {"gpu": "after"}))
+    running("after")
+    assert held < set(driver.records()), "records of before are written again"
+    assert _container_id(ns.get("pod", "before")) == container
+    assert given(ns, "before") != given(ns, "after")
 
 
 def _container_id(found: Object) -> str:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from devices.gpu import DeviceNode
-from tests.devices.trees import Make
+from tests.devices.trees import Make, Tree
 
 ADDRESS = "0000:11:00.0"
+KFD = "sys/devices/virtual/kfd/kfd/topology/nodes"
 
 
 def test_a_gpu(tree: Make) -> None:
@@ -15,7 +18,9 @@ def test_a_gpu(tree: Make) -> None:
     assert (gpu.vendor, gpu.driver, gpu.driver_version) == ("amd", "amdgpu", "6.12.12")
     assert (gpu.product, gpu.uuid) == ("AMD Instinct MI300X OAM", "6c62a5a6f4f1b3c7")
     assert gpu.memory == 206141652992
-    assert (gpu.environment, gpu.notes) == ((), ())
+    assert (gpu.environment, gpu.notes) == ((("ROCR_VISIBLE_DEVICES", "GPU-6c62a5a6f4f1b3c7"),), ())
+    assert (gpu.family, gpu.architecture, gpu.compute_units, gpu.integrated) == ("CDNA 3", "gfx942", 304, False)
+    assert (gpu.profile, gpu.counters) == ("spx_nps1", ())
     assert gpu.nodes == (
         DeviceNode(path="/dev/dri/card0", major=226, minor=0),
         DeviceNode(path="/dev/dri/renderD128", major=226, minor=128),
@@ -76,3 +81,110 @@ def test_bound_before_its_nodes_are_there(tree: Make) -> None:
 
 def test_another_driver(tree: Make) -> None:
     assert tree("amd:radeon,driver=radeon").refusal() == "bound to the kernel driver radeon, expected amdgpu"
+
+
+@pytest.mark.parametrize(("mode", "count"), [("dpx", 2), ("qpx", 4), ("cpx", 8)])
+def test_partitions(tree: Make, mode: str, count: int) -> None:
+    whole, *parts = tree(f"amd:mi300x,mode={mode},memory_mode=nps4").scan().gpus
+    assert (whole.kind, whole.profile, whole.counters) == ("gpu", f"{mode}_nps4", (("partitions", count),))
+    assert [part.name for part in parts] == [f"{whole.name}-xcp-{number}" for number in range(count)]
+    for part in parts:
+        assert (part.kind, part.parent, part.counters) == ("partition", whole.name, (("partitions", 1),))
+        assert (part.memory, part.compute_units) == (206141652992 // count, 304 // count)
+        assert [node.path.rpartition("/")[2][:7] for node in part.nodes] == ["renderD", "kfd"]
+        assert set(part.nodes) <= set(whole.nodes)
+    assert len({part.nodes for part in parts}) == count
+
+
+def test_three_partitions_that_no_list_has(tree: Make) -> None:
+    """TPX is a mode of the MI300A; the parts are found as any others are."""
+    made = tree("amd:mi300x,mode=qpx")
+    (made.function(ADDRESS) / "current_compute_partition").write_text("TPX\n")
+    shutil.rmtree(made.folder / KFD / "4")
+    assert [gpu.profile for gpu in made.scan().gpus] == ["tpx_nps1"] * 4
+
+
+def test_an_unknown_mode_costs_that_gpu_alone(tree: Make) -> None:
+    made = tree("amd:mi300x=2,mode=dpx")
+    (made.function(ADDRESS) / "current_compute_partition").write_text("ZPX\n")
+    inventory = made.scan()
+    assert {gpu.address for gpu in inventory.gpus} == {"0000:13:00.0"}
+    assert len(inventory.gpus) == 3
+    assert inventory.skipped[0].reason.startswith("its partition mode 'ZPX' is not known")
+
+
+def test_a_mode_that_cannot_be_read_is_not_taken_for_none(tree: Make) -> None:
+    made = tree("amd:mi300x")
+    path = made.function(ADDRESS) / "current_compute_partition"
+    path.unlink()
+    path.mkdir()
+    assert made.refusal().startswith("how it is partitioned cannot be read: ")
+
+
+def test_a_partition_that_is_still_being_made(tree: Make) -> None:
+    made = tree("amd:mi300x,mode=cpx")
+    shutil.rmtree(made.folder / KFD / "8")
+    assert made.refusal() == "not ready: it is divided into 8 partitions, but KFD tells of 7"
+
+
+def test_a_partition_whose_node_is_not_there_yet(tree: Make) -> None:
+    made = tree("amd:mi300x,mode=dpx")
+    (made.folder / "sys/class/drm/renderD129").unlink()
+    assert made.refusal() == "not ready: KFD tells of a partition at renderD129, which is not there"
+
+
+def test_a_partition_never_gets_the_node_of_another_gpu(tree: Make) -> None:
+    made = tree("amd:mi300x,mode=dpx", "amd:mi210")
+    edit(made, 2, "drm_render_minor 129", "drm_render_minor 130")
+    inventory = made.scan()
+    assert [gpu.address for gpu in inventory.gpus] == ["0000:13:00.0"]
+    assert inventory.skipped[0].reason == "KFD tells of a partition at renderD130, which is another device's"
+
+
+@pytest.mark.parametrize("word", ["location_id 1 the number", "drm_render_minor"])
+def test_kfd_that_says_nothing_of_use_costs_what_it_would_tell(tree: Make, word: str) -> None:
+    made = tree("amd:mi210")
+    path = made.folder / KFD / "1/properties"
+    path.write_text(path.read_text().replace("vendor_id ", f"{word}\nvendor_id_of "))
+    gpu = made.only()
+    assert (gpu.architecture, gpu.compute_units, gpu.family) == (None, None, "CDNA 2")
+    assert "architecture and compute units are not known" in " ".join(gpu.notes)
+
+
+def test_kfd_that_only_root_may_read_is_named(tree: Make) -> None:
+    made = tree("amd:mi210", "amd:mi300x,mode=dpx")
+    for path in (made.folder / KFD).glob("*/properties"):
+        path.unlink()
+        path.symlink_to("/proc/self/mem")  # a read of it fails, whoever reads
+    inventory = made.scan()
+    (gpu,) = inventory.gpus
+    assert (gpu.memory, gpu.architecture) == (68702699520, None)
+    assert "properties: Input/output error" in " ".join(gpu.notes)
+    assert "it is divided into 2 partitions, but KFD tells of 0: " in inventory.skipped[0].reason
+
+
+def test_kfd_and_the_bus_must_agree(tree: Make) -> None:
+    made = tree("amd:mi210")
+    edit(made, 1, "device_id 29711", "device_id 29857")
+    gpu = made.only()
+    assert gpu.compute_units is None
+    assert "KFD and the PCI bus do not agree" in " ".join(gpu.notes)
+
+
+def test_the_function_bits_of_a_partition_do_not_matter(tree: Make) -> None:
+    made = tree("amd:mi300x,mode=dpx")
+    edit(made, 2, f"location_id {1 << 28 | 0x1100}", f"location_id {0x1101}")
+    assert [gpu.compute_units for gpu in made.scan().gpus] == [304, 152, 152]
+
+
+def test_an_apu_is_told_apart(tree: Make) -> None:
+    apu, card = sorted(tree("amd:strix", "amd:radeon").scan().gpus, key=lambda gpu: not gpu.integrated)
+    assert (apu.integrated, apu.architecture, apu.memory, apu.uuid) == (True, "gfx1150", 512 << 20, None)
+    assert (card.integrated, card.architecture, card.compute_units) == (False, "gfx1100", 96)
+
+
+def edit(made: Tree, node: int, old: str, new: str) -> None:
+    path = made.folder / KFD / f"{node}/properties"
+    text = path.read_text()
+    assert f"{old}\n" in text
+    path.write_text(text.replace(f"{old}\n", f"{new}\n"))

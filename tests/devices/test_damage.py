@@ -108,10 +108,14 @@ def restored(path: Path) -> Iterator[None]:
 
 
 def owner(tree: Tree, path: Path, addresses: list[str]) -> str | None:
-    """The GPU whose own file it is."""
-    for part in reversed(path.relative_to(tree.folder).parts):
+    """The GPU whose own file it is, or that of a port on its board."""
+    parts = path.relative_to(tree.folder).parts
+    for part in reversed(parts):
         if part in addresses:
             return part
+        for address in addresses:
+            if part.count(":") == 2 and part in tree.function(address).parts:
+                return address
     return None
 
 
@@ -125,8 +129,10 @@ def check_right_or_absent(before: Gpu, after: Gpu) -> None:
         old, new = getattr(before, field.name), getattr(after, field.name)
         if field.name == "nodes":
             assert set(new) <= set(old)
-        elif field.name != "notes":
-            assert new in (old, None), f"{field.name} became {new!r}"
+        elif field.name == "numa_nodes":
+            assert new in (old, (old or (0,))[:1], ())
+        elif field.name not in ("notes", "family"):
+            assert new in (old, None, ()), f"{field.name} became {new!r}"
 
 
 def check(tree: Tree, path: Path, before: Inventory, after: Inventory) -> None:

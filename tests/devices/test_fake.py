@@ -24,7 +24,7 @@ def contents(folder: Path) -> dict[str, str]:
         elif path.is_char_device():
             found[name] = f"node {path.stat().st_rdev}"
         elif path.is_file():
-            found[name] = path.read_text()
+            found[name] = path.read_bytes().decode("latin-1")
     return found
 
 
@@ -69,7 +69,7 @@ def test_files_end_with_a_newline_and_links_are_relative(tree: Make) -> None:
         if path.is_symlink():
             assert not path.readlink().is_absolute()
             assert path.exists(), f"{path} dangles"
-        elif path.is_file() and path.relative_to(made.folder).parts[0] != "dev":
+        elif path.is_file() and path.name != "config" and path.relative_to(made.folder).parts[0] != "dev":
             assert path.read_bytes().endswith(b"\n")
 
 
@@ -121,6 +121,7 @@ def test_nodes_carry_the_numbers_that_the_scan_tells(tree: Make) -> None:
 def test_drm_numbers_are_unique_across_vendors(tree: Make) -> None:
     inventory = tree("nvidia:h100=30", "amd:mi210=30", "intel:flex170=10", "bmc:aspeed").scan()
     nodes = [node for gpu in inventory.gpus for node in gpu.nodes if node.major == 226]
+    nodes = [node for node in nodes if "by-path" not in node.path]
     assert len(inventory.gpus) == 70
     assert len({node.path for node in nodes}) == len({node.minor for node in nodes}) == 140
 
@@ -161,7 +162,7 @@ def test_the_first_screen_is_the_console_unless_told_otherwise(tree: Make) -> No
         ]
 
     assert consoles("nvidia:h100", "amd:radeon", "bmc:aspeed") == ["0000:00:02.0"]
-    assert consoles("nvidia:h100", "amd:radeon,console", "bmc:aspeed") == ["0000:13:00.0"]
+    assert consoles("nvidia:h100", "amd:radeon,console", "bmc:aspeed") == ["0000:15:00.0"]
     assert consoles("nvidia:h100") == []
 
 

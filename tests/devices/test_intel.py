@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
-from devices.gpu import DeviceNode
+from devices import scan
+from devices.gpu import DeviceNode, Rules
 from tests.devices.trees import Make
 
-ADDRESS = "0000:11:00.0"
+ADDRESS = "0000:13:00.0"  # of a board with a switch before the GPU
 
 
 def test_a_gpu(tree: Make) -> None:
@@ -15,6 +18,8 @@ def test_a_gpu(tree: Make) -> None:
     assert gpu.memory == 128 << 30
     assert (gpu.environment, gpu.notes) == ((), ())
     assert gpu.nodes == (
+        DeviceNode(path="/dev/dri/by-path/pci-0000:11:00.0-card", major=226, minor=0),
+        DeviceNode(path="/dev/dri/by-path/pci-0000:11:00.0-render", major=226, minor=128),
         DeviceNode(path="/dev/dri/card0", major=226, minor=0),
         DeviceNode(path="/dev/dri/renderD128", major=226, minor=128),
     )
@@ -37,11 +42,14 @@ def test_products_come_from_the_table(tree: Make, model: str, product: str, driv
 def test_a_product_beyond_the_table_is_unknown(tree: Make) -> None:
     made = tree("intel:arc")
     (made.function(ADDRESS) / "device").write_text("0xffff\n")
-    assert made.only().product is None
+    gpu = made.only()
+    assert (gpu.product, gpu.family, gpu.integrated, gpu.memory) == (None, "unknown", None, None)
 
 
-def test_the_kernels_own_drivers_do_not_tell_the_memory(tree: Make) -> None:
-    assert [gpu.memory for gpu in tree("intel:arc", "intel:b580", "intel:uhd770").scan().gpus] == [None, None, None]
+def test_where_the_driver_does_not_tell_the_memory_the_board_may(tree: Make) -> None:
+    """There are two sizes of the A770, one of the B580; the UHD 770 has none of its own."""
+    found = {gpu.product: gpu.memory for gpu in tree("intel:arc", "intel:b580", "intel:uhd770").scan().gpus}
+    assert found == {"Arc A770": None, "Arc B580": 12 << 30, "UHD Graphics 770": None}
 
 
 def test_i915_may_tell_it_beside_the_card(tree: Make) -> None:
@@ -60,7 +68,7 @@ def test_xe_tells_it_by_tile(tree: Make) -> None:
 
 
 def test_half_a_sum_is_none(tree: Make) -> None:
-    made = tree("intel:b580")
+    made = tree("intel:arc,driver=xe")
     (made.function(ADDRESS) / "tile1").mkdir()
     (made.function(ADDRESS) / "tile0/physical_vram_size_bytes").write_text("12884901888\n")
     assert made.only().memory is None
@@ -69,7 +77,7 @@ def test_half_a_sum_is_none(tree: Make) -> None:
 def test_a_neural_processor_is_no_gpu(tree: Make) -> None:
     """Intel's NPUs are accelerators of class 0x12 as well."""
     made = tree("intel:max1550,driver=intel_vpu")
-    (made.function(ADDRESS) / "class").write_text("0x120000\n")
+    (made.function("0000:11:00.0") / "class").write_text("0x120000\n")
     assert made.refusal() == "bound to the kernel driver intel_vpu, expected i915 or xe"
 
 
@@ -77,3 +85,46 @@ def test_bound_before_its_nodes_are_there(tree: Make) -> None:
     made = tree("intel:b580")
     (made.function(ADDRESS) / "drm").rename(made.folder / "drm")
     assert made.refusal().startswith("not ready: ")
+
+
+def test_virtual_functions_and_the_physical_one_exclude_each_other(tree: Make) -> None:
+    whole, *parts = tree("intel:flex170,vfs=3").scan().gpus
+    assert (whole.kind, whole.counters) == ("gpu", (("vfs", 3),))
+    assert [part.address for part in parts] == ["0000:13:00.1", "0000:13:00.2", "0000:13:00.3"]
+    for part in parts:
+        assert (part.kind, part.parent, part.counters, part.memory) == ("vf", whole.name, (("vfs", 1),), None)
+        assert (part.link_width, part.link_speed) == (16, 16000)
+        assert not set(part.nodes) & set(whole.nodes)
+
+
+def test_a_virtual_function_may_lack_a_render_node(tree: Make) -> None:
+    made = tree("intel:flex170,vfs=1")
+    shutil.rmtree(made.function("0000:13:00.1") / "drm/renderD129")
+    assert [node.path for node in made.scan().gpus[1].nodes] == [
+        "/dev/dri/by-path/pci-0000:13:00.1-card",
+        "/dev/dri/card1",
+    ]
+
+
+def test_virtual_functions_without_a_driver_are_no_surprise(tree: Make) -> None:
+    made = tree("intel:flex170,vfs=2")
+    for number in (1, 2):
+        (made.function(f"0000:13:00.{number}") / "driver").unlink()
+    inventory = made.scan()
+    assert [gpu.kind for gpu in inventory.gpus] == ["gpu"]
+    assert all(skipped.expected and "a virtual function" in skipped.reason for skipped in inventory.skipped)
+
+
+def test_virtual_functions_whose_physical_one_is_not_taken_exclude_nobody(tree: Make) -> None:
+    made = tree("intel:flex170,vfs=2")
+    inventory = scan.scan(made.roots, Rules(exclude=("0000:13:00.0",)))
+    assert [(gpu.kind, gpu.counters) for gpu in inventory.gpus] == [("vf", ()), ("vf", ())]
+
+
+def test_a_node_whose_number_is_anothers_is_none(tree: Make) -> None:
+    """card0 with the number of card1 would be the neighbour."""
+    made = tree("intel:max1550=2")
+    (made.function("0000:11:00.0") / "drm/card0/dev").write_text("226:1\n")
+    inventory = made.scan()
+    assert [gpu.address for gpu in inventory.gpus] == ["0000:13:00.0"]
+    assert "1 is not the number of card0" in inventory.skipped[0].reason

@@ -22,8 +22,8 @@ def test_a_mixed_node(tree: Make) -> None:
         ("gpu-0000-11-00-0", "nvidia", 0, "pci0000:10"),
         ("gpu-0000-13-00-0", "nvidia", 0, "pci0000:12"),
         ("gpu-0000-15-00-0", "amd", 0, "pci0000:14"),
-        ("gpu-0000-17-00-0", "amd", 1, "pci0000:16"),
-        ("gpu-0000-19-00-0", "intel", 1, "pci0000:18"),
+        ("gpu-0000-19-00-0", "amd", 1, "pci0000:16"),
+        ("gpu-0000-1b-00-0", "intel", 1, "pci0000:1a"),
     ]
     assert inventory.named("gpu-0000-15-00-0") is inventory.gpus[2]
 
@@ -73,8 +73,8 @@ def test_an_unknown_vendor(tree: Make) -> None:
 
 
 NVIDIA = ["0000:11:00.0", "0000:13:00.0"]
-AMD = ["0000:15:00.0", "0000:17:00.0"]
-INTEL = ["0000:19:00.0"]
+AMD = ["0000:15:00.0", "0000:19:00.0"]
+INTEL = ["0000:1b:00.0"]
 
 
 @pytest.mark.parametrize(

@@ -406,7 +406,7 @@ class Model(stateful.RuleBasedStateMachine):
         await self.api.stop()
 
 
-def run(seed: int, count: int, steps: int = 60, shrink: bool = True) -> None:
+def run(seed: int, count: int, steps: int = 70, shrink: bool = True) -> None:
     """`count` runs of up to `steps` steps each; the same seed gives the same runs. A failure is made small first."""
     settings = hypothesis.settings(
         max_examples=count,

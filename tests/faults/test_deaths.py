@@ -16,7 +16,7 @@ DEATHS, LOSSES = 60, 260
 AT_ONCE = 3  # deaths: most of the time is waiting
 
 pytestmark = [
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(400),
     pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed"),
 ]
 

@@ -40,6 +40,7 @@ async def again(stage, *wanted):
         "deleted",
         "replaced",
         "deleted with all that is beside it",
+        "deleted with the sockets",
     ],
 )
 async def test_the_folder_of_the_records_is_another_one(how):
@@ -53,8 +54,10 @@ async def test_the_folder_of_the_records_is_another_one(how):
             shutil.rmtree(folder)
         else:
             for path in stage.world.plugin.iterdir():
-                if not path.is_socket():
+                if how == "deleted with the sockets" or not path.is_socket():
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if how == "deleted with the sockets":
+            stage.world.plugin.rmdir()
         await stage.prepare(("d", 1))  # refused or not
         await again(stage, ("c", 0), ("d", 1))
         await stage.observe()

@@ -115,3 +115,20 @@ def test_a_failed_write_leaves_nothing(tmp_path):
     with pytest.raises(OSError):
         cdi.SpecFolder(tmp_path / "cdi", DRIVER).ensure("u1", b"spec")
     assert os.listdir(tmp_path) == ["cdi"]
+
+
+def test_a_list_of_what_to_see_names_all_gpus_of_the_claim_the_devices_own_first():
+    """The runtime takes a variable from the last device of a container."""
+    known = inventory(0).of(gpu(n, environment=(("ROCR_VISIBLE_DEVICES", f"GPU-{n}"),)) for n in range(2))
+    both = prepared(result(FIRST, "a"), result(gpu(1).name, "b"))
+    seen = [
+        next(e for e in device["containerEdits"]["env"] if e.startswith("ROCR_"))
+        for device in json.loads(cdi.build(both, known))["devices"]
+    ]
+    assert seen == ["ROCR_VISIBLE_DEVICES=GPU-0,GPU-1", "ROCR_VISIBLE_DEVICES=GPU-1,GPU-0"]
+
+
+def test_one_gpu_that_cannot_be_named_hides_no_other():
+    known = inventory(0).of([gpu(0, environment=(("ROCR_VISIBLE_DEVICES", "GPU-0"),)), gpu(1)])
+    both = prepared(result(FIRST, "a"), result(gpu(1).name, "b"))
+    assert b"ROCR_VISIBLE_DEVICES" not in cdi.build(both, known)

@@ -160,3 +160,24 @@ def test_report():
     assert entry.data["nodes"] == ["/dev/dri/card0", "/dev/dri/renderD128"]
     (gone,) = claims.report(prepared, DRIVER, inventory(0))
     assert [(c.status, c.reason) for c in gone.conditions] == [("False", "DeviceUnavailable")]
+
+
+def test_a_gpu_and_its_parts_exclude_each_other_and_parts_do_not():
+    parts = [gpu(0, name=f"{FIRST}-xcp-{n}", parent=FIRST, kind="partition") for n in range(2)]
+    known = Inventory.of([gpu(0), gpu(1), *parts])
+    one, other = parts[0].name, parts[1].name
+    held = plan(claim("first", result(one)), inventory_=known)
+    assert plan(claim("second", result(other)), [held], known)
+    assert plan(claim("second", result(SECOND)), [held], known)
+    with pytest.raises(errors.NotReadyError, match=f"{one} is still prepared for claim default/first"):
+        plan(claim("second", result(FIRST)), [held], known)
+    whole = plan(claim("first", result(FIRST)), inventory_=known)
+    with pytest.raises(errors.NotReadyError, match=f"{FIRST} is still prepared"):
+        plan(claim("second", result(other)), [whole], known)
+    assert plan(claim("second", result(other, adminAccess=True)), [whole], known)
+
+
+def test_a_missing_part_says_what_is_wrong_with_its_gpu():
+    known = Inventory.of([], [Skipped(address="0000:41:00.0", reason="its partition mode is not known")])
+    with pytest.raises(errors.NotReadyError, match="its partition mode is not known"):
+        plan(claim("c", result(f"{FIRST}-xcp-3")), inventory_=known)

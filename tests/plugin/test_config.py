@@ -75,6 +75,7 @@ def test_a_missing_file_is_refused(tmp_path):
         ({"CLAIMD_LOG_LEVEL": "loud"}, "CLAIMD_LOG_LEVEL: expected one of debug, info, warning, error, got 'loud'"),
         ({"CLAIMD_DRIVER_NAME": "GPU"}, "CLAIMD_DRIVER_NAME: expected a DNS name in lower case"),
         ({"CLAIMD_DRIVER_NAME": "a" * 64}, "at most 63"),
+        ({"CLAIMD_VFIO": "yes"}, "environment variable CLAIMD_VFIO: expected true or false, got 'yes'"),
         ({"CLAIMD_CDI_DIR": "cdi"}, "expected an absolute path, got cdi"),
         ({"CLAIMD_ENDPOINT": "8081"}, "expected ':PORT', 'HOST:PORT' or 'unix:/PATH', got '8081'"),
     ],
@@ -87,3 +88,12 @@ def test_a_wrong_environment_is_refused_by_what_is_wrong(environment, message):
 @pytest.mark.parametrize("endpoint", [":8081", "127.0.0.1:80", "[::1]:80", "unix:/run/x.sock", ""])
 def test_endpoints(endpoint):
     assert config.load({"endpoint": endpoint}, {}).endpoint == endpoint
+
+
+def test_switches(tmp_path):
+    file = tmp_path / "claimd.yaml"
+    file.write_text("vfio: true\n")
+    assert config.load({"config": str(file)}, {}).rules.vfio is True
+    assert config.load({"vfio": "false", "config": str(file)}, {}).vfio is False
+    assert config.load({}, {"CLAIMD_NUMA_LIST": "True"}).numa_list is True
+    assert config.load({}, {}).rules.vfio is False

@@ -418,6 +418,25 @@ async def test_what_could_not_be_cleared_is_cleared_by_the_next_process(world):
     await apiserver.until(lambda: not os.listdir(world.tmp_path / "plugin" / "claims"))
 
 
+async def test_a_debt_whose_file_the_disk_keeps_is_settled_when_it_lets_go(world, caplog):
+    c = world.claim("c")
+    await world.prepare(c)
+    await apiserver.until(lambda: world.devices("c"))
+    world.api.fail(503, times=1000, method="PATCH")
+    await world.unprepare(c)
+    debt = world.tmp_path / "plugin" / "claims" / "uid-c.gone"
+    debt.unlink()
+    debt.mkdir()  # cannot be unlinked
+    world.driver.records._mark = world.driver.records._files.mark()  # as if nobody had touched it
+    world.api.faults.clear()
+    await apiserver.until(lambda: "could not be noted" in caplog.text, 20)
+    assert not world.devices("c")
+    debt.rmdir()
+    debt.touch()
+    world.driver.records._mark = world.driver.records._files.mark()
+    await apiserver.until(lambda: not debt.exists())
+
+
 async def test_a_claim_without_devices_of_ours_has_no_status_to_clear(world):
     c = world.claim("c", {**result(FIRST), "driver": "other.example"})
     await world.prepare(c)

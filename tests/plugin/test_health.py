@@ -54,8 +54,9 @@ def test_taints_stand_at_their_device_and_change_nothing_else() -> None:
 def test_a_taint_that_the_api_server_refuses_is_left_out_alone() -> None:
     """Effect None is known from 1.35 on."""
     both = report(finding(), finding(DEGRADED, kind="link"))
-    taints = health.taints(both, failed="NoSchedule", degraded="none")
-    (wish,), _ = slices.build(inventory(2), DRIVER, NODE, taints=taints)
+    (wish,), _ = slices.build(
+        inventory(2), DRIVER, NODE, taints=health.taints(both, failed="NoSchedule", degraded="none")
+    )
     refused = slices.refused(wish, "spec.devices[0].taints[1].effect")
     assert str(refused) == f"{FIRST}: taints[claimd.dev/link]"
     assert refused is not None

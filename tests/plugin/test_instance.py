@@ -67,3 +67,17 @@ def test_a_container_that_restarts_in_its_pod_is_the_same_instance(tmp_path):
     assert not again.may_publish(), "not before the kubelet registered it again"
     again.registered()
     assert again.may_publish()
+
+
+def test_a_mark_that_somebody_took_away_is_made_anew(tmp_path):
+    one = start(tmp_path, "one")
+    one.registered()
+    one.stay()
+    (tmp_path / "instances" / "one").unlink()
+    (tmp_path / "instances").rmdir()
+    one.stay()
+    two = start(tmp_path, "two")
+    assert not two._is_alive("three")
+    assert two._is_alive("one")
+    one.leave()
+    assert os.listdir(tmp_path / "instances") == ["two"]

@@ -10,7 +10,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from devices.gpu import Gpu, Inventory
+from devices import fake, scan
+from devices.gpu import Gpu, Inventory, Roots, Rules
 from plugin import slices
 from plugin.api import quantity
 from plugin.api.resource import Device, ResourceSlice
@@ -46,16 +47,21 @@ def device(**more: Any) -> Device:
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_case(path: Path):
+def test_case(path: Path, tmp_path: Path):
+    """Of GPUs that are described, or of a machine."""
     case = yaml.safe_load(path.read_text())
-    inventory = Inventory.of(Gpu(**described) for described in case["gpus"])
+    if "tree" in case:
+        fake.write(tmp_path / "tree", fake.parse(case["tree"]))
+        inventory = scan.scan(Roots.under(tmp_path / "tree"), Rules(vfio=case.get("vfio", False)))
+    else:
+        inventory = Inventory.of(Gpu(**described) for described in case["gpus"])
     built, problems = slices.build(inventory, DRIVER, NODE)
     assert msgspec.to_builtins(built) == case["slices"]
     assert problems == case["problems"]
 
 
 def test_there_are_cases():
-    assert len(CASES) >= 6
+    assert len(CASES) >= 21
 
 
 @pytest.mark.parametrize(
@@ -260,3 +266,50 @@ def test_a_device_refused_after_one_of_its_attributes_goes():
     assert second
     [left] = slices.without([wish], [first, second])
     assert [d.name for d in left.spec.devices] == ["gpu-0000-02-00-0"]
+
+
+# ---------------------------------------------------------------- parts of GPUs
+
+
+def divided(count: int, parts: int) -> Inventory:
+    found = []
+    for number in range(1, count + 1):
+        whole = gpu(number, counters=(("partitions", parts),))
+        more = {"parent": whole.name, "kind": "partition", "counters": (("partitions", 1),)}
+        found += [whole, *(gpu(number, name=f"{whole.name}-xcp-{part}", **more) for part in range(parts))]
+    return Inventory.of(found)
+
+
+@pytest.mark.parametrize(("count", "parts", "sets"), [(1, 2, [1]), (8, 8, [8]), (9, 2, [8, 1]), (16, 64, [8, 8])])
+def test_counters_have_slices_of_their_own(count: int, parts: int, sets: list[int]):
+    built, problems = slices.build(divided(count, parts), DRIVER, NODE)
+    assert not problems
+    assert [len(s.spec.shared_counters) for s in built if s.spec.shared_counters] == sets
+    assert all(bool(s.spec.devices) != bool(s.spec.shared_counters) for s in built)
+    known = {one.name: one.counters for s in built for one in s.spec.shared_counters}
+    devices = [device for s in built for device in s.spec.devices]
+    assert len(devices) == count * (parts + 1)
+    for device in devices:
+        (taken,) = device.consumes_counters
+        assert taken.counters.keys() == known[taken.counter_set].keys()
+
+
+def test_without_partitions_there_are_whole_gpus():
+    built, _ = slices.build(divided(2, 4), DRIVER, NODE, slices.Options(partitions=False))
+    (only,) = built
+    assert [device.name for device in only.spec.devices] == [gpu(1).name, gpu(2).name]
+    assert not any(device.consumes_counters for device in only.spec.devices)
+
+
+def test_a_virtual_function_without_its_physical_one_is_whole_enough():
+    alone = Inventory.of([gpu(kind="vf", parent="gpu-0000-00-00-0")])
+    built, _ = slices.build(alone, DRIVER, NODE, slices.Options(partitions=False))
+    assert len(built[0].spec.devices) == 1
+
+
+def test_numa_nodes_as_a_list_by_option_only():
+    inventory = Inventory.of([gpu(numa_node=1, numa_nodes=(1, 0))])
+    for option, value in ((False, {"int": 1}), (True, {"ints": [1, 0]})):
+        built, _ = slices.build(inventory, DRIVER, NODE, slices.Options(numa_list=option))
+        attribute = built[0].spec.devices[0].attributes["resource.kubernetes.io/numaNode"]
+        assert msgspec.to_builtins(attribute) == value

@@ -6,6 +6,7 @@ a second kubelet's.
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import time
@@ -93,7 +94,13 @@ def _fail_from_now_on(stage: Stage, frozen: bool) -> None:
         for name in FAILING:
             _pod(stage, name, {"a": "=one"})
         path = f"/api/v1/namespaces/{stage.namespace}/pods"
-        until("the scheduler", lambda: all(each["spec"].get("nodeName") for each in stage.api("GET", path)["items"]))
+        pods = functools.partial(stage.api, "GET", path)
+        until(
+            "the scheduler",
+            lambda: all(each["spec"].get("nodeName") for each in pods()["items"]),
+            seconds=150,  # right after its own wounds an API server lets others wait
+            seen=lambda: [each["status"].get("conditions") for each in pods()["items"]],
+        )
         until("the kubelet", lambda: _begun(stage), seconds=20)
         stage.say("the API server leaves")
         if frozen:

@@ -133,10 +133,11 @@ def published(api: Api, attribute: str) -> dict[str, str]:
     return {d["name"]: d["attributes"][attribute]["string"] for each in slices for d in each["spec"]["devices"]}
 
 
-def until(what: str, look: Any, seconds: float = 60, every: float = 0.1) -> Any:
+def until(what: str, look: Any, seconds: float = 60, every: float = 0.1, seen: Any = None) -> Any:
+    """`seen`: asked what there is instead, when the time is over."""
     end = time.monotonic() + seconds
     while not (found := look()):
         if time.monotonic() > end:
-            raise AssertionError(f"waited {seconds:g} s for {what}")
+            raise AssertionError(f"waited {seconds:g} s for {what}" + (f"; there is {seen()}" if seen else ""))
         time.sleep(every)
     return found

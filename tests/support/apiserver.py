@@ -221,18 +221,24 @@ class ApiServer(Store):
         key = match["resource"], match["namespace"] or "", match["name"] or ""
         return key, match["version"] or "", bool(match["status"])
 
+    def _about(self, path: str) -> Object:
+        """What the server says of itself."""
+        if path == "/version":
+            return {"major": "1", "minor": self.minor, "gitVersion": f"v1.{self.minor}.0"}
+        if not self.served:
+            raise Refused(404, "NotFound", "404 page not found", text=True)
+        versions = [{"groupVersion": f"{GROUP}/{v}", "version": v} for v in self.served]
+        return {"kind": "APIGroup", "apiVersion": "v1", "name": GROUP, "versions": versions}
+
     def _route(self, request: Request) -> tuple[int, Object]:
-        if request.path == f"/apis/{GROUP}":
-            if not self.served:
-                raise Refused(404, "NotFound", "404 page not found", text=True)
-            versions = [{"groupVersion": f"{GROUP}/{v}", "version": v} for v in self.served]
-            return 200, {"kind": "APIGroup", "apiVersion": "v1", "name": GROUP, "versions": versions}
+        if request.path in ("/version", f"/apis/{GROUP}"):
+            return 200, self._about(request.path)
         if match := EVENTS.fullmatch(request.path):
             return self._create_event(request, match["namespace"])
         key, version, status = self._find(request)
         resource, namespace, name = key
         if not name and request.method == "GET":
-            return 200, self._list(resource, selector(request), version)
+            return 200, self._list(resource, namespace, request.query, version)
         if not name and request.method == "POST":
             obj = from_wire(json.loads(request.body), version)
             if obj["metadata"].get("generateName") and not obj["metadata"].get("name"):
@@ -281,17 +287,27 @@ class ApiServer(Store):
                 text = f'Operation cannot be fulfilled on {key[0]} "{key[2]}": {name} is {old["metadata"][name]}'
                 raise Refused(409, "Conflict", text)
 
-    def _list(self, resource: str, wanted: dict[str, str], version: str) -> Object:
-        items = [o for key, o in sorted(self.objects.items()) if key[0] == resource and selected(o, wanted)]
+    def _list(self, resource: str, namespace: str, query: dict[str, str], version: str) -> Object:
+        """A page of them; where the next begins is all that `continue` says here."""
+        wanted = selector(query)
+        items = [
+            o
+            for key, o in sorted(self.objects.items())
+            if key[0] == resource and namespace in ("", key[1]) and selected(o, wanted)
+        ]
+        start = int(query.get("continue", 0))
+        end = start + int(query.get("limit", 0)) or len(items)
+        more = {"continue": str(end)} if end < len(items) else {}
+        items = items[start:end]
         listed = [to_wire(resource, item, version) for item in items]
         for item in listed:  # typed lists leave these out of their items
             del item["apiVersion"], item["kind"]
         head = {"kind": f"{KINDS[resource]}List", "apiVersion": f"{GROUP}/{version}" if version else "v1"}
-        return head | {"metadata": {"resourceVersion": str(self.version)}, "items": listed}
+        return head | {"metadata": {"resourceVersion": str(self.version)} | more, "items": listed}
 
     async def _watch(self, request: Request, writer: asyncio.StreamWriter) -> None:
         (resource, _, _), version, _ = self._find(request)
-        wanted = selector(request)
+        wanted = selector(request.query)
         watch = Watch(resource, wanted, version, request.query.get("allowWatchBookmarks") == "true")
         start = int(request.query.get("resourceVersion") or self.version)
         if start < self.oldest:
@@ -325,8 +341,8 @@ def _within(fault: Fault, request: Request) -> bool:
     return fault.path in request.path or fault.path in request.query
 
 
-def selector(request: Request) -> dict[str, str]:
-    pairs = (part.partition("=") for part in request.query.get("fieldSelector", "").split(",") if part)
+def selector(query: dict[str, str]) -> dict[str, str]:
+    pairs = (part.partition("=") for part in query.get("fieldSelector", "").split(",") if part)
     return {path: value.lstrip("=") for path, _, value in pairs}
 
 

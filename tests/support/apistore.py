@@ -19,7 +19,9 @@ KINDS = {
     "nodes": "Node",
     "pods": "Pod",
     "resourceclaims": "ResourceClaim",
+    "resourceclaimtemplates": "ResourceClaimTemplate",
     "resourceslices": "ResourceSlice",
+    "devicetaintrules": "DeviceTaintRule",
     "deviceclasses": "DeviceClass",
     "events": "Event",
 }
@@ -58,7 +60,8 @@ class Store:
         self.log: list[tuple[int, str, str, Object]] = []
         self.watches: set[Watch] = set()
         self.owners: dict[tuple[Key, str], set[str]] = {}  # managers of an entry of status.devices
-        self.dropped: set[str] = set()  # fields of a slice's devices that this server does not know
+        self.dropped: set[str] = set()  # fields of a slice and its devices that this server does not know
+        self.minor = "36"  # of its version
 
     def put(self, resource: str, obj: Object) -> Object:
         """Creates or replaces, with no questions asked."""
@@ -70,9 +73,9 @@ class Store:
         obj = copy.deepcopy(obj)
         meta = obj["metadata"]
         if resource == "resourceslices":
-            for device in obj["spec"].get("devices", []):
-                for name in self.dropped & device.keys():
-                    del device[name]
+            for part in (obj["spec"], *obj["spec"].get("devices", [])):
+                for name in self.dropped & part.keys():
+                    del part[name]
         if old is not None:
             meta["uid"] = old["metadata"]["uid"]
             meta["resourceVersion"] = old["metadata"]["resourceVersion"]
@@ -204,6 +207,10 @@ def to_wire(resource: str, obj: Object, version: str) -> Object:
         for device in obj.get("spec", {}).get("devices", []):
             rest = {name: device.pop(name) for name in list(device) if name != "name"}
             device["basic"] = rest
+    if version == "v1beta1" and resource in ("resourceclaims", "resourceclaimtemplates"):
+        spec = obj.get("spec", {})
+        for request in spec.get("spec", spec).get("devices", {}).get("requests", []):
+            request.update(request.pop("exactly", {}))
     return obj
 
 

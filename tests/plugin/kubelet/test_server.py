@@ -1,4 +1,5 @@
 import os
+import shutil
 import socket
 
 import grpc
@@ -83,3 +84,35 @@ def test_a_doubt_leaves_a_socket_alone(tmp_path):
         one.connect(str(path))
         assert server.is_alive(path), "its queue is full, but somebody is there"
     assert not server.is_alive(path)
+
+
+@pytest.mark.parametrize("how", ["deleted", "deleted with its folder", "another in its place"])
+async def test_a_socket_that_was_taken_away_is_made_anew(tmp_path, how):
+    path = tmp_path / "folder" / "x.sock"
+    async with server.Socket(path, add, 0.1) as kept:
+        await kept.mend()
+        if how == "deleted with its folder":
+            shutil.rmtree(path.parent)
+        else:
+            path.unlink()
+            if how == "another in its place":
+                stale(path)
+        await kept.mend()
+        assert await ask(path) == "me"
+        made = path.stat().st_ino
+        await kept.mend()
+        assert path.stat().st_ino == made, "what is there is left alone"
+    assert not path.exists()
+
+
+async def test_a_socket_that_cannot_be_made_anew_is_tried_again(tmp_path, caplog):
+    path = tmp_path / "folder" / "x.sock"
+    async with server.Socket(path, add, 0.1) as kept:
+        shutil.rmtree(path.parent)
+        path.parent.touch()
+        await kept.mend()
+        await kept.mend()
+        assert caplog.text.count("cannot make room") == 1
+        path.parent.unlink()
+        await kept.mend()
+        assert await ask(path) == "me"

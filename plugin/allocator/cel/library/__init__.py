@@ -1,0 +1,20 @@
+"""Every function of the environment, by name. What is not here, no expression can call."""
+
+from __future__ import annotations
+
+from ..declarations import Overload, declare
+from . import conversions, formats, kubernetes, lists, network, operators, strings, times
+
+FUNCTIONS: dict[str, list[Overload]] = {}
+for _overload in (
+    *declare(operators.TABLE, guarded=False),
+    *declare(conversions.TABLE),
+    *declare(strings.TABLE),
+    *declare(lists.TABLE),
+    *declare(lists.UNGUARDED, guarded=False),
+    *declare(kubernetes.TABLE),
+    *declare(network.TABLE),
+    *declare(formats.TABLE),
+    *declare(times.TABLE),
+):
+    FUNCTIONS.setdefault(_overload.name, []).append(_overload)

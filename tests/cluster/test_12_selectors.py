@@ -1,0 +1,70 @@
+"""Selectors that the API server takes or refuses are those that our CEL takes or refuses as new.
+
+What it refuses for its estimated cost alone is counted apart: ours estimates nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+
+from plugin.allocator import cel
+from tests.cluster.conftest import ROOT
+from tests.cluster.kubectl import Kubectl, KubectlError, Object
+from tests.oracle.cel.expressions import Expressions
+
+CASES = ROOT / "tests/cases/cel"
+RANDOM, LEAST = 250, 300
+
+
+def expressions() -> list[str]:
+    found = [line for path in sorted(CASES.glob("*.txt")) for line in path.read_text().splitlines()[::2]]
+    return found + [Expressions(random.Random(seed)).one() for seed in range(RANDOM)]
+
+
+def is_refused(expression: str) -> bool:
+    try:
+        cel.compile(expression, new=True)
+    except cel.CompileError:
+        return True
+    return False
+
+
+def device_class(number: int, expression: str) -> Object:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": f"suite-{number}"},
+        "spec": {"selectors": [{"cel": {"expression": expression}}]},
+    }
+
+
+def refusals(kube: Kubectl, asked: dict[int, str]) -> dict[int, str]:
+    """What the API server has against each that it refuses. Nothing is stored."""
+    items = [device_class(number, expression) for number, expression in asked.items()]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    try:
+        kube("create", "--dry-run=server", "--validate=false", "--output=name", "--filename=-", text=text)
+    except KubectlError as error:
+        parts = re.split(r'DeviceClass(?:\.resource\.k8s\.io)? "suite-([0-9]+)" is invalid', str(error))
+        return {int(number): said for number, said in zip(parts[1::2], parts[2::2], strict=True)}
+    return {}
+
+
+def test_the_api_server_refuses_the_same(kube: Kubectl) -> None:
+    asked = dict(enumerate(expressions()))
+    refused = refusals(kube, asked)
+    assert refused, "the API server refuses none: were they read at all?"
+    accepted = {number: expression for number, expression in asked.items() if number not in refused}
+    assert refusals(kube, accepted) == {}  # it goes on after a refusal, so these have been judged, and are taken
+    too_dear = {number for number, said in refused.items() if "too complex" in said and "cost" in said}
+    compared = {number: expression for number, expression in asked.items() if number not in too_dear}
+    different = [
+        (expression, refused.get(number, "taken"))
+        for number, expression in compared.items()
+        if (number in refused) != is_refused(expression)
+    ]
+    print(f"{len(compared)} compared, {len(refused) - len(too_dear)} refused, {len(too_dear)} too dear")
+    assert len(compared) >= LEAST
+    assert different == []

@@ -1,0 +1,135 @@
+"""The scheduler and our allocator asked about the same worlds: the same devices, or both no. And `claimd explain`.
+
+The worlds' node is an object without a kubelet, so that no pod ever starts; each world has a driver of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from plugin import allocator
+from tests.cluster import objects
+from tests.cluster.conftest import ROOT
+from tests.cluster.deadline import wait_for
+from tests.cluster.kubectl import Kubectl, Object
+from tests.cluster.worlds import NODE, WORLDS, World
+from tests.support import allocating
+
+KEPT = ("request", "driver", "pool", "device", "adminAccess", "consumedCapacity", "tolerations", "bindingConditions")
+
+
+@pytest.fixture(scope="module")
+def node(kube: Kubectl) -> Iterator[str]:
+    ample = {"cpu": "64", "memory": "64Gi", "pods": "110"}
+    ready = {"type": "Ready", "status": "True", "reason": "Suite", "message": "no kubelet"}
+    kube.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": NODE, "labels": {"kubernetes.io/hostname": NODE}},
+            "status": {"capacity": ample, "allocatable": ample, "conditions": [ready]},
+        }
+    )
+    yield NODE
+    kube.delete("node", NODE, wait=False)
+
+
+@pytest.fixture
+def worlds(kube: Kubectl, ns: Kubectl, node: str) -> Iterator[None]:
+    """All at once, as the scheduler takes its time for each."""
+    everywhere = [one for world in WORLDS for one in (*world.classes, *world.slices)]
+    kube.create(*everywhere)
+    ns.create(*[claim for world in WORLDS for claim in world.claims])
+    ns.create(*[pod(world) for world in WORLDS])
+    yield
+    ns.delete("pods", *[world.name for world in WORLDS], force=True)
+    for kind in ("deviceclass", "resourceslice"):
+        names = [one["metadata"]["name"] for one in everywhere if one["kind"].lower() == kind]
+        kube.delete(kind, *names, wait=False)
+
+
+def pod(world: World) -> Object:
+    names = [claim["metadata"]["name"] for claim in world.claims]
+    found = objects.pod(world.name, NODE, {name: name for name in names})
+    found["spec"]["tolerations"] = [{"operator": "Exists"}]
+    return found
+
+
+def is_decided(ns: Kubectl, world: World) -> bool:
+    """Whether the scheduler has said yes or no."""
+    conditions = {one["type"]: one for one in ns.get("pod", world.name).get("status", {}).get("conditions", [])}
+    scheduled = conditions.get("PodScheduled")
+    return bool(scheduled) and (scheduled["status"] == "True" or scheduled["reason"] != "SchedulingGated")
+
+
+def theirs(claims: list[Object]) -> list[object] | None:
+    if not all(claim.get("status", {}).get("allocation") for claim in claims):
+        return None
+    return [told(claim["status"]["allocation"]) for claim in claims]
+
+
+def told(allocation: Object) -> object:
+    devices = allocation["devices"]
+    results = [{name: one[name] for name in KEPT if name in one} for one in devices["results"]]
+    shared = ["shareID" in one for one in devices["results"]]
+    return results, shared, devices.get("config", []), allocation.get("nodeSelector")
+
+
+def ours(kube: Kubectl, world: World, claims: list[Object]) -> list[object] | None:
+    """From the objects as the API server has them, with its defaults."""
+    parsed = allocating.parse(
+        {
+            "node": kube.get("node", NODE),
+            "classes": [kube.get("deviceclass", one["metadata"]["name"]) for one in world.classes],
+            "slices": [kube.get("resourceslice", one["metadata"]["name"]) for one in world.slices],
+            "claims": [{name: value for name, value in claim.items() if name != "status"} for claim in claims],
+        }
+    )
+    try:
+        found = allocating.decide(parsed)
+    except allocator.AllocationError:
+        return None
+    return None if found is None else [told(allocating.plain(one)) for one in found]
+
+
+def test_the_scheduler_decides_the_same(kube: Kubectl, ns: Kubectl, worlds: None, tmp_path: Path) -> None:
+    answers: dict[str, bool] = {}
+    for world in WORLDS:
+        wait_for(f"the scheduler to decide about {world.name}", lambda w=world: is_decided(ns, w), 60)
+        claims = [ns.get("resourceclaim", claim["metadata"]["name"]) for claim in world.claims]
+        expected = theirs(claims)
+        assert ours(kube, world, claims) == expected, world.name
+        answers[world.name] = expected is not None
+    assert answers == {world.name: world.fits for world in WORLDS}
+    out = explained(ns, tmp_path, "pod/small-roots", f"--node={NODE}")
+    assert out.startswith(f"pod {ns.namespace}/small-roots: 0 of 1 nodes could have it\n")
+    assert "no root has 4 free; best is r" in out
+    assert "not allowed" not in out
+
+
+def explained(ns: Kubectl, folder: Path, *words: str) -> str:
+    """What it says to a person with the role that is shipped."""
+    ns("apply", "--kustomize", str(ROOT / "deploy/explain"))
+    ns("create", "serviceaccount", "person")
+    binding = f"suite-explain-{ns.namespace}"
+    person = f"--serviceaccount={ns.namespace}:person"
+    ns("create", "clusterrolebinding", binding, "--clusterrole=claimd-explain", person)
+    try:
+        config = json.loads(ns("config", "view", "--raw", "--minify", "--flatten", "--output=json"))
+        config["users"] = [{"name": "person", "user": {"token": ns("create", "token", "person").strip()}}]
+        config["contexts"][0]["context"]["user"] = "person"
+        path = folder / "kubeconfig"
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(config))
+        command = [sys.executable, "-m", "plugin", "explain", *words, f"--namespace={ns.namespace}"]
+        done = subprocess.run([*command, f"--kubeconfig={path}"], cwd=ROOT, capture_output=True, text=True, check=False)
+    finally:
+        ns.delete("clusterrolebinding", binding)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from devices import scan
+from devices.gpu import Inventory, Rules
+from tests.devices.trees import Make, Tree
+
+
+def look(made: Tree) -> Inventory:
+    return scan.scan(made.roots, Rules(vfio=True))
+
+
+def test_it_is_taken_with_the_rule_and_never_without(tree: Make) -> None:
+    made = tree("nvidia:a100,driver=vfio-pci")
+    assert made.refusal() == (
+        "bound to the kernel driver vfio-pci, expected nvidia; the setting vfio publishes such GPUs"
+    )
+    (gpu,) = look(made).gpus
+    assert (gpu.kind, gpu.driver, gpu.iommu_group, gpu.numa_node) == ("vfio", "vfio-pci", 20, 0)
+    assert [(node.path, node.major, node.minor) for node in gpu.nodes] == [
+        ("/dev/vfio/20", 240, 20),
+        ("/dev/vfio/vfio", 10, 196),
+    ]
+
+
+def test_iommufd(tree: Make) -> None:
+    made = tree("amd:mi210,driver=vfio-pci")
+    (made.function("0000:11:00.0") / "vfio-dev/vfio0").mkdir(parents=True)
+    (made.function("0000:11:00.0") / "vfio-dev/vfio0/dev").write_text("511:0\n")
+    made.put("sys/class/misc/iommu/dev", "10:126\n")
+    paths = [node.path for node in look(made).gpus[0].nodes]
+    assert paths == ["/dev/iommu", "/dev/vfio/20", "/dev/vfio/devices/vfio0", "/dev/vfio/vfio"]
+
+
+def test_two_gpus_of_one_group_cannot_be_given_away_one_by_one(tree: Make) -> None:
+    made = tree("nvidia:a100=2,driver=vfio-pci")
+    link = made.function("0000:13:00.0") / "iommu_group"
+    link.unlink()
+    link.symlink_to("../../../../kernel/iommu_groups/20")
+    inventory = look(made)
+    assert inventory.gpus == ()
+    assert all("shares IOMMU group 20" in skipped.reason for skipped in inventory.skipped)
+
+
+def test_without_an_iommu(tree: Make) -> None:
+    made = tree("nvidia:a100,driver=vfio-pci")
+    (made.function("0000:11:00.0") / "iommu_group").unlink()
+    assert "is in no IOMMU group" in look(made).skipped[0].reason
+
+
+def test_before_its_nodes_are_there(tree: Make) -> None:
+    made = tree("nvidia:a100,driver=vfio-pci")
+    (made.folder / "sys/class/vfio/20").unlink()
+    assert look(made).skipped[0].reason == "not ready: the kernel has made no nodes for it in /dev/vfio"
+
+
+def test_a_group_is_told_of_every_gpu(tree: Make) -> None:
+    assert [gpu.iommu_group for gpu in tree("nvidia:l4", "amd:mi210", "iommu=1").scan().gpus] == [20, 21]

@@ -1,0 +1,77 @@
+"""Ours against Kubernetes' own, at random and in full: `python -m tests.oracle.campaign allocator --count 20000`.
+
+Each number is a seed: the same number, the same world or expression. It tells how far it is, so that `--first` goes on
+from there, and prints what differs; such a world or expression becomes a case in tests/cases.
+"""
+
+import argparse
+import collections
+import json
+import random
+import sys
+import time
+
+from plugin.allocator import features
+from tests.oracle.cel.expressions import Expressions
+from tests.support import alloc_worlds, allocating, cel_asking, oracle, pool_worlds
+
+MODES = ({"patience": 0}, {}, {"cuts": False})
+TOLD = 1000  # after how many seeds
+
+
+def of_world(kubernetes, seed):
+    world = alloc_worlds.numbered(seed)
+    theirs = allocating.theirs(kubernetes, world, timeout=2)
+    if theirs.get("timedOut"):
+        return "too slow for Kubernetes", None
+    # Without cuts ours is as slow as theirs, times what Python costs.
+    mode = MODES[seed % (3 if theirs["seconds"] < 0.05 else 2)]
+    expected, got = allocating.comparable(theirs), allocating.comparable(allocating.ours(world, **mode))
+    kind = "no" if expected is None else "error" if isinstance(expected, dict) else "yes"
+    kind += " of incubating" if features.DEFAULT.issuperset(world["features"]) else " of experimental"
+    if expected == got:
+        return kind, None
+    return kind, f"{mode}\n  theirs {json.dumps(expected)}\n  ours   {json.dumps(got)}"
+
+
+def of_pools(kubernetes, seed):
+    world = pool_worlds.numbered(seed)
+    expected, got = pool_worlds.theirs(kubernetes, world), pool_worlds.ours(world)
+    return "pools", None if expected == got else f"\n  theirs {json.dumps(expected)}\n  ours   {json.dumps(got)}"
+
+
+def of_expression(kubernetes, seed):
+    made = Expressions(random.Random(seed))
+    expression = made.one()
+    kind, difference = cel_asking.differ(kubernetes, expression, [made.device() for _ in range(3)])
+    return kind, difference and f"{expression}\n  {difference}"
+
+
+SUBJECTS = {"allocator": of_world, "pools": of_pools, "cel": of_expression}
+
+
+def run(subject, first, count):
+    kinds = collections.Counter()
+    began = time.monotonic()
+    with oracle.Oracle(subject) as kubernetes:
+        for seed in range(first, first + count):
+            kind, difference = SUBJECTS[subject](kubernetes, seed)
+            kinds[kind] += 1
+            if difference:
+                kinds["DIFFERENT"] += 1
+                print(f"{subject} {seed}: {difference}", flush=True)
+            if (seed + 1 - first) % TOLD == 0 or seed + 1 == first + count:
+                told = ", ".join(f"{kind}: {number}" for kind, number in sorted(kinds.items()))
+                print(f"{subject} {first} to {seed}: {told} ({time.monotonic() - began:.0f} s)", flush=True)
+    return kinds["DIFFERENT"]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("subject", choices=sorted(SUBJECTS))
+    parser.add_argument("--count", type=int, default=20000)
+    parser.add_argument("--first", type=int, default=0)
+    asked = parser.parse_args()
+    if why := oracle.missing(asked.subject):
+        sys.exit(why)
+    sys.exit(1 if run(asked.subject, asked.first, asked.count) else 0)

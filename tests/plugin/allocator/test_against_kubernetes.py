@@ -1,0 +1,64 @@
+"""Random worlds put to ours and to Kubernetes' own allocator. Skipped, visibly, where no Go is there to build it."""
+
+import json
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support import alloc_hard, alloc_worlds, allocating, oracle, pool_worlds
+
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(bool(oracle.missing("allocator")), reason=str(oracle.missing("allocator"))),
+]
+CALM = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+
+
+@pytest.fixture(scope="module")
+def kubernetes():
+    with oracle.Oracle() as running:
+        yield running
+
+
+def check(kubernetes, world, **options):
+    theirs = allocating.theirs(kubernetes, world, timeout=2)
+    if theirs.get("timedOut"):
+        return
+    ours = allocating.ours(world, **options)
+    assert allocating.comparable(ours) == allocating.comparable(theirs), json.dumps(world, indent=1)
+
+
+@pytest.mark.parametrize("options", [{"patience": 0}, {}, {"cuts": False}], ids=["cuts", "usual", "no-cuts"])
+@pytest.mark.parametrize("selectors", [True, False], ids=["selectors", "plain"])
+def test_same_answer(kubernetes, options, selectors):
+    """Tiny worlds, which hypothesis makes smaller still where they differ."""
+
+    @settings(max_examples=300, deadline=None, suppress_health_check=CALM, derandomize=True, database=None)
+    @given(st.randoms(use_true_random=False), st.integers(1, 5))
+    def same(source, size):
+        world = alloc_worlds.world(alloc_worlds.Draw(source), size=size, selectors=selectors)
+        check(kubernetes, world, **options)
+
+    same()
+
+
+@pytest.mark.parametrize("options", [{"patience": 0}, {}], ids=["cuts", "usual"])
+def test_same_answer_in_larger_worlds(kubernetes, options):
+    for seed in range(150):
+        draw = alloc_worlds.Draw(random.Random(seed))
+        check(kubernetes, alloc_worlds.world(draw, size=9), **options)
+
+
+@pytest.mark.parametrize("count", [1, 4, 8])
+def test_same_answer_on_a_large_node(kubernetes, count):
+    check(kubernetes, alloc_hard.large_node(count))
+
+
+@pytest.mark.skipif(bool(oracle.missing("pools")), reason=str(oracle.missing("pools")))
+def test_same_pools():
+    with oracle.Oracle("pools") as running:
+        for seed in range(1000):
+            world = pool_worlds.numbered(seed)
+            assert pool_worlds.ours(world) == pool_worlds.theirs(running, world), seed

@@ -1,0 +1,109 @@
+"""Worlds for the allocator: plain data as the API has it, put to ours and to Kubernetes' own, and the answers compared.
+
+A world is {features, node, classes, slices, claims, taken}: `claims` are to be allocated, `taken` are allocated.
+"""
+
+import re
+
+import msgspec
+
+from plugin import allocator
+from plugin.allocator import features, state
+from plugin.api.core import Node
+from plugin.api.scheduling import DeviceClass, ResourceClaim, ResourceSlice
+
+
+def read(data, kind):
+    """Through JSON, as everything comes from an API server."""
+    return msgspec.json.decode(msgspec.json.encode(data), type=kind)
+
+
+def parse(world):
+    """The world as an allocator takes it."""
+    enabled = frozenset(world.get("features", features.DEFAULT))
+    return {
+        "classes": read(world.get("classes", []), list[DeviceClass]),
+        "slices": read(world["slices"], list[ResourceSlice]),
+        "allocated": state.of_claims(read(world.get("taken", []), list[ResourceClaim]), enabled),
+        "features": enabled,
+        "node": read(world["node"], Node),
+        "claims": read(world["claims"], list[ResourceClaim]),
+    }
+
+
+def decide(parsed, **options):
+    """As a scheduler does it for one node. `options`: cuts, patience."""
+    made = allocator.Allocator(
+        class_lister=allocator.Classes(parsed["classes"]),
+        **{name: parsed[name] for name in ("slices", "allocated", "features")},
+    )
+    return made.allocate(parsed["node"], parsed["claims"], **options)
+
+
+def ours(world, **options):
+    """Our answer in the oracle's shape: {results} or {error, onNode}."""
+    try:
+        found = decide(parse(world), **options)
+    except allocator.AllocationError as error:
+        return {"results": None, "error": str(error), "onNode": error.node_only}
+    return {"results": None if found is None else plain(found)}
+
+
+def plain(value):
+    """As it goes over the wire."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def theirs(oracle, world, **more):
+    """The oracle's answer; `more`: variants, timeout, repeat."""
+    enabled = sorted(world.get("features", features.DEFAULT))
+    claims = read(world.get("taken", []), list[ResourceClaim])
+    taken = state.of_claims(claims, frozenset(enabled))
+    request = {
+        "variants": ["incubating", "experimental"],
+        "features": enabled,
+        "node": world["node"],
+        "classes": world.get("classes", []),
+        "slices": world["slices"],
+        "claims": world["claims"],
+        "taken": {
+            "devices": [list(device) for device in sorted(taken.devices)],
+            "shares": [list(share) for share in sorted(taken.shares)],
+            "of": {str(device): list(device) for device in taken.capacity},
+            "capacity": {
+                str(device): {name: f"{amount}n" for name, amount in amounts.items()}
+                for device, amounts in taken.capacity.items()
+            },
+        },
+    }
+    return oracle.ask(request | more)
+
+
+def comparable(answer):
+    """What must be equal: everything but fresh share IDs, the words of errors after their subject, and the clock."""
+    if answer.get("error"):
+        return {"error": _subject(answer["error"]), "onNode": bool(answer.get("onNode"))}
+    if answer["results"] is None:
+        return None
+    return [_plain(result) for result in answer["results"]]
+
+
+def _subject(error):
+    error = re.sub(r'capacity ".*?":.*', "capacity", error)
+    for start in ("gather pool information", "slice ", "failed to p", "device "):
+        if error.startswith(start):
+            return "node selector"
+    error = re.sub(r"CEL (compile|runtime) error.*", r"CEL \1 error", error, flags=re.S)
+    return re.sub(r"(derived attribute \S+( on device \S+)?) failed.*", r"\1", error, flags=re.S)
+
+
+def _plain(result):
+    devices = result.get("devices", {})
+    return {
+        "results": [
+            {name: value for name, value in one.items() if name != "shareID"} | {"shared": "shareID" in one}
+            for one in devices.get("results") or []
+        ],
+        "config": list(devices.get("config") or []),
+        "nodeSelector": result.get("nodeSelector"),
+    }

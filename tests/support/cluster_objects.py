@@ -1,0 +1,92 @@
+"""The objects of a small cluster in a few words, as `kubectl get -o yaml` would write them. Plain data."""
+
+DRIVER = "gpu.claimd.dev"
+API = "resource.k8s.io/v1"
+ROOT = "resource.kubernetes.io/pcieRoot"
+NUMA = "resource.kubernetes.io/numaNode"
+H100 = {"vendor": "nvidia", "productName": "NVIDIA H100 80GB HBM3", "memory": "80Gi"}
+A100 = {"vendor": "nvidia", "productName": "NVIDIA A100-SXM4-40GB", "memory": "40Gi"}
+MI300X = {"vendor": "amd", "productName": "AMD Instinct MI300X OAM", "memory": "192Gi"}
+
+
+def gpu(index, model=H100, per_root=4, **more):
+    """The index-th GPU of a node, `per_root` of them under each root."""
+    bus = 0x41 + index
+    return {
+        "name": f"gpu-0000-{bus:02x}-00-0",
+        "attributes": {
+            "vendor": {"string": model["vendor"]},
+            "productName": {"string": model["productName"]},
+            ROOT: {"string": f"pci0000:{0x40 + index // per_root * 0x10:02x}"},
+            NUMA: {"int": index // per_root},
+        },
+        "capacity": {"memory": {"value": model["memory"]}},
+        **more,
+    }
+
+
+def name(index):
+    return gpu(index)["name"]
+
+
+def gpus(count, model=H100, **more):
+    return [gpu(index, model, **more) for index in range(count)]
+
+
+def made(kind, called, spec, api=API, namespace="default"):
+    metadata = {"name": called} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def slice_(devices, node="node-1", count=1, called="", **spec):
+    pool = {"name": node, "generation": 1, "resourceSliceCount": count}
+    where = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": list(devices)}
+    return made("ResourceSlice", called or f"00000-{DRIVER}-{node}", where | spec, namespace="")
+
+
+def node(called, **labels):
+    found = made("Node", called, {}, api="v1", namespace="")
+    found["metadata"]["labels"] = labels
+    return found
+
+
+def selector(expression):
+    return {"cel": {"expression": expression}}
+
+
+def class_(called=DRIVER, *expressions, **spec):
+    chosen = [selector(one) for one in expressions or ('device.driver == "gpu.claimd.dev"',)]
+    return made("DeviceClass", called, {"selectors": chosen} | spec, namespace="")
+
+
+def request(called="gpus", **exactly):
+    return {
+        "name": called,
+        "exactly": {"deviceClassName": DRIVER, "allocationMode": "ExactCount", "count": 1} | exactly,
+    }
+
+
+def claim(called="train", *requests, held=(), on="node-1", constraints=(), **exactly):
+    """One request with these fields, or the requests given; `held` devices of the node `on` are allocated to it."""
+    asked = {"requests": list(requests) or [request(**exactly)], "constraints": list(constraints)}
+    found = made("ResourceClaim", called, {"devices": asked})
+    if held:
+        results = [{"request": "gpus", "driver": DRIVER, "pool": on, "device": device} for device in held]
+        found["status"] = {"allocation": {"devices": {"results": results}}}
+    return found
+
+
+def template(called, of):
+    return made("ResourceClaimTemplate", called, {"spec": of["spec"]})
+
+
+def pod(called="job", **spec):
+    return made("Pod", called, spec, api="v1")
+
+
+def taint(key, effect="NoSchedule", value=""):
+    return {"key": key, "effect": effect} | ({"value": value} if value else {})
+
+
+def rule(called, key, **chosen):
+    return made("DeviceTaintRule", called, {"deviceSelector": chosen, "taint": taint(key)}, namespace="")

@@ -1,0 +1,61 @@
+"""Kubernetes' own allocator as a process beside the tests: worlds in, its allocations or errors out."""
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SOURCES = ROOT / "tests" / "oracle"
+BUILT = ROOT / "build" / "oracle"
+
+
+def missing(name):
+    """Why the oracle cannot run here, or None."""
+    if os.environ.get("CLAIMD_ORACLE_BUILT"):
+        return None
+    if not shutil.which("go"):
+        return "no Go here: nothing to compare with"
+    try:
+        build(name)
+    except subprocess.CalledProcessError as error:
+        return f"the oracle does not build: {error.stderr.decode(errors='replace')[-300:]}"
+    return None
+
+
+def build(name):
+    """Once for each state of the sources; two test processes take turns."""
+    binary = BUILT / name
+    sources = sorted((SOURCES / name).iterdir())
+    BUILT.mkdir(parents=True, exist_ok=True)
+    with open(BUILT / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not binary.exists() or binary.stat().st_mtime < max(path.stat().st_mtime for path in sources):
+            command = ["go", "build", "-p", "1", "-o", str(binary), "."]
+            subprocess.run(command, cwd=SOURCES / name, check=True, capture_output=True)
+    return binary
+
+
+class Oracle:
+    def __init__(self, name="allocator"):
+        self.process = subprocess.Popen([build(name)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def ask(self, world):
+        self.process.stdin.write(json.dumps(world).encode() + b"\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        assert line, "the oracle has died"
+        return json.loads(line)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(10)
+        self.process.stdout.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()

@@ -1,0 +1,281 @@
+"""Why pods are pending: situations from real clusters, and docs/explain.md made of what claimd says about each.
+
+`python -m tests.support.situations > docs/explain.md` writes it anew; a test compares. Nothing is asserted here.
+"""
+
+import contextlib
+import io
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from plugin import cli
+
+from .cluster_objects import (
+    A100,
+    DRIVER,
+    H100,
+    MI300X,
+    NUMA,
+    ROOT,
+    claim,
+    class_,
+    gpu,
+    gpus,
+    name,
+    node,
+    pod,
+    request,
+    rule,
+    selector,
+    slice_,
+    taint,
+    template,
+)
+
+ROOT_FOLDER = Path(__file__).resolve().parents[2]
+HEAD = """\
+# Why is my pod pending
+
+The scheduler says "cannot allocate all claims". `claimd explain` says which rule keeps which device from which request,
+node by node, with the same decisions as the scheduler's. It only reads:
+
+    claimd explain train                        # a claim or a pod of the namespace default
+    claimd explain pod/job -n team-a --node node-3
+    claimd explain --dry pod.yaml               # a pod, claim or template that is not there yet
+    claimd explain --class gpu.claimd.dev       # which devices a class has, and why not the others
+    claimd explain train -f dump.yaml -o json   # from files, for tools: every device with every reason
+
+It asks the API server of `--kubeconfig` or `KUBECONFIG`, or reads what `kubectl get -o yaml` wrote. The role that a
+user needs is in `deploy/explain`; what may not be seen is named in a note. CPU, memory and taints of nodes are the
+scheduler's other business: a node that is fine here may still be refused for those.
+
+Below is what it says in situations from real clusters, the program's own words, checked by the tests.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    title: str
+    objects: tuple
+    words: tuple = ("train",)
+    dry: dict | None = None
+
+
+MEMORY = selector(f'device.capacity["{DRIVER}"].memory.compareTo(quantity("80Gi")) >= 0')
+VENDOR = selector(f'device.attributes["{DRIVER}"].vendor == "amd"')
+MODEL = selector(f'device.attributes["{DRIVER}"].productName.contains("H200")')
+MISSPELT = selector(f'device.attributes["{DRIVER}"].vendr == "nvidia"')
+COUNTERS = [{"name": "gpu-0", "counters": {"memory": {"value": "80Gi"}, "slices": {"value": "7"}}}]
+
+
+def situation(title, *objects, **more):
+    return Situation(title=title, objects=(class_(), *objects), **more)
+
+
+def slices_of_one_gpu(*wanted):
+    """Partitions that share a GPU's counters."""
+    return [
+        {
+            "name": f"gpu-0-{slices}g-{index}",
+            "attributes": {"profile": {"string": f"{slices}g.{slices * 10}gb"}},
+            "consumesCounters": [
+                {"counterSet": "gpu-0", "counters": {"slices": {"value": str(slices)}, "memory": {"value": memory}}}
+            ],
+        }
+        for index, (slices, memory) in enumerate(wanted)
+    ]
+
+
+def shared(index, **policy):
+    device = gpu(index, allowMultipleAllocations=True)
+    device["capacity"]["memory"] |= {"requestPolicy": policy} if policy else {}
+    return device
+
+
+def sharer(called, memory):
+    found = claim(called, capacity={"requests": {"memory": memory}})
+    result = {"request": "gpus", "driver": DRIVER, "pool": "node-1", "device": name(0), "shareID": called}
+    result["consumedCapacity"] = {"memory": memory}
+    return found | {"status": {"allocation": {"devices": {"results": [result]}}}}
+
+
+def fleet(count):
+    """Nodes of eight GPUs: on each but the last, all but two are held."""
+    for index in range(count):
+        yield slice_(gpus(8), node=f"node-{index}")
+        if index + 1 < count:
+            yield claim(f"job-{index}", held=[name(n) for n in range(6 - index % 2)], on=f"node-{index}")
+
+
+SITUATIONS = (
+    situation("It fits", slice_(gpus(4)), claim(count=2)),
+    situation(
+        "Everything is taken",
+        slice_(gpus(2)),
+        claim(),
+        claim("notebook-a", held=[name(0)]),
+        claim("notebook-b", held=[name(1)]),
+    ),
+    situation("Not enough memory", slice_(gpus(4, A100)), claim(selectors=[MEMORY])),
+    situation(
+        "A mixed fleet",
+        slice_(gpus(8), node="node-1"),
+        slice_(gpus(8, MI300X), node="node-2"),
+        claim("other", held=[name(index) for index in range(7)], on="node-2"),
+        claim(count=2, selectors=[VENDOR]),
+    ),
+    situation("A model that nobody has", slice_([*gpus(2), gpu(2, A100)]), claim(selectors=[MODEL, MEMORY])),
+    situation("An attribute that is not there", slice_(gpus(2)), claim(selectors=[MISSPELT])),
+    situation(
+        "Four GPUs under one PCIe root",
+        slice_(gpus(8)),
+        claim("train-7", held=[name(0), name(1)]),
+        claim("train-8", held=[name(5)]),
+        claim(count=4, constraints=[{"matchAttribute": ROOT}]),
+    ),
+    situation(
+        "Each on a NUMA node of its own",
+        slice_(gpus(8)),
+        claim(count=3, constraints=[{"distinctAttribute": NUMA}]),
+    ),
+    situation(
+        "A GPU that is gone from the bus",
+        slice_([gpu(0, taints=[taint("gpu.claimd.dev/lost", "NoExecute")]), gpu(1)]),
+        claim(count=2),
+    ),
+    situation(
+        "An administrator has tainted a node's GPUs",
+        slice_(gpus(2)),
+        rule("maintenance", "maintenance", driver=DRIVER, pool="node-1"),
+        claim(),
+    ),
+    situation("Slices are missing", slice_(gpus(4), count=2), claim()),
+    situation(
+        "Two drivers fight about a pool",
+        slice_([gpu(0), gpu(1)], count=2, called="a"),
+        slice_([gpu(1)], count=2, called="b"),
+        claim(),
+    ),
+    situation("No driver runs on the node", node("node-1"), claim()),
+    situation("The class does not exist", slice_(gpus(1)), claim(deviceClassName="gpus.claimd.dev")),
+    situation(
+        "All of them, but one is held",
+        slice_(gpus(4)),
+        claim("notebook", held=[name(2)]),
+        claim(allocationMode="All"),
+    ),
+    situation("More than a claim may have", slice_(gpus(40)), claim(count=40)),
+    situation(
+        "A list of alternatives, none of which is free",
+        slice_([gpu(0), gpu(1, A100)]),
+        claim("notebook", held=[name(1)]),
+        claim(
+            "train",
+            {
+                "name": "gpus",
+                "firstAvailable": [
+                    {"name": "two-large", "deviceClassName": DRIVER, "count": 2, "selectors": [MEMORY]},
+                    {"name": "any-amd", "deviceClassName": DRIVER, "selectors": [VENDOR]},
+                ],
+            },
+        ),
+    ),
+    situation(
+        "Partitions that share one GPU",
+        slice_(slices_of_one_gpu((4, "40Gi"), (3, "40Gi"), (2, "20Gi")), count=2),
+        slice_([], count=2, called="counters", sharedCounters=COUNTERS),
+        claim("inference", held=["gpu-0-4g-0"]),
+        claim(count=2),
+    ),
+    situation(
+        "A share of a GPU's memory",
+        slice_([shared(0)]),
+        sharer("notebook-a", "32Gi"),
+        sharer("notebook-b", "24Gi"),
+        claim(capacity={"requests": {"memory": "40Gi"}}),
+    ),
+    situation(
+        "A share that the driver does not cut",
+        slice_([shared(0, default="10Gi", validValues=["10Gi", "20Gi", "40Gi"])]),
+        claim(capacity={"requests": {"memory": "60Gi"}}),
+    ),
+    situation(
+        "Each request would fit, together they do not",
+        slice_([gpu(0), gpu(1, A100)]),
+        claim("train", request("large", selectors=[MEMORY]), request("any", count=2)),
+    ),
+    situation(
+        "A pod with a claim template",
+        slice_([gpu(0), gpu(1)]),
+        template("two-amd", claim(count=2, selectors=[VENDOR])),
+        pod(resourceClaims=[{"name": "gpus", "resourceClaimTemplateName": "two-amd"}]),
+        words=("job",),
+    ),
+    Situation(
+        title="A pod with an extended resource",
+        objects=(
+            class_(extendedResourceName="claimd.dev/gpu"),
+            slice_([gpu(0), gpu(1)]),
+            claim("notebook", held=[name(0)]),
+            pod(containers=[{"name": "main", "resources": {"requests": {"claimd.dev/gpu": "2"}}}]),
+        ),
+        words=("pod/job",),
+    ),
+    situation(
+        "A pod that may run on some nodes only",
+        node("node-1", pool="batch"),
+        node("node-2", pool="web"),
+        slice_(gpus(1), node="node-1"),
+        slice_(gpus(8), node="node-2"),
+        claim("notebook", held=[name(0)]),
+        claim("train"),
+        pod(nodeSelector={"pool": "batch"}, resourceClaims=[{"name": "gpu", "resourceClaimName": "train"}]),
+        words=("job",),
+    ),
+    situation("A large cluster", *fleet(40), claim(count=4)),
+    situation(
+        "Before it is created",
+        slice_([gpu(0, H100), gpu(1, A100)]),
+        words=("--dry", "claim.yaml"),
+        dry=claim("tomorrow", count=2, selectors=[MEMORY]),
+    ),
+    situation(
+        "What a class has",
+        slice_([gpu(0), gpu(1), gpu(2, MI300X)]),
+        class_(
+            "nvidia.gpu.claimd.dev", f'device.driver == "{DRIVER}" && device.attributes["{DRIVER}"].vendor == "nvidia"'
+        ),
+        claim("notebook", held=[name(1)]),
+        words=("--class", "nvidia.gpu.claimd.dev"),
+    ),
+)
+
+
+def say(one, folder, *more):
+    """The exit code, what `claimd explain` prints, and what it complains about."""
+    dump = folder / "dump.yaml"
+    dump.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": list(one.objects)}))
+    if one.dry:
+        (folder / "claim.yaml").write_text(yaml.safe_dump(one.dry))
+    words = [str(folder / word) if word.endswith(".yaml") else word for word in one.words]
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = cli.main(["explain", *words, "-f", str(dump), *more])
+    return code, out.getvalue(), err.getvalue()
+
+
+def document():
+    parts = [HEAD]
+    with tempfile.TemporaryDirectory() as folder:
+        for one in SITUATIONS:
+            _, out, err = say(one, Path(folder))
+            parts.append(f"## {one.title}\n\n```\n$ claimd explain {' '.join(one.words)}\n{out}{err}```\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(document())
