@@ -215,3 +215,22 @@ def test_one_glance_tells_what_it_can(tree: Make) -> None:
     assert report.of(OTHER) == ()
     orders.give(made.folder, "heal", NAME)
     assert monitor.glance(made.roots, made.scan()) == Report()
+
+
+async def test_parts_share_the_fate_of_their_gpu(tree: Make) -> None:
+    made = tree("amd:mi300x=2,mode=cpx")
+    gpus = made.scan().gpus
+    first = gpus[0].address
+    parts = [gpu.name for gpu in gpus if gpu.address == first]
+    others = [gpu.name for gpu in gpus if gpu.address != first]
+    assert len(parts) == len(others) > 2
+    async with watching(made) as world:
+        for order, kind, severity in (("wedge", "wedged", FAILED), ("unplug", "absent", FAILED)):
+            world.give(order, first)
+            for name in parts:
+                await world.finds(kind, severity, name)
+            assert [name for name, _ in world.monitor.last.findings] == parts
+            world.give("plug" if order == "unplug" else "heal", first)
+            for name in parts:
+                await world.is_well(name)
+    assert others == [gpu.name for gpu in made.scan().gpus if gpu.address != first]
