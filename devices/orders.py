@@ -191,7 +191,7 @@ def _renumber(target: _Target) -> None:
         old, new = target.folder / "drm" / name, target.folder / "drm" / f"{kind}{number}"
         numbers = old.joinpath("dev").read_text().strip().split(":")
         old.rename(new)
-        (new / "dev").write_text(f"{numbers[0]}:{number}\n")
+        _put(new / "dev", f"{numbers[0]}:{number}\n")
         (target.tree / "sys/class/drm" / name).unlink(missing_ok=True)
         link = target.tree / "sys/class/drm" / new.name
         link.symlink_to(os.path.relpath(new, link.parent.resolve()))
@@ -233,7 +233,15 @@ _Before = list[str | int] | None  # what was in it, and its mode; None: it was n
 def _change(target: _Target, path: Path, value: str) -> None:
     _save(target, path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{value}\n")
+    _put(path, f"{value}\n")
+
+
+def _put(path: Path, text: str) -> None:
+    """Root without any capability cannot write what is read-only, but can put another in its place."""
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o444
+    path.unlink(missing_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
 
 
 def _save(target: _Target, path: Path) -> None:

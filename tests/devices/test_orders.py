@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -127,3 +129,21 @@ def test_a_machine_s_own_files_are_never_touched(tmp_path: Path) -> None:
     os.makedirs(tmp_path / "sys/bus/pci/devices")
     with pytest.raises(ValueError, match="was not written by claimd fake"):
         orders.give(tmp_path, "hot", FIRST)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root without any capability is still root")
+@pytest.mark.parametrize("orders_", [("unplug", "plug"), ("hot", "aer", "link", "heal"), ("renumber",)])
+def test_root_without_any_capability_may_give_orders(tree: Make, orders_: tuple[str, ...]) -> None:
+    """As in a pod: what is read-only cannot be written, not even by its owner."""
+    made = tree("nvidia:h100=2")
+    program = (
+        "import sys; from pathlib import Path; from devices import orders\n"
+        "for order in sys.argv[2:]: orders.give(Path(sys.argv[1]), order, '0000:11:00.0')"
+    )
+    command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c", program]
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [*command, str(made.folder), *orders_], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(made.scan().gpus) == 2
