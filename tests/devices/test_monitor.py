@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from devices import monitor, orders, watch
-from devices.gpu import Rules
+from devices.gpu import Inventory, Rules
 from devices.health import DEGRADED, FAILED, UNKNOWN, Report
 from tests.devices.netlink import broadcast, needs_broadcast
 from tests.devices.trees import Make, Tree
@@ -52,8 +52,12 @@ async def watching(tree: Tree, grace: float = 300.0, period: float = 3600.0) -> 
     watch_ = watch.Watch(tree.roots, Rules(), period, hear=monitor_.heard)
     monitor_.rescan = watch_.wake
     world = World(tree, monitor_, watch_)
+
+    def see(inventory: Inventory) -> None:
+        monitor_.saw(inventory)
+
     tasks = [
-        asyncio.create_task(watch_.run(monitor_.saw)),
+        asyncio.create_task(watch_.run(see)),
         asyncio.create_task(monitor_.run(world.reports.append)),
     ]
     try:
