@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 DEADLINE = 2.0  # seconds for one read
-MOST = 64  # threads left behind at the same time; a node has fewer GPUs
+MOST = 64  # threads that one call leaves behind; a device that hangs has one, however often it is asked about
 
 _T = TypeVar("_T")
 _OF_DEVICE = re.compile(r"(.*?)/(?:sys|proc|dev)/.*?([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])(?=/|$)")
@@ -131,7 +131,7 @@ def _patience(runner: _Runner[_T]) -> float:
 def _give_up(runner: _Runner[_T]) -> bool:
     with _lock:
         path = runner.path
-        if path is None or time.monotonic() - runner.since < DEADLINE or len(_stuck) >= MOST:
+        if path is None or time.monotonic() - runner.since < DEADLINE:
             return False
         runner.abandoned = True
         _stuck[_key(path)] = runner.since

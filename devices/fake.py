@@ -354,6 +354,7 @@ def _plug(folder: Path, function: _Function) -> None:
 
 def _put(path: Path, content: str | bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)  # it may be read-only, as real ones are, and we root without any capability
     path.write_bytes(content if isinstance(content, bytes) else f"{content}\n".encode())
     if path.name != MARKER:
         path.chmod(fake_gpu.mode_of(path.name))

@@ -50,8 +50,9 @@ class Monitor:
         self._missing: tuple[str, ...] = ()
         self._suspect = False
 
-    def saw(self, inventory: Inventory) -> None:
-        """A new Inventory: GPUs that are not in it any more are kept for the grace period."""
+    def saw(self, inventory: Inventory) -> bool:
+        """A new Inventory: GPUs that are not in it any more are kept for the grace period. Says whether somebody was
+        told of what follows."""
         now = time.time()
         reasons = {skipped.address: skipped for skipped in inventory.skipped}
         for gpu in inventory.gpus:
@@ -73,7 +74,7 @@ class Monitor:
             else:
                 why = skipped.reason if skipped is not None else "it has vanished from the PCI bus"
                 known.away = _away(known.gone_since, why)
-        self._settle(now)
+        return self._settle(now)
 
     @property
     def memory(self) -> health.Memory:
@@ -166,8 +167,8 @@ class Monitor:
         ends += [known.gone_since + self._grace - now for known in self._known.values() if _absent(known)]
         return max(0.0, min(ends))
 
-    def _settle(self, now: float) -> None:
-        """What follows from all that is known; told if it is news."""
+    def _settle(self, now: float) -> bool:
+        """What follows from all that is known; told if it is news, and somebody listens."""
         for name, known in list(self._known.items()):
             if _absent(known) and now - known.gone_since >= self._grace:
                 _log.info("%s has not come back for %.0f s and is given up", name, self._grace)
@@ -179,11 +180,13 @@ class Monitor:
             findings=tuple((name, found) for name, found in findings.items() if found),
             missing=self._missing,
         )
-        if report != self.last:
-            _say(self.last, report)
-            self.last = report
-            for listener in tuple(self._listeners):
-                listener(report)
+        if report == self.last:
+            return False
+        _say(self.last, report)
+        self.last = report
+        for listener in tuple(self._listeners):
+            listener(report)
+        return bool(self._listeners)
 
     def _findings(self, known: _Known, now: float) -> tuple[Finding, ...]:
         found = known.history.findings(now)

@@ -191,7 +191,7 @@ def _renumber(target: _Target) -> None:
         old, new = target.folder / "drm" / name, target.folder / "drm" / f"{kind}{number}"
         numbers = old.joinpath("dev").read_text().strip().split(":")
         old.rename(new)
-        (new / "dev").write_text(f"{numbers[0]}:{number}\n")
+        _put(new / "dev", f"{numbers[0]}:{number}\n")
         (target.tree / "sys/class/drm" / name).unlink(missing_ok=True)
         link = target.tree / "sys/class/drm" / new.name
         link.symlink_to(os.path.relpath(new, link.parent.resolve()))
@@ -227,11 +227,21 @@ ORDERS: dict[str, Callable[[_Target], None]] = {
 
 # ---------------------------------------------------------------- what the files were
 
+_Before = list[str | int] | None  # what was in it, and its mode; None: it was not there
+
 
 def _change(target: _Target, path: Path, value: str) -> None:
     _save(target, path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{value}\n")
+    _put(path, f"{value}\n")
+
+
+def _put(path: Path, text: str) -> None:
+    """Root without any capability cannot write what is read-only, but can put another in its place."""
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o444
+    path.unlink(missing_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
 
 
 def _save(target: _Target, path: Path) -> None:
@@ -239,31 +249,32 @@ def _save(target: _Target, path: Path) -> None:
     files = saved.setdefault(target.address, {})
     key = str(path.relative_to(target.folder))
     if key not in files:
-        files[key] = path.read_text(errors="surrogateescape") if path.exists() else None
+        files[key] = [path.read_bytes().decode("latin-1"), path.stat().st_mode] if path.exists() else None
         _write(target.tree, saved)
 
 
 def _restore(target: _Target) -> None:
     saved = _saved(target.tree)
-    for name, content in saved.pop(target.address, {}).items():
+    for name, before in saved.pop(target.address, {}).items():
         path = target.folder / name
         if path.is_fifo():
             with contextlib.suppress(OSError):  # nobody waits
                 os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
         path.unlink(missing_ok=True)
-        if content is not None:
-            path.write_text(content, errors="surrogateescape")
+        if before is not None:
+            path.write_bytes(str(before[0]).encode("latin-1"))
+            path.chmod(stat.S_IMODE(int(before[1])))
     if (target.folder / "hwmon").is_dir() and not any(path.is_file() for path in target.folder.rglob("hwmon/*/*")):
         shutil.rmtree(target.folder / "hwmon")
     _write(target.tree, saved)
 
 
-def _saved(tree: Path) -> dict[str, dict[str, str | None]]:
+def _saved(tree: Path) -> dict[str, dict[str, _Before]]:
     with contextlib.suppress(FileNotFoundError):
-        found: dict[str, dict[str, str | None]] = json.loads((tree / _SAVED).read_text())
+        found: dict[str, dict[str, _Before]] = json.loads((tree / _SAVED).read_text())
         return found
     return {}
 
 
-def _write(tree: Path, saved: dict[str, dict[str, str | None]]) -> None:
+def _write(tree: Path, saved: dict[str, dict[str, _Before]]) -> None:
     (tree / _SAVED).write_text(json.dumps(saved, indent=1, sort_keys=True))

@@ -168,8 +168,8 @@ class App:
     def _on_change(self, inventory: Inventory) -> None:
         log.info("%d GPUs; %d other display devices are left alone", len(inventory.gpus), len(inventory.skipped))
         metrics.GPUS.replace(collections.Counter(gpu.vendor for gpu in inventory.gpus))
-        self.monitor.saw(inventory)
-        self._publish()
+        if not self.monitor.saw(inventory):  # else it is published with what follows from it
+            self._publish()
         self.changed = self.scanned.is_set()
         self.scanned.set()
 

@@ -179,11 +179,11 @@ def _watching(driver: Driver) -> Iterator[queue.Queue[tuple[float, Object]]]:
                 text = ""
 
     thread = threading.Thread(target=read)
-    thread.start()
-    try:
-        seen.get(timeout=10)
-        yield seen
-    finally:
-        process.terminate()
-        process.wait()
-        thread.join()
+    with process:
+        thread.start()
+        try:
+            seen.get(timeout=10)
+            yield seen
+        finally:
+            process.terminate()
+            thread.join()

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from devices import monitor, orders, watch
-from devices.gpu import Rules
+from devices.gpu import Inventory, Rules
 from devices.health import DEGRADED, FAILED, UNKNOWN, Report
 from tests.devices.netlink import broadcast, needs_broadcast
 from tests.devices.trees import Make, Tree
@@ -52,8 +52,12 @@ async def watching(tree: Tree, grace: float = 300.0, period: float = 3600.0) -> 
     watch_ = watch.Watch(tree.roots, Rules(), period, hear=monitor_.heard)
     monitor_.rescan = watch_.wake
     world = World(tree, monitor_, watch_)
+
+    def see(inventory: Inventory) -> None:
+        monitor_.saw(inventory)
+
     tasks = [
-        asyncio.create_task(watch_.run(monitor_.saw)),
+        asyncio.create_task(watch_.run(see)),
         asyncio.create_task(monitor_.run(world.reports.append)),
     ]
     try:
@@ -139,15 +143,17 @@ async def test_what_befell_a_gpu_is_over_when_it_was_plugged_anew(tree: Make) ->
 @needs_broadcast
 async def test_the_kernel_s_own_word_that_a_gpu_hangs(tree: Make) -> None:
     """By the event alone: nothing in the files or in the log says so."""
-    async with watching(tree("amd:mi210")) as world:
-        path = f"/devices/pci0000:10/0000:10:01.0/{FIRST}"
+    made = tree("amd:mi210,domain=fa1d")  # whoever listens on this machine hears it: of a GPU that it does not have
+    name, address = made.only().name, made.only().address
+    async with watching(made) as world:
+        path = f"/devices/pcifa1d:10/fa1d:10:01.0/{address}"
         broadcast("change", f"{path}/drm/card0", "drm", WEDGED="none")
         broadcast("change", f"{path}/drm/card0", "drm", WEDGED="rebind,bus-reset")
-        await world.finds("wedged", FAILED)
-        assert "rebind, bus-reset" in world.monitor.last.of(NAME)[0].sentence
+        await world.finds("wedged", FAILED, name)
+        assert "rebind, bus-reset" in world.monitor.last.of(name)[0].sentence
         assert len(world.reports) == 2, "a GPU that has helped itself is well"
-        broadcast("bind", path, "pci", PCI_SLOT_NAME=FIRST, DRIVER="amdgpu")
-        await world.is_well()
+        broadcast("bind", path, "pci", PCI_SLOT_NAME=address, DRIVER="amdgpu")
+        await world.is_well(name)
 
 
 async def test_no_answer_on_the_bus(tree: Make) -> None:
@@ -174,10 +180,11 @@ async def test_uncorrectable_errors_of_amdgpu(tree: Make) -> None:
 
 
 async def test_survivability_mode_of_xe(tree: Make) -> None:
-    made = tree("intel:b580")  # behind a switch on its board
+    made = tree("intel:b580")
+    gpu = made.only()
     async with watching(made) as world:
-        made.function(SECOND).joinpath("survivability_mode").write_text("Boot\n")
-        await world.finds("survivability", FAILED, OTHER)
+        made.function(gpu.address).joinpath("survivability_mode").write_text("Boot\n")
+        await world.finds("survivability", FAILED, gpu.name)
 
 
 async def test_a_sleeping_gpu_is_not_woken(tree: Make) -> None:
@@ -214,3 +221,22 @@ def test_one_glance_tells_what_it_can(tree: Make) -> None:
     assert report.of(OTHER) == ()
     orders.give(made.folder, "heal", NAME)
     assert monitor.glance(made.roots, made.scan()) == Report()
+
+
+async def test_parts_share_the_fate_of_their_gpu(tree: Make) -> None:
+    made = tree("amd:mi300x=2,mode=cpx")
+    gpus = made.scan().gpus
+    first = gpus[0].address
+    parts = [gpu.name for gpu in gpus if gpu.address == first]
+    others = [gpu.name for gpu in gpus if gpu.address != first]
+    assert len(parts) == len(others) > 2
+    async with watching(made) as world:
+        for order, kind, severity in (("wedge", "wedged", FAILED), ("unplug", "absent", FAILED)):
+            world.give(order, first)
+            for name in parts:
+                await world.finds(kind, severity, name)
+            assert [name for name, _ in world.monitor.last.findings] == parts
+            world.give("plug" if order == "unplug" else "heal", first)
+            for name in parts:
+                await world.is_well(name)
+    assert others == [gpu.name for gpu in made.scan().gpus if gpu.address != first]
