@@ -13,7 +13,8 @@ from .identity import PoolID
 
 if TYPE_CHECKING:
     from ..api.core import Node
-    from ..api.scheduling import CounterSet, ResourceSlice
+    from ..api.resource import CounterSet
+    from ..api.scheduling import ResourceSlice
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

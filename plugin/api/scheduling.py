@@ -9,12 +9,7 @@ import msgspec
 
 from .core import NodeSelector
 from .meta import ObjectMeta, Wire
-from .resource import (
-    DeviceAllocationConfiguration,
-    DeviceTaint,
-    OpaqueConfig,
-    ResourcePool,
-)
+from .resource import Counter, CounterSet, DeviceAllocationConfiguration, DeviceTaint, OpaqueConfig, ResourcePool
 
 
 class DeviceToleration(Wire, frozen=True, kw_only=True):
@@ -173,15 +168,6 @@ class CapacityRequestPolicy(Wire, frozen=True, kw_only=True):
 class DeviceCapacity(Wire, frozen=True, kw_only=True):
     value: str  # a quantity in its canonical form
     request_policy: CapacityRequestPolicy | None = None
-
-
-class Counter(Wire, frozen=True, kw_only=True):
-    value: str
-
-
-class CounterSet(Wire, frozen=True, kw_only=True):
-    name: str
-    counters: dict[str, Counter] = {}
 
 
 class DeviceCounterConsumption(Wire, frozen=True, kw_only=True):

@@ -144,7 +144,7 @@ SITUATIONS = (
     ),
     situation(
         "A GPU that is gone from the bus",
-        slice_([gpu(0, taints=[taint("gpu.claimd.dev/lost", "NoExecute")]), gpu(1)]),
+        slice_([gpu(0, taints=[taint("claimd.dev/lost", "NoExecute")]), gpu(1)]),
         claim(count=2),
     ),
     situation(

@@ -255,7 +255,7 @@ class _Translation:
 
     def _member(self, at: int) -> tuple[str, int]:
         pattern = self._pattern
-        named = re.compile(r"\[:(\^?)([a-z]+):\]").match(pattern, at)
+        named = re.compile(r"\[:(\^?)(.*?):\]", re.DOTALL).match(pattern, at)
         if named:
             if named[2] not in _CLASSES:
                 raise self._error(f"unknown class {named[0]}")
