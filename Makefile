@@ -57,7 +57,7 @@ lock:  ## resolve the dependencies anew (needs uv)
 image: dev  ## the container image (podman, or BUILDER=docker)
 	$(BUILDER) build -t claimd -f deploy/Containerfile .
 
-oracle: dev  ## the allocator and its CEL against Kubernetes' own, at random and in full (needs Go; half an hour)
+oracle: dev  ## the allocator and its CEL against Kubernetes' own, at random and in full (needs Go; ten minutes)
 	$(BIN)/python -m tests.oracle.campaign allocator --count 25000
 	$(BIN)/python -m tests.oracle.campaign pools --count 20000
 	$(BIN)/python -m tests.oracle.campaign cel --count 30000

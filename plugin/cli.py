@@ -70,6 +70,10 @@ def _parser() -> argparse.ArgumentParser:
         help="such as nvidia:h100=4 amd:mi300x=2,mode=cpx or machine:dgx-h100; or an order to a tree that is there: "
         "ORDER DEVICE [VALUE], of unplug, plug, wedge, hot, aer, link, xid, eio, hang, renumber, heal",
     )
+    convert = add("convert", _convert, "write objects of resource.k8s.io in another version, and what is lost by it")
+    convert.add_argument("-f", "--file", required=True, help="YAML or JSON, one document or several; - is stdin")
+    convert.add_argument("--to", default="v1", metavar="VERSION", help="v1, v1beta2, v1beta1, v1alpha3, v1alpha3-1.31")
+    convert.add_argument("-o", "--output", choices=("json", "yaml"), default="yaml", help="default: yaml")
     probe = add("probe", _probe, "ask a running `claimd run` at its endpoint whether it is live or ready")
     probe.add_argument("question", choices=("live", "ready"))
     explain = add("explain", _explain, "tell why a pod or a claim gets no devices, node by node")
@@ -232,6 +236,32 @@ def _fake(settings: config.Config, given: dict[str, Any]) -> int:
         raise errors.Fatal(f"cannot write the fake tree: {error}") from error
     done = "wrote" if wrote else "nothing to change in"
     print(f"{done} {folder}; look at it with: claimd devices --root {folder}")
+    return OK
+
+
+def _convert(settings: config.Config, given: dict[str, Any]) -> int:
+    from .api import text
+    from .api.objects import convert
+
+    try:
+        found = sys.stdin.read() if given["file"] == "-" else Path(given["file"]).read_text()
+        documents = text.load_all(found)
+    except (OSError, ValueError) as error:
+        raise errors.Fatal(f"cannot read {given['file']}: {error}") from error
+    made = []
+    for number, document in enumerate(documents, start=1):
+        name = convert.name_of(document) or f"document {number}"
+        try:
+            converted = convert.convert(document, given["to"], documents)
+        except ValueError as error:
+            raise errors.Fatal(f"{name}: {error}") from error
+        made += [converted.document] if converted.document is not None else []
+        for note in converted.notes:
+            print(f"claimd: {name}: {note}", file=sys.stderr)
+    if given["output"] == "yaml":
+        print("---\n".join(text.dump_yaml(document) for document in made), end="")
+    else:
+        _print_data(made[0] if len(made) == 1 else {"apiVersion": "v1", "kind": "List", "items": made}, "json")
     return OK
 
 

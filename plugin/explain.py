@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from . import allocator, errors
-from .allocator import cel, explain, extended, nodes, state, taints
+from .allocator import cel, explain, extended, features, nodes, state, taints
 from .allocator.requests import claim_name
 from .api.core import Node, Pod
 from .api.meta import ObjectMeta
@@ -116,10 +116,12 @@ class _Question:
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
+        enabled = features.in_use(objects.slices, objects.claims)
         self._allocator = allocator.Allocator(
             class_lister=allocator.Classes(objects.classes),
             slices=taints.apply_rules(objects.slices, objects.rules),
-            allocated=state.of_claims(objects.claims),
+            allocated=state.of_claims(objects.claims, enabled),
+            features=enabled,
         )
         self._held = explain.holders(objects.claims)
         self.elsewhere = 0  # nodes where the pod may not run

@@ -104,6 +104,17 @@ def test_readme_shows_the_help_as_it_is():
     assert out.strip() in (ROOT / "README.md").read_text(), "paste the output of `claimd --help` into README.md"
 
 
+def test_places_and_tests_named_in_docs_are_there():
+    """The table of docs/objects.md leads somewhere."""
+    text = (ROOT / "docs" / "objects.md").read_text()
+    tests = re.findall(r"`(tests/\S+\.py)::(\w+)`", text)
+    assert len(tests) > 10
+    for path, name in tests:
+        assert re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.M), f"{path} has no {name}"
+    for path in re.findall(r"`(plugin/\S+\.py)`", text):
+        assert (ROOT / path).is_file(), path
+
+
 def test_make_verbs_are_documented():
     makefile = (ROOT / "Makefile").read_text()
     (phony,) = re.findall(r"^\.PHONY: (.*)$", makefile, re.M)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .pools import Pool
 
 Groups = frozenset[str]
+CLASH: Groups = frozenset(("",))  # of devices that are allocated with nothing in common: no group has that name
 
 
 class PoolCounters:
@@ -77,4 +78,4 @@ class PoolCounters:
 def _joined(present: Groups | None, groups: Groups) -> Groups:
     if present is None:
         return groups
-    return present & groups if present and groups else present
+    return (present & groups or CLASH) if present and groups else present

@@ -1,8 +1,12 @@
-"""The feature gates that change what an allocator decides, and the sets of them that people have. Only names."""
+"""The feature gates that change what an allocator decides, and the sets of them that people have."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ..api.scheduling import ResourceClaim, ResourceSlice
 
 ADMIN_ACCESS: Final = "DRAAdminAccess"
 BINDING_CONDITIONS: Final = "DRADeviceBindingConditions"
@@ -35,6 +39,24 @@ ALL: Final[Features] = DEFAULT | {
     LIST_TYPE_ATTRIBUTES,
     OPTIONAL_NODE_OPERATIONS,
 }
+
+
+def in_use(slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim]) -> Features:
+    """The default ones and those whose fields are there: an API server drops the fields of a feature that is off."""
+    found = set(DEFAULT)
+    for slice_ in slices:
+        if slice_.spec.skip_node_operations:
+            found.add(OPTIONAL_NODE_OPERATIONS)
+        for device in slice_.spec.devices:
+            if any(used.compatibility_groups for used in device.consumes_counters):
+                found.add(COMPATIBILITY_GROUPS)
+            if any(attribute.value is None for attribute in device.attributes.values()):
+                found.add(LIST_TYPE_ATTRIBUTES)
+    for claim in claims:
+        for request in claim.spec.devices.requests:
+            if any(asked.derived_attributes for asked in (request.exactly, *request.first_available) if asked):
+                found.add(DERIVED_ATTRIBUTES)
+    return frozenset(found)
 
 
 def knows_node_operations(enabled: Features) -> bool:

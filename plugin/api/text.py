@@ -12,15 +12,19 @@ def load(text: bytes | str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return _load_yaml(text)
+        found = _load_yaml(text)
+    if len(found) > 1:
+        raise ValueError(f"expected one document, got {len(found)}")
+    return found[0] if found else None
 
 
 def load_all(text: bytes | str) -> list[Any]:
-    """As load(), for YAML of several documents."""
+    """The documents of a JSON or YAML file, empty ones left out."""
     try:
-        return [msgspec.json.decode(text)]
+        found = [msgspec.json.decode(text)]
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return list(_load_yaml(text, several=True))
+        found = _load_yaml(text)
+    return [document for document in found if document is not None]
 
 
 def dump_yaml(data: object) -> str:
@@ -31,7 +35,7 @@ def dump_yaml(data: object) -> str:
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120)
 
 
-def _load_yaml(text: bytes | str, *, several: bool = False) -> Any:
+def _load_yaml(text: bytes | str) -> list[Any]:
     import yaml  # as above: JSON has been tried first
 
     class Loader(yaml.SafeLoader):
@@ -42,8 +46,6 @@ def _load_yaml(text: bytes | str, *, several: bool = False) -> Any:
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
     try:
-        if several:
-            return list(yaml.load_all(text, Loader))
-        return yaml.load(text, Loader)  # noqa: S506 - as above
+        return list(yaml.load_all(text, Loader))  # derived from SafeLoader
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(str(error)) from error

@@ -12,6 +12,7 @@ from tests.cluster.kubectl import Object
 from tests.cluster.objects import API
 
 NODE = "suite-no-kubelet"
+OTHER = "suite-updating"  # has an incomplete pool, in whose sight nobody gets all devices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +22,7 @@ class World:
     slices: tuple[Object, ...]
     classes: tuple[Object, ...]
     claims: tuple[Object, ...]
+    node: str = NODE
 
 
 def driver(name: str) -> str:
@@ -32,13 +34,13 @@ def device(number: int, root: str = "", memory: str = "80Gi", **more: Any) -> Ob
     return {"name": f"gpu-{number}", "attributes": attributes, "capacity": {"memory": {"value": memory}}} | more
 
 
-def slice_(name: str, number: int, count: int, spec: Object) -> Object:
-    pool = {"name": spec.pop("pool", NODE), "generation": 1, "resourceSliceCount": count}
+def slice_(name: str, node: str, number: int, count: int, spec: Object) -> Object:
+    pool = {"name": spec.pop("pool", node), "generation": 1, "resourceSliceCount": count}
     return {
         "apiVersion": API,
         "kind": "ResourceSlice",
         "metadata": {"name": f"suite-{name}-{number}"},
-        "spec": {"driver": driver(name), "nodeName": NODE, "pool": pool} | spec,
+        "spec": {"driver": driver(name), "nodeName": node, "pool": pool} | spec,
     }
 
 
@@ -59,8 +61,9 @@ def world(
 ) -> World:
     """`devices` in one slice, or slices by their specs; `more` makes the claim `name`."""
     published = [dict(spec) for spec in specs] or [{"devices": devices or []}]
-    pools = [spec.get("pool", NODE) for spec in published]
+    pools = [spec.get("pool", "") for spec in published]
     missing = more.pop("missing", 0)
+    node = more.pop("node", NODE)
     class_spec: Object = {"selectors": cel('device.driver == "DRIVER"', name)}
     if config:
         class_spec["config"] = [{"opaque": {"driver": driver(name), "parameters": {"from": "class"}}}]
@@ -69,7 +72,10 @@ def world(
     return World(
         name=name,
         fits=fits,
-        slices=tuple(slice_(name, at, pools.count(pools[at]) + missing, spec) for at, spec in enumerate(published)),
+        node=node,
+        slices=tuple(
+            slice_(name, node, at, pools.count(pools[at]) + missing, spec) for at, spec in enumerate(published)
+        ),
         classes=(
             {"apiVersion": API, "kind": "DeviceClass", "metadata": {"name": f"suite-{name}"}, "spec": class_spec},
         ),
@@ -186,7 +192,7 @@ WORLDS = (
         requests=[request("r", "shares", capacity={"requests": {"memory": "50Gi"}})],
         others={"shares-2": {"requests": [request("r", "shares", capacity={"requests": {"memory": "30Gi"}})]}},
     ),
-    world("incomplete", False, devices=[device(0)], missing=1, requests=[request("r", "incomplete")]),
+    world("incomplete", False, node=OTHER, devices=[device(0)], missing=1, requests=[request("r", "incomplete")]),
     world(
         "two-pools",
         True,

@@ -102,6 +102,20 @@ def test_what_text_leaves_out_is_counted(explain):
     assert "    3 more: held by claims" in out
 
 
+def test_features_that_are_in_use_are_on(explain):
+    """Without them the groups would make the pool incomplete, and the lists would have no value in common."""
+    devices = gpus(2)
+    for index, device in enumerate(devices):
+        device["attributes"]["links"] = {"ints": [index, 7]}
+    devices[0]["consumesCounters"] = [
+        {"counterSet": "s", "counters": {"c": {"value": "1"}}, "compatibilityGroups": ["a"]}
+    ]
+    counters = slice_([], called="counters", count=2, sharedCounters=[{"name": "s", "counters": {"c": {"value": "1"}}}])
+    wanted = claim(count=2, constraints=[{"matchAttribute": f"{DRIVER}/links"}])
+    _, out = explain(slice_(devices, count=2), counters, wanted)
+    assert f"would get {name(0)}, {name(1)}" in out
+
+
 def test_one_node_only(explain):
     _, out = explain(slice_([gpu(0)]), slice_([gpu(0)], node="node-2"), claim(), words=("train", "--node", "node-2"))
     assert "node-1" not in out and f"would get {name(0)}" in out

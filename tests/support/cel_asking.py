@@ -46,6 +46,17 @@ def differ(oracle, expression, devices):
     return "compiled", None
 
 
+def differ_as_new(oracle, expression):
+    """How ours differs from what an API server with default features says when it is created, or None."""
+    answer = theirs(oracle, expression, [], new=True)
+    refused = answer.get("compile") or ("its cost" if answer["estimate"] > cost.LIMIT else "")
+    try:
+        cel.compile(expression, new=True)
+    except cel.CompileError as error:
+        return None if refused or answer.get("panic") else f"only ours refuses it as new: {error}"
+    return f"ours does not refuse it as new: {refused}" if refused else None
+
+
 def _evaluated(program, device, expected):
     meter = Meter()
     failed = ""

@@ -37,7 +37,7 @@ def check(root: Node, expression: str, *, selector: bool = True, new: bool = Fal
     try:
         _Checker(new).run(root)
         if selector:
-            _check_selector(root)
+            _check_selector(root, ANY if new else DYN)
         else:
             _check_derived(root)
     except CompileError as error:
@@ -46,8 +46,8 @@ def check(root: Node, expression: str, *, selector: bool = True, new: bool = Fal
         raise CompileError("nested too deeply", expression) from None
 
 
-def _check_selector(root: Node) -> None:
-    if root.type not in (BOOL, DYN, ANY):
+def _check_selector(root: Node, attribute: Type) -> None:
+    if root.type not in (BOOL, attribute):
         raise CompileError(f"a selector must be true or false (or an attribute), this is {root.type}", "", 0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from . import bound, checker, constants, parser, trace
+from . import bound, checker, constants, estimate, parser, trace
 from .attributes import Closure, Frame, Meter
 from .closures import Builder
 from .cost import LIMIT
@@ -20,14 +20,14 @@ _LONGEST = 10 * 1024
 def compile(expression: str, *, new: bool = False) -> Program:
     """The program; CompileError where the API server refuses the expression for its syntax, types or constants.
 
-    `new`: as with default features it refuses what nobody has used before, not as it takes what is stored.
+    `new`: as it refuses with default features what is created, not as it takes what is stored; also for its cost.
     """
     return Program(expression, _checked(expression, selector=True, new=new))
 
 
-def compile_derived(expression: str, *, new: bool = False) -> Derivation:
+def compile_derived(expression: str) -> Derivation:
     """As compile(), for an expression whose value is an attribute."""
-    return Derivation(_checked(expression, selector=False, new=new))
+    return Derivation(_checked(expression, selector=False, new=False))
 
 
 def _checked(expression: str, *, selector: bool, new: bool) -> Node:
@@ -36,6 +36,8 @@ def _checked(expression: str, *, selector: bool, new: bool) -> Node:
     root = parser.parse(expression)
     checker.check(root, expression, selector=selector, new=new)
     constants.validate(root, expression)
+    if new and estimate.of(root) > LIMIT:
+        raise CompileError(f"too complex: it could cost more than {LIMIT} for a device", expression)
     return root
 
 

@@ -64,6 +64,10 @@ class Quantity:
         whole = not self.decimal and not other.decimal
         if whole and not term:
             return Quantity(self.digits, self.scale, computed=True)
+        if whole and term == _LARGEST + 1 and (not self.digits or other.scale <= self.scale):
+            wrapped = self.digits * _power(self.scale - other.scale) - term  # negating the least int overflows there
+            if wrapped >= -_LARGEST - 1:
+                return Quantity(wrapped, other.scale, computed=True)
         if whole and not self.digits:
             return Quantity(term, other.scale, computed=True)
         if abs(self.scale - other.scale) > _MANY:

@@ -16,6 +16,14 @@ def test_json_and_yaml_are_told_apart() -> None:
     assert text.load("") is None
 
 
+def test_a_file_has_several_documents() -> None:
+    assert text.load_all("---\na: 1\n---\n---\n- b\n") == [{"a": 1}, ["b"]]
+    assert text.load_all('{"a": 1}') == [{"a": 1}]
+    assert text.load_all("") == []
+    with pytest.raises(ValueError, match="expected one document, got 2"):
+        text.load("a: 1\n---\nb: 2")
+
+
 def test_a_time_stays_text() -> None:
     assert text.load("at: 2026-11-21T09:31:37Z") == {"at": "2026-11-21T09:31:37Z"}
 

@@ -131,8 +131,6 @@ def negate(value: Value) -> Value:
         return -value
     if type(value) is Duration:
         return times.negate(value)
-    if type(value) is bool:
-        return not value
     raise no_overload("-", value)
 
 

@@ -1,0 +1,291 @@
+"""resource.k8s.io/v1alpha3 as Kubernetes 1.33 served it whole, and what newer releases still have in it.
+
+Kubernetes 1.32 has less of it (no taints, counters or lists of alternatives). For 1.31 see `v1alpha3_31`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from .meta import Condition, NodeSelector, Object, ObjectList, ObjectMeta, Quantity
+from .model import Model
+from .shapes import Keys, Most
+from .v1 import (
+    Counter,
+    CounterSet,
+    DeviceAllocationConfiguration,
+    DeviceClaimConfiguration,
+    DeviceClassConfiguration,
+    DeviceSelector,
+    DeviceTaint,
+    DeviceTaintRuleStatus,
+    DeviceToleration,
+    Names,
+    NetworkDeviceData,
+    ResourceClaimConsumerReference,
+    ResourcePool,
+    Value,
+)
+
+# ---------------------------------------------------------------- claims
+
+
+class DeviceSubRequest(Model, kw_only=True):
+    name: str
+    device_class_name: str
+    selectors: Annotated[list[DeviceSelector], Most(32)] | None = None
+    allocation_mode: Literal["ExactCount", "All"] | None = None
+    count: int | None = None
+    tolerations: Annotated[list[DeviceToleration], Most(16)] | None = None
+
+
+class DeviceRequest(Model, kw_only=True):
+    name: str
+    device_class_name: str | None = None
+    selectors: Annotated[list[DeviceSelector], Most(32)] | None = None
+    allocation_mode: Literal["ExactCount", "All"] | None = None
+    count: int | None = None
+    admin_access: bool | None = None
+    first_available: Annotated[list[DeviceSubRequest], Most(8)] | None = None
+    tolerations: Annotated[list[DeviceToleration], Most(16)] | None = None
+    one_of = (("deviceClassName", "firstAvailable"),)
+
+
+class DeviceConstraint(Model, kw_only=True):
+    requests: Names | None = None
+    match_attribute: str | None = None
+    one_of = (("matchAttribute",),)
+
+
+class DeviceClaim(Model, kw_only=True):
+    requests: Annotated[list[DeviceRequest], Most(32)] | None = None
+    constraints: Annotated[list[DeviceConstraint], Most(32)] | None = None
+    config: Annotated[list[DeviceClaimConfiguration], Most(32)] | None = None
+
+
+class ResourceClaimSpec(Model, kw_only=True):
+    devices: DeviceClaim | None = None
+
+
+class DeviceRequestAllocationResult(Model, kw_only=True):
+    request: str
+    driver: Annotated[str, Most(63)]
+    pool: Annotated[str, Most(253)]
+    device: str
+    admin_access: bool | None = None
+    tolerations: Annotated[list[DeviceToleration], Most(16)] | None = None
+
+
+class DeviceAllocationResult(Model, kw_only=True):
+    results: Annotated[list[DeviceRequestAllocationResult], Most(32)] | None = None
+    config: Annotated[list[DeviceAllocationConfiguration], Most(64)] | None = None
+
+
+class AllocationResult(Model, kw_only=True):
+    devices: DeviceAllocationResult | None = None
+    node_selector: NodeSelector | None = None
+
+
+class AllocatedDeviceStatus(Model, kw_only=True):
+    driver: Annotated[str, Most(63)]
+    pool: Annotated[str, Most(253)]
+    device: str
+    conditions: Annotated[list[Condition], Keys("type"), Most(8)] | None = None
+    data: Annotated[Any, Most(10 * 1024)] = None
+    network_data: NetworkDeviceData | None = None
+
+
+class ResourceClaimStatus(Model, kw_only=True):
+    allocation: AllocationResult | None = None
+    devices: Annotated[list[AllocatedDeviceStatus], Keys("driver", "pool", "device")] | None = None
+    reserved_for: Annotated[list[ResourceClaimConsumerReference], Keys("uid"), Most(256)] | None = None
+
+
+class ResourceClaim(Object, kw_only=True):
+    spec: ResourceClaimSpec
+    status: ResourceClaimStatus | None = None
+
+
+class ResourceClaimList(ObjectList, kw_only=True):
+    items: list[ResourceClaim]
+
+
+class ResourceClaimTemplateSpec(Model, kw_only=True):
+    metadata: ObjectMeta | None = None
+    spec: ResourceClaimSpec
+
+
+class ResourceClaimTemplate(Object, kw_only=True):
+    spec: ResourceClaimTemplateSpec
+
+
+class ResourceClaimTemplateList(ObjectList, kw_only=True):
+    items: list[ResourceClaimTemplate]
+
+
+# ---------------------------------------------------------------- classes, slices
+
+
+class DeviceClassSpec(Model, kw_only=True):
+    selectors: Annotated[list[DeviceSelector], Most(32)] | None = None
+    config: Annotated[list[DeviceClassConfiguration], Most(32)] | None = None
+
+
+class DeviceClass(Object, kw_only=True):
+    spec: DeviceClassSpec
+
+
+class DeviceClassList(ObjectList, kw_only=True):
+    items: list[DeviceClass]
+
+
+class DeviceAttribute(Model, kw_only=True):
+    int_: int | None = msgspec.field(name="int", default=None)
+    bool_: bool | None = msgspec.field(name="bool", default=None)
+    string: Value | None = None
+    version: Value | None = None
+    one_of = (("int", "bool", "string", "version"),)
+
+
+class DeviceCounterConsumption(Model, kw_only=True):
+    counter_set: str
+    counters: Annotated[dict[str, Counter], Most(32)]
+
+
+class BasicDevice(Model, kw_only=True):
+    attributes: dict[str, DeviceAttribute] | None = None
+    capacity: dict[str, Quantity] | None = None
+    consumes_counters: list[DeviceCounterConsumption] | None = None
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    taints: Annotated[list[DeviceTaint], Most(4)] | None = None
+
+
+class Device(Model, kw_only=True):
+    name: str
+    basic: BasicDevice | None = None
+    one_of = (("basic",),)
+
+
+class ResourceSliceSpec(Model, kw_only=True):
+    # An empty nodeName and a false allNodes mean the same as none here, so that several may be there: no `one_of`.
+    driver: Annotated[str, Most(63)]
+    pool: ResourcePool
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    devices: Annotated[list[Device], Most(128)] | None = None
+    per_device_node_selection: bool | None = None
+    shared_counters: list[CounterSet] | None = None
+
+
+class ResourceSlice(Object, kw_only=True):
+    spec: ResourceSliceSpec
+
+
+class ResourceSliceList(ObjectList, kw_only=True):
+    items: list[ResourceSlice]
+
+
+# ---------------------------------------------------------------- still served by 1.37
+
+
+class DeviceTaintSelector(Model, kw_only=True):
+    device_class_name: str | None = None  # until 1.35
+    driver: Annotated[str, Most(63)] | None = None
+    pool: Annotated[str, Most(253)] | None = None
+    device: str | None = None
+    selectors: Annotated[list[DeviceSelector], Most(32)] | None = None  # until 1.35
+
+
+class DeviceTaintRuleSpec(Model, kw_only=True):
+    device_selector: DeviceTaintSelector | None = None
+    taint: DeviceTaint
+
+
+class DeviceTaintRule(Object, kw_only=True):
+    spec: DeviceTaintRuleSpec
+    status: DeviceTaintRuleStatus | None = None  # since 1.35
+
+
+class DeviceTaintRuleList(ObjectList, kw_only=True):
+    items: list[DeviceTaintRule]
+
+
+class ResourcePoolStatusRequestSpec(Model, kw_only=True):
+    driver: Annotated[str, Most(63)]
+    pool_name: Annotated[str, Most(253)] | None = None
+    limit: int | None = None
+    default_partition_type_attribute: str | None = None
+
+
+class ShareableCapacityStatus(Model, kw_only=True):
+    name: str
+    total: Quantity
+    consumed: Quantity
+    available: Quantity
+
+
+class ShareableSummaryStatus(Model, kw_only=True):
+    fully_available_devices: int
+    partially_available_devices: int
+    capacity: Annotated[list[ShareableCapacityStatus], Most(32)] | None = None
+
+
+class PartitionTypeStatus(Model, kw_only=True):
+    attribute: str
+    type: str
+    total: int
+    allocatable: int
+
+
+class PoolStatus(Model, kw_only=True):
+    driver: str
+    pool_name: str
+    generation: int
+    resource_slice_count: int | None = None
+    total_devices: int | None = None
+    allocated_devices: int | None = None
+    available_devices: int | None = None
+    unavailable_devices: int | None = None
+    node_name: str | None = None
+    validation_error: Annotated[str, Most(256)] | None = None
+    partition_summary: Annotated[list[PartitionTypeStatus], Most(32)] | None = None
+    shareable_summary: ShareableSummaryStatus | None = None
+
+
+class ResourcePoolStatusRequestStatus(Model, kw_only=True):
+    pool_count: int
+    pools: Annotated[list[PoolStatus], Most(1000)] | None = None
+    conditions: Annotated[list[Condition], Keys("type"), Most(10)] | None = None
+
+
+class ResourcePoolStatusRequest(Object, kw_only=True):
+    metadata: ObjectMeta  # here alone it is required
+    spec: ResourcePoolStatusRequestSpec
+    status: ResourcePoolStatusRequestStatus | None = None
+
+
+class ResourcePoolStatusRequestList(ObjectList, kw_only=True):
+    items: list[ResourcePoolStatusRequest]
+
+
+KINDS: tuple[type[Object], ...] = (
+    ResourceClaim,
+    ResourceClaimTemplate,
+    DeviceClass,
+    ResourceSlice,
+    DeviceTaintRule,
+    ResourcePoolStatusRequest,
+)
+LISTS: tuple[type[ObjectList], ...] = (
+    ResourceClaimList,
+    ResourceClaimTemplateList,
+    DeviceClassList,
+    ResourceSliceList,
+    DeviceTaintRuleList,
+    ResourcePoolStatusRequestList,
+)

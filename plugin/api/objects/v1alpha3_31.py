@@ -1,0 +1,175 @@
+"""resource.k8s.io/v1alpha3 as Kubernetes 1.31 served it: structured parameters in their first shape, beside what was
+left of allocation by a driver's own controller (deallocationRequested, controller, PodSchedulingContext)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from .meta import NodeSelector, Object, ObjectList, ObjectMeta, Quantity
+from .model import Model
+from .shapes import Keys, Most
+from .v1 import (
+    DeviceAllocationConfiguration,
+    DeviceClaimConfiguration,
+    DeviceClassConfiguration,
+    DeviceSelector,
+    ResourceClaimConsumerReference,
+    ResourcePool,
+)
+from .v1alpha3 import DeviceAttribute, DeviceConstraint
+
+# ---------------------------------------------------------------- claims
+
+
+class DeviceRequest(Model, kw_only=True):
+    name: str
+    device_class_name: str
+    selectors: Annotated[list[DeviceSelector], Most(32)] | None = None
+    allocation_mode: Literal["ExactCount", "All"] | None = None
+    count: int | None = None
+    admin_access: bool | None = None
+
+
+class DeviceClaim(Model, kw_only=True):
+    requests: Annotated[list[DeviceRequest], Most(32)] | None = None
+    constraints: Annotated[list[DeviceConstraint], Most(32)] | None = None
+    config: Annotated[list[DeviceClaimConfiguration], Most(32)] | None = None
+
+
+class ResourceClaimSpec(Model, kw_only=True):
+    devices: DeviceClaim | None = None
+    controller: str | None = None
+
+
+class DeviceRequestAllocationResult(Model, kw_only=True):
+    request: str
+    driver: Annotated[str, Most(63)]
+    pool: Annotated[str, Most(253)]
+    device: str
+
+
+class DeviceAllocationResult(Model, kw_only=True):
+    results: Annotated[list[DeviceRequestAllocationResult], Most(32)] | None = None
+    config: Annotated[list[DeviceAllocationConfiguration], Most(64)] | None = None
+
+
+class AllocationResult(Model, kw_only=True):
+    devices: DeviceAllocationResult | None = None
+    node_selector: NodeSelector | None = None
+    controller: str | None = None
+
+
+class ResourceClaimStatus(Model, kw_only=True):
+    allocation: AllocationResult | None = None
+    reserved_for: Annotated[list[ResourceClaimConsumerReference], Keys("uid"), Most(32)] | None = None
+    deallocation_requested: bool | None = None
+
+
+class ResourceClaim(Object, kw_only=True):
+    spec: ResourceClaimSpec
+    status: ResourceClaimStatus | None = None
+
+
+class ResourceClaimList(ObjectList, kw_only=True):
+    items: list[ResourceClaim]
+
+
+class ResourceClaimTemplateSpec(Model, kw_only=True):
+    metadata: ObjectMeta | None = None
+    spec: ResourceClaimSpec
+
+
+class ResourceClaimTemplate(Object, kw_only=True):
+    spec: ResourceClaimTemplateSpec
+
+
+class ResourceClaimTemplateList(ObjectList, kw_only=True):
+    items: list[ResourceClaimTemplate]
+
+
+# ---------------------------------------------------------------- classes, slices
+
+
+class DeviceClassSpec(Model, kw_only=True):
+    selectors: Annotated[list[DeviceSelector], Most(32)] | None = None
+    config: Annotated[list[DeviceClassConfiguration], Most(32)] | None = None
+    suitable_nodes: NodeSelector | None = None
+
+
+class DeviceClass(Object, kw_only=True):
+    spec: DeviceClassSpec
+
+
+class DeviceClassList(ObjectList, kw_only=True):
+    items: list[DeviceClass]
+
+
+class BasicDevice(Model, kw_only=True):
+    attributes: dict[str, DeviceAttribute] | None = None
+    capacity: dict[str, Quantity] | None = None
+
+
+class Device(Model, kw_only=True):
+    name: str
+    basic: BasicDevice | None = None
+    one_of = (("basic",),)
+
+
+class ResourceSliceSpec(Model, kw_only=True):
+    # An empty nodeName and a false allNodes mean the same as none here, so that several may be there: no `one_of`.
+    driver: Annotated[str, Most(63)]
+    pool: ResourcePool
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    devices: Annotated[list[Device], Most(128)] | None = None
+
+
+class ResourceSlice(Object, kw_only=True):
+    spec: ResourceSliceSpec
+
+
+class ResourceSliceList(ObjectList, kw_only=True):
+    items: list[ResourceSlice]
+
+
+# ---------------------------------------------------------------- a scheduler's talk with a driver's controller
+
+
+class ResourceClaimSchedulingStatus(Model, kw_only=True):
+    name: str
+    unsuitable_nodes: Annotated[list[str], Most(128)] | None = None
+
+
+class PodSchedulingContextSpec(Model, kw_only=True):
+    selected_node: str | None = None
+    potential_nodes: Annotated[list[str], Most(128)] | None = None
+
+
+class PodSchedulingContextStatus(Model, kw_only=True):
+    resource_claims: Annotated[list[ResourceClaimSchedulingStatus], Keys("name")] | None = None
+
+
+class PodSchedulingContext(Object, kw_only=True):
+    spec: PodSchedulingContextSpec
+    status: PodSchedulingContextStatus | None = None
+
+
+class PodSchedulingContextList(ObjectList, kw_only=True):
+    items: list[PodSchedulingContext]
+
+
+KINDS: tuple[type[Object], ...] = (
+    ResourceClaim,
+    ResourceClaimTemplate,
+    DeviceClass,
+    ResourceSlice,
+    PodSchedulingContext,
+)
+LISTS: tuple[type[ObjectList], ...] = (
+    ResourceClaimList,
+    ResourceClaimTemplateList,
+    DeviceClassList,
+    ResourceSliceList,
+    PodSchedulingContextList,
+)

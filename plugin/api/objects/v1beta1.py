@@ -1,0 +1,122 @@
+"""resource.k8s.io/v1beta1 as Kubernetes 1.37 serves it: v1, but that requests are flat and devices are not."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from .meta import NodeSelector, Object, ObjectList, ObjectMeta
+from .model import Model
+from .shapes import Most
+from .v1 import (
+    CapacityRequirements,
+    CounterSet,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceClaimConfiguration,
+    DeviceClass,
+    DeviceClassList,
+    DeviceConstraint,
+    DeviceCounterConsumption,
+    DeviceDerivedAttribute,
+    DeviceSelector,
+    DeviceSubRequest,
+    DeviceTaint,
+    DeviceToleration,
+    NodeAllocatableResource,
+    Operations,
+    ResourceClaimStatus,
+    ResourcePool,
+)
+
+
+class DeviceRequest(Model, kw_only=True):
+    name: str
+    device_class_name: str | None = None
+    selectors: Annotated[list[DeviceSelector], Most(32)] | None = None
+    allocation_mode: Literal["ExactCount", "All"] | None = None
+    count: int | None = None
+    admin_access: bool | None = None
+    first_available: Annotated[list[DeviceSubRequest], Most(8)] | None = None
+    tolerations: Annotated[list[DeviceToleration], Most(16)] | None = None
+    capacity: CapacityRequirements | None = None
+    derived_attributes: Annotated[list[DeviceDerivedAttribute], Most(32)] | None = None
+    one_of = (("deviceClassName", "firstAvailable"),)
+
+
+class DeviceClaim(Model, kw_only=True):
+    requests: Annotated[list[DeviceRequest], Most(32)] | None = None
+    constraints: Annotated[list[DeviceConstraint], Most(32)] | None = None
+    config: Annotated[list[DeviceClaimConfiguration], Most(32)] | None = None
+
+
+class ResourceClaimSpec(Model, kw_only=True):
+    devices: DeviceClaim | None = None
+
+
+class ResourceClaim(Object, kw_only=True):
+    spec: ResourceClaimSpec | None = None
+    status: ResourceClaimStatus | None = None
+
+
+class ResourceClaimList(ObjectList, kw_only=True):
+    items: list[ResourceClaim]
+
+
+class ResourceClaimTemplateSpec(Model, kw_only=True):
+    metadata: ObjectMeta | None = None
+    spec: ResourceClaimSpec | None = None
+
+
+class ResourceClaimTemplate(Object, kw_only=True):
+    spec: ResourceClaimTemplateSpec | None = None
+
+
+class ResourceClaimTemplateList(ObjectList, kw_only=True):
+    items: list[ResourceClaimTemplate]
+
+
+class BasicDevice(Model, kw_only=True):
+    attributes: dict[str, DeviceAttribute] | None = None
+    capacity: dict[str, DeviceCapacity] | None = None
+    consumes_counters: Annotated[list[DeviceCounterConsumption], Most(2)] | None = None
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    taints: Annotated[list[DeviceTaint], Most(16)] | None = None
+    binds_to_node: bool | None = None
+    binding_conditions: Annotated[list[str], Most(4)] | None = None
+    binding_failure_conditions: Annotated[list[str], Most(4)] | None = None
+    allow_multiple_allocations: bool | None = None
+    node_allocatable_resources: dict[str, NodeAllocatableResource] | None = None
+
+
+class Device(Model, kw_only=True):
+    name: str
+    basic: BasicDevice | None = None
+    one_of = (("basic",),)
+
+
+class ResourceSliceSpec(Model, kw_only=True):
+    # An empty nodeName and a false allNodes mean the same as none here, so that several may be there: no `one_of`.
+    driver: Annotated[str, Most(63)]
+    pool: ResourcePool
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    devices: Annotated[list[Device], Most(128)] | None = None
+    per_device_node_selection: bool | None = None
+    shared_counters: Annotated[list[CounterSet], Most(8)] | None = None
+    partition_type_attribute: str | None = None
+    skip_node_operations: Operations | None = None
+
+
+class ResourceSlice(Object, kw_only=True):
+    spec: ResourceSliceSpec
+
+
+class ResourceSliceList(ObjectList, kw_only=True):
+    items: list[ResourceSlice]
+
+
+KINDS: tuple[type[Object], ...] = (ResourceClaim, ResourceClaimTemplate, DeviceClass, ResourceSlice)
+LISTS: tuple[type[ObjectList], ...] = (ResourceClaimList, ResourceClaimTemplateList, DeviceClassList, ResourceSliceList)

@@ -1,0 +1,75 @@
+"""`claimd convert` as people call it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from plugin import cli
+
+FILE = """
+apiVersion: resource.k8s.io/v1beta1
+kind: ResourceClaim
+metadata: {name: a, namespace: ns, creationTimestamp: 2026-01-01T00:00:00Z}
+spec: {devices: {requests: [{name: r, deviceClassName: gpu}], mood: 1}}
+---
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: m}
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "claims.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def test_documents_to_v1_with_what_is_lost_on_stderr(capsys, file):
+    assert cli.main(["convert", "--to", "v1", "-f", str(file)]) == 0
+    out, err = capsys.readouterr()
+    claim, other = yaml.load_all(out, yaml.BaseLoader)
+    assert claim["apiVersion"] == "resource.k8s.io/v1"
+    assert claim["metadata"]["creationTimestamp"] == "2026-01-01T00:00:00Z"
+    assert claim["spec"]["devices"] == {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}
+    assert other["kind"] == "ConfigMap"
+    assert err == "claimd: ResourceClaim ns/a: spec.devices.mood: lost: v1 has no such field\n"
+
+
+def test_json_and_stdin(file):
+    command = [sys.executable, "-m", "plugin", "convert", "-f", "-", "-o", "json"]
+    done = subprocess.run(command, input=FILE, capture_output=True, text=True, check=True)
+    listed = json.loads(done.stdout)
+    assert (listed["kind"], len(listed["items"])) == ("List", 2)
+    one = subprocess.run(command, input=json.dumps(listed["items"][0]), capture_output=True, text=True, check=True)
+    assert json.loads(one.stdout) == listed["items"][0]
+
+
+@pytest.mark.parametrize(
+    ("content", "to", "words"),
+    [
+        ("a: [", "v1", "cannot read "),
+        (
+            "kind: ResourceClaim\napiVersion: resource.k8s.io/v1\nspec: 1",
+            "v1beta1",
+            "ResourceClaim: spec: expected an object",
+        ),
+        ("- 1", "v1", "document 1: expected an object with apiVersion and kind, got [1]"),
+        (FILE, "v2", "ResourceClaim ns/a: expected one of v1, v1beta2,"),
+    ],
+)
+def test_what_cannot_be_converted_is_named(capsys, tmp_path, content, to, words):
+    (tmp_path / "f.yaml").write_text(content)
+    assert cli.main(["convert", "--to", to, "-f", str(tmp_path / "f.yaml")]) == 1
+    out, err = capsys.readouterr()
+    assert words in err
+    assert not out
+
+
+def test_a_file_that_is_not_there(capsys):
+    assert cli.main(["convert", "-f", "/does/not/exist.yaml"]) == 1
+    assert "cannot read /does/not/exist.yaml" in capsys.readouterr().err
