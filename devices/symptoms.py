@@ -68,7 +68,8 @@ def all_of(roots: Roots, gpus: Iterable[Gpu]) -> dict[str, tuple[Symptom, ...]]:
     wanted = {gpu.name: gpu for gpu in gpus}
 
     def look() -> dict[str, tuple[Symptom, ...]]:
-        shown = {gpu.address: read(roots, gpu.address) for gpu in wanted.values()}  # parts have their GPU's address
+        addresses = sorted({gpu.address for gpu in wanted.values()})  # parts have their GPU's
+        shown = {address: read(roots, address) for address in addresses}
         return {name: shown[gpu.address] for name, gpu in wanted.items()}
 
     return aside.run(look)

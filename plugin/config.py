@@ -61,7 +61,7 @@ class Config:
         "numaNode as a list, with the nearest nodes: only where the API server has the gate DRAListTypeAttributes",
     )
     rescan: float = _setting(60.0, "seconds between two looks at the hardware when the kernel reports no change")
-    health_interval: float = _setting(10.0, "seconds between two looks at the health of the GPUs")
+    health_interval: float = _setting(20.0, "seconds between two looks at the health of the GPUs")
     absent_grace: float = _setting(
         300.0, "seconds that a GPU which has vanished stays published, with a taint, so that its pods can be evicted"
     )
