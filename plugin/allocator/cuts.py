@@ -47,6 +47,7 @@ class Cuts:
         self.positions: dict[int, list[int]] = {}  # by request: the devices that it could have, in order
         self.kinds: list[int] = []  # by position: equal for devices that no request and no rule can tell apart
         self.hopeless = False
+        self._counted = any(one.uses for one in search.world.candidates)
         self._values: dict[tuple[int, int], list[Values]] = {}  # by request and constraint, by position
         self._failed: set[Hashable] = set()
         self._tried_parts = False
@@ -280,11 +281,14 @@ class Cuts:
                 matching.append((self._values[want.key, index], now))
         if not matching:
             return False
-        counts: Counter[Hashable] = Counter()
+        counts: dict[Hashable, int] = {}
         for position in free:
             sets = [values[position] if now is None else values[position] & now for values, now in matching]
-            counts.update(itertools.product(*sets))
-        return max(counts.values(), default=0) < missing
+            for choice in itertools.product(*sets) if len(sets) > 1 else sets[0]:
+                counts[choice] = counts.get(choice, 0) + 1
+                if counts[choice] >= missing:
+                    return False
+        return True
 
     def _too_alike(self, want: Want, missing: int, free: Sequence[int]) -> bool:
         """Cut: under a distinctAttribute each device needs at least one value that no other has."""
@@ -301,6 +305,8 @@ class Cuts:
     def _over_counters(self, missing: int, free: Sequence[int]) -> bool:
         """Cut: as many devices as are missing use of each counter at least what the most modest of them use."""
         search = self.search
+        if not self._counted:
+            return False
         uses: dict[tuple[PoolID, tuple[str, str]], list[int]] = {}
         for position in free:
             candidate = search.world.candidates[position]
