@@ -49,6 +49,12 @@ class Driver:
             raise AssertionError(str(error)) from None
         return True
 
+    def registrations(self) -> int:
+        """How often the kubelet has registered the pod that runs now, by its own word."""
+        return self.kube("logs", self.pod()["metadata"]["name"], "--container=claimd").count(
+            "registered with the kubelet"
+        )
+
     def read(self, path: str) -> str:
         return self.exec("cat", path)
 

@@ -82,8 +82,14 @@ def test_emptied_plugin_folder_and_registry(ns: Kubectl, driver: Driver, running
     """The kubelet takes the plugin for gone, and for there again; a claim that it held is kept."""
     ns.create(claim("before"), pod("before", driver.node, {"gpu": "before"}))
     container = _container_id(running("before"))
-    held = set(driver.records())
+    held, registered = set(driver.records()), driver.registrations()
     driver.exec("sh", "-c", f"find {PLUGIN} -mindepth 1 -delete; find {REGISTRY} -name '{DRIVER}*' -delete")
+
+    def again() -> bool:
+        assert driver.registrations() > registered
+        return True
+
+    wait_for("the kubelet to register the driver again", again, seconds=20)
     ns.create(claim("after"), pod("after", driver.node, {"gpu": "after"}))
     running("after")
     assert held < set(driver.records()), "records of before are written again"
