@@ -82,9 +82,7 @@ def lines(path: str, notes: list[str]) -> list[str] | None:
 def content(path: str, notes: list[str], limit: int = 1 << 22) -> bytes | None:
     """The bytes of a file that is no text, or longer than those of the kernel's trees."""
     try:
-        _ask(path)
-        with open(path, "rb") as file:
-            return file.read(limit)
+        return read(path, limit)
     except OSError as error:
         _note(path, error, notes)
         return None
@@ -171,16 +169,16 @@ def _read(path: str, notes: list[str]) -> str | None:
     return value
 
 
-def read(path: str) -> bytes:
+def read(path: str, limit: int = _LIMIT) -> bytes:
     """All of a file, or OSError. The one place where a read of a dead device may hang: see aside."""
     _ask(path)
     aside.begin(path)
     try:
         descriptor = os.open(path, os.O_RDONLY)
         try:
-            content = os.read(descriptor, _LIMIT)
+            content = os.read(descriptor, limit)
             # A file of procfs may come in pieces; one of sysfs ends here with an empty read.
-            while content and len(content) < _LIMIT and (more := os.read(descriptor, _LIMIT)):
+            while content and len(content) < limit and (more := os.read(descriptor, limit)):
                 content += more
             return content
         finally:

@@ -70,6 +70,8 @@ def _device(
             for node in gpu.nodes
         ],
     }
+    # No ids of groups: a runtime gives these nodes to the container's user, root or not; ids need CDI 0.7, which
+    # containerd 1.7 refuses.
     if mounts:
         options = ["ro", "nosuid", "nodev", "bind"]
         edits["mounts"] = [{"hostPath": h, "containerPath": c, "options": options} for h, c in mounts]

@@ -276,11 +276,16 @@ def _convert(settings: config.Config, given: dict[str, Any]) -> int:
 
 
 def _capture(settings: config.Config, given: dict[str, Any]) -> int:
-    from devices import capture
+    from devices import capture, monitor
+
+    def look() -> Inventory:
+        inventory = _scan(settings, given)
+        monitor.glance(settings.roots, inventory)  # what tells of health belongs to it
+        return inventory
 
     file = given["file"]
     try:
-        inventory, count = capture.write(file, settings.roots, lambda: _scan(settings, given), redact=given["redact"])
+        inventory, count = capture.write(file, settings.roots, look, redact=given["redact"])
     except OSError as error:
         raise errors.Fatal(f"cannot write {file}: {error.strerror or error}") from error
     serials = "" if given["redact"] else "; it has serial numbers, which --redact replaces"

@@ -120,6 +120,8 @@ def test_version(capsys):
 def test_a_capture_shows_what_the_machine_showed(capsys, tree, tmp_path):
     file = str(tmp_path / "node.tar")
     (tmp_path / "t/sys/module/nvidia/version").unlink()
+    aer = next((tmp_path / "t/sys").rglob("0000:11:00.0/aer_dev_fatal"))
+    aer.write_text(aer.read_text().replace("TOTAL_ERR_FATAL 0", "TOTAL_ERR_FATAL 3"))
     (tmp_path / "t/proc/driver/nvidia/version").write_bytes(b"\xff")  # a note with a path
     code, out, _ = run(capsys, "capture", "--root", tree, file)
     assert code == 0
