@@ -75,6 +75,9 @@ class Rivals:
     async def run(self) -> None:
         await asyncio.sleep(FIRST)
         while True:
+            if not self.resources.slices.synced:  # the API server has more urgent things to tell us
+                await asyncio.sleep(FIRST)
+                continue
             try:
                 await self.look()
             except kube_errors.ApiError as error:

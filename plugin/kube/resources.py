@@ -119,7 +119,8 @@ class Resources:
     async def all_slices(self, node: str) -> list[dict[str, Any]]:
         """Of every driver on the node."""
         query = {"fieldSelector": f"spec.nodeName={node}"}
-        answer = await self._ask("GET", "resourceslices", "", query=query)
+        async with self.slices.listing:
+            answer = await self._ask("GET", "resourceslices", "", query=query)
         found = _decode(answer, _List, "the slices of the node")
         return [_in_our_shape({"apiVersion": found.api_version, **item}) for item in found.items]
 

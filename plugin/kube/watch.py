@@ -51,6 +51,7 @@ class Mirror:
     ) -> None:
         self.objects: dict[str, Object] = {}
         self.synced = False  # until the first list has arrived
+        self.listing = asyncio.Lock()  # for lists of others as well: a sick API server is asked for one at a time
         self._client = client_
         self._find = find
         self._idle = idle
@@ -80,7 +81,8 @@ class Mirror:
 
     async def _list(self, place: Place) -> str:
         """Replaces the whole copy. Returns the version to watch from."""
-        answer = await self._client.request("GET", place.path, query=place.query, timeout=30.0)
+        async with self.listing:
+            answer = await self._client.request("GET", place.path, query=place.query, timeout=30.0)
         try:
             document = msgspec.json.decode(answer, type=_List)
             fresh = {_meta(obj, "name"): obj for obj in map(place.convert, document.items or ())}
