@@ -6,7 +6,7 @@ Each constraint only ever gets narrower while devices are added: what it refuses
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, Self, TypeVar
 
 from ..api.scheduling import DeviceAttribute
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # A value with its type, as True and 1 are the same to Python. Versions are compared by their text.
 Value = tuple[Literal["int", "bool", "string", "version", "unknown"], Hashable]
 Values = frozenset[Value]
+_T = TypeVar("_T")
 
 UNKNOWN: Value = ("unknown", None)
 
@@ -87,108 +88,73 @@ def make(*, requests: list[str], attribute: str, distinct: bool, lists: bool) ->
     return _MatchSets(chosen, attribute) if lists else _Match(chosen, attribute)
 
 
-class _Match:
+class _Kept(Generic[_T]):
+    """What is kept of each device so far, the last at the end."""
+
     distinct = False
 
     def __init__(self, requests: frozenset[str], attribute: str) -> None:
         self.requests, self.attribute = requests, attribute
-        self._chosen: list[Value] = []
+        self._kept: list[_T] = []
 
-    def fresh(self) -> _Match:
-        return _Match(self.requests, self.attribute)
+    def fresh(self) -> Self:
+        return type(self)(self.requests, self.attribute)
 
     def add(self, attribute: DeviceAttribute | None) -> bool:
-        if attribute is None:
+        kept = None if attribute is None else self._keep(attribute)
+        if kept is None:
             return False
+        self._kept.append(kept)
+        return True
+
+    def remove(self) -> None:
+        self._kept.pop()
+
+    def _keep(self, attribute: DeviceAttribute) -> _T | None:
+        """None if the device does not fit to those before."""
+        raise NotImplementedError
+
+
+class _Match(_Kept[Value]):
+    def _keep(self, attribute: DeviceAttribute) -> Value | None:
         value = scalar(attribute)
         # The first device may have anything, even what nothing equals.
-        if self._chosen and (value == UNKNOWN or value != self._chosen[0]):
-            return False
-        self._chosen.append(value)
-        return True
-
-    def remove(self) -> None:
-        self._chosen.pop()
+        return None if self._kept and (value == UNKNOWN or value != self._kept[0]) else value
 
     def state(self) -> Hashable:
-        return self._chosen[0] if self._chosen else None
+        return self._kept[0] if self._kept else None
 
 
-class _MatchSets:
-    distinct = False
+class _MatchSets(_Kept[Values]):
+    """Keeps what all devices so far have in common."""
 
-    def __init__(self, requests: frozenset[str], attribute: str) -> None:
-        self.requests, self.attribute = requests, attribute
-        self._common: list[Values] = []  # after each device: what all so far have
-
-    def fresh(self) -> _MatchSets:
-        return _MatchSets(self.requests, self.attribute)
-
-    def add(self, attribute: DeviceAttribute | None) -> bool:
-        if attribute is None:
-            return False
+    def _keep(self, attribute: DeviceAttribute) -> Values | None:
         common = values(attribute)
-        if self._common:
-            common &= self._common[-1]
-        if not common:
-            return False
-        self._common.append(common)
-        return True
-
-    def remove(self) -> None:
-        self._common.pop()
+        if self._kept:
+            common &= self._kept[-1]
+        return common or None
 
     def state(self) -> Hashable:
-        return self._common[-1] if self._common else None
+        return self._kept[-1] if self._kept else None
 
 
-class _Distinct:
+class _Distinct(_Kept[Value]):
     distinct = True
 
-    def __init__(self, requests: frozenset[str], attribute: str) -> None:
-        self.requests, self.attribute = requests, attribute
-        self._chosen: list[Value] = []
-
-    def fresh(self) -> _Distinct:
-        return _Distinct(self.requests, self.attribute)
-
-    def add(self, attribute: DeviceAttribute | None) -> bool:
-        if attribute is None:
-            return False
+    def _keep(self, attribute: DeviceAttribute) -> Value | None:
         value = scalar(attribute)
-        if self._chosen and (value == UNKNOWN or value in self._chosen):
-            return False
-        self._chosen.append(value)
-        return True
-
-    def remove(self) -> None:
-        self._chosen.pop()
+        return None if self._kept and (value == UNKNOWN or value in self._kept) else value
 
     def state(self) -> Hashable:
-        return frozenset(self._chosen)
+        return frozenset(self._kept)
 
 
-class _DistinctSets:
+class _DistinctSets(_Kept[Values]):
     distinct = True
 
-    def __init__(self, requests: frozenset[str], attribute: str) -> None:
-        self.requests, self.attribute = requests, attribute
-        self._chosen: list[Values] = []
-
-    def fresh(self) -> _DistinctSets:
-        return _DistinctSets(self.requests, self.attribute)
-
-    def add(self, attribute: DeviceAttribute | None) -> bool:
-        if attribute is None:
-            return False
+    def _keep(self, attribute: DeviceAttribute) -> Values | None:
         mine = values(attribute)
-        if not mine or any(mine & other for other in self._chosen):
-            return False
-        self._chosen.append(mine)
-        return True
-
-    def remove(self) -> None:
-        self._chosen.pop()
+        return None if not mine or any(mine & other for other in self._kept) else mine
 
     def state(self) -> Hashable:
-        return frozenset().union(*self._chosen)
+        return frozenset().union(*self._kept)
