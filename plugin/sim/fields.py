@@ -6,33 +6,77 @@ A path is a tuple of steps in the spelling of FieldsV1: `f:spec`, `k:{"uid":"u"}
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Collection, Iterator
 from typing import Any
 
 from .schema import FREE, Schema
 
 Path = tuple[str, ...]
-MEMBER = object()  # the value of a path that only says that something is there
+NOTHING = object()
+NONE = (FREE, NOTHING)
 
 
-def leaves(schema: Schema, value: Any, path: Path = ()) -> dict[Path, Any]:
-    """Every path that somebody can own, with its value: scalars, what is taken whole, items, entries."""
-    found: dict[Path, Any] = {}
-    if isinstance(value, dict):
+def paths_of(schema: Schema, value: Any, path: Path = ()) -> set[Path]:
+    """Every path of the document that somebody can own: scalars, what is one value, items, entries."""
+    found: set[Path] = set()
+    if isinstance(value, dict) and not schema.whole:
         for name, below in value.items():
             at = (*path, f"f:{name}")
-            found |= leaves(schema.child(name), below, at)
-            if below in (None, {}) or (not schema.declares(name) and at not in found):
-                found[at] = MEMBER
-    elif isinstance(value, list) and (schema.keys or schema.unique):
+            found |= paths_of(schema.child(name), below, at)
+            if below in (None, {}) or not schema.declares(name):
+                found.add(at)
+    elif isinstance(value, list) and schema.granular:
         for item in value:
             at = (*path, step_of(schema, item))
-            if schema.keys:
-                found |= leaves(schema.item or FREE, item, at)
-            found[at] = MEMBER
+            found |= paths_of(schema.item or FREE, item, at)
+            found.add(at)
     else:
-        found[path] = value
+        found.add(path)
     return found
+
+
+def compared(schema: Schema, old: Any, new: Any) -> tuple[set[Path], set[Path]]:
+    """The paths that were added or have another value, and those that are gone.
+
+    Unlike in `paths_of`, a struct or list that comes or goes whole is a path too.
+    """
+    changed: set[Path] = set()
+    removed: set[Path] = set()
+
+    def walk(below: Schema, one: Any, other: Any, path: Path) -> None:
+        shown = one if other in (NOTHING, None) else other
+        parts = (isinstance(shown, dict) and not below.whole) or (isinstance(shown, list) and below.granular)
+        if parts and (_filled(one) or _filled(other)):
+            ours, theirs = _children(below, one), _children(below, other)
+            for step, child in {**ours, **theirs}.items():
+                walk(child[0], ours.get(step, NONE)[1], theirs.get(step, NONE)[1], (*path, step))
+            same = True
+        else:
+            same = _same(one, other)
+        if other is NOTHING:
+            removed.add(path)
+        elif one is NOTHING or not same:
+            changed.add(path)
+
+    walk(schema, old, new, ())
+    return changed - {()}, removed - {()}
+
+
+def _children(schema: Schema, value: Any) -> dict[str, tuple[Schema, Any]]:
+    if isinstance(value, dict):
+        return {f"f:{name}": (schema.child(name), below) for name, below in value.items()}
+    if isinstance(value, list):
+        return {step_of(schema, item): (schema.item or FREE, item) for item in value}
+    return {}
+
+
+def _filled(value: Any) -> bool:
+    return isinstance(value, dict | list) and bool(value)
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other or (isinstance(one, bool) == isinstance(other, bool) and bool(one == other))
 
 
 def step_of(schema: Schema, item: Any) -> str:
@@ -44,41 +88,74 @@ def step_of(schema: Schema, item: Any) -> str:
 
 def merged(schema: Schema, live: Any, config: Any) -> Any:
     """The configuration laid over what is there. Neither is changed; what is not is shared."""
-    if isinstance(live, dict) and isinstance(config, dict):
+    if isinstance(live, dict) and isinstance(config, dict) and not schema.whole:
         return live | {name: merged(schema.child(name), live.get(name), new) for name, new in config.items()}
-    if isinstance(live, list) and isinstance(config, list) and (schema.keys or schema.unique):
-        items = {step_of(schema, item): item for item in live}
-        for item in config:
-            step = step_of(schema, item)
-            items[step] = merged(schema.item or FREE, items.get(step), item) if schema.keys else item
-        return list(items.values())
+    if isinstance(live, list) and isinstance(config, list) and schema.granular:
+        ours = {step_of(schema, item): item for item in live}
+        theirs = {step_of(schema, item): item for item in config}
+        both = {step: merged(schema.item or FREE, ours.get(step), item) for step, item in theirs.items()}
+        return [both[step] if step in both else ours[step] for step in _in_order(list(ours), list(theirs))]
     return config
 
 
-def cut(schema: Schema, value: Any, gone: Collection[Path], kept: Collection[Path]) -> Any:
-    """The document without what lies at the paths that are gone, unless something within is kept.
+def _in_order(live: list[str], config: list[str]) -> list[str]:
+    """Items of both in the configuration's order; those that are only there already stay about where they are."""
+    ours, theirs = deque(live), deque(config)
+    shared = deque(step for step in config if step in set(live))
+    placed: dict[str, None] = {}
+    while ours or theirs:
+        mine = ours[0] if ours else None
+        if mine is not None and mine not in config:
+            placed[ours.popleft()] = None
+        elif mine is not None and (mine in placed or (theirs and mine != theirs[0] and shared and shared[0] != mine)):
+            ours.popleft()  # it has its place, or gets it when its turn comes
+        else:
+            step = theirs.popleft()
+            placed[step] = None
+            if shared and shared[0] == step:
+                shared.popleft()
+    return list(placed)
 
-    What is left empty by it goes as well, as somebody's whole struct does when its last field goes.
-    """
-    needed = {path[:length] for path in kept for length in range(len(path) + 1)}
-    touched = {path[:length] for path in gone for length in range(len(path) + 1)}
+
+def without(schema: Schema, value: Any, gone: Collection[Path]) -> Any:
+    """The document without what lies at these paths. A map or list that is left empty by it is null."""
+    touched = {path[:length] for path in gone for length in range(1, len(path) + 1)}
 
     def walk(below: Schema, old: Any, at: Path) -> Any:
-        if isinstance(old, dict):
-            left = {name: walk(below.child(name), old[name], (*at, f"f:{name}")) for name in old}
-            return {name: new for name, new in left.items() if stays(old[name], new, (*at, f"f:{name}"))}
-        if isinstance(old, list) and (below.keys or below.unique):
-            steps = [(*at, step_of(below, item)) for item in old]
-            items = [walk(below.item or FREE, item, step) for item, step in zip(old, steps, strict=True)]
-            return [n for o, n, step in zip(old, items, steps, strict=True) if stays(o, n, step)]
+        if isinstance(old, dict) and not below.whole:
+            steps = {name: (*at, f"f:{name}") for name in old}
+            return {
+                name: keep(below.child(name), old[name], steps[name]) for name in old if steps[name] not in gone
+            } or None
+        if isinstance(old, list) and below.granular:
+            pairs = [(item, (*at, step_of(below, item))) for item in old]
+            return [keep(below.item or FREE, item, step) for item, step in pairs if step not in gone] or None
         return old
 
-    def stays(old: Any, new: Any, at: Path) -> bool:
-        if at in needed or at not in touched:
-            return True
-        return at not in gone and (bool(new) or not old)
+    def keep(below: Schema, old: Any, at: Path) -> Any:
+        return walk(below, old, at) if at in touched else old
 
     return walk(schema, value, ())
+
+
+def without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without_nulls(below) for name, below in value.items() if below is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def with_structs(schema: Schema, paths: Collection[Path]) -> set[Path]:
+    """The paths, and those of the structs that they are in."""
+    found = set(paths)
+    for path in paths:
+        below = schema
+        for length, step in enumerate(path[:-1], start=1):
+            name = step.removeprefix("f:")
+            named = step.startswith("f:")
+            if named and below.declares(name):
+                found.add(path[:length])
+            below = below.child(name) if named else below.item or FREE
+    return found
 
 
 # ---------------------------------------------------------------- managedFields
@@ -111,6 +188,11 @@ def _decode(tree: dict[str, Any], path: Path) -> Iterator[Path]:
             yield (*path, step)
         else:
             yield from _decode(below, (*path, step))
+
+
+def order(path: Path) -> list[tuple[bool, str]]:
+    """Among the fields of a struct, those that end there come first, as conflicts list them."""
+    return [(length < len(path), step) for length, step in enumerate(path, start=1)]
 
 
 def shown(path: Path) -> str:

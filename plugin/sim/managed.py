@@ -1,10 +1,10 @@
-"""managedFields: who owns which field of an object, after an apply and after any other write. Pure: the time is given."""
+"""managedFields: who owns which field of an object, after an apply and after any other write. The time is given."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from . import fields, refused
 from .fields import Path
@@ -57,27 +57,31 @@ class Entry:
 
     def plain(self) -> Document:
         writer = self.writer
-        plain = {"manager": writer.manager, "operation": writer.operation, "apiVersion": writer.api_version}
-        plain |= {"time": self.time, "fieldsType": "FieldsV1", "fieldsV1": fields.encode(self.owned)}
+        plain: Document = {"manager": writer.manager, "operation": writer.operation, "apiVersion": writer.api_version}
+        plain |= {"time": self.time} if self.time else {}
+        plain |= {"fieldsType": "FieldsV1", "fieldsV1": fields.encode(self.owned)}
         return plain | ({"subresource": writer.subresource} if writer.subresource else {})
 
 
 def applied(schema: Schema, live: Document, config: Document, writer: Writer, force: bool, time: str) -> Document:
     """The object after a server-side apply; a conflict names each field and who owns it."""
-    entries = _entries(live)
+    entries = _entries(live) or _first(schema, live, writer, time)
     mine = entries.pop(writer.identity, None)
-    wanted = frozenset(_owned(fields.leaves(schema, config)))
-    others: frozenset[Path] = frozenset().union(*(entry.owned for entry in entries.values()))
-    given_up = (mine.owned if mine else frozenset()) - wanted - others
+    said = frozenset(fields.paths_of(schema, config))
+    wanted = _owned(said)
     result = fields.merged(schema, live, _without_entries(config))
-    result = fields.cut(schema, result, given_up, wanted | others)
+    owners = [*(entry.owned for entry in entries.values()), said]
+    result = _pruned(schema, result, owners, mine.owned if mine else frozenset())
     changed, removed = _compared(schema, live, result)
     losing = {identity: entry.owned & changed for identity, entry in entries.items() if entry.owned & changed}
     if losing and not force:
         raise _conflict([(entries[identity], owned) for identity, owned in losing.items()])
     entries = _less(entries, changed | removed)
-    kept = mine.time if mine and mine.owned == wanted and mine.writer == writer else time
-    entries[writer.identity] = Entry(writer, wanted, kept)
+    result = fields.without_nulls(result)
+    before = mine.time if mine else ""
+    same = _without_entries(result) == _without_entries(live)
+    if wanted:
+        entries[writer.identity] = Entry(writer, wanted, before if same else time)
     return _with_entries(result, entries)
 
 
@@ -90,23 +94,42 @@ def updated(schema: Schema, live: Document, new: Document, writer: Writer, time:
     before = mine.owned if mine else frozenset()
     owned = (before - removed) | changed
     if owned:
-        entries[writer.identity] = Entry(writer, owned, mine.time if mine and owned == before else time)
+        entries[writer.identity] = Entry(writer, owned, mine.time if mine and not changed else time)
     return _with_entries(new, entries)
 
 
+def _first(schema: Schema, live: Document, writer: Writer, time: str) -> dict[tuple[str, ...], Entry]:
+    """The owner of what was there before anybody applied, if nobody is known to own it."""
+    owned, _ = _compared(schema, {}, live)
+    before = Writer("before-first-apply", "Update", writer.api_version)
+    return {before.identity: Entry(before, owned, time)} if owned else {}
+
+
+def _pruned(schema: Schema, result: Document, entries: list[frozenset[Path]], last: frozenset[Path]) -> Document:
+    """Without what the writer applied last time, does not apply any more, and nobody else owns."""
+    if not last:
+        return result
+
+    def complete(paths: Collection[Path]) -> set[Path]:
+        return fields.with_structs(schema, paths)
+
+    def left(gone: set[Path]) -> set[Path]:
+        return complete(fields.paths_of(schema, fields.without(schema, result, gone)))
+
+    there, before = complete(fields.paths_of(schema, result)), complete(last)
+    owned = complete(frozenset().union(*entries))
+    gone = there - (left(before) | owned)
+    return cast(Document, fields.without(schema, result, (there - left(gone)) & before))
+
+
 def _compared(schema: Schema, old: Document, new: Document) -> tuple[frozenset[Path], frozenset[Path]]:
-    """What was added or has another value, and what is gone."""
-    before, after = fields.leaves(schema, old), fields.leaves(schema, new)
-    changed = {path for path, value in after.items() if path not in before or not _same(before[path], value)}
-    return frozenset(_owned(changed)), frozenset(_owned(before.keys() - after.keys()))
+    """What was added or has another value, and what is gone, less what has no owner."""
+    changed, removed = fields.compared(schema, old, new)
+    return _owned(changed), _owned(removed)
 
 
-def _same(one: Any, other: Any) -> bool:
-    return one is other or (type(one) is type(other) and bool(one == other))
-
-
-def _owned(paths: Any) -> list[Path]:
-    return [path for path in paths if path not in SYSTEM and path[:2] != ("f:metadata", "f:managedFields")]
+def _owned(paths: Collection[Path]) -> frozenset[Path]:
+    return frozenset(p for p in paths if p not in SYSTEM and p[:2] != ("f:metadata", "f:managedFields"))
 
 
 def _less(entries: dict[tuple[str, ...], Entry], paths: frozenset[Path]) -> dict[tuple[str, ...], Entry]:
@@ -137,7 +160,7 @@ def _without_entries(obj: Document) -> Document:
 
 
 def _conflict(losing: list[tuple[Entry, frozenset[Path]]]) -> refused.Refused:
-    pairs = [(_named(entry), fields.shown(path)) for entry, owned in losing for path in sorted(owned)]
+    pairs = [(_named(entry), fields.shown(path)) for entry, owned in losing for path in sorted(owned, key=fields.order)]
     causes = [refused.Cause("FieldManagerConflict", f"conflict with {name}", path) for name, path in pairs]
     if len(pairs) == 1:
         name, path = pairs[0]

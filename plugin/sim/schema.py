@@ -18,12 +18,18 @@ from ..api.objects.shapes import Shape, fields_of
 class Schema:
     keys: tuple[str, ...] = ()  # of a list: what tells its items apart
     unique: bool = False  # a list that is a set
+    whole: bool = False  # a map that is one value
     fields: Mapping[str, Schema] = field(default_factory=dict)
     entries: bool = False  # a map whose names are data: each entry is a value of its own
     item: Schema | None = None  # of a list, or of a map with entries
 
+    @property
+    def granular(self) -> bool:
+        """A list whose items have owners of their own."""
+        return bool(self.keys) or self.unique
+
     def child(self, name: str) -> Schema:
-        return self.fields.get(name) or self.item or FREE if not self.entries else self.item or FREE_MAP
+        return self.fields.get(name) or self.item or FREE
 
     def declares(self, name: str) -> bool:
         """Is the name a field of a struct, rather than an entry of a map?"""
@@ -31,14 +37,15 @@ class Schema:
 
 
 FREE = Schema()
-FREE_MAP = Schema(entries=True)
+WHOLE = Schema(whole=True)
 
 
 def of_shape(shape: Shape) -> Schema:
     if shape.kind == "any":
-        return FREE_MAP
+        return WHOLE  # what drivers put there is theirs: one value
     if shape.kind == "struct" and shape.struct:
-        return Schema(fields={name: of_shape(f.shape) for name, f in fields_of(shape.struct).items()})
+        fields = {name: of_shape(f.shape) for name, f in fields_of(shape.struct).items()}
+        return Schema(fields=fields, whole=getattr(shape.struct, "atomic", False))
     if shape.kind == "map" and shape.item:
         return Schema(entries=True, item=of_shape(shape.item))
     if shape.kind == "list" and shape.item:
@@ -48,7 +55,8 @@ def of_shape(shape: Shape) -> Schema:
 
 METADATA = of_shape(Shape("struct", struct=meta.ObjectMeta))
 
-# Kinds around the resource API: the lists that have keys, `*` for an item, `{}` for a map with entries, `set` for a set.
+# Kinds around the resource API: their lists with keys, `*` for an item, `{}` for a map with entries, `set` for a set,
+# and `whole` for a map that is one value.
 KEYED: dict[str, dict[str, str]] = {
     "Pod": {
         "spec.containers": "name",
@@ -63,7 +71,7 @@ KEYED: dict[str, dict[str, str]] = {
         "spec.initContainers.*.resources.claims": "name",
         "spec.volumes": "name",
         "spec.imagePullSecrets": "name",
-        "spec.nodeSelector": "{}",
+        "spec.nodeSelector": "whole",
         "spec.resourceClaims": "name",
         "spec.topologySpreadConstraints": "topologyKey,whenUnsatisfiable",
         "status.conditions": "type",
@@ -104,8 +112,9 @@ def _of_tree(tree: Mapping[str, object]) -> Schema:
     fields = {name: _of_tree(below) for name, below in tree.items() if isinstance(below, dict) and name != "*"}
     item = tree.get("*")
     return Schema(
-        keys=tuple(str(rule).split(",")) if rule and rule not in ("set", "{}") else (),
+        keys=tuple(str(rule).split(",")) if rule and rule not in ("set", "{}", "whole") else (),
         unique=rule == "set",
+        whole=rule == "whole",
         fields=fields,
         entries=rule == "{}",
         item=_of_tree(item) if isinstance(item, dict) else None,

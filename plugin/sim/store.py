@@ -114,9 +114,9 @@ class Store:
         except ValueError as error:
             raise refused.bad_request("continue key is not valid") from error
         if int(version) < self._forgotten:
-            error = refused.expired(TOO_OLD_TO_CONTINUE)
-            error.proceed = _token(self.version, start)
-            raise error
+            too_old = refused.expired(TOO_OLD_TO_CONTINUE)
+            too_old.proceed = _token(self.version, start)
+            raise too_old
         return int(version), start
 
     def _as_of(self, resource: Resource, version: int) -> dict[Name, Document]:
