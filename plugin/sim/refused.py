@@ -44,7 +44,7 @@ class Refused(Exception):
     def status(self) -> dict[str, Any]:
         metadata = {"continue": self.proceed} if self.proceed else {}
         head: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": metadata, "status": "Failure"}
-        head |= {"message": str(self), "reason": self.reason}
+        head |= {"message": str(self), "reason": self.reason} if self.reason else {"message": str(self)}
         return head | ({"details": self.details} if self.details else {}) | {"code": self.code}
 
 
