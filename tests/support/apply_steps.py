@@ -58,11 +58,13 @@ def theirs(kubernetes, question):
 
 
 def comparable(answers):
-    """Without times, and causes in an order: theirs is that of a Go map."""
+    """Without times and what is in the order of times or of a Go map."""
     plain = [_timeless(answer) for answer in answers]
     for answer in plain:
         if "causes" in answer:
             answer["causes"] = sorted(answer["causes"], key=lambda cause: (cause["message"], cause["field"]))
+        elif entries := answer["metadata"].get("managedFields"):
+            entries.sort(key=lambda entry: (entry["operation"], entry["manager"]))
     return plain
 
 

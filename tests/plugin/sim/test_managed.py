@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from plugin.sim import fields, managed, refused, schema
+from plugin.sim import fields, managed, patches, refused, schema
 from tests.support import apply_steps, oracle
 
 CASES = json.loads((Path(__file__).parents[2] / "cases" / "sim" / "apply.json").read_text())
@@ -75,3 +75,14 @@ def test_paths_come_back_from_the_text():
     encoded = fields.encode(paths)
     assert encoded == {"f:a": {".": {}, "f:b": {}}, "f:c": {'k:{"x":1}': {"f:x": {}}}, "f:d": {'v:"e"': {}}}
     assert fields.decode(encoded) == paths
+
+
+def test_applies_come_first_then_the_older():
+    first = apply(NEW, {"metadata": {"name": "c", "labels": {"x": "1"}}}, manager="z", time="T2")
+    writer = managed.Writer("a", "Update", VERSION)
+    second = managed.updated(
+        CLAIM, first, patches.merge_patch(first, {"metadata": {"labels": {"y": "1"}}}), writer, "T1"
+    )
+    third = apply(second, {"metadata": {"name": "c", "labels": {"v": "1"}}}, manager="b", time="T3")
+    listed = [(entry["manager"], entry["time"]) for entry in third["metadata"]["managedFields"]]
+    assert listed == [("z", "T2"), ("b", "T3"), ("a", "T1")]
