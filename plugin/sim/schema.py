@@ -91,12 +91,18 @@ KEYED: dict[str, dict[str, str]] = {
     "ServiceAccount": {"secrets": "name"},
 }
 
+TEMPLATE = {f"spec.template.{path}": rule for path, rule in KEYED["Pod"].items() if path.startswith("spec.")}
+TEMPLATE |= {"spec.template.metadata.labels": "{}", "spec.template.metadata.annotations": "{}"}
+TEMPLATE |= {"spec.selector": "whole", "status.conditions": "type"}
+KEYED |= {"Deployment": TEMPLATE, "DaemonSet": TEMPLATE}
+
 
 @cache
 def of_kind(group: str, version: str, kind: str) -> Schema:
     """What is known of the kind; for one that is not known, its metadata."""
-    if group == models.GROUP and version in models.VERSIONS and kind in models.kinds(version):
-        return of_shape(Shape("struct", struct=models.kinds(version)[kind]))
+    for name in (version, f"{version}-1.31") if group == models.GROUP else ():
+        if name in models.VERSIONS and kind in models.kinds(name):
+            return of_shape(Shape("struct", struct=models.kinds(name)[kind]))
     tree: dict[str, object] = {}
     for path, rule in KEYED.get(kind, {}).items():
         place = tree

@@ -7,14 +7,15 @@ import re
 from plugin.sim import fields, managed, patches, refused, schema
 
 CLAIM, SLICE, POD = ("resource.k8s.io/v1", "ResourceClaim"), ("resource.k8s.io/v1", "ResourceSlice"), ("v1", "Pod")
+DEPLOYMENT = ("apps/v1", "Deployment")
 DATA = ({"a": 1}, {"a": 2, "b": {"c": [1]}}, {"b": {}}, {"b": {"c": [1, 2]}})
 
 
 def numbered(seed):
     """The same number, the same writes."""
     draw = random.Random(seed)
-    version, kind = draw.choice([CLAIM, CLAIM, SLICE, POD])
-    make = {"ResourceClaim": _claim, "ResourceSlice": _slice, "Pod": _pod}[kind]
+    version, kind = draw.choice([CLAIM, CLAIM, SLICE, POD, DEPLOYMENT])
+    make = {"ResourceClaim": _claim, "ResourceSlice": _slice, "Pod": _pod, "Deployment": _deployment}[kind]
     steps = []
     for number in range(draw.randint(2, 5)):
         whole = {"apiVersion": version, "kind": kind, "metadata": _metadata(draw)} | make(draw)
@@ -146,6 +147,15 @@ def _pod(draw):
         "spec": {"containers": [_container(draw, name) for name in _some(draw, "ab")]}
         | _maybe(draw, 0.3, resourceClaims=lambda: [{"name": "g", "resourceClaimName": draw.choice("cd")}])
         | _maybe(draw, 0.3, nodeSelector=lambda: dict.fromkeys(_some(draw, "ab"), "1"))
+    }
+
+
+def _deployment(draw):
+    labels = {name: draw.choice("12") for name in _some(draw, "ab", 1)}
+    return {
+        "spec": {"template": {"metadata": {"labels": labels}} | _pod(draw)}
+        | _maybe(draw, 0.5, selector=lambda: {"matchLabels": labels})
+        | _maybe(draw, 0.5, replicas=lambda: draw.randint(1, 2))
     }
 
 
