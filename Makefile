@@ -57,10 +57,11 @@ lock:  ## resolve the dependencies anew (needs uv)
 image: dev  ## the container image (podman, or BUILDER=docker)
 	$(BUILDER) build -t claimd -f deploy/Containerfile .
 
-oracle: dev  ## the allocator and its CEL against Kubernetes' own, at random and in full (needs Go; ten minutes)
+oracle: dev  ## the allocator, its CEL and server-side apply against Kubernetes' own, at random and in full (needs Go; ten minutes)
 	$(BIN)/python -m tests.oracle.campaign allocator --count 25000
 	$(BIN)/python -m tests.oracle.campaign pools --count 20000
 	$(BIN)/python -m tests.oracle.campaign cel --count 30000
+	$(BIN)/python -m tests.oracle.campaign apply --count 10000
 
 bench: dev  ## the allocator beside Kubernetes' own, then claimd against a real API server (PEER=command); needs Go, root
 	$(BIN)/python -m tests.bench.allocator

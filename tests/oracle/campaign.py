@@ -13,7 +13,7 @@ import time
 
 from plugin.allocator import features
 from tests.oracle.cel.expressions import Expressions
-from tests.support import alloc_worlds, allocating, cel_asking, oracle, pool_worlds
+from tests.support import alloc_worlds, allocating, apply_steps, cel_asking, oracle, pool_worlds
 
 MODES = ({"patience": 0}, {}, {"cuts": False})
 TOLD = 1000  # after how many seeds
@@ -48,7 +48,21 @@ def of_expression(kubernetes, seed):
     return kind, difference and f"{expression}\n  {difference}"
 
 
-SUBJECTS = {"allocator": of_world, "pools": of_pools, "cel": of_expression}
+def of_apply(kubernetes, seed):
+    steps = apply_steps.numbered(seed)
+    expected, got = apply_steps.theirs(kubernetes, steps), apply_steps.ours(steps)
+    if expected is None:
+        return "nulls, which no server keeps", None
+    kind = "conflicts" if any("error" in answer for answer in got) else "writes"
+    return (
+        kind,
+        None
+        if expected == got
+        else f"{json.dumps(steps)}\n  theirs {json.dumps(expected)}\n  ours   {json.dumps(got)}",
+    )
+
+
+SUBJECTS = {"apply": of_apply, "allocator": of_world, "pools": of_pools, "cel": of_expression}
 
 
 def run(subject, first, count):

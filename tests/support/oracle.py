@@ -1,4 +1,4 @@
-"""Kubernetes' own allocator as a process beside the tests: worlds in, its allocations or errors out."""
+"""Kubernetes' own code as a process beside the tests: questions in, its answers or errors out."""
 
 import fcntl
 import json

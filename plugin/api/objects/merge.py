@@ -26,6 +26,8 @@ def merged(shape: Shape, ours: Any, theirs: Any) -> Any:
     """The merged value. `theirs` is copied, never shared; `ours` may be changed in place."""
     if ours is None or shape.kind not in ("struct", "map", "list"):
         return copy.deepcopy(theirs)
+    if shape.kind == "struct" and getattr(shape.struct, "atomic", False):
+        return copy.deepcopy(theirs)
     if shape.kind == "struct":
         merge_into(ours, theirs)
         return ours

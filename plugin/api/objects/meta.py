@@ -13,6 +13,7 @@ Quantity = Annotated[str, Amount()]
 
 
 class OwnerReference(Model, kw_only=True):
+    atomic = True
     api_version: str
     kind: str
     name: str
@@ -91,9 +92,11 @@ class NodeSelectorRequirement(Model, kw_only=True):
 
 
 class NodeSelectorTerm(Model, kw_only=True):
+    atomic = True
     match_expressions: list[NodeSelectorRequirement] | None = None
     match_fields: list[NodeSelectorRequirement] | None = None
 
 
 class NodeSelector(Model, kw_only=True):
+    atomic = True
     node_selector_terms: list[NodeSelectorTerm]

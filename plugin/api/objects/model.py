@@ -20,6 +20,7 @@ class Model(msgspec.Struct, kw_only=True, rename="camel"):
     """A piece of a Kubernetes object. None means that a field is not set; an empty list is kept as one."""
 
     one_of: ClassVar[tuple[tuple[str, ...], ...]] = ()  # groups of wire names: exactly one of each is set
+    atomic: ClassVar[bool] = False  # merged as one value: all of it is replaced
     unknown: dict[str, Any] = {}  # what the document had besides, as it came
 
     @classmethod

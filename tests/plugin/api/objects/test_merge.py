@@ -126,3 +126,10 @@ def test_merging_twice_is_merging_once_and_with_itself_changes_nothing(data, whi
     for name, value in theirs.to_dict().items():
         if isinstance(value, str | bool):
             assert plain.write(ours)[name] == value
+
+
+def test_a_node_selector_is_one_value():
+    def allocation(**selector):
+        return {"allocation": {"nodeSelector": {"nodeSelectorTerms": [], **selector}}}
+
+    assert merged(Status, allocation(x=1), allocation(y=2)) == allocation(y=2)

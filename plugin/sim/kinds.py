@@ -1,0 +1,93 @@
+"""What the server of a release serves: kinds, their versions, and in which version each is kept. Tables only.
+
+Of the kinds around the resource API, those that drivers, schedulers and this project's own demos touch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .refused import Resource
+from .registry import Kind
+
+ALL = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+DRA = "resource.k8s.io"
+ADMISSION = "admissionregistration.k8s.io"
+
+
+@dataclass(frozen=True)
+class Served:
+    kind: Kind  # as it is kept
+    versions: tuple[str, ...]  # as it is served, the preferred one first
+    singular: str
+    short: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ALL
+
+
+# group, version, plural, kind; n: in a namespace, s: with a status, g: counts generations; short name
+AROUND = """
+-                            v1  configmaps                        ConfigMap                         n    cm
+-                            v1  events                            Event                             n    ev
+-                            v1  namespaces                        Namespace                         s    ns
+-                            v1  nodes                             Node                              s    no
+-                            v1  pods                              Pod                               nsg  po
+-                            v1  serviceaccounts                   ServiceAccount                    n    sa
+admissionregistration.k8s.io v1  validatingadmissionpolicies       ValidatingAdmissionPolicy         sg   -
+admissionregistration.k8s.io v1  validatingadmissionpolicybindings ValidatingAdmissionPolicyBinding  g    -
+apps                         v1  daemonsets                        DaemonSet                         nsg  ds
+apps                         v1  deployments                       Deployment                        nsg  deploy
+coordination.k8s.io          v1  leases                            Lease                             n    -
+events.k8s.io                v1  events                            Event                             n    ev
+"""
+
+# plural, kind, flags as above, and the versions that serve it; the first is the one that it is kept in
+CLAIMS = "resourceclaims ResourceClaim ns"
+TEMPLATES = "resourceclaimtemplates ResourceClaimTemplate n"
+CLASSES = "deviceclasses DeviceClass g"
+SLICES = "resourceslices ResourceSlice g"
+RULES = "devicetaintrules DeviceTaintRule sg"
+SCHEDULING = "podschedulingcontexts PodSchedulingContext ns"
+POOLS = "resourcepoolstatusrequests ResourcePoolStatusRequest s"
+RELEASES: dict[str, dict[str, str]] = {
+    "1.30": {
+        CLAIMS: "v1alpha2",
+        TEMPLATES: "v1alpha2",
+        SCHEDULING: "v1alpha2",
+        "resourceclasses ResourceClass -": "v1alpha2",
+        "resourceclaimparameters ResourceClaimParameters n": "v1alpha2",
+        "resourceclassparameters ResourceClassParameters n": "v1alpha2",
+        "resourceslices ResourceSlice -": "v1alpha2",
+    },
+    "1.31": dict.fromkeys((CLAIMS, TEMPLATES, CLASSES, SLICES, SCHEDULING), "v1alpha3"),
+    "1.34": dict.fromkeys((CLAIMS, TEMPLATES, CLASSES, SLICES), "v1 v1beta2 v1beta1")
+    | {"devicetaintrules DeviceTaintRule g": "v1alpha3"},
+    "1.37": dict.fromkeys((CLAIMS, TEMPLATES, CLASSES, SLICES), "v1 v1beta2 v1beta1")
+    | {RULES: "v1 v1beta2 v1alpha3", POOLS: "v1alpha3"},
+}
+NEWEST = "1.37"
+
+
+def served(release: str) -> list[Served]:
+    """Everything that a server of this release has; ValueError for a release that is not in the table."""
+    if release not in RELEASES:
+        raise ValueError(f"release {release!r}: expected one of {', '.join(RELEASES)}")
+    found = []
+    for line in AROUND.split("\n")[1:-1]:
+        group, version, plural, kind, flags, short = line.split()
+        found.append(_served(group.strip("-"), plural, kind, flags, (version,), short.strip("-")))
+    for words, versions in RELEASES[release].items():
+        plural, kind, flags = words.split()
+        found.append(_served(DRA, plural, kind, flags, tuple(versions.split())))
+    return found
+
+
+def _served(group: str, plural: str, kind: str, flags: str, versions: tuple[str, ...], short: str = "") -> Served:
+    kept = Kind(
+        Resource(plural, group, kind),
+        versions[0],
+        namespaced="n" in flags,
+        status="s" in flags,
+        generation="g" in flags,
+    )
+    verbs = tuple(verb for verb in ALL if verb != "deletecollection") if kind == "Namespace" else ALL
+    return Served(kept, versions, kind.lower(), (short,) if short else (), verbs)

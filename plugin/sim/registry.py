@@ -1,0 +1,276 @@
+"""What may be done with an object of any kind: names, versions, finalizers, the status apart from the rest, owners.
+
+Between HTTP and the store. Time, uids and random letters are given, so that the same calls make the same objects.
+What one kind allows beyond that (its own validation) is not here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from . import managed, patches, refused, schema
+from .refused import Cause, Resource
+from .store import Store
+
+Document = dict[str, Any]
+
+ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+NAME_RULE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+
+
+@dataclass(frozen=True)
+class Kind:
+    resource: Resource
+    version: str  # in which it is stored
+    namespaced: bool = True
+    status: bool = False  # the status is written through a subresource of its own
+    generation: bool = False
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.resource.group}/{self.version}" if self.resource.group else self.version
+
+    @property
+    def schema(self) -> schema.Schema:
+        return schema.of_kind(self.resource.group, self.version, self.resource.kind)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Write:
+    """What a request says besides the object."""
+
+    manager: str
+    dry_run: bool = False
+    subresource: str = ""  # status, or nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delete:
+    uid: str | None = None  # preconditions
+    resource_version: str | None = None
+    propagation: str = "Background"  # Orphan, Background, Foreground
+    dry_run: bool = False
+
+
+class Registry:
+    def __init__(
+        self, store: Store, now: Callable[[], str], new_uid: Callable[[], str], letters: Callable[[], str]
+    ) -> None:
+        self.store = store
+        self._now, self._new_uid, self._letters = now, new_uid, letters
+
+    # ------------------------------------------------------------ create, update
+
+    def create(self, kind: Kind, namespace: str, obj: Document, write: Write) -> Document:
+        new = self._prepared(kind, namespace, obj)
+        empty = {"apiVersion": new["apiVersion"], "kind": new["kind"]}
+        writer = managed.Writer(write.manager, "Update", kind.api_version)
+        return self._stored(kind, managed.updated(kind.schema, empty, new, writer, self._now()), write)
+
+    def _prepared(self, kind: Kind, namespace: str, obj: Document) -> Document:
+        """The object as it begins: with a name, what the system gives it, and without a status."""
+        metadata = dict(obj.get("metadata") or {})
+        if metadata.get("resourceVersion"):
+            raise refused.Refused(500, "", "resourceVersion should not be set on objects to be created")
+        _check_namespace(kind, namespace, metadata)
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = metadata["generateName"][:58] + self._letters()
+        _check_name(kind, metadata.get("name", ""))
+        for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink", "generation"):
+            metadata.pop(name, None)
+        metadata |= {"uid": self._new_uid(), "creationTimestamp": self._now()}
+        metadata |= {"generation": 1} if kind.generation else {}
+        return _half(kind, _of_kind(kind, obj), "") | {"metadata": metadata}
+
+    def _stored(self, kind: Kind, new: Document, write: Write) -> Document:
+        metadata = new["metadata"]
+        if self.store.find(kind.resource, metadata.get("namespace", ""), metadata["name"]):
+            raise refused.already_exists(kind.resource, metadata["name"])
+        return new if write.dry_run else self.store.create(kind.resource, new)
+
+    def update(self, kind: Kind, namespace: str, name: str, obj: Document, write: Write) -> Document:
+        old = self.store.get(kind.resource, namespace, name)
+        return self._update(
+            kind, old, obj, write, managed.Writer(write.manager, "Update", kind.api_version, write.subresource)
+        )
+
+    def _update(
+        self, kind: Kind, old: Document, obj: Document, write: Write, writer: managed.Writer | None
+    ) -> Document:
+        """`writer` is None where the owners of the fields are already right."""
+        metadata = dict(obj.get("metadata") or {})
+        before = old["metadata"]
+        name = before["name"]
+        if metadata.setdefault("name", name) != name:
+            text = f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
+            raise refused.bad_request(text)
+        _check_namespace(kind, before.get("namespace", ""), metadata)
+        if metadata.get("uid", before["uid"]) != before["uid"]:
+            why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {before['uid']}"
+            raise refused.conflict(kind.resource, name, why)
+        if metadata.get("resourceVersion", before["resourceVersion"]) != before["resourceVersion"]:
+            why = "the object has been modified; please apply your changes to the latest version and try again"
+            raise refused.conflict(kind.resource, name, why)
+        new = self._new_content(kind, old, _of_kind(kind, obj) | {"metadata": metadata}, write)
+        _check_finalizers(kind, before, new["metadata"])
+        if kind.generation and new.get("spec") != old.get("spec"):
+            new["metadata"]["generation"] = before.get("generation", 0) + 1
+        if writer:
+            new = managed.updated(kind.schema, old, new, writer, self._now())
+        if write.dry_run:
+            return new
+        if "deletionTimestamp" in before and not new["metadata"].get("finalizers") and _grace_is_over(before):
+            return self.store.delete(kind.resource, self.store.replace(kind.resource, old, new))
+        return self.store.replace(kind.resource, old, new)
+
+    def _new_content(self, kind: Kind, old: Document, new: Document, write: Write) -> Document:
+        """The new object with what the system alone may change, and with the other half of a kind with a status."""
+        before = old["metadata"]
+        if write.subresource == "status":
+            entries = {"managedFields": new["metadata"]["managedFields"]} if "managedFields" in new["metadata"] else {}
+            rest = {name: value for name, value in old.items() if name != "status"} | {"metadata": before | entries}
+            return rest | ({"status": new["status"]} if "status" in new else {})
+        metadata = dict(new["metadata"])
+        for name in (
+            *("uid", "creationTimestamp", "generation", "resourceVersion", "namespace", "selfLink"),
+            *("deletionTimestamp", "deletionGracePeriodSeconds"),
+        ):
+            metadata.pop(name, None)
+            if name in before:
+                metadata[name] = before[name]
+        new = new | {"metadata": metadata}
+        if kind.status:
+            new.pop("status", None)
+            new |= {"status": old["status"]} if "status" in old else {}
+        return new
+
+    # ------------------------------------------------------------ patch, apply
+
+    def patch(self, kind: Kind, namespace: str, name: str, form: str, patch: Any, write: Write) -> Document:
+        """`form` is json, merge or strategic."""
+        old = self.store.get(kind.resource, namespace, name)
+        if form == "json":
+            new = patches.json_patch(old, patch)
+        elif form == "merge":
+            new = patches.merge_patch(old, patch)
+        else:
+            new = patches.strategic_merge(kind.schema, old, patch)
+        writer = managed.Writer(write.manager, "Update", kind.api_version, write.subresource)
+        return self._update(kind, old, new, write, writer)
+
+    def apply(
+        self, kind: Kind, namespace: str, name: str, config: Document, write: Write, force: bool
+    ) -> tuple[Document, bool]:
+        """The object, and whether it is new."""
+        metadata = config.get("metadata") or {}
+        if metadata.get("managedFields"):
+            raise refused.bad_request("metadata.managedFields must be nil")
+        if metadata.get("name", name) != name:
+            text = f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
+            raise refused.bad_request(text)
+        config = _of_kind(kind, config) | {"metadata": metadata | {"name": name}}
+        writer = managed.Writer(write.manager, "Apply", kind.api_version, write.subresource)
+        old = self.store.find(kind.resource, namespace, name)
+        if old is None:
+            if write.subresource:
+                raise refused.not_found(kind.resource, name)
+            if uid := metadata.get("uid"):
+                why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                raise refused.conflict(kind.resource, name, why)
+            empty = {"apiVersion": config["apiVersion"], "kind": config["kind"], "metadata": {}}
+            new = managed.applied(kind.schema, empty, _half(kind, config, ""), writer, force, self._now())
+            return self._stored(kind, self._prepared(kind, namespace, new), write), True
+        asked = _half(kind, config, write.subresource)
+        new = managed.applied(kind.schema, old, asked, writer, force, self._now())
+        return self._update(kind, old, new, write, None), False
+
+    # ------------------------------------------------------------ delete
+
+    def delete(self, kind: Kind, namespace: str, name: str, options: Delete) -> Document:
+        """The object, gone or waiting for its finalizers."""
+        old = self.store.get(kind.resource, namespace, name)
+        _check_preconditions(kind, old["metadata"], options)
+        finalizers = [entry for entry in old["metadata"].get("finalizers") or () if entry not in (ORPHAN, FOREGROUND)]
+        finalizers += {"Orphan": [ORPHAN], "Foreground": [FOREGROUND]}.get(options.propagation, [])
+        if options.dry_run:
+            return old
+        if not finalizers:
+            return self.store.delete(kind.resource, old)
+        metadata = old["metadata"] | {"finalizers": finalizers}
+        if "deletionTimestamp" not in metadata:
+            metadata |= {"deletionTimestamp": self._now(), "deletionGracePeriodSeconds": 0}
+            metadata |= {"generation": metadata["generation"] + 1} if "generation" in metadata else {}
+        return self.store.replace(kind.resource, old, old | {"metadata": metadata})
+
+
+def _of_kind(kind: Kind, obj: Document) -> Document:
+    return {"apiVersion": kind.api_version, "kind": kind.resource.kind} | {
+        name: value for name, value in obj.items() if name not in ("apiVersion", "kind")
+    }
+
+
+def _half(kind: Kind, obj: Document, subresource: str) -> Document:
+    """What a request may write of the object: the status with what identifies it, or the rest."""
+    if not subresource:
+        return {part: value for part, value in obj.items() if part != "status" or not kind.status}
+    metadata = obj["metadata"]
+    identity = {part: metadata[part] for part in ("name", "namespace", "uid", "resourceVersion") if part in metadata}
+    half = {part: obj[part] for part in ("apiVersion", "kind", "status") if part in obj}
+    return half | {"metadata": identity}
+
+
+def _check_namespace(kind: Kind, namespace: str, metadata: Document) -> None:
+    if not kind.namespaced:
+        if metadata.get("namespace"):
+            raise refused.bad_request("namespace should not be set on a cluster-scoped object")
+        metadata.pop("namespace", None)
+    elif metadata.setdefault("namespace", namespace) != namespace:
+        raise refused.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
+def _check_name(kind: Kind, name: str) -> None:
+    if not name:
+        cause = Cause("FieldValueRequired", "Required value: name or generateName is required", "metadata.name")
+    elif len(name) > 253:
+        cause = Cause(
+            "FieldValueInvalid", f'Invalid value: "{name}": must be no more than 253 characters', "metadata.name"
+        )
+    elif not NAME.fullmatch(name):
+        cause = Cause("FieldValueInvalid", f'Invalid value: "{name}": {NAME_RULE}', "metadata.name")
+    else:
+        return
+    raise refused.invalid(kind.resource, name, [cause])
+
+
+def _check_finalizers(kind: Kind, before: Document, after: Document) -> None:
+    added = sorted(set(after.get("finalizers") or ()) - set(before.get("finalizers") or ()))
+    if "deletionTimestamp" in before and added:
+        listed = ", ".join(f'"{finalizer}"' for finalizer in added)
+        why = "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers"
+        cause = Cause("FieldValueForbidden", f"{why} []string{{{listed}}}", "metadata.finalizers")
+        raise refused.invalid(kind.resource, before["name"], [cause])
+
+
+def _check_preconditions(kind: Kind, metadata: Document, options: Delete) -> None:
+    asked = Resource(kind.resource.kind, kind.resource.group, kind.resource.kind)
+    for what, wanted, found, perhaps in (
+        ("UID", options.uid, metadata["uid"], "deleted and then recreated"),
+        ("ResourceVersion", options.resource_version, metadata["resourceVersion"], "modified"),
+    ):
+        if wanted is not None and wanted != found:
+            why = f"the {what} in the precondition ({wanted}) does not match the {what} in record ({found})."
+            raise refused.conflict(asked, metadata["name"], f"{why} The object might have been {perhaps}")
+
+
+def _grace_is_over(metadata: Document) -> bool:
+    return not metadata.get("deletionGracePeriodSeconds")

@@ -1,0 +1,43 @@
+"""What each release serves, against the discovery documents of the releases themselves."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from plugin.sim import kinds
+
+RECORDED = json.loads((Path(__file__).parents[2] / "cases" / "sim" / "discovery.json").read_text())
+
+
+@pytest.mark.parametrize("release", kinds.RELEASES)
+def test_discovery_of_the_release(release):
+    ours = [
+        [
+            served.kind.resource.group,
+            version,
+            served.kind.resource.plural,
+            served.kind.resource.kind,
+            served.kind.namespaced,
+            served.singular,
+            list(served.short),
+            ["status"] if served.kind.status else [],
+            ",".join(served.verbs),
+        ]
+        for served in kinds.served(release)
+        for version in served.versions
+    ]
+    assert sorted(ours) == RECORDED[release]
+
+
+def test_other_releases_are_refused():
+    with pytest.raises(ValueError, match=r"release '1\.20': expected one of 1\.30, 1\.31, 1\.34, 1\.37"):
+        kinds.served("1.20")
+
+
+@pytest.mark.parametrize("release", kinds.RELEASES)
+def test_every_kind_of_the_resource_api_has_its_field_table(release):
+    for served in kinds.served(release):
+        if served.kind.resource.group == kinds.DRA:
+            metadata, *others = (name for name in served.kind.schema.fields if name not in ("apiVersion", "kind"))
+            assert (metadata, bool(others)) == ("metadata", True)
