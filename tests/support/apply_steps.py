@@ -4,7 +4,7 @@ import json
 import random
 import re
 
-from plugin.sim import fields, managed, patches, refused, schema
+from plugin.sim.apiserver import fields, managed, patches, refused, schema
 
 CLAIM, SLICE, POD = ("resource.k8s.io/v1", "ResourceClaim"), ("resource.k8s.io/v1", "ResourceSlice"), ("v1", "Pod")
 DEPLOYMENT = ("apps/v1", "Deployment")

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from plugin.sim import patches, refused, schema
+from plugin.sim.apiserver import patches, refused, schema
 
 POD = schema.of_kind("", "v1", "Pod")
 CLAIM = schema.of_kind("resource.k8s.io", "v1", "ResourceClaim")

@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from plugin.sim import garbage, refused
-from plugin.sim.registry import Delete, Kind, Registry, Write
-from plugin.sim.store import Store
+from plugin.sim.apiserver import garbage, refused
+from plugin.sim.apiserver.registry import Delete, Kind, Registry, Write
+from plugin.sim.apiserver.store import Store
 
 CLAIMS = Kind(refused.Resource("resourceclaims", "resource.k8s.io", "ResourceClaim"), "v1", status=True)
 SLICES = Kind(

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
-from ..api.objects import meta, models
-from ..api.objects.shapes import Shape, fields_of
+from ...api.objects import meta, models
+from ...api.objects.shapes import Shape, fields_of
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from plugin.sim import kinds
+from plugin.sim.apiserver import kinds
 
-RECORDED = json.loads((Path(__file__).parents[2] / "cases" / "sim" / "discovery.json").read_text())
+RECORDED = json.loads((Path(__file__).parents[3] / "cases" / "sim" / "discovery.json").read_text())
 
 
 @pytest.mark.parametrize("release", kinds.RELEASES)

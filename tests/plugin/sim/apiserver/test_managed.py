@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from plugin.sim import fields, managed, patches, refused, schema
+from plugin.sim.apiserver import fields, managed, patches, refused, schema
 from tests.support import apply_steps, oracle
 
-CASES = json.loads((Path(__file__).parents[2] / "cases" / "sim" / "apply.json").read_text())
+CASES = json.loads((Path(__file__).parents[3] / "cases" / "sim" / "apply.json").read_text())
 CLAIM = schema.of_kind("resource.k8s.io", "v1", "ResourceClaim")
 VERSION = "resource.k8s.io/v1"
 

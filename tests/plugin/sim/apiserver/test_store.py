@@ -2,7 +2,7 @@
 
 import pytest
 
-from plugin.sim import refused, store
+from plugin.sim.apiserver import refused, store
 
 CLAIMS = refused.Resource("resourceclaims", "resource.k8s.io", "ResourceClaim")
 PODS = refused.Resource("pods", "", "Pod")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from plugin.sim import refused, selectors
+from plugin.sim.apiserver import refused, selectors
 
 
 def obj(**labels):
