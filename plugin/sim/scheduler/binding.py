@@ -88,7 +88,7 @@ class Binder:
 
     def _allocation(self, claim: Claim) -> Document:
         assert claim.status.allocation
-        found = _plain(claim.status.allocation)
+        found: Document = _plain(claim.status.allocation)
         if any(one.binding_conditions for one in claim.status.allocation.devices.results):
             found["allocationTimestamp"] = client.timestamp(self._clock())
         return found

@@ -156,7 +156,8 @@ class _Choice:
         self.failed: list[tuple[Node, list[ResourceClaim]]] = []  # nodes with too few devices
 
     def made(self) -> Decision:
-        suitable, elsewhere = [], []
+        suitable: list[Node] = []
+        elsewhere: list[Claim] = []
         for node in self.world.nodes:
             why = filters.refusals(self.world, self.pod, node)
             far = [claim for claim in self.claims if not _available(claim, node)]

@@ -118,9 +118,8 @@ class Scheduler:
         return world
 
     def _depends(self, world: World, pod: Pod) -> object:
-        names = {
-            entry.resource_claim_name for entry in (*pod.spec.resource_claims, *pod.status.resource_claim_statuses)
-        }
+        names = {entry.resource_claim_name for entry in pod.spec.resource_claims}
+        names |= {entry.resource_claim_name for entry in pod.status.resource_claim_statuses}
         claims = [world.claims.get(f"{pod.metadata.namespace}/{name}") for name in sorted(filter(None, names))]
         return self._epoch, pod.spec, pod.status.resource_claim_statuses, claims
 
