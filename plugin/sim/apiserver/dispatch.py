@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from . import admission, codec, discovery, rbac, routes, watching, writing
+from . import admission, codec, discovery, openapi, rbac, routes, watching, writing
 from .catalog import Catalog, Edition
 from .http import Answer, Request
 from .objects import Found, Objects, selection
@@ -34,6 +34,7 @@ class Dispatch:
         self.address = ""  # once the server has one
         self._catalog, self._registry, self._tokens = catalog, registry, tokens
         self._discovery = discovery.Discovery(catalog)
+        self._openapi = openapi.OpenApi(catalog)
         self._objects = Objects(registry)
         self._subresources = Subresources(registry, tokens, now)
         self._reviews = Reviews(registry.store, tokens)
@@ -84,11 +85,10 @@ class Dispatch:
 
     def _found(self, edition: Edition, route: Route, request: Request) -> Found:
         verb, subresource = route.verb, route.subresource
-        if bool(route.namespace) != edition.kind.namespaced and edition.kind.resource != admission.NAMESPACES:
-            if not edition.kind.namespaced:
-                raise unknown()
-            if verb not in ("list", "watch"):
-                raise not_allowed() if verb in ("create", "deletecollection") else unknown()
+        if route.namespace and not edition.kind.namespaced:
+            raise unknown()
+        if edition.kind.namespaced and not route.namespace and verb != "list":
+            raise not_allowed() if verb in ("create", "deletecollection") else unknown()
         if subresource and subresource != "status":
             return self._below(edition, route, request)
         if subresource and not edition.kind.status:
@@ -164,6 +164,12 @@ class Dispatch:
             return {"paths": ["/api", "/api/v1", "/apis", *HEALTH, "/version"]}
         if path == "/version":
             return self._discovery.version()
+        if path == "/openapi/v3":
+            return self._openapi.index()
+        if path.startswith("/openapi/v3/"):
+            return self._openapi.version(path.removeprefix("/openapi/v3/"))
+        if path == "/openapi/v2":
+            return self._openapi.old()
         if path in ("/api", "/apis"):
             if version := _aggregated(request):
                 document = self._discovery.aggregated(path == "/api", version)
@@ -187,7 +193,8 @@ def _attempt(route: Route, request: Request) -> rbac.Attempt:
             term for term in routes.text(request, "fieldSelector").split(",") if term.startswith("metadata.name=")
         ]
         name = wanted[0].partition("=")[2].lstrip("=") if len(wanted) == 1 else ""
-    return rbac.Attempt(route.verb, route.group, route.plural, route.subresource, route.namespace, name)
+    inside = route.name if (route.group, route.plural) == ("", "namespaces") else route.namespace
+    return rbac.Attempt(route.verb, route.group, route.plural, route.subresource, inside, name)
 
 
 def _aggregated(request: Request) -> str:
