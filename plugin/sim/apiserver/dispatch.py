@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from . import admission, codec, discovery, openapi, rbac, routes, watching, writing
+from . import admission, codec, discovery, openapi, printing, rbac, routes, watching, writing
 from .catalog import Catalog, Edition
 from .http import Answer, Request
 from .objects import Found, Objects, selection
@@ -32,6 +32,7 @@ class Dispatch:
         self, catalog: Catalog, registry: Registry, tokens: Tokens, now: Callable[[], float], bookmark_every: float
     ) -> None:
         self.address = ""  # once the server has one
+        self._now = now
         self._catalog, self._registry, self._tokens = catalog, registry, tokens
         self._discovery = discovery.Discovery(catalog)
         self._openapi = openapi.OpenApi(catalog)
@@ -81,7 +82,7 @@ class Dispatch:
         if route.verb == "watch":
             return self._watch(edition, route, request)
         form = writing.form(request)
-        return writing.answer(request, self._shaped(edition, self._found(edition, route, request), form), form)
+        return writing.answer(request, self._shaped(edition, self._found(edition, route, request), form, request), form)
 
     def _found(self, edition: Edition, route: Route, request: Request) -> Found:
         verb, subresource = route.verb, route.subresource
@@ -126,16 +127,26 @@ class Dispatch:
         asked = watching.Asked.of(request)
 
         def shown(obj: Document) -> Document:
-            return self._shape(edition, edition.shown(obj), form)
+            return self._shape(edition, edition.shown(obj), form, request)
 
         selects = selection(edition, route, request)
-        stream = self._watches.stream(edition, route.namespace, selects, asked, f"{form.shape}/{form.version}", shown)
+        stream = self._watches.stream(
+            edition,
+            route.namespace,
+            selects,
+            asked,
+            f"{form.shape}/{form.version}/{routes.text(request, 'includeObject')}",
+            shown,
+        )
         return Answer(200, content_type="application/json", stream=stream)
 
-    def _shaped(self, edition: Edition, found: Found, form: Form) -> Found:
-        return dataclasses.replace(found, document=self._shape(edition, found.document, form))
+    def _shaped(self, edition: Edition, found: Found, form: Form, request: Request) -> Found:
+        return dataclasses.replace(found, document=self._shape(edition, found.document, form, request))
 
-    def _shape(self, edition: Edition, obj: Document, form: Form) -> Document:
+    def _shape(self, edition: Edition, obj: Document, form: Form, request: Request) -> Document:
+        if form.shape == "Table" and "metadata" in obj and str(obj.get("kind")).startswith(edition.kind.resource.kind):
+            include = routes.text(request, "includeObject") or "Metadata"
+            return printing.table(edition.kind.resource.kind, obj, self._now(), include)
         if form.shape.startswith("PartialObjectMetadata") and "metadata" in obj and obj.get("kind") != "Status":
             return writing.partial(obj, form.version)
         return obj

@@ -1,7 +1,7 @@
 """OpenAPI as far as clients read it: which parameters a patch takes, and the fields of the resource API's kinds.
 
-kubectl asks whether the server checks unknown fields itself, and explains fields. Kinds around the resource API are here
-by their names: their fields are not known to this server.
+kubectl asks whether the server checks unknown fields itself, and explains fields. Kinds around the resource API are
+here by their names: their fields are not known to this server.
 """
 
 from __future__ import annotations
