@@ -42,6 +42,7 @@ PLACES = {
     "events": "/apis/events.k8s.io/v1",
 }
 FIRST, RETRY = 0.05, 5.0  # seconds: after losing a race, and after other trouble
+AT_ONCE = 8  # calls of one client
 UNSEEN = 10.0  # seconds for which something that we made counts although no watch shows it
 
 
@@ -71,6 +72,7 @@ class Api:
         self.client = client_
         self._places: dict[str, str] = {}
         self._asking = asyncio.Lock()
+        self._turns = asyncio.Semaphore(AT_ONCE)  # a call's time begins with its turn
 
     async def place(self, kind: str) -> str:
         """The path of the kind's group and version."""
@@ -105,9 +107,10 @@ class Api:
         for part in (call.name, call.sub):
             path += f"/{quote(part, safe='')}" if part else ""
         body = None if call.body is None else msgspec.json.encode(call.body)
-        answer = await self.client.request(
-            call.method, path, query=call.query, body=body, content_type=call.form, timeout=timeout
-        )
+        async with self._turns:
+            answer = await self.client.request(
+                call.method, path, query=call.query, body=body, content_type=call.form, timeout=timeout
+            )
         try:
             return msgspec.json.decode(answer, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

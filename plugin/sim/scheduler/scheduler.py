@@ -52,6 +52,7 @@ class Scheduler:
         self._epoch = 0  # counts what may help a pod that found no place
         self._refused: dict[str, object] = {}  # by the pod's uid: all that the refusal depended on
         self._made: dict[str, _Made] = {}  # by the pod's uid
+        self._turns = asyncio.Semaphore(client.AT_ONCE)  # so that the first pods of many do not wait for the last
         self._bound: dict[str, str] = {}  # uid and node of pods whose binding no watch has shown yet
 
     async def run(self) -> None:
@@ -147,7 +148,8 @@ class Scheduler:
     async def _write(self, uid: str, decision: decide.Decision, work: Coroutine[Any, Any, None]) -> None:
         pause = 0.0
         try:
-            await work
+            async with self._turns:
+                await work
             if isinstance(decision, decide.Bind) and decision.ready:
                 self._bound[uid] = decision.node
         except (errors.Conflict, errors.NotFound) as error:

@@ -100,9 +100,8 @@ class World:
         )
 
     def free(self, node: Node) -> int:
-        """How many devices of the node nobody has."""
-        devices = self.published.devices_of.get(node.metadata.name, set())
-        return len(devices) - sum(device in devices for device in self.allocated.devices)
+        """How many devices of the node are good and nobody's."""
+        return len(self.published.devices_of.get(node.metadata.name, set()).difference(self.allocated.devices))
 
     def pending(self) -> list[Pod]:
         """The pods that want a node, in the order of their turns."""
