@@ -22,7 +22,7 @@ def owner(api_version: str, kind: str, obj: Document) -> Document:
     """A reference to the object as the controller of another."""
     metadata = obj["metadata"]
     reference = {"apiVersion": api_version, "kind": kind, "name": metadata["name"], "uid": metadata["uid"]}
-    return reference | {"controller": True, "blockOwnerDeletion": True}
+    return reference | {"controller": True}
 
 
 def owned_by(obj: Document, controller: Document) -> bool:

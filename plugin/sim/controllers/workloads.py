@@ -191,7 +191,7 @@ def _made(kind: str, parent: Document, name: str, digest: str, more: Document) -
         "name": name,
         "namespace": parent["metadata"]["namespace"],
         "labels": (head.get("labels") or {}) | {HASH: digest},
-        "ownerReferences": [owner("apps/v1", kind, parent)],
+        "ownerReferences": [owner("apps/v1", kind, parent) | {"blockOwnerDeletion": True}],
     }
     if annotations := head.get("annotations"):
         metadata["annotations"] = annotations

@@ -7,18 +7,17 @@ what is there then.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from .. import client
 from ..client import Call, Document
-from .decide import Bind, Refuse
+from .decide import EXTENDED, Bind, Refuse
 from .objects import Claim, Pod
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
-EXTENDED = "resource.kubernetes.io/extended-resource-claim"
 
 
 class Binder:
@@ -28,15 +27,20 @@ class Binder:
         self._binding = client.Teller(name, "Binding")
         self._clock = clock
 
-    async def bind(self, pod: Document, parsed: Pod, decision: Bind) -> None:
+    async def bind(self, pod: Document, parsed: Pod, decision: Bind, claims: Mapping[str, Document]) -> None:
+        """`claims`: the documents that the decision rests on, by namespace/name."""
         metadata = pod["metadata"]
+        special = decision.extended
         for claim in decision.claims:
             if claim.metadata.uid:
-                await self._write(self._worker.objects("resourceclaims")[claim.key], claim)
+                await self._write(claims[claim.key], claim)
             else:
                 made = await self._worker.send(_special(parsed, claim))
                 await self._write(made, claim)
                 await self._worker.send(client.patch_status("pods", pod, _used_for(parsed, made)))
+                special = None
+        if special and parsed.status.extended_resource_claim_status is None:
+            await self._worker.send(client.patch_status("pods", pod, _used_for(parsed, claims[special.key])))
         if not decision.ready:
             return
         body = {
@@ -66,8 +70,7 @@ class Binder:
         failed = client.event(pod, "Pod", "FailedScheduling", decision.message, self._scheduling, warning=True)
         await self._worker.try_(failed)
 
-    async def release(self, claim: Claim) -> None:
-        document = self._worker.objects("resourceclaims")[claim.key]
+    async def release(self, document: Document) -> None:
         kept = {name: value for name, value in document.get("status", {}).items() if name not in _HELD}
         await self._worker.send(client.put("resourceclaims", document | {"status": kept}, "status"))
 
@@ -89,9 +92,7 @@ class Binder:
     def _allocation(self, claim: Claim) -> Document:
         assert claim.status.allocation
         found: Document = _plain(claim.status.allocation)
-        if any(one.binding_conditions for one in claim.status.allocation.devices.results):
-            found["allocationTimestamp"] = client.timestamp(self._clock())
-        return found
+        return found | {"allocationTimestamp": client.timestamp(self._clock())}
 
 
 _HELD = ("allocation", "reservedFor", "devices")
@@ -109,7 +110,7 @@ def _special(pod: Pod, claim: Claim) -> Call:
             "name": f"{pod.metadata.name[:37]}-extended-resources-{digest}",
             "namespace": namespace,
             "annotations": {EXTENDED: "true"},
-            "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
+            "ownerReferences": [owner | {"controller": True}],
         },
         "spec": _plain(claim.spec),
     }

@@ -20,15 +20,17 @@ if TYPE_CHECKING:
     from .world import World
 
 RESERVED_MAX = 256  # pods that share a claim
+EXTENDED = "resource.kubernetes.io/extended-resource-claim"
 BINDING_TIMEOUT = 600.0  # seconds that devices have to become ready after their allocation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bind:
-    """`claims` as they are to be written first. Those of extended resources do not exist yet: they have no uid."""
+    """`claims` as they are to be written first; one without a uid is to be made, for `extended` resources."""
 
     node: str
     claims: tuple[Claim, ...] = ()
+    extended: Claim | None = None
     ready: bool = True  # False: devices must say that they are ready before the pod is bound
 
 
@@ -100,10 +102,20 @@ def claims_of(world: World, pod: Pod) -> list[Claim]:
         if entry.resource_claim_template_name and not claim.is_owned_by(pod):
             raise _NotAnywhere(f"ResourceClaim {claim.key} was not created for Pod {namespace}/{pod.metadata.name}")
         found.append(claim)
-    special = pod.status.extended_resource_claim_status
-    if special and (claim := world.claims.get(f"{namespace}/{special.resource_claim_name}")):
-        found.append(claim)
-    return found
+    special = special_of(world, pod)
+    return [*found, special] if special else found
+
+
+def special_of(world: World, pod: Pod) -> Claim | None:
+    """The claim of the pod's extended resources, if it is made already."""
+    containers = [*pod.spec.init_containers, *pod.spec.containers]
+    asked = {name for container in containers for name in container.resources.requests}
+    if asked.isdisjoint(world.published.by_resource):
+        return None
+    for claim in world.claims.values():
+        if claim.metadata.annotations.get(EXTENDED) == "true" and claim.is_owned_by(pod):
+            return claim
+    return None
 
 
 def _check(world: World, pod: Pod, claims: Sequence[Claim]) -> None:
@@ -150,6 +162,7 @@ class _Choice:
         self.world = world
         self.pod = pod
         self.claims = claims
+        self.special = special_of(world, pod)
         self.waiting = [claim for claim in claims if not claim.status.allocation]
         self.cancelled = cancelled
         self.reasons: Counter[str] = Counter()
@@ -204,8 +217,7 @@ class _Choice:
         return best[1] if best else None
 
     def _wanted(self, node: Node) -> list[ResourceClaim]:
-        special = self.pod.status.extended_resource_claim_status
-        implicit = None if special else extended.implicit_claim(self.pod, node, self.world.published.classes)
+        implicit = None if self.special else extended.implicit_claim(self.pod, node, self.world.published.classes)
         return [*self.waiting, *([implicit] if implicit else [])]
 
     def _bind(self, node: Node, wanted: Sequence[ResourceClaim], found: Sequence[AllocationResult]) -> Bind:
@@ -214,17 +226,19 @@ class _Choice:
             for claim in self.claims
             if claim.status.allocation and not claim.is_reserved_for(self.pod)
         ]
-        ready = True
+        ready, special = True, self.special
         for claim, result in zip(wanted, found, strict=True):
             waits = any(one.binding_conditions for one in result.devices.results)
             ready = ready and not waits
             allocation = Allocation(devices=result.devices, node_selector=result.node_selector)
-            own = claim if isinstance(claim, Claim) else self._special(claim)
+            own = claim if isinstance(claim, Claim) else self._made(claim)
             status = msgspec.structs.replace(own.status, allocation=allocation)
-            changed.append(reserved(msgspec.structs.replace(own, status=status), self.pod))
-        return Bind(node=node.metadata.name, claims=tuple(changed), ready=ready)
+            own = reserved(msgspec.structs.replace(own, status=status), self.pod)
+            special = special if isinstance(claim, Claim) else own
+            changed.append(own)
+        return Bind(node=node.metadata.name, claims=tuple(changed), extended=special, ready=ready)
 
-    def _special(self, claim: ResourceClaim) -> Claim:
+    def _made(self, claim: ResourceClaim) -> Claim:
         """For extended resources; it gets its name when it is made."""
         metadata = Meta(name=f"<{self.pod.metadata.uid}>", namespace=self.pod.metadata.namespace)
         return Claim(metadata=metadata, spec=claim.spec)

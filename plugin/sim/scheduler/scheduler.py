@@ -9,8 +9,8 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 from ...kube import client as kube_client
 from ...kube import errors
@@ -20,6 +20,8 @@ from .objects import Claim, Class, Node, Pod, Rule, Slice
 from .world import Published, World
 
 log = logging.getLogger(__name__)
+
+Work = Callable[[], Awaitable[None]]
 
 NAME = "default-scheduler"
 PATIENCE = 2.0  # seconds of search for one pod: the whole control plane waits meanwhile
@@ -32,7 +34,6 @@ class _Made:
 
     pod: Pod
     decision: decide.Decision
-    task: asyncio.Task[None]
 
 
 class Scheduler:
@@ -49,6 +50,7 @@ class Scheduler:
         self._slices = views.View(collections["resourceslices"], Slice, views.new_spec)
         self._rules = views.View(collections["devicetaintrules"], Rule, views.new_spec)
         self._published = Published()
+        self._tasks = asyncio.TaskGroup()
         self._epoch = 0  # counts what may help a pod that found no place
         self._refused: dict[str, object] = {}  # by the pod's uid: all that the refusal depended on
         self._made: dict[str, _Made] = {}  # by the pod's uid
@@ -57,14 +59,10 @@ class Scheduler:
 
     async def run(self) -> None:
         """Until cancelled."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for collection in self._worker.collections.values():
-                    tasks.create_task(collection.run())
-                tasks.create_task(self._worker.run(self._look))
-        finally:
-            for made in self._made.values():
-                made.task.cancel()
+        async with asyncio.TaskGroup() as self._tasks:
+            for collection in self._worker.collections.values():
+                self._tasks.create_task(collection.run())
+            self._tasks.create_task(self._worker.run(self._look))
 
     async def _look(self) -> float | None:
         self._refresh()
@@ -132,24 +130,25 @@ class Scheduler:
 
     def _start(self, pod: Pod, decision: decide.Decision) -> None:
         document = self._pods.documents[client.key(pod.metadata.namespace, pod.metadata.name)]
-        work: Coroutine[Any, Any, None]
         if isinstance(decision, decide.Bind):
-            work = self._binder.bind(document, pod, decision)
+            needed = [claim for claim in (*decision.claims, decision.extended) if claim and claim.metadata.uid]
+            claims = {claim.key: self._claims.documents[claim.key] for claim in needed}
+            work: Work = partial(self._binder.bind, document, pod, decision, claims)
         elif isinstance(decision, decide.Refuse):
-            work = self._binder.refuse(document, pod, decision)
+            work = partial(self._binder.refuse, document, pod, decision)
         elif isinstance(decision, decide.Release):
-            work = self._binder.release(decision.claim)
+            work = partial(self._binder.release, self._claims.documents[decision.claim.key])
         else:
             return
         uid = pod.metadata.uid
-        task = asyncio.create_task(self._write(uid, decision, work))
-        self._made[uid] = _Made(pod, decision, task)
+        self._made[uid] = _Made(pod, decision)
+        self._tasks.create_task(self._write(uid, decision, work))
 
-    async def _write(self, uid: str, decision: decide.Decision, work: Coroutine[Any, Any, None]) -> None:
+    async def _write(self, uid: str, decision: decide.Decision, work: Work) -> None:
         pause = 0.0
         try:
             async with self._turns:
-                await work
+                await work()
             if isinstance(decision, decide.Bind) and decision.ready:
                 self._bound[uid] = decision.node
         except (errors.Conflict, errors.NotFound) as error:

@@ -88,25 +88,36 @@ class Plane:
         await self.api.send(delete("pods", self.pod(name), gracePeriodSeconds=0))
 
 
-@pytest.fixture
-async def plane(tmp_path):
-    """Three nodes with two GPUs each, one class."""
-    async with serve(Options()) as api:
-        found = Plane(api, tmp_path)
-        clients = [found.connect(), found.connect()]
-        tasks = [asyncio.create_task(one.run()) for one in found.copies.values()]
-        tasks.append(asyncio.create_task(scheduler.run(clients[0])))
-        tasks.append(asyncio.create_task(controllers.run(clients[1])))
-        await found.make(planes.class_(), planes.template("gpu"))
-        for number in (1, 2, 3):
-            await found.make(planes.node(f"node-{number}"), planes.slice_(f"node-{number}"))
+@contextlib.asynccontextmanager
+async def running(api, folder, *parts):
+    """The API server's clients: the test's own, and these parts of the control plane."""
+    found = Plane(api, folder)
+    clients = [found.connect() for _ in parts]
+    theirs = [asyncio.create_task(run(one)) for run, one in zip(parts, clients, strict=True)]
+    tasks = theirs + [asyncio.create_task(one.run()) for one in found.copies.values()]
+    try:
         yield found
-        assert not [task for task in tasks if task.done()]
+        assert not [task for task in theirs if task.done()]
+    finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for one in (*clients, found.client):
             await one.close()
+
+
+async def furnish(plane):
+    """Three nodes with two GPUs each, a class and a template."""
+    await plane.make(planes.class_(), planes.template("gpu"))
+    for number in (1, 2, 3):
+        await plane.make(planes.node(f"node-{number}"), planes.slice_(f"node-{number}"))
+
+
+@pytest.fixture
+async def plane(tmp_path):
+    async with serve(Options()) as api, running(api, tmp_path, scheduler.run, controllers.run) as found:
+        await furnish(found)
+        yield found
 
 
 async def test_a_pod_gets_its_claim_its_device_and_its_node(plane):
@@ -251,3 +262,82 @@ async def test_a_claim_that_is_taken_away_under_the_scheduler_is_made_again(plan
     del open_["spec"]["schedulingGates"]
     await plane.api.send(put("pods", open_))
     await plane.until(lambda: plane.place("p"))
+
+
+async def test_pods_that_share_a_claim_are_all_reserved(plane):
+    names = [f"p{number}" for number in range(5)]
+    await plane.make(planes.claim("shared"), *(planes.pod(name, claims=["shared"]) for name in names))
+    await plane.until(lambda: all(plane.place(name) == "node-1" for name in names))
+    (claim,) = await plane.until(lambda: len(plane.claims()[0]["status"]["reservedFor"]) == 5 and plane.claims())
+    assert sorted(one["name"] for one in claim["status"]["reservedFor"]) == names
+
+
+async def test_a_scheduler_that_died_on_its_way_is_followed_by_the_next(tmp_path):
+    async with serve(Options()) as api, running(api, tmp_path, controllers.run) as plane:
+        await furnish(plane)
+        pod = planes.pod("p", claims=["mine"], requests={"example.com/gpu": "1"})
+        pod["spec"]["containers"][0]["resources"]["limits"] = {"example.com/gpu": "1"}
+        await plane.make(planes.class_("ext", extendedResourceName="example.com/gpu"), pod)
+        uid = (await plane.until(lambda: plane.pod("p")))["metadata"]["uid"]
+        special = planes.claim("p-extended-resources-x", planes.request("container-0-request-0"))
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "controller": True}
+        for one in (planes.claim("mine", devices=["gpu-1"], node="node-2", pods=["p"]), special):
+            metadata = {"name": one["metadata"]["name"], "finalizers": one["metadata"].get("finalizers", [])}
+            if one is special:
+                metadata |= {
+                    "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+                    "ownerReferences": [owner],
+                }
+            body = one | {"metadata": metadata}
+            made = await plane.api.send(Call(method="POST", kind="resourceclaims", namespace="default", body=body))
+            if one is not special:
+                status = one["status"] | {"reservedFor": [{"resource": "pods", "name": "p", "uid": uid}]}
+                await plane.api.send(put("resourceclaims", made | {"status": status}, "status"))
+        async with running(api, tmp_path, scheduler.run) as second:
+            assert await second.until(lambda: second.place("p")) == "node-2"
+            told = second.pod("p")["status"]["extendedResourceClaimStatus"]
+            assert told["resourceClaimName"] == "p-extended-resources-x"
+            await second.until(lambda: second.devices() == [("node-2", "gpu-0"), ("node-2", "gpu-1")])
+
+
+async def test_pods_of_a_node_that_is_gone_are_ended(tmp_path):
+    class Clock:
+        ahead = 0.0
+
+        def __call__(self):
+            return time.time() + self.ahead
+
+    clock = Clock()
+
+    def run(client_):
+        return controllers.run(client_, clock)
+
+    async with serve(Options()) as api, running(api, tmp_path, scheduler.run, run) as plane:
+        await furnish(plane)
+        await plane.make(planes.pod("p", templates=["gpu"]), planes.pod("q", templates=["gpu"]))
+        await plane.until(lambda: plane.place("p") and plane.place("q"))
+        node = plane.place("p")
+        await plane.api.send(Call(method="DELETE", kind="nodes", name=node))
+        await plane.until(lambda: node not in plane.copies["nodes"].objects)
+        await plane.make(planes.pod("other"))
+        await plane.until(lambda: plane.place("other"))
+        assert plane.place("p") == node  # the node may come back
+        clock.ahead = 60
+        await plane.make(planes.pod("another"))  # something changes
+        await plane.until(lambda: not plane.pod("p"))
+        assert plane.pod("q")
+
+
+@pytest.mark.parametrize("profile", ["1.30", "1.34"])
+async def test_older_releases(tmp_path, profile):
+    """The one before the resource API as it is now has pods without claims."""
+    async with (
+        serve(Options(profile=profile)) as api,
+        running(api, tmp_path, scheduler.run, controllers.run) as plane,
+    ):
+        await plane.make(planes.node("node-1"), planes.pod("plain"))
+        await plane.until(lambda: plane.place("plain") == "node-1")
+        if profile == "1.34":
+            await plane.make(planes.class_(), planes.template("gpu"), planes.slice_("node-1"))
+            await plane.make(planes.pod("p", templates=["gpu"]))
+            await plane.until(lambda: plane.place("p") == "node-1")

@@ -28,8 +28,7 @@ def test_a_claim_is_made_from_its_template_and_the_pod_is_told_when_it_is_there(
     assert metadata["labels"] == {"a": "b"}
     assert metadata["annotations"] == {"c": "d", "resource.kubernetes.io/pod-claim-name": "large"}
     assert metadata["ownerReferences"] == [
-        {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-p"}
-        | {"controller": True, "blockOwnerDeletion": True}
+        {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-p", "controller": True}
     ]
     assert call.body["spec"] == made["spec"]["spec"]
     (again,) = decided(pods=[new], resourceclaimtemplates=[made])
