@@ -25,7 +25,7 @@ def node(name, labels=None, taints=(), unschedulable=False, **allocatable):
         "kind": "Node",
         "metadata": meta(name, "", labels={"kubernetes.io/hostname": name} | (labels or {})),
         "spec": {"taints": list(taints), "unschedulable": unschedulable},
-        "status": {"allocatable": ample | allocatable},
+        "status": {"allocatable": ample | allocatable, "conditions": [{"type": "Ready", "status": "True"}]},
     }
 
 

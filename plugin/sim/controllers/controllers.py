@@ -13,7 +13,7 @@ from collections.abc import Callable
 from ...kube import client as kube_client
 from .. import client
 from ..client import Api, Collection, Worker
-from . import claims, evictions, namespaces, orphans, workloads
+from . import claims, evictions, namespaces, nodes, orphans, workloads
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +99,17 @@ class Orphans:
         return await self._worker.api.find("nodes", "", name) is not None
 
 
+class Nodes:
+    KINDS = ("nodes",)
+
+    def __init__(self, worker: Worker, clock: Clock) -> None:
+        del clock
+        self._worker = worker
+
+    async def look(self) -> float | None:
+        return await self._worker.send_all(list(nodes.decide(_world(self._worker))))
+
+
 class Namespaces:
     KINDS = ("namespaces", "pods", "resourceclaims")  # the latter two end in their own time
 
@@ -129,7 +140,7 @@ class Workloads:
         return await self._worker.send_all(workloads.decide(_world(self._worker), self._clock()))
 
 
-ALL = (Claims, Evictions, Orphans, Namespaces, Workloads)
+ALL = (Claims, Evictions, Orphans, Nodes, Namespaces, Workloads)
 
 
 async def run(client_: kube_client.Client, clock: Clock = time.time) -> None:
