@@ -12,7 +12,7 @@ from tests.cluster.worlds import NODE, OTHER, WORLDS
 from tests.support import planes
 from tests.support.plane import furnish, running
 
-STRIKES = 40  # in the life of each of three schedulers
+STRIKES = 25  # in the life of each of three schedulers
 SEED = 7
 
 
