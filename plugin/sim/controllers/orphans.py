@@ -6,7 +6,7 @@ from .. import client
 from ..client import Call, Document
 from .objects import World, has_ended
 
-PATIENCE = 5.0  # seconds that a node may be away before its pods count as lost
+PATIENCE = 40.0  # seconds that a node may be away before its pods count as lost
 
 
 def homeless(world: World) -> set[str]:

@@ -118,7 +118,7 @@ def _daemon_set(world: World, daemons: Document) -> Iterator[Call]:
     by_hand = (daemons["spec"].get("updateStrategy") or {}).get("type") == "OnDelete"
     if old and not by_hand and len(alive) == len(nodes) and all(_is_ready(pod) for pod in alive if pod not in old):
         yield client.delete("pods", old[0])
-    misplaced = [pod for pod in by_node.values() if _node_of(pod) not in nodes]
+    misplaced = [pod for pod in by_node.values() if _is_misplaced(world, daemons, pod)]
     gone = [pod for pod in pods if has_ended(pod)] + misplaced
     yield from (client.delete("pods", pod) for pod in gone if not _is_leaving(pod))
     ready = sum(map(_is_ready, alive))
@@ -134,15 +134,27 @@ def _daemon_set(world: World, daemons: Document) -> Iterator[Call]:
     yield from _told("daemonsets", daemons, counts)
 
 
-def _runs_on(daemons: Document, node: Document) -> bool:
-    """By the template's nodeSelector and the node's taints; affinity is left to the scheduler."""
+def _is_misplaced(world: World, daemons: Document, pod: Document) -> bool:
+    """A pod that is on a node that does not exist is not ours to end."""
+    node = world["nodes"].get(_node_of(pod))
+    if node is None:
+        return not pod["spec"].get("nodeName")
+    return not _runs_on(daemons, node, evicting=True)
+
+
+def _runs_on(daemons: Document, node: Document, *, evicting: bool = False) -> bool:
+    """By the template's nodeSelector and the node's taints, for a pod that is there only by those that evict.
+
+    Affinity is left to the scheduler.
+    """
     spec = daemons["spec"]["template"]["spec"]
     labels = node["metadata"].get("labels") or {}
     if node["metadata"].get("deletionTimestamp") or not (spec.get("nodeSelector") or {}).items() <= labels.items():
         return False
     tolerations = [*(spec.get("tolerations") or ()), *_tolerations()]
+    effects = ("NoExecute",) if evicting else ("NoSchedule", "NoExecute")
     return all(
-        taint.get("effect") == "PreferNoSchedule" or any(_tolerates(one, taint) for one in tolerations)
+        taint.get("effect") not in effects or any(_tolerates(one, taint) for one in tolerations)
         for taint in (node.get("spec") or {}).get("taints") or ()
     )
 

@@ -124,6 +124,21 @@ def test_a_daemon_set_has_a_pod_on_each_node_that_it_runs_on():
     assert sorted(workloads._node_of(one) for one in played.pods) == ["a", "d"]
 
 
+def test_a_daemons_pod_stays_where_no_new_one_would_come():
+    nodes = [node("a"), node("b")]
+    played = Played(daemonsets=[workload("DaemonSet")], nodes=nodes)
+    played.settle()
+    for one in played.pods:
+        one["spec"]["nodeName"] = workloads._node_of(one)
+    played.world["nodes"]["a"]["spec"]["taints"] = [{"key": "k", "effect": "NoSchedule"}]
+    del played.world["nodes"]["b"]  # its pods are for those who know that it will not come back
+    played.settle()
+    assert len(played.pods) == 2
+    played.world["nodes"]["a"]["spec"]["taints"] = [{"key": "k", "effect": "NoExecute"}]
+    played.settle()
+    assert [one["spec"]["nodeName"] for one in played.pods] == ["b"]
+
+
 def test_a_daemon_set_is_updated_node_by_node():
     played = Played(daemonsets=[workload("DaemonSet")], nodes=[node("a"), node("b")])
     played.settle()
