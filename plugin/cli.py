@@ -92,7 +92,27 @@ def _parser() -> argparse.ArgumentParser:
         "-f", "--file", action="append", type=Path, help="what `kubectl get -o yaml` wrote, instead of the API server"
     )
     explain.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: text")
+    demo = commands.add_parser("demo", help=_DEMO, description=f"{_DEMO[0].upper()}{_DEMO[1:]}.")
+    demo.set_defaults(command=_demo)
+    demo.add_argument("story", nargs="?", default="tour", help="a file, or the name of one that is here; default: tour")
+    demo.add_argument("--serve", action="store_true", help="leave the cluster up afterwards, with a kubeconfig for kubectl")
+    demo.add_argument("--plain", action="store_true", help="no picture that is redrawn, lines alone")
+    demo.add_argument("--state", type=Path, metavar="DIR", help="keep what the nodes have on disk; default: a folder that goes")
+    demo.add_argument("--speed", type=float, metavar="N", help="2: texts stay for half as long, 0: no pauses; default: 1")
     return parser
+
+
+_DEMO = "tell a story on a simulated cluster: no root, no Docker, no GPU"
+
+
+def _demo(settings: config.Config, given: dict[str, Any]) -> int:
+    from .sim.demo import command
+
+    wish = command.Wish(
+        story=given["story"], state=given["state"], serve=given["serve"], plain=given["plain"], speed=given["speed"]
+    )
+    command.run(wish)
+    return OK
 
 
 def _explain(settings: config.Config, given: dict[str, Any]) -> int:

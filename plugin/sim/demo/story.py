@@ -80,6 +80,12 @@ class Kill(_Strict):
     during: Literal["", "prepare"] = ""
 
 
+class Struck(_Strict):
+    """Waits for the kill of `kill` with `during`."""
+
+    struck: str  # NODE
+
+
 class Stop(_Strict):
     """Ends a node's `claimd run` by SIGTERM, and keeps it from being started again."""
 
@@ -118,7 +124,7 @@ class Show(_Strict):
     path: str = ""
 
 
-Step = Say | Apply | Delete | Wait | Order | Kill | Stop | Start | Logs | Run | Show
+Step = Say | Apply | Delete | Wait | Order | Kill | Struck | Stop | Start | Logs | Run | Show
 _VERBS: dict[str, type[Step]] = {kind.__name__.lower(): kind for kind in get_args(Step)}
 
 
@@ -280,7 +286,7 @@ def _node_of(step: Step) -> str:
     match step:
         case Order():
             return step.order.split()[0]
-        case Kill(kill=node) | Stop(stop=node) | Start(start=node):
+        case Kill(kill=node) | Struck(struck=node) | Stop(stop=node) | Start(start=node):
             return node
     return ""
 
