@@ -18,6 +18,7 @@ from .scene import Scene
 
 _MARGIN = 2
 _WIDEST = 100  # of what is told
+_PLAIN = str.maketrans({"✓": "+", "…": "...", "×": "x"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +103,7 @@ class Screen:
 
     def _put(self, text: str) -> None:
         if not self._look.unicode:
-            text = text.encode("ascii", "replace").decode()
+            text = text.translate(_PLAIN).encode("ascii", "replace").decode()
         self._stream.write(text)
         self._stream.flush()
 
