@@ -1,4 +1,4 @@
-"""One container: a real process in a session of its own, its log a file. What belongs in it is decided by the callers."""
+"""One container: a real process in a session of its own, its log a file. What belongs in it the callers decide."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class Container:
         return self.pid != 0 and self.code is None
 
     async def start(self, tell: Callable[[str, int], None]) -> None:
-        """Returns when the command runs; StartError says why it does not. `tell` hears of its process group: "+" when it
-        comes, "-" when it is gone."""
+        """Returns when the command runs; StartError says why it does not. `tell` hears of its process group: "+" when
+        it comes, "-" when it is gone."""
         self._prepare()
         read, write = os.pipe()
         try:
