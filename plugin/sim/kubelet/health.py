@@ -1,6 +1,6 @@
 """How devices are, as drivers tell by their streams, and what a pod's status says of it.
 
-A device of which nothing was heard for its time is unknown; that is looked at when somebody reads it, as a kubelet does.
+A device of which nothing was heard for its time is unknown; that is looked at when it is read, as a kubelet does.
 """
 
 from __future__ import annotations
@@ -109,4 +109,6 @@ class Health:
 
 
 def _cut(message: str) -> str:
-    return message if len(message.encode()) <= LARGEST else message.encode()[: LARGEST - 3].decode(errors="ignore") + "..."
+    if len(message.encode()) <= LARGEST:
+        return message
+    return message.encode()[: LARGEST - 3].decode(errors="ignore") + "..."

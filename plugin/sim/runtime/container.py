@@ -49,6 +49,7 @@ class Container:
         self.began: datetime | None = None
         self.finished: datetime | None = None
         self.code: int | None = None
+        self.trouble = ""  # why the command never ran
         self.ended = asyncio.Event()
         self._folder = folder
         self._waiting: asyncio.Task[None] | None = None
@@ -91,6 +92,7 @@ class Container:
         self.pid, self.began = process.pid, datetime.now(UTC)
         self._waiting = asyncio.create_task(self._wait(process, tell), name=f"container {self.order.name}")
         if trouble := (await _all(read)).decode(errors="replace"):
+            self.trouble = trouble
             await self.ended.wait()
             raise StartError(trouble)
 

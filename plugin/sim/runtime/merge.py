@@ -1,7 +1,7 @@
 """CDI specs of the folders that a runtime reads, and what some devices of them make of a container.
 
-As containerd does it: a later folder wins over an earlier one; a device that is twice in one folder is in neither; a bad
-file takes all its devices away, and a container that asks for a device that is not there is not created.
+As containerd does it: a later folder wins over an earlier one; a device that is twice in one folder is not to be had; a
+bad file takes all its devices away, and a container that asks for a device that is not there is not created.
 """
 
 from __future__ import annotations

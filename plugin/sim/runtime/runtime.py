@@ -27,6 +27,7 @@ class Sandbox:
     folder: Path
     address: str
     containers: dict[str, list[container.Container]] = field(default_factory=dict)
+    earlier: dict[str, int] = field(default_factory=dict)  # starts before this sandbox, by container
     changed: Callable[[], None] = lambda: None  # called when a container has ended
 
     def latest(self, name: str) -> container.Container | None:
