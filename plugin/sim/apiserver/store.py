@@ -65,6 +65,7 @@ class Store:
         self._changes: deque[Change] = deque()
         self._forgotten = first_version  # changes up to this version are gone
         self._watchers: set[Watcher] = set()
+        self.listeners: list[Callable[[Change], None]] = []  # called with each change, within it; they change nothing
 
     # ------------------------------------------------------------ reading
 
@@ -199,6 +200,8 @@ class Store:
         self._changes.append(change)
         while len(self._changes) > self.window:
             self._forgotten = self._changes.popleft().version
+        for listener in self.listeners:
+            listener(change)
         for watcher in self._watchers:
             if watcher.resource == change.resource:
                 watcher.waiting.append(change)
