@@ -4,6 +4,7 @@ callers."""
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 
 import msgspec
@@ -79,11 +80,9 @@ class Api:
             "leaseDurationSeconds": seconds,
             "renewTime": client.micro(time.time()),
         }
-        where = {"kind": "leases", "namespace": _LEASES}
+        patch = Call(method="PATCH", kind="leases", namespace=_LEASES, name=self.node, form=client.MERGE)
         try:
-            await self._api.send(
-                Call(method="PATCH", name=self.node, form=client.MERGE, body={"spec": spec}, **where)
-            )
+            await self._api.send(dataclasses.replace(patch, body={"spec": spec}))
         except errors.NotFound:
             owner = {"apiVersion": "v1", "kind": "Node", "name": self.node, "uid": uid}
             lease = {
@@ -92,4 +91,4 @@ class Api:
                 "metadata": {"name": self.node, "namespace": _LEASES, "ownerReferences": [owner]},
                 "spec": spec,
             }
-            await self._api.send(Call(method="POST", body=lease, **where))
+            await self._api.send(Call(method="POST", kind="leases", namespace=_LEASES, body=lease))

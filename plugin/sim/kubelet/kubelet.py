@@ -1,8 +1,8 @@
 """The kubelet of one node: builds its parts, keeps a worker for every pod, and its Node object alive.
 
-    async with runtime.Runtime(folder / "run", [cdi]) as containers:
-        kubelet = Kubelet("node-a", folder, client, containers)
-        await kubelet.run()  # until cancelled; the containers go on until their runtime ends
+async with runtime.Runtime(folder / "run", [cdi]) as containers:
+    kubelet = Kubelet("node-a", folder, client, containers)
+    await kubelet.run()  # until cancelled; the containers go on until their runtime ends
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ... import names
-from ...kube import errors
 from ...kube.client import Client
 from ..runtime.runtime import Runtime
-from . import claims, lifecycle, podresources
+from . import claims, lifecycle, node, podresources
 from .api import Api, Object
 from .health import Device, Health
 from .plugins import Plugins
@@ -26,8 +25,7 @@ from .worker import Parts, Worker
 
 log = logging.getLogger(__name__)
 
-CAPACITY = {"cpu": "16", "memory": "64Gi", "pods": "110", "ephemeral-storage": "100Gi"}
-VERSION = "v1.37.1"
+MIRROR = "kubernetes.io/config.mirror"  # annotation of a pod that is only shown to the API server: others run it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,20 +55,19 @@ class Kubelet:
 
     def __init__(
         self,
-        node: str,
+        name: str,
         folder: Path,
         client: Client,
         runtime: Runtime,
         *,
         timing: Timing | None = None,
-        labels: Mapping[str, str] | None = None,
-        capacity: Mapping[str, str] = CAPACITY,
+        shape: node.Shape | None = None,
     ) -> None:
-        self.node = node
+        self.name = name
         self._folder, self._runtime = folder, runtime
-        self._labels, self._capacity = dict(labels or {}), dict(capacity)
         self._timing = timing or Timing()
-        self._api = Api(client, node)
+        self._api = Api(client, name)
+        self._node = node.Node(self._api, self._timing, shape or node.Shape())
         self._health = Health(self._timing, self._healed_or_sick)
         self.plugins = Plugins(
             folder / "plugins_registry", self._timing, lost=self._api.wipe_slices, watch=self._health.watch
@@ -82,11 +79,11 @@ class Kubelet:
             health=self._health,
             runtime=runtime,
             timing=self._timing,
-            address=f"{runtime.network}.1",
+            address=self._node.address,
         )
         self._workers: dict[str, Worker] = {}  # by the pod's uid
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._changed = asyncio.Event()
+        self._changed, self._synced = asyncio.Event(), asyncio.Event()
 
     @property
     def pods(self) -> dict[str, SeenPod]:
@@ -106,7 +103,7 @@ class Kubelet:
         self._api.pods.subscribe(self._changed.set)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._live(), name="node")
+                group.create_task(self._node.run(), name="node")
                 group.create_task(self._api.pods.run(), name="pods")
                 group.create_task(self.plugins.run(), name="plugins")
                 group.create_task(self._reconcile(), name="claims that were left behind")
@@ -118,14 +115,6 @@ class Kubelet:
             await asyncio.gather(*tasks, return_exceptions=True)
             await server.stop(0)
 
-    async def _live(self) -> None:
-        """Makes the Node object, deletes slices of before, and goes on to show that it lives."""
-        node = await self._insist(lambda: self._api.ensure_node(self._node_labels(), self._node_status()))
-        await self._insist(self._api.wipe_slices)
-        while True:
-            await self._insist(lambda: self._api.renew_lease(node["metadata"]["uid"], int(4 * self._timing.lease)))
-            await asyncio.sleep(self._timing.lease)
-
     async def _dispatch(self) -> None:
         """Every pod of the node has a worker, which hears of all that changes."""
         while True:
@@ -133,7 +122,8 @@ class Kubelet:
             self._changed.clear()
             if not self._api.pods.synced:
                 continue
-            now = {pod["metadata"]["uid"]: pod for pod in self._api.pods.objects.values()}
+            self._synced.set()
+            now = self._listed()
             for uid, pod in now.items():
                 if uid in self._workers:
                     self._workers[uid].update(pod)
@@ -144,6 +134,13 @@ class Kubelet:
                     worker.update(None)
             for uid in self._runtime.sandboxes.keys() - self._workers.keys():
                 await self._runtime.remove(uid)  # of a pod that went while there was no kubelet
+
+    def _listed(self) -> dict[str, Object]:
+        """The pods that are ours to run, by uid."""
+        every = self._api.pods.objects.values()
+        return {
+            pod["metadata"]["uid"]: pod for pod in every if MIRROR not in (pod["metadata"].get("annotations") or {})
+        }
 
     def _begin(self, uid: str, worker: Worker) -> None:
         def ended(task: asyncio.Task[None]) -> None:
@@ -159,9 +156,8 @@ class Kubelet:
     async def _reconcile(self) -> None:
         """Gives back claims of pods that went without us."""
         while True:
-            while not self._api.pods.synced:
-                await asyncio.sleep(self._timing.glance)
-            known = {pod["metadata"]["uid"] for pod in self._api.pods.objects.values()} | self._workers.keys()
+            await self._synced.wait()
+            known = self._listed().keys() | self._workers.keys()
             for uid in {uid for entry in self.book.entries.values() for uid in entry.pods} - known:
                 try:
                     await self.book.unprepare(uid)
@@ -205,10 +201,3 @@ class Kubelet:
             trouble=worker.trouble,
             containers=tuple(seen),
         )
-
-    def _node_labels(self) -> Object:
-        return {"kubernetes.io/hostname": self.node, "kubernetes.io/os": "linux", **self._labels}
-
-    def _node_status(self) -> Object:
-        from ..client import timestamp
-        return {}

@@ -105,9 +105,7 @@ def load(folders: Sequence[Path], newest: str = specs.VERSIONS[-1]) -> Devices:
                 other = known.get(name)
                 if other is not None and other.rank == rank:
                     conflicts.add(name)
-                    effect = (
-                        f"{name} is not to be had: a container that asks for it would not have been created"
-                    )
+                    effect = f"{name} is not to be had: a container that asks for it would not have been created"
                     for one, two in ((path, other.path), (other.path, path)):
                         problems.append(Problem(path=one, reason=f"device {name} is in {two} as well", effect=effect))
                     continue
