@@ -1,4 +1,4 @@
-"""One container: a real process in a session of its own, its log a file. What belongs in it is decided by the callers."""
+"""One container: a real process in a session of its own, its log a file. What belongs in it the callers decide."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ class Container:
         self.began: datetime | None = None
         self.finished: datetime | None = None
         self.code: int | None = None
+        self.trouble = ""  # why the command never ran
         self.ended = asyncio.Event()
         self._folder = folder
         self._waiting: asyncio.Task[None] | None = None
@@ -63,8 +64,8 @@ class Container:
         return self.pid != 0 and self.code is None
 
     async def start(self, tell: Callable[[str, int], None]) -> None:
-        """Returns when the command runs; StartError says why it does not. `tell` hears of its process group: "+" when it
-        comes, "-" when it is gone."""
+        """Returns when the command runs; StartError says why it does not. `tell` hears of its process group: "+" when
+        it comes, "-" when it is gone."""
         self._prepare()
         read, write = os.pipe()
         try:
@@ -91,6 +92,7 @@ class Container:
         self.pid, self.began = process.pid, datetime.now(UTC)
         self._waiting = asyncio.create_task(self._wait(process, tell), name=f"container {self.order.name}")
         if trouble := (await _all(read)).decode(errors="replace"):
+            self.trouble = trouble
             await self.ended.wait()
             raise StartError(trouble)
 

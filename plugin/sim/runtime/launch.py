@@ -1,7 +1,8 @@
 """Becomes the command of a container: the last thing that runs before it, as a process of its own.
 
-Run by path, without the rest of the project: `launch.py ORDER STATUS PARENT`. ORDER is a JSON file, STATUS the descriptor
-that says what went wrong; nothing on it means that the command runs. Only the standard library may be imported here.
+Run by path, without the rest of the project: `launch.py ORDER STATUS PARENT`. ORDER is a JSON file, STATUS the
+descriptor that says what went wrong; nothing on it means that the command runs. Only the standard library may be
+imported here.
 """
 
 from __future__ import annotations

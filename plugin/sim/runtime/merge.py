@@ -1,7 +1,7 @@
 """CDI specs of the folders that a runtime reads, and what some devices of them make of a container.
 
-As containerd does it: a later folder wins over an earlier one; the same device twice in folders of one rank takes it from
-both; a bad file takes all its devices away, and a container that asks for a device that is not there is not created.
+As containerd does it: a later folder wins over an earlier one; a device that is twice in one folder is not to be had; a
+bad file takes all its devices away, and a container that asks for a device that is not there is not created.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def load(folders: Sequence[Path], newest: str = specs.VERSIONS[-1]) -> Devices:
             except FileNotFoundError:
                 continue  # it went between the look and the read
             except (OSError, UnicodeDecodeError, specs.Refused) as error:
-                effect = f"every container that asks for a device of it{_kind_of(path)} would not have been created"
+                effect = f"a container that asks for a device of it{_kind_of(path)} would not have been created"
                 problems.append(Problem(path=path, reason=str(error), effect=effect))
                 continue
             for device in spec.devices:
@@ -105,7 +105,7 @@ def load(folders: Sequence[Path], newest: str = specs.VERSIONS[-1]) -> Devices:
                 other = known.get(name)
                 if other is not None and other.rank == rank:
                     conflicts.add(name)
-                    effect = f"{name} is not to be had, and every container that asks for it would not have been created"
+                    effect = f"{name} is not to be had: a container that asks for it would not have been created"
                     for one, two in ((path, other.path), (other.path, path)):
                         problems.append(Problem(path=one, reason=f"device {name} is in {two} as well", effect=effect))
                     continue
@@ -178,6 +178,4 @@ def _complete(node: specs.DeviceNode) -> specs.DeviceNode:
         raise specs.Refused(f"CDI device {node.path!r}: the spec says type {node.type}, the host's {path!r} is {kind}")
     if kind == "p" or node.major:
         return msgspec.structs.replace(node, type=kind)
-    return msgspec.structs.replace(
-        node, type=kind, major=os.major(found.st_rdev), minor=os.minor(found.st_rdev)
-    )
+    return msgspec.structs.replace(node, type=kind, major=os.major(found.st_rdev), minor=os.minor(found.st_rdev))

@@ -27,6 +27,7 @@ class Sandbox:
     folder: Path
     address: str
     containers: dict[str, list[container.Container]] = field(default_factory=dict)
+    earlier: dict[str, int] = field(default_factory=dict)  # starts before this sandbox, by container
     changed: Callable[[], None] = lambda: None  # called when a container has ended
 
     def latest(self, name: str) -> container.Container | None:
@@ -87,7 +88,7 @@ class Runtime:
         return sandbox
 
     async def start(self, sandbox: Sandbox, order: container.Order) -> container.Container:
-        """The next attempt of a container. specs.Refused: it cannot be created; StartError: its command does not run."""
+        """The next attempt of a container. specs.Refused: it is not created; StartError: its command does not run."""
         merged = self.devices().merge(order.ids) if order.ids else merge.Merged()
         attempts = sandbox.containers.setdefault(order.name, [])
         folder = sandbox.folder / order.name / str(len(attempts))

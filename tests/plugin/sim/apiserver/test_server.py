@@ -52,7 +52,7 @@ async def test_the_life_of_an_object(ask, made):
 
 async def test_a_mirror_of_a_collection(ask, made):
     class Place:
-        path, query = SLICES, {"fieldSelector": "spec.driver=gpu.example.com,spec.nodeName=n1"}  # noqa: RUF012
+        path, query = SLICES, {"fieldSelector": "spec.driver=gpu.example.com,spec.nodeName=n1"}
 
         def convert(self, obj):
             return obj

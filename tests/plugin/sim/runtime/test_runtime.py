@@ -80,7 +80,9 @@ async def test_without_root_there_is_a_picture(tmp_path):
     spec(tmp_path)
     async with rt(tmp_path, namespace=False) as runtime_:
         sandbox = runtime_.create("u", "pod")
-        one = await runtime_.start(sandbox, order("sh", "-c", "cat rootfs/dev/example/gpu1", ids=("example.com/gpu=one",)))
+        one = await runtime_.start(
+            sandbox, order("sh", "-c", "cat rootfs/dev/example/gpu1", ids=("example.com/gpu=one",))
+        )
         await one.ended.wait()
         assert one.output() == "c 195:7 rwm\n"
 
@@ -89,7 +91,11 @@ async def test_mounts_are_there_and_only_there(tmp_path):
     (tmp_path / "lib.so").write_text("of the host")
     edits = {
         "mounts": [
-            {"hostPath": f"{tmp_path}/lib.so", "containerPath": "/usr/lib/nothing/here/lib.so", "options": ["ro", "bind"]}
+            {
+                "hostPath": f"{tmp_path}/lib.so",
+                "containerPath": "/usr/lib/nothing/here/lib.so",
+                "options": ["ro", "bind"],
+            }
         ]
     }
     spec(tmp_path, containerEdits=edits)
@@ -107,7 +113,9 @@ async def test_mounts_are_there_and_only_there(tmp_path):
 async def test_what_a_runtime_says_of_devices_that_are_not_there(tmp_path):
     async with rt(tmp_path) as runtime_:
         sandbox = runtime_.create("u", "pod")
-        with pytest.raises(specs.Refused, match=r"unresolvable CDI devices example.com/gpu=two \(no spec file has them\)"):
+        with pytest.raises(
+            specs.Refused, match=r"unresolvable CDI devices example.com/gpu=two \(no spec file has them\)"
+        ):
             await runtime_.start(sandbox, order("true", ids=("example.com/gpu=two",)))
         assert not sandbox.containers.get("main")
 
@@ -134,7 +142,9 @@ async def test_stop_is_a_term_and_then_a_kill(tmp_path):
         sandbox = runtime_.create("u", "pod")
         polite = await runtime_.start(sandbox, order("sleep", "infinity", name="polite"))
         rude = await runtime_.start(sandbox, order("sh", "-c", "trap '' TERM; sleep 100 & wait; wait", name="rude"))
-        await until(lambda: "sleep" in Path(f"/proc/{rude.pid}/task/{rude.pid}/children").read_text() or _children(rude))
+        await until(
+            lambda: "sleep" in Path(f"/proc/{rude.pid}/task/{rude.pid}/children").read_text() or _children(rude)
+        )
         children = _children(rude)
         await runtime_.stop(sandbox, 0.3)
         assert (polite.code, rude.code) == (143, 137)
