@@ -20,8 +20,11 @@ from devices import fake, orders
 
 from .. import names
 from ..kube import auth, client, kubeconfig
-from . import daemon, manifests, served
+from . import daemon, manifests, scheduler, served
 from .apiserver import server
+from .kubelet.kubelet import Kubelet
+from .kubelet.timing import Timing
+from .runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +33,8 @@ Document = dict[str, Any]
 NAMESPACE, DRIVER, ACCOUNT = "claimd-system", "gpu.claimd.dev", "claimd"
 MIRROR = "kubernetes.io/config.mirror"  # of a pod that others run than the kubelet
 _TOKEN_SECONDS = 10 * 365 * 86400
+# A real kubelet takes a minute or more where this takes a second.
+TIMING = Timing(glance=0.25, prepare_again=1.0, unprepare_again=1.0, health_again=0.5)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,7 +51,7 @@ class Node:
     name: str
     folder: Path
     daemon: daemon.Daemon
-    kubelet: Any = None
+    kubelet: Kubelet
 
     @property
     def tree(self) -> Path:
@@ -67,6 +72,17 @@ class Cluster:
         """`changed` is called when the process of a node has come or gone."""
         self._subscribers.append(changed)
 
+    def logs(self, namespace: str, pod: str) -> str:
+        """What the containers of a pod have printed so far."""
+        found = [
+            node.kubelet.logs(seen.uid, container.name)
+            for node in self.nodes.values()
+            for seen in node.kubelet.pods.values()
+            if (seen.namespace, seen.name) == (namespace, pod)
+            for container in seen.containers
+        ]
+        return "".join(found)
+
     def changed(self) -> None:
         for subscriber in self._subscribers:
             subscriber()
@@ -80,12 +96,26 @@ async def up(machines: Sequence[Machine], folder: Path, *, options: server.Optio
         folder.mkdir(parents=True, exist_ok=True)
         admin = _client(stack, api.kubeconfig(folder / "kubeconfig"), "claimd-demo")
         cluster = Cluster(api, admin, folder)
-        group = await stack.enter_async_context(_Tasks())
         kinds = served.Served(admin)
         daemonset = await _install(kinds)
-        for machine in machines:
-            node = await _node(cluster, kinds, machine, daemonset)
+        runtimes = [
+            await stack.enter_async_context(Runtime(folder / machine.name / "run", [folder / machine.name / "cdi"]))
+            for machine in machines
+        ]
+        group = await stack.enter_async_context(_Tasks())
+        parts = _client(stack, cluster.kubeconfig, "kube-scheduler")
+        group.start(scheduler.run(parts), "the scheduler")
+        for machine, runtime in zip(machines, runtimes, strict=True):
+            agent = _client(stack, cluster.kubeconfig, "kubelet")
+            kubelet = Kubelet(machine.name, folder / machine.name / "kubelet", agent, runtime, timing=TIMING)
+            node = Node(
+                name=machine.name,
+                folder=folder / machine.name,
+                daemon=await _daemon(cluster, kinds, machine, daemonset),
+                kubelet=kubelet,
+            )
             cluster.nodes[node.name] = node
+            group.start(kubelet.run(), f"the kubelet of {node.name}")
             group.start(node.daemon.run(), f"claimd on {node.name}")
         yield cluster
 
@@ -124,7 +154,10 @@ async def _install(kinds: served.Served) -> Document:
     return next(obj for obj in found if obj["kind"] == "DaemonSet")
 
 
-async def _node(cluster: Cluster, kinds: served.Served, machine: Machine, daemonset: Document) -> Node:
+async def _daemon(
+    cluster: Cluster, kinds: served.Served, machine: Machine, daemonset: Document
+) -> daemon.Daemon:
+    """The plugin of a node, with its folders and its fake GPUs."""
     folder = cluster.folder / machine.name
     kubelet = folder / "kubelet"
     for path in (kubelet / "plugins_registry", kubelet / "plugins", folder / "cdi"):
@@ -147,8 +180,7 @@ async def _node(cluster: Cluster, kinds: served.Served, machine: Machine, daemon
     }
     environment = {f"CLAIMD_{key.replace('-', '_').upper()}": value for key, value in settings.items()}
     records = names.plugin_folder(kubelet, settings.get("driver-name", DRIVER)) / "claims"
-    made = daemon.Daemon(environment, folder / "claimd.log", records, cluster.changed)
-    return Node(name=machine.name, folder=folder, daemon=made)
+    return daemon.Daemon(environment, folder / "claimd.log", records, cluster.changed)
 
 
 async def _pod(kinds: served.Served, daemonset: Document, node: str) -> Document:
