@@ -20,7 +20,7 @@ from devices import fake, orders
 
 from .. import names
 from ..kube import auth, client, kubeconfig
-from . import daemon, manifests, scheduler, served
+from . import controllers, daemon, manifests, scheduler, served
 from .apiserver import server
 from .kubelet.kubelet import Kubelet
 from .kubelet.timing import Timing
@@ -103,8 +103,8 @@ async def up(machines: Sequence[Machine], folder: Path, *, options: server.Optio
             for machine in machines
         ]
         group = await stack.enter_async_context(_Tasks())
-        parts = _client(stack, cluster.kubeconfig, "kube-scheduler")
-        group.start(scheduler.run(parts), "the scheduler")
+        for part in (scheduler, controllers):
+            group.start(part.run(_client(stack, cluster.kubeconfig, part.NAME)), part.NAME)
         for machine, runtime in zip(machines, runtimes, strict=True):
             agent = _client(stack, cluster.kubeconfig, "kubelet")
             kubelet = Kubelet(machine.name, folder / machine.name / "kubelet", agent, runtime, timing=TIMING)
@@ -150,8 +150,14 @@ def _client(stack: contextlib.AsyncExitStack, path: Path, agent: str) -> client.
 
 async def _install(kinds: served.Served) -> Document:
     """What `kubectl apply -k deploy/base` does. The DaemonSet as it is then."""
-    found = [await kinds.apply(obj, NAMESPACE) for obj in manifests.base()]
-    return next(obj for obj in found if obj["kind"] == "DaemonSet")
+    daemonset: Document = {}
+    for obj in manifests.base():
+        if obj["kind"] == "DaemonSet":
+            obj["spec"] |= {"updateStrategy": {"type": "OnDelete"}}  # its pods are ours to make
+            daemonset = await kinds.apply(obj)
+        else:
+            await kinds.apply(obj)
+    return daemonset
 
 
 async def _daemon(

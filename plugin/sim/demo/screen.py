@@ -18,12 +18,13 @@ from .scene import Scene
 
 _MARGIN = 2
 _WIDEST = 100  # of what is told
+_ENDLESS = (100_000, 24)
 _PLAIN = str.maketrans({"✓": "+", "…": "...", "×": "x"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """How a terminal wants it; `size` of None: as wide as it is at the time."""
+    """How a terminal wants it; `size` of None: as large as it is at the time."""
 
     live: bool
     color: bool
@@ -39,7 +40,8 @@ def look(stream: TextIO, environment: Mapping[str, str], *, plain: bool = False)
     terminal = stream.isatty() and environment.get("TERM", "dumb") != "dumb"
     unicode = (stream.encoding or "").lower().replace("-", "") == "utf8"
     color = terminal and not environment.get("NO_COLOR")
-    return Look(live=terminal and not plain, color=color, unicode=unicode)
+    # What is no terminal has no edge at which lines should be cut.
+    return Look(live=terminal and not plain, color=color, unicode=unicode, size=None if stream.isatty() else _ENDLESS)
 
 
 class Screen:
@@ -71,13 +73,19 @@ class Screen:
         self._paint([[(" " * indent + line, color)] for line in folded])
 
     def block(self, lines: Sequence[str], color: str = "", indent: int = 2 * _MARGIN) -> None:
-        """Lines as they are, cut where the terminal ends."""
-        self._paint([[(" " * indent + line, color)] for line in lines])
+        """Lines as they are; what is too long goes on below, further to the right."""
+        width = max(40, self._look.style().width) - indent
+        folded = []
+        for line in lines:
+            within = " " * (len(line) - len(line.lstrip()) + 2 * _MARGIN)
+            folded += textwrap.wrap(line, width, subsequent_indent=within) if len(line) > width else [line]
+        self._paint([[(" " * indent + line, color)] for line in folded])
 
     def brief(self) -> None:
         """The state of things where there is no picture."""
         if not self.live and self._scene is not None:
-            self.block(picture.brief(self._scene, Style(width=10_000, color=False, unicode=self._look.unicode)), "dim")
+            lines = picture.brief(self._scene, Style(width=_ENDLESS[0], color=False, unicode=self._look.unicode))
+            self.block(["", *lines], "dim", _MARGIN)
 
     def close(self) -> None:
         """The picture stays as it is, and the cursor is where the next prompt belongs."""

@@ -54,6 +54,7 @@ class Teller:
                 self._screen.line((f"{number}. {chapter.title}", "bold"))
                 for step in chapter.steps:
                     await self._do(chapter, step)
+                self._screen.show(await build_scene(self._cluster, self._views))
                 self._screen.brief()
         finally:
             for strike in self._strikes.values():
@@ -78,8 +79,8 @@ class Teller:
     async def _apply(self, step: story.Apply) -> None:
         for obj in step.apply:
             await self._views.kinds.apply(obj, step.namespace)
-        names = ", ".join(f"{obj['kind'].lower()}/{obj['metadata'].get('name', '')}" for obj in step.apply)
-        self._command(f"kubectl apply: {names}")
+        names = ", ".join(f"{obj['kind']} {obj['metadata'].get('name', '')}" for obj in step.apply)
+        self._command(f"kubectl apply -f -  # {names}")
 
     async def _delete(self, step: story.Delete) -> None:
         word, _, name = step.delete.partition("/")
@@ -125,11 +126,11 @@ class Teller:
 
     async def _stop(self, step: story.Stop) -> None:
         await self._node(step.stop).daemon.stop()
-        self._command(f"kubectl drain: claimd on {step.stop} is stopped")
+        self._command(f"kill $(pidof claimd)  # on {step.stop}, and it stays away")
 
     async def _start(self, step: story.Start) -> None:
         self._node(step.start).daemon.start()
-        self._command(f"claimd on {step.start} is started")
+        self._command(f"claimd run &  # on {step.start}")
 
     async def _logs(self, step: story.Logs) -> None:
         def look() -> str:

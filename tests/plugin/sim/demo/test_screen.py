@@ -78,9 +78,11 @@ def test_long_texts_are_folded_and_long_lines_are_cut():
     made = live(stream)
     made.text("word " * 40)
     made.line(("x" * 100, "bold"))
-    made.block(["y" * 100])
+    made.block(["  key: " + "value " * 20])
     assert all(len(line) <= SIZE[0] for line in shown(stream.getvalue()))
     assert stream.getvalue().count("word") == 40
+    assert stream.getvalue().count("value") == 20
+    assert shown(stream.getvalue())[-2].startswith("          value")
 
 
 def test_without_a_terminal_there_are_lines_and_no_escapes():
@@ -92,7 +94,7 @@ def test_without_a_terminal_there_are_lines_and_no_escapes():
     made.brief()
     made.line(("  ✓ ", "green"), ("done", ""))
     made.close()
-    assert stream.getvalue() == "  Told.\n    one        * gpu-a train\n  + done\n"
+    assert stream.getvalue() == "  Told.\n\n  one        * gpu-a train\n  + done\n"
 
 
 class Terminal(io.StringIO):
@@ -109,4 +111,6 @@ def test_what_a_terminal_wants():
     assert screen.look(stream, {"TERM": "dumb"}) == screen.Look(live=False, color=False, unicode=True)
     assert screen.look(stream, {}) == screen.Look(live=False, color=False, unicode=True)
     assert screen.look(stream, {"TERM": "xterm"}, plain=True) == screen.Look(live=False, color=True, unicode=True)
-    assert not screen.look(io.StringIO(), {"TERM": "xterm"}).live
+    elsewhere = screen.look(io.StringIO(), {"TERM": "xterm"})
+    assert not elsewhere.live
+    assert elsewhere.style().width > 1000  # nothing is cut
