@@ -1,5 +1,6 @@
 """A server that runs, and the project's own client of it."""
 
+import asyncio
 import contextlib
 import json
 
@@ -7,9 +8,6 @@ import pytest
 
 from plugin.kube import auth, client
 from plugin.sim.apiserver.server import Options, serve
-
-SLICES = "/apis/resource.k8s.io/v1/resourceslices"
-CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 
 
 class Asker:
@@ -41,9 +39,26 @@ async def api():
 
 
 @pytest.fixture
-async def ask(api, tmp_path):
-    async with connected(api, tmp_path) as asker:
+def connect(tmp_path):
+    """`async with connect(api, token) as ask:`"""
+    return lambda api, token="": connected(api, tmp_path, token)
+
+
+@pytest.fixture
+async def ask(api, connect):
+    async with connect(api) as asker:
         yield asker
+
+
+async def wait_until(holds, seconds=5.0):
+    async with asyncio.timeout(seconds):
+        while not holds():
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+def until():
+    return wait_until
 
 
 def claim(name="c", **metadata):
