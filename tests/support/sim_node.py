@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import shutil
 import signal
@@ -16,9 +17,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from devices import fake, scan
+from devices import fake, orders, scan
 from devices.gpu import Roots
-from plugin.kube import auth, client
+from plugin.kube import auth, client, errors
 from plugin.sim.apiserver.server import Api, Options, serve
 from plugin.sim.kubelet.kubelet import Kubelet
 from plugin.sim.kubelet.timing import Timing
@@ -42,15 +43,16 @@ class SimNode:
     def __init__(self, folder: Path, api: Api, asker: client.Client, runtime: Runtime) -> None:
         self.folder, self.api, self.client, self.runtime = folder, api, asker, runtime
         self.kubelet: Kubelet | None = None
-        self.timing = QUICK
         self.plugins: list[asyncio.subprocess.Process] = []
         self._running: asyncio.Task[None] | None = None
         self._count = 0
         fake.write(folder / "tree", fake.parse(["amd:mi300x=2", "nvidia:h100=2"]))
+        orders.accept(folder / "tree")
         self.gpus = scan.scan(Roots.under(folder / "tree")).gpus
 
-    async def start_kubelet(self) -> Kubelet:
-        self.kubelet = Kubelet(NODE, self.folder / "kubelet", self.client, self.runtime, timing=self.timing)
+    async def start_kubelet(self, **timing: float) -> Kubelet:
+        quick = dataclasses.replace(QUICK, **timing)
+        self.kubelet = Kubelet(NODE, self.folder / "kubelet", self.client, self.runtime, timing=quick)
         self._running = asyncio.create_task(self.kubelet.run())
         return self.kubelet
 
@@ -94,25 +96,33 @@ class SimNode:
         data = json.dumps(body).encode() if body is not None else None
         return json.loads(await self.client.request(method, path, query=query, body=data, content_type=form))
 
-    async def claim(self, name: str, *gpus: int, driver: str = DRIVER, pod: str = "") -> dict[str, Any]:
+    async def claim(self, name: str, *gpus: int, config: list[dict[str, Any]] | None = None) -> dict[str, Any]:
         """An allocated claim, reserved for nobody yet."""
         requests = [{"name": f"r{n}", "exactly": {"deviceClassName": "gpu.claimd.dev"}} for n in range(len(gpus))]
         path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
         await self.ask("POST", path, {"metadata": {"name": name}, "spec": {"devices": {"requests": requests}}})
         results = [
-            {"request": f"r{n}", "driver": driver, "pool": NODE, "device": self.gpus[gpu].name}
+            {"request": f"r{n}", "driver": DRIVER, "pool": NODE, "device": self.gpus[gpu].name}
             for n, gpu in enumerate(gpus)
         ]
-        status = {"allocation": {"devices": {"results": results}}}
+        status = {"allocation": {"devices": {"results": results, "config": config or []}}}
         return await self.ask("PATCH", f"{path}/{name}/status", {"status": status})
 
-    async def pod(self, name: str, *claims: str, command: tuple[str, ...] = (), **spec: Any) -> dict[str, Any]:
+    async def pod(
+        self,
+        name: str,
+        *claims: str,
+        command: tuple[str, ...] = (),
+        reserved: bool = True,
+        metadata: dict[str, Any] | None = None,
+        **spec: Any,
+    ) -> dict[str, Any]:
         """A pod that is bound to the node, with the claims reserved for it."""
         container: dict[str, Any] = {"name": "main", "image": "any", "command": list(command)}
         if claims:
             container["resources"] = {"claims": [{"name": f"c-{claim}"} for claim in claims]}
         body = {
-            "metadata": {"name": name},
+            "metadata": {"name": name, **(metadata or {})},
             "spec": {
                 "containers": [container],
                 "resourceClaims": [{"name": f"c-{claim}", "resourceClaimName": claim} for claim in claims],
@@ -121,7 +131,7 @@ class SimNode:
             },
         }
         pod = await self.ask("POST", "/api/v1/namespaces/default/pods", body)
-        for claim in claims:
+        for claim in claims if reserved else ():
             await self.reserve(claim, pod)
         target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
         await self.ask(
@@ -158,17 +168,46 @@ class SimNode:
         found = await self.ask("GET", "/apis/events.k8s.io/v1/namespaces/default/events")
         return [each["note"] for each in found["items"] if each["reason"] == reason]
 
-    async def slices(self) -> list[str]:
-        found = await self.ask("GET", "/apis/resource.k8s.io/v1/resourceslices")
-        return [each["metadata"]["name"] for each in found["items"]]
+    async def told(self, reason: str, part: str, timeout: float = 15) -> None:
+        """Returns when there is an event that says so."""
+        async with asyncio.timeout(timeout):
+            while not any(part in note for note in await self.events(reason)):
+                await asyncio.sleep(0.02)
 
-    async def delete(self, name: str) -> None:
-        await self.ask("DELETE", f"/api/v1/namespaces/default/pods/{name}")
+    async def published(self, fact: Any = bool, timeout: float = 20) -> dict[str, str]:
+        """The slices, by uid their names, as soon as the fact is so of them."""
+        async with asyncio.timeout(timeout):
+            while True:
+                found = await self.ask("GET", "/apis/resource.k8s.io/v1/resourceslices")
+                slices = {each["metadata"]["uid"]: each["metadata"]["name"] for each in found["items"]}
+                if fact(slices):
+                    return slices
+                await asyncio.sleep(0.02)
+
+    async def phase_of_node(self, timeout: float = 10) -> None:
+        """Returns when the Node says that it is ready and its lease is there."""
+        async with asyncio.timeout(timeout):
+            while True:
+                with contextlib.suppress(errors.NotFound):
+                    node = await self.ask("GET", f"/api/v1/nodes/{NODE}")
+                    await self.ask("GET", f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE}")
+                    if {"Ready": "True"}.items() <= {
+                        c["type"]: c["status"] for c in node["status"]["conditions"]
+                    }.items():
+                        return
+                await asyncio.sleep(0.02)
+
+    async def delete(self, name: str, **query: str) -> None:
+        await self.ask("DELETE", f"/api/v1/namespaces/default/pods/{name}", **query)
 
     async def gone(self, name: str, timeout: float = 15) -> None:
         async with asyncio.timeout(timeout):
             while any(p["metadata"]["name"] == name for p in (await self.ask("GET", "/api/v1/pods"))["items"]):
                 await asyncio.sleep(0.02)
+
+    def give(self, order: str, gpu: int, value: str = "") -> None:
+        """An order to the fake tree."""
+        orders.give(self.folder / "tree", order, self.gpus[gpu].address, value)
 
     def records(self) -> set[str]:
         folder = self.folder / "kubelet" / "plugins" / DRIVER / "claims"
