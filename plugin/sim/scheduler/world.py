@@ -112,7 +112,20 @@ class World:
         """As it will be when the pod is on the node and the claims are as given."""
         spec = msgspec.structs.replace(pod.spec, node_name=node)
         pods = {**self.pods, pod.metadata.uid: msgspec.structs.replace(pod, spec=spec)}
-        return World(self.nodes, pods, {**self.claims, **{claim.key: claim for claim in claims}}, self.published)
+        changed = {claim.key: claim for claim in claims}
+        new = World(self.nodes, pods, {**self.claims, **changed}, self.published)
+        # What is dear to compute is not computed again for what little has changed.
+        if "used" in self.__dict__ and node in self.used:
+            taken = dict(self.used[node])
+            resources.add(taken, resources.of_pod(pod))
+            new.__dict__["used"] = {**self.used, node: taken}
+        fresh = [
+            claim for key, claim in changed.items() if not (old := self.claims.get(key)) or not old.status.allocation
+        ]
+        if "allocated" in self.__dict__ and "enabled" in self.__dict__:
+            new.__dict__["enabled"] = self.enabled
+            new.__dict__["allocated"] = state.together(self.allocated, state.of_claims(fresh, self.enabled))
+        return new
 
 
 def _waits(pod: Pod) -> bool:
