@@ -19,7 +19,7 @@ import msgspec
 from devices import fake, orders
 
 from .. import names
-from ..kube import auth, client, kubeconfig
+from ..kube import client, kubeconfig
 from . import controllers, daemon, manifests, scheduler, served
 from .apiserver import server
 from .kubelet.kubelet import Kubelet
@@ -90,7 +90,7 @@ class Cluster:
 
 @contextlib.asynccontextmanager
 async def up(machines: Sequence[Machine], folder: Path, *, options: server.Options) -> AsyncIterator[Cluster]:
-    """Running, with the manifests of claimd applied, until the context ends; then nothing of it is left but `folder`."""
+    """Running, with claimd's manifests applied, until the context ends; then nothing is left of it but `folder`."""
     async with contextlib.AsyncExitStack() as stack:
         api = await stack.enter_async_context(server.serve(options))
         folder.mkdir(parents=True, exist_ok=True)
@@ -160,9 +160,7 @@ async def _install(kinds: served.Served) -> Document:
     return daemonset
 
 
-async def _daemon(
-    cluster: Cluster, kinds: served.Served, machine: Machine, daemonset: Document
-) -> daemon.Daemon:
+async def _daemon(cluster: Cluster, kinds: served.Served, machine: Machine, daemonset: Document) -> daemon.Daemon:
     """The plugin of a node, with its folders and its fake GPUs."""
     folder = cluster.folder / machine.name
     kubelet = folder / "kubelet"

@@ -1,4 +1,4 @@
-"""One `claimd run` process of a node, started again when it ends, as a DaemonSet's pod is. And its violent end on order.
+"""One `claimd run` process of a node, started again when it ends, as a DaemonSet's pod is. And its violent ends.
 
 What the plugin says and does is its own: here it is a process with a log.
 """
@@ -17,7 +17,11 @@ STRIKER = Path(__file__).with_name("striker.py")
 PYTHON = (sys.executable, "-I", "-S")
 PACKAGE = Path(__file__).resolve().parents[2]  # where `plugin` lies
 # It ends with us, however we end: the kernel sees to it.
-_LEASH = "import ctypes,os,sys; ctypes.CDLL(None).prctl(1,9); os.getppid()==int(sys.argv[1]) and os.execv(sys.argv[2], sys.argv[2:])"
+_LEASH = """import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds until it is started again; a run of `HEALTHY` seconds forgets them
 HEALTHY = 10.0
@@ -73,8 +77,8 @@ class Daemon:
     async def strike(self, within: float) -> asyncio.Task[str]:
         """Lies in wait to kill it in the middle of its next prepare: when a record is on disk, before it can answer.
 
-        Returns once it lies in wait. The task ends after the kill with what was on disk in that moment; with TimeoutError
-        if nothing was prepared `within` seconds. ValueError if the plugin is not running.
+        Returns once it lies in wait. The task ends after the kill with what was on disk in that moment; with a
+        TimeoutError if nothing was prepared `within` seconds. ValueError if the plugin is not running.
         """
         if self._process is None:
             raise ValueError(f"it is not running: it is {self.state}")

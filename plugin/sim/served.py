@@ -74,7 +74,9 @@ class Served:
     async def get(self, kind: Kind, namespace: str, name: str) -> Document:
         return await self._ask("GET", kind.path(namespace, name))
 
-    async def _ask(self, method: str, path: str, body: Document | None = None, form: str = "application/json") -> Document:
+    async def _ask(
+        self, method: str, path: str, body: Document | None = None, form: str = "application/json"
+    ) -> Document:
         content = msgspec.json.encode(body) if body is not None else None
         answer = await self._client.request(method, path, body=content, content_type=form)
         found: Document = msgspec.json.decode(answer)
@@ -85,8 +87,12 @@ class Served:
             if self._by_type:
                 return
             groups = (await self._ask("GET", "/apis")).get("groups") or ()
-            bases = ["/api/v1", *(f"/apis/{version['groupVersion']}" for group in groups for version in group["versions"])]
-            for base, listed in zip(bases, await asyncio.gather(*(self._ask("GET", one) for one in bases)), strict=True):
+            bases = [
+                "/api/v1",
+                *(f"/apis/{version['groupVersion']}" for group in groups for version in group["versions"]),
+            ]
+            lists = await asyncio.gather(*(self._ask("GET", base) for base in bases))
+            for base, listed in zip(bases, lists, strict=True):
                 for resource in listed.get("resources") or ():
                     if "/" not in resource["name"]:
                         self._add(base, resource, listed["groupVersion"])

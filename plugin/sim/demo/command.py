@@ -145,7 +145,7 @@ def _folder(state: Path | None) -> Iterator[Path]:
         state.mkdir(parents=True, exist_ok=True)
         yield state
         return
-    folder = Path(tempfile.mkdtemp(prefix="claimd-", dir="/tmp"))  # noqa: S108  # TMPDIR may be long
+    folder = Path(tempfile.mkdtemp(prefix="claimd-", dir="/tmp"))  # TMPDIR may be long
     try:
         yield folder
     finally:

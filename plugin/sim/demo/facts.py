@@ -38,7 +38,7 @@ class Check:
             case "exists":
                 return bool(found) == bool(self.value)
             case "count":
-                return len(found) == self.value
+                return bool(len(found) == self.value)
             case "not":
                 return not any(_same(one, self.value) for one in found)
             case "contains":

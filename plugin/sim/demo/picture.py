@@ -46,9 +46,9 @@ def paint(line: Line, style: Style) -> str:
     """One line of the terminal, cut where it ends."""
     room, parts = style.width, []
     for text, color in line:
-        text = cut(text, room, style.unicode)
-        room -= len(text)
-        parts.append(f"\x1b[{_COLORS[color]}m{text}\x1b[0m" if style.color and color and text else text)
+        part = cut(text, room, style.unicode)
+        room -= len(part)
+        parts.append(f"\x1b[{_COLORS[color]}m{part}\x1b[0m" if style.color and color and part else part)
     return "".join(parts).rstrip(" ")
 
 
@@ -97,7 +97,7 @@ def _boxes(nodes: Sequence[Node], width: int, glyphs: _Glyphs) -> list[Line]:
 
 
 def _box(node: Node, width: int, high: int, glyphs: _Glyphs) -> list[Line]:
-    left, right, lower_left, lower_right = glyphs.corners
+    left, right, lower_left, lower_right = tuple(glyphs.corners)
     inner = width - 4
     name = cut(node.name, inner - 2, glyphs.unicode)
     fill = glyphs.across * (width - 5 - len(name))

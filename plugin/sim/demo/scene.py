@@ -54,7 +54,7 @@ def build(
     pods: Iterable[Object],
     plugins: Mapping[str, str],
 ) -> Scene:
-    """`plugins` says of each node how its `claimd run` is. What lives in other namespaces than `default` is not shown."""
+    """`plugins` says of each node how its `claimd run` is. Pods of the namespace `default` alone are shown."""
     pods = [one for one in pods if _meta(one, "namespace") == "default"]
     claims = sorted(claims, key=lambda one: _meta(one, "name"))
     users = _users(claims, pods)
@@ -137,7 +137,8 @@ def _waits(status: Object) -> str:
 
 def _claims_of(pod: Object) -> list[str]:
     made = {
-        one["name"]: one.get("resourceClaimName") for one in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+        one["name"]: one.get("resourceClaimName")
+        for one in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
     }
     entries = (pod.get("spec") or {}).get("resourceClaims") or ()
     names = [one.get("resourceClaimName") or made.get(one["name"]) for one in entries]

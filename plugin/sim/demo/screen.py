@@ -19,7 +19,7 @@ from .scene import Scene
 _MARGIN = 2
 _WIDEST = 100  # of what is told
 _ENDLESS = (100_000, 24)
-_PLAIN = str.maketrans({"✓": "+", "…": "...", "×": "x"})
+_PLAIN = str.maketrans({"✓": "+", "…": "...", "\N{MULTIPLICATION SIGN}": "x"})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,25 +28,25 @@ class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A misspelled key is an error, not a wish ignored."""
 
 
-class Say(_Strict):
+class Say(_Strict, frozen=True):
     """A text for people."""
 
     say: str
 
 
-class Apply(_Strict):
+class Apply(_Strict, frozen=True):
     """Objects, as `kubectl apply` has them."""
 
     apply: list[dict[str, Any]]
     namespace: str = "default"
 
 
-class Delete(_Strict):
+class Delete(_Strict, frozen=True):
     delete: str  # KIND/NAME
     namespace: str = "default"
 
 
-class Wait(_Strict):
+class Wait(_Strict, frozen=True):
     """Until `count` objects of the kind that are as `where` says are as `until` says, or until there is none."""
 
     wait: str  # KIND or KIND/NAME
@@ -67,36 +67,36 @@ class Wait(_Strict):
         return self.wait.partition("/")[2]
 
 
-class Order(_Strict):
+class Order(_Strict, frozen=True):
     """To the fake GPUs of a node: NODE ORDER DEVICE [VALUE], as in `claimd fake`."""
 
     order: str
 
 
-class Kill(_Strict):
+class Kill(_Strict, frozen=True):
     """Ends a node's `claimd run` by SIGKILL, at once or in the middle of the next prepare."""
 
     kill: str  # NODE
     during: Literal["", "prepare"] = ""
 
 
-class Struck(_Strict):
+class Struck(_Strict, frozen=True):
     """Waits for the kill of `kill` with `during`."""
 
     struck: str  # NODE
 
 
-class Stop(_Strict):
+class Stop(_Strict, frozen=True):
     """Ends a node's `claimd run` by SIGTERM, and keeps it from being started again."""
 
     stop: str  # NODE
 
 
-class Start(_Strict):
+class Start(_Strict, frozen=True):
     start: str  # NODE
 
 
-class Logs(_Strict):
+class Logs(_Strict, frozen=True):
     """What a pod's container has printed."""
 
     logs: str  # POD
@@ -106,7 +106,7 @@ class Logs(_Strict):
     within: float = 20.0
 
 
-class Run(_Strict):
+class Run(_Strict, frozen=True):
     """A command of claimd, with the cluster's kubeconfig."""
 
     run: str
@@ -116,7 +116,7 @@ class Run(_Strict):
     within: float = 30.0
 
 
-class Show(_Strict):
+class Show(_Strict, frozen=True):
     """A part of an object, as YAML."""
 
     show: str  # KIND/NAME
@@ -133,7 +133,7 @@ class Chapter(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...]
 
 
-class Node(_Strict):
+class Node(_Strict, frozen=True):
     name: str
     gpus: list[str]  # words as `claimd fake` takes them
     settings: dict[str, str | int | float | bool] = {}
@@ -147,7 +147,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     chapters: tuple[Chapter, ...]
 
 
-class _Document(_Strict):
+class _Document(_Strict, frozen=True):
     title: str
     nodes: list[Node]
     about: str = ""
@@ -185,7 +185,9 @@ def parse(written: str, file: str) -> Story:
         steps = chapter.get("steps")
         place = f"{file}, chapter {number}"
         if set(chapter) != {"title", "steps"} or not isinstance(chapter["title"], str) or not isinstance(steps, list):
-            raise errors.UsageError(f"{place}: expected a title and a list of steps, got {', '.join(map(str, chapter))}")
+            raise errors.UsageError(
+                f"{place}: expected a title and a list of steps, got {', '.join(map(str, chapter))}"
+            )
         made = tuple(_step(step, f"{place} ({chapter['title']}), step {at}") for at, step in enumerate(steps, 1))
         chapters.append(Chapter(title=chapter["title"], steps=made))
     story = Story(

@@ -211,7 +211,9 @@ class Teller:
         for event in await self._views.list("event"):
             about = event.get("regarding") or event.get("involvedObject") or {}
             if about.get("name") in names and event.get("type") == "Warning":
-                lines.append(f"  event: {event.get('reason')}: {facts.shown(event.get('note') or event.get('message'))}")
+                lines.append(
+                    f"  event: {event.get('reason')}: {facts.shown(event.get('note') or event.get('message'))}"
+                )
         for node in self._cluster.nodes.values():
             lines += [f"  claimd on {node.name} ({node.daemon.state}): {line}" for line in node.daemon.tail(3)]
         return "\n".join(lines)
@@ -277,6 +279,6 @@ def _environment(cluster_: cluster.Cluster) -> Mapping[str, str]:
 
 async def build_scene(cluster_: cluster.Cluster, views: Views) -> scene.Scene:
     """What there is to see now."""
-    lists = [await views.list(word) for word in ("node", "resourceslice", "resourceclaim", "pod")]
+    nodes, slices, claims, pods = [await views.list(word) for word in ("node", "resourceslice", "resourceclaim", "pod")]
     plugins = {node.name: node.daemon.state for node in cluster_.nodes.values()}
-    return scene.build(*lists, plugins)
+    return scene.build(nodes, slices, claims, pods, plugins)

@@ -93,12 +93,12 @@ async def test_it_is_started_again_when_it_dies_and_not_when_it_was_stopped(plug
 
 async def test_nothing_is_left_of_it_when_we_are_killed(tmp_path):
     """The one who keeps it is a process of its own here, and gets no chance to clean up."""
-    keeper = f"""
+    keeper = """
 import asyncio, sys
 from pathlib import Path
 from plugin.sim import daemon
 async def main():
-    kept = daemon.Daemon({{"CLAIMD_NODE_NAME": "a", "CLAIMD_KUBECONFIG": sys.argv[1]}}, Path(sys.argv[2]), Path("/"))
+    kept = daemon.Daemon({"CLAIMD_NODE_NAME": "a", "CLAIMD_KUBECONFIG": sys.argv[1]}, Path(sys.argv[2]), Path("/"))
     task = asyncio.create_task(kept.run())
     while not kept.pid: await asyncio.sleep(0.01)
     print(kept.pid, flush=True)

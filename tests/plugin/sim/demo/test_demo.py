@@ -78,7 +78,9 @@ async def test_the_story_that_comes_with_it():
 
 async def test_a_fact_that_does_not_come_is_told_and_nothing_is_left(folder):
     file = folder / "mine.yaml"
-    file.write_text(SMALL.replace("count: 1", "count: 2}, spec.driver: {contains: x") .replace("tell:", "within: 3\n        tell:"))
+    file.write_text(
+        SMALL.replace("count: 1", "count: 2}, spec.driver: {contains: x").replace("tell:", "within: 3\n        tell:")
+    )
     process = await start(file, "--state", folder / "s")
     out = (await process.communicate())[0].decode()
     assert process.returncode == 1
