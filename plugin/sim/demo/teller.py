@@ -26,8 +26,9 @@ from .views import Views
 Document = dict[str, Any]
 
 STRIKE_WITHIN = 30.0  # seconds that a kill lies in wait for a prepare
-_READING = 0.045  # seconds that a person needs for a character, at speed 1
-_LONGEST_PAUSE = 4.0
+_READING = 0.03  # seconds that a person needs for a character, at speed 1
+_LONGEST_PAUSE = 3.0
+_GLANCE = 0.4  # seconds for a look at the picture after each fact
 _MOST_LINES = 14  # of output
 
 
@@ -99,6 +100,7 @@ class Teller:
             self._variables[name] = str(values[0])
         said = facts.filled(step.tell, self._variables) if step.tell else _fact(step)
         self._fact(said)
+        await self._pause(_GLANCE)
 
     async def _order(self, step: story.Order) -> None:
         name, *words = step.order.split()
@@ -260,8 +262,11 @@ class Teller:
 
     async def _read(self, words: str) -> None:
         """As long as a person needs to read it."""
+        await self._pause(min(_LONGEST_PAUSE, len(words) * _READING))
+
+    async def _pause(self, seconds: float) -> None:
         if self._speed:
-            await asyncio.sleep(min(_LONGEST_PAUSE, len(words) * _READING) / self._speed)
+            await asyncio.sleep(seconds / self._speed)
 
 
 def _fact(step: story.Wait) -> str:

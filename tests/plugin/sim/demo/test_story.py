@@ -1,9 +1,14 @@
 """Stories are read whole, and what is wrong with one is said with its place."""
 
+import re
+from pathlib import Path
+from typing import get_args
+
 import pytest
 
+from devices import orders
 from plugin import errors
-from plugin.sim.demo import story
+from plugin.sim.demo import facts, story
 
 HEAD = """
 title: A story
@@ -96,6 +101,19 @@ def test_stories_come_by_name_or_file(tmp_path):
     assert story.read(str(file)).title == "a"
     with pytest.raises(errors.UsageError, match="no story 'nowhere': No such file or directory; give a file, or one"):
         story.read("nowhere")
+
+
+def test_the_page_about_stories_is_true():
+    page = (Path(__file__).resolve().parents[4] / "docs" / "stories.md").read_text()
+    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.S)
+    told = story.parse(example, "docs/stories.md")
+    assert [story.verb(step) for step in told.chapters[0].steps] == ["say", "wait", "order", "wait"]
+    described = set(re.findall(r"`([a-z]+): ", page.partition("## Steps")[2].partition("## Facts")[0]))
+    assert {verb.__name__.lower() for verb in get_args(story.Step)} <= described
+    for word in facts.WORDS:
+        assert f"{{{word}: " in page
+    for order in orders.ORDERS:
+        assert order in page
 
 
 def test_the_stories_that_come_with_it_are_sound():
