@@ -177,10 +177,10 @@ class Collection:
     def subscribe(self, changed: Callable[[], None]) -> None:
         self._subscribers.append(changed)
 
-    def wrote(self, obj: Document) -> None:
-        """The answer to a write of ours."""
+    def wrote(self, obj: Document, *, new: bool = False) -> None:
+        """The answer to a write of ours. What is not known and not new has been deleted since."""
         key = key_of(obj)
-        if _version(obj) <= _version(self.objects.get(key)):
+        if (key not in self.objects and not new) or _version(obj) <= _version(self.objects.get(key)):
             return
         known = key in self._mirror.objects
         self._ahead[key] = obj, 0.0 if known else time.monotonic() + UNSEEN
@@ -247,8 +247,9 @@ class Worker:
         """The answer, which our copies know of from now on."""
         answer = await self.api.send(call)
         collection = self.collections.get(call.kind)
-        if collection and call.method != "DELETE" and "resourceVersion" in answer.get("metadata", {}):
-            collection.wrote(answer)
+        still = call.method != "DELETE" or "deletionTimestamp" in answer.get("metadata", {})
+        if collection and still and "resourceVersion" in answer.get("metadata", {}):
+            collection.wrote(answer, new=call.method == "POST")
         return answer
 
     async def try_(self, call: Call) -> bool:

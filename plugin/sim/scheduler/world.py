@@ -45,12 +45,13 @@ class Published:
 
     @cached_property
     def devices_of(self) -> dict[str, set[tuple[str, str, str]]]:
-        """By the node's name."""
+        """Those without a taint, by the node's name."""
         found: dict[str, set[tuple[str, str, str]]] = {}
-        for slice_ in self.slices:
+        for slice_ in self.tainted:
             spec = slice_.spec
             devices = found.setdefault(spec.node_name, set())
-            devices.update((spec.driver, spec.pool.name, device.name) for device in spec.devices)
+            good = [device.name for device in spec.devices if not taints.blocking(device.taints, ())]
+            devices.update((spec.driver, spec.pool.name, name) for name in good)
         return found
 
 
