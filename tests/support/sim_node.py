@@ -170,9 +170,13 @@ class SimNode:
 
     async def told(self, reason: str, part: str, timeout: float = 15) -> None:
         """Returns when there is an event that says so."""
-        async with asyncio.timeout(timeout):
-            while not any(part in note for note in await self.events(reason)):
-                await asyncio.sleep(0.02)
+        found: list[str] = []
+        try:
+            async with asyncio.timeout(timeout):
+                while part not in "\n".join(found := await self.events(reason)):
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise AssertionError(f"no event {reason} with {part!r}, only {found}; {self.log()[-2000:]}") from None
 
     async def published(self, fact: Any = bool, timeout: float = 20) -> dict[str, str]:
         """The slices, by uid their names, as soon as the fact is so of them."""
@@ -208,6 +212,10 @@ class SimNode:
     def give(self, order: str, gpu: int, value: str = "") -> None:
         """An order to the fake tree."""
         orders.give(self.folder / "tree", order, self.gpus[gpu].address, value)
+
+    def log(self) -> str:
+        """What the last plugin has written."""
+        return (self.folder / f"plugin-{self._count}.log").read_text() if self._count else ""
 
     def records(self) -> set[str]:
         folder = self.folder / "kubelet" / "plugins" / DRIVER / "claims"

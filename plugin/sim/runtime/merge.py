@@ -6,7 +6,9 @@ bad file takes all its devices away, and a container that asks for a device that
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +19,7 @@ import msgspec
 from . import specs
 
 ENDINGS = (".json", ".yaml")
+_KIND = re.compile(r"""\bkind["']?\s*:\s*["']?([^\s"',}]+)""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,11 +81,15 @@ class Devices:
         return _apply(wanted, edits)
 
     def _why(self, missing: Sequence[str]) -> str:
-        kinds = {id_.partition("=")[0] for id_ in missing}
-        about = [str(p) for p in self.problems if any(kind in p.effect for kind in kinds)] or [
-            str(problem) for problem in self.problems
-        ]
-        return f" ({'; '.join(about)})" if about else " (no spec file has them)"
+        reasons = []
+        for id_ in missing:
+            try:
+                kind, _ = specs.split(id_)
+            except specs.Refused as error:
+                reasons.append(str(error))
+                continue
+            reasons += [str(problem) for problem in self.problems if kind in problem.effect]
+        return f" ({'; '.join(dict.fromkeys(reasons)) or 'no spec file has them'})"
 
 
 def load(folders: Sequence[Path], newest: str = specs.VERSIONS[-1]) -> Devices:
@@ -126,13 +133,9 @@ def _files(folder: Path) -> list[Path]:
 
 def _kind_of(path: Path) -> str:
     """The kind that a bad file may have meant, for the message."""
-    try:
-        for line in path.read_text(errors="replace").splitlines():
-            name, colon, value = line.strip(" \t,{").partition(":")
-            if colon and name.strip("\"' ") == "kind":
-                return f" ({value.strip(' ,')!s})".replace('"', "")
-    except OSError:
-        pass
+    with contextlib.suppress(OSError):
+        if found := _KIND.search(path.read_text(errors="replace")):
+            return f" ({found[1]})"
     return ""
 
 

@@ -110,9 +110,10 @@ class Runtime:
         await asyncio.gather(*(each.stop(grace) for each in running))
 
     async def remove(self, uid: str) -> None:
-        sandbox = self.sandboxes.pop(uid, None)
+        sandbox = self.sandboxes.get(uid)
         if sandbox is not None:
             await self.stop(sandbox, 0)
+            self.sandboxes.pop(uid, None)
             shutil.rmtree(sandbox.folder, ignore_errors=True)
 
     def logs(self, uid: str, name: str) -> str:
