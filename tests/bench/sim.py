@@ -1,7 +1,7 @@
-"""The simulated API server with 1,000 claims and the slices of 100 nodes: `python -m tests.bench.sim`. Needs nothing else.
+"""The simulated API server with 1,000 claims and the slices of 100 nodes: `python -m tests.bench.sim`.
 
-The server is a process of its own, as `claimd sim` starts it; times are those of a client on the same machine, who reads
-answers but does not parse them. The start is from exec to the first answer, the median of several.
+The server is a process of its own, as `claimd sim` starts it; times are those of a client on the same machine, who
+reads answers but does not parse them. The start is from exec to the first answer, the median of several.
 """
 
 from __future__ import annotations
