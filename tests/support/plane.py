@@ -89,13 +89,15 @@ async def running(api, folder, *parts):
     tasks = theirs + [asyncio.create_task(one.run()) for one in found.copies.values()]
     try:
         yield found
-        assert not [task for task in theirs if task.done()]
     finally:
+        failed = [task for task in theirs if task.done()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for one in (*clients, found.client):
             await one.close()
+        for task in failed:
+            task.result()
 
 
 async def furnish(plane):

@@ -22,7 +22,8 @@ Clock = Callable[[], float]
 
 
 def _world(worker: Worker) -> dict[str, dict[str, client.Document]]:
-    return {kind: collection.objects for kind, collection in worker.collections.items()}
+    """As it is now: what changes while a look waits for answers is for the next one."""
+    return {kind: dict(collection.objects) for kind, collection in worker.collections.items()}
 
 
 class Claims:
