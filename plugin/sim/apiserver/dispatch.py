@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from . import admission, codec, discovery, rbac, routes, watching, writing
+from . import admission, codec, discovery, openapi, printing, rbac, routes, watching, writing
 from .catalog import Catalog, Edition
 from .http import Answer, Request
 from .objects import Found, Objects, selection
@@ -32,8 +32,10 @@ class Dispatch:
         self, catalog: Catalog, registry: Registry, tokens: Tokens, now: Callable[[], float], bookmark_every: float
     ) -> None:
         self.address = ""  # once the server has one
+        self._now = now
         self._catalog, self._registry, self._tokens = catalog, registry, tokens
         self._discovery = discovery.Discovery(catalog)
+        self._openapi = openapi.OpenApi(catalog)
         self._objects = Objects(registry)
         self._subresources = Subresources(registry, tokens, now)
         self._reviews = Reviews(registry.store, tokens)
@@ -80,15 +82,14 @@ class Dispatch:
         if route.verb == "watch":
             return self._watch(edition, route, request)
         form = writing.form(request)
-        return writing.answer(request, self._shaped(edition, self._found(edition, route, request), form), form)
+        return writing.answer(request, self._shaped(edition, self._found(edition, route, request), form, request), form)
 
     def _found(self, edition: Edition, route: Route, request: Request) -> Found:
         verb, subresource = route.verb, route.subresource
-        if bool(route.namespace) != edition.kind.namespaced and edition.kind.resource != admission.NAMESPACES:
-            if not edition.kind.namespaced:
-                raise unknown()
-            if verb not in ("list", "watch"):
-                raise not_allowed() if verb in ("create", "deletecollection") else unknown()
+        if route.namespace and not edition.kind.namespaced:
+            raise unknown()
+        if edition.kind.namespaced and not route.namespace and verb != "list":
+            raise not_allowed() if verb in ("create", "deletecollection") else unknown()
         if subresource and subresource != "status":
             return self._below(edition, route, request)
         if subresource and not edition.kind.status:
@@ -126,16 +127,26 @@ class Dispatch:
         asked = watching.Asked.of(request)
 
         def shown(obj: Document) -> Document:
-            return self._shape(edition, edition.shown(obj), form)
+            return self._shape(edition, edition.shown(obj), form, request)
 
         selects = selection(edition, route, request)
-        stream = self._watches.stream(edition, route.namespace, selects, asked, f"{form.shape}/{form.version}", shown)
+        stream = self._watches.stream(
+            edition,
+            route.namespace,
+            selects,
+            asked,
+            f"{form.shape}/{form.version}/{routes.text(request, 'includeObject')}",
+            shown,
+        )
         return Answer(200, content_type="application/json", stream=stream)
 
-    def _shaped(self, edition: Edition, found: Found, form: Form) -> Found:
-        return dataclasses.replace(found, document=self._shape(edition, found.document, form))
+    def _shaped(self, edition: Edition, found: Found, form: Form, request: Request) -> Found:
+        return dataclasses.replace(found, document=self._shape(edition, found.document, form, request))
 
-    def _shape(self, edition: Edition, obj: Document, form: Form) -> Document:
+    def _shape(self, edition: Edition, obj: Document, form: Form, request: Request) -> Document:
+        if form.shape == "Table" and "metadata" in obj and str(obj.get("kind")).startswith(edition.kind.resource.kind):
+            include = routes.text(request, "includeObject") or "Metadata"
+            return printing.table(edition.kind.resource.kind, obj, self._now(), include)
         if form.shape.startswith("PartialObjectMetadata") and "metadata" in obj and obj.get("kind") != "Status":
             return writing.partial(obj, form.version)
         return obj
@@ -164,6 +175,12 @@ class Dispatch:
             return {"paths": ["/api", "/api/v1", "/apis", *HEALTH, "/version"]}
         if path == "/version":
             return self._discovery.version()
+        if path == "/openapi/v3":
+            return self._openapi.index()
+        if path.startswith("/openapi/v3/"):
+            return self._openapi.version(path.removeprefix("/openapi/v3/"))
+        if path == "/openapi/v2":
+            return self._openapi.old()
         if path in ("/api", "/apis"):
             if version := _aggregated(request):
                 document = self._discovery.aggregated(path == "/api", version)
@@ -187,7 +204,8 @@ def _attempt(route: Route, request: Request) -> rbac.Attempt:
             term for term in routes.text(request, "fieldSelector").split(",") if term.startswith("metadata.name=")
         ]
         name = wanted[0].partition("=")[2].lstrip("=") if len(wanted) == 1 else ""
-    return rbac.Attempt(route.verb, route.group, route.plural, route.subresource, route.namespace, name)
+    inside = route.name if (route.group, route.plural) == ("", "namespaces") else route.namespace
+    return rbac.Attempt(route.verb, route.group, route.plural, route.subresource, inside, name)
 
 
 def _aggregated(request: Request) -> str:

@@ -46,10 +46,8 @@ def of(request: Request) -> Route:
     old_watch = rest[0] == "watch" and len(rest) > 1
     rest = rest[1:] if old_watch else rest
     namespace = ""
-    if rest[0] == "namespaces" and len(rest) > 1:
-        namespace = rest[1]
-        if len(rest) > 2 and rest[2] not in OF_NAMESPACES:
-            rest = rest[2:]
+    if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in OF_NAMESPACES:
+        namespace, rest = rest[1], rest[2:]
     plural, name = rest[0], rest[1] if len(rest) > 1 else ""
     return Route(
         _verb(request, name, old_watch),
