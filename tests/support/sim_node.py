@@ -50,10 +50,11 @@ class SimNode:
         orders.accept(folder / "tree")
         self.gpus = scan.scan(Roots.under(folder / "tree")).gpus
 
-    async def start_kubelet(self, **timing: float) -> Kubelet:
+    async def start_kubelet(self, running: bool = True, **timing: float) -> Kubelet:
         quick = dataclasses.replace(QUICK, **timing)
         self.kubelet = Kubelet(NODE, self.folder / "kubelet", self.client, self.runtime, timing=quick)
-        self._running = asyncio.create_task(self.kubelet.run())
+        if running:
+            self._running = asyncio.create_task(self.kubelet.run())
         return self.kubelet
 
     async def stop_kubelet(self) -> None:
@@ -96,11 +97,21 @@ class SimNode:
         data = json.dumps(body).encode() if body is not None else None
         return json.loads(await self.client.request(method, path, query=query, body=data, content_type=form))
 
-    async def claim(self, name: str, *gpus: int, config: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-        """An allocated claim, reserved for nobody yet."""
+    async def claim(
+        self,
+        name: str,
+        *gpus: int,
+        config: list[dict[str, Any]] | None = None,
+        owner: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """An allocated claim, reserved for nobody yet; perhaps made for a pod, its owner."""
+        metadata: dict[str, Any] = {"name": name}
+        if owner:
+            about = {"apiVersion": "v1", "kind": "Pod", "controller": True}
+            metadata["ownerReferences"] = [about | {key: owner["metadata"][key] for key in ("name", "uid")}]
         requests = [{"name": f"r{n}", "exactly": {"deviceClassName": "gpu.claimd.dev"}} for n in range(len(gpus))]
         path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
-        await self.ask("POST", path, {"metadata": {"name": name}, "spec": {"devices": {"requests": requests}}})
+        await self.ask("POST", path, {"metadata": metadata, "spec": {"devices": {"requests": requests}}})
         results = [
             {"request": f"r{n}", "driver": DRIVER, "pool": NODE, "device": self.gpus[gpu].name}
             for n, gpu in enumerate(gpus)
@@ -114,6 +125,7 @@ class SimNode:
         *claims: str,
         command: tuple[str, ...] = (),
         reserved: bool = True,
+        bound: bool = True,
         metadata: dict[str, Any] | None = None,
         **spec: Any,
     ) -> dict[str, Any]:
@@ -133,13 +145,17 @@ class SimNode:
         pod = await self.ask("POST", "/api/v1/namespaces/default/pods", body)
         for claim in claims if reserved else ():
             await self.reserve(claim, pod)
+        if bound:
+            await self.bind(name)
+        return pod
+
+    async def bind(self, name: str) -> None:
         target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
         await self.ask(
             "POST",
             f"/api/v1/namespaces/default/pods/{name}/binding",
             {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target},
         )
-        return pod
 
     async def reserve(self, claim: str, *pods: dict[str, Any]) -> None:
         users = [{"resource": "pods", "name": p["metadata"]["name"], "uid": p["metadata"]["uid"]} for p in pods]

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from plugin import names
+from plugin import errors, names
 from plugin.kubelet import podresources
 from tests.support import sim_node
 from tests.support.apiserver import until
@@ -183,6 +183,80 @@ async def test_a_pod_that_went_while_there_was_no_kubelet(node, plugin):
     await until(lambda: not node.runtime.sandboxes)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+async def test_a_new_runtime_starts_the_containers_again(node, plugin):
+    await node.claim("c", 0)
+    pod = await node.pod("p", "c")
+    await node.phase("p", "Running")
+    uid = pod["metadata"]["uid"]
+    await node.stop_kubelet()
+    for each in list(node.runtime.sandboxes):
+        await node.runtime.remove(each)  # as after a reboot
+    await node.start_kubelet()
+    status = await node.wait(lambda s: s["containerStatuses"][0]["restartCount"] == 1, "p")
+    assert status["phase"] == "Running"
+    assert [each["ip"] for each in status["podIPs"]] == [status["podIP"]]
+    assert "reason" not in {each["type"]: each for each in status["conditions"]}["Ready"]
+    assert node.kubelet.pods[uid].containers[0].devices
+
+
+async def test_a_damaged_record_is_said_so(node):
+    await node.stop_kubelet()
+    (node.folder / "kubelet" / "dra_manager_state").write_text("{")
+    with pytest.raises(errors.Fatal, match="dra_manager_state is damaged"):
+        await (await node.start_kubelet(running=False)).run()
+
+
+async def test_a_pod_stays_until_its_driver_is_back(node, plugin):
+    await node.claim("c", 0)
+    await node.pod("p", "c")
+    await node.phase("p", "Running")
+    plugin.kill()
+    await plugin.wait()
+    await node.delete("p")
+    await node.told("FailedUnprepareDynamicResources", DRIVER)
+    assert (await node.status("p"))["phase"] == "Running"
+    await node.start_plugin()
+    await node.gone("p")
+    assert not node.records()
+
+
+async def test_a_grace_that_is_made_shorter(node):
+    pod = await node.pod("p", command=("sh", "-c", "trap '' TERM; echo up; sleep 100 & wait; wait; wait"))
+    await until(lambda: "up" in node.kubelet.logs(pod["metadata"]["uid"], "main"))
+    await node.delete("p", gracePeriodSeconds="100")
+    await node.wait(lambda s: node.kubelet.pods, "p")
+    await node.delete("p", gracePeriodSeconds="0")
+    await node.gone("p")
+    await until(lambda: not node.runtime.sandboxes)
+
+
+async def test_claims_that_are_made_for_a_pod(node, plugin):
+    templates = [{"name": "own", "resourceClaimTemplateName": "t"}, {"name": "none", "resourceClaimTemplateName": "t"}]
+    container = {"name": "main", "image": "i", "resources": {"claims": [{"name": "own"}, {"name": "none"}]}}
+    pod = await node.pod("p", bound=False, resourceClaims=templates, containers=[container, {"name": "by-name"}])
+    status = "/api/v1/namespaces/default/pods/p/status"
+    await node.claim("stolen", 1)
+    await node.reserve("stolen", pod)
+    made = [{"name": "own", "resourceClaimName": "stolen"}, {"name": "none"}]
+    await node.ask("PATCH", status, {"status": {"resourceClaimStatuses": made}})
+    await node.bind("p")
+    await node.told("FailedPrepareDynamicResources", "ResourceClaim stolen was not created for this pod")
+    for name, gpu in (("made", 0), ("extended", 2)):
+        await node.claim(name, gpu, owner=pod)
+        await node.reserve(name, pod)
+    made[0]["resourceClaimName"] = "made"
+    mapping = {"containerName": "by-name", "resourceName": "example.com/gpu", "requestName": "r0"}
+    extended = {"resourceClaimName": "extended", "requestMappings": [mapping]}
+    await node.ask(
+        "PATCH", status, {"status": {"resourceClaimStatuses": made, "extendedResourceClaimStatus": extended}}
+    )
+    told = await node.phase("p", "Running")
+    main, by_name = node.kubelet.pods[pod["metadata"]["uid"]].containers
+    assert main.devices == tuple(each.path for each in node.gpus[0].nodes)
+    assert by_name.devices == tuple(each.path for each in node.gpus[2].nodes)
+    assert "allocatedResourcesStatus" not in told["containerStatuses"][1]
 
 
 async def test_a_start_of_the_kubelet_deletes_the_slices_and_the_plugin_brings_them_back(node, plugin):
