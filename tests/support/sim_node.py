@@ -225,6 +225,17 @@ class SimNode:
             while any(p["metadata"]["name"] == name for p in (await self.ask("GET", "/api/v1/pods"))["items"]):
                 await asyncio.sleep(0.02)
 
+    async def clean(self) -> None:
+        """Nothing of a test is left in the API server."""
+        pods = (await self.ask("GET", "/api/v1/namespaces/default/pods"))["items"]
+        for pod in pods:
+            grace = "0" if pod["metadata"].get("annotations") else "1"
+            await self.delete(pod["metadata"]["name"], gracePeriodSeconds=grace)
+        for pod in pods:
+            await self.gone(pod["metadata"]["name"])
+        await self.ask("DELETE", "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims")
+        await self.ask("DELETE", "/apis/events.k8s.io/v1/namespaces/default/events")
+
     def give(self, order: str, gpu: int, value: str = "") -> None:
         """An order to the fake tree."""
         orders.give(self.folder / "tree", order, self.gpus[gpu].address, value)
