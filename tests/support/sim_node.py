@@ -13,7 +13,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,10 @@ from plugin.sim.apiserver.server import Api, Options, serve
 from plugin.sim.kubelet.kubelet import Kubelet
 from plugin.sim.kubelet.timing import Timing
 from plugin.sim.runtime.runtime import Runtime
-from tests.support.apiserver import until
+from tests.support import apiserver
 from tests.support.worlds import DRIVER, NODE
 
+LONG = 30.0  # seconds that a fact may take on a machine that is busy
 QUICK = Timing(
     glance=0.05,
     prepare_again=0.2,
@@ -37,6 +38,10 @@ QUICK = Timing(
     backoff=0.3,
     register_again=0.1,
 )
+
+
+async def until(fact: Callable[[], object], timeout: float = LONG) -> None:
+    await apiserver.until(fact, timeout)
 
 
 class SimNode:
@@ -90,7 +95,7 @@ class SimNode:
     async def registered(self) -> None:
         assert self.kubelet is not None
         known = self.kubelet.plugins.instances
-        await until(lambda: any(each.connected for each in known.get(DRIVER, ())), 20)
+        await until(lambda: any(each.connected for each in known.get(DRIVER, ())))
 
     async def ask(self, method: str, path: str, body: Any = None, **query: str) -> Any:
         form = "application/merge-patch+json" if method == "PATCH" else "application/json"
@@ -166,10 +171,10 @@ class SimNode:
     async def status(self, name: str) -> dict[str, Any]:
         return (await self.ask("GET", f"/api/v1/namespaces/default/pods/{name}")).get("status") or {}
 
-    async def phase(self, name: str, phase: str, timeout: float = 15) -> dict[str, Any]:
+    async def phase(self, name: str, phase: str, timeout: float = LONG) -> dict[str, Any]:
         return await self.wait(lambda s: s.get("phase") == phase, name, timeout)
 
-    async def wait(self, fact: Any, name: str, timeout: float = 15) -> dict[str, Any]:
+    async def wait(self, fact: Any, name: str, timeout: float = LONG) -> dict[str, Any]:
         """The pod's status as soon as the fact is so of it."""
         found: dict[str, Any] = {}
         try:
@@ -184,7 +189,7 @@ class SimNode:
         found = await self.ask("GET", "/apis/events.k8s.io/v1/namespaces/default/events")
         return [each["note"] for each in found["items"] if each["reason"] == reason]
 
-    async def told(self, reason: str, part: str, timeout: float = 15) -> None:
+    async def told(self, reason: str, part: str, timeout: float = LONG) -> None:
         """Returns when there is an event that says so."""
         found: list[str] = []
         try:
@@ -194,7 +199,7 @@ class SimNode:
         except TimeoutError:
             raise AssertionError(f"no event {reason} with {part!r}, only {found}; {self.log()[-2000:]}") from None
 
-    async def published(self, fact: Any = bool, timeout: float = 20) -> dict[str, str]:
+    async def published(self, fact: Any = bool, timeout: float = LONG) -> dict[str, str]:
         """The slices, by uid their names, as soon as the fact is so of them."""
         async with asyncio.timeout(timeout):
             while True:
@@ -204,7 +209,7 @@ class SimNode:
                     return slices
                 await asyncio.sleep(0.02)
 
-    async def phase_of_node(self, timeout: float = 10) -> None:
+    async def phase_of_node(self, timeout: float = LONG) -> None:
         """Returns when the Node says that it is ready and its lease is there."""
         async with asyncio.timeout(timeout):
             while True:
@@ -220,7 +225,7 @@ class SimNode:
     async def delete(self, name: str, **query: str) -> None:
         await self.ask("DELETE", f"/api/v1/namespaces/default/pods/{name}", **query)
 
-    async def gone(self, name: str, timeout: float = 15) -> None:
+    async def gone(self, name: str, timeout: float = LONG) -> None:
         async with asyncio.timeout(timeout):
             while any(p["metadata"]["name"] == name for p in (await self.ask("GET", "/api/v1/pods"))["items"]):
                 await asyncio.sleep(0.02)

@@ -8,7 +8,7 @@ import pytest
 
 from plugin import errors, names
 from tests.support import sim_node
-from tests.support.apiserver import until
+from tests.support.sim_node import until
 from tests.support.worlds import DRIVER
 
 
@@ -107,7 +107,7 @@ async def test_a_pod_that_went_while_there_was_no_kubelet(node, plugin):
     await node.delete("p", gracePeriodSeconds="0")
     await node.gone("p")
     await node.start_kubelet()
-    await until(lambda: not node.records() and not node.kubelet.book.entries, 10)
+    await until(lambda: not node.records() and not node.kubelet.book.entries)
     await until(lambda: not node.runtime.sandboxes)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
@@ -169,7 +169,7 @@ async def test_slices_of_a_plugin_that_does_not_come_back(node, plugin):
 
 async def test_a_plugin_that_comes_back_in_time_keeps_its_slices():
     async with sim_node.node() as node:
-        await node.start_kubelet(wipe=10)
+        await node.start_kubelet(wipe=60)
         plugin = await node.start_plugin()
         await node.registered()
         before = await node.published()
@@ -189,7 +189,7 @@ async def test_of_two_instances_the_newest_is_called(node):
     await node.published()
     await node.start_plugin(pod_uid=uids[1])
     known = node.kubelet.plugins.instances
-    await until(lambda: len(known[DRIVER]) == 2 and all(each.connected for each in known[DRIVER]), 15)
+    await until(lambda: len(known[DRIVER]) == 2 and all(each.connected for each in known[DRIVER]))
     assert uids[1] in node.kubelet.plugins.pick(DRIVER).endpoint
     await node.claim("c", 0)
     await node.pod("p", "c")

@@ -8,7 +8,7 @@ import pytest_asyncio
 from plugin import names
 from plugin.kubelet import podresources
 from tests.support import sim_node
-from tests.support.apiserver import until
+from tests.support.sim_node import until
 from tests.support.worlds import DRIVER, NODE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
