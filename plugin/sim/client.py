@@ -84,6 +84,19 @@ class Api:
         except KeyError:
             raise errors.NotServed(f"the API server has no {kind} of {DRA} in {', '.join(VERSIONS)}") from None
 
+    async def serves(self, kind: str) -> bool:
+        """Waits for an API server that can be asked."""
+        while True:
+            try:
+                await self.place(kind)
+            except errors.NotServed:
+                return False
+            except errors.ApiError as error:
+                log.warning("not known yet whether there are %s: %s", kind, error)
+                await asyncio.sleep(RETRY)
+            else:
+                return True
+
     async def send(self, call: Call, timeout: float = 10.0) -> Document:
         path = await self.place(call.kind)
         if call.namespace:
@@ -100,6 +113,10 @@ class Api:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise errors.Malformed(f"{call.method} {path}: not an object: {error}") from error
 
+    async def get(self, path: str, query: Mapping[str, str] | None = None) -> Document:
+        answer: Document = msgspec.json.decode(await self.client.request("GET", path, query=query))
+        return answer
+
     async def find(self, kind: str, namespace: str, name: str) -> Document | None:
         """The object as it is now, not as a copy has it."""
         try:
@@ -112,10 +129,10 @@ class Api:
         for version in VERSIONS:
             path = f"/apis/{DRA}/{version}"
             try:
-                answer = await self.client.request("GET", path)
+                listed = await self.get(path)
             except errors.NotFound:
                 continue
-            for resource in msgspec.json.decode(answer).get("resources") or ():
+            for resource in listed.get("resources") or ():
                 found.setdefault(resource["name"], path)
         return found
 
@@ -143,22 +160,27 @@ class Collection:
         self._mirror = watch.Mirror(api.client, self._find)
         self._mirror.subscribe(self._changed)
         self._ahead: dict[str, tuple[Document, float]] = {}  # what we wrote; until when it counts without being seen
+        self._absent = False  # there is no such kind here, and so no object
         self._subscribers: list[Callable[[], None]] = []
 
     @property
     def synced(self) -> bool:
-        return self._mirror.synced
+        return self._absent or self._mirror.synced
 
-    async def run(self) -> NoReturn:
-        await self._mirror.run()
+    async def run(self) -> None:
+        """Until cancelled."""
+        if await self._api.serves(self.kind):
+            await self._mirror.run()
+        self._absent = True
+        self._changed()
 
     def subscribe(self, changed: Callable[[], None]) -> None:
         self._subscribers.append(changed)
 
-    def wrote(self, obj: Document) -> None:
-        """The answer to a write of ours."""
+    def wrote(self, obj: Document, *, new: bool = False) -> None:
+        """The answer to a write of ours. What is not known and not new has been deleted since."""
         key = key_of(obj)
-        if _version(obj) <= _version(self.objects.get(key)):
+        if (key not in self.objects and not new) or _version(obj) <= _version(self.objects.get(key)):
             return
         known = key in self._mirror.objects
         self._ahead[key] = obj, 0.0 if known else time.monotonic() + UNSEEN
@@ -225,8 +247,9 @@ class Worker:
         """The answer, which our copies know of from now on."""
         answer = await self.api.send(call)
         collection = self.collections.get(call.kind)
-        if collection and call.method != "DELETE" and "resourceVersion" in answer.get("metadata", {}):
-            collection.wrote(answer)
+        still = call.method != "DELETE" or "deletionTimestamp" in answer.get("metadata", {})
+        if collection and still and "resourceVersion" in answer.get("metadata", {}):
+            collection.wrote(answer, new=call.method == "POST")
         return answer
 
     async def try_(self, call: Call) -> bool:

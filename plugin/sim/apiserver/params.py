@@ -8,7 +8,7 @@ from typing import Any
 from . import codec, refused
 from .http import Request
 from .refused import Cause, Refused, Resource
-from .registry import Delete
+from .registry import Admit, Delete
 from .routes import text, truth
 
 Document = dict[str, Any]
@@ -25,6 +25,7 @@ class List:
     limit: int = 0
     proceed: str = ""
     exactly: int | None = None  # this version and no other
+    at_least: int = 0
     selects: bool = False
 
     @classmethod
@@ -46,7 +47,7 @@ class List:
         # Without a match, a page of a version is of that version; the whole list may be newer.
         exact = number_ is not None and (match == "Exact" or (not match and limit > 0 and number_ > 0))
         selects = bool(text(request, "labelSelector") or text(request, "fieldSelector"))
-        return cls(limit, proceed, number_ if exact else None, selects)
+        return cls(limit, proceed, number_ if exact else None, number_ or 0, selects)
 
 
 def _check_match(version: str, match: str, proceed: str) -> None:
@@ -132,7 +133,7 @@ class Deletion:
     waits: bool = False  # asked to wait for the dependents: accepted, not done
 
 
-def deletion(request: Request) -> Deletion:
+def deletion(request: Request, admit: Admit) -> Deletion:
     """DeleteOptions in the body, or its fields in the query."""
     said: Document = {}
     if request.body.strip():
@@ -168,5 +169,6 @@ def deletion(request: Request) -> Deletion:
         propagation=policy or ("Orphan" if orphan else "Background"),
         dry_run=dry_run(request, list(said.get("dryRun") or ()), "DeleteOptions"),
         grace=grace,
+        admit=admit,
     )
     return Deletion(options, waits=orphan is False)

@@ -44,6 +44,13 @@ class Kind:
         return schema.of_kind(self.resource.group, self.version, self.resource.kind)
 
 
+Admit = Callable[[Document | None, Document | None], None]  # the old and the new object; raises what refuses them
+
+
+def anything(old: Document | None, new: Document | None) -> None:
+    """Admits it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Write:
     """What a request says besides the object."""
@@ -52,6 +59,7 @@ class Write:
     dry_run: bool = False
     subresource: str = ""  # status, or nothing
     api_version: str = ""  # in which it was said, if not in the one that is kept
+    admit: Admit = anything
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +68,7 @@ class Delete:
     resource_version: str | None = None
     propagation: str = "Background"  # Orphan, Background, Foreground
     dry_run: bool = False
+    admit: Admit = anything
     grace: int | None = None  # seconds that a pod on a node has; its own say if it is not said
 
 
@@ -96,6 +105,7 @@ class Registry:
 
     def _stored(self, kind: Kind, new: Document, write: Write) -> Document:
         metadata = new["metadata"]
+        write.admit(None, new)
         if self.store.find(kind.resource, metadata.get("namespace", ""), metadata["name"]):
             raise refused.already_exists(kind.resource, metadata["name"])
         return new if write.dry_run else self.store.create(kind.resource, new)
@@ -127,6 +137,7 @@ class Registry:
             new["metadata"]["generation"] = before.get("generation", 0) + 1
         if writer:
             new = managed.updated(kind.schema, old, new, writer, self._now())
+        write.admit(old, new)
         if write.dry_run:
             return new
         if "deletionTimestamp" in before and not _held(new) and _grace_is_over(before):
@@ -207,6 +218,7 @@ class Registry:
         old = self.store.get(kind.resource, namespace, name)
         before = old["metadata"]
         _check_preconditions(kind, before, options)
+        options.admit(old, None)
         finalizers = [entry for entry in before.get("finalizers") or () if entry not in (ORPHAN, FOREGROUND)]
         finalizers += {"Orphan": [ORPHAN], "Foreground": [FOREGROUND]}.get(options.propagation, [])
         if options.dry_run:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import beginnings, kinds
 from .catalog import Catalog
@@ -22,6 +23,10 @@ from .store import Store
 from .tokens import Secrets, Tokens
 from .upkeep import Upkeep
 
+if TYPE_CHECKING:
+    from .disk import Disk
+
+COMMIT_AFTER = 0.05  # seconds
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # of generated names: no words, nothing that looks like another letter
 
 
@@ -33,6 +38,7 @@ class Options:
     window: int = 10_000  # changes that watches and continued lists may go back
     most_in_flight: int = 400
     bookmark_every: float = 60.0  # seconds
+    db: Path | None = None  # an SQLite file that the objects outlive us in
 
 
 class Api:
@@ -78,8 +84,8 @@ class Api:
 async def serve(options: Options) -> AsyncIterator[Api]:
     """Runs within the loop that it is called in; nobody is kept waiting by one request for longer than it takes."""
     catalog = Catalog(options.profile)
-    secrets = Secrets.new()
     store = Store(options.window)
+    secrets, kept = _kept(options, store)
     registry = Registry(store, _now, lambda: str(uuid.uuid4()), _letters)
     tokens = Tokens(secrets, store, time.time)
     upkeep = Upkeep(registry, catalog)
@@ -97,6 +103,22 @@ async def serve(options: Options) -> AsyncIterator[Api]:
         await server.stop()
         with contextlib.suppress(asyncio.CancelledError):
             await running
+        if kept:
+            kept.close()
+
+
+def _kept(options: Options, store: Store) -> tuple[Secrets, Disk | None]:
+    """What an earlier server left in its file, if there is to be one."""
+    if not options.db:
+        return Secrets.new(), None
+    from . import disk  # its library is loaded for nobody else
+
+    loop = asyncio.get_running_loop()
+    kept = disk.Disk(options.db, options.profile, lambda commit: loop.call_later(COMMIT_AFTER, commit))
+    secrets = kept.load(store) or Secrets.new()
+    kept.keep(secrets)
+    store.listeners.append(kept.changed)
+    return secrets, kept
 
 
 def _now() -> str:

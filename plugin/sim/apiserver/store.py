@@ -171,6 +171,14 @@ class Store:
         self._publish(Change(self.version, resource, name, old, stored, stored))
         return stored
 
+    def restore(self, resource: Resource, obj: Document) -> None:
+        """An object of an earlier server's, as it was. No change: nobody watches yet."""
+        self._objects.setdefault(resource, {})[name_of(obj)] = obj
+
+    def restart(self, version: int) -> None:
+        """Goes on from an earlier server's version; what it kept of its changes is gone."""
+        self.version = self._forgotten = version
+
     # ------------------------------------------------------------ watching
 
     def watch(self, resource: Resource, wake: Callable[[], None], since: int | None = None) -> Watcher:
