@@ -55,9 +55,12 @@ class SimNode:
         orders.accept(folder / "tree")
         self.gpus = scan.scan(Roots.under(folder / "tree")).gpus
 
-    async def start_kubelet(self, running: bool = True, **timing: float) -> Kubelet:
+    async def start_kubelet(
+        self, running: bool = True, client_: client.Client | None = None, **timing: float
+    ) -> Kubelet:
         quick = dataclasses.replace(QUICK, **timing)
-        self.kubelet = Kubelet(NODE, self.folder / "kubelet", self.client, self.runtime, timing=quick)
+        asker = client_ or self.client
+        self.kubelet = Kubelet(NODE, self.folder / "kubelet", asker, self.runtime, timing=quick)
         if running:
             self._running = asyncio.create_task(self.kubelet.run())
         return self.kubelet

@@ -104,7 +104,7 @@ class Worker:
             await self._parts.book.unprepare(self.uid)
             return None
         if sandbox is None:
-            await self._report(None, lifecycle.Plan(phase=lifecycle.PENDING))
+            await self._report(None, lifecycle.Plan(phase=self.phase))  # Running, if a runtime was lost
             if not await self._prepared():
                 return self._parts.timing.prepare_again
             sandbox = runtime.create(self.uid, self.pod["metadata"]["name"])
@@ -186,10 +186,10 @@ class Worker:
             parts.address,
         )
         before = self.pod.get("status") or {}
-        self.phase = plan.phase
         if status.differs(made, before):
             with contextlib.suppress(errors.NotFound, errors.Conflict):  # it is going, or is another by now
                 await parts.api.write_status(self.pod, status.patch(made, before, client.timestamp(time.time())))
+        self.phase = plan.phase  # not before it is written: a pod that has ended is not looked at again
 
     async def _end(self) -> None:
         """Containers, then claims, then the pod itself; each again until it is done."""

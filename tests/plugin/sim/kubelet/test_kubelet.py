@@ -1,5 +1,7 @@
 """A simulated kubelet with a real plugin process: what happens to pods when a part goes away and comes back."""
 
+import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -7,6 +9,7 @@ import signal
 import pytest
 
 from plugin import errors, names
+from plugin.kube import auth, client
 from tests.support import sim_node
 from tests.support.sim_node import until
 from tests.support.worlds import DRIVER
@@ -127,6 +130,74 @@ async def test_a_new_runtime_starts_the_containers_again(node, plugin):
     assert [each["ip"] for each in status["podIPs"]] == [status["podIP"]]
     assert "reason" not in {each["type"]: each for each in status["conditions"]}["Ready"]
     assert node.kubelet.pods[uid].containers[0].devices
+
+
+class Line:
+    """The way to the API server, which a test can cut."""
+
+    def __init__(self, port):
+        self.port, self.cut, self._tasks = port, False, {}
+
+    async def serve(self):
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        return self._server.sockets[0].getsockname()[1]
+
+    def _accept(self, reader, writer):
+        if self.cut:
+            writer.close()
+        else:
+            self._tasks[asyncio.create_task(self._carry(reader, writer))] = writer
+
+    async def _carry(self, reader, writer):
+        there, back = await asyncio.open_connection("127.0.0.1", self.port)
+        await asyncio.wait(
+            [asyncio.create_task(_pump(reader, back)), asyncio.create_task(_pump(there, writer))],
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        for each in (writer, back):
+            each.transport.abort()
+
+    async def end(self):
+        self.cut = True
+        for writer in self._tasks.values():
+            writer.transport.abort()
+        await asyncio.gather(*self._tasks)
+
+    async def close(self):
+        await self.end()
+        self._server.close()
+        await self._server.wait_closed()
+
+
+async def _pump(reader, writer):
+    with contextlib.suppress(OSError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+
+
+async def test_the_end_of_a_pod_while_the_api_server_is_away(node, plugin):
+    await node.stop_kubelet()
+    line = Line(int(node.api.address.rpartition(":")[2]))
+    port = await line.serve()
+    text = (node.folder / "kubeconfig").read_text().replace(f":{line.port}/", f":{port}/")
+    (node.folder / "kubeconfig-line").write_text(text)
+    asker = client.Client(auth.connect(str(node.folder / "kubeconfig-line"), node.folder), agent="kubelet")
+    await node.start_kubelet(client_=asker)
+    await node.registered()
+    await node.claim("c", 0)
+    word = node.folder / "word"
+    wait = f"until test -e {word}; do sleep 0.02; done"
+    await node.pod("p", "c", command=("sh", "-c", wait), restartPolicy="Never")
+    await node.phase("p", "Running")
+    await line.end()
+    word.touch()
+    await until(lambda: not node.records())
+    assert (await node.status("p"))["phase"] == "Running"
+    line.cut = False
+    await node.phase("p", "Succeeded")
+    await node.stop_kubelet()
+    await asker.close()
+    await line.close()
 
 
 async def test_a_damaged_record_is_said_so(node):
