@@ -259,17 +259,22 @@ class Worker:
         """False if it has to be tried again. Losing a race, or coming too late, is no trouble."""
         try:
             await self.send(call)
-        except (errors.Conflict, errors.NotFound) as error:
-            log.debug("%s: %s", self.name, error)
         except errors.ApiError as error:
-            log.warning("%s: %s", self.name, error)
-            return False
+            if not (isinstance(error, errors.Conflict | errors.NotFound) or _ends(error)):
+                log.warning("%s: %s", self.name, error)
+                return False
+            log.debug("%s: %s", self.name, error)
         return True
 
     async def send_all(self, calls: Iterable[Call]) -> float | None:
         """All at once. Seconds after which to look again, if something went wrong."""
         done = await asyncio.gather(*(self.try_(call) for call in calls))
         return None if all(done) else RETRY
+
+
+def _ends(error: errors.ApiError) -> bool:
+    """Nothing new is made in a namespace that is being deleted."""
+    return any(cause.reason == "NamespaceTerminating" for cause in error.causes)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,7 +30,7 @@ class Due:
 
 def due(world: World) -> list[Due]:
     """Every pod that is there and has to go some time."""
-    published = _published(world)
+    published = {device: one for device, one in _published(world).items() if one.get("taints")}
     return [found for pod in world["pods"].values() if (found := _of_pod(world, pod, published))]
 
 
@@ -108,7 +108,7 @@ def _tolerates(toleration: Document, taint: Document) -> bool:
 
 
 def _published(world: World) -> dict[Device, Document]:
-    """Devices that have taints, of the newest generation of their pool."""
+    """All devices, of the newest generation of their pool."""
     newest: dict[tuple[str, str], int] = {}
     for one in world["resourceslices"].values():
         pool = one["spec"]["pool"]
@@ -119,8 +119,7 @@ def _published(world: World) -> dict[Device, Document]:
         driver, pool = one["spec"]["driver"], one["spec"]["pool"]
         if pool.get("generation", 0) == newest[driver, pool["name"]]:
             for device in one["spec"].get("devices") or ():
-                if device.get("taints"):
-                    found[driver, pool["name"], device["name"]] = device
+                found[driver, pool["name"], device["name"]] = device
     return found
 
 
@@ -147,12 +146,15 @@ def tell(world: World, dues: Sequence[Due], evicted: dict[str, int], now: float)
     calls: list[Call] = []
     again: list[float] = []
     for rule in world["devicetaintrules"].values():
-        condition = _condition(rule, dues, evicted.get(rule["metadata"]["uid"], 0))
         old = next((one for one in _status(rule).get("conditions") or () if one["type"] == CONDITION), None)
+        current = old is not None and old.get("observedGeneration") == rule["metadata"].get("generation", 0)
+        if rule["spec"]["taint"].get("effect") == "None" and current:
+            continue  # what would be is told once
+        condition = _condition(world, rule, dues, evicted.get(rule["metadata"]["uid"], 0))
         if old and {name: old.get(name) for name in condition} == condition:
             continue
         since = now - client.seconds(old["lastTransitionTime"]) if old else STATUS_PERIOD
-        if old and since < STATUS_PERIOD and old.get("observedGeneration") == condition["observedGeneration"]:
+        if current and since < STATUS_PERIOD:
             again.append(STATUS_PERIOD - since)
             continue
         condition["lastTransitionTime"] = client.timestamp(now)
@@ -160,22 +162,21 @@ def tell(world: World, dues: Sequence[Due], evicted: dict[str, int], now: float)
     return calls, min(again, default=None)
 
 
-def _condition(rule: Document, dues: Sequence[Due], evicted: int) -> Document:
+def _condition(world: World, rule: Document, dues: Sequence[Due], evicted: int) -> Document:
     effect = rule["spec"]["taint"].get("effect", "")
-    waiting = [one.pod for one in dues if rule["metadata"]["name"] in one.rules and not _is_leaving(one.pod)]
-    status, reason, message = "False", "OtherEffect", "Eviction only happens for the NoExecute effect."
+    pods, spaces = _counted(rule, dues)
+    status, reason, message = "False", "OtherEffect", "Only the effect NoExecute evicts pods."
     if effect == "None":
-        reason, message = "NoEffect", "Nothing is evicted, as the effect is None."
+        reason, message = "NoEffect", _would_be(world, rule)
     elif effect == "NoExecute":
         reason, message = ("Completed" if evicted else "NotStarted"), ""
-        if waiting:
-            spaces = len({pod["metadata"]["namespace"] for pod in waiting})
-            pods = "1 pod needs" if len(waiting) == 1 else f"{len(waiting)} pods need"
+        if pods:
+            need = "1 pod needs" if pods == 1 else f"{pods} pods need"
             where = "1 namespace." if spaces == 1 else f"{spaces} different namespaces."
-            status, reason, message = "True", "PodsPendingEviction", f"{pods} to be evicted in {where}"
+            status, reason, message = "True", "PodsPendingEviction", f"{need} to be evicted in {where}"
     if evicted:
-        pods = "1 pod" if evicted == 1 else f"{evicted} pods"
-        message = f"{message} {pods} evicted since starting the controller.".strip()
+        gone = "1 pod" if evicted == 1 else f"{evicted} pods"
+        message = f"{message} {gone} evicted since the controller was started.".strip()
     return {
         "type": CONDITION,
         "status": status,
@@ -183,3 +184,33 @@ def _condition(rule: Document, dues: Sequence[Due], evicted: int) -> Document:
         "message": message,
         "observedGeneration": rule["metadata"].get("generation", 0),
     }
+
+
+def _would_be(world: World, rule: Document) -> str:
+    """What the rule would do if it evicted."""
+    name = rule["metadata"]["name"]
+    spec = rule["spec"] | {"taint": rule["spec"]["taint"] | {"effect": "NoExecute"}}
+    evicting = {**world, "devicetaintrules": {name: rule | {"spec": spec}}}
+    pods, spaces = _counted(rule, due(evicting))
+    results = [
+        result
+        for claim in world["resourceclaims"].values()
+        for result in ((_status(claim).get("allocation") or {}).get("devices") or {}).get("results") or ()
+    ]
+    allocated = sum(_selects(rule, result) for result in results)
+    published = sum(
+        _selects(rule, {"driver": driver, "pool": pool, "device": device}) for driver, pool, device in _published(world)
+    )
+    return (
+        f"{published} published device{'' if published == 1 else 's'} selected. "
+        f"{allocated} allocated device{'' if allocated == 1 else 's'} selected. "
+        f"{pods} pod{'' if pods == 1 else 's'} would be evicted in "
+        f"{'1 namespace' if spaces == 1 else f'{spaces} different namespaces'} if the effect was NoExecute. "
+        "This is told once: make the rule anew to ask again."
+    )
+
+
+def _counted(rule: Document, dues: Sequence[Due]) -> tuple[int, int]:
+    """The pods that are still to go because of the rule, and their namespaces."""
+    waiting = [one.pod for one in dues if rule["metadata"]["name"] in one.rules and not _is_leaving(one.pod)]
+    return len(waiting), len({pod["metadata"]["namespace"] for pod in waiting})

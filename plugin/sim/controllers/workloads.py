@@ -74,10 +74,10 @@ def _deployment(world: World, deployment: Document, now: float) -> Iterator[Call
 
 
 def _names(deployment: Document, digest: str, count: int, taken: set[str]) -> Iterator[str]:
-    """The first free ones of an endless row: the same again, until the pods are seen."""
+    """The first free ones of an endless row: the same again until something has come of them, and then others."""
     number = 0
     while count:
-        salt = _letters(f"{deployment['metadata']['uid']} {digest} {number}", 5)
+        salt = _letters(f"{_state(deployment)} {digest} {number}", 5)
         name = f"{deployment['metadata']['name'][:240]}-{digest}-{salt}"
         number += 1
         if name not in taken:
@@ -108,7 +108,7 @@ def _daemon_set(world: World, daemons: Document) -> Iterator[Call]:
     nodes = [name for name, node in world["nodes"].items() if _runs_on(daemons, node)]
     for name in nodes:
         if name not in by_node:
-            salt = _letters(f"{daemons['metadata']['uid']} {digest} {name}", 5)
+            salt = _letters(f"{_state(daemons)} {digest} {name}", 5)
             pod_name = f"{daemons['metadata']['name'][:240]}-{salt}"
             if all(pod["metadata"]["name"] != pod_name for pod in pods):
                 yield _made("DaemonSet", daemons, pod_name, digest, _only_on(name, daemons))
@@ -216,6 +216,10 @@ def _told(kind: str, parent: Document, counts: Document) -> Iterator[Call]:
     known = parent.get("status") or {}
     if any(known.get(name) != value for name, value in status.items()):
         yield client.put(kind, parent | {"status": known | status}, "status")
+
+
+def _state(parent: Document) -> str:
+    return f"{parent['metadata']['uid']} {parent['metadata'].get('resourceVersion', '')}"
 
 
 def _pods_of(world: World, parent: Document) -> Sequence[Document]:

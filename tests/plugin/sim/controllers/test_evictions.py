@@ -117,6 +117,20 @@ def test_a_rule_evicts_and_tells_how_far_it_is():
     (call,), later = evictions.tell(world, evictions.due(world), {"uid-r": 1}, START + 11)
     (condition,) = call.body["status"]["conditions"]
     assert (condition["status"], condition["reason"]) == ("False", "Completed")
-    assert condition["message"] == "1 pod evicted since starting the controller."
+    assert condition["message"] == "1 pod evicted since the controller was started."
     world["devicetaintrules"]["r"]["status"] = {"conditions": [condition]}
     assert evictions.tell(world, [], {"uid-r": 1}, START + 12) == ([], None)
+
+
+def test_a_rule_without_effect_tells_once_what_it_would_do():
+    world = there(rules=[rule("r", WEDGED | {"effect": "None"}, driver="gpu.example.com")], pods=("p", "q"))
+    (call,), later = evictions.tell(world, evictions.due(world), {}, START)
+    (condition,) = call.body["status"]["conditions"]
+    assert (condition["status"], condition["reason"], later) == ("False", "NoEffect", None)
+    assert condition["message"].startswith(
+        "2 published devices selected. 1 allocated device selected. "
+        "2 pods would be evicted in 1 namespace if the effect was NoExecute."
+    )
+    world["devicetaintrules"]["r"]["status"] = {"conditions": [condition]}
+    world["pods"].clear()
+    assert evictions.tell(world, [], {}, START + 60) == ([], None)
