@@ -41,6 +41,16 @@ PLACES = {
     "leases": "/apis/coordination.k8s.io/v1",
     "events": "/apis/events.k8s.io/v1",
 }
+WORDS = {
+    "configmaps": "ConfigMap",
+    "serviceaccounts": "ServiceAccount",
+    "daemonsets": "DaemonSet",
+    "deviceclasses": "DeviceClass",
+    "devicetaintrules": "DeviceTaintRule",
+    "resourceclaims": "ResourceClaim",
+    "resourceclaimtemplates": "ResourceClaimTemplate",
+    "resourceslices": "ResourceSlice",
+}
 FIRST, RETRY = 0.05, 5.0  # seconds: after losing a race, and after other trouble
 AT_ONCE = 8  # calls of one client
 UNSEEN = 10.0  # seconds for which something that we made counts although no watch shows it
@@ -144,9 +154,12 @@ class Api:
 class _Place:
     path: str
     query: dict[str, str]
+    version: str  # with its group
+    kind: str  # as in objects
 
     def convert(self, obj: Document) -> Document:
-        return obj
+        """Items of lists do not say what they are."""
+        return {"apiVersion": self.version, "kind": self.kind} | obj
 
 
 class Collection:
@@ -199,7 +212,10 @@ class Collection:
             changed()
 
     async def _find(self) -> watch.Place:
-        return _Place(f"{await self._api.place(self.kind)}/{self.kind}", self._query)
+        place = await self._api.place(self.kind)
+        version = place.removeprefix("/apis/").removeprefix("/api/")
+        word = WORDS.get(self.kind) or self.kind.removesuffix("s").capitalize()
+        return _Place(f"{place}/{self.kind}", self._query, version, word)
 
 
 def key_of(obj: Document) -> str:

@@ -99,6 +99,19 @@ async def test_a_copy_is_ahead_by_our_own_writes_until_the_watch_shows_them(api)
     running.cancel()
 
 
+async def test_objects_say_what_they_are_whether_listed_or_watched(api):
+    """Those of typed lists do not, in a real API server."""
+    await api.send(create(planes.claim("listed")))
+    claims = Collection(api, "resourceclaims")
+    running = asyncio.create_task(claims.run())
+    await until(lambda: claims.synced)
+    await api.send(create(planes.claim("watched")))
+    await until(lambda: len(claims.objects) == 2)
+    said = {(one["apiVersion"], one["kind"]) for one in claims.objects.values()}
+    assert said == {("resource.k8s.io/v1", "ResourceClaim")}
+    running.cancel()
+
+
 async def test_a_kind_that_is_not_served_has_no_objects(connect):
     async with serve(Options(profile="1.30")) as server:
         made = connect(server)
