@@ -85,6 +85,8 @@ class Scheduler:
             self._start(pod, decision)
             if isinstance(decision, decide.Wait):
                 again = client.RETRY if pod.status.resource_claim_statuses else again
+            else:
+                await asyncio.sleep(0)  # what is decided is written while others are still being decided
         return again
 
     def _refresh(self) -> None:
