@@ -6,13 +6,13 @@ Objects are plain data in the newest version of their kind. What is done with th
 from __future__ import annotations
 
 import asyncio
-import calendar
 import contextlib
 import dataclasses
 import hashlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any, NoReturn
 from urllib.parse import quote
 
@@ -361,5 +361,4 @@ def micro(seconds: float) -> str:
 
 def seconds(stamp: str) -> float:
     """Since 1970, of a time as the API writes it."""
-    whole, _, fraction = stamp.removesuffix("Z").partition(".")
-    return calendar.timegm(time.strptime(whole, "%Y-%m-%dT%H:%M:%S")) + float(f"0.{fraction or 0}")
+    return datetime.fromisoformat(stamp).timestamp()

@@ -28,13 +28,16 @@ EVERYWHERE = (  # taints of nodes that pods of a DaemonSet always tolerate
 
 def decide(world: World, now: float) -> list[Call]:
     calls: list[Call] = []
-    for deployment in world["deployments"].values():
-        if not deployment["metadata"].get("deletionTimestamp"):
-            calls += _deployment(world, deployment, now)
-    for daemons in world["daemonsets"].values():
-        if not daemons["metadata"].get("deletionTimestamp"):
-            calls += _daemon_set(world, daemons)
+    for deployment in filter(_is_whole, world["deployments"].values()):
+        calls += _deployment(world, deployment, now)
+    for daemons in filter(_is_whole, world["daemonsets"].values()):
+        calls += _daemon_set(world, daemons)
     return calls
+
+
+def _is_whole(parent: Document) -> bool:
+    """Neither on its way out nor without what its pods are to be."""
+    return not _is_leaving(parent) and "spec" in ((parent.get("spec") or {}).get("template") or {})
 
 
 # ---------------------------------------------------------------- deployments
@@ -226,8 +229,8 @@ def _pods_of(world: World, parent: Document) -> Sequence[Document]:
     return [pod for pod in world["pods"].values() if owned_by(pod, parent)]
 
 
-def _is_leaving(pod: Document) -> bool:
-    return bool(pod["metadata"].get("deletionTimestamp"))
+def _is_leaving(obj: Document) -> bool:
+    return bool(obj["metadata"].get("deletionTimestamp"))
 
 
 def _is_ready(pod: Document) -> bool:

@@ -165,4 +165,5 @@ async def test_an_event_is_about_an_object(api):
 def test_times():
     assert seconds("2026-01-01T00:00:00Z") == 1767225600
     assert seconds("2026-01-01T00:00:00.250000Z") == 1767225600.25
+    assert seconds("2026-01-01T02:00:00.123456789+02:00") == 1767225600.123456
     assert timestamp(1767225600.9) == "2026-01-01T00:00:00Z"

@@ -76,6 +76,14 @@ def test_a_deployment_has_as_many_pods_as_it_wants():
     assert len(played.pods) == 1
 
 
+def test_a_deployment_without_a_template_or_on_its_way_out_gets_no_pods():
+    for part in ({"template": {}}, {"replicas": 2}):
+        one = workload("Deployment", **part)
+        if "replicas" in part:
+            one["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        assert Played(deployments=[one]).step() == []
+
+
 def test_a_pod_that_fails_or_leaves_is_replaced():
     played = Played(deployments=[workload("Deployment", replicas=2)])
     played.settle()
