@@ -244,3 +244,21 @@ async def test_older_releases(tmp_path, profile):
             await plane.make(planes.class_(), planes.template("gpu"), planes.slice_("node-1"))
             await plane.make(planes.pod("p", templates=["gpu"]))
             await plane.until(lambda: plane.place("p") == "node-1")
+
+
+async def test_the_api_server_may_start_again(tmp_path):
+    """With its file: what was there is there, and what comes gets what was left."""
+    state = tmp_path / "state.db"
+    async with contextlib.AsyncExitStack() as stack:
+        first = contextlib.AsyncExitStack()
+        api = await first.enter_async_context(serve(Options(db=state)))
+        port = int(api.address.rpartition(":")[2])
+        plane = await stack.enter_async_context(running(api, tmp_path, scheduler.run, controllers.run))
+        await furnish(plane)
+        await plane.make(planes.pod("p", templates=["gpu"], nodeSelector={"kubernetes.io/hostname": "node-2"}))
+        await plane.until(lambda: plane.place("p") == "node-2")
+        await first.aclose()
+        await stack.enter_async_context(serve(Options(db=state, port=port)))
+        await plane.make(planes.pod("q", templates=["gpu"], nodeSelector={"kubernetes.io/hostname": "node-2"}))
+        await plane.until(lambda: plane.place("q") == "node-2", 20)
+        await plane.until(lambda: plane.devices() == [("node-2", "gpu-0"), ("node-2", "gpu-1")])
