@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from . import admission, codec, discovery, openapi, printing, rbac, routes, watching, writing
+from . import admission, codec, discovery, impersonation, openapi, printing, rbac, routes, watching, writing
 from .asked import Asked, Found
 from .catalog import Catalog
 from .http import Answer, Request
@@ -67,7 +67,7 @@ class Dispatch:
         scheme, _, said = request.header("authorization").partition(" ")
         if scheme.lower() == "bearer":
             token = said.strip()
-        return self._tokens.user(token), request
+        return impersonation.user(self._registry.store, self._tokens.user(token), request), request
 
     def _answer(self, user: User, request: Request) -> Answer:
         route = routes.of(request)
