@@ -1,4 +1,4 @@
-"""Bodies to values and back: JSON and YAML, and the media types of both and of patches. Nothing of kinds."""
+"""Bodies to values and back: JSON, YAML and protobuf, and the media types of these and of patches. Nothing of kinds."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from . import refused
+from . import refused, wire
 from .http import Request
 
 Document = dict[str, Any]
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
-SERVED = f"{JSON}, {YAML}, {PROTOBUF}"  # what a real server lists; we have no protobuf, so it is refused
+SERVED = f"{JSON}, {YAML}, {PROTOBUF}"
 PATCHES = {
     "application/json-patch+json": "json",
     "application/merge-patch+json": "merge",
@@ -30,6 +30,8 @@ def media_type(request: Request) -> str:
 def document(request: Request) -> Document:
     """The body as a map; 415 for a type that is not ours, 400 for what is none."""
     kind = media_type(request)
+    if kind == PROTOBUF:
+        return wire.decode(request.body)
     if kind not in ("", JSON, YAML):
         raise unsupported(SERVED)
     found = yaml(request.body) if kind == YAML else plain_json(request.body)
