@@ -87,6 +87,7 @@ async def test_get_describe_explain(kubectl):
         json.loads(await kubectl("get", "all,resourceclaims", "-A", "-o", "json"))["items"][-1]["metadata"]["name"]
         == "c"
     )
+    assert "resourceClaimName\t<string>" in await kubectl("explain", "pod.spec.resourceClaims")
     assert "resourceclaims" in await kubectl("api-resources", "--api-group=resource.k8s.io", "-o", "name")
     assert (await kubectl("get", "resourceclaims.v1beta1.resource.k8s.io", "-o", "name")).endswith("/c\n")
 

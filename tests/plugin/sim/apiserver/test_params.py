@@ -154,6 +154,21 @@ async def test_unknown_fields(raw, made):
     assert (found.status, "warning" in found.headers) == (200, False)
 
 
+async def test_unknown_fields_of_a_pod(raw):
+    pods = "/api/v1/namespaces/default/pods"
+    container = {"name": "c", "image": "i", "volumeMount": [], "ports": [{"containerPort": 80}]}
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [container], "volumes": [{"name": "v", "emptyDir": {}}]}}
+    found = await raw("POST", f"{pods}?fieldValidation=Strict", pod)
+    assert (found.status, 'unknown field "spec.containers[0].volumeMount"' in found.json["message"]) == (400, True)
+    found = await raw("POST", pods, pod)
+    assert (found.status, "volumeMount" in found.json["spec"]["containers"][0]) == (201, False)
+    assert found.json["spec"]["volumes"][0]["name"] == "v"
+    found = await raw("PATCH", f"{pods}/p", {"metadata": {"labels": {"a": 1}}}, MERGE)
+    assert (
+        found.json["message"] == "json: cannot unmarshal number into Go struct field metadata.labels.a of type string"
+    )
+
+
 async def test_pages_and_their_end(raw, api, made):
     for name in "abcde":
         await raw("POST", CLAIMS, made["claim"](name, labels={"odd": str(name in "ace")}))
