@@ -64,9 +64,14 @@ class OpenApi:
             if shape:
                 assert shape.struct
                 own: Document = {name: {"type": "string"} for name in ("apiVersion", "kind")}
-
-    own |= whole.get("properties", {})
-    return {"openapi": "3.0.0", "info": self._info(), "paths": paths, "components": {"schemas": schemas}}
+                own |= {name: _schema(field.shape, schemas) for name, field in fields_of(shape.struct).items()}
+                description = f"{edition.kind.resource.kind} of {edition.api_version}."
+                schemas[_name(edition)] = {"type": "object", "description": description, "properties": own} | about
+            else:
+                schemas[_name(edition)] = _of_wire(edition, schemas) | about
+            place = f"{root}/namespaces/{{namespace}}" if edition.kind.namespaced else root
+            paths[f"{place}/{edition.kind.resource.plural}/{{name}}"] = _operations(edition)
+        return {"openapi": "3.0.0", "info": self._info(), "paths": paths, "components": {"schemas": schemas}}
 
 
 def _operations(edition: Edition) -> Document:
@@ -103,8 +108,9 @@ def _of_wire(edition: Edition, schemas: Document) -> Document:
     """What the tables of protobuf say of a kind: names and types."""
     tables = wire.tables()
     message = tables.kinds.get((edition.api_version, edition.kind.resource.kind))
-    whole = _message(tables, message, schemas) if message else {"type": "object"}
-    own: Document = {name: {"type": "string"} for name in ("apiVersion", "kind")} | whole.get("properties", {})
+    whole: Document = _message(tables, message, schemas) if message else {}
+    own: Document = {name: {"type": "string"} for name in ("apiVersion", "kind")}
+    own |= whole.get("properties", {})
     return {
         "type": "object",
         "description": f"{edition.kind.resource.kind} of {edition.api_version}.",
