@@ -1,17 +1,17 @@
 """The fields of an object that its version does not have, and values of another type than its version's.
 
-In: a document; out: the document without unknown fields, and what to warn of. The resource API's kinds have field
-tables of their own; the others are in the tables of `wire`, which say less.
+In: a document; out: the document without unknown fields, and what to warn of.
+
+Only the resource API has field tables: other kinds are taken as they come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from ...api.objects import models
 from ...api.objects.shapes import Shape, child, fields_of
-from . import refused, wire
+from . import refused, wirecheck
 from .catalog import Edition
 
 Document = dict[str, Any]
@@ -32,10 +32,11 @@ def checked(edition: Edition, obj: Document, validation: str) -> tuple[Document,
     unknown: list[str] = []
     if shape:
         obj = _known(shape, obj, "", unknown)
-    else:
-        tables = wire.tables()
-        message = tables.kinds.get((edition.api_version, edition.kind.resource.kind))
-        obj = _of_message(tables, message, obj, "", unknown) if message else obj
+    elif message := wirecheck.message_of(edition):
+        try:
+            obj = wirecheck.known(message, obj, "", unknown)
+        except wirecheck.Wrong as error:
+            raise refused.bad_request(str(error)) from error
     problems = [f'unknown field "{path}"' for path in unknown]
     if problems and validation == "Strict":
         said = ", ".join(problems)
@@ -82,66 +83,6 @@ def _known(shape: Shape, value: Any, path: str, unknown: list[str]) -> Any:  # n
         return value
     if not isinstance(value, TYPES[shape.kind]) or (shape.kind == "integer" and isinstance(value, bool)):
         raise _wrong(path, GO[shape.kind], value)
-    return value
-
-
-OLDER = {"core/v1.PodResourceClaim": "source"}  # fields that earlier releases had
-LIKE = {  # what JSON has for a form
-    "text": (str,),
-    "bytes": (str,),
-    "int": (int,),
-    "flag": (bool,),
-    "quantity": (str, int, float),
-    "either": (str, int),
-    "time": (str,),
-    "microtime": (str,),
-    "texts": (list,),
-}
-FORMS = {"flag": "bool", "int": "int64"}
-
-
-def _of_message(tables: wire.Tables, message: str, value: Any, path: str, unknown: list[str]) -> Any:
-    """The same by the tables of protobuf."""
-    if value is None:
-        return None
-    if not isinstance(value, dict):
-        raise _wrong(path, "object", value)
-    known = {name: form for form, name in fields_of_message(tables, message)}
-    found = {}
-    for name, below in value.items():
-        if name in known:
-            found[name] = _of_form(tables, known[name], below, child(path, name), unknown)
-        elif OLDER.get(message) == name or (not path and name in ("apiVersion", "kind")):
-            found[name] = below
-        else:
-            unknown.append(child(path, name))
-    return found
-
-
-def fields_of_message(tables: wire.Tables, message: str) -> Iterator[tuple[str, str]]:
-    for field in tables.messages[message].values():
-        if field.inline:
-            yield from fields_of_message(tables, field.form)
-        else:
-            yield field.form, field.name
-
-
-def _of_form(tables: wire.Tables, form: str, value: Any, path: str, unknown: list[str]) -> Any:
-    outer, _, inner = form.partition(":")
-    if value is None or form in ("raw", "fields"):
-        return value
-    if outer == "list":
-        if not isinstance(value, list):
-            raise _wrong(path, "array", value)
-        return [_of_form(tables, inner, item, f"{path}[{index}]", unknown) for index, item in enumerate(value)]
-    if outer == "map":
-        if not isinstance(value, dict):
-            raise _wrong(path, "object", value)
-        return {name: _of_form(tables, inner, item, f"{path}.{name}", unknown) for name, item in value.items()}
-    if form not in LIKE:
-        return _of_message(tables, form, value, path, unknown)
-    if not isinstance(value, LIKE[form]) or (isinstance(value, bool) and form != "flag"):
-        raise _wrong(path, FORMS.get(form, "string"), value)
     return value
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...api.objects.shapes import Shape, fields_of
-from . import fieldcheck, wire
+from . import fieldcheck, wire, wirecheck
 from .catalog import Catalog, Edition
 
 Document = dict[str, Any]
@@ -106,9 +106,8 @@ def _schema(shape: Shape, schemas: Document) -> Document:
 
 def _of_wire(edition: Edition, schemas: Document) -> Document:
     """What the tables of protobuf say of a kind: names and types."""
-    tables = wire.tables()
-    message = tables.kinds.get((edition.api_version, edition.kind.resource.kind))
-    whole: Document = _message(tables, message, schemas) if message else {}
+    message = wirecheck.message_of(edition)
+    whole: Document = _message(message, schemas) if message else {}
     own: Document = {name: {"type": "string"} for name in ("apiVersion", "kind")}
     own |= whole.get("properties", {})
     return {
@@ -118,26 +117,26 @@ def _of_wire(edition: Edition, schemas: Document) -> Document:
     }
 
 
-def _message(tables: wire.Tables, message: str, schemas: Document) -> Document:
-    properties = {name: _form(tables, form, schemas) for form, name in fieldcheck.fields_of_message(tables, message)}
+def _message(message: str, schemas: Document) -> Document:
+    properties = {name: _form(form, schemas) for form, name in wirecheck.fields_of(message)}
     return {"type": "object", "properties": properties}
 
 
-def _form(tables: wire.Tables, form: str, schemas: Document) -> Document:
+def _form(form: str, schemas: Document) -> Document:
     outer, _, inner = form.partition(":")
     if outer in ("list", "map"):
         whole = {"type": "array" if outer == "list" else "object"}
-        return whole | {"items" if outer == "list" else "additionalProperties": _form(tables, inner, schemas)}
+        return whole | {"items" if outer == "list" else "additionalProperties": _form(inner, schemas)}
     if form == "texts":
         return {"type": "array", "items": {"type": "string"}}
     if form in WIRE_TYPES:
         return {"type": WIRE_TYPES[form]}
-    if form not in tables.messages:
+    if form not in wire.tables().messages:
         return {"type": "string"}
     name = form.replace("/", ".")
     if name not in schemas:
         schemas[name] = {}  # first: messages may hold themselves
-        schemas[name] = _message(tables, form, schemas)
+        schemas[name] = _message(form, schemas)
     return {"allOf": [{"$ref": f"#/components/schemas/{name}"}], "default": {}}
 
 
