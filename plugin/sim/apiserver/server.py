@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import random
 import time
 import uuid
@@ -25,6 +26,8 @@ from .upkeep import Upkeep
 
 if TYPE_CHECKING:
     from .disk import Disk
+
+log = logging.getLogger(__name__)
 
 COMMIT_AFTER = 0.05  # seconds
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # of generated names: no words, nothing that looks like another letter
@@ -96,6 +99,7 @@ async def serve(options: Options) -> AsyncIterator[Api]:
     port = await server.start(options.host, options.port)
     dispatch.address = f"{options.host}:{port}"
     running = asyncio.create_task(upkeep.run())
+    running.add_done_callback(_ended)
     try:
         yield Api(registry, catalog, tokens, secrets, f"http://{options.host}:{port}")
     finally:
@@ -119,6 +123,12 @@ def _kept(options: Options, store: Store) -> tuple[Secrets, Disk | None]:
     kept.keep(secrets)
     store.listeners.append(kept.changed)
     return secrets, kept
+
+
+def _ended(running: asyncio.Task[None]) -> None:
+    """It never ends by itself: without it garbage stays, which somebody should hear of."""
+    if not running.cancelled() and (error := running.exception()):
+        log.error("the upkeep has ended", exc_info=error)
 
 
 def _now() -> str:

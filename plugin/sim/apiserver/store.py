@@ -193,6 +193,10 @@ class Store:
         self._watchers.add(watcher)
         return watcher
 
+    @property
+    def watching(self) -> int:
+        return len(self._watchers)
+
     def stop(self, watcher: Watcher) -> None:
         self._watchers.discard(watcher)
 
