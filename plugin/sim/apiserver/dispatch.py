@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from . import admission, codec, discovery, impersonation, openapi, printing, rbac, routes, watching, writing
+from . import admission, codec, discovery, impersonation, openapi, printing, rbac, routes, scaling, watching, writing
 from .asked import Asked, Found
 from .catalog import Catalog
 from .http import Answer, Request
@@ -119,7 +119,10 @@ class Dispatch:
             raise unknown()
         if subresource == "finalize" and verb == "update":
             return self._objects.update(asked)
-        found = self._subresources.create(asked) if verb == "create" else None
+        if subresource == "scale":
+            found = scaling.answer(self._registry, asked)
+        else:
+            found = self._subresources.create(asked) if verb == "create" else None
         if found is None:
             raise not_allowed()
         return found

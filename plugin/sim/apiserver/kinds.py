@@ -51,6 +51,8 @@ rbac.authorization.k8s.io    v1  roles                             Role         
 scheduling.k8s.io            v1  priorityclasses                   PriorityClass                     g    pc
 """
 SUBRESOURCES = {
+    "deployments": ("scale",),
+    "replicasets": ("scale",),
     "namespaces": ("finalize",),
     "pods": ("binding", "eviction"),
     "serviceaccounts": ("token",),
