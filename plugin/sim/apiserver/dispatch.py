@@ -7,14 +7,27 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from . import admission, codec, discovery, impersonation, openapi, printing, rbac, routes, scaling, watching, writing
+from . import (
+    admission,
+    claimrights,
+    codec,
+    discovery,
+    impersonation,
+    openapi,
+    printing,
+    rbac,
+    routes,
+    scaling,
+    watching,
+    writing,
+)
 from .asked import Asked, Found
 from .catalog import Catalog
 from .http import Answer, Request
 from .objects import Objects, selection
 from .policies import Policies
 from .refused import Refused
-from .registry import Registry
+from .registry import Admit, Registry
 from .reviews import Reviews
 from .routes import Route
 from .subresources import Subresources
@@ -38,7 +51,8 @@ class Dispatch:
         self._catalog, self._registry, self._tokens = catalog, registry, tokens
         self._discovery = discovery.Discovery(catalog)
         self._openapi = openapi.OpenApi(catalog)
-        self._objects = Objects(registry, Policies(registry.store))
+        self._policies = Policies(registry.store)
+        self._objects = Objects(registry, self._admission)
         self._subresources = Subresources(registry, tokens, now)
         self._reviews = Reviews(registry.store, tokens)
         self._watches = Watches(registry.store, bookmark_every)
@@ -112,6 +126,16 @@ class Dispatch:
         if route.name and verb in answers:
             return answers[verb](asked)
         raise not_allowed()
+
+    def _admission(self, asked: Asked) -> Admit:
+        """Rights come first: a policy is asked about what may be written."""
+        policies = self._policies.admission(asked)
+
+        def admit(old: Document | None, new: Document | None) -> None:
+            claimrights.check(self._registry.store, self._catalog.release, asked, old, new)
+            policies(old, new)
+
+        return admit
 
     def _below(self, asked: Asked) -> Found:
         verb, subresource = asked.route.verb, asked.route.subresource
