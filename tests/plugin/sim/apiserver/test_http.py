@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from plugin.sim.apiserver.server import Options, serve
+
 
 @pytest.fixture
 async def connection(api):
@@ -78,6 +80,22 @@ async def test_what_is_no_request_ends_the_connection(connection, sent, status):
     with contextlib.suppress(ConnectionError):
         assert (await answer(reader))[0] == status
         assert await reader.read() == b""
+
+
+async def test_a_watch_ends_for_who_does_not_read(made, until, connect):
+    """The server does not keep more for a watcher than it keeps at all."""
+    async with serve(Options(window=50)) as api, connect(api) as ask:
+        host, port = api.address.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1)
+        maps = "/api/v1/namespaces/default/configmaps"
+        writer.write(f"GET /as/{api.token}{maps}?watch=1 HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        await until(lambda: api.registry.store.watching == 1)
+        for number in range(200):
+            await ask("POST", maps, {"metadata": {"name": f"m{number}"}, "data": {"a": "b" * 100_000}})
+        while await reader.read(1 << 20):
+            pass
+        assert api.registry.store.watching == 0
+        writer.close()
 
 
 async def test_a_watch_ends_when_who_asked_hangs_up(connection, api, until):
