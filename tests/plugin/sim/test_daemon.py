@@ -33,8 +33,9 @@ async def until(fact, within=20):
 
 
 @pytest.fixture
-async def plugin(tmp_path):
+async def plugin(tmp_path, tmp_path_factory):
     """Without an API server that answers: to run is all that matters here."""
+    kubelet = tmp_path_factory.mktemp("k")  # a socket's path has to be short
     config = tmp_path / "kubeconfig"
     config.write_text(
         '{"clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:9"}}], "users": [], '
@@ -44,12 +45,12 @@ async def plugin(tmp_path):
     settings = {
         "CLAIMD_NODE_NAME": "one",
         "CLAIMD_ROOT": str(tmp_path / "tree"),
-        "CLAIMD_KUBELET_DIR": str(tmp_path / "k"),
+        "CLAIMD_KUBELET_DIR": str(kubelet),
         "CLAIMD_CDI_DIR": str(tmp_path / "cdi"),
         "CLAIMD_KUBECONFIG": str(config),
     }
-    for name in ("k/plugins_registry", "k/plugins", "cdi"):
-        (tmp_path / name).mkdir(parents=True)
+    for folder in (kubelet / "plugins_registry", kubelet / "plugins", tmp_path / "cdi"):
+        folder.mkdir()
     seen = []
     made = daemon.Daemon(settings, tmp_path / "log", tmp_path / "records", lambda: seen.append(made.state))
     made.seen = seen
