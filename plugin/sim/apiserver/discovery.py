@@ -126,6 +126,6 @@ def _subresources(edition: Edition) -> list[tuple[str, list[str], tuple[str, str
         found.append(("status", ["get", "patch", "update"], None))
     for name in edition.served.subresources:
         other = OTHER_KINDS.get(name)
-        verbs = ["get", "patch", "update"] if name == "scale" else ["create"] if other else ["update"]
+        verbs = {"scale": ["get", "patch", "update"], "log": ["get"], "finalize": ["update"]}.get(name, ["create"])
         found.append((name, verbs, other))
     return found

@@ -14,6 +14,7 @@ from . import (
     discovery,
     impersonation,
     openapi,
+    podlogs,
     printing,
     rbac,
     routes,
@@ -47,8 +48,9 @@ class Dispatch:
         self, catalog: Catalog, registry: Registry, tokens: Tokens, now: Callable[[], float], bookmark_every: float
     ) -> None:
         self.address = ""  # once the server has one
+        self.logs: podlogs.Logs | None = None  # once somebody runs pods
         self._now = now
-        self._catalog, self._registry, self._tokens = catalog, registry, tokens
+        self.catalog, self._registry, self._tokens = catalog, registry, tokens
         self._discovery = discovery.Discovery(catalog)
         self._openapi = openapi.OpenApi(catalog)
         self._policies = Policies(registry.store)
@@ -92,13 +94,15 @@ class Dispatch:
             if request.method != "POST":
                 raise not_allowed()
             return writing.answer(request, self._reviews.answer(route, user, request), writing.form(request))
-        edition = self._catalog.edition(route.group, route.version, route.plural)
+        edition = self.catalog.edition(route.group, route.version, route.plural)
         if edition is None:
             raise unknown()
         if route.verb == "watch":
             return self._watch(Asked(edition, route, request, user))
-        form = writing.form(request)
         asked = Asked(edition, route, request, user)
+        if (route.plural, route.subresource, route.verb) == ("pods", "log", "get") and self.logs:
+            return podlogs.answer(self._registry.store, self.logs, asked)
+        form = writing.form(request)
         return writing.answer(request, self._shaped(asked, self._found(asked), form), form, asked.warnings)
 
     def _found(self, asked: Asked) -> Found:
@@ -132,7 +136,7 @@ class Dispatch:
         policies = self._policies.admission(asked)
 
         def admit(old: Document | None, new: Document | None) -> None:
-            claimrights.check(self._registry.store, self._catalog.release, asked, old, new)
+            claimrights.check(self._registry.store, self.catalog.release, asked, old, new)
             policies(old, new)
 
         return admit

@@ -54,7 +54,7 @@ SUBRESOURCES = {
     "deployments": ("scale",),
     "replicasets": ("scale",),
     "namespaces": ("finalize",),
-    "pods": ("binding", "eviction"),
+    "pods": ("binding", "eviction", "log"),
     "serviceaccounts": ("token",),
 }
 

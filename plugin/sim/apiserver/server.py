@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import beginnings, kinds
+from . import beginnings, kinds, podlogs
 from .catalog import Catalog
 from .dispatch import Dispatch
 from .http import Server
@@ -47,8 +47,9 @@ class Options:
 class Api:
     """A server that runs. `registry` is for looking inside; clients use the address."""
 
-    def __init__(self, registry: Registry, catalog: Catalog, tokens: Tokens, secrets: Secrets, address: str) -> None:
-        self.registry, self.catalog = registry, catalog
+    def __init__(self, registry: Registry, dispatch: Dispatch, tokens: Tokens, secrets: Secrets, address: str) -> None:
+        self.registry, self.catalog = registry, dispatch.catalog
+        self._dispatch = dispatch
         self.address = address  # http://127.0.0.1:PORT
         self.token = secrets.admin
         self._tokens = tokens
@@ -65,6 +66,10 @@ class Api:
     def token_of(self, name: str, groups: Sequence[str] = ()) -> str:
         """For a part of the control plane, as system:kube-scheduler or system:node:n in system:nodes."""
         return self._tokens.of_user(name, groups)
+
+    def serve_logs(self, logs: podlogs.Logs) -> None:
+        """From now on `kubectl logs` shows what this says of a namespace, a pod and a container."""
+        self._dispatch.logs = logs
 
     def kubeconfig(self, path: Path, token: str = "", namespace: str = "default") -> Path:
         """Written for its owner alone. JSON, which is YAML."""
@@ -101,7 +106,7 @@ async def serve(options: Options) -> AsyncIterator[Api]:
     running = asyncio.create_task(upkeep.run())
     running.add_done_callback(_ended)
     try:
-        yield Api(registry, catalog, tokens, secrets, f"http://{options.host}:{port}")
+        yield Api(registry, dispatch, tokens, secrets, f"http://{options.host}:{port}")
     finally:
         running.cancel()
         await server.stop()
