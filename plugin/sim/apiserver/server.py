@@ -42,6 +42,7 @@ class Options:
     most_in_flight: int = 400
     bookmark_every: float = 60.0  # seconds
     db: Path | None = None  # an SQLite file that the objects outlive us in
+    alone: bool = False  # nobody else ends namespaces
 
 
 class Api:
@@ -96,7 +97,7 @@ async def serve(options: Options) -> AsyncIterator[Api]:
     secrets, kept = _kept(options, store)
     registry = Registry(store, _now, lambda: str(uuid.uuid4()), _letters)
     tokens = Tokens(secrets, store, time.time)
-    upkeep = Upkeep(registry, catalog)
+    upkeep = Upkeep(registry, catalog, options.alone)
     beginnings.make(registry, catalog)
     store.listeners.append(upkeep.changed)
     dispatch = Dispatch(catalog, registry, tokens, time.time, options.bookmark_every)
