@@ -130,7 +130,7 @@ def _sim(settings: config.Config, given: dict[str, Any]) -> int:
 
     if given["profile"] not in kinds.RELEASES:
         raise errors.UsageError(f"profile {given['profile']!r}: expected one of {', '.join(kinds.RELEASES)}")
-    options = server.Options(profile=given["profile"], port=given["port"], db=given["db"])
+    options = server.Options(profile=given["profile"], port=given["port"], db=given["db"], alone=True)
     asyncio.run(alone.run(options, given["kubeconfig_out"]))
     return OK
 

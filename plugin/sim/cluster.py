@@ -72,14 +72,15 @@ class Cluster:
         """`changed` is called when the process of a node has come or gone."""
         self._subscribers.append(changed)
 
-    def logs(self, namespace: str, pod: str) -> str:
-        """What the containers of a pod have printed so far."""
+    def logs(self, namespace: str, pod: str, name: str = "") -> str:
+        """What the containers of a pod have printed so far, or one of them."""
         found = [
             node.kubelet.logs(seen.uid, container.name)
             for node in self.nodes.values()
             for seen in node.kubelet.pods.values()
             if (seen.namespace, seen.name) == (namespace, pod)
             for container in seen.containers
+            if name in ("", container.name)
         ]
         return "".join(found)
 
@@ -96,6 +97,7 @@ async def up(machines: Sequence[Machine], folder: Path, *, options: server.Optio
         folder.mkdir(parents=True, exist_ok=True)
         admin = _client(stack, api.kubeconfig(folder / "kubeconfig"), "claimd-demo")
         cluster = Cluster(api, admin, folder)
+        api.serve_logs(cluster.logs)
         kinds = served.Served(admin)
         daemonset = await _install(kinds)
         runtimes = [

@@ -19,13 +19,23 @@ ROOTS = {  # package: (folder, api version, kinds)
         ["Binding", "ConfigMap", "Event", "Namespace", "Node", "Pod", "Secret", "Service", "ServiceAccount"],
     ),
     "policy": ("policy/v1", "policy/v1", ["Eviction"]),
-    "apps": ("apps/v1", "apps/v1", ["DaemonSet", "Deployment"]),
-    "authentication": ("authentication/v1", "authentication.k8s.io/v1", ["TokenRequest"]),
+    "apps": ("apps/v1", "apps/v1", ["DaemonSet", "Deployment", "ReplicaSet"]),
+    "authentication": (
+        "authentication/v1",
+        "authentication.k8s.io/v1",
+        ["SelfSubjectReview", "TokenRequest", "TokenReview"],
+    ),
     "authorization": (
         "authorization/v1",
         "authorization.k8s.io/v1",
-        ["SelfSubjectAccessReview", "SelfSubjectRulesReview"],
+        ["LocalSubjectAccessReview", "SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview"],
     ),
+    "admission": (
+        "admissionregistration/v1",
+        "admissionregistration.k8s.io/v1",
+        ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"],
+    ),
+    "scheduling": ("scheduling/v1", "scheduling.k8s.io/v1", ["PriorityClass"]),
     "coordination": ("coordination/v1", "coordination.k8s.io/v1", ["Lease"]),
     "events": ("events/v1", "events.k8s.io/v1", ["Event"]),
     "rbac": (
@@ -36,7 +46,7 @@ ROOTS = {  # package: (folder, api version, kinds)
     "resource1": (
         "resource/v1",
         "resource.k8s.io/v1",
-        ["DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"],
+        ["DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceTaintRule"],
     ),
     "resource2": (
         "resource/v1beta2",
@@ -65,7 +75,15 @@ SPECIAL = {  # what has a form of its own in JSON
 }
 PLAIN = {"string": "text", "bool": "flag", "int": "int", "int32": "int", "int64": "int", "uint32": "int"}
 META, CORE = "meta/v1", "core/v1"
-IMPORTS = {"metav1": META, "v1": CORE, "core": CORE, "corev1": CORE, "types": "types", "runtime": "runtime"}
+IMPORTS = {
+    "apiv1": CORE,
+    "metav1": META,
+    "v1": CORE,
+    "core": CORE,
+    "corev1": CORE,
+    "types": "types",
+    "runtime": "runtime",
+}
 
 
 @dataclass
@@ -131,7 +149,8 @@ class Tables:
         if go.startswith("[]"):
             return f"list:{self.form(package, go[2:].lstrip('*'))}"
         if found := re.match(r"map\[[\w.]+\](.*)", go):
-            return f"map:{self.form(package, found[1])}"
+            listed = found[1] in ("ExtraValue", "AttestationValue")  # a message of its own
+            return "map:texts" if listed else f"map:{self.form(package, found[1])}"
         place, _, name = go.rpartition(".")
         where = IMPORTS[place] if place else package
         if where == "types":

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...api.objects import models
 from ...api.objects.shapes import Shape, child, fields_of
-from . import refused
+from . import refused, wirecheck
 from .catalog import Edition
 
 Document = dict[str, Any]
@@ -32,6 +32,11 @@ def checked(edition: Edition, obj: Document, validation: str) -> tuple[Document,
     unknown: list[str] = []
     if shape:
         obj = _known(shape, obj, "", unknown)
+    elif message := wirecheck.message_of(edition):
+        try:
+            obj = wirecheck.known(message, obj, "", unknown)
+        except wirecheck.Wrong as error:
+            raise refused.bad_request(str(error)) from error
     problems = [f'unknown field "{path}"' for path in unknown]
     if problems and validation == "Strict":
         said = ", ".join(problems)

@@ -121,6 +121,8 @@ def _value(form: str, part: Any) -> Any:
             return dict(_parts(part)).get(1, b"0").decode() or "0"
         case "time" | "microtime":
             return _time(dict(_parts(part)), "microseconds" if form == "microtime" else "seconds")
+        case "texts":
+            return [text.decode() for number, text in _parts(part) if number == 1]
         case "raw" | "fields":
             return json.loads(dict(_parts(part)).get(1) or b"null")
         case "either":

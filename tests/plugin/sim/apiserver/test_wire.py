@@ -44,3 +44,15 @@ def test_unknown_kinds_are_asked_for_in_json():
     with pytest.raises(refused.Refused, match="ResourceClaim of resource.k8s.io/v1alpha2 .* send it as JSON") as told:
         wire.decode(wire.MAGIC + b"\x0a\x29\x0a\x18resource.k8s.io/v1alpha2\x12\x0dResourceClaim")
     assert told.value.code == 415
+
+
+def field(number, data):
+    return bytes([number << 3 | 2, len(data)]) + data
+
+
+def test_a_map_of_lists():
+    """Its values are messages with a list in them."""
+    extra = field(5, field(1, b"k") + field(2, field(1, b"one") + field(1, b"two")))
+    head = field(1, b"authorization.k8s.io/v1") + field(2, b"SubjectAccessReview")
+    found = wire.decode(wire.MAGIC + field(1, head) + field(2, field(2, field(3, b"u") + extra)))
+    assert found["spec"] == {"user": "u", "extra": {"k": ["one", "two"]}}
