@@ -146,9 +146,10 @@ def _aer(target: _Target) -> None:
 
 
 def _link(target: _Target) -> None:
+    folder = fake.slot_end(target.tree, target.address).resolve()  # of the board, if it has a switch
     for which, value in (("max", "16"), ("current", target.value or "4")):
-        if which == "current" or not (target.folder / "max_link_width").exists():
-            _change(target, target.folder / f"{which}_link_width", value)
+        if which == "current" or not (folder / "max_link_width").exists():
+            _change(target, folder / f"{which}_link_width", value)
     target.tell("change")
 
 
@@ -247,7 +248,7 @@ def _put(path: Path, text: str) -> None:
 def _save(target: _Target, path: Path) -> None:
     saved = _saved(target.tree)
     files = saved.setdefault(target.address, {})
-    key = str(path.relative_to(target.folder))
+    key = os.path.relpath(path, target.folder)
     if key not in files:
         files[key] = [path.read_bytes().decode("latin-1"), path.stat().st_mode] if path.exists() else None
         _write(target.tree, saved)

@@ -1,7 +1,7 @@
 """What it costs to have claimd when nothing happens, and after very much has: `python -m tests.bench.resting --help`.
 
-One `claimd run` a fake node, against the tests' API server, with claims prepared and the tests as the kubelet. At rest it
-must write nothing and use no CPU; after 10,000 changes of the hardware its memory must be what it was after 100.
+One `claimd run` a fake node, against the tests' API server, with claims prepared and the tests as the kubelet. At rest
+it must write nothing and use no CPU; after 10,000 changes of the hardware its memory must be what it was after 100.
 """
 
 from __future__ import annotations
@@ -46,6 +46,10 @@ class World:
     def writes(self) -> int:
         return sum(self.api.count(method) for method in WRITES)
 
+    def used(self) -> tuple[int, int, float]:
+        """Writes, requests of any kind, and seconds of CPU so far."""
+        return self.writes(), len(self.api.requests), self.program.cpu_time()
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.resting", description=__doc__)
@@ -68,17 +72,16 @@ async def _measure(minutes: float, changes: int) -> Rows:
         async with contextlib.AsyncExitStack() as stack:
             worlds = {title: await stack.enter_async_context(_world(words)) for title, words in NODES.items()}
             await asyncio.sleep(SETTLE)
-            before = {title: (one.writes(), len(one.api.requests), one.program.cpu_time()) for title, one in worlds.items()}
+            before = {title: one.used() for title, one in worlds.items()}
             loop = asyncio.get_running_loop()
             began = loop.time()
             await asyncio.sleep(60 * minutes)
             for title, one in worlds.items():
-                writes, requests, cpu = before[title]
-                share = (one.program.cpu_time() - cpu) / (loop.time() - began) * 100
+                writes, requests, cpu = (now - then for now, then in zip(one.used(), before[title], strict=True))
+                share = cpu / (loop.time() - began) * 100
                 rows.append((f"CPU at rest for {minutes:g} min, {title}", share, " %", IDLE_LIMIT))
-                rows.append((f"writes to the API meanwhile, {title}", one.writes() - writes, "", 0.0))
-                reads = len(one.api.requests) - requests - (one.writes() - writes)
-                rows.append((f"reads and watches begun meanwhile, {title}", reads, "", None))
+                rows.append((f"writes to the API meanwhile, {title}", writes, "", 0.0))
+                rows.append((f"reads and watches begun meanwhile, {title}", requests - writes, "", None))
     if changes:
         async with _world(SICK) as one:
             rows += await _change(one, changes)
@@ -108,7 +111,8 @@ async def _world(words: list[str]) -> AsyncIterator[World]:
                         claim = api.put("resourceclaims", claim_object(f"c{number}", result(gpu.name)))
                         answer = (await caller.prepare(claim))[claim["metadata"]["uid"]]
                         assert not answer.error, answer.error
-                        pods.runs(f"pod-{number}", **{f"c{number}": [i for d in answer.devices for i in d.cdi_device_ids]})
+                        ids = [id_ for device in answer.devices for id_ in device.cdi_device_ids]
+                        pods.runs(f"pod-{number}", **{f"c{number}": ids})
                 yield World(folder=folder, api=api, program=program, gpus=gpus)
 
 
