@@ -246,7 +246,7 @@ def build(config: Config) -> App:
     watch_, monitor_ = _hardware(config)
     events_ = events.Events(resources_, config.driver_name, config.node_name)
     about_node = functools.partial(events_.tell, events.node(config.node_name))
-    boot = _boot_id(config.roots)
+    boot = memory.boot_id(config.roots)
     records = record.RecordFolder(folder, boot, functools.partial(about_node, "RecordDamaged"))
     reporter = status.Reporter(resources_, config.driver_name)
     instance_ = instance.Instance(folder, identity)
@@ -349,13 +349,6 @@ async def _mend(*sockets: server.Socket) -> None:
         await asyncio.sleep(TICK)
         for socket in sockets:
             await socket.mend()
-
-
-def _boot_id(roots: Roots) -> str:
-    try:
-        return (roots.proc / "sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
 
 
 def _settle() -> None:

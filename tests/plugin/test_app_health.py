@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import re
+import sys
 
 import grpc
 import pytest
@@ -27,6 +29,26 @@ FAULTS = {  # order: kind of the finding, severity as the stream has it
     "hang": ("unresponsive", v1.UNKNOWN),
     "unplug": ("absent", v1.UNHEALTHY),
 }
+SENTENCES = {
+    "wedge": "the GPU hangs and its driver could not recover it (wedged)",
+    "hot": "103 °C, at or above the critical 100 °C",
+    "aer": "the PCIe port has reported fatal errors of the GPU",
+    "link": "its PCIe link has 4 of 16 lanes",
+    "xid": "the NVIDIA driver reported Xid 79",
+    "eio": "reading config fails with input/output errors",
+    "hang": "a read has not come back for 2 s",
+    "unplug": "it has vanished from the PCI bus",
+}
+
+
+async def wide(*flags: str) -> list[str]:
+    """What `claimd devices -o wide` prints, by a process of its own."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "plugin", "devices", "-o", "wide", *flags, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    return out.decode().splitlines()
 
 
 class World:
@@ -40,6 +62,12 @@ class World:
 
     def give(self, order: str, index: int = 0, value: str = "") -> None:
         orders.give(self.tree, order, self.gpus[index].address, value)
+
+    async def ailing(self) -> dict[str, str]:
+        """What `devices -o wide` says beside a running claimd: the kind of trouble and since when, by device."""
+        lines = await wide(f"--root={self.tree}", f"--kubelet-dir={self.node.kubelet.folder}")
+        found = (re.fullmatch(r"(gpu-\S+): (failed|degraded|unknown): (.*)", line) for line in lines)
+        return {match[1]: match[3] for match in found if match}
 
     def taints(self) -> dict[str, list[tuple[str, str]]]:
         devices = [device for slice_ in self.node.slices() for device in slice_["spec"]["devices"]]
@@ -80,12 +108,18 @@ async def test_each_fault_is_in_the_slice_and_in_the_stream_and_clears(node):
             name = world.gpus[index].name
             await world.until(lambda n=name, k=kind: world.taints()[n] == [(f"claimd.dev/{k}", "NoSchedule")])
             await world.until(lambda n=name, h=health: world.told[n][0] == h and world.told[n][1])
+        ailing = await world.ailing()
+        assert set(ailing) == {gpu.name for gpu in world.gpus[:8]}
+        for index, order in enumerate(FAULTS):
+            assert SENTENCES[order] in ailing[world.gpus[index].name]
+            assert re.search(r" \(since 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ\)$", ailing[world.gpus[index].name]), order
         assert world.taints()[world.gpus[8].name] == []
         assert world.told[world.gpus[8].name] == (v1.HEALTHY, "")
         for index, order in enumerate(FAULTS):
             world.give("plug" if order == "unplug" else "heal", index)
         await world.until(lambda: world.taints() == {gpu.name: [] for gpu in world.gpus})
         await world.until(lambda: world.told == {gpu.name: (v1.HEALTHY, "") for gpu in world.gpus})
+        assert await world.ailing() == {}
 
 
 async def test_the_claim_and_the_events_say_the_same(node):
