@@ -223,7 +223,7 @@ async def test_faults_are_said_once_and_that_they_are_over(tree: Make, caplog: p
                 await world.monitor.look()
             world.give("heal")
             await world.is_well()
-    said = [record.getMessage() for record in caplog.records if NAME in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records if f"{NAME}: " in record.getMessage()]
     assert [line for line in said if "failed: the GPU hangs" in line or "over: the GPU hangs" in line] == said
     assert len(said) == 2
 
