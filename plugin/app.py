@@ -13,6 +13,7 @@ import functools
 import gc
 import logging
 import signal
+import time
 import uuid
 from collections.abc import Callable, Coroutine
 from concurrent import futures
@@ -78,6 +79,7 @@ class App:
     scanned: asyncio.Event = field(default_factory=asyncio.Event)
     registered: asyncio.Event = field(default_factory=asyncio.Event)
     changed: bool = False  # the inventory, since the CDI files were made
+    later: asyncio.TimerHandle | None = None  # when taints get another effect
 
     async def run(self) -> None:
         """Serves until SIGTERM or SIGINT."""
@@ -181,8 +183,12 @@ class App:
 
     def _publish(self) -> None:
         """What there is and how it is, from the same moment: a GPU that vanished is still looked up for its taint."""
-        inventory, report = self.watch.last or Inventory(), self.monitor.last
-        taints = health.taints(report, failed=self.config.taint_failed, degraded=self.config.taint_degraded)
+        inventory, report, now = self.watch.last or Inventory(), self.monitor.last, time.time()
+        taints = health.taints(report, failed=self.config.taint_failed, degraded=self.config.taint_degraded, now=now)
+        if self.later is not None:
+            self.later.cancel()
+        wait = health.next_eviction(report, now)
+        self.later = asyncio.get_running_loop().call_later(wait, self._publish) if wait is not None else None
         self.publisher.set(Inventory.of((*inventory.gpus, *report.kept)), taints)
         self.streams.set(health.rows(inventory.gpus, report))
 

@@ -152,7 +152,7 @@ async def test_the_claim_and_the_events_say_the_same(node):
 async def test_a_gpu_that_vanished_is_published_for_the_grace_and_comes_back(node):
     world = World(node, ["amd:mi300x=2"])
     first, second = (gpu.name for gpu in world.gpus)
-    async with world.running(**{"absent-grace": 3, "taint-failed": "NoExecute"}):
+    async with world.running(**{"absent-grace": 4, "taint-failed": "NoExecute"}):
         before = node.slices()[0]["spec"]["devices"]
         world.give("unplug")
         await world.until(lambda: world.taints() == {first: [("claimd.dev/absent", "NoExecute")], second: []})
@@ -162,6 +162,25 @@ async def test_a_gpu_that_vanished_is_published_for_the_grace_and_comes_back(nod
         assert "DeviceHealthy" not in node.reasons(), "it was given up, which is not to be well"
         world.give("plug")
         await world.until(lambda: node.slices()[0]["spec"]["devices"] == before)
+
+
+async def test_what_heals_in_a_moment_evicts_nobody(node):
+    world = World(node, ["amd:mi300x=2"])
+    first, second = (gpu.name for gpu in world.gpus)
+    async with world.running(**{"taint-failed": "NoExecute"}):
+        world.give("wedge", 0)
+        world.give("wedge", 1)
+        await world.until(lambda: all(world.taints().values()))
+        world.give("heal", 0)
+        await world.until(lambda: world.taints()[first] == [])
+        await world.until(lambda: world.taints()[second] == [("claimd.dev/wedged", "NoExecute")])
+        effects: dict[str, list[str]] = {first: [], second: []}
+        for _, _, kind, slice_ in node.api.log:
+            for device in slice_["spec"]["devices"] if kind == "resourceslices" else ():
+                effects[device["name"]] += [taint["effect"] for taint in device.get("taints", [])]
+        assert set(effects[first]) == {"NoSchedule"}
+        assert effects[second][0] == "NoSchedule", "nobody is put there from the first moment on"
+        assert effects[second][-1] == "NoExecute"
 
 
 async def test_killed_and_started_again_it_knows_which_gpus_are_sick(node):
