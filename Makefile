@@ -63,9 +63,10 @@ oracle: dev  ## the allocator, its CEL and server-side apply against Kubernetes'
 	$(BIN)/python -m tests.oracle.campaign cel --count 30000
 	$(BIN)/python -m tests.oracle.campaign apply --count 10000
 
-bench: dev  ## the allocator beside Kubernetes' own, then claimd against a real API server (PEER=command); needs Go, root
+bench: dev  ## the allocator beside Kubernetes' own, claimd against a real API server (PEER=command), at rest and after much; needs Go, root
 	$(BIN)/python -m tests.bench.allocator
 	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench.resting
 
 clean:  ## what was built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

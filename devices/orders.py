@@ -90,6 +90,8 @@ def give(tree: Path, order: str, device: str, value: str = "") -> None:
 def _unplug(target: _Target) -> None:
     path, folder = target.path, target.folder
     _restore(target)
+    for name in target.drm():  # which may have got other numbers
+        (target.tree / "dev/dri" / name).unlink(missing_ok=True)
     for link in (target.tree / "sys/class/drm").glob("*"):
         if folder in link.resolve().parents:
             link.unlink()
@@ -205,6 +207,7 @@ def _renumber(target: _Target) -> None:
 def _node(path: Path, major: int, minor: int) -> None:
     """A device node where that is allowed, else a file of its name, as in all of a fake tree."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
     try:
         os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(major, minor))
     except PermissionError:

@@ -342,6 +342,10 @@ def _scan(settings: config.Config, given: dict[str, Any]) -> Inventory:
         scan.check_rules(settings.rules)
     except ValueError as error:
         raise errors.UsageError(str(error)) from error
+    if settings.root and not Path(settings.root).is_dir():
+        raise errors.Fatal(
+            f"{settings.root}: there is no such folder or capture; `claimd fake` writes one, or `capture`"
+        )
     inventory = scan.scan(settings.roots, settings.rules)
     replay = given.get("replay")
     return replay.told(inventory) if replay else inventory

@@ -76,6 +76,7 @@ def test_the_limits_are_those_that_the_project_set_itself():
         "scan_16": 25,
         "scan_parts": 150,
         "scan_growth": 512,
+        "uevent_16": 50,
     }
 
 

@@ -1,5 +1,5 @@
-"""Line 14: GPUs that are divided. The API server takes their counters, the scheduler counts by them, and a container gets
-its part and nothing of the others."""
+"""Line 14: GPUs that are divided. The API server takes their counters, the scheduler counts by them, and a container
+gets its part and nothing of the others."""
 
 from __future__ import annotations
 

@@ -89,6 +89,14 @@ def test_renumber_gives_other_numbers_to_the_same_gpu(tree: Make) -> None:
     assert links == [], "they lead nowhere"
 
 
+def test_what_was_renumbered_can_come_and_go(tree: Make) -> None:
+    made = tree("nvidia:l4=2")
+    for order in ("renumber", "unplug", "plug", "renumber", "renumber", "unplug", "plug", "renumber"):
+        orders.give(made.folder, order, FIRST)
+        there = {path.name for path in (made.folder / "sys/class/drm").iterdir()}
+        assert {path.name for path in (made.folder / "dev/dri").iterdir()} == there
+
+
 def test_whoever_listens_is_told_as_the_kernel_would(tree: Make) -> None:
     made = tree("nvidia:l4")
     path = f"/devices/pci0000:10/0000:10:01.0/{FIRST}"

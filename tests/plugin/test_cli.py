@@ -105,6 +105,30 @@ def test_rules_come_from_the_configuration(capsys, tree, tmp_path, monkeypatch):
     assert {gpu["vendor"] for gpu in json.loads(out)["gpus"]} == {"amd"}
 
 
+@pytest.mark.parametrize("command", [("devices",), ("slices",), ("capture", "x.tar")])
+def test_a_root_that_is_not_there(capsys, tmp_path, command):
+    code, out, err = run(capsys, *command, "--root", str(tmp_path / "nowhere"))
+    assert (code, out) == (1, "")
+    assert err.startswith(f"claimd: {tmp_path}/nowhere: there is no such folder or capture")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("a: [1\nb: }\n", "line 2, column 2: expected ',' or ']', but got ':'"),
+        ("a: \x01", "character 4: special characters are not allowed"),
+    ],
+)
+@pytest.mark.parametrize("command", [("devices", "--config"), ("convert", "-f"), ("explain", "x", "-f")])
+def test_a_file_that_is_no_yaml_is_named_with_the_place(capsys, tmp_path, command, content, said):
+    (tmp_path / "bad.yaml").write_text(content)
+    code, _, err = run(capsys, *command, str(tmp_path / "bad.yaml"))
+    assert code in (1, 2)
+    (line,) = err.splitlines()
+    assert f"{tmp_path}/bad.yaml" in line
+    assert line.endswith(said)
+
+
 def test_no_gpu_is_an_answer(capsys, tmp_path):
     code, out, _ = run(capsys, "devices", "--root", str(tmp_path))
     assert code == 0
