@@ -1,5 +1,4 @@
-"""What is shipped for clusters is what kubectl makes of it: each kustomization is built, and what an overlay is for is in
-it."""
+"""What is shipped for clusters is what kubectl makes of it: each kustomization is built, and has what it is for."""
 
 from __future__ import annotations
 
