@@ -87,7 +87,11 @@ def test_the_wheel_holds_the_two_packages_and_nothing_else(tmp_path):
         capture_output=True,
     )
     (wheel,) = tmp_path.glob("*.whl")
-    tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    held = zipfile.ZipFile(wheel).namelist()
+    for path in (ROOT / "deploy" / "base").iterdir():
+        assert f"plugin/sim/manifests/{path.name}" in held
+    assert "plugin/sim/demo/stories/tour.yaml" in held
+    tops = {name.split("/")[0] for name in held}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"plugin", "devices"}
     assert len(tops) == 3
 

@@ -1,0 +1,120 @@
+"""A server that runs, and the project's own client of it."""
+
+import asyncio
+import contextlib
+import dataclasses
+import http.client
+import json
+
+import pytest
+
+from plugin.kube import auth, client
+from plugin.sim.apiserver.server import Options, serve
+
+
+class Asker:
+    """The project's client, with JSON on both sides."""
+
+    def __init__(self, client_):
+        self.client = client_
+
+    async def __call__(self, method, path, body=None, *, content_type="application/json", **query):
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        answer = await self.client.request(method, path, query=query, body=data, content_type=content_type)
+        return json.loads(answer)
+
+
+@contextlib.asynccontextmanager
+async def connected(api, folder, token=""):
+    path = api.kubeconfig(folder / f"kubeconfig-{abs(hash(token))}", token)
+    found = client.Client(auth.connect(str(path), folder), agent="tester/1")
+    try:
+        yield Asker(found)
+    finally:
+        await found.close()
+
+
+@pytest.fixture
+async def api():
+    async with serve(Options()) as found:
+        yield found
+
+
+@pytest.fixture
+def connect(tmp_path):
+    """`async with connect(api, token) as ask:`"""
+    return lambda api, token="": connected(api, tmp_path, token)
+
+
+@pytest.fixture
+async def ask(api, connect):
+    async with connect(api) as asker:
+        yield asker
+
+
+async def wait_until(holds, seconds=5.0):
+    async with asyncio.timeout(seconds):
+        while not holds():
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+def until():
+    return wait_until
+
+
+@dataclasses.dataclass
+class Reply:
+    status: int
+    headers: dict
+    body: bytes
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+
+@pytest.fixture
+def raw(api):
+    """One request as it is, with what comes back; `token` is in the address, unless it is None."""
+
+    def ask(method, path, body, headers, token):
+        connection = http.client.HTTPConnection(api.address.removeprefix("http://"), timeout=10)
+        data = json.dumps(body).encode() if isinstance(body, dict | list) else body
+        if isinstance(body, dict | list):
+            headers = {"Content-Type": "application/json"} | headers
+        prefix = f"/as/{token}" if token else ""
+        connection.request(method, prefix + path, data, headers)
+        answer = connection.getresponse()
+        found = Reply(answer.status, {n.lower(): v for n, v in answer.getheaders()}, answer.read())
+        connection.close()
+        return found
+
+    async def request(method, path, body=None, headers=None, token=""):
+        chosen = api.token if token == "" else token
+        return await asyncio.to_thread(ask, method, path, body, headers or {}, chosen)
+
+    return request
+
+
+def claim(name="c", **metadata):
+    requests = [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]
+    return {"metadata": {"name": name} | metadata, "spec": {"devices": {"requests": requests}}}
+
+
+def slice_(name="s", node="n1", driver="gpu.example.com", devices=("gpu-0",)):
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "driver": driver,
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": device} for device in devices],
+        },
+    }
+
+
+@pytest.fixture
+def made():
+    """Builders of valid objects, in the shape of v1."""
+    return {"claim": claim, "slice": slice_}
