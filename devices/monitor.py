@@ -86,7 +86,7 @@ class Monitor:
         return health.Memory(
             gone=tuple(sorted(gone, key=lambda pair: pair[0].name)),
             events=tuple(sorted(events, key=lambda event: (event.at, event.address, event.kind, event.value))),
-            findings=self.last.findings,
+            findings=tuple((name, grave) for name, found in self.last.findings if (grave := _grave(found))),
         )
 
     def remember(self, memory: health.Memory) -> None:
@@ -201,6 +201,10 @@ class Monitor:
 def _away(since: float, why: str) -> Finding:
     sentence = f"the GPU is not there any more: {why}"
     return Finding(kind="absent", severity=health.FAILED, sentence=sentence, since=int(since))
+
+
+def _grave(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(one for one in findings if one.severity != health.NOTE)
 
 
 def _absent(known: _Known) -> bool:
