@@ -198,6 +198,21 @@ async def test_from_start_to_end_beside_a_peer(server, tmp_path):
     assert server.count("POST", "resourceclaims") == 2 * (3 + 5 * 32 + 32)
 
 
+async def test_a_node_at_rest_and_one_that_changes(tmp_path):
+    running = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.bench.resting", "--minutes=0.02", "--changes=24", "--settle=0.5",
+        cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, complaint = await running.communicate()
+    assert running.returncode in (0, 1), complaint.decode()  # so short a rest may have used too much
+    lines = out.decode().splitlines()
+    assert len(lines) == 3 * 2 + 4
+    assert all(word in lines[0] for word in ("CPU at rest", "16 GPUs", "limit 0.3 %"))
+    writes = [line for line in lines if line.startswith("writes to the API")]
+    assert [line.endswith("limit 0  ok") for line in writes] == [True, True, False], "nothing is written at rest"
+    assert float(writes[2].split()[-1]) > 0
+
+
 async def test_too_few_devices_end_it_and_leave_nothing(server, tmp_path):
     code, out, complaint = await bench(server, tmp_path, "--gpus=amd:mi300x=2")
     assert (code, out) == (2, "")

@@ -32,7 +32,7 @@ WRITES = ("POST", "PUT", "PATCH", "DELETE")
 IDLE_LIMIT = 0.3  # per cent of a core
 GROWTH_LIMIT = 1.0  # MiB
 CLAIMS = 4
-FEW, SETTLE = 100, 15.0  # changes to warm up; seconds from the last change until memory is looked at
+FEW = 100  # changes to warm up
 ROUND = ("renumber", "wedge", "unplug", "plug", "aer", "heal")  # ends as it began, but for numbers
 
 
@@ -55,8 +55,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.resting", description=__doc__)
     parser.add_argument("--minutes", type=float, default=2.0, help="at rest; the goal is an hour (default 2)")
     parser.add_argument("--changes", type=int, default=10_000, help="of the hardware; 0: none (default 10000)")
+    parser.add_argument("--settle", type=float, default=15.0, help="seconds before each look at it (default 15)")
     asked = parser.parse_args()
-    rows = asyncio.run(_measure(asked.minutes, asked.changes))
+    rows = asyncio.run(_measure(asked.minutes, asked.changes, asked.settle))
     for title, value, unit, limit in rows:
         verdict = "" if limit is None else f"  limit {limit:g}{unit}  {'ok' if value <= limit else 'OVER'}"
         print(f"{title:<58} {value:8.3f}{unit}{verdict}", flush=True)
@@ -66,12 +67,12 @@ def main() -> int:
 Rows = list[tuple[str, float, str, float | None]]
 
 
-async def _measure(minutes: float, changes: int) -> Rows:
+async def _measure(minutes: float, changes: int, settle: float) -> Rows:
     rows: Rows = []
     if minutes:
         async with contextlib.AsyncExitStack() as stack:
             worlds = {title: await stack.enter_async_context(_world(words)) for title, words in NODES.items()}
-            await asyncio.sleep(SETTLE)
+            await asyncio.sleep(settle)
             before = {title: one.used() for title, one in worlds.items()}
             loop = asyncio.get_running_loop()
             began = loop.time()
@@ -84,7 +85,7 @@ async def _measure(minutes: float, changes: int) -> Rows:
                 rows.append((f"reads and watches begun meanwhile, {title}", requests - writes, "", None))
     if changes:
         async with _world(SICK) as one:
-            rows += await _change(one, changes)
+            rows += await _change(one, changes, settle)
     return rows
 
 
@@ -136,14 +137,14 @@ def _command(folder: Path, url: str) -> list[str]:
     return [sys.executable, "-m", "plugin", "run", *(f"--{key}={value}" for key, value in settings.items())]
 
 
-async def _change(world: World, changes: int) -> Rows:
+async def _change(world: World, changes: int, settle: float) -> Rows:
     """Memory after the first changes and after all. Each goes to files first and is then told as the kernel would."""
     few = min(FEW, changes)
     writes = world.writes()
     await _give(world, few)
-    before = await _weighed(world)
+    before = await _weighed(world, settle)
     await _give(world, changes - few)
-    after = await _weighed(world)
+    after = await _weighed(world, settle)
     return [
         (f"memory of its own after {few} changes", before, " MiB", None),
         (f"memory of its own after {changes} changes", after, " MiB", None),
@@ -164,8 +165,8 @@ async def _give(world: World, changes: int) -> None:
         await asyncio.sleep(0.01)
 
 
-async def _weighed(world: World) -> float:
-    await asyncio.sleep(SETTLE)
+async def _weighed(world: World, settle: float) -> float:
+    await asyncio.sleep(settle)
     return world.program.memory()[1]
 
 

@@ -13,7 +13,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,10 @@ from plugin.sim.apiserver.server import Api, Options, serve
 from plugin.sim.kubelet.kubelet import Kubelet
 from plugin.sim.kubelet.timing import Timing
 from plugin.sim.runtime.runtime import Runtime
-from tests.support.apiserver import until
+from tests.support import apiserver
 from tests.support.worlds import DRIVER, NODE
 
+LONG = 30.0  # seconds that a fact may take on a machine that is busy
 QUICK = Timing(
     glance=0.05,
     prepare_again=0.2,
@@ -37,6 +38,10 @@ QUICK = Timing(
     backoff=0.3,
     register_again=0.1,
 )
+
+
+async def until(fact: Callable[[], object], timeout: float = LONG) -> None:
+    await apiserver.until(fact, timeout)
 
 
 class SimNode:
@@ -50,10 +55,14 @@ class SimNode:
         orders.accept(folder / "tree")
         self.gpus = scan.scan(Roots.under(folder / "tree")).gpus
 
-    async def start_kubelet(self, **timing: float) -> Kubelet:
+    async def start_kubelet(
+        self, running: bool = True, client_: client.Client | None = None, **timing: float
+    ) -> Kubelet:
         quick = dataclasses.replace(QUICK, **timing)
-        self.kubelet = Kubelet(NODE, self.folder / "kubelet", self.client, self.runtime, timing=quick)
-        self._running = asyncio.create_task(self.kubelet.run())
+        asker = client_ or self.client
+        self.kubelet = Kubelet(NODE, self.folder / "kubelet", asker, self.runtime, timing=quick)
+        if running:
+            self._running = asyncio.create_task(self.kubelet.run())
         return self.kubelet
 
     async def stop_kubelet(self) -> None:
@@ -89,18 +98,28 @@ class SimNode:
     async def registered(self) -> None:
         assert self.kubelet is not None
         known = self.kubelet.plugins.instances
-        await until(lambda: any(each.connected for each in known.get(DRIVER, ())), 20)
+        await until(lambda: any(each.connected for each in known.get(DRIVER, ())))
 
     async def ask(self, method: str, path: str, body: Any = None, **query: str) -> Any:
         form = "application/merge-patch+json" if method == "PATCH" else "application/json"
         data = json.dumps(body).encode() if body is not None else None
         return json.loads(await self.client.request(method, path, query=query, body=data, content_type=form))
 
-    async def claim(self, name: str, *gpus: int, config: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-        """An allocated claim, reserved for nobody yet."""
+    async def claim(
+        self,
+        name: str,
+        *gpus: int,
+        config: list[dict[str, Any]] | None = None,
+        owner: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """An allocated claim, reserved for nobody yet; perhaps made for a pod, its owner."""
+        metadata: dict[str, Any] = {"name": name}
+        if owner:
+            about = {"apiVersion": "v1", "kind": "Pod", "controller": True}
+            metadata["ownerReferences"] = [about | {key: owner["metadata"][key] for key in ("name", "uid")}]
         requests = [{"name": f"r{n}", "exactly": {"deviceClassName": "gpu.claimd.dev"}} for n in range(len(gpus))]
         path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
-        await self.ask("POST", path, {"metadata": {"name": name}, "spec": {"devices": {"requests": requests}}})
+        await self.ask("POST", path, {"metadata": metadata, "spec": {"devices": {"requests": requests}}})
         results = [
             {"request": f"r{n}", "driver": DRIVER, "pool": NODE, "device": self.gpus[gpu].name}
             for n, gpu in enumerate(gpus)
@@ -114,6 +133,7 @@ class SimNode:
         *claims: str,
         command: tuple[str, ...] = (),
         reserved: bool = True,
+        bound: bool = True,
         metadata: dict[str, Any] | None = None,
         **spec: Any,
     ) -> dict[str, Any]:
@@ -133,13 +153,17 @@ class SimNode:
         pod = await self.ask("POST", "/api/v1/namespaces/default/pods", body)
         for claim in claims if reserved else ():
             await self.reserve(claim, pod)
+        if bound:
+            await self.bind(name)
+        return pod
+
+    async def bind(self, name: str) -> None:
         target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
         await self.ask(
             "POST",
             f"/api/v1/namespaces/default/pods/{name}/binding",
             {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target},
         )
-        return pod
 
     async def reserve(self, claim: str, *pods: dict[str, Any]) -> None:
         users = [{"resource": "pods", "name": p["metadata"]["name"], "uid": p["metadata"]["uid"]} for p in pods]
@@ -150,10 +174,10 @@ class SimNode:
     async def status(self, name: str) -> dict[str, Any]:
         return (await self.ask("GET", f"/api/v1/namespaces/default/pods/{name}")).get("status") or {}
 
-    async def phase(self, name: str, phase: str, timeout: float = 15) -> dict[str, Any]:
+    async def phase(self, name: str, phase: str, timeout: float = LONG) -> dict[str, Any]:
         return await self.wait(lambda s: s.get("phase") == phase, name, timeout)
 
-    async def wait(self, fact: Any, name: str, timeout: float = 15) -> dict[str, Any]:
+    async def wait(self, fact: Any, name: str, timeout: float = LONG) -> dict[str, Any]:
         """The pod's status as soon as the fact is so of it."""
         found: dict[str, Any] = {}
         try:
@@ -168,7 +192,7 @@ class SimNode:
         found = await self.ask("GET", "/apis/events.k8s.io/v1/namespaces/default/events")
         return [each["note"] for each in found["items"] if each["reason"] == reason]
 
-    async def told(self, reason: str, part: str, timeout: float = 15) -> None:
+    async def told(self, reason: str, part: str, timeout: float = LONG) -> None:
         """Returns when there is an event that says so."""
         found: list[str] = []
         try:
@@ -178,7 +202,7 @@ class SimNode:
         except TimeoutError:
             raise AssertionError(f"no event {reason} with {part!r}, only {found}; {self.log()[-2000:]}") from None
 
-    async def published(self, fact: Any = bool, timeout: float = 20) -> dict[str, str]:
+    async def published(self, fact: Any = bool, timeout: float = LONG) -> dict[str, str]:
         """The slices, by uid their names, as soon as the fact is so of them."""
         async with asyncio.timeout(timeout):
             while True:
@@ -188,7 +212,7 @@ class SimNode:
                     return slices
                 await asyncio.sleep(0.02)
 
-    async def phase_of_node(self, timeout: float = 10) -> None:
+    async def phase_of_node(self, timeout: float = LONG) -> None:
         """Returns when the Node says that it is ready and its lease is there."""
         async with asyncio.timeout(timeout):
             while True:
@@ -204,10 +228,21 @@ class SimNode:
     async def delete(self, name: str, **query: str) -> None:
         await self.ask("DELETE", f"/api/v1/namespaces/default/pods/{name}", **query)
 
-    async def gone(self, name: str, timeout: float = 15) -> None:
+    async def gone(self, name: str, timeout: float = LONG) -> None:
         async with asyncio.timeout(timeout):
             while any(p["metadata"]["name"] == name for p in (await self.ask("GET", "/api/v1/pods"))["items"]):
                 await asyncio.sleep(0.02)
+
+    async def clean(self) -> None:
+        """Nothing of a test is left in the API server."""
+        pods = (await self.ask("GET", "/api/v1/namespaces/default/pods"))["items"]
+        for pod in pods:
+            grace = "0" if pod["metadata"].get("annotations") else "1"
+            await self.delete(pod["metadata"]["name"], gracePeriodSeconds=grace)
+        for pod in pods:
+            await self.gone(pod["metadata"]["name"])
+        await self.ask("DELETE", "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims")
+        await self.ask("DELETE", "/apis/events.k8s.io/v1/namespaces/default/events")
 
     def give(self, order: str, gpu: int, value: str = "") -> None:
         """An order to the fake tree."""

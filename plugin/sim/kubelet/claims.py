@@ -16,6 +16,7 @@ import msgspec
 
 from ... import durable
 from ...api.resource import ResourceClaim
+from ...errors import Fatal
 from ...kube import errors
 from . import calls
 from .api import Api, Object
@@ -65,7 +66,11 @@ class Book:
             text = (self._folder.path / FILE).read_bytes()
         except FileNotFoundError:
             return
-        for item in msgspec.json.decode(text, type=_File).claims:
+        try:
+            found = msgspec.json.decode(text, type=_File).claims
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Fatal(f"the kubelet's record {self._folder.path / FILE} is damaged: {error}; remove it") from error
+        for item in found:
             ref = calls.Ref(namespace=item.namespace, name=item.name, uid=item.uid)
             self.entries[ref.uid] = Entry(ref=ref, pods=set(item.pods), drivers=item.drivers)
 
@@ -167,7 +172,7 @@ class Book:
         """The claim's entry, old or new, and its drivers; ClaimsError if the pod may not use it."""
         meta, uid = claim.metadata, pod["metadata"]["uid"]
         owned = any(owner.uid == uid and owner.controller for owner in meta.owner_references)
-        made = {each["name"] for each in pod["status"].get("resourceClaimStatuses") or ()}
+        made = {each["name"] for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
         from_template = any(title in made and name == meta.name for title, name, _ in names(pod))
         if (from_template or not ours) and not owned:
             raise ClaimsError(f"ResourceClaim {meta.name} was not created for this pod (the pod is not its owner)")

@@ -67,7 +67,6 @@ class Plugins:
         watch: Callable[[Instance], Awaitable[None]],
     ) -> None:
         self.instances: dict[str, list[Instance]] = {}  # by driver, the newest last
-        self.changed: list[Callable[[], None]] = []  # called when one comes, goes, connects or disconnects
         self._folder, self._timing, self._lost, self._watch = folder, timing, lost, watch
         self._sockets: dict[Path, tuple[Mark, Instance | None]] = {}  # None: not registered yet
         self._attempts: dict[Path, asyncio.Task[None]] = {}
@@ -201,8 +200,6 @@ class Plugins:
                 del self._wipes[driver]
         elif timer is None:
             self._wipes[driver] = asyncio.create_task(self._give_up(driver), name=f"slices of {driver}")
-        for changed in self.changed:
-            changed()
 
     async def _give_up(self, driver: str) -> None:
         await asyncio.sleep(self._timing.wipe)

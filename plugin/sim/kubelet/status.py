@@ -17,7 +17,7 @@ Health = Callable[[Object], list[Object]]  # of a container of the spec
 def status(
     pod: Object, sandbox: Sandbox | None, plan: lifecycle.Plan, refused: Refusals, health: Health, node_ip: str
 ) -> Object:
-    """All that is ours to say, without the times of conditions."""
+    """All that is ours to say, without the times of conditions. What is None there is not to be there."""
     spec = pod["spec"]
     made: Object = {
         "phase": plan.phase,
@@ -33,32 +33,37 @@ def status(
             _container(c, pod, sandbox, refused, lambda _: []) for c in spec["initContainers"]
         ]
     ready = all(each["ready"] for each in made["containerStatuses"]) and plan.phase == lifecycle.RUNNING
-    why = {} if ready else {"reason": "PodCompleted" if plan.terminal else "ContainersNotReady"}
+    why = None if ready else "PodCompleted" if plan.terminal else "ContainersNotReady"
     made["conditions"] = [
         {"type": "PodReadyToStartContainers", "status": _said(sandbox is not None and not plan.terminal)},
         {"type": "Initialized", "status": _said(plan.initialized)},
-        {"type": "Ready", "status": _said(ready), **why},
-        {"type": "ContainersReady", "status": _said(ready), **why},
+        {"type": "Ready", "status": _said(ready), "reason": why},
+        {"type": "ContainersReady", "status": _said(ready), "reason": why},
     ]
     return made
 
 
-def timed(status_: Object, before: Object, now: str) -> Object:
-    """The same with the time of every condition's last change, and the pod's start."""
+def patch(status_: Object, before: Object, now: str) -> Object:
+    """What makes it so: with the pod's start, the time of every condition's last change, and without old addresses."""
     known = {each["type"]: each for each in before.get("conditions") or ()}
     conditions = []
     for each in status_["conditions"]:
-        old = known.get(each["type"])
-        same = old is not None and old.get("status") == each["status"] and old.get("lastTransitionTime")
-        conditions.append({**each, "lastTransitionTime": old["lastTransitionTime"] if old and same else now})
-    return {**status_, "startTime": before.get("startTime") or now, "conditions": conditions}
+        old = known.get(each["type"]) or {}
+        same = old.get("status") == each["status"] and old.get("lastTransitionTime")
+        conditions.append({**each, "lastTransitionTime": same or now})
+    made = {**status_, "startTime": before.get("startTime") or now, "conditions": conditions}
+    if "podIPs" in made:  # merged by address
+        gone = [each for each in before.get("podIPs") or () if each not in made["podIPs"]]
+        made["podIPs"] = [*made["podIPs"], *({**each, "$patch": "delete"} for each in gone)]
+    return made
 
 
 def differs(wanted: Object, before: Object) -> bool:
     """Whether the API server has to be told."""
     known = {each["type"]: each for each in before.get("conditions") or ()}
     for each in wanted["conditions"]:
-        if not each.items() <= known.get(each["type"], {}).items():
+        old = known.get(each["type"]) or {}
+        if any(old.get(name) != value for name, value in each.items()):
             return True
     return any(before.get(name) != value for name, value in wanted.items() if name != "conditions")
 
@@ -79,6 +84,11 @@ def _container(container: Object, pod: Object, sandbox: Sandbox | None, refused:
     }
     if latest is not None:
         made["containerID"] = _id(pod, name, len(attempts) - 1)
+    if sandbox is None:  # what an earlier runtime has done is not forgotten before the next one goes on
+        told = pod.get("status") or {}
+        every = (*(told.get("containerStatuses") or ()), *(told.get("initContainerStatuses") or ()))
+        old: Object = next((each for each in every if each["name"] == name), {})
+        made |= {key: old[key] for key in ("containerID", "restartCount") if key in old}
     ended = attempts[-2] if len(attempts) > 1 else None
     if latest is not None and not latest.running and name in refused:
         ended = latest  # it waits for its next start: what is shown is how it ended

@@ -104,7 +104,7 @@ class Worker:
             await self._parts.book.unprepare(self.uid)
             return None
         if sandbox is None:
-            await self._report(None, lifecycle.Plan(phase=lifecycle.PENDING))
+            await self._report(None, lifecycle.Plan(phase=self.phase))  # Running, if a runtime was lost
             if not await self._prepared():
                 return self._parts.timing.prepare_again
             sandbox = runtime.create(self.uid, self.pod["metadata"]["name"])
@@ -186,18 +186,18 @@ class Worker:
             parts.address,
         )
         before = self.pod.get("status") or {}
-        self.phase = plan.phase
         if status.differs(made, before):
             with contextlib.suppress(errors.NotFound, errors.Conflict):  # it is going, or is another by now
-                await parts.api.write_status(self.pod, status.timed(made, before, client.timestamp(time.time())))
+                await parts.api.write_status(self.pod, status.patch(made, before, client.timestamp(time.time())))
+        self.phase = plan.phase  # not before it is written: a pod that has ended is not looked at again
 
     async def _end(self) -> None:
         """Containers, then claims, then the pod itself; each again until it is done."""
-        parts, meta = self._parts, self.pod["metadata"]
+        parts = self._parts
         sandbox = parts.runtime.sandboxes.get(self.uid)
         if sandbox is not None:
-            grace = meta.get("deletionGracePeriodSeconds")
-            await parts.runtime.stop(sandbox, 0.0 if self._gone else float(30 if grace is None else grace))
+            await parts.api.tell(self.pod, "Killing", "Stopping the containers", warning=False)
+            await self._stop(sandbox)
         while True:
             try:
                 await parts.book.unprepare(self.uid)
@@ -215,6 +215,25 @@ class Worker:
             await asyncio.sleep(pause)
         await parts.runtime.remove(self.uid)
         parts.api.forget(self.uid)
+
+    async def _stop(self, sandbox: Sandbox) -> None:
+        """Ends the containers within the grace, which may become shorter meanwhile."""
+        stopping = asyncio.create_task(self._parts.runtime.stop(sandbox, self._grace()))
+        try:
+            while not stopping.done():
+                self._wake.clear()
+                if self._grace() == 0:
+                    sandbox.kill()
+                waking = asyncio.create_task(self._wake.wait())
+                await asyncio.wait([stopping, waking], return_when=asyncio.FIRST_COMPLETED)
+                waking.cancel()
+        finally:
+            stopping.cancel()
+        await stopping
+
+    def _grace(self) -> float:
+        grace = self.pod["metadata"].get("deletionGracePeriodSeconds")
+        return 0.0 if self._gone else float(30 if grace is None else grace)
 
     async def _last_words(self, sandbox: Sandbox | None) -> None:
         if sandbox is None or self.phase in (lifecycle.SUCCEEDED, lifecycle.FAILED):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Self
 
 from . import container, merge, specs
+
+log = logging.getLogger(__name__)
 
 GUARD = Path(__file__).with_name("guard.py")
 
@@ -32,6 +35,11 @@ class Sandbox:
 
     def latest(self, name: str) -> container.Container | None:
         return attempts[-1] if (attempts := self.containers.get(name)) else None
+
+    def kill(self) -> None:
+        for attempts in self.containers.values():
+            for each in attempts:
+                each.kill()
 
 
 class Runtime:
@@ -55,6 +63,7 @@ class Runtime:
         self._network, self._addresses = network, 0
         self._guard: asyncio.subprocess.Process | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._said: set[merge.Problem] = set()
 
     async def __aenter__(self) -> Self:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +86,12 @@ class Runtime:
 
     def devices(self) -> merge.Devices:
         """All CDI devices as of now, and all that is wrong with the specs."""
-        return merge.load(self._cdi, self._newest)
+        found = merge.load(self._cdi, self._newest)
+        for problem in found.problems:
+            if problem not in self._said:
+                log.warning("%s", problem)
+        self._said = set(found.problems)
+        return found
 
     def create(self, uid: str, name: str) -> Sandbox:
         """A new sandbox without containers."""

@@ -1,18 +1,18 @@
-"""The simulated kubelet with a real plugin process and the simulated API server: what happens to pods and claims."""
+"""A simulated kubelet with a real plugin process: what happens to pods when a part goes away and comes back."""
 
+import asyncio
+import contextlib
 import json
 import os
 import signal
 
 import pytest
 
-from plugin import names
-from plugin.kubelet import podresources
+from plugin import errors, names
+from plugin.kube import auth, client
 from tests.support import sim_node
-from tests.support.apiserver import until
-from tests.support.worlds import DRIVER, NODE
-
-SLEEP = ("sleep", "infinity")
+from tests.support.sim_node import until
+from tests.support.worlds import DRIVER
 
 
 @pytest.fixture
@@ -29,6 +29,7 @@ async def plugin(node):
     return process
 
 
+<<<<<<< HEAD
 def waiting(status):
     """Reason and message of the container that waits."""
     found = ((status.get("containerStatuses") or [{}])[0].get("state") or {}).get("waiting") or {}
@@ -61,11 +62,14 @@ async def test_the_node_is_there_and_shows_that_it_lives(node):
     assert lease["spec"]["holderIdentity"] == NODE
 
 
+=======
+>>>>>>> d175f7c670ed1aad0c86705907892598d96e0b23
 async def test_a_pod_waits_for_a_driver_that_is_not_registered(node):
     await node.claim("c", 0)
     await node.pod("p", "c")
     await node.told("FailedPrepareDynamicResources", f"DRA driver {DRIVER} is not registered")
-    assert waiting(await node.status("p")) == ("ContainerCreating", "")
+    status = await node.status("p")
+    assert status["containerStatuses"][0]["state"]["waiting"]["reason"] == "ContainerCreating"
     assert not node.kubelet.book.entries
     await node.start_plugin()
     await node.phase("p", "Running")
@@ -86,29 +90,6 @@ async def test_a_prepare_that_failed_or_took_too_long_is_tried_again():
         await node.told("FailedPrepareDynamicResources", f"NodePrepareResources: {DRIVER}: DEADLINE_EXCEEDED")
         plugin.send_signal(signal.SIGCONT)
         await node.phase("p", "Running")
-
-
-async def test_what_a_driver_says_of_a_claim_is_told_to_the_pod(node, plugin):
-    bad = {"driver": DRIVER, "parameters": {"kind": "Nonsense"}}
-    await node.claim("c", 0, config=[{"source": "FromClaim", "opaque": bad}])
-    await node.claim("d", 1)
-    pod = await node.pod("p", "c", "d")
-    await node.told("FailedPrepareDynamicResources", f"NodePrepareResources failed for ResourceClaim c: {DRIVER}: ")
-    assert "not a GpuConfig" in node.kubelet.pods[pod["metadata"]["uid"]].trouble
-    assert (await node.status("p"))["phase"] == "Pending"
-    await node.delete("p")
-    await node.gone("p")
-    assert not node.records() and not node.kubelet.book.entries
-
-
-async def test_claims_that_a_pod_may_not_use(node, plugin):
-    claim = await node.claim("c", 0)
-    other = await node.pod("other")
-    pod = await node.pod("p", "c", reserved=False)
-    await node.told("FailedPrepareDynamicResources", "ResourceClaim c is not reserved for this pod")
-    await node.reserve("c", other, pod)
-    await node.phase("p", "Running")
-    assert node.records() == {claim["metadata"]["uid"]}
 
 
 async def test_the_plugin_dies_in_the_middle_of_a_prepare(node, plugin):
@@ -135,22 +116,6 @@ async def test_a_pod_that_is_deleted_does_not_wait_for_a_driver_that_hangs(node,
     plugin.send_signal(signal.SIGCONT)
     await node.gone("p")
     assert not node.records() and not node.kubelet.book.entries
-
-
-async def test_a_claim_of_two_pods_is_given_back_with_the_last(node, plugin):
-    claim = await node.claim("c", 0)
-    one = await node.pod("one", "c")
-    two = await node.pod("two", "c")
-    await node.phase("one", "Running")
-    await node.phase("two", "Running")
-    devices = [node.kubelet.pods[pod["metadata"]["uid"]].containers[0].devices for pod in (one, two)]
-    assert devices[0] == devices[1] != ()
-    await node.delete("one")
-    await node.gone("one")
-    assert node.records() == {claim["metadata"]["uid"]}
-    await node.delete("two")
-    await node.gone("two")
-    assert node.records() == set()
 
 
 async def test_a_new_kubelet_goes_on_where_the_old_one_ended(node, plugin):
@@ -180,10 +145,115 @@ async def test_a_pod_that_went_while_there_was_no_kubelet(node, plugin):
     await node.delete("p", gracePeriodSeconds="0")
     await node.gone("p")
     await node.start_kubelet()
-    await until(lambda: not node.records() and not node.kubelet.book.entries, 10)
+    await until(lambda: not node.records() and not node.kubelet.book.entries)
     await until(lambda: not node.runtime.sandboxes)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+async def test_a_new_runtime_starts_the_containers_again(node, plugin):
+    await node.claim("c", 0)
+    pod = await node.pod("p", "c")
+    await node.phase("p", "Running")
+    uid = pod["metadata"]["uid"]
+    await node.stop_kubelet()
+    for each in list(node.runtime.sandboxes):
+        await node.runtime.remove(each)  # as after a reboot
+    await node.start_kubelet()
+    status = await node.wait(lambda s: s["containerStatuses"][0]["restartCount"] == 1, "p")
+    assert status["phase"] == "Running"
+    assert [each["ip"] for each in status["podIPs"]] == [status["podIP"]]
+    assert "reason" not in {each["type"]: each for each in status["conditions"]}["Ready"]
+    assert node.kubelet.pods[uid].containers[0].devices
+
+
+class Line:
+    """The way to the API server, which a test can cut."""
+
+    def __init__(self, port):
+        self.port, self.cut, self._tasks = port, False, {}
+
+    async def serve(self):
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        return self._server.sockets[0].getsockname()[1]
+
+    def _accept(self, reader, writer):
+        if self.cut:
+            writer.close()
+        else:
+            self._tasks[asyncio.create_task(self._carry(reader, writer))] = writer
+
+    async def _carry(self, reader, writer):
+        there, back = await asyncio.open_connection("127.0.0.1", self.port)
+        await asyncio.wait(
+            [asyncio.create_task(_pump(reader, back)), asyncio.create_task(_pump(there, writer))],
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        for each in (writer, back):
+            each.transport.abort()
+
+    async def end(self):
+        self.cut = True
+        for writer in self._tasks.values():
+            writer.transport.abort()
+        await asyncio.gather(*self._tasks)
+
+    async def close(self):
+        await self.end()
+        self._server.close()
+        await self._server.wait_closed()
+
+
+async def _pump(reader, writer):
+    with contextlib.suppress(OSError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+
+
+async def test_the_end_of_a_pod_while_the_api_server_is_away(node, plugin):
+    await node.stop_kubelet()
+    line = Line(int(node.api.address.rpartition(":")[2]))
+    port = await line.serve()
+    text = (node.folder / "kubeconfig").read_text().replace(f":{line.port}/", f":{port}/")
+    (node.folder / "kubeconfig-line").write_text(text)
+    asker = client.Client(auth.connect(str(node.folder / "kubeconfig-line"), node.folder), agent="kubelet")
+    await node.start_kubelet(client_=asker)
+    await node.registered()
+    await node.claim("c", 0)
+    word = node.folder / "word"
+    wait = f"until test -e {word}; do sleep 0.02; done"
+    await node.pod("p", "c", command=("sh", "-c", wait), restartPolicy="Never")
+    await node.phase("p", "Running")
+    await line.end()
+    word.touch()
+    await until(lambda: not node.records())
+    assert (await node.status("p"))["phase"] == "Running"
+    line.cut = False
+    await node.phase("p", "Succeeded")
+    await node.stop_kubelet()
+    await asker.close()
+    await line.close()
+
+
+async def test_a_damaged_record_is_said_so(node):
+    await node.stop_kubelet()
+    (node.folder / "kubelet" / "dra_manager_state").write_text("{")
+    with pytest.raises(errors.Fatal, match="dra_manager_state is damaged"):
+        await (await node.start_kubelet(running=False)).run()
+
+
+async def test_a_pod_stays_until_its_driver_is_back(node, plugin):
+    await node.claim("c", 0)
+    await node.pod("p", "c")
+    await node.phase("p", "Running")
+    plugin.kill()
+    await plugin.wait()
+    await node.delete("p")
+    await node.told("FailedUnprepareDynamicResources", DRIVER)
+    assert (await node.status("p"))["phase"] == "Running"
+    await node.start_plugin()
+    await node.gone("p")
+    assert not node.records()
 
 
 async def test_a_start_of_the_kubelet_deletes_the_slices_and_the_plugin_brings_them_back(node, plugin):
@@ -205,7 +275,7 @@ async def test_slices_of_a_plugin_that_does_not_come_back(node, plugin):
 
 async def test_a_plugin_that_comes_back_in_time_keeps_its_slices():
     async with sim_node.node() as node:
-        await node.start_kubelet(wipe=10)
+        await node.start_kubelet(wipe=60)
         plugin = await node.start_plugin()
         await node.registered()
         before = await node.published()
@@ -225,7 +295,7 @@ async def test_of_two_instances_the_newest_is_called(node):
     await node.published()
     await node.start_plugin(pod_uid=uids[1])
     known = node.kubelet.plugins.instances
-    await until(lambda: len(known[DRIVER]) == 2 and all(each.connected for each in known[DRIVER]), 15)
+    await until(lambda: len(known[DRIVER]) == 2 and all(each.connected for each in known[DRIVER]))
     assert uids[1] in node.kubelet.plugins.pick(DRIVER).endpoint
     await node.claim("c", 0)
     await node.pod("p", "c")
@@ -255,69 +325,3 @@ async def test_health_of_a_gpu_is_in_the_pods_status(node, plugin):
     assert status["containerStatuses"][0]["allocatedResourcesStatus"][0]["resources"][0]["message"]
     plugin.kill()
     await node.wait(lambda s: health(s) == ["Unknown"], "p")
-
-
-async def test_what_the_kubelet_tells_of_its_pods(node, plugin):
-    claim = await node.claim("c", 0, 2)
-    await node.pod("p", "c")
-    await node.pod("plain")
-    await node.phase("p", "Running")
-    await node.phase("plain", "Running")
-    told = await podresources.pods(names.pod_resources_socket(node.folder / "kubelet"))
-    ids = {names.cdi_id(claim["metadata"]["uid"], node.gpus[each].name, None) for each in (0, 2)}
-    assert told == {("default", "p"): {"c": ids}, ("default", "plain"): {}}
-
-
-async def test_a_request_of_a_claim_is_all_that_a_container_gets(node, plugin):
-    await node.claim("c", 0, 2)
-    uses = {"claims": [{"name": "c-c", "request": "r1"}]}
-    containers = [
-        {"name": "main", "image": "i", "resources": uses},
-        {"name": "none", "image": "i"},
-    ]
-    pod = await node.pod("p", "c", containers=containers)
-    await node.phase("p", "Running")
-    main, none = node.kubelet.pods[pod["metadata"]["uid"]].containers
-    assert main.devices == tuple(each.path for each in node.gpus[2].nodes)
-    assert none.devices == ()
-
-
-async def test_a_cdi_file_of_others_that_spoils_ours(node, plugin):
-    claim = await node.claim("c", 0)
-    device = names.cdi_device(claim["metadata"]["uid"], node.gpus[0].name, None)
-    bad = {"cdiVersion": "0.5.0", "kind": names.CDI_KIND}
-    bad |= {"devices": [{"name": device, "containerEdits": {"env": ["A=b"]}}]}
-    (node.folder / "cdi").mkdir(exist_ok=True)
-    (node.folder / "cdi" / "bad.json").write_text(json.dumps(bad))
-    await node.pod("p", "c")
-    status = await node.wait(lambda s: waiting(s)[0] == "CreateContainerError", "p")
-    assert "unresolvable CDI devices" in waiting(status)[1] and "bad.json" in waiting(status)[1]
-    (node.folder / "cdi" / "bad.json").unlink()
-    await node.phase("p", "Running")
-
-
-async def test_pods_that_end(node, plugin):
-    claim = await node.claim("c", 0)
-    await node.pod("good", "c", command=("true",), restartPolicy="Never")
-    status = await node.phase("good", "Succeeded")
-    assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
-    assert node.records() == set(), f"{claim['metadata']['name']} is given back before anybody hears of the end"
-    await node.pod("bad", command=("sh", "-c", "exit 4"), restartPolicy="OnFailure")
-    status = await node.wait(lambda s: waiting(s)[0] == "CrashLoopBackOff", "bad")
-    assert status["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 4
-    await node.wait(lambda s: s["containerStatuses"][0]["restartCount"] >= 2, "bad")
-    first = {"name": "first", "image": "i", "command": ["sh", "-c", "echo first"]}
-    pod = await node.pod("late", initContainers=[first])
-    status = await node.phase("late", "Running")
-    assert status["initContainerStatuses"][0]["state"]["terminated"]["reason"] == "Completed"
-    assert node.kubelet.logs(pod["metadata"]["uid"], "first") == "first\n"
-    await node.delete("late")
-    await node.gone("late")
-
-
-async def test_a_pod_that_others_run_is_let_alone(node):
-    await node.pod("mirror", metadata={"annotations": {"kubernetes.io/config.mirror": "x"}})
-    await node.pod("p")
-    await node.phase("p", "Running")
-    assert [each.name for each in node.kubelet.pods.values()] == ["p"]
-    assert (await node.status("mirror")).get("phase") in (None, "Pending")

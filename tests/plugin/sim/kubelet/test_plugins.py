@@ -10,8 +10,7 @@ import pytest
 
 from plugin.kubelet import registration
 from plugin.sim.kubelet.plugins import Plugins
-from tests.support.apiserver import until
-from tests.support.sim_node import QUICK
+from tests.support.sim_node import QUICK, until
 
 V1, BETA, HEALTH = "v1.DRAPlugin", "v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth"
 
