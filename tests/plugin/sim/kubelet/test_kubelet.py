@@ -29,41 +29,6 @@ async def plugin(node):
     return process
 
 
-<<<<<<< HEAD
-def waiting(status):
-    """Reason and message of the container that waits."""
-    found = ((status.get("containerStatuses") or [{}])[0].get("state") or {}).get("waiting") or {}
-    return found.get("reason"), found.get("message", "")
-
-
-async def test_a_pod_gets_its_gpu_and_gives_it_back(node, plugin):
-    claim = await node.claim("c", 0)
-    pod = await node.pod("p", "c", command=("sh", "-c", "env; ls /dev/dri 2>/dev/null; sleep 100"))
-    status = await node.phase("p", "Running")
-    gpu = node.gpus[0]
-    seen = node.kubelet.pods[pod["metadata"]["uid"]]
-    (container,) = seen.containers
-    assert container.devices == tuple(each.path for each in gpu.nodes)
-    assert gpu.address in container.env.values()
-    assert not [name for name in container.env if "VISIBLE_DEVICES" in name]
-    await until(lambda: f"={gpu.address}\n" in node.kubelet.logs(seen.uid, "main"))
-    assert node.records() == {claim["metadata"]["uid"]}
-    assert {each["type"]: each["status"] for each in status["conditions"]}["Ready"] == "True"
-    assert status["podIP"] and status["containerStatuses"][0]["state"]["running"]
-    await node.delete("p")
-    await node.gone("p")
-    assert node.records() == set()
-    assert not node.kubelet.pods and not node.kubelet.book.entries
-
-
-async def test_the_node_is_there_and_shows_that_it_lives(node):
-    await node.phase_of_node()
-    lease = await node.ask("GET", f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE}")
-    assert lease["spec"]["holderIdentity"] == NODE
-
-
-=======
->>>>>>> d175f7c670ed1aad0c86705907892598d96e0b23
 async def test_a_pod_waits_for_a_driver_that_is_not_registered(node):
     await node.claim("c", 0)
     await node.pod("p", "c")
