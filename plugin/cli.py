@@ -215,13 +215,23 @@ def _devices(settings: config.Config, given: dict[str, Any]) -> int:
 
 
 def _print_health(settings: config.Config, inventory: Inventory) -> None:
-    """What one look can tell; `claimd run` looks again and again, and judges by that."""
+    """What one look can tell, with what a `claimd run` on this machine knows: that looks again and again."""
     from devices import monitor
+    from devices.health import Memory
 
-    report = monitor.glance(settings.roots, inventory)
+    from . import health, memory, names
+
+    folder = names.plugin_folder(settings.kubelet_dir, settings.driver_name)
+    try:
+        known = memory.read(folder, memory.boot_id(settings.roots))
+    except (OSError, ValueError) as error:
+        print(f"not known: what a running claimd has seen: {error}")
+        known = Memory()
+    report = monitor.glance(settings.roots, inventory, known)
     for name, findings in report.findings:
         for finding in findings:
-            print(f"{name}: {finding.severity}: {finding.sentence}")
+            since = f" (since {health.moment(finding.since)})" if finding.since else ""
+            print(f"{name}: {finding.severity}: {finding.sentence}{since}")
     for missing in report.missing:
         print(f"not watched: {missing}")
 
@@ -372,6 +382,10 @@ def _scan(settings: config.Config, given: dict[str, Any]) -> Inventory:
         scan.check_rules(settings.rules)
     except ValueError as error:
         raise errors.UsageError(str(error)) from error
+    if settings.root and not Path(settings.root).is_dir():
+        raise errors.Fatal(
+            f"{settings.root}: there is no such folder or capture; `claimd fake` writes one, or `capture`"
+        )
     inventory = scan.scan(settings.roots, settings.rules)
     replay = given.get("replay")
     return replay.told(inventory) if replay else inventory
