@@ -99,6 +99,7 @@ async def serve(options: Options) -> AsyncIterator[Api]:
     tokens = Tokens(secrets, store, time.time)
     upkeep = Upkeep(registry, catalog, options.alone)
     beginnings.make(registry, catalog)
+    upkeep.make_accounts()
     store.listeners.append(upkeep.changed)
     dispatch = Dispatch(catalog, registry, tokens, time.time, options.bookmark_every)
     server = Server(dispatch.respond, dispatch.busy, options.most_in_flight)
