@@ -33,7 +33,7 @@ def folder():
     """With a short path: sockets lie in it."""
     made = Path(tempfile.mkdtemp(prefix="demo-", dir="/tmp"))
     yield made
-    shutil.rmtree(made)
+    shutil.rmtree(made, ignore_errors=True)
 
 
 def left(folder):
@@ -46,14 +46,30 @@ def left(folder):
     return [one for one in found if int(one[0]) != os.getpid()]
 
 
+STARTED = []
+
+
+@pytest.fixture(autouse=True)
+async def _ended():
+    """What a test that failed has left running ends with it."""
+    yield
+    for process in STARTED:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    STARTED.clear()
+
+
 async def start(*words, stdout=asyncio.subprocess.PIPE, **more):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CLAIMD_")}
-    return await asyncio.create_subprocess_exec(
+    process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "plugin", "demo", *map(str, words)),
         stdout=stdout,
         stderr=asyncio.subprocess.STDOUT,
         env=environment | {"PYTHONPATH": str(daemon.PACKAGE), "TERM": "xterm"} | more,
     )
+    STARTED.append(process)
+    return process
 
 
 async def until_line(process, words):
