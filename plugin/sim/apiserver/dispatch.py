@@ -50,7 +50,7 @@ class Dispatch:
         self.address = ""  # once the server has one
         self.logs: podlogs.Logs | None = None  # once somebody runs pods
         self._now = now
-        self.catalog, self._registry, self._tokens = catalog, registry, tokens
+        self._catalog, self._registry, self._tokens = catalog, registry, tokens
         self._discovery = discovery.Discovery(catalog)
         self._openapi = openapi.OpenApi(catalog)
         self._policies = Policies(registry.store)
@@ -94,7 +94,7 @@ class Dispatch:
             if request.method != "POST":
                 raise not_allowed()
             return writing.answer(request, self._reviews.answer(route, user, request), writing.form(request))
-        edition = self.catalog.edition(route.group, route.version, route.plural)
+        edition = self._catalog.edition(route.group, route.version, route.plural)
         if edition is None:
             raise unknown()
         if route.verb == "watch":
@@ -136,7 +136,7 @@ class Dispatch:
         policies = self._policies.admission(asked)
 
         def admit(old: Document | None, new: Document | None) -> None:
-            claimrights.check(self._registry.store, self.catalog.release, asked, old, new)
+            claimrights.check(self._registry.store, self._catalog.release, asked, old, new)
             policies(old, new)
 
         return admit

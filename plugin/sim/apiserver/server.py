@@ -48,11 +48,10 @@ class Options:
 class Api:
     """A server that runs. `registry` is for looking inside; clients use the address."""
 
-    def __init__(self, registry: Registry, dispatch: Dispatch, tokens: Tokens, secrets: Secrets, address: str) -> None:
-        self.registry, self.catalog = registry, dispatch.catalog
-        self._dispatch = dispatch
+    def __init__(self, registry: Registry, catalog: Catalog, dispatch: Dispatch, tokens: Tokens, address: str) -> None:
+        self.registry, self.catalog, self._dispatch = registry, catalog, dispatch
         self.address = address  # http://127.0.0.1:PORT
-        self.token = secrets.admin
+        self.token = tokens.admin
         self._tokens = tokens
 
     @property
@@ -99,6 +98,7 @@ async def serve(options: Options) -> AsyncIterator[Api]:
     tokens = Tokens(secrets, store, time.time)
     upkeep = Upkeep(registry, catalog, options.alone)
     beginnings.make(registry, catalog)
+    upkeep.make_accounts()
     store.listeners.append(upkeep.changed)
     dispatch = Dispatch(catalog, registry, tokens, time.time, options.bookmark_every)
     server = Server(dispatch.respond, dispatch.busy, options.most_in_flight)
@@ -107,7 +107,7 @@ async def serve(options: Options) -> AsyncIterator[Api]:
     running = asyncio.create_task(upkeep.run())
     running.add_done_callback(_ended)
     try:
-        yield Api(registry, dispatch, tokens, secrets, f"http://{options.host}:{port}")
+        yield Api(registry, catalog, dispatch, tokens, f"http://{options.host}:{port}")
     finally:
         running.cancel()
         await server.stop()

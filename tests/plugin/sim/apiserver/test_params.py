@@ -83,6 +83,8 @@ REFUSED = (
         "Invalid",
         "both set",
     ),
+    ("DELETE", f"{CLAIMS}/c", {"preconditions": "a"}, {}, 400, "BadRequest", "cannot unmarshal string"),
+    ("DELETE", f"{CLAIMS}/c", {"gracePeriodSeconds": "a"}, {}, 400, "BadRequest", "cannot unmarshal string"),
     ("DELETE", f"{CLAIMS}/c", {"kind": "Pod"}, {}, 400, "BadRequest", "expected DeleteOptions"),
     ("DELETE", f"{CLAIMS}/c", {"preconditions": {"uid": "x"}}, {}, 409, "Conflict", "the UID in the precondition (x)"),
     ("POST", f"{DRA}/namespaces/none/resourceclaims", {}, {}, 404, "NotFound", 'namespaces "none" not found'),
@@ -278,6 +280,7 @@ async def test_scale(raw):
     assert (await raw("PUT", f"{place}/d/scale", found | {"spec": {"replicas": 5}})).json["spec"] == {"replicas": 5}
     assert (await raw("PUT", f"{place}/d/scale", found | {"spec": {"replicas": 6}})).status == 409
     assert (await raw("PATCH", f"{place}/d/scale", {"spec": {"replicas": -1}}, MERGE)).status == 422
+    assert (await raw("PATCH", f"{place}/d/scale", {"spec": "a"}, MERGE)).status == 400
     assert (await raw("PATCH", f"{place}/d/scale", {"spec": {"replicas": 0}}, MERGE)).status == 200
     changed = (await raw("GET", f"{place}/d")).json
     assert (changed["spec"]["replicas"], changed["metadata"]["generation"]) == (
