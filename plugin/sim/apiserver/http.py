@@ -57,6 +57,7 @@ class Server:
         self._in_flight = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
+        self._stopped = False
 
     async def start(self, host: str, port: int) -> int:
         """The port, which the system chooses for 0."""
@@ -65,6 +66,7 @@ class Server:
         return found
 
     async def stop(self) -> None:
+        self._stopped = True
         if self._server:
             self._server.close()
         for task in list(self._tasks):
@@ -74,6 +76,9 @@ class Server:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task
+        if self._stopped:  # taken on in the moment of the stop, which has not seen it
+            writer.transport.abort()
+            return
         self._tasks.add(task)
         try:
             await self._converse(reader, writer)
