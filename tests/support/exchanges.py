@@ -41,7 +41,7 @@ PATCHES = {
 }
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
-VERSIONS = re.compile(r"((?:ResourceVersion in (?:the precondition|record) \()|(?:esource version: )|(?:current: )|(?:\())(\d+)")
+VERSIONS = re.compile(r"(ResourceVersion in (?:the precondition|record) \(|esource version: |current: |version: <version> \()(\d+)")
 REFERENCE = re.compile(r"\$\{([\w-]+)((?:\.[^.{}]+)+)\}")
 
 
@@ -96,8 +96,8 @@ def _filled(value, paths):
 
 def _body(script, body, paths):
     if isinstance(body, dict) and "from" in body:
-        base = script["objects"][body["from"]]
-        made = copy.deepcopy(base.get(paths["version"], base))
+        by_version = script.get("objects of", {}).get(paths["version"], {})
+        made = copy.deepcopy(by_version.get(body["from"]) or script["objects"][body["from"]])
         for path, value in body.get("set", {}).items():
             _put(made, path.split("/") if "/" in path else path.split("."), value)
         body = made
