@@ -49,10 +49,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"claimd {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    def add(name: str, command: Callable[[config.Config, dict[str, Any]], int], about: str) -> argparse.ArgumentParser:
+    def add(
+        name: str, command: Callable[[config.Config, dict[str, Any]], int], about: str, settings: bool = True
+    ) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
         added.set_defaults(command=command)
-        config.add_flags(added)
+        if settings:
+            config.add_flags(added)
         return added
 
     add("run", _run, "serve the kubelet: publish this node's GPUs and prepare claims")
@@ -92,7 +95,26 @@ def _parser() -> argparse.ArgumentParser:
         "-f", "--file", action="append", type=Path, help="what `kubectl get -o yaml` wrote, instead of the API server"
     )
     explain.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: text")
+    sim = add("sim", _sim, "serve an API server for tries and tests, with no cluster behind it", settings=False)
+    sim.add_argument("--profile", default="1.37", help="the release to be like: 1.30, 1.31, 1.34 or 1.37 (default)")
+    sim.add_argument("--port", type=int, default=0, help="of 127.0.0.1; default: one that is free")
+    sim.add_argument("--db", type=Path, metavar="FILE", help="an SQLite file, so that the objects outlive the server")
+    sim.add_argument(
+        "--kubeconfig", dest="kubeconfig_out", type=Path, metavar="FILE", help="written for kubectl once it serves"
+    )
     return parser
+
+
+def _sim(settings: config.Config, given: dict[str, Any]) -> int:
+    import asyncio
+
+    from .sim.apiserver import alone, kinds, server
+
+    if given["profile"] not in kinds.RELEASES:
+        raise errors.UsageError(f"profile {given['profile']!r}: expected one of {', '.join(kinds.RELEASES)}")
+    options = server.Options(profile=given["profile"], port=given["port"], db=given["db"])
+    asyncio.run(alone.run(options, given["kubeconfig_out"]))
+    return OK
 
 
 def _explain(settings: config.Config, given: dict[str, Any]) -> int:

@@ -5,6 +5,7 @@ Of the kinds around the resource API, those that drivers, schedulers and this pr
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from .refused import Resource
@@ -22,6 +23,8 @@ class Served:
     singular: str
     short: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL
+    group: str = ""  # under which it is served
+    subresources: tuple[str, ...] = ()  # beside the status
 
 
 # group, version, plural, kind; n: in a namespace, s: with a status, g: counts generations; short name
@@ -31,14 +34,27 @@ AROUND = """
 -                            v1  namespaces                        Namespace                         s    ns
 -                            v1  nodes                             Node                              s    no
 -                            v1  pods                              Pod                               nsg  po
+-                            v1  secrets                           Secret                            n    -
 -                            v1  serviceaccounts                   ServiceAccount                    n    sa
+-                            v1  services                          Service                           ns   svc
 admissionregistration.k8s.io v1  validatingadmissionpolicies       ValidatingAdmissionPolicy         sg   -
 admissionregistration.k8s.io v1  validatingadmissionpolicybindings ValidatingAdmissionPolicyBinding  g    -
 apps                         v1  daemonsets                        DaemonSet                         nsg  ds
 apps                         v1  deployments                       Deployment                        nsg  deploy
+apps                         v1  replicasets                       ReplicaSet                        nsg  rs
 coordination.k8s.io          v1  leases                            Lease                             n    -
 events.k8s.io                v1  events                            Event                             n    ev
+rbac.authorization.k8s.io    v1  clusterrolebindings               ClusterRoleBinding                -    -
+rbac.authorization.k8s.io    v1  clusterroles                      ClusterRole                       -    -
+rbac.authorization.k8s.io    v1  rolebindings                      RoleBinding                       n    -
+rbac.authorization.k8s.io    v1  roles                             Role                              n    -
+scheduling.k8s.io            v1  priorityclasses                   PriorityClass                     g    pc
 """
+SUBRESOURCES = {
+    "namespaces": ("finalize",),
+    "pods": ("binding", "eviction"),
+    "serviceaccounts": ("token",),
+}
 
 # plural, kind, flags as above, and the versions that serve it; the first is the one that it is kept in
 CLAIMS = "resourceclaims ResourceClaim ns"
@@ -83,11 +99,19 @@ def served(release: str) -> list[Served]:
 
 def _served(group: str, plural: str, kind: str, flags: str, versions: tuple[str, ...], short: str = "") -> Served:
     kept = Kind(
-        Resource(plural, group, kind),
+        Resource(plural, "" if kind == "Event" else group, kind),  # events of both groups are one collection
         versions[0],
         namespaced="n" in flags,
         status="s" in flags,
         generation="g" in flags,
     )
     verbs = tuple(verb for verb in ALL if verb != "deletecollection") if kind == "Namespace" else ALL
-    return Served(kept, versions, kind.lower(), (short,) if short else (), verbs)
+    more = SUBRESOURCES.get(plural, ())
+    return Served(kept, versions, kind.lower(), (short,) if short else (), verbs, group, more)
+
+
+def priority(version: str) -> tuple[int, int, int]:
+    """Higher is preferred: v2 before v1 before v1beta2 before v1alpha3."""
+    found = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", version)
+    assert found, version
+    return {"alpha": 0, "beta": 1}.get(found[2], 2), int(found[1]), int(found[3] or 0)

@@ -15,6 +15,15 @@ from .schema import FREE, Schema
 RETAIN, ORDER, DELETE = "$retainKeys", "$setElementOrder/", "$deleteFromPrimitiveList/"
 
 
+def patched(schema: Schema, document: Any, form: str, patch: Any) -> Any:
+    """`form` is json, merge or strategic."""
+    if form == "json":
+        return json_patch(document, patch)
+    if not isinstance(patch, dict):
+        raise refused.bad_request("error decoding patch: the body is not an object")
+    return merge_patch(document, patch) if form == "merge" else strategic_merge(schema, document, patch)
+
+
 def merge_patch(document: Any, patch: Any) -> Any:
     """RFC 7386: maps merge, null removes, all else replaces."""
     if not isinstance(patch, dict):

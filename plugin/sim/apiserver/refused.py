@@ -45,7 +45,7 @@ class Refused(Exception):
         metadata = {"continue": self.proceed} if self.proceed else {}
         head: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": metadata, "status": "Failure"}
         head |= {"message": str(self), "reason": self.reason} if self.reason else {"message": str(self)}
-        return head | ({"details": self.details} if self.details else {}) | {"code": self.code}
+        return head | ({"details": self.details} if self.details is not None else {}) | {"code": self.code}
 
 
 def _details(resource: Resource, name: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from . import managed, patches, refused, schema
@@ -50,6 +51,7 @@ class Write:
     manager: str
     dry_run: bool = False
     subresource: str = ""  # status, or nothing
+    api_version: str = ""  # in which it was said, if not in the one that is kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +60,7 @@ class Delete:
     resource_version: str | None = None
     propagation: str = "Background"  # Orphan, Background, Foreground
     dry_run: bool = False
+    grace: int | None = None  # seconds that a pod on a node has; its own say if it is not said
 
 
 class Registry:
@@ -72,7 +75,7 @@ class Registry:
     def create(self, kind: Kind, namespace: str, obj: Document, write: Write) -> Document:
         new = self._prepared(kind, namespace, obj)
         empty = {"apiVersion": new["apiVersion"], "kind": new["kind"]}
-        writer = managed.Writer(write.manager, "Update", kind.api_version)
+        writer = _writer(kind, write, "Update")
         return self._stored(kind, managed.updated(kind.schema, empty, new, writer, self._now()), write)
 
     def _prepared(self, kind: Kind, namespace: str, obj: Document) -> Document:
@@ -88,7 +91,8 @@ class Registry:
             metadata.pop(name, None)
         metadata |= {"uid": self._new_uid(), "creationTimestamp": self._now()}
         metadata |= {"generation": 1} if kind.generation else {}
-        return _half(kind, _of_kind(kind, obj), "") | {"metadata": metadata}
+        begun = _half(kind, _of_kind(kind, obj), "") | {"metadata": metadata}
+        return _new_namespace(begun) if kind.resource.kind == "Namespace" else begun
 
     def _stored(self, kind: Kind, new: Document, write: Write) -> Document:
         metadata = new["metadata"]
@@ -98,9 +102,7 @@ class Registry:
 
     def update(self, kind: Kind, namespace: str, name: str, obj: Document, write: Write) -> Document:
         old = self.store.get(kind.resource, namespace, name)
-        return self._update(
-            kind, old, obj, write, managed.Writer(write.manager, "Update", kind.api_version, write.subresource)
-        )
+        return self._update(kind, old, obj, write, _writer(kind, write, "Update"))
 
     def _update(
         self, kind: Kind, old: Document, obj: Document, write: Write, writer: managed.Writer | None
@@ -127,7 +129,7 @@ class Registry:
             new = managed.updated(kind.schema, old, new, writer, self._now())
         if write.dry_run:
             return new
-        if "deletionTimestamp" in before and not new["metadata"].get("finalizers") and _grace_is_over(before):
+        if "deletionTimestamp" in before and not _held(new) and _grace_is_over(before):
             return self.store.delete(kind.resource, self.store.replace(kind.resource, old, new))
         return self.store.replace(kind.resource, old, new)
 
@@ -138,6 +140,8 @@ class Registry:
             entries = {"managedFields": new["metadata"]["managedFields"]} if "managedFields" in new["metadata"] else {}
             rest = {name: value for name, value in old.items() if name != "status"} | {"metadata": before | entries}
             return rest | ({"status": new["status"]} if "status" in new else {})
+        if kind.resource.kind == "Namespace" and write.subresource != "finalize":
+            new = new | {"spec": old.get("spec") or {}}
         metadata = dict(new["metadata"])
         for name in (
             *("uid", "creationTimestamp", "generation", "resourceVersion", "namespace", "selfLink"),
@@ -156,15 +160,19 @@ class Registry:
 
     def patch(self, kind: Kind, namespace: str, name: str, form: str, patch: Any, write: Write) -> Document:
         """`form` is json, merge or strategic."""
+
+        def patched(old: Document) -> Document:
+            new: Document = patches.patched(kind.schema, old, form, patch)
+            return new
+
+        return self.change(kind, namespace, name, patched, write)
+
+    def change(
+        self, kind: Kind, namespace: str, name: str, changed: Callable[[Document], Document], write: Write
+    ) -> Document:
+        """The object as `changed` makes it of what is there."""
         old = self.store.get(kind.resource, namespace, name)
-        if form == "json":
-            new = patches.json_patch(old, patch)
-        elif form == "merge":
-            new = patches.merge_patch(old, patch)
-        else:
-            new = patches.strategic_merge(kind.schema, old, patch)
-        writer = managed.Writer(write.manager, "Update", kind.api_version, write.subresource)
-        return self._update(kind, old, new, write, writer)
+        return self._update(kind, old, changed(old), write, _writer(kind, write, "Update"))
 
     def apply(
         self, kind: Kind, namespace: str, name: str, config: Document, write: Write, force: bool
@@ -177,7 +185,7 @@ class Registry:
             text = f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
             raise refused.bad_request(text)
         config = _of_kind(kind, config) | {"metadata": metadata | {"name": name}}
-        writer = managed.Writer(write.manager, "Apply", kind.api_version, write.subresource)
+        writer = _writer(kind, write, "Apply")
         old = self.store.find(kind.resource, namespace, name)
         if old is None:
             if write.subresource:
@@ -195,20 +203,63 @@ class Registry:
     # ------------------------------------------------------------ delete
 
     def delete(self, kind: Kind, namespace: str, name: str, options: Delete) -> Document:
-        """The object, gone or waiting for its finalizers."""
+        """The object, gone or waiting for its finalizers or for its kubelet."""
         old = self.store.get(kind.resource, namespace, name)
-        _check_preconditions(kind, old["metadata"], options)
-        finalizers = [entry for entry in old["metadata"].get("finalizers") or () if entry not in (ORPHAN, FOREGROUND)]
+        before = old["metadata"]
+        _check_preconditions(kind, before, options)
+        finalizers = [entry for entry in before.get("finalizers") or () if entry not in (ORPHAN, FOREGROUND)]
         finalizers += {"Orphan": [ORPHAN], "Foreground": [FOREGROUND]}.get(options.propagation, [])
         if options.dry_run:
             return old
-        if not finalizers:
+        grace = _grace(kind, old, options)
+        if not finalizers and not grace and not _held(old | {"metadata": {}}):
             return self.store.delete(kind.resource, old)
-        metadata = old["metadata"] | {"finalizers": finalizers}
+        metadata = {part: value for part, value in before.items() if part != "finalizers"}
+        metadata |= {"finalizers": finalizers} if finalizers else {}
         if "deletionTimestamp" not in metadata:
-            metadata |= {"deletionTimestamp": self._now(), "deletionGracePeriodSeconds": 0}
+            metadata |= {"deletionTimestamp": _later(self._now(), grace), "deletionGracePeriodSeconds": grace}
             metadata |= {"generation": metadata["generation"] + 1} if "generation" in metadata else {}
-        return self.store.replace(kind.resource, old, old | {"metadata": metadata})
+        elif grace < metadata.get("deletionGracePeriodSeconds", 0):
+            sooner = grace - metadata["deletionGracePeriodSeconds"]
+            metadata["deletionTimestamp"] = _later(metadata["deletionTimestamp"], sooner)
+            metadata["deletionGracePeriodSeconds"] = grace
+        phase = {"status": {"phase": "Terminating"}} if kind.resource.kind == "Namespace" else {}
+        return self.store.replace(kind.resource, old, old | phase | {"metadata": metadata})
+
+
+def _new_namespace(obj: Document) -> Document:
+    metadata, spec = obj["metadata"], obj.get("spec") or {}
+    labels = (metadata.get("labels") or {}) | {"kubernetes.io/metadata.name": metadata["name"]}
+    finalizers = list(dict.fromkeys([*(spec.get("finalizers") or ()), "kubernetes"]))
+    spec = spec | {"finalizers": finalizers}
+    return obj | {"metadata": metadata | {"labels": labels}, "spec": spec, "status": {"phase": "Active"}}
+
+
+def _held(obj: Document) -> bool:
+    """Somebody has to do something before it may go. A namespace has its contents beside its finalizers."""
+    contents = obj["kind"] == "Namespace" and (obj.get("spec") or {}).get("finalizers")
+    return bool(obj["metadata"].get("finalizers") or contents)
+
+
+def _writer(kind: Kind, write: Write, operation: str) -> managed.Writer:
+    return managed.Writer(write.manager, operation, write.api_version or kind.api_version, write.subresource)
+
+
+def _grace(kind: Kind, old: Document, options: Delete) -> int:
+    """Seconds until it goes: a pod that is on a node goes when its kubelet says that it has ended."""
+    spec, status = old.get("spec") or {}, old.get("status") or {}
+    if kind.resource.kind != "Pod" or not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
+        return 0
+    asked = options.grace if options.grace is not None else spec.get("terminationGracePeriodSeconds", 30)
+    asked = 1 if asked < 0 else int(asked)
+    said = old["metadata"].get("deletionGracePeriodSeconds")
+    return asked if said is None else min(asked, int(said))
+
+
+def _later(time: str, seconds: int) -> str:
+    if not seconds:
+        return time
+    return (datetime.fromisoformat(time) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _of_kind(kind: Kind, obj: Document) -> Document:
@@ -245,6 +296,10 @@ def _check_name(kind: Kind, name: str) -> None:
         cause = Cause(
             "FieldValueInvalid", f'Invalid value: "{name}": must be no more than 253 characters', "metadata.name"
         )
+    elif kind.resource.group == "rbac.authorization.k8s.io":
+        if name not in (".", "..") and not set(name) & set("/%"):
+            return
+        cause = Cause("FieldValueInvalid", f'Invalid value: "{name}": may not be a part of a path', "metadata.name")
     elif not NAME.fullmatch(name):
         cause = Cause("FieldValueInvalid", f'Invalid value: "{name}": {NAME_RULE}', "metadata.name")
     else:

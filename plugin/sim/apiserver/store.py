@@ -65,6 +65,7 @@ class Store:
         self._changes: deque[Change] = deque()
         self._forgotten = first_version  # changes up to this version are gone
         self._watchers: set[Watcher] = set()
+        self.listeners: list[Callable[[Change], None]] = []  # called with each change, within it; they change nothing
 
     # ------------------------------------------------------------ reading
 
@@ -170,6 +171,14 @@ class Store:
         self._publish(Change(self.version, resource, name, old, stored, stored))
         return stored
 
+    def restore(self, resource: Resource, obj: Document) -> None:
+        """An object of an earlier server's, as it was. No change: nobody watches yet."""
+        self._objects.setdefault(resource, {})[name_of(obj)] = obj
+
+    def restart(self, version: int) -> None:
+        """Goes on from an earlier server's version; what it kept of its changes is gone."""
+        self.version = self._forgotten = version
+
     # ------------------------------------------------------------ watching
 
     def watch(self, resource: Resource, wake: Callable[[], None], since: int | None = None) -> Watcher:
@@ -199,6 +208,8 @@ class Store:
         self._changes.append(change)
         while len(self._changes) > self.window:
             self._forgotten = self._changes.popleft().version
+        for listener in self.listeners:
+            listener(change)
         for watcher in self._watchers:
             if watcher.resource == change.resource:
                 watcher.waiting.append(change)

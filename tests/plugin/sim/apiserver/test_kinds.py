@@ -14,7 +14,7 @@ RECORDED = json.loads((Path(__file__).parents[3] / "cases" / "sim" / "discovery.
 def test_discovery_of_the_release(release):
     ours = [
         [
-            served.kind.resource.group,
+            served.group,
             version,
             served.kind.resource.plural,
             served.kind.resource.kind,

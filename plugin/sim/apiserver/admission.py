@@ -1,0 +1,42 @@
+"""What is refused although who asks may ask it: anything new in a namespace that is not there or is going, and the end
+of the namespaces that have to be there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import refused
+from .catalog import Edition
+from .refused import Resource
+from .routes import Route
+from .store import Store
+
+Document = dict[str, Any]
+NAMESPACES = Resource("namespaces", "", "Namespace")
+FOREVER = ("default", "kube-system", "kube-public")
+
+
+def check(store: Store, edition: Edition, route: Route, obj: Document | None = None) -> None:
+    if route.verb == "create" and edition.kind.namespaced:
+        _check_namespace(store, edition, route, obj or {})
+    if route.verb == "delete" and edition.kind.resource == NAMESPACES and route.name in FOREVER:
+        raise _forbidden(NAMESPACES, route.name, "this namespace may not be deleted")
+
+
+def _check_namespace(store: Store, edition: Edition, route: Route, obj: Document) -> None:
+    namespace = store.get(NAMESPACES, "", route.namespace)
+    if "deletionTimestamp" in namespace["metadata"] and not route.subresource:
+        said = f"unable to create new content in namespace {route.namespace} because it is being terminated"
+        name = (obj.get("metadata") or {}).get("name", "")
+        error = _forbidden(edition.kind.resource, name, said)
+        assert error.details
+        cause = f"namespace {route.namespace} is being terminated"
+        error.details["causes"] = [{"reason": "NamespaceTerminating", "message": cause, "field": "metadata.namespace"}]
+        raise error
+
+
+def _forbidden(resource: Resource, name: str, why: str) -> refused.Refused:
+    details = {"name": name, "group": resource.group, "kind": resource.plural}
+    said = {key: value for key, value in details.items() if value}
+    return refused.Refused(403, "Forbidden", f'{resource.name} "{name}" is forbidden: {why}', said)

@@ -1,0 +1,117 @@
+"""What is served where: a kind under a group and version, and how its objects get from the version kept to that one.
+
+The tables are in `kinds`. A version that is not the one kept is made at the edge, object by object.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from ...api.objects import convert, plain
+from . import kinds, refused
+from .kinds import Served
+from .registry import Kind
+
+Document = dict[str, Any]
+EVENTS = "events.k8s.io"
+
+# what an Event of events.k8s.io calls otherwise than one of the core
+RENAMED = {
+    "note": "message",
+    "regarding": "involvedObject",
+    "deprecatedSource": "source",
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count",
+    "reportingController": "reportingComponent",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Edition:
+    """A kind as it is served under one group and version."""
+
+    served: Served
+    version: str
+
+    @property
+    def kind(self) -> Kind:
+        return self.served.kind
+
+    @property
+    def group(self) -> str:
+        return self.served.group
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def kept_so(self) -> bool:
+        """What is kept is what is served."""
+        return self.api_version == self.kind.api_version
+
+    @property
+    def view(self) -> Kind:
+        """The kind as if it were kept in this version: for field tables."""
+        resource = dataclasses.replace(self.kind.resource, group=self.group)
+        return dataclasses.replace(self.kind, version=self.version, resource=resource)
+
+    def shown(self, obj: Document) -> Document:
+        """A kept object in this version."""
+        if self.kept_so:
+            return obj
+        if self.group == EVENTS:
+            back = {old: new for new, old in RENAMED.items()}
+            return {back.get(name, name): value for name, value in obj.items()} | {"apiVersion": self.api_version}
+        return _converted(obj, self.version)
+
+    def kept(self, obj: Document) -> Document:
+        """An object of this version as it is kept."""
+        if self.kept_so:
+            return obj
+        if self.group == EVENTS:
+            renamed = {RENAMED.get(name, name): value for name, value in obj.items()}
+            return renamed | {"apiVersion": self.kind.api_version}
+        whole = obj | {"apiVersion": self.api_version, "kind": self.kind.resource.kind}
+        return _converted(whole, self.kind.version)
+
+
+def _converted(obj: Document, version: str) -> Document:
+    try:
+        found = convert.convert(obj, version).document
+    except (convert.NotConvertible, plain.Invalid) as error:
+        raise refused.bad_request(str(error)) from error
+    assert found is not None
+    return found
+
+
+class Catalog:
+    def __init__(self, release: str) -> None:
+        self.release = release
+        self.served = kinds.served(release)
+        self._editions: dict[tuple[str, str, str], Edition] = {}
+        self.versions: dict[str, list[str]] = {}  # by group, the preferred one first
+        for one in self.served:
+            for version in one.versions:
+                self._editions[one.group, version, one.kind.resource.plural] = Edition(one, version)
+                known = self.versions.setdefault(one.group, [])
+                if version not in known:
+                    known.append(version)
+        for known in self.versions.values():
+            known.sort(key=kinds.priority, reverse=True)
+
+    def edition(self, group: str, version: str, plural: str) -> Edition | None:
+        return self._editions.get((group, version, plural))
+
+    def editions(self, group: str, version: str) -> list[Edition]:
+        return [e for (g, v, _), e in self._editions.items() if (g, v) == (group, version)]
+
+    @property
+    def kinds(self) -> list[Kind]:
+        return list(dict.fromkeys(one.kind for one in self.served))
+
+    def kind(self, plural: str, group: str = "") -> Kind:
+        return next(k for k in self.kinds if (k.resource.plural, k.resource.group) == (plural, group))

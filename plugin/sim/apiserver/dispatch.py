@@ -1,0 +1,227 @@
+"""From a request to its answer: who asks, may they, what is it about, and who answers that. One step, no waiting."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from . import admission, codec, discovery, openapi, printing, rbac, routes, watching, writing
+from .catalog import Catalog, Edition
+from .http import Answer, Request
+from .objects import Found, Objects, selection
+from .refused import Refused
+from .registry import Registry
+from .reviews import Reviews
+from .routes import Route
+from .subresources import Subresources
+from .tokens import Tokens, User
+from .watching import Watches
+from .writing import Form
+
+log = logging.getLogger(__name__)
+
+Document = dict[str, Any]
+HEALTH = ("/healthz", "/livez", "/readyz")
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+
+
+class Dispatch:
+    def __init__(
+        self, catalog: Catalog, registry: Registry, tokens: Tokens, now: Callable[[], float], bookmark_every: float
+    ) -> None:
+        self.address = ""  # once the server has one
+        self._now = now
+        self._catalog, self._registry, self._tokens = catalog, registry, tokens
+        self._discovery = discovery.Discovery(catalog)
+        self._openapi = openapi.OpenApi(catalog)
+        self._objects = Objects(registry)
+        self._subresources = Subresources(registry, tokens, now)
+        self._reviews = Reviews(registry.store, tokens)
+        self._watches = Watches(registry.store, bookmark_every)
+
+    def respond(self, request: Request) -> Answer:
+        try:
+            user, request = self._authenticated(request)
+            return self._answer(user, request)
+        except Refused as error:
+            return writing.refusal(request, error)
+        except Exception as error:
+            log.exception("%s %s", request.method, request.path)
+            return writing.refusal(request, Refused(500, "InternalError", f"Internal error occurred: {error!r}"))
+
+    def busy(self, request: Request) -> Answer:
+        details = {"retryAfterSeconds": 1}
+        text = "The server has received too many requests and has asked us to try again later"
+        return writing.refusal(request, Refused(429, "TooManyRequests", text, details))
+
+    def _authenticated(self, request: Request) -> tuple[User, Request]:
+        """The token is a prefix of the path or a header."""
+        path, token = request.path, ""
+        if path.startswith("/as/"):
+            token, _, rest = path.removeprefix("/as/").partition("/")
+            request = dataclasses.replace(request, path=f"/{rest}")
+        scheme, _, said = request.header("authorization").partition(" ")
+        if scheme.lower() == "bearer":
+            token = said.strip()
+        return self._tokens.user(token), request
+
+    def _answer(self, user: User, request: Request) -> Answer:
+        route = routes.of(request)
+        rbac.check(self._registry.store, user, _attempt(route, request))
+        if not route.plural:
+            return self._of_path(route, request)
+        if self._is_review(route):
+            if request.method != "POST":
+                raise not_allowed()
+            return writing.answer(request, self._reviews.answer(route, user, request), writing.form(request))
+        edition = self._catalog.edition(route.group, route.version, route.plural)
+        if edition is None:
+            raise unknown()
+        if route.verb == "watch":
+            return self._watch(edition, route, request)
+        form = writing.form(request)
+        return writing.answer(request, self._shaped(edition, self._found(edition, route, request), form, request), form)
+
+    def _found(self, edition: Edition, route: Route, request: Request) -> Found:
+        verb, subresource = route.verb, route.subresource
+        if route.namespace and not edition.kind.namespaced:
+            raise unknown()
+        if edition.kind.namespaced and not route.namespace and verb != "list":
+            raise not_allowed() if verb in ("create", "deletecollection") else unknown()
+        if subresource and subresource != "status":
+            return self._below(edition, route, request)
+        if subresource and not edition.kind.status:
+            raise unknown()
+        if verb == "create" and not route.name and not subresource:
+            admission.check(self._registry.store, edition, route, codec.document(request))
+            return self._objects.create(edition, route, request)
+        if verb == "list" and not subresource:
+            return self._objects.list(edition, route, request)
+        if verb == "deletecollection" and verb in edition.served.verbs:
+            return self._objects.delete_collection(edition, route, request)
+        if route.name and verb == "get":
+            return self._objects.get(edition, route, request)
+        if route.name and verb == "update":
+            return self._objects.update(edition, route, request)
+        if route.name and verb == "patch":
+            return self._objects.patch(edition, route, request)
+        if route.name and verb == "delete" and not subresource:
+            admission.check(self._registry.store, edition, route)
+            return self._objects.delete(edition, route, request)
+        raise not_allowed()
+
+    def _below(self, edition: Edition, route: Route, request: Request) -> Found:
+        if route.subresource == "finalize" and "finalize" in edition.served.subresources and route.verb == "update":
+            return self._objects.update(edition, route, request)
+        if route.subresource not in edition.served.subresources:
+            raise unknown()
+        found = self._subresources.create(edition, route, request) if route.verb == "create" else None
+        if found is None:
+            raise not_allowed()
+        return found
+
+    def _watch(self, edition: Edition, route: Route, request: Request) -> Answer:
+        form = writing.form(request, stream=True)
+        asked = watching.Asked.of(request)
+
+        def shown(obj: Document) -> Document:
+            return self._shape(edition, edition.shown(obj), form, request)
+
+        selects = selection(edition, route, request)
+        stream = self._watches.stream(
+            edition,
+            route.namespace,
+            selects,
+            asked,
+            f"{form.shape}/{form.version}/{routes.text(request, 'includeObject')}",
+            shown,
+        )
+        return Answer(200, content_type="application/json", stream=stream)
+
+    def _shaped(self, edition: Edition, found: Found, form: Form, request: Request) -> Found:
+        return dataclasses.replace(found, document=self._shape(edition, found.document, form, request))
+
+    def _shape(self, edition: Edition, obj: Document, form: Form, request: Request) -> Document:
+        if form.shape == "Table" and "metadata" in obj and str(obj.get("kind")).startswith(edition.kind.resource.kind):
+            include = routes.text(request, "includeObject") or "Metadata"
+            return printing.table(edition.kind.resource.kind, obj, self._now(), include)
+        if form.shape.startswith("PartialObjectMetadata") and "metadata" in obj and obj.get("kind") != "Status":
+            return writing.partial(obj, form.version)
+        return obj
+
+    def _is_review(self, route: Route) -> bool:
+        return any((group, plural) == (route.group, route.plural) for group, plural, *_ in discovery.REVIEWS)
+
+    # ------------------------------------------------------------ what is no object
+
+    def _of_path(self, route: Route, request: Request) -> Answer:
+        if request.method not in METHODS:
+            raise not_allowed()
+        path = route.path.rstrip("/") or "/"
+        if path in HEALTH or path.startswith(tuple(f"{known}/" for known in HEALTH)):
+            return Answer(200, b"ok", "text/plain; charset=utf-8")
+        found = self._document(path, route, request)
+        if found is None:
+            return Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
+        if isinstance(found, Answer):
+            return found
+        return writing.answer(request, Found(200, found), Form())
+
+    def _document(self, path: str, route: Route, request: Request) -> Document | Answer | None:
+        versions = self._discovery.versions
+        if path == "/":
+            return {"paths": ["/api", "/api/v1", "/apis", *HEALTH, "/version"]}
+        if path == "/version":
+            return self._discovery.version()
+        if path == "/openapi/v3":
+            return self._openapi.index()
+        if path.startswith("/openapi/v3/"):
+            return self._openapi.version(path.removeprefix("/openapi/v3/"))
+        if path == "/openapi/v2":
+            return self._openapi.old()
+        if path in ("/api", "/apis"):
+            if version := _aggregated(request):
+                document = self._discovery.aggregated(path == "/api", version)
+                kind = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+                return Answer(200, codec.encode(document), kind)
+            return self._discovery.core(self.address) if path == "/api" else self._discovery.groups()
+        if route.version and route.version in versions.get(route.group, ()):
+            return self._discovery.resources(route.group, route.version)
+        name = path.removeprefix("/apis/")
+        if name and name in versions:
+            return {"kind": "APIGroup", "apiVersion": "v1"} | self._discovery.group(name)
+        return None
+
+
+def _attempt(route: Route, request: Request) -> rbac.Attempt:
+    if not route.plural:
+        return rbac.Attempt(route.verb, path=route.path)
+    name = route.name
+    if route.verb in ("list", "watch", "deletecollection") and not name:
+        wanted = [
+            term for term in routes.text(request, "fieldSelector").split(",") if term.startswith("metadata.name=")
+        ]
+        name = wanted[0].partition("=")[2].lstrip("=") if len(wanted) == 1 else ""
+    inside = route.name if (route.group, route.plural) == ("", "namespaces") else route.namespace
+    return rbac.Attempt(route.verb, route.group, route.plural, route.subresource, inside, name)
+
+
+def _aggregated(request: Request) -> str:
+    """The version of the aggregated discovery that the client would take first, if any."""
+    for one in request.header("accept").split(","):
+        more = dict(part.strip().partition("=")[::2] for part in one.split(";")[1:])
+        if more.get("as") == "APIGroupDiscoveryList" and more.get("v") in discovery.AGGREGATED:
+            return more["v"]
+        if one.split(";")[0].strip() == codec.JSON and "as" not in more:
+            return ""
+    return ""
+
+
+def unknown() -> Refused:
+    return Refused(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def not_allowed() -> Refused:
+    return Refused(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})

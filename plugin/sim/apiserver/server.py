@@ -1,0 +1,129 @@
+"""The server as a whole: built from its options, started, stopped. `async with serve(Options()) as api:`"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import time
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import beginnings, kinds
+from .catalog import Catalog
+from .dispatch import Dispatch
+from .http import Server
+from .registry import Registry
+from .store import Store
+from .tokens import Secrets, Tokens
+from .upkeep import Upkeep
+
+if TYPE_CHECKING:
+    from .disk import Disk
+
+COMMIT_AFTER = 0.05  # seconds
+LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # of generated names: no words, nothing that looks like another letter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    profile: str = kinds.NEWEST
+    host: str = "127.0.0.1"
+    port: int = 0  # 0: the system chooses
+    window: int = 10_000  # changes that watches and continued lists may go back
+    most_in_flight: int = 400
+    bookmark_every: float = 60.0  # seconds
+    db: Path | None = None  # an SQLite file that the objects outlive us in
+
+
+class Api:
+    """A server that runs. `registry` is for looking inside; clients use the address."""
+
+    def __init__(self, registry: Registry, catalog: Catalog, tokens: Tokens, secrets: Secrets, address: str) -> None:
+        self.registry, self.catalog = registry, catalog
+        self.address = address  # http://127.0.0.1:PORT
+        self.token = secrets.admin
+        self._tokens = tokens
+
+    @property
+    def url(self) -> str:
+        """As the administrator."""
+        return self.url_as(self.token)
+
+    def url_as(self, token: str) -> str:
+        """Clients without TLS send no token, so that it is in the address."""
+        return f"{self.address}/as/{token}"
+
+    def token_of(self, name: str, groups: Sequence[str] = ()) -> str:
+        """For a part of the control plane, as system:kube-scheduler or system:node:n in system:nodes."""
+        return self._tokens.of_user(name, groups)
+
+    def kubeconfig(self, path: Path, token: str = "", namespace: str = "default") -> Path:
+        """Written for its owner alone. JSON, which is YAML."""
+        cluster = {"server": self.url_as(token or self.token)}
+        context = {"cluster": "sim", "user": "sim", "namespace": namespace}
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "sim", "cluster": cluster}],
+            "users": [{"name": "sim", "user": {}}],
+            "contexts": [{"name": "sim", "context": context}],
+            "current-context": "sim",
+        }
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(document, indent=2) + "\n")
+        return path
+
+
+@contextlib.asynccontextmanager
+async def serve(options: Options) -> AsyncIterator[Api]:
+    """Runs within the loop that it is called in; nobody is kept waiting by one request for longer than it takes."""
+    catalog = Catalog(options.profile)
+    store = Store(options.window)
+    secrets, kept = _kept(options, store)
+    registry = Registry(store, _now, lambda: str(uuid.uuid4()), _letters)
+    tokens = Tokens(secrets, store, time.time)
+    upkeep = Upkeep(registry, catalog)
+    beginnings.make(registry, catalog)
+    store.listeners.append(upkeep.changed)
+    dispatch = Dispatch(catalog, registry, tokens, time.time, options.bookmark_every)
+    server = Server(dispatch.respond, dispatch.busy, options.most_in_flight)
+    port = await server.start(options.host, options.port)
+    dispatch.address = f"{options.host}:{port}"
+    running = asyncio.create_task(upkeep.run())
+    try:
+        yield Api(registry, catalog, tokens, secrets, f"http://{options.host}:{port}")
+    finally:
+        running.cancel()
+        await server.stop()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+        if kept:
+            kept.close()
+
+
+def _kept(options: Options, store: Store) -> tuple[Secrets, Disk | None]:
+    """What an earlier server left in its file, if there is to be one."""
+    if not options.db:
+        return Secrets.new(), None
+    from . import disk  # its library is loaded for nobody else
+
+    loop = asyncio.get_running_loop()
+    kept = disk.Disk(options.db, options.profile, lambda commit: loop.call_later(COMMIT_AFTER, commit))
+    secrets = kept.load(store) or Secrets.new()
+    kept.keep(secrets)
+    store.listeners.append(kept.changed)
+    return secrets, kept
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _letters() -> str:
+    return "".join(random.choices(LETTERS, k=5))  # noqa: S311 - names, no secrets

@@ -1,0 +1,104 @@
+"""The server over HTTP, asked by the project's own client."""
+
+import asyncio
+import json
+
+import pytest
+
+from plugin.kube import errors, resources, watch
+
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+MERGE = "application/merge-patch+json"
+
+
+async def until(holds, seconds=5.0):
+    async with asyncio.timeout(seconds):
+        while not holds():
+            await asyncio.sleep(0.005)
+
+
+async def test_what_is_there_from_the_start(ask):
+    found = await ask("GET", "/api/v1/namespaces")
+    names = [item["metadata"]["name"] for item in found["items"]]
+    assert names == ["default", "kube-node-lease", "kube-public", "kube-system"]
+    default = found["items"][0]
+    assert default["spec"] == {"finalizers": ["kubernetes"]}
+    assert default["status"] == {"phase": "Active"}
+    assert default["metadata"]["labels"] == {"kubernetes.io/metadata.name": "default"}
+    async with asyncio.timeout(5):
+        while not (await ask("GET", "/api/v1/namespaces/default/serviceaccounts"))["items"]:
+            await asyncio.sleep(0.01)
+
+
+async def test_the_life_of_an_object(ask, made):
+    created = await ask("POST", CLAIMS, made["claim"]())
+    assert created["metadata"]["managedFields"][0]["manager"] == "tester"
+    assert await ask("GET", f"{CLAIMS}/c") == created
+    patched = await ask(
+        "PATCH", f"{CLAIMS}/c", {"metadata": {"labels": {"a": "b"}}}, content_type=MERGE, fieldManager="me"
+    )
+    assert patched["metadata"]["labels"] == {"a": "b"}
+    stale = created | {"metadata": created["metadata"] | {"labels": {"a": "c"}}}
+    with pytest.raises(errors.Conflict, match="the object has been modified"):
+        await ask("PUT", f"{CLAIMS}/c", stale)
+    listed = await ask("GET", "/apis/resource.k8s.io/v1/resourceclaims")
+    assert [item["metadata"]["name"] for item in listed["items"]] == ["c"]
+    gone = await ask("DELETE", f"{CLAIMS}/c")
+    assert gone["metadata"]["uid"] == created["metadata"]["uid"]
+    with pytest.raises(errors.NotFound, match=r'resourceclaims\.resource\.k8s\.io "c" not found'):
+        await ask("GET", f"{CLAIMS}/c")
+
+
+async def test_a_mirror_of_a_collection(ask, made):
+    class Place:
+        path, query = SLICES, {"fieldSelector": "spec.driver=gpu.example.com,spec.nodeName=n1"}  # noqa: RUF012
+
+        def convert(self, obj):
+            return obj
+
+    async def find():
+        return place
+
+    place = Place()
+    await ask("POST", SLICES, made["slice"]("first"))
+    mirror = watch.Mirror(ask.client, find)
+    running = asyncio.create_task(mirror.run())
+    await until(lambda: set(mirror.objects) == {"first"})
+    await ask("POST", SLICES, made["slice"]("second"))
+    await ask("POST", SLICES, made["slice"]("elsewhere", node="n2"))
+    await until(lambda: set(mirror.objects) == {"first", "second"})
+    await ask("DELETE", f"{SLICES}/first")
+    await until(lambda: set(mirror.objects) == {"second"})
+    running.cancel()
+
+
+async def test_what_the_plugin_asks(ask, made):
+    """Its own typed operations: the newest version is found, a report is applied and taken away."""
+    found = resources.Resources(ask.client, "gpu.example.com", "n1")
+    created = await ask("POST", CLAIMS, made["claim"]())
+    uid = created["metadata"]["uid"]
+    results = [{"request": "gpu", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}]
+    status = {"status": {"allocation": {"devices": {"results": results}}}}
+    await ask("PATCH", f"{CLAIMS}/c/status", status, content_type=MERGE)
+    claim = await found.claim("default", "c")
+    assert (found.version, claim.metadata.uid) == ("v1", uid)
+    device = {"driver": "gpu.example.com", "pool": "n1", "device": "gpu-0", "data": {"a": 1}}
+    reported = await found.apply_devices("default", "c", uid, [device], "claimd")
+    assert [entry.device for entry in reported.status.devices] == ["gpu-0"]
+    await found.remove_devices(reported, "gpu.example.com")
+    assert (
+        "devices" not in (await ask("GET", f"{CLAIMS}/c"))["status"]
+        or not (await ask("GET", f"{CLAIMS}/c"))["status"]["devices"]
+    )
+    with pytest.raises(errors.Conflict):
+        await found.apply_devices("default", "c", "another", [device], "claimd")
+
+
+async def test_old_and_new_ways_of_watching(ask, made):
+    await ask("POST", SLICES, made["slice"]())
+    for path, query in ((SLICES, {"watch": "1"}), ("/apis/resource.k8s.io/v1/watch/resourceslices", {})):
+        lines = ask.client.lines(path, query, idle=5)
+        event = json.loads(await anext(lines))
+        assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "s")
+        await lines.aclose()
