@@ -12,11 +12,7 @@ def check_driver(causes: Causes, name: str, at: str, declared: bool = False) -> 
         return
     if len(name) > 63:
         causes.too_long(at, 63, declared)
-    causes.texts(at, name, [SUBDOMAIN_OF_DRIVER(text) for text in texts.subdomain(name.lower())], declared)
-
-
-def SUBDOMAIN_OF_DRIVER(text: str) -> str:  # noqa: N802 - replaced below
-    return text
+    causes.texts(at, name, texts.subdomain(name.lower()), declared)
 
 
 def check_pool(causes: Causes, name: str, at: str, declared: bool = False) -> None:

@@ -1,0 +1,52 @@
+"""Selectors of devices: is the expression one, and may it cost what it costs?"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ....allocator import cel
+from .causes import Causes, Document
+
+LONGEST = 10 * 1024
+
+
+def check_selectors(causes: Causes, selectors: list[Document] | None, at: str) -> None:
+    if causes.too_many(at, len(selectors or ()), 32, declared=True):
+        return
+    for index, selector in enumerate(selectors or ()):
+        below = f"{at}[{index}].cel"
+        if selector.get("cel") is None:
+            causes.required(below)
+        else:
+            check(causes, selector["cel"].get("expression", ""), f"{below}.expression")
+
+
+def check(causes: Causes, expression: str, at: str) -> None:
+    if len(expression.encode()) > LONGEST:
+        causes.too_long(at, LONGEST)
+        return
+    problem = problem_of(expression)
+    if problem == TOO_COMPLEX:
+        causes.forbidden(at, TOO_COMPLEX)
+    elif problem:
+        causes.invalid(at, expression, problem)
+
+
+TOO_COMPLEX = "too complex, exceeds cost limit"
+
+
+@lru_cache(maxsize=1024)
+def problem_of(expression: str) -> str:
+    """Empty if there is none. The compiler's own words are ours; where they stand is shown as the server shows it."""
+    try:
+        cel.compile(expression, new=True)
+    except cel.CompileError as error:
+        if error.reason.startswith("too complex"):
+            return TOO_COMPLEX
+        if error.reason.startswith("must evaluate to"):
+            return error.reason
+        lines = expression.split("\n")
+        line = lines[error.line - 1]
+        said = f"compilation failed: ERROR: <input>:{error.line}:{error.column}: {error.reason}"
+        return f"{said}\n | {line}\n | {'.' * (error.column - 1)}^" if line else said
+    return ""
