@@ -63,7 +63,8 @@ oracle: dev  ## the allocator, its CEL and server-side apply against Kubernetes'
 	$(BIN)/python -m tests.oracle.campaign cel --count 30000
 	$(BIN)/python -m tests.oracle.campaign apply --count 10000
 
-bench: dev  ## the allocator beside Kubernetes' own, then claimd against a real API server (PEER=command); needs Go, root
+bench: dev  ## the simulated API server, the allocator beside Kubernetes' own, claimd against a real API server (PEER=command); needs Go, root
+	$(BIN)/python -m tests.bench.sim
 	$(BIN)/python -m tests.bench.allocator
 	$(BIN)/python -m tests.bench
 

@@ -63,6 +63,8 @@ class Objects:
 
     def list(self, edition: Edition, route: Route, request: Request) -> Found:
         asked = params.List.of(request)
+        if asked.at_least > self._registry.store.version:
+            raise refused.too_large_version(asked.at_least, self._registry.store.version)
         page = self._registry.store.page(
             edition.kind.resource,
             route.namespace,

@@ -25,6 +25,7 @@ class List:
     limit: int = 0
     proceed: str = ""
     exactly: int | None = None  # this version and no other
+    at_least: int = 0
     selects: bool = False
 
     @classmethod
@@ -46,7 +47,7 @@ class List:
         # Without a match, a page of a version is of that version; the whole list may be newer.
         exact = number_ is not None and (match == "Exact" or (not match and limit > 0 and number_ > 0))
         selects = bool(text(request, "labelSelector") or text(request, "fieldSelector"))
-        return cls(limit, proceed, number_ if exact else None, selects)
+        return cls(limit, proceed, number_ if exact else None, number_ or 0, selects)
 
 
 def _check_match(version: str, match: str, proceed: str) -> None:

@@ -1,15 +1,15 @@
 """A server that runs, and the project's own client of it."""
 
+import asyncio
 import contextlib
+import dataclasses
+import http.client
 import json
 
 import pytest
 
 from plugin.kube import auth, client
 from plugin.sim.apiserver.server import Options, serve
-
-SLICES = "/apis/resource.k8s.io/v1/resourceslices"
-CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 
 
 class Asker:
@@ -41,9 +41,60 @@ async def api():
 
 
 @pytest.fixture
-async def ask(api, tmp_path):
-    async with connected(api, tmp_path) as asker:
+def connect(tmp_path):
+    """`async with connect(api, token) as ask:`"""
+    return lambda api, token="": connected(api, tmp_path, token)
+
+
+@pytest.fixture
+async def ask(api, connect):
+    async with connect(api) as asker:
         yield asker
+
+
+async def wait_until(holds, seconds=5.0):
+    async with asyncio.timeout(seconds):
+        while not holds():
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+def until():
+    return wait_until
+
+
+@dataclasses.dataclass
+class Reply:
+    status: int
+    headers: dict
+    body: bytes
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+
+@pytest.fixture
+def raw(api):
+    """One request as it is, with what comes back; `token` is in the address, unless it is None."""
+
+    def ask(method, path, body, headers, token):
+        connection = http.client.HTTPConnection(api.address.removeprefix("http://"), timeout=10)
+        data = json.dumps(body).encode() if isinstance(body, dict | list) else body
+        if isinstance(body, dict | list):
+            headers = {"Content-Type": "application/json"} | headers
+        prefix = f"/as/{token}" if token else ""
+        connection.request(method, prefix + path, data, headers)
+        answer = connection.getresponse()
+        found = Reply(answer.status, {n.lower(): v for n, v in answer.getheaders()}, answer.read())
+        connection.close()
+        return found
+
+    async def request(method, path, body=None, headers=None, token=""):
+        chosen = api.token if token == "" else token
+        return await asyncio.to_thread(ask, method, path, body, headers or {}, chosen)
+
+    return request
 
 
 def claim(name="c", **metadata):

@@ -12,12 +12,6 @@ CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 MERGE = "application/merge-patch+json"
 
 
-async def until(holds, seconds=5.0):
-    async with asyncio.timeout(seconds):
-        while not holds():
-            await asyncio.sleep(0.005)
-
-
 async def test_what_is_there_from_the_start(ask):
     found = await ask("GET", "/api/v1/namespaces")
     names = [item["metadata"]["name"] for item in found["items"]]
@@ -50,9 +44,9 @@ async def test_the_life_of_an_object(ask, made):
         await ask("GET", f"{CLAIMS}/c")
 
 
-async def test_a_mirror_of_a_collection(ask, made):
+async def test_a_mirror_of_a_collection(ask, made, until):
     class Place:
-        path, query = SLICES, {"fieldSelector": "spec.driver=gpu.example.com,spec.nodeName=n1"}  # noqa: RUF012
+        path, query = SLICES, {"fieldSelector": "spec.driver=gpu.example.com,spec.nodeName=n1"}
 
         def convert(self, obj):
             return obj
