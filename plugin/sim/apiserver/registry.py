@@ -6,7 +6,6 @@ What one kind allows beyond that (its own validation) is not here.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,17 +13,14 @@ from typing import Any
 
 from . import managed, patches, refused, schema
 from .refused import Cause, Resource
+from .rules import strategy
 from .store import Store
 
 Document = dict[str, Any]
 
+NAMESPACES = Resource("namespaces", "", "Namespace")
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
-NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-NAME_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
-    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
+BLIND = "Invalid value: 0: must be specified for an update"
 
 
 @dataclass(frozen=True)
@@ -64,10 +60,17 @@ class Delete:
 
 
 class Registry:
+    """`release` says whose rules hold."""
+
     def __init__(
-        self, store: Store, now: Callable[[], str], new_uid: Callable[[], str], letters: Callable[[], str]
+        self,
+        store: Store,
+        now: Callable[[], str],
+        new_uid: Callable[[], str],
+        letters: Callable[[], str],
+        release: str = "1.37",
     ) -> None:
-        self.store = store
+        self.store, self.release = store, release
         self._now, self._new_uid, self._letters = now, new_uid, letters
 
     # ------------------------------------------------------------ create, update
@@ -76,7 +79,7 @@ class Registry:
         new = self._prepared(kind, namespace, obj)
         empty = {"apiVersion": new["apiVersion"], "kind": new["kind"]}
         writer = _writer(kind, write, "Update")
-        return self._stored(kind, managed.updated(kind.schema, empty, new, writer, self._now()), write)
+        return self._begun(kind, managed.updated(kind.schema, empty, new, writer, self._now()), write)
 
     def _prepared(self, kind: Kind, namespace: str, obj: Document) -> Document:
         """The object as it begins: with a name, what the system gives it, and without a status."""
@@ -86,22 +89,30 @@ class Registry:
         _check_namespace(kind, namespace, metadata)
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = metadata["generateName"][:58] + self._letters()
-        _check_name(kind, metadata.get("name", ""))
         for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink", "generation"):
             metadata.pop(name, None)
         metadata |= {"uid": self._new_uid(), "creationTimestamp": self._now()}
         metadata |= {"generation": 1} if kind.generation else {}
         begun = _half(kind, _of_kind(kind, obj), "") | {"metadata": metadata}
-        return _new_namespace(begun) if kind.resource.kind == "Namespace" else begun
+        begun = _new_namespace(begun) if kind.resource.kind == "Namespace" else begun
+        return self._rules(kind).default(begun, self._surroundings)
 
-    def _stored(self, kind: Kind, new: Document, write: Write) -> Document:
-        metadata = new["metadata"]
+    def _begun(self, kind: Kind, new: Document, write: Write) -> Document:
+        """What is not the writer's is added after it is known what is."""
+        rules, metadata = self._rules(kind), new["metadata"]
+        new = rules.begin(new, self._surroundings)
+        if causes := rules.check_new(new, self._surroundings):
+            raise refused.invalid(kind.resource, metadata.get("name", ""), causes)
         if self.store.find(kind.resource, metadata.get("namespace", ""), metadata["name"]):
             raise refused.already_exists(kind.resource, metadata["name"])
         return new if write.dry_run else self.store.create(kind.resource, new)
 
     def update(self, kind: Kind, namespace: str, name: str, obj: Document, write: Write) -> Document:
         old = self.store.get(kind.resource, namespace, name)
+        if not (obj.get("metadata") or {}).get("resourceVersion") and not self._rules(kind).blind(write.api_version):
+            cause = Cause("FieldValueInvalid", BLIND, "metadata.resourceVersion")
+            about = Resource(kind.resource.plural, kind.resource.group, kind.resource.plural)
+            raise refused.invalid(about, name, [cause])
         return self._update(kind, old, obj, write, _writer(kind, write, "Update"))
 
     def _update(
@@ -121,12 +132,16 @@ class Registry:
         if metadata.get("resourceVersion", before["resourceVersion"]) != before["resourceVersion"]:
             why = "the object has been modified; please apply your changes to the latest version and try again"
             raise refused.conflict(kind.resource, name, why)
+        rules = self._rules(kind)
         new = self._new_content(kind, old, _of_kind(kind, obj) | {"metadata": metadata}, write)
-        _check_finalizers(kind, before, new["metadata"])
-        if kind.generation and new.get("spec") != old.get("spec"):
-            new["metadata"]["generation"] = before.get("generation", 0) + 1
+        new = rules.default(new, self._surroundings)
         if writer:
             new = managed.updated(kind.schema, old, new, writer, self._now())
+        new = rules.change(new, old, write.subresource, self._surroundings)
+        if causes := rules.check_change(new, old, write.subresource, self._surroundings):
+            raise refused.invalid(kind.resource, name, causes)
+        if kind.generation and new.get("spec") != old.get("spec"):
+            new = new | {"metadata": new["metadata"] | {"generation": before.get("generation", 0) + 1}}
         if write.dry_run:
             return new
         if "deletionTimestamp" in before and not _held(new) and _grace_is_over(before):
@@ -195,10 +210,19 @@ class Registry:
                 raise refused.conflict(kind.resource, name, why)
             empty = {"apiVersion": config["apiVersion"], "kind": config["kind"], "metadata": {}}
             new = managed.applied(kind.schema, empty, _half(kind, config, ""), writer, force, self._now())
-            return self._stored(kind, self._prepared(kind, namespace, new), write), True
+            return self._begun(kind, self._prepared(kind, namespace, new), write), True
         asked = _half(kind, config, write.subresource)
         new = managed.applied(kind.schema, old, asked, writer, force, self._now())
         return self._update(kind, old, new, write, None), False
+
+    # ------------------------------------------------------------ rules
+
+    def _rules(self, kind: Kind) -> strategy.Strategy:
+        return strategy.of(kind.resource, kind.version, self.release)
+
+    @property
+    def _surroundings(self) -> strategy.Surroundings:
+        return strategy.Surroundings(self._now(), lambda name: self.store.find(NAMESPACES, "", name))
 
     # ------------------------------------------------------------ delete
 
@@ -287,33 +311,6 @@ def _check_namespace(kind: Kind, namespace: str, metadata: Document) -> None:
         raise refused.bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
         )
-
-
-def _check_name(kind: Kind, name: str) -> None:
-    if not name:
-        cause = Cause("FieldValueRequired", "Required value: name or generateName is required", "metadata.name")
-    elif len(name) > 253:
-        cause = Cause(
-            "FieldValueInvalid", f'Invalid value: "{name}": must be no more than 253 characters', "metadata.name"
-        )
-    elif kind.resource.group == "rbac.authorization.k8s.io":
-        if name not in (".", "..") and not set(name) & set("/%"):
-            return
-        cause = Cause("FieldValueInvalid", f'Invalid value: "{name}": may not be a part of a path', "metadata.name")
-    elif not NAME.fullmatch(name):
-        cause = Cause("FieldValueInvalid", f'Invalid value: "{name}": {NAME_RULE}', "metadata.name")
-    else:
-        return
-    raise refused.invalid(kind.resource, name, [cause])
-
-
-def _check_finalizers(kind: Kind, before: Document, after: Document) -> None:
-    added = sorted(set(after.get("finalizers") or ()) - set(before.get("finalizers") or ()))
-    if "deletionTimestamp" in before and added:
-        listed = ", ".join(f'"{finalizer}"' for finalizer in added)
-        why = "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers"
-        cause = Cause("FieldValueForbidden", f"{why} []string{{{listed}}}", "metadata.finalizers")
-        raise refused.invalid(kind.resource, before["name"], [cause])
 
 
 def _check_preconditions(kind: Kind, metadata: Document, options: Delete) -> None:

@@ -17,6 +17,9 @@ LABEL = "resource.kubernetes.io/admin-access"
 NO_ADMIN = f"admin access to devices requires the `{LABEL}: true` label on the containing namespace"
 
 
+SEEING = ("Lease", "ResourcePoolStatusRequest", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """What a rule may look at besides the object."""
@@ -46,6 +49,12 @@ class Strategy:
         """Before a changed object is checked."""
         del old, subresource, around_it
         return new
+
+    def blind(self, api_version: str) -> bool:
+        """May it be replaced by who does not say which version he has seen?"""
+        if self.kind == "DeviceTaintRule":
+            return not api_version.endswith("/v1")
+        return self.kind not in SEEING
 
     def check_new(self, new: Document, around_it: Surroundings) -> list[Cause]:
         causes = Causes(self.profile.modern)
