@@ -44,12 +44,23 @@ class Dispatch:
     def respond(self, request: Request) -> Answer:
         try:
             user, request = self._authenticated(request)
-            return self._answer(user, request)
+            return self._warned(request, self._answer(user, request))
         except Refused as error:
-            return writing.refusal(request, error)
+            return self._warned(request, writing.refusal(request, error))
         except Exception as error:
             log.exception("%s %s", request.method, request.path)
             return writing.refusal(request, Refused(500, "InternalError", f"Internal error occurred: {error!r}"))
+
+    def _warned(self, request: Request, answer: Answer) -> Answer:
+        """Users of an old version are told so, whatever else they are told."""
+        try:
+            route = routes.of(request)
+        except Refused:
+            return answer
+        edition = self._catalog.edition(route.group, route.version, route.plural)
+        if answer.status == 401 or not edition or not edition.deprecation:
+            return answer
+        return dataclasses.replace(answer, headers=(("Warning", f'299 - "{edition.deprecation}"'), *answer.headers))
 
     def busy(self, request: Request) -> Answer:
         details = {"retryAfterSeconds": 1}

@@ -77,7 +77,7 @@ class Registry:
 
     def create(self, kind: Kind, namespace: str, obj: Document, write: Write) -> Document:
         new = self._prepared(kind, namespace, obj)
-        empty = {"apiVersion": new["apiVersion"], "kind": new["kind"]}
+        empty = {"apiVersion": new["apiVersion"], "kind": new["kind"]} | self._rules(kind).empty
         writer = _writer(kind, write, "Update")
         return self._begun(kind, managed.updated(kind.schema, empty, new, writer, self._now()), write)
 

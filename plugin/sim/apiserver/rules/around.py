@@ -19,6 +19,14 @@ NODE_INFO = (
     *("architecture", "bootID", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion", "kubeletVersion"),
     *("machineID", "operatingSystem", "osImage", "systemUUID"),
 )
+EMPTY: dict[str, Document] = {
+    "Pod": {"spec": {"containers": None}, "status": {}},
+    "Namespace": {"spec": {}, "status": {}},
+    "Node": {
+        "spec": {},
+        "status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}, "nodeInfo": dict.fromkeys(NODE_INFO, "")},
+    },
+}
 IMMUTABLE = "field is immutable when `immutable` is set"
 ONE_SOURCE = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
 NOT_BOTH = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"

@@ -45,7 +45,13 @@ def _counted(request: Document) -> Document:
     mode = request.get("allocationMode") or "ExactCount"
     count = request.get("count") or (1 if mode == "ExactCount" else 0)
     rest = {name: value for name, value in request.items() if name != "count"}
+    if request.get("tolerations"):
+        rest["tolerations"] = [{"operator": "Equal"} | _said(one or {}) for one in request["tolerations"]]
     return rest | {"allocationMode": mode} | ({"count": count} if count else {})
+
+
+def _said(toleration: Document) -> Document:
+    return {name: value for name, value in toleration.items() if value not in (None, "")}
 
 
 # ---------------------------------------------------------------- checks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from ....allocator import cel
@@ -32,6 +33,7 @@ def check(causes: Causes, expression: str, at: str) -> None:
         causes.invalid(at, expression, problem)
 
 
+NO_SELECTOR = re.compile("a selector must be true or false.*, this is (.*)")
 TOO_COMPLEX = "too complex, exceeds cost limit"
 
 
@@ -43,8 +45,8 @@ def problem_of(expression: str) -> str:
     except cel.CompileError as error:
         if error.reason.startswith("too complex"):
             return TOO_COMPLEX
-        if error.reason.startswith("must evaluate to"):
-            return error.reason
+        if found := NO_SELECTOR.match(error.reason):
+            return f"must evaluate to bool or the unknown type, not {found[1]}"
         lines = expression.split("\n")
         line = lines[error.line - 1]
         said = f"compilation failed: ERROR: <input>:{error.line}:{error.column}: {error.reason}"

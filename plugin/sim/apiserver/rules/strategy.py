@@ -50,6 +50,11 @@ class Strategy:
         del old, subresource, around_it
         return new
 
+    @property
+    def empty(self) -> Document:
+        """An object of which nobody has said anything: what is in it is nobody's."""
+        return {}
+
     def blind(self, api_version: str) -> bool:
         """May it be replaced by who does not say which version he has seen?"""
         if self.kind == "DeviceTaintRule":
@@ -87,6 +92,10 @@ class Strategy:
 class Around(Strategy):
     """Pods, nodes, namespaces, configuration maps."""
 
+    @property
+    def empty(self) -> Document:
+        return around.EMPTY.get(self.kind, {})
+
     def default(self, obj: Document, around_it: Surroundings) -> Document:
         return around.with_defaults(self.kind, obj)
 
@@ -101,6 +110,10 @@ class Around(Strategy):
 
 
 class Classic(Strategy):
+    @property
+    def empty(self) -> Document:
+        return wire.typed(self.version, self.kind, {})
+
     def default(self, obj: Document, around_it: Surroundings) -> Document:
         return wire.typed(self.version, self.kind, classic.with_defaults(self.kind, obj))
 
@@ -113,6 +126,10 @@ class Classic(Strategy):
 
 class Dra(Strategy):
     """The resource API since v1alpha3."""
+
+    @property
+    def empty(self) -> Document:
+        return wire.typed(self.version, self.kind, {})
 
     def default(self, obj: Document, around_it: Surroundings) -> Document:
         spec = obj.get("spec")
