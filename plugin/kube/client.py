@@ -89,7 +89,7 @@ class _Wire:
 class Client:
     """Requests over at most `limit` connections at a time, and watches beside them."""
 
-    def __init__(self, connection: auth.Connection, agent: str, limit: int = 8) -> None:
+    def __init__(self, connection: auth.Connection, agent: str, limit: int = 4) -> None:
         self.connection = connection
         self._tls = auth.Tls(connection)
         self._headers = [("Host", connection.authority), ("User-Agent", agent), ("Accept", "application/json")]

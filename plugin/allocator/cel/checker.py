@@ -5,6 +5,8 @@ The rules are CEL's: `dyn` goes with everything until it is evaluated, a literal
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from . import types
 from .errors import CompileError
 from .library import FUNCTIONS
@@ -34,12 +36,25 @@ def check(root: Node, expression: str, *, selector: bool = True, new: bool = Fal
 
     `new`: attributes may not be lists, and there is no includes(): their feature is off in a cluster of today.
     """
-    try:
-        _Checker(new).run(root)
+
+    def result() -> None:
         if selector:
             _check_selector(root, ANY if new else DYN)
         else:
             _check_derived(root)
+
+    _run(_Checker(new), root, expression, result)
+
+
+def check_over(root: Node, expression: str, names: frozenset[str]) -> None:
+    """The same for an expression over documents of these names, whose value may be anything."""
+    _run(_Checker(new=False, names=names), root, expression, lambda: None)
+
+
+def _run(walk: _Checker, root: Node, expression: str, result: Callable[[], None]) -> None:
+    try:
+        walk.run(root)
+        result()
     except CompileError as error:
         raise CompileError(error.reason, expression, error.position) from None
     except RecursionError:
@@ -59,7 +74,8 @@ def _check_derived(root: Node) -> None:
 
 
 class _Checker:
-    def __init__(self, new: bool) -> None:
+    def __init__(self, new: bool, names: frozenset[str] = frozenset()) -> None:
+        self._names = names
         self._fields = _FIELDS | ({"attributes": map_of(STRING, map_of(STRING, ANY))} if new else {})
         self._absent = frozenset(("includes",) if new else ())
         self._types = Substitution()
@@ -106,13 +122,17 @@ class _Checker:
         if local is not None:
             return local
         plain = name.removeprefix(".")
-        if plain == "device":
+        if plain in self._names:
+            node.name = f".{plain}"
+            return DYN
+        if plain == "device" and not self._names:
             node.name = ".device"  # locals of that name were looked at
             return DEVICE
         if plain in _TYPE_NAMES:
             node.reference = TypeValue(plain)
             return types.type_of(_TYPE_NAMES[plain])
-        raise CompileError(f"unknown name {plain}: the variable here is device", "", node.position)
+        there = f"variables here are {', '.join(sorted(self._names))}" if self._names else "the variable here is device"
+        raise CompileError(f"unknown name {plain}: {there}", "", node.position)
 
     def _select(self, node: Select) -> Type:
         name = None if node.test else _qualified(node)

@@ -51,7 +51,9 @@ class Builder:
         for scope in reversed(self._scopes):
             if name in scope:
                 return scope[name]
-        return lambda frame: frame[0].value  # the only global one is `device`
+        if name != ".device":
+            return lambda frame: frame[0].entries[name[1:]]  # a document of this name
+        return lambda frame: frame[0].value
 
     # Nodes
 

@@ -21,6 +21,7 @@ REVIEWS = (
     ("authorization.k8s.io", "selfsubjectrulesreviews", "SelfSubjectRulesReview", False),
     ("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview", False),
 )
+IN_ALL = {"Pod", "Service", "DaemonSet", "Deployment", "ReplicaSet"}  # what `kubectl get all` gets
 OTHER_KINDS = {  # what a subresource is given, if not the object itself
     "binding": ("", "v1", "Binding"),
     "eviction": ("policy", "v1", "Eviction"),
@@ -68,7 +69,8 @@ class Discovery:
             served, kind = edition.served, edition.kind
             about = {"singularName": served.singular, "namespaced": kind.namespaced, "kind": kind.resource.kind}
             entry = {"name": kind.resource.plural} | about | {"verbs": list(served.verbs)}
-            listed.append(entry | ({"shortNames": list(served.short)} if served.short else {}))
+            entry |= {"shortNames": list(served.short)} if served.short else {}
+            listed.append(entry | ({"categories": ["all"]} if kind.resource.kind in IN_ALL else {}))
             for name, verbs, other in _subresources(edition):
                 more: Document = {"name": f"{kind.resource.plural}/{name}", "singularName": ""} | {
                     "namespaced": kind.namespaced,
@@ -102,7 +104,7 @@ class Discovery:
                     "singularResource": entry["singularName"],
                     "verbs": entry["verbs"],
                 }
-                whole |= {"shortNames": entry["shortNames"]} if "shortNames" in entry else {}
+                whole |= {part: entry[part] for part in ("shortNames", "categories") if part in entry}
                 below = [self._below(entry["name"], other, group, version) for other in found]
                 resources.append(whole | ({"subresources": [b for b in below if b]} if any(below) else {}))
             versions.append({"version": version, "resources": resources, "freshness": "Current"})

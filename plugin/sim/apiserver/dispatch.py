@@ -7,10 +7,12 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from . import admission, codec, discovery, openapi, printing, rbac, routes, watching, writing
-from .catalog import Catalog, Edition
+from . import admission, codec, discovery, impersonation, openapi, printing, rbac, routes, watching, writing
+from .asked import Asked, Found
+from .catalog import Catalog
 from .http import Answer, Request
-from .objects import Found, Objects, selection
+from .objects import Objects, selection
+from .policies import Policies
 from .refused import Refused
 from .registry import Registry
 from .reviews import Reviews
@@ -36,7 +38,7 @@ class Dispatch:
         self._catalog, self._registry, self._tokens = catalog, registry, tokens
         self._discovery = discovery.Discovery(catalog)
         self._openapi = openapi.OpenApi(catalog)
-        self._objects = Objects(registry)
+        self._objects = Objects(registry, Policies(registry.store))
         self._subresources = Subresources(registry, tokens, now)
         self._reviews = Reviews(registry.store, tokens)
         self._watches = Watches(registry.store, bookmark_every)
@@ -76,7 +78,7 @@ class Dispatch:
         scheme, _, said = request.header("authorization").partition(" ")
         if scheme.lower() == "bearer":
             token = said.strip()
-        return self._tokens.user(token), request
+        return impersonation.user(self._registry.store, self._tokens.user(token), request), request
 
     def _answer(self, user: User, request: Request) -> Answer:
         route = routes.of(request)
@@ -91,73 +93,65 @@ class Dispatch:
         if edition is None:
             raise unknown()
         if route.verb == "watch":
-            return self._watch(edition, route, request)
+            return self._watch(Asked(edition, route, request, user))
         form = writing.form(request)
-        return writing.answer(request, self._shaped(edition, self._found(edition, route, request), form, request), form)
+        asked = Asked(edition, route, request, user)
+        return writing.answer(request, self._shaped(asked, self._found(asked), form), form, asked.warnings)
 
-    def _found(self, edition: Edition, route: Route, request: Request) -> Found:
+    def _found(self, asked: Asked) -> Found:
+        edition, route = asked.edition, asked.route
         verb, subresource = route.verb, route.subresource
         if route.namespace and not edition.kind.namespaced:
             raise unknown()
         if edition.kind.namespaced and not route.namespace and verb != "list":
             raise not_allowed() if verb in ("create", "deletecollection") else unknown()
         if subresource and subresource != "status":
-            return self._below(edition, route, request)
+            return self._below(asked)
         if subresource and not edition.kind.status:
             raise unknown()
-        if verb == "create" and not route.name and not subresource:
-            admission.check(self._registry.store, edition, route, codec.document(request))
-            return self._objects.create(edition, route, request)
-        if verb == "list" and not subresource:
-            return self._objects.list(edition, route, request)
+        if verb == "create" and not route.name:
+            admission.check(self._registry.store, edition, route, codec.document(asked.request))
+            return self._objects.create(asked)
+        if verb == "list":
+            return self._objects.list(asked)
         if verb == "deletecollection" and verb in edition.served.verbs:
-            return self._objects.delete_collection(edition, route, request)
-        if route.name and verb == "get":
-            return self._objects.get(edition, route, request)
-        if route.name and verb == "update":
-            return self._objects.update(edition, route, request)
-        if route.name and verb == "patch":
-            return self._objects.patch(edition, route, request)
-        if route.name and verb == "delete" and not subresource:
+            return self._objects.delete_collection(asked)
+        if verb == "delete" and route.name and not subresource:
             admission.check(self._registry.store, edition, route)
-            return self._objects.delete(edition, route, request)
+            return self._objects.delete(asked)
+        answers = {"get": self._objects.get, "update": self._objects.update, "patch": self._objects.patch}
+        if route.name and verb in answers:
+            return answers[verb](asked)
         raise not_allowed()
 
-    def _below(self, edition: Edition, route: Route, request: Request) -> Found:
-        if route.subresource == "finalize" and "finalize" in edition.served.subresources and route.verb == "update":
-            return self._objects.update(edition, route, request)
-        if route.subresource not in edition.served.subresources:
+    def _below(self, asked: Asked) -> Found:
+        verb, subresource = asked.route.verb, asked.route.subresource
+        if subresource not in asked.edition.served.subresources:
             raise unknown()
-        found = self._subresources.create(edition, route, request) if route.verb == "create" else None
+        if subresource == "finalize" and verb == "update":
+            return self._objects.update(asked)
+        found = self._subresources.create(asked) if verb == "create" else None
         if found is None:
             raise not_allowed()
         return found
 
-    def _watch(self, edition: Edition, route: Route, request: Request) -> Answer:
-        form = writing.form(request, stream=True)
-        asked = watching.Asked.of(request)
+    def _watch(self, asked: Asked) -> Answer:
+        form = writing.form(asked.request, stream=True)
+        wanted = watching.Wanted.of(asked.request)
 
         def shown(obj: Document) -> Document:
-            return self._shape(edition, edition.shown(obj), form, request)
+            return self._shape(asked, asked.edition.shown(obj), form)
 
-        selects = selection(edition, route, request)
-        stream = self._watches.stream(
-            edition,
-            route.namespace,
-            selects,
-            asked,
-            f"{form.shape}/{form.version}/{routes.text(request, 'includeObject')}",
-            shown,
-        )
-        return Answer(200, content_type="application/json", stream=stream)
+        shape = f"{form.shape}/{form.version}/{asked.text('includeObject')}"
+        return Answer(200, stream=self._watches.stream(asked, selection(asked), wanted, shape, shown))
 
-    def _shaped(self, edition: Edition, found: Found, form: Form, request: Request) -> Found:
-        return dataclasses.replace(found, document=self._shape(edition, found.document, form, request))
+    def _shaped(self, asked: Asked, found: Found, form: Form) -> Found:
+        return dataclasses.replace(found, document=self._shape(asked, found.document, form))
 
-    def _shape(self, edition: Edition, obj: Document, form: Form, request: Request) -> Document:
-        if form.shape == "Table" and "metadata" in obj and str(obj.get("kind")).startswith(edition.kind.resource.kind):
-            include = routes.text(request, "includeObject") or "Metadata"
-            return printing.table(edition.kind.resource.kind, obj, self._now(), include)
+    def _shape(self, asked: Asked, obj: Document, form: Form) -> Document:
+        kind = asked.edition.kind.resource.kind
+        if form.shape == "Table" and "metadata" in obj and obj.get("kind") in (kind, f"{kind}List"):
+            return printing.table(kind, obj, self._now(), asked.text("includeObject") or "Metadata")
         if form.shape.startswith("PartialObjectMetadata") and "metadata" in obj and obj.get("kind") != "Status":
             return writing.partial(obj, form.version)
         return obj

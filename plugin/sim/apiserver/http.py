@@ -120,7 +120,10 @@ class Server:
                 return Answer(413, b"the request is too large", "text/plain; charset=utf-8")
             parts.append(bytes(event.data))
         path, _, query = head.target.decode("latin-1").partition("?")
-        headers = {name.decode(): value.decode("latin-1") for name, value in head.headers}
+        headers: dict[str, str] = {}
+        for name, value in head.headers:  # of a name that comes twice, both values
+            key, said = name.decode(), value.decode("latin-1")
+            headers[key] = f"{headers[key]},{said}" if key in headers else said
         asked = Request(
             head.method.decode(),
             path,

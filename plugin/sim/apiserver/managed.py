@@ -81,7 +81,7 @@ def applied(schema: Schema, live: Document, config: Document, writer: Writer, fo
     before = mine.time if mine else ""
     same = _without_entries(result) == _without_entries(live)
     if wanted:
-        entries[writer.identity] = Entry(writer, wanted, before if same else time)
+        entries[writer.identity] = Entry(writer, wanted, before if same and before else time)
     return _with_entries(result, entries)
 
 
@@ -176,4 +176,4 @@ def _named(entry: Entry) -> str:
     name = f'"{writer.manager}"' + (f' with subresource "{writer.subresource}"' if writer.subresource else "")
     if writer.operation != "Update":
         return name
-    return f"{name} using {writer.api_version}" + (f" at {entry.time}" if entry.time else "")
+    return f"{name} using {writer.api_version}"

@@ -7,14 +7,13 @@ written in `writing`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from . import codec, fieldcheck, params, patches, refused, routes, selectors
+from .asked import Asked, Found
 from .catalog import Edition
-from .http import Request
+from .policies import Policies
 from .registry import Registry, Write
-from .routes import Route
 
 Document = dict[str, Any]
 
@@ -42,148 +41,136 @@ DELETED_SHOWN = {  # kinds whose deletion answers with the object; others answer
 }
 
 
-@dataclass(frozen=True)
-class Found:
-    """An answer before it is written. `document` is in the version that was asked for."""
-
-    status: int
-    document: Document
-    warnings: tuple[str, ...] = ()
-
-
 class Objects:
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    """`policies` are asked about every write."""
+
+    def __init__(self, registry: Registry, policies: Policies) -> None:
+        self._registry, self._policies = registry, policies
 
     # ------------------------------------------------------------ reading
 
-    def get(self, edition: Edition, route: Route, request: Request) -> Found:
-        params.version_of(request)
-        return Found(200, edition.shown(self._registry.store.get(edition.kind.resource, route.namespace, route.name)))
+    def get(self, asked: Asked) -> Found:
+        params.version_of(asked.request)
+        kind, route = asked.edition.kind, asked.route
+        return Found(200, asked.edition.shown(self._registry.store.get(kind.resource, route.namespace, route.name)))
 
-    def list(self, edition: Edition, route: Route, request: Request) -> Found:
-        asked = params.List.of(request)
-        if asked.at_least > self._registry.store.version:
-            raise refused.too_large_version(asked.at_least, self._registry.store.version)
-        page = self._registry.store.page(
-            edition.kind.resource,
-            route.namespace,
-            selection(edition, route, request),
-            asked.limit,
-            asked.proceed,
-            asked.exactly,
-        )
+    def list(self, asked: Asked) -> Found:
+        wanted, store = params.List.of(asked.request), self._registry.store
+        if wanted.at_least > store.version:
+            raise refused.too_large_version(wanted.at_least, store.version)
+        resource, namespace = asked.edition.kind.resource, asked.route.namespace
+        page = store.page(resource, namespace, selection(asked), wanted.limit, wanted.proceed, wanted.exactly)
         metadata: Document = {"resourceVersion": str(page.version)}
         metadata |= {"continue": page.proceed} if page.proceed else {}
-        metadata |= {"remainingItemCount": page.remaining} if page.remaining and not asked.selects else {}
-        return Found(200, list_of(edition, page.items, metadata))
+        metadata |= {"remainingItemCount": page.remaining} if page.remaining and not wanted.selects else {}
+        return Found(200, list_of(asked.edition, page.items, metadata))
 
     # ------------------------------------------------------------ writing
 
-    def create(self, edition: Edition, route: Route, request: Request) -> Found:
-        obj, warnings = self._object(edition, request)
-        write = self._write(request, edition)
-        made = self._registry.create(edition.kind, route.namespace, edition.kept(obj), write)
-        return Found(201, edition.shown(made), warnings)
+    def create(self, asked: Asked) -> Found:
+        kept = self._object(asked)
+        return self._found(asked, 201, self._registry.create(*self._where(asked), kept, self._write(asked)))
 
-    def update(self, edition: Edition, route: Route, request: Request) -> Found:
-        obj, warnings = self._object(edition, request)
-        write = self._write(request, edition, route.subresource)
-        made = self._registry.update(edition.kind, route.namespace, route.name, edition.kept(obj), write)
-        return Found(200, edition.shown(made), warnings)
+    def update(self, asked: Asked) -> Found:
+        kept, write = self._object(asked), self._write(asked)
+        return self._found(asked, 200, self._registry.update(*self._where(asked), asked.route.name, kept, write))
 
-    def patch(self, edition: Edition, route: Route, request: Request) -> Found:
-        form, patch = codec.patch(request)
+    def patch(self, asked: Asked) -> Found:
+        form, patch = codec.patch(asked.request)
         if form == "apply":
-            return self._apply(edition, route, request, patch)
-        if "force" in request.query:
-            raise params.invalid(
-                "PatchOptions", "force", "FieldValueForbidden", "Forbidden: may not be specified for non-apply patch"
-            )
-        write = self._write(request, edition, route.subresource)
-        warnings: list[str] = []
+            return self._apply(asked, patch)
+        if "force" in asked.request.query:
+            why = "Forbidden: may not be specified for non-apply patch"
+            raise params.invalid("PatchOptions", "force", "FieldValueForbidden", why)
+        write = self._write(asked)
 
         def patched(old: Document) -> Document:
-            new = _patched(edition, edition.shown(old), form, patch)
-            checked, found = fieldcheck.checked(edition, new, params.validation(request))
-            warnings.extend(found)
-            return edition.kept(checked)
+            new = patches.patched(asked.edition.view.schema, asked.edition.shown(old), form, patch)
+            if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
+                raise refused.bad_request("the patched object has no metadata")
+            return self._kept(asked, new)
 
-        made = self._registry.change(edition.kind, route.namespace, route.name, patched, write)
-        return Found(200, edition.shown(made), tuple(warnings))
+        return self._found(asked, 200, self._registry.change(*self._where(asked), asked.route.name, patched, write))
 
-    def _apply(self, edition: Edition, route: Route, request: Request, config: Any) -> Found:
+    def _apply(self, asked: Asked, config: Any) -> Found:
         if not isinstance(config, dict):
             raise refused.bad_request("error decoding YAML: the body is not an object")
-        if not request.query.get("fieldManager", [""])[0]:
-            raise params.invalid(
-                "PatchOptions", "fieldManager", "FieldValueRequired", "Required value: is required for apply patch"
-            )
-        check_kind(edition, config)
-        config, warnings = fieldcheck.checked(edition, config, params.validation(request))
-        write = self._write(request, edition, route.subresource)
-        force = routes.truth(request, "force")
-        made, new = self._registry.apply(edition.kind, route.namespace, route.name, edition.kept(config), write, force)
-        return Found(201 if new else 200, edition.shown(made), warnings)
+        if not asked.text("fieldManager"):
+            why = "Required value: is required for apply patch"
+            raise params.invalid("PatchOptions", "fieldManager", "FieldValueRequired", why)
+        check_kind(asked.edition, config)
+        kept, force = self._kept(asked, config), routes.truth(asked.request, "force")
+        made, new = self._registry.apply(*self._where(asked), asked.route.name, kept, self._write(asked), force)
+        return self._found(asked, 201 if new else 200, made)
 
-    def delete(self, edition: Edition, route: Route, request: Request) -> Found:
-        asked = params.deletion(request)
-        kind = edition.kind
-        before = self._registry.store.get(kind.resource, route.namespace, route.name)
-        last = self._registry.delete(kind, route.namespace, route.name, asked.options)
-        gone = asked.options.dry_run or self._registry.store.find(kind.resource, route.namespace, route.name) is None
-        if not gone or kind.resource.kind in DELETED_SHOWN:
-            return Found(202 if asked.waits and not gone else 200, edition.shown(last))
-        details = {"name": route.name, "group": edition.group, "kind": kind.resource.plural}
-        details |= {"uid": before["metadata"]["uid"]}
+    def delete(self, asked: Asked) -> Found:
+        wanted = params.deletion(asked.request, self._policies.admission(asked))
+        edition, route, store = asked.edition, asked.route, self._registry.store
+        resource = edition.kind.resource
+        before = store.get(resource, route.namespace, route.name)
+        last = self._registry.delete(*self._where(asked), route.name, wanted.options)
+        gone = wanted.options.dry_run or store.find(resource, route.namespace, route.name) is None
+        shown = resource.kind in DELETED_SHOWN and (resource.kind, edition.version) != ("DeviceTaintRule", "v1")
+        if not gone or shown:
+            return self._found(asked, 202 if wanted.waits and not gone else 200, last)
+        details = {
+            "name": route.name,
+            "group": edition.group,
+            "kind": resource.plural,
+            "uid": before["metadata"]["uid"],
+        }
         status: Document = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
         return Found(200, status | {"details": {name: value for name, value in details.items() if value}})
 
-    def delete_collection(self, edition: Edition, route: Route, request: Request) -> Found:
-        asked, listed = params.deletion(request), params.List.of(request)
-        store = self._registry.store
-        page = store.page(
-            edition.kind.resource, route.namespace, selection(edition, route, request), listed.limit, listed.proceed
-        )
+    def delete_collection(self, asked: Asked) -> Found:
+        wanted = params.deletion(asked.request, self._policies.admission(asked))
+        listed, store, kind = params.List.of(asked.request), self._registry.store, asked.edition.kind
+        page = store.page(kind.resource, asked.route.namespace, selection(asked), listed.limit, listed.proceed)
         gone = []
         for obj in page.items:
-            metadata = obj["metadata"]
-            gone.append(
-                self._registry.delete(edition.kind, metadata.get("namespace", ""), metadata["name"], asked.options)
-            )
-        return Found(200, list_of(edition, gone, {"resourceVersion": str(store.version)}))
+            namespace, name = obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+            last = self._registry.delete(kind, namespace, name, wanted.options)
+            gone.append(last if "deletionTimestamp" in last["metadata"] else obj)
+        return Found(200, list_of(asked.edition, gone, {"resourceVersion": str(store.version)}))
 
     # ------------------------------------------------------------ what they share
 
-    def _object(self, edition: Edition, request: Request) -> tuple[Document, tuple[str, ...]]:
-        obj = codec.document(request)
-        check_kind(edition, obj)
-        return fieldcheck.checked(edition, obj, params.validation(request))
+    def _where(self, asked: Asked) -> tuple[Any, str]:
+        return asked.edition.kind, asked.route.namespace
 
-    def _write(self, request: Request, edition: Edition, subresource: str = "") -> Write:
+    def _object(self, asked: Asked) -> Document:
+        obj = codec.document(asked.request)
+        check_kind(asked.edition, obj)
+        return self._kept(asked, obj)
+
+    def _kept(self, asked: Asked, obj: Document) -> Document:
+        """What was sent as it is kept, without the fields that its version does not have."""
+        known, unknown = fieldcheck.checked(asked.edition, obj, params.validation(asked.request))
+        asked.warnings.extend(unknown)
+        return asked.edition.kept(known)
+
+    def _found(self, asked: Asked, status: int, kept: Document) -> Found:
+        return Found(status, asked.edition.shown(kept))
+
+    def _write(self, asked: Asked) -> Write:
         return Write(
-            manager=params.manager(request),
-            dry_run=params.dry_run(request),
-            subresource=subresource,
-            api_version=edition.api_version,
+            manager=params.manager(asked.request),
+            dry_run=params.dry_run(asked.request),
+            subresource=asked.route.subresource,
+            api_version=asked.edition.api_version,
+            admit=self._policies.admission(asked),
         )
 
 
-def _patched(edition: Edition, old: Document, form: str, patch: Any) -> Document:
-    new = patches.patched(edition.view.schema, old, form, patch)
-    if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
-        raise refused.bad_request("the patched object has no metadata")
-    return new
-
-
-def selection(edition: Edition, route: Route, request: Request) -> Callable[[Document], bool] | None:
+def selection(asked: Asked) -> Callable[[Document], bool] | None:
     """Of the objects as they are kept; selectors name fields of the core's Event, and of every version of a slice."""
+    edition, route = asked.edition, asked.route
     kind = edition.kind.resource.kind
     known = ("metadata.name", *(("metadata.namespace",) if edition.kind.namespaced else ()), *SELECTABLE.get(kind, ()))
     if edition.version == "v1alpha2" and kind == "ResourceSlice":
         known = ("metadata.name", *OLD_SLICES)
-    labels = selectors.labels(routes.text(request, "labelSelector"))
-    fields = selectors.fields(routes.text(request, "fieldSelector"), known)
+    labels = selectors.labels(asked.text("labelSelector"))
+    fields = selectors.fields(asked.text("fieldSelector"), known)
     if route.old_watch and route.name:
         name = route.name
         fields = selectors.both(fields, lambda obj: obj["metadata"]["name"] == name)
@@ -191,22 +178,24 @@ def selection(edition: Edition, route: Route, request: Request) -> Callable[[Doc
 
 
 def list_of(edition: Edition, items: list[Document], metadata: Document) -> Document:
-    """Items of a typed list do not say what they are."""
     return {
         "kind": f"{edition.kind.resource.kind}List",
         "apiVersion": edition.api_version,
         "metadata": metadata,
-        "items": [edition.shown(item) for item in items],
+        "items": [_bare(edition.shown(item)) for item in items],
     }
+
+
+def _bare(obj: Document) -> Document:
+    return {name: value for name, value in obj.items() if name not in ("apiVersion", "kind")}
 
 
 def check_kind(edition: Edition, obj: Document) -> None:
     wanted = edition.kind.resource.kind
     version, kind = obj.get("apiVersion") or edition.api_version, obj.get("kind") or wanted
     if not isinstance(obj.get("metadata", {}), dict):
-        raise refused.bad_request(
-            f'{wanted} in version "{edition.version}" cannot be handled as a {wanted}: metadata is no object'
-        )
+        text = f'{wanted} in version "{edition.version}" cannot be handled as a {wanted}: metadata is no object'
+        raise refused.bad_request(text)
     if kind != wanted:
         text = f'{kind} in version "{str(version).rpartition("/")[2]}" cannot be handled as a {wanted}: converting'
         raise refused.bad_request(f"{text} to the kind of the path is not possible")

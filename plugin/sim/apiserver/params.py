@@ -8,7 +8,7 @@ from typing import Any
 from . import codec, refused
 from .http import Request
 from .refused import Cause, Refused, Resource
-from .registry import Delete
+from .registry import Admit, Delete
 from .routes import text, truth
 
 Document = dict[str, Any]
@@ -133,7 +133,7 @@ class Deletion:
     waits: bool = False  # asked to wait for the dependents: accepted, not done
 
 
-def deletion(request: Request) -> Deletion:
+def deletion(request: Request, admit: Admit) -> Deletion:
     """DeleteOptions in the body, or its fields in the query."""
     said: Document = {}
     if request.body.strip():
@@ -169,5 +169,6 @@ def deletion(request: Request) -> Deletion:
         propagation=policy or ("Orphan" if orphan else "Background"),
         dry_run=dry_run(request, list(said.get("dryRun") or ()), "DeleteOptions"),
         grace=grace,
+        admit=admit,
     )
     return Deletion(options, waits=orphan is False)

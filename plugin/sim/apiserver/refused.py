@@ -50,7 +50,7 @@ class Refused(Exception):
 
 def _details(resource: Resource, name: str) -> dict[str, Any]:
     group = {"group": resource.group} if resource.group else {}
-    return {"name": name} | group | {"kind": resource.plural}
+    return ({"name": name} if name else {}) | group | {"kind": resource.plural}
 
 
 def not_found(resource: Resource, name: str) -> Refused:

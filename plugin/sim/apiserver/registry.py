@@ -40,6 +40,13 @@ class Kind:
         return schema.of_kind(self.resource.group, self.version, self.resource.kind)
 
 
+Admit = Callable[[Document | None, Document | None], None]  # the old and the new object; raises what refuses them
+
+
+def anything(old: Document | None, new: Document | None) -> None:
+    """Admits it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Write:
     """What a request says besides the object."""
@@ -48,6 +55,7 @@ class Write:
     dry_run: bool = False
     subresource: str = ""  # status, or nothing
     api_version: str = ""  # in which it was said, if not in the one that is kept
+    admit: Admit = anything
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +64,7 @@ class Delete:
     resource_version: str | None = None
     propagation: str = "Background"  # Orphan, Background, Foreground
     dry_run: bool = False
+    admit: Admit = anything
     grace: int | None = None  # seconds that a pod on a node has; its own say if it is not said
 
 
@@ -89,7 +98,7 @@ class Registry:
         _check_namespace(kind, namespace, metadata)
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = metadata["generateName"][:58] + self._letters()
-        for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink", "generation"):
+        for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink"):
             metadata.pop(name, None)
         metadata |= {"uid": self._new_uid(), "creationTimestamp": self._now()}
         metadata |= {"generation": 1} if kind.generation else {}
@@ -103,11 +112,13 @@ class Registry:
         new = rules.begin(new, self._surroundings)
         if causes := rules.check_new(new, self._surroundings):
             raise refused.invalid(kind.resource, metadata.get("name", ""), causes)
+        write.admit(None, new)
         if self.store.find(kind.resource, metadata.get("namespace", ""), metadata["name"]):
             raise refused.already_exists(kind.resource, metadata["name"])
         return new if write.dry_run else self.store.create(kind.resource, new)
 
     def update(self, kind: Kind, namespace: str, name: str, obj: Document, write: Write) -> Document:
+        _check_same_name((obj.get("metadata") or {}).get("name") or name, name)
         old = self.store.get(kind.resource, namespace, name)
         if not (obj.get("metadata") or {}).get("resourceVersion") and not self._rules(kind).blind(write.api_version):
             cause = Cause("FieldValueInvalid", BLIND, "metadata.resourceVersion")
@@ -122,13 +133,10 @@ class Registry:
         metadata = dict(obj.get("metadata") or {})
         before = old["metadata"]
         name = before["name"]
-        if metadata.setdefault("name", name) != name:
-            text = f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
-            raise refused.bad_request(text)
+        _check_same_name(metadata.setdefault("name", name), name)
         _check_namespace(kind, before.get("namespace", ""), metadata)
         if metadata.get("uid", before["uid"]) != before["uid"]:
-            why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {before['uid']}"
-            raise refused.conflict(kind.resource, name, why)
+            raise refused.conflict(kind.resource, name, _other_uid(kind, before, metadata["uid"]))
         if metadata.get("resourceVersion", before["resourceVersion"]) != before["resourceVersion"]:
             why = "the object has been modified; please apply your changes to the latest version and try again"
             raise refused.conflict(kind.resource, name, why)
@@ -138,14 +146,16 @@ class Registry:
         if writer:
             new = managed.updated(kind.schema, old, new, writer, self._now())
         new = rules.change(new, old, write.subresource, self._surroundings)
-        if causes := rules.check_change(new, old, write.subresource, self._surroundings):
+        if causes := rules.check_change(new, old, obj, write.subresource, self._surroundings):
             raise refused.invalid(kind.resource, name, causes)
         if kind.generation and new.get("spec") != old.get("spec"):
             new = new | {"metadata": new["metadata"] | {"generation": before.get("generation", 0) + 1}}
+        write.admit(old, new)
         if write.dry_run:
             return new
         if "deletionTimestamp" in before and not _held(new) and _grace_is_over(before):
-            return self.store.delete(kind.resource, self.store.replace(kind.resource, old, new))
+            self.store.delete(kind.resource, old)
+            return new
         return self.store.replace(kind.resource, old, new)
 
     def _new_content(self, kind: Kind, old: Document, new: Document, write: Write) -> Document:
@@ -196,9 +206,7 @@ class Registry:
         metadata = config.get("metadata") or {}
         if metadata.get("managedFields"):
             raise refused.bad_request("metadata.managedFields must be nil")
-        if metadata.get("name", name) != name:
-            text = f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
-            raise refused.bad_request(text)
+        said = metadata.get("name", name)
         config = _of_kind(kind, config) | {"metadata": metadata | {"name": name}}
         writer = _writer(kind, write, "Apply")
         old = self.store.find(kind.resource, namespace, name)
@@ -210,9 +218,11 @@ class Registry:
                 raise refused.conflict(kind.resource, name, why)
             empty = {"apiVersion": config["apiVersion"], "kind": config["kind"], "metadata": {}}
             new = managed.applied(kind.schema, empty, _half(kind, config, ""), writer, force, self._now())
+            _check_same_name(said, name)
             return self._begun(kind, self._prepared(kind, namespace, new), write), True
         asked = _half(kind, config, write.subresource)
         new = managed.applied(kind.schema, old, asked, writer, force, self._now())
+        _check_same_name(said, name)
         return self._update(kind, old, new, write, None), False
 
     # ------------------------------------------------------------ rules
@@ -231,6 +241,7 @@ class Registry:
         old = self.store.get(kind.resource, namespace, name)
         before = old["metadata"]
         _check_preconditions(kind, before, options)
+        options.admit(old, None)
         finalizers = [entry for entry in before.get("finalizers") or () if entry not in (ORPHAN, FOREGROUND)]
         finalizers += {"Orphan": [ORPHAN], "Foreground": [FOREGROUND]}.get(options.propagation, [])
         if options.dry_run:
@@ -311,6 +322,17 @@ def _check_namespace(kind: Kind, namespace: str, metadata: Document) -> None:
         raise refused.bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
         )
+
+
+def _check_same_name(name: str, wanted: str) -> None:
+    if name != wanted:
+        raise refused.bad_request(f"the name of the object ({name}) does not match the name on the URL ({wanted})")
+
+
+def _other_uid(kind: Kind, before: Document, uid: str) -> str:
+    key = "/".join(filter(None, (kind.resource.plural, before.get("namespace"), before["name"])))
+    why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {before['uid']}"
+    return f"StorageError: invalid object, Code: 4, Key: /registry/{key}, ResourceVersion: 0, AdditionalErrorMsg: {why}"
 
 
 def _check_preconditions(kind: Kind, metadata: Document, options: Delete) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from . import codec, rbac, refused
+from .asked import Found
 from .http import Request
-from .objects import Found
 from .refused import Cause, Resource
 from .routes import Route
 from .store import Store

@@ -61,6 +61,16 @@ def _holds(value: str | None, operator: str, values: frozenset[str]) -> bool:
     return (value is not None) == (operator == "exists")
 
 
+def selected(selector: Document, obj: Document) -> bool:
+    """Whether a LabelSelector takes the object: matchLabels and matchExpressions."""
+    have = obj["metadata"].get("labels") or {}
+    wanted = [(name, "=", frozenset([value])) for name, value in (selector.get("matchLabels") or {}).items()]
+    operators = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
+    for entry in selector.get("matchExpressions") or ():
+        wanted.append((entry["key"], operators[entry["operator"]], frozenset(entry.get("values") or ())))
+    return all(_holds(have.get(name), operator, values) for name, operator, values in wanted)
+
+
 def fields(text: str, known: Collection[str]) -> Selects | None:
     """metadata.name=a,spec.nodeName!=b: of the fields that the kind has for this."""
     requirements: list[tuple[str, bool, str]] = []

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from . import codec, managed, params, refused
+from .asked import Asked, Found
 from .catalog import Edition
 from .http import Request
-from .objects import Found
 from .refused import Cause, Resource
 from .registry import Delete, Registry
 from .routes import Route
@@ -27,12 +27,10 @@ class Subresources:
         self._registry, self._tokens, self._now = registry, tokens, now
         self._creates = {"binding": self._bind, "eviction": self._evict, "token": self._token}
 
-    def create(self, edition: Edition, route: Route, request: Request) -> Found | None:
+    def create(self, asked: Asked) -> Found | None:
         """None if the kind has nothing of this name that can be created."""
-        if route.subresource not in edition.served.subresources:
-            return None
-        creates = self._creates.get(route.subresource)
-        return creates(edition, route, request) if creates else None
+        creates = self._creates.get(asked.route.subresource)
+        return creates(asked.edition, asked.route, asked.request) if creates else None
 
     def _bind(self, edition: Edition, route: Route, request: Request) -> Found:
         said = codec.document(request)

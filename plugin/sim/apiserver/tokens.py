@@ -126,9 +126,8 @@ class Tokens:
         if token in self._verified:
             return self._verified[token]
         signed, _, signature = token.rpartition(".")
-        if not hmac.compare_digest(
-            _text(self._signature(signed)), signature.encode("latin-1", "replace").decode("latin-1")
-        ):
+        ours = _text(self._signature(signed)).encode()
+        if not hmac.compare_digest(ours, signature.encode("latin-1", "replace")):
             raise unauthorized()
         found: Document = msgspec.json.decode(_bytes(signed.partition(".")[2]))
         if len(self._verified) > 1000:

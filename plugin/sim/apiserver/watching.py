@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import codec, params, refused, routes
+from .asked import Asked
 from .catalog import Edition
 from .http import Request, Send
 from .store import Change, Selects, Store, event_of
@@ -27,14 +28,14 @@ ENDS = {"annotations": {"k8s.io/initial-events-end": "true"}}
 
 
 @dataclass(frozen=True)
-class Asked:
+class Wanted:
     version: str
     seconds: float
     bookmarks: bool
     initial: bool | None  # whether everything that is there comes first; None: as the version says
 
     @classmethod
-    def of(cls, request: Request) -> Asked:
+    def of(cls, request: Request) -> Wanted:
         params.version_of(request)
         version, match = routes.text(request, "resourceVersion"), routes.text(request, "resourceVersionMatch")
         bookmarks = routes.truth(request, "allowWatchBookmarks")
@@ -86,27 +87,27 @@ class Watches:
         self._lines = Lines()
 
     def stream(
-        self, edition: Edition, namespace: str, selects: Selects | None, asked: Asked, form: str, shown: Shown
+        self, asked: Asked, selects: Selects | None, wants: Wanted, form: str, shown: Shown
     ) -> Callable[[Send], Awaitable[None]]:
         """`form` tells apart what `shown` makes of an object, for those that ask for the same."""
-        resource = edition.kind.resource
-        selects = _within(namespace, selects)
-        wanted = int(asked.version or 0)
+        edition, resource = asked.edition, asked.edition.kind.resource
+        selects = _within(asked.route.namespace, selects)
+        wanted = int(wants.version or 0)
 
         async def run(send: Send) -> None:
             store = self._store
             woken = asyncio.Event()
             # Of a version of the future nothing is known yet: what comes before it is left out.
-            past = not asked.everything_first and 0 < wanted < store.version
+            past = not wants.everything_first and 0 < wanted < store.version
             try:
                 watcher = store.watch(resource, woken.set, wanted if past else None)
             except refused.Refused as error:
                 await send(event("ERROR", error.status))
                 return
             try:
-                if asked.everything_first:
-                    there = store.page(resource, namespace, selects)
-                    end = _bookmark(edition, there.version, ENDS) if asked.bookmarks and asked.initial else b""
+                if wants.everything_first:
+                    there = store.page(resource, asked.route.namespace, selects)
+                    end = _bookmark(edition, there.version, ENDS) if wants.bookmarks and wants.initial else b""
                     if first := b"".join(event("ADDED", shown(obj)) for obj in there.items) + end:
                         await send(first)
 
@@ -118,28 +119,28 @@ class Watches:
                             parts.append(self._lines.of(change, edition, form, shown, selects))
                     return b"".join(part for part in parts if part)
 
-                await self._follow(edition, asked, woken, lines, send)
+                await self._follow(edition, wants, woken, lines, send)
             finally:
                 store.stop(watcher)
 
         return run
 
     async def _follow(
-        self, edition: Edition, asked: Asked, woken: asyncio.Event, lines: Callable[[], bytes], send: Send
+        self, edition: Edition, wants: Wanted, woken: asyncio.Event, lines: Callable[[], bytes], send: Send
     ) -> None:
         """Sends what there is each time there is something, and a bookmark when there was nothing for long."""
         loop = asyncio.get_running_loop()
-        end, mark = loop.time() + asked.seconds, loop.time() + self._every
+        end, mark = loop.time() + wants.seconds, loop.time() + self._every
         while (now := loop.time()) < end:
             woken.clear()
             if found := lines():
                 await send(found)
                 continue
-            if asked.bookmarks and now >= mark:
+            if wants.bookmarks and now >= mark:
                 mark = now + self._every
                 await send(_bookmark(edition, self._store.version, {}))
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout((min(end, mark) if asked.bookmarks else end) - now):
+                async with asyncio.timeout((min(end, mark) if wants.bookmarks else end) - now):
                     await woken.wait()
 
 

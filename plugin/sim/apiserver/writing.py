@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from . import codec, routes
+from .asked import Found
 from .http import Answer, Request
-from .objects import Found
 from .refused import Refused
 
 Document = dict[str, Any]
@@ -39,8 +40,8 @@ def form(request: Request, stream: bool = False) -> Form:
     raise Refused(406, "NotAcceptable", f"only the following media types are accepted: {only}")
 
 
-def answer(request: Request, found: Found, form: Form) -> Answer:
-    headers = tuple(("Warning", f'299 - "{_quoted(warning)}"') for warning in found.warnings)
+def answer(request: Request, found: Found, form: Form, warnings: Sequence[str] = ()) -> Answer:
+    headers = tuple(("Warning", f'299 - "{_quoted(warning)}"') for warning in warnings)
     headers += (("Cache-Control", "no-cache, private"),)
     if form.media == codec.YAML:
         from . import yamls

@@ -128,7 +128,7 @@ def _check_exact(causes: Causes, request: Document, at: str, declared: bool) -> 
         if count <= 0:
             causes.invalid(f"{at}.count", count, "must be greater than zero")
     else:
-        causes.unsupported(f"{at}.allocationMode", mode, ["All", "ExactCount"], declared=True)
+        causes.unsupported(f"{at}.allocationMode", mode or "", ["All", "ExactCount"], declared=bool(mode))
     check_tolerations(causes, request.get("tolerations"), f"{at}.tolerations")
 
 

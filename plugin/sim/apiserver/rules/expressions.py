@@ -34,6 +34,10 @@ def check(causes: Causes, expression: str, at: str) -> None:
 
 
 NO_SELECTOR = re.compile("a selector must be true or false.*, this is (.*)")
+WORDS = {  # of the compiler here, and of the server's, where they say the same
+    r"unknown name (\w+):.*": r"undeclared reference to '\1' (in container '')",
+    r"device has no field (\w+):.*": r"undefined field '\1'",
+}
 TOO_COMPLEX = "too complex, exceeds cost limit"
 
 
@@ -47,6 +51,8 @@ def problem_of(expression: str) -> str:
             return TOO_COMPLEX
         if found := NO_SELECTOR.match(error.reason):
             return f"must evaluate to bool or the unknown type, not {found[1]}"
+        for ours, theirs in WORDS.items():
+            error.reason = re.sub(ours, theirs, error.reason)
         lines = expression.split("\n")
         line = lines[error.line - 1]
         said = f"compilation failed: ERROR: <input>:{error.line}:{error.column}: {error.reason}"

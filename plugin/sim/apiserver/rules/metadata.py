@@ -25,7 +25,10 @@ def check_new(causes: Causes, metadata: Document, names: Names) -> None:
     _check_rest(causes, metadata)
 
 
-def check_change(causes: Causes, metadata: Document, before: Document) -> None:
+def check_change(causes: Causes, metadata: Document, before: Document, said: Document) -> None:
+    """`said` is what the writer would have it be, before the system has its way."""
+    if said.get("deletionTimestamp") not in (None, before.get("deletionTimestamp")):
+        causes.invalid("metadata.deletionTimestamp", said["deletionTimestamp"], "field is immutable")
     if "deletionTimestamp" in before:
         added = sorted(set(metadata.get("finalizers") or ()) - set(before.get("finalizers") or ()))
         if added:

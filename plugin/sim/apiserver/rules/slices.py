@@ -66,8 +66,7 @@ def check(causes: Causes, spec: Document, old: Document | None, profile: Profile
             if name in seen:
                 causes.duplicate(f"{at}.name" if profile.flat else at, name)
             seen.add(name)
-    if not profile.modern:
-        _check_counter_sets(causes, spec.get("sharedCounters") or [])
+    _check_counter_sets(causes, spec.get("sharedCounters") or [])
 
 
 def _check_pool(causes: Causes, pool: Document) -> None:
@@ -131,9 +130,23 @@ def _most(devices: list[Document], profile: Profile) -> int:
 def _check_counter_sets(causes: Causes, sets: list[Document]) -> None:
     for index, one in enumerate(sets):
         at, name = f"spec.sharedCounters[{index}]", one.get("name", "")
-        causes.texts(f"{at}.name", name, texts.label(name)) if name else causes.required(f"{at}.name")
-        if not one.get("counters"):
-            causes.required(f"{at}.counters")
+        check_counter_name(causes, name, f"{at}.name")
+        check_counters(causes, one.get("counters") or {}, f"{at}.counters")
+
+
+def check_counter_name(causes: Causes, name: str, at: str) -> None:
+    if name:
+        causes.texts(at, name, texts.label(name), declared=True)
+    else:
+        causes.required(at, declared=True)
+
+
+def check_counters(causes: Causes, counters: Document, at: str) -> None:
+    if not counters:
+        causes.required(at, declared=True)
+    elif not causes.too_many(at, len(counters), 32):
+        for name in sorted(counters):
+            causes.texts(at, name, texts.label(name), declared=True)
 
 
 class _Device:
@@ -166,6 +179,9 @@ class _Device:
             if not causes.too_many(f"{at}.taints", len(taints), 16 if self.profile.modern else 4):
                 for index, taint in enumerate(taints):
                     check_taint(causes, taint, None, f"{at}.taints[{index}]")
+        for index, used in enumerate(device.get("consumesCounters") or ()):
+            check_counter_name(causes, used.get("counterSet", ""), f"{at}.consumesCounters[{index}].counterSet")
+            check_counters(causes, used.get("counters") or {}, f"{at}.consumesCounters[{index}].counters")
         self._check_nodes(per_device)
         check_binding(causes, device, at)
 

@@ -67,9 +67,12 @@ class Strategy:
         self._check(causes, new, None, around_it)
         return causes.found
 
-    def check_change(self, new: Document, old: Document, subresource: str, around_it: Surroundings) -> list[Cause]:
+    def check_change(
+        self, new: Document, old: Document, said: Document, subresource: str, around_it: Surroundings
+    ) -> list[Cause]:
+        """`said` is the new object as it came."""
         causes = Causes(self.profile.modern)
-        metadata.check_change(causes, new["metadata"], old["metadata"])
+        metadata.check_change(causes, new["metadata"], old["metadata"], said.get("metadata") or {})
         if subresource == "status":
             self._check_status(causes, new, old, around_it)
         elif not subresource:

@@ -104,6 +104,8 @@ def _put(version: str, struct: type, name: str, shape: Shape, value: Any, requir
         made[name] = found
     elif found is not None and shape.kind in ("string", "integer", "boolean") and _pointer(version, struct, name):
         made[name] = found
+    elif always and key == ("CapacityRequestPolicy", "default"):
+        made[name] = None
     elif always:
         made[name] = ZERO[shape.kind] if not isinstance(found, list | dict) or name == "counters" else found
 

@@ -1,0 +1,146 @@
+"""The real kubectl against the server: the one that the rig built, or the one in PATH."""
+
+import asyncio
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from plugin.sim.apiserver.server import Options, serve
+
+ROOT = Path(__file__).parents[4]
+BUILT = Path(os.environ.get("RIG_CACHE", Path.home() / ".cache/rig")) / "bin"
+
+
+def binary():
+    built = sorted(BUILT.glob("kube-1.37.*/kubectl"))
+    return str(built[-1]) if built else shutil.which("kubectl")
+
+
+pytestmark = pytest.mark.skipif(not binary(), reason="no kubectl: neither built by the rig nor in PATH")
+
+CLAIM = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: c, labels: {team: %s}}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.claimd.dev}}]}}
+"""
+
+
+class Kubectl:
+    def __init__(self, config, folder):
+        self.words = [binary(), f"--kubeconfig={config}", f"--cache-dir={folder}/cache"]
+
+    async def start(self, *words, **environment):
+        return await asyncio.create_subprocess_exec(
+            *self.words,
+            *words,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=os.environ | environment,
+        )
+
+    async def __call__(self, *words, stdin="", code=0, **environment):
+        """What it printed; with another code, what it complained of."""
+        process = await self.start(*words, **environment)
+        async with asyncio.timeout(30):
+            out, err = await process.communicate(stdin.encode())
+        assert process.returncode == code, f"{words}: {err.decode()}"
+        return (err if code else out).decode()
+
+
+@pytest.fixture
+async def kubectl(api, tmp_path):
+    return Kubectl(api.kubeconfig(tmp_path / "kubeconfig"), tmp_path)
+
+
+async def test_apply_in_three_ways(kubectl):
+    assert await kubectl("apply", "-f", "-", stdin=CLAIM % "a") == "resourceclaim.resource.k8s.io/c created\n"
+    assert await kubectl("apply", "-f", "-", stdin=CLAIM % "a") == "resourceclaim.resource.k8s.io/c unchanged\n"
+    assert await kubectl("apply", "-f", "-", stdin=CLAIM % "b") == "resourceclaim.resource.k8s.io/c configured\n"
+    assert await kubectl("get", "resourceclaim", "c", "-o", "jsonpath={.metadata.labels.team}") == "b"
+    wrong = CLAIM.replace("spec: {", "spec: {wrong: 1, ") % "b"
+    said = await kubectl("apply", "-f", "-", stdin=wrong, code=1)
+    assert 'unknown field "spec.wrong"' in said
+    other = ("apply", "--server-side", "--field-manager=other", "-f", "-")
+    said = await kubectl(*other, stdin=CLAIM % "c", code=1)
+    assert 'conflict with "kubectl-client-side-apply" using resource.k8s.io/v1' in said
+    said = await kubectl(*other, "--force-conflicts", stdin=CLAIM % "c")
+    assert said == "resourceclaim.resource.k8s.io/c serverside-applied\n"
+    said = await kubectl("apply", "--dry-run=server", "-f", "-", stdin=CLAIM % "d")
+    assert said == "resourceclaim.resource.k8s.io/c configured (server dry run)\n"
+
+
+async def test_get_describe_explain(kubectl):
+    await kubectl("create", "-f", "-", stdin=CLAIM % "a")
+    table = (await kubectl("get", "resourceclaims")).split()
+    assert table[:5] == ["NAME", "STATE", "AGE", "c", "pending"]
+    described = await kubectl("describe", "resourceclaim", "c")
+    assert "Device Class Name:  gpu.claimd.dev" in described
+    assert "deviceClassName\t<string> -required-" in await kubectl(
+        "explain", "resourceclaim.spec.devices.requests.exactly"
+    )
+    assert (
+        json.loads(await kubectl("get", "all,resourceclaims", "-A", "-o", "json"))["items"][-1]["metadata"]["name"]
+        == "c"
+    )
+    assert "resourceclaims" in await kubectl("api-resources", "--api-group=resource.k8s.io", "-o", "name")
+    assert (await kubectl("get", "resourceclaims.v1beta1.resource.k8s.io", "-o", "name")).endswith("/c\n")
+
+
+async def test_edit_patch_label_wait_delete(kubectl):
+    await kubectl("create", "-f", "-", stdin=CLAIM % "a")
+    said = await kubectl("edit", "resourceclaim", "c", KUBE_EDITOR="sed -i 's/team: a/team: b/'")
+    assert said == "resourceclaim.resource.k8s.io/c edited\n"
+    await kubectl("label", "resourceclaim", "c", "new=label")
+    await kubectl("annotate", "resourceclaim", "c", "new=annotation")
+    allocation = {"devices": {"results": [{"request": "gpu", "driver": "d", "pool": "p", "device": "x"}]}}
+    waiting = await kubectl.start("wait", "resourceclaim/c", "--for=jsonpath={.status.allocation}", "--timeout=20s")
+    patch = json.dumps({"status": {"allocation": allocation}})
+    await kubectl("patch", "resourceclaim", "c", "--subresource=status", "--type=merge", "-p", patch)
+    out, _ = await waiting.communicate()
+    assert out == b"resourceclaim.resource.k8s.io/c condition met\n"
+    found = json.loads(await kubectl("get", "resourceclaim", "c", "-o", "json"))
+    assert found["metadata"]["labels"] == {"team": "b", "new": "label"}
+    assert found["status"]["allocation"]["devices"]["results"][0]["device"] == "x"
+    said = await kubectl("delete", "resourceclaim", "c")
+    assert said.startswith('resourceclaim.resource.k8s.io "c" deleted')
+    assert "NotFound" in await kubectl("get", "resourceclaim", "c", code=1)
+
+
+async def test_get_watch(kubectl):
+    await kubectl("create", "-f", "-", stdin=CLAIM % "a")
+    watching = await kubectl.start("get", "resourceclaims", "-w", "--output-watch-events")
+    async with asyncio.timeout(20):
+        assert (await watching.stdout.readline()).split() == [b"EVENT", b"NAME", b"STATE", b"AGE"]
+        assert (await watching.stdout.readline()).split()[:3] == [b"ADDED", b"c", b"pending"]
+        await kubectl("label", "resourceclaim", "c", "team-")
+        assert (await watching.stdout.readline()).split()[:3] == [b"MODIFIED", b"c", b"pending"]
+        await kubectl("delete", "resourceclaim", "c")
+        assert (await watching.stdout.readline()).split()[:2] == [b"DELETED", b"c"]
+    watching.terminate()
+    await watching.wait()
+
+
+async def test_the_manifests_of_this_project(kubectl):
+    for words in (["apply", "-k"], ["apply", "-k"], ["apply", "--server-side", "-k"]):
+        said = await kubectl(*words, str(ROOT / "deploy" / "base"))
+        assert said.count("\n") >= 13
+    found = json.loads(await kubectl("get", "daemonset", "claimd", "-n", "claimd-system", "-o", "json"))
+    assert found["spec"]["template"]["spec"]["containers"][0]["name"] == "claimd"
+    table = await kubectl("get", "daemonsets,deviceclasses,clusterroles,validatingadmissionpolicies", "-A")
+    assert "resourceslices.gpu.claimd.dev" in table
+    assert (await kubectl("delete", "-k", str(ROOT / "deploy" / "base"), "--wait=false")).count("deleted") >= 13
+
+
+@pytest.mark.parametrize(("release", "versions"), [("1.30", "v1alpha2"), ("1.31", "v1alpha3"), ("1.34", "v1 v1beta1")])
+async def test_other_releases(tmp_path, release, versions):
+    async with serve(Options(profile=release)) as api:
+        kubectl = Kubectl(api.kubeconfig(tmp_path / "kubeconfig"), tmp_path)
+        assert f"Server Version: v{release}." in await kubectl("version")
+        listed = await kubectl("api-versions")
+        assert all(f"resource.k8s.io/{version}\n" in listed for version in versions.split())
+        await kubectl("get", "resourceclaims,resourceslices", "-A")
