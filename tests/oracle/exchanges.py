@@ -39,6 +39,8 @@ def record(server, script, release, version):
     exchanges = []
     for request in requests_of(script, version):
         answer = session.ask(request)
+        if "events" in answer:
+            request["events"] = len(answer["events"])  # so that nobody waits for more
         if request.pop("setup", False):
             if answer["code"] >= 300:
                 sys.exit(f"{script['topic']} {version}: {json.dumps(request)}: {json.dumps(answer)}")
