@@ -1,4 +1,4 @@
-"""Bodies to values and back: JSON and YAML, and the media types of both and of patches. Nothing of kinds."""
+"""Bodies to values and back: JSON, YAML, protobuf, the media types of both and of patches. Nothing of kinds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .http import Request
 
 Document = dict[str, Any]
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
-SERVED = f"{JSON}, {YAML}, {PROTOBUF}"  # what a real server lists; we have no protobuf, so it is refused
+SERVED = f"{JSON}, {YAML}, {PROTOBUF}"  # protobuf is read, not written: who takes nothing else gets a 406
 PATCHES = {
     "application/json-patch+json": "json",
     "application/merge-patch+json": "merge",
@@ -30,6 +30,10 @@ def media_type(request: Request) -> str:
 def document(request: Request) -> Document:
     """The body as a map; 415 for a type that is not ours, 400 for what is none."""
     kind = media_type(request)
+    if kind == PROTOBUF:
+        from . import protobuf  # its tables are loaded when somebody sends some
+
+        return protobuf.document(request.body)
     if kind not in ("", JSON, YAML):
         raise unsupported(SERVED)
     found = yaml(request.body) if kind == YAML else plain_json(request.body)

@@ -136,6 +136,23 @@ async def test_the_manifests_of_this_project(kubectl):
     assert (await kubectl("delete", "-k", str(ROOT / "deploy" / "base"), "--wait=false")).count("deleted") >= 13
 
 
+async def test_what_kubectl_sends_as_protobuf(kubectl, api):
+    await kubectl("create", "namespace", "team")
+    await kubectl("create", "serviceaccount", "sa", "-n", "team")
+    await kubectl("create", "role", "r", "--verb=get", "--resource=pods", "-n", "team")
+    someone = "--as=system:serviceaccount:team:sa"
+    assert await kubectl("auth", "can-i", "get", "pods", "-n", "team", someone, code=1) == ""
+    await kubectl("create", "rolebinding", "b", "--role=r", "--serviceaccount=team:sa", "-n", "team")
+    assert await kubectl("auth", "can-i", "get", "pods", "-n", "team", someone) == "yes\n"
+    token = await kubectl("create", "token", "sa", "-n", "team")
+    said = await kubectl("auth", "whoami", f"--server={api.url_as(token.strip())}")
+    assert "system:serviceaccount:team:sa" in said
+    said = await kubectl("get", "nodes", f"--server={api.url_as(token.strip())}", code=1)
+    assert 'User "system:serviceaccount:team:sa" cannot list resource "nodes" in API group "" at the cluster' in said
+    await kubectl("create", "deployment", "d", "--image=x", "--replicas=0")
+    assert await kubectl("get", "deployment", "d", "-o", "jsonpath={.spec.replicas}") == "0"
+
+
 @pytest.mark.parametrize(("release", "versions"), [("1.30", "v1alpha2"), ("1.31", "v1alpha3"), ("1.34", "v1 v1beta1")])
 async def test_other_releases(tmp_path, release, versions):
     async with serve(Options(profile=release)) as api:
