@@ -60,7 +60,11 @@ def clean(server):
             at = f"{group}/{version}".rstrip("/")
             found = session.ask({"method": "GET", "path": at})["body"]["resources"]
             wanted = [r["name"] for r in found if "/" not in r["name"] and "list" in r["verbs"]]
-            paths += [f"{at}/{name}" for name in wanted if group != "/api/v1" or name in ("pods", "nodes", "serviceaccounts", "configmaps")]
+            paths += [
+                f"{at}/{name}"
+                for name in wanted
+                if group != "/api/v1" or name in ("pods", "nodes", "serviceaccounts", "configmaps")
+            ]
     for path in paths:
         for item in session.ask({"method": "GET", "path": path})["body"]["items"]:
             metadata = item["metadata"]

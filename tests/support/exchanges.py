@@ -41,7 +41,9 @@ PATCHES = {
 }
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
-VERSIONS = re.compile(r"(ResourceVersion in (?:the precondition|record) \(|esource version: |current: |version: <version> \()(\d+)")
+VERSIONS = re.compile(
+    r"(ResourceVersion in (?:the precondition|record) \(|esource version: |current: |version: <version> \()(\d+)"
+)
 REFERENCE = re.compile(r"\$\{([\w-]+)((?:\.[^.{}]+)+)\}")
 
 
@@ -289,7 +291,7 @@ def written(recording):
     """The text of a file: a line for each exchange."""
     head = {name: value for name, value in recording.items() if name != "exchanges"}
     lines = ",\n".join(json.dumps(exchange, sort_keys=True) for exchange in recording["exchanges"])
-    return f"{json.dumps(head)[:-1]}, \"exchanges\": [\n{lines}\n]}}\n"
+    return f'{json.dumps(head)[:-1]}, "exchanges": [\n{lines}\n]}}\n'
 
 
 def replay(server, recording):

@@ -13,7 +13,7 @@ from ...api.objects import convert, plain
 from . import kinds, refused
 from .kinds import Served
 from .registry import Kind
-from .rules import wire
+from .rules import strategy, wire
 
 Document = dict[str, Any]
 EVENTS = "events.k8s.io"
@@ -70,12 +70,18 @@ class Edition:
         return wire.typed(self.version, self.kind.resource.kind, _converted(obj, self.version))
 
     @property
+    def empty(self) -> Document:
+        found = strategy.of(self.kind.resource, self.version, self.served.release or kinds.NEWEST).empty
+        return {name: value for name, value in found.items() if name not in ("metadata", "apiVersion", "kind")}
+
+    @property
     def deprecation(self) -> str:
         """What clients of an old version are told with each answer."""
         since = kinds.DEPRECATED.get((self.served.release, self.kind.resource.kind, self.version))
         if not since:
             return ""
-        return f"{self.api_version} {self.kind.resource.kind} is deprecated in v{since[0]}+, unavailable in v{since[1]}+"
+        what = f"{self.api_version} {self.kind.resource.kind}"
+        return f"{what} is deprecated in v{since[0]}+, unavailable in v{since[1]}+"
 
     def kept(self, obj: Document) -> Document:
         """An object of this version as it is kept."""

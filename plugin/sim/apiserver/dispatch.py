@@ -90,6 +90,8 @@ class Dispatch:
                 raise not_allowed()
             return writing.answer(request, self._reviews.answer(route, user, request), writing.form(request))
         edition = self._catalog.edition(route.group, route.version, route.plural)
+        if edition is None and route.group not in self._catalog.versions:
+            return Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
         if edition is None:
             raise unknown()
         if route.verb == "watch":

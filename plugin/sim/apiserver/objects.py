@@ -6,7 +6,7 @@ written in `writing`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import codec, fieldcheck, params, patches, refused, routes, selectors
@@ -50,7 +50,9 @@ class Objects:
     # ------------------------------------------------------------ reading
 
     def get(self, asked: Asked) -> Found:
-        params.version_of(asked.request)
+        wanted = params.version_of(asked.request)
+        if wanted is not None and wanted > self._registry.store.version:
+            raise refused.too_large_version(wanted, self._registry.store.version)
         kind, route = asked.edition.kind, asked.route
         return Found(200, asked.edition.shown(self._registry.store.get(kind.resource, route.namespace, route.name)))
 
@@ -88,7 +90,10 @@ class Objects:
             new = patches.patched(asked.edition.view.schema, asked.edition.shown(old), form, patch)
             if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
                 raise refused.bad_request("the patched object has no metadata")
-            return self._kept(asked, new)
+            try:
+                return self._kept(asked, new)
+            except fieldcheck.WrongType as error:
+                raise error.of_patch(new) from error
 
         return self._found(asked, 200, self._registry.change(*self._where(asked), asked.route.name, patched, write))
 
@@ -98,8 +103,8 @@ class Objects:
         if not asked.text("fieldManager"):
             why = "Required value: is required for apply patch"
             raise params.invalid("PatchOptions", "fieldManager", "FieldValueRequired", why)
-        check_kind(asked.edition, config)
-        kept, force = self._kept(asked, config), routes.truth(asked.request, "force")
+        check_applied(asked.edition, config)
+        kept, force = self._kept(asked, config, applied=True), routes.truth(asked.request, "force")
         made, new = self._registry.apply(*self._where(asked), asked.route.name, kept, self._write(asked), force)
         return self._found(asked, 201 if new else 200, made)
 
@@ -139,14 +144,17 @@ class Objects:
         return asked.edition.kind, asked.route.namespace
 
     def _object(self, asked: Asked) -> Document:
-        obj = codec.document(asked.request)
+        obj = codec.document(asked.request, asked.edition.kind.resource.kind)
         check_kind(asked.edition, obj)
-        return self._kept(asked, obj)
+        validation = params.validation(asked.request)
+        twice = codec.duplicates(asked.request) if validation != "Ignore" else []
+        return self._kept(asked, obj, twice)
 
-    def _kept(self, asked: Asked, obj: Document) -> Document:
+    def _kept(self, asked: Asked, obj: Document, twice: Sequence[str] = (), applied: bool = False) -> Document:
         """What was sent as it is kept, without the fields that its version does not have."""
-        known, unknown = fieldcheck.checked(asked.edition, obj, params.validation(asked.request))
-        asked.warnings.extend(unknown)
+        validation = "Apply" if applied else params.validation(asked.request)
+        known, problems = fieldcheck.checked(asked.edition, obj, validation, twice)
+        asked.warnings.extend(problems)
         return asked.edition.kept(known)
 
     def _found(self, asked: Asked, status: int, kept: Document) -> Found:
@@ -170,11 +178,20 @@ def selection(asked: Asked) -> Callable[[Document], bool] | None:
     if edition.version == "v1alpha2" and kind == "ResourceSlice":
         known = ("metadata.name", *OLD_SLICES)
     labels = selectors.labels(asked.text("labelSelector"))
-    fields = selectors.fields(asked.text("fieldSelector"), known)
+    fields = selectors.fields(asked.text("fieldSelector"), known, _unknown_field(edition))
     if route.old_watch and route.name:
         name = route.name
         fields = selectors.both(fields, lambda obj: obj["metadata"]["name"] == name)
     return selectors.both(labels, fields)
+
+
+def _unknown_field(edition: Edition) -> str:
+    """How a selection by a field that cannot be asked for is refused: kinds of the core have their own words."""
+    if edition.kind.resource.kind == "ResourceSlice":
+        return f"field label not supported for {edition.api_version}, Kind=ResourceSlice: {{}}"
+    if edition.kind.resource.kind in SELECTABLE:
+        return selectors.UNKNOWN
+    return '"{}" is not a known field selector: only "metadata.name", "metadata.namespace"'
 
 
 def list_of(edition: Edition, items: list[Document], metadata: Document) -> Document:
@@ -190,6 +207,14 @@ def _bare(obj: Document) -> Document:
     return {name: value for name, value in obj.items() if name not in ("apiVersion", "kind")}
 
 
+def check_applied(edition: Edition, config: Document) -> None:
+    """A configuration has to say what it is."""
+    version, kind = str(config.get("apiVersion") or ""), str(config.get("kind") or "")
+    if (version, kind) != (edition.api_version, edition.kind.resource.kind):
+        said = version if "/" in version else f"/{version}"
+        raise refused.bad_request(f"invalid object type: {said}, Kind={kind}")
+
+
 def check_kind(edition: Edition, obj: Document) -> None:
     wanted = edition.kind.resource.kind
     version, kind = obj.get("apiVersion") or edition.api_version, obj.get("kind") or wanted
@@ -197,8 +222,10 @@ def check_kind(edition: Edition, obj: Document) -> None:
         text = f'{wanted} in version "{edition.version}" cannot be handled as a {wanted}: metadata is no object'
         raise refused.bad_request(text)
     if kind != wanted:
-        text = f'{kind} in version "{str(version).rpartition("/")[2]}" cannot be handled as a {wanted}: converting'
-        raise refused.bad_request(f"{text} to the kind of the path is not possible")
+        short = str(version).rpartition("/")[2]
+        package = (edition.group or "core").partition(".")[0]
+        text = f'{kind} in version "{short}" cannot be handled as a {wanted}: converting ({short}.{kind})'
+        raise refused.bad_request(f"{text} to ({package}.{wanted}): unknown conversion")
     if version != edition.api_version:
         raise refused.bad_request(
             f"the API version in the data ({version}) does not match the expected API version ({edition.api_version})"

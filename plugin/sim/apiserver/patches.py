@@ -21,7 +21,10 @@ def patched(schema: Schema, document: Any, form: str, patch: Any) -> Any:
     if form == "json":
         return json_patch(document, patch)
     if not isinstance(patch, dict):
-        raise refused.bad_request("error decoding patch: the body is not an object")
+        go = {list: "array", str: "string", bool: "bool"}.get(type(patch), "number")
+        raise refused.bad_request(
+            f"error decoding patch: json: cannot unmarshal {go} into Go value of type map[string]interface {{}}"
+        )
     return merge_patch(document, patch) if form == "merge" else strategic_merge(schema, document, patch)
 
 

@@ -85,12 +85,12 @@ class Registry:
     # ------------------------------------------------------------ create, update
 
     def create(self, kind: Kind, namespace: str, obj: Document, write: Write) -> Document:
-        new = self._prepared(kind, namespace, obj)
+        new = self._prepared(kind, namespace, obj, write)
         empty = {"apiVersion": new["apiVersion"], "kind": new["kind"]} | self._rules(kind).empty
         writer = _writer(kind, write, "Update")
         return self._begun(kind, managed.updated(kind.schema, empty, new, writer, self._now()), write)
 
-    def _prepared(self, kind: Kind, namespace: str, obj: Document) -> Document:
+    def _prepared(self, kind: Kind, namespace: str, obj: Document, write: Write) -> Document:
         """The object as it begins: with a name, what the system gives it, and without a status."""
         metadata = dict(obj.get("metadata") or {})
         if metadata.get("resourceVersion"):
@@ -103,14 +103,13 @@ class Registry:
         metadata |= {"uid": self._new_uid(), "creationTimestamp": self._now()}
         metadata |= {"generation": 1} if kind.generation else {}
         begun = _half(kind, _of_kind(kind, obj), "") | {"metadata": metadata}
-        begun = _new_namespace(begun) if kind.resource.kind == "Namespace" else begun
-        return self._rules(kind).default(begun, self._surroundings)
+        return self._rules(kind).default(begun, self._surroundings(write))
 
     def _begun(self, kind: Kind, new: Document, write: Write) -> Document:
         """What is not the writer's is added after it is known what is."""
-        rules, metadata = self._rules(kind), new["metadata"]
-        new = rules.begin(new, self._surroundings)
-        if causes := rules.check_new(new, self._surroundings):
+        rules, metadata, around = self._rules(kind), new["metadata"], self._surroundings(write)
+        new = rules.begin(new, around)
+        if causes := rules.check_new(new, around):
             raise refused.invalid(kind.resource, metadata.get("name", ""), causes)
         write.admit(None, new)
         if self.store.find(kind.resource, metadata.get("namespace", ""), metadata["name"]):
@@ -140,13 +139,13 @@ class Registry:
         if metadata.get("resourceVersion", before["resourceVersion"]) != before["resourceVersion"]:
             why = "the object has been modified; please apply your changes to the latest version and try again"
             raise refused.conflict(kind.resource, name, why)
-        rules = self._rules(kind)
+        rules, around = self._rules(kind), self._surroundings(write)
         new = self._new_content(kind, old, _of_kind(kind, obj) | {"metadata": metadata}, write)
-        new = rules.default(new, self._surroundings)
+        new = rules.default(new, around)
         if writer:
             new = managed.updated(kind.schema, old, new, writer, self._now())
-        new = rules.change(new, old, write.subresource, self._surroundings)
-        if causes := rules.check_change(new, old, obj, write.subresource, self._surroundings):
+        new = rules.change(new, old, write.subresource, around)
+        if causes := rules.check_change(new, old, obj, write.subresource, around):
             raise refused.invalid(kind.resource, name, causes)
         if kind.generation and new.get("spec") != old.get("spec"):
             new = new | {"metadata": new["metadata"] | {"generation": before.get("generation", 0) + 1}}
@@ -219,7 +218,7 @@ class Registry:
             empty = {"apiVersion": config["apiVersion"], "kind": config["kind"], "metadata": {}}
             new = managed.applied(kind.schema, empty, _half(kind, config, ""), writer, force, self._now())
             _check_same_name(said, name)
-            return self._begun(kind, self._prepared(kind, namespace, new), write), True
+            return self._begun(kind, self._prepared(kind, namespace, new, write), write), True
         asked = _half(kind, config, write.subresource)
         new = managed.applied(kind.schema, old, asked, writer, force, self._now())
         _check_same_name(said, name)
@@ -230,9 +229,9 @@ class Registry:
     def _rules(self, kind: Kind) -> strategy.Strategy:
         return strategy.of(kind.resource, kind.version, self.release)
 
-    @property
-    def _surroundings(self) -> strategy.Surroundings:
-        return strategy.Surroundings(self._now(), lambda name: self.store.find(NAMESPACES, "", name))
+    def _surroundings(self, write: Write) -> strategy.Surroundings:
+        version = write.api_version.rpartition("/")[2]
+        return strategy.Surroundings(self._now(), version, lambda name: self.store.find(NAMESPACES, "", name))
 
     # ------------------------------------------------------------ delete
 
@@ -248,11 +247,14 @@ class Registry:
             return old
         grace = _grace(kind, old, options)
         if not finalizers and not grace and not _held(old | {"metadata": {}}):
-            return self.store.delete(kind.resource, old)
+            last = self.store.delete(kind.resource, old)
+            at_once = {"deletionGracePeriodSeconds": 0} if "deletionTimestamp" in before else {}
+            return last | {"metadata": last["metadata"] | at_once}
         metadata = {part: value for part, value in before.items() if part != "finalizers"}
         metadata |= {"finalizers": finalizers} if finalizers else {}
         if "deletionTimestamp" not in metadata:
-            metadata |= {"deletionTimestamp": _later(self._now(), grace), "deletionGracePeriodSeconds": grace}
+            metadata |= {"deletionTimestamp": _later(self._now(), grace)}
+            metadata |= {"deletionGracePeriodSeconds": grace} if kind.resource.kind != "Namespace" else {}
             metadata |= {"generation": metadata["generation"] + 1} if "generation" in metadata else {}
         elif grace < metadata.get("deletionGracePeriodSeconds", 0):
             sooner = grace - metadata["deletionGracePeriodSeconds"]
@@ -260,14 +262,6 @@ class Registry:
             metadata["deletionGracePeriodSeconds"] = grace
         phase = {"status": {"phase": "Terminating"}} if kind.resource.kind == "Namespace" else {}
         return self.store.replace(kind.resource, old, old | phase | {"metadata": metadata})
-
-
-def _new_namespace(obj: Document) -> Document:
-    metadata, spec = obj["metadata"], obj.get("spec") or {}
-    labels = (metadata.get("labels") or {}) | {"kubernetes.io/metadata.name": metadata["name"]}
-    finalizers = list(dict.fromkeys([*(spec.get("finalizers") or ()), "kubernetes"]))
-    spec = spec | {"finalizers": finalizers}
-    return obj | {"metadata": metadata | {"labels": labels}, "spec": spec, "status": {"phase": "Active"}}
 
 
 def _held(obj: Document) -> bool:

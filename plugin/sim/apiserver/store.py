@@ -6,6 +6,7 @@ Objects are never changed, only replaced. What a kind allows is not decided here
 from __future__ import annotations
 
 import base64
+import binascii
 import json
 from bisect import bisect_right
 from collections import deque
@@ -110,10 +111,13 @@ class Store:
 
     def _continued(self, proceed: str) -> tuple[int, Name]:
         try:
-            version, namespace, name = json.loads(base64.urlsafe_b64decode(proceed.encode()))
+            said = base64.urlsafe_b64decode(proceed.encode()).decode("latin-1")
+            version, namespace, name = json.loads(said)
             start = (str(namespace), str(name))
         except ValueError as error:
-            raise refused.bad_request("continue key is not valid") from error
+            why = "illegal base64 data" if isinstance(error, binascii.Error) else f"invalid character {said[:1]!r}"
+            why = why.replace("\\x", "\\u00") + " looking for beginning of value"
+            raise refused.bad_request(f"invalid continue token: continue key is not valid: {why}") from error
         if int(version) < self._forgotten:
             too_old = refused.expired(TOO_OLD_TO_CONTINUE)
             too_old.proceed = _token(self.version, start)

@@ -36,8 +36,7 @@ class Subresources:
         said = codec.document(request)
         node = (said.get("target") or {}).get("name", "")
         if not node:
-            cause = Cause("FieldValueRequired", "Required value", "target.name")
-            raise refused.invalid(Resource("bindings", "", "Binding"), route.name, [cause])
+            raise refused.Refused(500, "", "target.name: Required value")
         store = self._registry.store
         pod = store.get(PODS, route.namespace, route.name)
         metadata, spec = pod["metadata"], pod.get("spec") or {}

@@ -37,6 +37,10 @@ def with_defaults(kind: str, obj: Document) -> Document:
         return _pod(obj)
     if kind == "Node":
         return _node(obj)
+    if kind == "Namespace":
+        metadata = obj["metadata"]
+        labels = {"kubernetes.io/metadata.name": metadata["name"]} if metadata.get("name") else {}
+        return obj | {"metadata": metadata | {"labels": (metadata.get("labels") or {}) | labels}}
     return obj
 
 
@@ -53,6 +57,9 @@ def begun(kind: str, obj: Document) -> Document:
         spec = spec | {"serviceAccountName": account, "serviceAccount": account}
         spec = {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"} | spec | {"tolerations": tolerations}
         return obj | {"spec": spec, "status": {"phase": "Pending", "qosClass": _quality(spec)}}
+    if kind == "Namespace":
+        finalizers = dict.fromkeys([*((obj.get("spec") or {}).get("finalizers") or ()), "kubernetes"])
+        return obj | {"spec": {"finalizers": list(finalizers)}, "status": {"phase": "Active"}}
     if kind == "Node":
         spec = obj.get("spec") or {}
         taints = [taint for taint in spec.get("taints") or () if taint.get("key") != NOT_READY[0]]
@@ -210,6 +217,7 @@ def _check_container(causes: Causes, container: Document, claims: set[str], at: 
     causes.texts(f"{at}.name", name, texts.label(name)) if name else causes.required(f"{at}.name")
     if not container.get("image"):
         causes.required(f"{at}.image")
+    known = ", ".join(sorted(claims))
     seen: list[Any] = []
     for index, claim in enumerate((container.get("resources") or {}).get("claims") or ()):
         here = f"{at}.resources.claims[{index}]"
@@ -218,7 +226,7 @@ def _check_container(causes: Causes, container: Document, claims: set[str], at: 
         elif claim in seen or {"name": claim["name"]} in seen:
             causes.duplicate(here, claim["name"])
         elif claim["name"] not in claims:
-            causes.not_found(here, claim["name"])
+            causes.not_found(here, claim["name"], f"must be one of the names in pod.spec.resourceClaims: {known}")
         seen.append(claim)
 
 

@@ -40,8 +40,8 @@ class Causes:
     def duplicate(self, at: str, value: Any, declared: bool = False) -> None:
         self._add("Duplicate", at, f"Duplicate value: {shown(value)}", declared)
 
-    def not_found(self, at: str, value: Any) -> None:
-        self._add("NotFound", at, f"Not found: {shown(value)}", False)
+    def not_found(self, at: str, value: Any, why: str) -> None:
+        self._add("NotFound", at, f"Not found: {shown(value)}: {why}", False)
 
     def too_long(self, at: str, most: int, declared: bool = False) -> None:
         self._add("TooLong", at, f"Too long: may not be more than {most} bytes", declared)

@@ -13,28 +13,34 @@ MOST = 32  # requests, constraints, configurations
 ALTERNATIVES = 8
 PARAMETERS = 10 * 1024
 NEITHER = "exactly one of `exactly` or `firstAvailable` is required"
-REFERENCE = (
-    "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
-)
+REFERENCE = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
 OLD_REFERENCE = "must be the name of a request in the claim"
 NO_ATTRIBUTE = 'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
 EFFECTS = ("NoExecute", "NoSchedule", "None")
 
 
-def with_defaults(spec: Document, flat: bool) -> Document:
-    """Requests say how many devices they want."""
+def with_defaults(spec: Document, flat: bool, was_flat: bool = False) -> Document:
+    """Requests say how many devices they want. `was_flat`: in v1beta1, where one without a class says nothing."""
     devices = spec.get("devices")
     if not isinstance(devices, dict) or not devices.get("requests"):
         return spec
-    requests = [_request_with_defaults(request or {}, flat) for request in devices["requests"]]
+    asked = [_unsaid(request or {}) if was_flat else request or {} for request in devices["requests"]]
+    requests = [_request_with_defaults(request, flat, was_flat) for request in asked]
     return spec | {"devices": devices | {"requests": requests}}
 
 
-def _request_with_defaults(request: Document, flat: bool) -> Document:
+def _unsaid(request: Document) -> Document:
+    exactly = request.get("exactly")
+    if exactly is None or any(value not in (None, "", 0, [], {}) for value in exactly.values()):
+        return request
+    return {name: value for name, value in request.items() if name != "exactly"}
+
+
+def _request_with_defaults(request: Document, flat: bool, was_flat: bool) -> Document:
     if flat:
         return _counted(request)
     made = dict(request)
-    if request.get("exactly") is not None:
+    if request.get("exactly") is not None and (request["exactly"].get("deviceClassName") or not was_flat):
         made["exactly"] = _counted(request["exactly"])
     if request.get("firstAvailable"):
         made["firstAvailable"] = [_counted(one or {}) for one in request["firstAvailable"]]
@@ -189,7 +195,13 @@ def check_reference(causes: Causes, name: str, names: set[str], at: str, flat: b
 
 
 def check_configs(
-    causes: Causes, configs: list[Document], names: set[str], at: str, flat: bool, most: int = MOST, source: bool = False
+    causes: Causes,
+    configs: list[Document],
+    names: set[str],
+    at: str,
+    flat: bool,
+    most: int = MOST,
+    source: bool = False,
 ) -> None:
     if causes.too_many(at, len(configs), most, declared=True):
         return

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from ..refused import Cause
 from . import texts
 from .causes import Causes, Document
 from .names import check_fully_qualified, pool_parts
@@ -182,6 +183,16 @@ def check(causes: Causes, struct: str, new: Document, old: Document | None, at: 
         _field(causes, rule, value, before, old is not None, f"{at}.{rule.name}" if at else rule.name)
 
 
+def in_v1beta1(kind: str, cause: Cause) -> Cause:
+    """Where the field is in v1beta1, which wraps devices and does not wrap requests."""
+    if kind == "ResourceSlice":
+        at = re.sub(r"^(spec\.devices\[\d+\])\.", r"\1.basic.", cause.field)
+    else:
+        at = re.sub(r"(devices\.requests\[\d+\])\.exactly\.", r"\1.", cause.field)
+    said = re.sub(r"^(Duplicate value: \{.*)\"exactly\":\{(.*)\}\}$", r"\1\2}", cause.message)
+    return Cause(cause.reason, said, at)
+
+
 def _field(causes: Causes, rule: Rule, value: Any, before: Any, update: bool, at: str) -> None:
     for check_name, argument in rule.checks:
         if check_name == "immutable" and update:
@@ -265,9 +276,7 @@ def _length(causes: Causes, value: Any, most: str, at: str) -> None:
         causes.found.append(_too_many_characters(at, int(most)))
 
 
-def _too_many_characters(at: str, most: int) -> Any:
-    from ..refused import Cause
-
+def _too_many_characters(at: str, most: int) -> Cause:
     return Cause("FieldValueTooLong", f"Too long: may not be more than {most} characters", at)
 
 
@@ -275,6 +284,9 @@ def _pool(causes: Causes, value: Any, _: str, at: str) -> None:
     if len(value) > 253:
         causes.too_long(at, 253)
     for index, part in enumerate(pool_parts(value)):
+        if not part:
+            causes.invalid(at, value, f"segment {index}: must not be empty")
+            continue
         for text in texts.subdomain(part):
             causes.invalid(at, part, f"segment {index}: {text}")
 

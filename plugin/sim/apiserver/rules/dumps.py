@@ -47,6 +47,8 @@ def _inner(shape: Shape, value: Any) -> Any:
         assert shape.struct
         if shape.struct.__name__ == "ObjectMeta":
             return value
+        if shape.struct.__name__ == "Condition":
+            return {name: value[name] for name in CONDITION if name in value}
         made: dict[str, Any] = {}
         for name, field in fields_of(shape.struct).items():
             below = value.get(name)
@@ -63,4 +65,5 @@ def _inner(shape: Shape, value: Any) -> Any:
     return value
 
 
-POINTERS = {"matchAttribute", "distinctAttribute", "adminAccess", "tolerationSeconds"}
+CONDITION = ("type", "status", "observedGeneration", "lastTransitionTime", "reason", "message")
+POINTERS = {"matchAttribute", "distinctAttribute", "adminAccess", "tolerationSeconds", "nodeName", "validationError"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import texts
 from .causes import Causes, Document
 from .conditions import check_conditions
+from .dumps import inner
 from .names import check_driver, check_pool
 from .slices import check_taint
 
@@ -45,7 +46,8 @@ def check_status(causes: Causes, kind: str, new: Document, old: Document) -> Non
     if kind == "ResourcePoolStatusRequest":
         if old.get("status") is not None:
             if new.get("status") != old["status"]:
-                causes.invalid("status", new.get("status"), "field is immutable")
+                shown = inner("ResourcePoolStatusRequestStatus", new.get("status") or {}, "v1alpha3")
+                causes.invalid("status", shown, "field is immutable")
             return
         check_conditions(causes, conditions, "status.conditions")
     elif kind == "DeviceTaintRule":

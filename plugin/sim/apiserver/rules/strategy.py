@@ -25,6 +25,7 @@ class Surroundings:
     """What a rule may look at besides the object."""
 
     now: str
+    version: str  # in which the object came
     namespace: Callable[[str], Document | None]
 
 
@@ -137,14 +138,14 @@ class Dra(Strategy):
     def default(self, obj: Document, around_it: Surroundings) -> Document:
         spec = obj.get("spec")
         if isinstance(spec, dict):
-            obj = obj | {"spec": self._spec_with_defaults(spec, around_it.now)}
+            obj = obj | {"spec": self._spec_with_defaults(spec, around_it.now, around_it.version)}
         return wire.typed(self.version, self.kind, obj)
 
-    def _spec_with_defaults(self, spec: Document, now: str) -> Document:
+    def _spec_with_defaults(self, spec: Document, now: str, version: str) -> Document:
         if self.kind == "ResourceClaim":
-            return claims.with_defaults(spec, self.profile.flat)
+            return claims.with_defaults(spec, self.profile.flat, version == "v1beta1")
         if self.kind == "ResourceClaimTemplate" and isinstance(spec.get("spec"), dict):
-            return spec | {"spec": claims.with_defaults(spec["spec"], self.profile.flat)}
+            return spec | {"spec": claims.with_defaults(spec["spec"], self.profile.flat, version == "v1beta1")}
         if self.kind == "ResourceSlice" and not self.profile.flat:
             return slices.with_defaults(spec, now)
         if self.kind == "DeviceTaintRule" and isinstance(spec.get("taint"), dict):
@@ -153,7 +154,9 @@ class Dra(Strategy):
 
     def begin(self, new: Document, around_it: Surroundings) -> Document:
         new = gates.without_disabled(self.kind, new, None, self.profile)
-        return new | {"status": {}} if self.kind in ("ResourceClaim", "DeviceTaintRule", "PodSchedulingContext") else new
+        return (
+            new | {"status": {}} if self.kind in ("ResourceClaim", "DeviceTaintRule", "PodSchedulingContext") else new
+        )
 
     def change(self, new: Document, old: Document, subresource: str, around_it: Surroundings) -> Document:
         new = gates.without_disabled(self.kind, new, old, self.profile)
@@ -181,15 +184,18 @@ class Dra(Strategy):
             classic.check(causes, self.kind, new, old)
         else:
             others.check(causes, self.kind, spec, before)
-        self._check_declared(causes, new, old)
+        self._check_declared(causes, new, old, around_it.version)
 
-    def _check_declared(self, causes: Causes, new: Document, old: Document | None) -> None:
-        if self.profile.modern:
-            declared.check(causes, self.kind, new, old)
+    def _check_declared(self, causes: Causes, new: Document, old: Document | None, version: str) -> None:
+        """These rules look at the object as it came, and speak of its fields."""
+        if not self.profile.modern:
+            return
+        found = Causes(True)
+        declared.check(found, self.kind, new, old)
+        flat = version == "v1beta1"
+        causes.found += [declared.in_v1beta1(self.kind, cause) for cause in found.found] if flat else found.found
 
-    def _check_claim(
-        self, causes: Causes, new: Document, before: Document | None, around_it: Surroundings
-    ) -> None:
+    def _check_claim(self, causes: Causes, new: Document, before: Document | None, around_it: Surroundings) -> None:
         spec = new.get("spec") or {}
         if before is None:
             self._check_admin(causes, spec, new, around_it)
@@ -197,9 +203,7 @@ class Dra(Strategy):
         elif spec != before:
             causes.invalid("spec", inner("ResourceClaimSpec", spec, self.version), "field is immutable", declared=True)
 
-    def _check_template(
-        self, causes: Causes, new: Document, before: Document | None, around_it: Surroundings
-    ) -> None:
+    def _check_template(self, causes: Causes, new: Document, before: Document | None, around_it: Surroundings) -> None:
         spec = new.get("spec") or {}
         if before is not None:
             if spec != before:
@@ -241,7 +245,7 @@ class Dra(Strategy):
             classic.check_status(causes, self.kind, new, old)
         else:
             others.check_status(causes, self.kind, new, old)
-        self._check_declared(causes, new, old)
+        self._check_declared(causes, new, old, around_it.version)
 
     def _check_admin_results(self, causes: Causes, new: Document, old: Document, around_it: Surroundings) -> None:
         if self.profile.flat or _admin(old) >= 0:

@@ -60,7 +60,15 @@ POINTERS = {
 PLAIN_POINTERS = {"nodeName", "allNodes"}  # of slices since v1beta2, and of devices in all versions
 SELECTOR_POINTERS = {"driver", "pool", "device"}  # of DeviceTaintSelector
 # Structs behind a pointer: an empty one is something.
-ZERO: dict[str, Any] = {"string": "", "integer": 0, "boolean": False, "quantity": "0", "list": None, "map": None, "any": None}
+ZERO: dict[str, Any] = {
+    "string": "",
+    "integer": 0,
+    "boolean": False,
+    "quantity": "0",
+    "list": None,
+    "map": None,
+    "any": None,
+}
 
 
 def typed(version: str, kind: str, obj: Document) -> Document:
@@ -99,7 +107,9 @@ def _put(version: str, struct: type, name: str, shape: Shape, value: Any, requir
         made[name] = _struct(version, shape.struct, value or {})
         return
     found = None if value is None else _value(version, shape, value)
-    empty = found is None or found == "" or found is False or (found == 0 and shape.kind == "integer") or found in ([], {})
+    empty = (
+        found is None or found == "" or found is False or (found == 0 and shape.kind == "integer") or found in ([], {})
+    )
     if not empty or (found is not None and shape.kind == "any"):
         made[name] = found
     elif found is not None and shape.kind in ("string", "integer", "boolean") and _pointer(version, struct, name):
