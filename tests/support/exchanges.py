@@ -1,4 +1,4 @@
-"""Requests to an API server and what it answered, so that two servers can be compared; tests/cases/sim/README.md says how.
+"""Requests to an API server and what it answered, so that two servers can be compared (tests/cases/sim/README.md).
 
 A script (YAML) says what to send, once for all versions. A recording (JSON) is one topic on one version: requests with
 references such as ${a.metadata.uid}, which each server fills in from its own answers, and answers without what no two
@@ -59,7 +59,9 @@ def requests_of(script, version):
     paths |= {name: f"/apis/{GROUP}/{version}/{plural}" for name, plural in CLUSTER.items()}
     paths |= {name: f"/api/v1/namespaces/{namespace}/{plural}" for name, plural in CORE.items()}
     paths |= {"namespace": namespace, "version": version, "nodes": "/api/v1/nodes", "namespaces": "/api/v1/namespaces"}
-    setup = [{"send": "POST {namespaces}", "body": {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "{namespace}"} | script.get("namespace", {})}, "setup": True}]  # fmt: skip
+    metadata = {"name": "{namespace}"} | script.get("namespace", {})
+    new = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    setup = [{"send": "POST {namespaces}", "body": new, "setup": True}]
     found = []
     for step in setup + script["steps"]:
         if version in step.get("only", [version]):

@@ -135,18 +135,14 @@ class _Check:
     @staticmethod
     def _quantity(value: Any) -> Any:
         try:
-            if isinstance(value, bool):
-                raise ValueError(value)
-            quantity.parse(str(value).strip())
+            quantity.parse(str(value).strip())  # "True" is no quantity either
         except ValueError as error:
             raise _Wrong(QUANTITIES) from error
         return value
 
     def _wrong(self, shape: Shape, value: Any, path: str, holder: str) -> _Wrong:
-        place = re.sub(r"\[\d+\]", "", path)
-        return _Wrong(
-            f"json: cannot unmarshal {SEEN[type(value)]} into Go struct field {holder}.{place} of type {self._go(shape)}"
-        )
+        place, seen = re.sub(r"\[\d+\]", "", path), SEEN[type(value)]
+        return _Wrong(f"json: cannot unmarshal {seen} into Go struct field {holder}.{place} of type {self._go(shape)}")
 
     def _go(self, shape: Shape) -> str:
         if shape.kind == "struct":

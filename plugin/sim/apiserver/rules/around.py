@@ -68,15 +68,15 @@ def begun(kind: str, obj: Document) -> Document:
 
 
 def _pod(obj: Document) -> Document:
-    spec: Document = obj["spec"]
-    spec = {
+    said: Document = obj["spec"]
+    spec: Document = {
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": 30,
         "dnsPolicy": "ClusterFirst",
         "securityContext": {},
         "schedulerName": "default-scheduler",
         "enableServiceLinks": True,
-    } | {name: value for name, value in spec.items() if value not in (None, "")}
+    } | {name: value for name, value in said.items() if value not in (None, "")}
     for name in ("containers", "initContainers"):
         if spec.get(name):
             spec[name] = [_container(one) if isinstance(one, dict) else one for one in spec[name]]
@@ -91,7 +91,7 @@ def _container(container: Document) -> Document:
     image = container.get("image", "")
     tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
     pull = "Always" if tag in ("", "latest") and "@" not in image else "IfNotPresent"
-    made = {
+    made: Document = {
         "imagePullPolicy": pull,
         "resources": {},
         "terminationMessagePath": "/dev/termination-log",

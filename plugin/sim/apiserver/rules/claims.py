@@ -194,15 +194,10 @@ def check_reference(causes: Causes, name: str, names: set[str], at: str, flat: b
         causes.invalid(at, name, why)
 
 
-def check_configs(
-    causes: Causes,
-    configs: list[Document],
-    names: set[str],
-    at: str,
-    flat: bool,
-    most: int = MOST,
-    source: bool = False,
-) -> None:
+def check_configs(causes: Causes, configs: list[Document], names: set[str], at: str, flat: bool) -> None:
+    """Of a claim, or of its allocation, which has those of the class as well and says whose they are."""
+    source = at.startswith("status.")
+    most = 2 * MOST if source else MOST
     if causes.too_many(at, len(configs), most, declared=True):
         return
     for index, config in enumerate(configs):

@@ -194,16 +194,14 @@ def in_v1beta1(kind: str, cause: Cause) -> Cause:
 
 
 def _field(causes: Causes, rule: Rule, value: Any, before: Any, update: bool, at: str) -> None:
-    for check_name, argument in rule.checks:
-        if check_name == "immutable" and update:
-            causes.invalid(at, None, "field is immutable")
-            return
-        if check_name == "fixed" and update and value is not None and before is not None:
-            causes.invalid(at, None, "field cannot be modified once set")
-            return
-        if STOPS.get(check_name, _goes_on)(causes, value, argument, at):
-            return
-    if value is None:
+    checks = dict(rule.checks)
+    if update and "immutable" in checks:
+        causes.invalid(at, None, "field is immutable")
+        return
+    if "fixed" in checks and value is not None and before is not None:
+        causes.invalid(at, None, "field cannot be modified once set")
+        return
+    if any(STOPS.get(name, _goes_on)(causes, value, argument, at) for name, argument in rule.checks) or value is None:
         return
     for check_name, argument in rule.checks:
         if check_name in CHECKS and value != "":

@@ -1,4 +1,4 @@
-"""The names that several kinds of the resource API have: drivers, pools, devices, attributes. They look alike in all."""
+"""The names that several kinds of the resource API have: drivers, pools, attributes. They look alike in all of them."""
 
 from __future__ import annotations
 

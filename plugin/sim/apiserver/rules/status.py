@@ -136,9 +136,7 @@ def _check_allocation(causes: Causes, allocation: Document, names: set[str], pro
     if not causes.too_many(f"{at}.devices.results", len(results), MOST, declared=True):
         for index, result in enumerate(results):
             _check_result(causes, result, names, profile.flat, f"{at}.devices.results[{index}]")
-    check_configs(
-        causes, devices.get("config") or [], names, f"{at}.devices.config", profile.flat, most=2 * MOST, source=True
-    )
+    check_configs(causes, devices.get("config") or [], names, f"{at}.devices.config", profile.flat)
     if not profile.flat and allocation.get("nodeSelector") is not None:
         nodes.check_selector(causes, allocation["nodeSelector"], f"{at}.nodeSelector")
 

@@ -11,9 +11,11 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
+import msgspec
+
 from ....api import quantity
 from ....api.objects import models
-from ....api.objects.shapes import Shape, fields_of
+from ....api.objects.shapes import Field, Shape, fields_of
 
 Document = dict[str, Any]
 
@@ -59,7 +61,6 @@ POINTERS = {
 }
 PLAIN_POINTERS = {"nodeName", "allNodes"}  # of slices since v1beta2, and of devices in all versions
 SELECTOR_POINTERS = {"driver", "pool", "device"}  # of DeviceTaintSelector
-# Structs behind a pointer: an empty one is something.
 ZERO: dict[str, Any] = {
     "string": "",
     "integer": 0,
@@ -86,7 +87,7 @@ def typed(version: str, kind: str, obj: Document) -> Document:
             made[name] = metadata(value or {})
     for name, field in table.items():
         if name not in ("apiVersion", "kind", "metadata"):
-            _put(version, shape.struct, name, field.shape, obj.get(name), field.required, made)
+            _put(version, shape.struct, field, obj.get(name), made)
     return made
 
 
@@ -96,31 +97,37 @@ def shape_of(version: str, kind: str) -> Shape | None:
     return Shape("struct", struct=models.kinds(version)[kind]) if known and kind in models.kinds(version) else None
 
 
-def _put(version: str, struct: type, name: str, shape: Shape, value: Any, required: bool, made: Document) -> None:
-    key = (struct.__name__, name)
-    always = key in ALWAYS and not (key == ("DeviceRequest", "deviceClassName") and "exactly" in fields_of(struct))
-    always = always or (required and key not in PERHAPS)
+def _put(version: str, struct: type[msgspec.Struct], field: Field, value: Any, made: Document) -> None:
+    name, shape = field.wire, field.shape
+    always = _always(struct, field)
     if shape.kind == "struct":
         assert shape.struct
-        if value is None and not always:
-            return
-        made[name] = _struct(version, shape.struct, value or {})
+        if value is not None or always:
+            made[name] = _struct(version, shape.struct, value or {})
         return
     found = None if value is None else _value(version, shape, value)
-    empty = (
-        found is None or found == "" or found is False or (found == 0 and shape.kind == "integer") or found in ([], {})
-    )
-    if not empty or (found is not None and shape.kind == "any"):
+    scalar = shape.kind in ("string", "integer", "boolean")
+    kept = scalar and found is not None and _pointer(version, struct, name)
+    if not _empty(found) or kept or (found is not None and shape.kind == "any"):
         made[name] = found
-    elif found is not None and shape.kind in ("string", "integer", "boolean") and _pointer(version, struct, name):
-        made[name] = found
-    elif always and key == ("CapacityRequestPolicy", "default"):
-        made[name] = None
+    elif always and (struct.__name__, name) == ("CapacityRequestPolicy", "default"):
+        made[name] = None  # a pointer
     elif always:
-        made[name] = ZERO[shape.kind] if not isinstance(found, list | dict) or name == "counters" else found
+        made[name] = found if isinstance(found, list | dict) else ZERO[shape.kind]
 
 
-def _pointer(version: str, struct: type, name: str) -> bool:
+def _empty(value: Any) -> bool:
+    return value is None or value is False or value in ("", [], {}) or (value == 0 and isinstance(value, int))
+
+
+def _always(struct: type[msgspec.Struct], field: Field) -> bool:
+    key = (struct.__name__, field.wire)
+    if key == ("DeviceRequest", "deviceClassName"):
+        return "exactly" not in fields_of(struct)  # since v1beta2 it is not a field of the request itself
+    return key in ALWAYS or (field.required and key not in PERHAPS)
+
+
+def _pointer(version: str, struct: type[msgspec.Struct], name: str) -> bool:
     if name in PLAIN_POINTERS:
         return struct.__name__ in ("Device", "BasicDevice") or version in ("v1", "v1beta2")
     if name in SELECTOR_POINTERS:
@@ -128,12 +135,12 @@ def _pointer(version: str, struct: type, name: str) -> bool:
     return name in POINTERS
 
 
-def _struct(version: str, struct: type, value: Document) -> Document:
+def _struct(version: str, struct: type[msgspec.Struct], value: Document) -> Document:
     if struct.__name__ == "ObjectMeta":
         return metadata(value)
     made: Document = {}
     for name, field in fields_of(struct).items():
-        _put(version, struct, name, field.shape, value.get(name), field.required, made)
+        _put(version, struct, field, value.get(name), made)
     return made
 
 
