@@ -60,7 +60,7 @@ class Dispatch:
         except Refused:
             return answer
         edition = self._catalog.edition(route.group, route.version, route.plural)
-        if answer.status == 401 or not edition or not edition.deprecation:
+        if answer.status in (401, 415) or not edition or not edition.deprecation:
             return answer
         return dataclasses.replace(answer, headers=(("Warning", f'299 - "{edition.deprecation}"'), *answer.headers))
 
@@ -112,7 +112,7 @@ class Dispatch:
         if subresource and not edition.kind.status:
             raise unknown()
         if verb == "create" and not route.name:
-            admission.check(self._registry.store, edition, route, codec.document(asked.request))
+            admission.check(self._registry.store, edition, route, codec.document(asked.request, edition.kind.resource.kind))
             return self._objects.create(asked)
         if verb == "list":
             return self._objects.list(asked)

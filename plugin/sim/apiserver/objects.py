@@ -71,11 +71,11 @@ class Objects:
 
     def create(self, asked: Asked) -> Found:
         kept = self._object(asked)
-        return self._found(asked, 201, self._registry.create(*self._where(asked), kept, self._write(asked)))
+        return self._made(asked, 201, self._registry.create(*self._where(asked), kept, self._write(asked)))
 
     def update(self, asked: Asked) -> Found:
         kept, write = self._object(asked), self._write(asked)
-        return self._found(asked, 200, self._registry.update(*self._where(asked), asked.route.name, kept, write))
+        return self._made(asked, 200, self._registry.update(*self._where(asked), asked.route.name, kept, write))
 
     def patch(self, asked: Asked) -> Found:
         form, patch = codec.patch(asked.request)
@@ -95,7 +95,7 @@ class Objects:
             except fieldcheck.WrongType as error:
                 raise error.of_patch(new) from error
 
-        return self._found(asked, 200, self._registry.change(*self._where(asked), asked.route.name, patched, write))
+        return self._made(asked, 200, self._registry.change(*self._where(asked), asked.route.name, patched, write))
 
     def _apply(self, asked: Asked, config: Any) -> Found:
         if not isinstance(config, dict):
@@ -106,7 +106,7 @@ class Objects:
         check_applied(asked.edition, config)
         kept, force = self._kept(asked, config, applied=True), routes.truth(asked.request, "force")
         made, new = self._registry.apply(*self._where(asked), asked.route.name, kept, self._write(asked), force)
-        return self._found(asked, 201 if new else 200, made)
+        return self._made(asked, 201 if new else 200, made)
 
     def delete(self, asked: Asked) -> Found:
         wanted = params.deletion(asked.request, self._policies.admission(asked))
@@ -156,6 +156,11 @@ class Objects:
         known, problems = fieldcheck.checked(asked.edition, obj, validation, twice)
         asked.warnings.extend(problems)
         return asked.edition.kept(known)
+
+    def _made(self, asked: Asked, status: int, kept: Document) -> Found:
+        """What was written, with what its writer should hear of it."""
+        asked.warnings.extend(self._registry.warnings(asked.edition.kind, kept))
+        return self._found(asked, status, kept)
 
     def _found(self, asked: Asked, status: int, kept: Document) -> Found:
         return Found(status, asked.edition.shown(kept))

@@ -226,6 +226,9 @@ class Registry:
 
     # ------------------------------------------------------------ rules
 
+    def warnings(self, kind: Kind, obj: Document) -> list[str]:
+        return self._rules(kind).warnings(obj)
+
     def _rules(self, kind: Kind) -> strategy.Strategy:
         return strategy.of(kind.resource, kind.version, self.release)
 

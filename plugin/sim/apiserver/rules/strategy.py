@@ -9,7 +9,7 @@ from functools import cache
 from ....api.objects import models
 from ..refused import Cause, Resource
 from . import around, claims, classic, declared, expressions, gates, metadata, others, slices, status, texts, wire
-from .causes import Causes, Document
+from .causes import Causes, Document, quoted
 from .dumps import inner
 from .profile import Profile
 
@@ -55,6 +55,13 @@ class Strategy:
     def empty(self) -> Document:
         """An object of which nobody has said anything: what is in it is nobody's."""
         return {}
+
+    def warnings(self, obj: Document) -> list[str]:
+        """Of what is not wrong, and yet should be otherwise."""
+        driver = (obj.get("spec") or {}).get("driver", "") if self.kind == "ResourceSlice" else ""
+        if driver == driver.lower():
+            return []
+        return [f"spec.driver: driver names should be lowercase; {quoted(driver)} contains uppercase characters"]
 
     def blind(self, api_version: str) -> bool:
         """May it be replaced by who does not say which version he has seen?"""
