@@ -44,6 +44,7 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 VERSIONS = re.compile(
     r"(ResourceVersion in (?:the precondition|record) \(|esource version: |current: |version: <version> \()(\d+)"
 )
+NAMED = re.compile(r"<(uid|version) (\d+)>")
 REFERENCE = re.compile(r"\$\{([\w-]+)((?:\.[^.{}]+)+)\}")
 
 
@@ -195,8 +196,9 @@ class Session:
 
     def __init__(self, server):
         self.server = server
-        self.saved = {}
+        self.saved, self.raw = {}, None
         self.uids, self.versions, self.generated = {}, {}, {}
+        self.counts = {"uid": 0, "version": 0}
         self.now = datetime.datetime.now(datetime.UTC)
 
     def ask(self, request):
@@ -220,12 +222,14 @@ class Session:
         warnings = response.headers.get_all("Warning") or []
         answer |= {"warnings": warnings} if warnings else {}
         if events is not None:
+            self.raw = answer | {"events": got}
             return answer | {"events": [self.plain(event) for event in got]}
         if "application/json" not in kind:
             return answer | {"body": got}
         parsed = json.loads(got)
         if "save" in request:
             self.saved[request["save"]] = parsed
+        self.raw = answer | {"body": parsed}
         return answer | {"body": self.plain(parsed)}
 
     @staticmethod
@@ -264,7 +268,7 @@ class Session:
 
     def _text(self, text, name):
         if name == "resourceVersion" and text.isdigit():
-            return self.versions.setdefault(text, f"<version {len(self.versions) + 1}>")
+            return self._name("version", self.versions, text)
         if name == "continue" and text:
             return "<continue>"
         for generated, short in self.generated.items():
@@ -276,7 +280,29 @@ class Session:
     def _uid(self, uid):
         if len(set(uid)) < 5:
             return uid  # made up by a script
-        return self.uids.setdefault(uid, f"<uid {len(self.uids) + 1}>")
+        return self._name("uid", self.uids, uid)
+
+    def _name(self, what, names, value):
+        if value not in names:
+            self.counts[what] += 1
+            names[value] = f"<{what} {self.counts[what]}>"
+        return names[value]
+
+    def align(self, expected, raw):
+        """Calls what only this server has as the other answer does, as far as they have the same places."""
+        if isinstance(expected, dict) and isinstance(raw, dict):
+            for name in set(expected) & set(raw):
+                self.align(expected[name], raw[name])
+        elif isinstance(expected, list) and isinstance(raw, list):
+            for one, other in zip(expected, raw, strict=False):
+                self.align(one, other)
+        elif isinstance(expected, str) and isinstance(raw, str) and (found := NAMED.fullmatch(expected)):
+            (self.uids if found[1] == "uid" else self.versions)[raw] = expected
+
+    def count(self, answer):
+        """Names that the other answer has given are not given again."""
+        for what, number in NAMED.findall(json.dumps(answer)):
+            self.counts[what] = max(self.counts[what], int(number))
 
     def _is_now(self, text):
         return abs(datetime.datetime.fromisoformat(text) - self.now) < datetime.timedelta(hours=2)
@@ -302,9 +328,12 @@ def replay(server, recording):
     found = {}
     for number, exchange in enumerate(recording["exchanges"]):
         before = [dict(names) for names in (session.uids, session.versions, session.generated)]
+        counts = dict(session.counts)
         answer = session.ask(exchange["request"])
-        if answer != exchange.get("answer", answer):
-            found[number] = (exchange["answer"], answer)
-            # what only this answer had gets no name, so that what comes after it can still be the same
-            session.uids, session.versions, session.generated = before
+        expected = exchange.get("answer", answer)
+        if answer != expected:
+            found[number] = (expected, answer)
+            (session.uids, session.versions, session.generated), session.counts = before, counts
+            session.align(expected, session.raw)
+        session.count(expected)
     return found

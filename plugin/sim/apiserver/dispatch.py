@@ -112,7 +112,9 @@ class Dispatch:
         if subresource and not edition.kind.status:
             raise unknown()
         if verb == "create" and not route.name:
-            admission.check(self._registry.store, edition, route, codec.document(asked.request, edition.kind.resource.kind))
+            admission.check(
+                self._registry.store, edition, route, codec.document(asked.request, edition.kind.resource.kind)
+            )
             return self._objects.create(asked)
         if verb == "list":
             return self._objects.list(asked)

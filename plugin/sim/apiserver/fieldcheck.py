@@ -25,7 +25,8 @@ Document = dict[str, Any]
 def shape_of(edition: Edition) -> Shape | None:
     if edition.group != models.GROUP:
         return None
-    for name in (edition.version, f"{edition.version}-1.31"):
+    old = edition.served.release == "1.31"
+    for name in (f"{edition.version}-1.31", edition.version) if old else (edition.version,):
         if name in models.VERSIONS and edition.kind.resource.kind in models.kinds(name):
             return Shape("struct", struct=models.kinds(name)[edition.kind.resource.kind])
     return None

@@ -95,7 +95,7 @@ class Store:
         if at is not None and at > self.version:
             raise refused.too_large_version(at, self.version)
         if at is not None and at < self._forgotten:
-            raise refused.expired(f"too old resource version: {at} ({self._forgotten})")
+            raise refused.expired("The resourceVersion for the provided list is too old.")
         version = self.version if at is None else at
         found = self._as_of(resource, version)
         names = sorted(name for name in found if not namespace or name[0] == namespace)

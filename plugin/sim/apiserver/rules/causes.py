@@ -11,13 +11,15 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from ..refused import Cause
+from .profile import Profile
 
 Document = dict[str, Any]
 
 
 class Causes:
-    def __init__(self, modern: bool) -> None:
-        self.modern = modern  # is there a table of declared rules?
+    def __init__(self, profile: Profile) -> None:
+        self.modern = profile.modern  # is there a table of declared rules?
+        self.old = profile.release in ("1.30", "1.31")  # some words have changed since
         self.found: list[Cause] = []
 
     def _add(self, reason: str, at: str, text: str, declared: bool) -> None:
@@ -29,6 +31,10 @@ class Causes:
 
     def invalid(self, at: str, value: Any, why: str, declared: bool = False) -> None:
         self._add("Invalid", at, f"Invalid value: {shown(value)}: {why}", declared)
+
+    def literally(self, at: str, value: str, why: str) -> None:
+        """A value that the server writes in a way of its own."""
+        self._add("Invalid", at, f"Invalid value: {value}: {why}", False)
 
     def unsupported(self, at: str, value: Any, choices: Sequence[str], declared: bool = False) -> None:
         listed = ", ".join(quoted(choice) for choice in choices)
@@ -44,12 +50,16 @@ class Causes:
         self._add("NotFound", at, f"Not found: {shown(value)}: {why}", False)
 
     def too_long(self, at: str, most: int, declared: bool = False) -> None:
-        self._add("TooLong", at, f"Too long: may not be more than {most} bytes", declared)
+        said = f"longer than {most}" if self.old else f"more than {most} bytes"
+        self._add("TooLong", at, f"Too long: may not be {said}", declared)
 
     def too_many(self, at: str, count: int, most: int, declared: bool = False) -> bool:
         """Says it, and whether it is so."""
         if count <= most:
             return False
+        if self.old:
+            self.too_long(at, most, declared)
+            return True
         items = "item" if most == 1 else "items"
         self._add("TooMany", at, f"Too many: {count}: must have at most {most} {items}", declared)
         return True

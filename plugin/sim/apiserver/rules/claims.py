@@ -84,7 +84,7 @@ def check(causes: Causes, spec: Document, profile: Profile, at: str) -> None:
             here = f"{below}.requests[{index}]"
             _check_request(causes, request, profile, here)
             if request.get("name", "") in seen:
-                causes.duplicate(f"{here}.name" if profile.flat else here, request.get("name", ""), declared=True)
+                causes.duplicate(here if profile.modern else f"{here}.name", request.get("name", ""), declared=True)
             seen.add(request.get("name", ""))
     constraints = devices.get("constraints") or []
     if not causes.too_many(f"{below}.constraints", len(constraints), MOST, declared=True):
@@ -114,7 +114,7 @@ def _check_request(causes: Causes, request: Document, profile: Profile, at: str)
             causes.texts(f"{here}.name", one.get("name", ""), texts.label(one.get("name", "")))
             _check_exact(causes, one, here, True)
             if one.get("name", "") in seen:
-                causes.duplicate(here, one.get("name", ""), declared=True)
+                causes.duplicate(here if causes.modern else f"{here}.name", one.get("name", ""), declared=True)
             seen.add(one.get("name", ""))
 
 
@@ -164,8 +164,10 @@ def _check_constraint(causes: Causes, constraint: Document, names: set[str], pro
     for name in ("matchAttribute", "distinctAttribute"):
         if constraint.get(name) is not None:
             check_qualified(causes, constraint[name], f"{at}.{name}", declared=True)
-            if "/" not in constraint[name]:
-                causes.invalid(f"{at}.{name}", constraint[name], texts.FULLY_QUALIFIED, declared=True)
+            if "/" not in constraint[name] and causes.old:
+                causes.required(f"{at}.{name}.domain", "must include a prefix")
+            elif "/" not in constraint[name]:
+                causes.invalid(f"{at}.{name}", constraint[name], "must include a domain", declared=True)
             return
     if "DRAConsumableCapacity" in profile.gates:
         causes.required(at, NO_ATTRIBUTE)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..refused import Cause
 from . import expressions, metadata, nodes, texts
-from .causes import Causes, Document
+from .causes import Causes, Document, quoted
 
 HANDLES, HANDLE_DATA, CONSUMERS, POTENTIAL = 32, 16 * 1024, 32, 128
 MODES = ("Immediate", "WaitForFirstConsumer")
@@ -76,12 +75,8 @@ def _check_driver(causes: Causes, name: str, at: str) -> None:
     if not name:
         causes.required(at)
     if len(name) > 63:
-        _too_long(causes, at, 63)
+        causes.too_long(at, 63)
     causes.texts(at, name, texts.subdomain(name.lower()))
-
-
-def _too_long(causes: Causes, at: str, most: int) -> None:
-    causes.found.append(Cause("FieldValueTooLong", f"Too long: may not be longer than {most}", at))
 
 
 def _check_names(causes: Causes, names: list[str], at: str) -> None:
@@ -91,7 +86,7 @@ def _check_names(causes: Causes, names: list[str], at: str) -> None:
         else:
             nodes.check_name(causes, name, f"{at}[{index}]")
     if len(names) > POTENTIAL:
-        _too_long(causes, at, POTENTIAL)
+        causes.too_long(at, POTENTIAL)
 
 
 def _each(
@@ -143,15 +138,13 @@ def _check_attributes(causes: Causes, attributes: list[Document], at: str) -> No
     seen = set()
     for index, attribute in enumerate(attributes):
         here, name = f"{at}[{index}]", attribute.get("name", "")
-        domain, slash, identifier = name.rpartition("/")
-        if slash:
-            causes.texts(f"{here}.name", domain, texts.subdomain(domain))
-        causes.texts(f"{here}.name", identifier, texts.identifier(identifier))
+        causes.texts(f"{here}.name", name, texts.subdomain(name))
         said = [value for value in ATTRIBUTES if attribute.get(value) is not None]
         if not said:
             causes.required(here, "exactly one value must be set")
         elif len(said) > 1:
-            causes.invalid(here, sorted(said), "exactly one field must be set, not several")
+            listed = ", ".join(quoted(value) for value in sorted(said))
+            causes.literally(here, f"[]string{{{listed}}}", "exactly one field must be set, not several")
         if name in seen:
             causes.duplicate(f"{here}.name", name)
         seen.add(name)
@@ -198,7 +191,7 @@ def _check_allocation(causes: Causes, allocation: Document) -> None:
         here = f"{at}[{index}]"
         _check_driver(causes, handle.get("driverName", ""), f"{here}.driverName")
         if len(handle.get("data", "").encode()) > HANDLE_DATA:
-            _too_long(causes, f"{here}.data", HANDLE_DATA)
+            causes.too_long(f"{here}.data", HANDLE_DATA)
         structured = handle.get("structuredData")
         if structured is not None:
             for number, result in enumerate(structured.get("results") or ()):
@@ -207,7 +200,7 @@ def _check_allocation(causes: Causes, allocation: Document) -> None:
             if handle.get("data"):
                 causes.invalid(here, None, "data and structuredData are mutually exclusive")
     if len(handles) > HANDLES:
-        _too_long(causes, at, HANDLES)
+        causes.too_long(at, HANDLES)
     if allocation.get("availableOnNodes") is not None:
         nodes.check_selector(causes, allocation["availableOnNodes"], "status.allocation.availableOnNodes")
 
@@ -224,7 +217,7 @@ def _check_consumers(causes: Causes, obj: Document, status: Document, before: Do
                 causes.required(f"{at}[{index}].{name}")
         seen.add(consumer.get("uid", ""))
     if len(consumers) > CONSUMERS:
-        _too_long(causes, at, CONSUMERS)
+        causes.too_long(at, CONSUMERS)
     if not consumers:
         return
     if status.get("allocation") is None:

@@ -14,18 +14,19 @@ EXACT = (f"{SPEC}.exactly", f"{SPEC}.firstAvailable[]")
 RESULTS = "status.allocation.devices.results[]"
 FIELDS: dict[str, dict[str, tuple[str, ...]]] = {
     "ResourceClaim": {
-        "DRADeviceTaints": tuple(f"{place}.tolerations" for place in EXACT),
         "DRAPrioritizedList": (f"{SPEC}.firstAvailable",),
-        "DRAAdminAccess": (f"{SPEC}.exactly.adminAccess",),
+        "DRAAdminAccess": (f"{SPEC}.exactly.adminAccess", f"{SPEC}.adminAccess"),
         "DRAConsumableCapacity": (
-            "spec.devices.constraints[].distinctAttribute",
             *(f"{place}.capacity" for place in EXACT),
             f"{RESULTS}.shareID",
             f"{RESULTS}.consumedCapacity",
             "status.devices[].shareID",
         ),
         "DRADerivedAttributes": tuple(f"{place}.derivedAttributes" for place in EXACT),
-        "DRADeviceBindingConditions": (f"{RESULTS}.bindingConditions", f"{RESULTS}.bindingFailureConditions"),
+        "DRADeviceBindingConditions": (
+            "status.allocation.allocationTimestamp",
+            *(f"{RESULTS}.{name}" for name in ("bindingConditions", "bindingFailureConditions")),
+        ),
         "DRAOptionalNodeOperations": (f"{RESULTS}.skipNodeOperations",),
     },
     "DeviceClass": {"DRAExtendedResource": ("spec.extendedResourceName",)},

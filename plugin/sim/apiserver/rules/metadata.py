@@ -28,7 +28,11 @@ def check_new(causes: Causes, metadata: Document, names: Names) -> None:
 def check_change(causes: Causes, metadata: Document, before: Document, said: Document) -> None:
     """`said` is what the writer would have it be, before the system has its way."""
     if said.get("deletionTimestamp") not in (None, before.get("deletionTimestamp")):
-        causes.invalid("metadata.deletionTimestamp", said["deletionTimestamp"], "field is immutable")
+        at, time = "metadata.deletionTimestamp", str(said["deletionTimestamp"])
+        if causes.old:
+            causes.literally(at, f"{time[:10]} {time[11:19]} +0000 UTC", "field is immutable")
+        else:
+            causes.invalid(at, time, "field is immutable")
     if "deletionTimestamp" in before:
         added = sorted(set(metadata.get("finalizers") or ()) - set(before.get("finalizers") or ()))
         if added:
@@ -57,19 +61,26 @@ def check_labels(causes: Causes, labels: dict[str, str], at: str) -> None:
 
 def check_annotations(causes: Causes, annotations: dict[str, str], at: str) -> None:
     for name in sorted(annotations):
-        causes.texts(at, name, texts.qualified(name.lower()))
+        causes.texts(at, name, [_old(text) if causes.old else text for text in texts.qualified(name.lower())])
     if sum(len(name.encode()) + len(text.encode()) for name, text in annotations.items()) > ANNOTATIONS:
         causes.too_long(at, ANNOTATIONS)
+
+
+def _old(text: str) -> str:
+    return text.replace("a valid label key", "a qualified name")
 
 
 def _check_owners(causes: Causes, owners: list[Document]) -> None:
     controllers = []
     for index, owner in enumerate(owners):
-        at = f"metadata.ownerReferences[{index}]"
-        if not owner.get("apiVersion", "").rpartition("/")[2]:
-            causes.required(f"{at}.apiVersion", "must not be empty")
-        for name in ("kind", "name", "uid"):
-            if not owner.get(name):
+        at = "metadata.ownerReferences" if causes.old else f"metadata.ownerReferences[{index}]"
+        absent = [name for name in ("kind", "name", "uid") if not owner.get(name)]
+        absent = absent if owner.get("apiVersion", "").rpartition("/")[2] else ["apiVersion", *absent]
+        for name in absent:
+            if causes.old:
+                called = "version" if name == "apiVersion" else name
+                causes.invalid(f"{at}.{name}", owner.get(name) or "", f"{called} must not be empty")
+            else:
                 causes.required(f"{at}.{name}", "must not be empty")
         if owner.get("controller"):
             controllers.append(f"{owner.get('kind')}/{owner.get('name')}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..refused import Cause
 from . import texts
 from .causes import Causes
 
@@ -9,8 +10,11 @@ from .causes import Causes
 def check_driver(causes: Causes, name: str, at: str, declared: bool = False) -> None:
     if not name:
         causes.required(at, declared=declared)
-        return
-    if len(name) > 63:
+        if causes.modern:
+            return
+    if len(name) > 63 and causes.old:
+        causes.found.append(Cause("FieldValueTooLong", "Too long: must have at most 63 bytes", at))
+    elif len(name) > 63:
         causes.too_long(at, 63, declared)
     causes.texts(at, name, texts.subdomain(name.lower()), declared)
 
@@ -36,13 +40,22 @@ def check_qualified(causes: Causes, name: str, at: str, declared: bool = False) 
         _identifier(causes, name, at, declared)
     elif len(parts) == 2:
         if not parts[0]:
-            causes.invalid(at, "", "the domain must not be empty", declared)
+            _empty(
+                causes, at, "the prefix must not be empty" if causes.old else "the domain must not be empty", declared
+            )
         else:
             check_driver(causes, parts[0], at, declared)
         if not parts[1]:
-            causes.invalid(at, "", "the name must not be empty", declared)
+            _empty(causes, at, "the name must not be empty", declared)
         else:
             _identifier(causes, parts[1], at, declared)
+
+
+def _empty(causes: Causes, at: str, why: str, declared: bool) -> None:
+    if causes.modern:
+        causes.invalid(at, "", why, declared)
+    else:
+        causes.required(at, why, declared)
 
 
 def check_fully_qualified(causes: Causes, name: str, at: str) -> None:

@@ -64,7 +64,7 @@ def check(causes: Causes, spec: Document, old: Document | None, profile: Profile
             inside = (device.get("basic") or {}) | {"name": name} if profile.flat else device
             _Device(causes, inside, before.get(name), profile, at).check(bool(spec.get("perDeviceNodeSelection")))
             if name in seen:
-                causes.duplicate(f"{at}.name" if profile.flat else at, name)
+                causes.duplicate(at if profile.modern else f"{at}.name", name)
             seen.add(name)
     _check_counter_sets(causes, spec.get("sharedCounters") or [])
 

@@ -9,6 +9,7 @@ from . import nodes, texts
 from .causes import Causes, Document
 from .claims import MOST, check_configs, check_document, check_reference, check_tolerations, names_of
 from .conditions import check_conditions
+from .dumps import inner
 from .names import check_driver, check_pool
 from .profile import Profile
 
@@ -46,7 +47,7 @@ def check_change(causes: Causes, new: Document, old: Document, profile: Profile)
         at = f"status.devices[{index}]"
         _check_device(causes, device, allocated, at)
         if id_of(device) in map(id_of, devices[:index]):
-            causes.duplicate(at, _id(device), declared=True)
+            causes.duplicate(at, _id(device, causes), declared=True)
     wished = bool(status.get("deallocationRequested"))
     if status.get("reservedFor"):
         added = [one for one in status["reservedFor"] if one not in (before.get("reservedFor") or [])]
@@ -60,7 +61,8 @@ def check_change(causes: Causes, new: Document, old: Document, profile: Profile)
         return
     if before.get("allocation") is not None:
         if allocation != before["allocation"]:
-            causes.invalid("status.allocation", allocation, "field is immutable", declared=True)
+            shown = inner("AllocationResult", allocation)
+            causes.invalid("status.allocation", shown, "field is immutable", declared=True)
         return
     _check_allocation(causes, allocation, names_of(new.get("spec") or {}), profile)
 
@@ -91,12 +93,16 @@ def check_consumers(causes: Causes, consumers: list[Document], most: int) -> Non
             if not consumer.get(name):
                 causes.required(f"{here}.{name}")
         if consumer.get("uid", "") in seen:
-            causes.duplicate(f"{here}.uid" if most == 32 else here, consumer.get("uid", ""), declared=True)
+            causes.duplicate(here if causes.modern else f"{here}.uid", consumer.get("uid", ""), declared=True)
         seen.add(consumer.get("uid", ""))
 
 
-def _id(device: Document) -> dict[str, Any]:
-    return dict(zip(("Driver", "Pool", "Device", "ShareID"), id_of(device), strict=True))
+def _id(device: Document, causes: Causes) -> dict[str, Any]:
+    """As messages have it: before 1.36 they did not look into it."""
+    return {
+        name: part if causes.modern else {}
+        for name, part in zip(("Driver", "Pool", "Device", "ShareID"), id_of(device), strict=True)
+    }
 
 
 def _check_device(causes: Causes, device: Document, allocated: Collection[Id], at: str) -> None:
@@ -104,7 +110,7 @@ def _check_device(causes: Causes, device: Document, allocated: Collection[Id], a
     check_pool(causes, device.get("pool", ""), f"{at}.pool")
     causes.texts(f"{at}.device", device.get("device", ""), texts.label(device.get("device", "")))
     if id_of(device) not in allocated:
-        causes.invalid(at, _id(device), "must be an allocated device in the claim")
+        causes.invalid(at, _id(device, causes), "must be an allocated device in the claim")
     conditions = device.get("conditions") or []
     causes.too_many(f"{at}.conditions", len(conditions), 8)
     check_conditions(causes, conditions, f"{at}.conditions")

@@ -30,6 +30,13 @@ ALWAYS = {
     ("AllocatedDeviceStatus", "conditions"),
     ("CapacityRequestPolicy", "default"),
     ("DeviceRequest", "deviceClassName"),
+    # documents that drivers keep
+    ("StructuredResourceHandle", "vendorClassParameters"),
+    ("StructuredResourceHandle", "vendorClaimParameters"),
+    ("DriverAllocationResult", "vendorRequestParameters"),
+    ("DriverRequests", "vendorParameters"),
+    ("ResourceRequest", "vendorParameters"),
+    ("VendorParameters", "parameters"),
     # structs, which are never empty enough to be left out
     ("ResourceClaim", "status"),
     ("ResourceClaimTemplateSpec", "metadata"),
@@ -99,7 +106,7 @@ def shape_of(version: str, kind: str) -> Shape | None:
 
 def _put(version: str, struct: type[msgspec.Struct], field: Field, value: Any, made: Document) -> None:
     name, shape = field.wire, field.shape
-    always = _always(struct, field)
+    always = _always(version, struct, field)
     if shape.kind == "struct":
         assert shape.struct
         if value is not None or always:
@@ -120,10 +127,12 @@ def _empty(value: Any) -> bool:
     return value is None or value is False or value in ("", [], {}) or (value == 0 and isinstance(value, int))
 
 
-def _always(struct: type[msgspec.Struct], field: Field) -> bool:
+def _always(version: str, struct: type[msgspec.Struct], field: Field) -> bool:
     key = (struct.__name__, field.wire)
     if key == ("DeviceRequest", "deviceClassName"):
         return "exactly" not in fields_of(struct)  # since v1beta2 it is not a field of the request itself
+    if key == ("ResourceSliceSpec", "devices"):
+        return version == "v1alpha3-1.31"
     return key in ALWAYS or (field.required and key not in PERHAPS)
 
 
@@ -137,7 +146,8 @@ def _pointer(version: str, struct: type[msgspec.Struct], name: str) -> bool:
 
 def _struct(version: str, struct: type[msgspec.Struct], value: Document) -> Document:
     if struct.__name__ == "ObjectMeta":
-        return metadata(value)
+        # of a template; old versions wrote when it was made, which it never was
+        return ({"creationTimestamp": None} if version in ("v1alpha2", "v1alpha3-1.31") else {}) | metadata(value)
     made: Document = {}
     for name, field in fields_of(struct).items():
         _put(version, struct, field, value.get(name), made)
