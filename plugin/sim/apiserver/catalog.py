@@ -67,7 +67,8 @@ class Edition:
         if self.group == EVENTS:
             back = {old: new for new, old in RENAMED.items()}
             return {back.get(name, name): value for name, value in obj.items()} | {"apiVersion": self.api_version}
-        return wire.typed(self.version, self.kind.resource.kind, _converted(obj, self.version))
+        found = _converted(obj, self.version)
+        return wire.typed(self.version, self.kind.resource.kind, found, self.served.release)
 
     @property
     def empty(self) -> Document:

@@ -143,7 +143,7 @@ class Registry:
         new = self._new_content(kind, old, _of_kind(kind, obj) | {"metadata": metadata}, write)
         new = rules.default(new, around)
         if writer:
-            new = managed.updated(kind.schema, old, new, writer, self._now())
+            new = self._owned(kind, old, new, metadata, writer)
         new = rules.change(new, old, write.subresource, around)
         if causes := rules.check_change(new, old, obj, write.subresource, around):
             raise refused.invalid(kind.resource, name, causes)
@@ -156,6 +156,15 @@ class Registry:
             self.store.delete(kind.resource, old)
             return new
         return self.store.replace(kind.resource, old, new)
+
+    def _owned(self, kind: Kind, old: Document, new: Document, metadata: Document, writer: managed.Writer) -> Document:
+        """`metadata` is as the writer said it: with a status, old releases took it for his although it was not kept."""
+        if writer.subresource != "status" or not self._rules(kind).takes_metadata:
+            return managed.updated(kind.schema, old, new, writer, self._now())
+        said = managed.updated(kind.schema, old, new | {"metadata": metadata}, writer, self._now())["metadata"]
+        entries = {"managedFields": said["managedFields"]} if "managedFields" in said else {}
+        rest = {part: value for part, value in new["metadata"].items() if part != "managedFields"}
+        return new | {"metadata": rest | entries}
 
     def _new_content(self, kind: Kind, old: Document, new: Document, write: Write) -> Document:
         """The new object with what the system alone may change, and with the other half of a kind with a status."""
@@ -220,6 +229,8 @@ class Registry:
             _check_same_name(said, name)
             return self._begun(kind, self._prepared(kind, namespace, new, write), write), True
         asked = _half(kind, config, write.subresource)
+        if write.subresource and self._rules(kind).takes_metadata:
+            asked |= {"metadata": config["metadata"]}
         new = managed.applied(kind.schema, old, asked, writer, force, self._now())
         _check_same_name(said, name)
         return self._update(kind, old, new, write, None), False

@@ -114,7 +114,7 @@ def arguments() -> argparse.ArgumentParser:
         known: dict[str, dict[str, object]] = {
             "--kube": {"metavar": "VERSION", "help": f"of Kubernetes (default {KUBE})"},
             "--control-plane-only": {"action": "store_true", "help": "no containerd and no kubelet"},
-            "--api-server-only": {"action": "store_true", "help": "etcd and the API server, and nothing that acts by itself"},
+            "--api-server-only": {"action": "store_true", "help": "etcd and the API server alone"},
             "--feature-gates": {"metavar": "A=true,B=false"},
             "--runtime-config": {"help": "which API versions are served, as kube-apiserver takes it"},
             "--etcd-fsync": {"action": "store_true", "help": "etcd as safe, and as slow, as in production"},
@@ -131,7 +131,8 @@ def arguments() -> argparse.ArgumentParser:
         "--kube",
         "--control-plane-only",
     )
-    all_options = ("--kube", "--control-plane-only", "--api-server-only", "--feature-gates", "--runtime-config", "--etcd-fsync")
+    sizes = ("--control-plane-only", "--api-server-only")
+    all_options = ("--kube", *sizes, "--feature-gates", "--runtime-config", "--etcd-fsync")
     verb("up", up, "build what is missing and start the cluster", *all_options)
     verb("down", down, "stop everything that the rig started, unmount, delete the state")
     stopping = verb(

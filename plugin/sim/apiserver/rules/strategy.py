@@ -57,6 +57,11 @@ class Strategy:
         """An object of which nobody has said anything: what is in it is nobody's."""
         return {}
 
+    @property
+    def takes_metadata(self) -> bool:
+        """Whether who writes the status comes to own what he says of labels and the like."""
+        return self.group == models.GROUP and not self.profile.modern
+
     def warnings(self, obj: Document) -> list[str]:
         """Of what is not wrong, and yet should be otherwise."""
         driver = (obj.get("spec") or {}).get("driver", "") if self.kind == "ResourceSlice" else ""
@@ -128,10 +133,10 @@ class Around(Strategy):
 class Classic(Strategy):
     @property
     def empty(self) -> Document:
-        return wire.typed(self.version, self.kind, {})
+        return wire.typed(self.version, self.kind, {}, self.profile.release)
 
     def default(self, obj: Document, around_it: Surroundings) -> Document:
-        return wire.typed(self.version, self.kind, classic.with_defaults(self.kind, obj))
+        return wire.typed(self.version, self.kind, classic.with_defaults(self.kind, obj), self.profile.release)
 
     def _check(self, causes: Causes, new: Document, old: Document | None, around_it: Surroundings) -> None:
         classic.check(causes, self.kind, new, old)
@@ -145,13 +150,13 @@ class Dra(Strategy):
 
     @property
     def empty(self) -> Document:
-        return wire.typed(self.version, self.kind, {})
+        return wire.typed(self.version, self.kind, {}, self.profile.release)
 
     def default(self, obj: Document, around_it: Surroundings) -> Document:
         spec = obj.get("spec")
         if isinstance(spec, dict):
             obj = obj | {"spec": self._spec_with_defaults(spec, around_it.now, around_it.version)}
-        return wire.typed(self.version, self.kind, obj)
+        return wire.typed(self.version, self.kind, obj, self.profile.release)
 
     def _spec_with_defaults(self, spec: Document, now: str, version: str) -> Document:
         if self.kind == "ResourceClaim":

@@ -79,7 +79,7 @@ ZERO: dict[str, Any] = {
 }
 
 
-def typed(version: str, kind: str, obj: Document) -> Document:
+def typed(version: str, kind: str, obj: Document, release: str) -> Document:
     """The document as a server writes it that has read it; `version` may be v1alpha3-1.31. Another one, not changed."""
     shape = shape_of(version, kind)
     if not shape:
@@ -95,6 +95,8 @@ def typed(version: str, kind: str, obj: Document) -> Document:
     for name, field in table.items():
         if name not in ("apiVersion", "kind", "metadata"):
             _put(version, shape.struct, field, obj.get(name), made)
+    if kind == "ResourceSlice" and release == "1.34" and "spec" in made:
+        made["spec"].setdefault("devices", None)  # which may be left out since 1.36 only
     return made
 
 
