@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-requirements
 
-.PHONY: dev lint test cluster cluster-matrix faults faults-short soak soak-short oracle bench proto lock image clean
+.PHONY: dev demo lint test cluster cluster-matrix faults faults-short soak soak-short oracle bench proto lock image clean
 
 dev: $(STAMP)  ## everything a developer needs, in .venv
 
@@ -13,6 +13,17 @@ $(STAMP): requirements-dev.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+# What runs needs less than what is developed: an environment of its own, if there is none for developers.
+RUN := $(if $(wildcard $(STAMP)),$(VENV),.venv-run)
+
+demo: $(if $(wildcard $(STAMP)),,.venv-run/.made-from-requirements)  ## a story on a simulated cluster, in under a minute (ARGS=--serve leaves it up)
+	@$(RUN)/bin/python -m plugin demo $(ARGS)
+
+.venv-run/.made-from-requirements: requirements.txt
+	$(PYTHON) -m venv .venv-run
+	.venv-run/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
 	touch $@
 
 lint: dev  ## style, types, layers
@@ -63,10 +74,11 @@ oracle: dev  ## the allocator, its CEL and server-side apply against Kubernetes'
 	$(BIN)/python -m tests.oracle.campaign cel --count 30000
 	$(BIN)/python -m tests.oracle.campaign apply --count 10000
 
-bench: dev  ## the simulated API server, the allocator beside Kubernetes' own, claimd against a real API server (PEER=command); needs Go, root
+bench: dev  ## the simulated API server, the allocator beside Kubernetes' own, claimd against a real API server (PEER=command), then at rest; needs Go, root
 	$(BIN)/python -m tests.bench.sim
 	$(BIN)/python -m tests.bench.allocator
 	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench.resting
 
 clean:  ## what was built
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .venv-run build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,6 +1,7 @@
 """AMD GPUs by what amdgpu and KFD say in sysfs: whole ones, and the partitions that they are divided into.
 
-No library of ROCm is asked. How KFD's files are read is kfd's.
+No library of ROCm is asked, and no variable tells it what to see: it skips GPUs whose render node is not there or may
+not be opened, and a list would hide what other claims of the container gave. How KFD's files are read is kfd's.
 """
 
 from __future__ import annotations
@@ -52,7 +53,6 @@ def describe(roots: Roots, function: Function) -> Detail:
         product=sysfs.text(f"{function.folder}/product_name", notes),
         uuid=unique_id,
         memory=memory,
-        environment=_environment([unique_id]) if count == 1 else _environments(agents),
         profile=profile,
         counters=(("partitions", count),) if parts else (),
         family=families.amd(target, function.device_id),
@@ -131,7 +131,6 @@ def _parts(
                 profile=profile,
                 memory=agent.memory or share,
                 compute_units=agent.compute_units,
-                environment=_environment([agent.unique_id]) if _environments(agents) else (),
             )
         )
     return tuple(parts)
@@ -153,18 +152,6 @@ def _render_node(roots: Roots, agent: kfd.Agent, *, is_first: bool) -> DeviceNod
     if not is_first and not any(part.startswith("amdgpu_xcp") for part in posixpath.normpath(place).split("/")):
         raise Refused(f"KFD tells of a partition at {name}, which is another device's")
     return DeviceNode(path=f"/dev/dri/{name}", major=numbers[0], minor=numbers[1])
-
-
-def _environments(agents: list[kfd.Agent]) -> tuple[tuple[str, str], ...]:
-    """Of all partitions together. Where they share one id it tells nothing of which to see."""
-    unique_ids = [agent.unique_id for agent in agents]
-    return _environment(unique_ids) if len(set(unique_ids)) == len(agents) else ()
-
-
-def _environment(unique_ids: list[str | None]) -> tuple[tuple[str, str], ...]:
-    """What ROCm is to see. Where a GPU has no unique id it sees what the container's device nodes let it see."""
-    known = list(dict.fromkeys(unique_id for unique_id in unique_ids if unique_id))
-    return (("ROCR_VISIBLE_DEVICES", ",".join(f"GPU-{unique_id}" for unique_id in known)),) if known else ()
 
 
 def _unique_id(path: str, notes: list[str]) -> str | None:

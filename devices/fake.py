@@ -110,6 +110,13 @@ def _find(folder: Path, address: str) -> _Function:
     raise ValueError(f"no {address} in {folder}: it has {', '.join(function.address for function in functions)}")
 
 
+def slot_end(folder: Path, address: str) -> Path:
+    """Where the width and speed of the link to the slot stand: the GPU's own folder, or that of a switch before it."""
+    function = _find(folder, address)
+    place = folder / function.folder
+    return place.parent.parent if function.model.more.switch and len(function.bridges) > 2 else place
+
+
 def _virtual_of(folder: Path, function: _Function) -> list[_Function]:
     return [f for f in _written(folder) if f.physical is not None and f.physical.address == function.address]
 
@@ -190,19 +197,23 @@ def _place(functions: Sequence[_Function], shared: int, numa: int) -> None:
         groups[-1].append(function)
     next_bus: dict[int, int] = {}
     for index, group in enumerate(groups):
-        domain = group[0].domain
-        bus = root = next_bus.get(domain, 0x10)
-        for port, function in enumerate(group, 1):
+        domain, arm = group[0].domain, _on_arm(group[0])  # there, each root has a domain of its own
+        bus = root = next_bus.get(domain, 0 if arm else 0x10)
+        for port, function in enumerate(group, 0 if arm else 1):
             bus += 1
             function.bridges = f"pci{domain:04x}:{root:02x}", f"{domain:04x}:{root:02x}:{port:02x}.0"
-            if function.model.more.switch:
-                function.bridges += f"{domain:04x}:{bus:02x}:00.0", f"{domain:04x}:{bus + 1:02x}:00.0"
+            if switch := function.model.more.switch:
+                function.bridges += f"{domain:04x}:{bus:02x}:00.0", f"{domain:04x}:{bus + 1:02x}:{switch[2]:02x}.0"
                 bus += 2
             function.address = f"{domain:04x}:{bus:02x}:00.0"
             function.numa = index * numa // len(groups) if numa else -1
         if bus > 0xFF or len(group) > 0x1F:
             raise ValueError(f"the buses of PCI domain {domain:04x} do not suffice: put some GPUs into another domain")
         next_bus[domain] = bus + 1
+
+
+def _on_arm(function: _Function) -> bool:
+    return function.model.more.port.startswith("10de:")
 
 
 def _virtual(function: _Function) -> list[_Function]:
@@ -291,9 +302,8 @@ def _machine(folder: Path, functions: Sequence[_Function], boot_id: str, numa: i
             _put(module / "version", _VERSIONS[driver])
     if "nvidia" in drivers:
         majors |= {"nvidia": NVIDIA_MAJOR, "nvidia-uvm": UVM_MAJOR}
-        _nvidia(folder)
-    if any(function.instances for function in functions):
         majors["nvidia-caps"] = fake_gpu.CAPS_MAJOR
+        _nvidia(folder, "aarch64" if any(map(_on_arm, functions)) else "x86_64")
     if "amdgpu" in drivers:
         majors["kfd"] = KFD_MAJOR
         _kfd(folder, max(numa, 1))
@@ -318,10 +328,10 @@ def _processors(folder: Path, nodes: int) -> None:
         _put(system / f"cpu/cpu{node * 8}/topology/physical_package_id", str(sockets[node]))
 
 
-def _nvidia(folder: Path) -> None:
+def _nvidia(folder: Path, processor: str) -> None:
     for name in ("nvidia_uvm", "nvidia_modeset", "nvidia_drm"):
         _put(folder / f"sys/module/{name}/version", NVIDIA_VERSION)
-    line = f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {NVIDIA_VERSION}  Release Build  (root@host)"
+    line = f"NVRM version: NVIDIA UNIX Open Kernel Module for {processor}  {NVIDIA_VERSION}  Release Build  (root@host)"
     _put(folder / "proc/driver/nvidia/version", f"{line}  \nGCC version:  gcc version 13.3.0")
     for name, minor in {"ctl": 255, "-modeset": 254, "-uvm": 0, "-uvm-tools": 1}.items():
         _node(folder / f"dev/nvidia{name}", NVIDIA_MAJOR if minor > 1 else UVM_MAJOR, minor)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from .models import Model
 
 UVM_MAJOR, CAPS_MAJOR, KFD_MAJOR, VFIO_MAJOR, NVIDIA_MAJOR, DRM_MAJOR = 511, 508, 235, 240, 195, 226
-NVIDIA_VERSION = "570.172.08"
+NVIDIA_VERSION = "580.95.05"
 WITHOUT_DRM = ("", "vfio-pci", "virtio-pci")
 _CARD_ONLY = ("ast", "mgag200", "bochs-drm")
 _WRITABLE = ("driver_override", "config", "enable", "msi_bus", "numa_node", "reset_method", "sriov_numvfs")
@@ -77,12 +77,8 @@ def files(function: Function) -> dict[str, str | bytes]:
     found: dict[str, str | bytes] = {f"{function.folder}/{name}": value for name, value in _values(function).items()}
     for name, minor in function.drm.items():
         found[f"{function.folder}/drm/{name}/dev"] = f"{DRM_MAJOR}:{minor}"
-    for path, ids in neighbours(function).items():
-        found |= {
-            f"{path}/{name}": f"0x{value}" for name, value in zip(("vendor", "device", "class"), ids, strict=True)
-        }
-        if function.model.more.speed and ids[2] == "060400":
-            found |= {f"{path}/{name}": value for name, value in _link(function.model.more.speed).items()}
+    for path, values in neighbours(function).items():
+        found |= {f"{path}/{name}": value for name, value in values.items()}
     if function.driver == "nvidia" and function.physical is None:
         found[f"proc/driver/nvidia/gpus/{function.address}/information"] = _information(function)
         found |= _instances(function)
@@ -158,25 +154,45 @@ def nodes(function: Function) -> dict[str, tuple[int, int]]:
     return found
 
 
-def neighbours(function: Function) -> dict[str, tuple[str, str, str]]:
+def neighbours(function: Function) -> dict[str, dict[str, str]]:
     """Functions beside it that are no GPUs, by folder: the ports before it and the sound of its screen."""
     if function.physical is not None:
         return {}
-    found: dict[str, tuple[str, str, str]] = {}
-    vendor = function.model.ids[:4]
-    for depth in range(1, len(function.bridges)):
-        ids = ("8086", "352a") if depth == 1 else (vendor, "1478" if vendor == "1002" else "4fa0")
-        found["/".join(("sys/devices", *function.bridges[: depth + 1]))] = (*ids, "060400")
+    found: dict[str, dict[str, str]] = {}
+    more = function.model.more
+    for depth, ids in enumerate((more.port, *(more.switch[:2] if more.switch else ())), 1):
+        if depth < len(function.bridges):
+            path = "/".join(("sys/devices", *function.bridges[: depth + 1]))
+            found[path] = _ids(ids[:4], ids[5:], "060400") | _port(function, depth)
     if sound := sound_of(function):
-        found[sound] = (vendor, function.model.sound, "040300")
+        found[sound] = _ids(function.model.ids[:4], function.model.sound, "040300")
     return found
 
 
-def _link(speed: str, width: str = "16") -> dict[str, str | bytes]:
-    found: dict[str, str | bytes] = {}
-    for which in ("current", "max"):
-        found |= {f"{which}_link_speed": speed if speed == "Unknown" else f"{speed} GT/s PCIe"}
-        found |= {f"{which}_link_width": width}
+def _ids(vendor: str, device: str, kind: str) -> dict[str, str]:
+    return {"vendor": f"0x{vendor}", "device": f"0x{device}", "class": f"0x{kind}"}
+
+
+def _port(function: Function, depth: int) -> dict[str, str]:
+    """What the port at this depth says of the link below it, but the one towards the slot of the link above it."""
+    more = function.model.more
+    slot = more.speed, more.width
+    if depth == 1:
+        return _link(("Unknown", "0"), ("32.0", "16")) if more.coherent else _link(slot, (more.speed, "16"))
+    return _link(slot, slot) if depth == 2 else _link(_own(function), _own(function))
+
+
+def _own(function: Function) -> tuple[str, str]:
+    """Speed and width of the link that the GPU itself has."""
+    more = function.model.more
+    return more.inner if more.switch and more.inner[0] else (more.speed, more.width)
+
+
+def _link(now: tuple[str, str], most: tuple[str, str]) -> dict[str, str]:
+    found = {}
+    for which, (speed, width) in (("current", now), ("max", most)):
+        found[f"{which}_link_speed"] = speed if speed == "Unknown" else f"{speed} GT/s PCIe"
+        found[f"{which}_link_width"] = width
     return found
 
 
@@ -204,12 +220,12 @@ def _values(function: Function) -> dict[str, str | bytes]:
         f"PCI_SUBSYS_ID={model.board.upper()}\nPCI_SLOT_NAME={function.address}\nMODALIAS={modalias}",
     }
     if function.physical is not None:
-        return values | _link("Unknown", "0")
+        return values | _link(("Unknown", "0"), _own(function))
     values |= {"power_state": "D0", "config": _config(function)}
-    if len(function.bridges) > 1 and more.speed:
-        # What is behind a switch on the board has an inner link that tells nothing of the slot's.
-        intel = model.name.startswith("intel:")
-        values |= _link("2.5", "1") if more.switch and intel else _link(more.speed)
+    if model.name == "intel:uhd770":  # on no link at all
+        values |= _link(("Unknown", "0"), ("Unknown", "255"))
+    if len(function.bridges) > 1:
+        values |= _link((more.speed, "1") if more.coherent else _own(function), _own(function))
         for name, counters in _AER.items():
             values[f"aer_dev_{name}"] = "\n".join(f"{counter} 0" for counter in counters.split())
     if model.class_code.startswith("0300"):
@@ -240,10 +256,13 @@ def _amdgpu(function: Function) -> dict[str, str]:
         "vbios_version": more.vbios,
         "gpu_busy_percent": "0",
         f"hwmon/hwmon{function.card}/name": "amdgpu",
-        f"hwmon/hwmon{function.card}/temp1_input": "41000",
-        f"hwmon/hwmon{function.card}/temp1_crit": "100000",
-        f"hwmon/hwmon{function.card}/temp1_label": "edge",
     }
+    for number, sensor in enumerate(more.sensors.split(), 1):
+        stem = f"hwmon/hwmon{function.card}/temp{number}"
+        if sensor != "-":
+            values |= {f"{stem}_input": "41000", f"{stem}_label": sensor.rstrip("*")}
+        if sensor[-1] not in "-*":
+            values[f"{stem}_crit"] = "100000"
     if model.name != "amd:strix":  # an APU has no id of its own and no memory of a maker
         values |= {"unique_id": unique_id(function), "mem_info_vram_vendor": "hynix", "pcie_replay_count": "0"}
     if model.product != "-":
@@ -279,19 +298,21 @@ def unique_id(function: Function) -> str:
 def _information(function: Function) -> str:
     """As the NVIDIA driver prints it, tabs and all."""
     gpu_uuid = uuid.uuid5(uuid.NAMESPACE_DNS, f"{function.address}.claimd.dev")
+    bits = function.model.more.address_bits
     return (
         f"Model: \t\t {function.model.product}\nIRQ:   \t\t {64 + function.minor}\nGPU UUID: \t GPU-{gpu_uuid}\n"
-        f"Video BIOS: \t {function.model.more.vbios}\nBus Type: \t PCIe\nDMA Size: \t 52 bits\n"
-        f"DMA Mask: \t 0xfffffffffffff\nBus Location: \t {function.address}\nDevice Minor: \t {function.minor}\n"
+        f"Video BIOS: \t {function.model.more.vbios}\nBus Type: \t PCIe\nDMA Size: \t {bits} bits\n"
+        f"DMA Mask: \t {(1 << bits) - 1:#x}\nBus Location: \t {function.address}\nDevice Minor: \t {function.minor}\n"
         f"GPU Firmware: \t {NVIDIA_VERSION}\nGPU Excluded:\t No"
     )
 
 
 def _capabilities(function: Function) -> dict[str, int]:
-    """What may be opened of a GPU that MIG divides, and by which minor: from 3 on, after `config` and `monitor`."""
+    """What may be opened of a GPU that MIG divides, and by which minor: from 3 on, after `config` and `monitor`, and
+    nine for each instance that could be. The smallest instances, which these are, are numbered from 7."""
     found: dict[str, int] = {}
     first = 3 + function.minor * 135
-    for instance in range(1, function.instances + 1):
+    for instance in range(7, 7 + function.instances):
         found[f"gi{instance}/access"] = first + instance * 9
         found[f"gi{instance}/ci0/access"] = first + instance * 9 + 1
     return found
@@ -316,7 +337,8 @@ def _agent(function: Function, part: int) -> dict[str, str]:
     values = {
         "cpu_cores_count": 0, "simd_count": more.simds // function.parts, "mem_banks_count": 1, "caches_count": 217,
         "io_links_count": 1, "p2p_links_count": 0, "cpu_core_id_base": 0, "simd_id_base": 2147487744 + part,
-        "max_waves_per_simd": 8, "lds_size_in_kb": 64, "gds_size_in_kb": 0, "num_gws": 64, "wave_front_size": 64,
+        "max_waves_per_simd": more.waves[0], "lds_size_in_kb": 64, "gds_size_in_kb": 0, "num_gws": 64,
+        "wave_front_size": more.waves[1],
         "array_count": 4, "simd_arrays_per_engine": 1, "cu_per_simd_array": 10, "simd_per_cu": more.simds_per_unit,
         "max_slots_scratch_cu": 32, "gfx_target_version": more.gfx, "vendor_id": int(model.ids[:4], 16),
         "device_id": int(model.ids[5:], 16), "location_id": part << 28 | bus << 8 | device << 3,
@@ -328,7 +350,7 @@ def _agent(function: Function, part: int) -> dict[str, str]:
     bank = f"heap_type 1\nsize_in_bytes {size}\nflags 0\nwidth 8192\nmem_clk_max 1300"
     return {
         f"{folder}/gpu_id": str(int(hashlib.sha256(f"{function.address} {part}".encode()).hexdigest()[:4], 16) + 1),
-        f"{folder}/name": "ip discovery",
+        f"{folder}/name": more.chip,
         f"{folder}/properties": "\n".join(f"{name} {value}" for name, value in values.items()),
         f"{folder}/mem_banks/0/properties": bank,
     }

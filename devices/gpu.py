@@ -28,6 +28,11 @@ class Roots:
         return Roots(sys=folder / "sys", proc=folder / "proc", dev=folder / "dev", host=str(folder))
 
 
+def name_of(address: str) -> str:
+    """Of the GPU at a PCI address."""
+    return f"gpu-{address.replace(':', '-').replace('.', '-')}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class DeviceNode:
     """A character device that a user of the GPU opens. The path is the host's; the numbers come from the kernel, not

@@ -51,7 +51,7 @@ class Finding:
     value: str = ""
     severity: str
     sentence: str
-    since: int  # seconds since 1970
+    since: int  # seconds since 1970; 0: nobody has seen it begin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +76,7 @@ class Memory:
 
     gone: tuple[tuple[Gpu, float], ...] = ()  # GPUs that vanished, and when
     events: tuple[Event, ...] = ()  # of GPUs that are not well for it
+    findings: tuple[tuple[str, tuple[Finding, ...]], ...] = ()  # of the last Report, for those who look but once
 
 
 # How many looks in a row must show a symptom before it is believed, and how many must not before it is over.

@@ -26,7 +26,6 @@ class Agent:
     target: str | None  # gfx942
     compute_units: int | None
     memory: int | None
-    unique_id: str | None  # as the PCI function's file has it: 16 hexadecimal digits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +82,6 @@ def _agent(folder: str, said: list[str]) -> Agent | None:
         target=_target(values.get("gfx_target_version", 0)),
         compute_units=values.get("simd_count", 0) // per_unit or None if per_unit else None,
         memory=_memory(f"{folder}/mem_banks", said),
-        unique_id=f"{values['unique_id']:016x}" if values.get("unique_id") else None,
     )
 
 

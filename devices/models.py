@@ -9,7 +9,7 @@ _TABLE = """
 nvidia:h100    10de:2330 10de:16c1 030200 a1 nvidia     -    -            NVIDIA H100 80GB HBM3
 nvidia:a100    10de:20b2 10de:1463 030200 a1 nvidia     -    -            NVIDIA A100-SXM4-80GB
 nvidia:gb200   10de:2941 10de:2046 030200 a1 nvidia     -    -            NVIDIA GB200
-nvidia:gb10    10de:2e12 10de:21ec 030000 a1 nvidia     -    -            NVIDIA GB10
+nvidia:gb10    10de:2e12 10de:0000 030000 a1 nvidia     -    -            NVIDIA GB10
 nvidia:l4      10de:27b8 10de:16ca 030200 a1 nvidia     -    -            NVIDIA L4
 nvidia:t4      10de:1eb8 10de:12a2 030200 a1 nvidia     -    -            Tesla T4
 nvidia:rtx4090 10de:2684 1043:889d 030000 a1 nvidia     22ba -            NVIDIA GeForce RTX 4090
@@ -30,54 +30,92 @@ virtual:vmware 15ad:0405 15ad:0405 030000 00 vmwgfx     -    -            -
 """
 
 
+Switch = tuple[str, str, int]  # ids of the port towards the slot and of the one towards the GPU; the latter's number
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class More:
     """What there is beyond PCI's ids."""
 
     speed: str = "16.0"  # GT/s of the link that the board has
+    width: str = "16"
+    port: str = "8086:352a"  # ids of the root port before it
+    switch: Switch | None = None  # on the board or in the package, between the slot and the GPU
+    inner: tuple[str, str] = ("", "")  # speed and width of the link behind the switch, if these are others
+    coherent: bool = False  # a part of the processor's package by NVLink-C2C: its root port says that it has no link
     gfx: int = 0  # KFD's number of the compile target
+    chip: str = "ip discovery"  # as KFD names it
     simds: int = 0
     simds_per_unit: int = 4
+    waves: tuple[int, int] = (8, 64)  # on one SIMD, and how wide they are
     dies: int = 1  # that compute: into so many partitions it can be divided
     modes: str = ""
     memory_modes: str = ""
+    sensors: str = "edge junction mem"  # of temperature, in the order of their numbers; * has no critical value
     vbios: str = ""
+    address_bits: int = 47  # that NVIDIA's driver says the GPU can reach
     virtual: int = 0  # functions that it can have
-    switch: bool = False  # on the board, between the slot and the GPU
     tiles: int = 1
 
 
+_NAVI: Switch = ("1002:1478", "1002:1479", 0)
 _MORE = {
-    "nvidia:h100": More(speed="32.0", vbios="96.00.89.00.01"),
-    "nvidia:a100": More(vbios="92.00.45.00.03"),
-    "nvidia:gb200": More(speed="32.0", vbios="97.00.82.00.2E"),
-    "nvidia:gb10": More(speed="", vbios="9A.0B.15.00.05"),
+    "nvidia:h100": More(speed="32.0", vbios="96.00.89.00.01", address_bits=52),
+    "nvidia:a100": More(port="1022:1483", vbios="92.00.45.00.03"),
+    "nvidia:gb200": More(speed="32.0", port="10de:22b1", vbios="97.00.82.00.2e", address_bits=52),
+    "nvidia:gb10": More(speed="2.5", port="10de:22d1", coherent=True, vbios="9a.0b.15.00.05", address_bits=52),
     "nvidia:l4": More(vbios="95.04.29.00.06"),
     "nvidia:t4": More(speed="8.0", vbios="90.04.38.00.03"),
-    "nvidia:rtx4090": More(vbios="95.02.18.80.5F"),
+    "nvidia:rtx4090": More(port="8086:a70d", vbios="95.02.18.80.5f"),
     "amd:mi300x": More(
         speed="32.0",
+        port="1022:14ab",
+        switch=("1022:1500", "1002:1501", 0),
         gfx=90402,
         simds=1216,
         dies=8,
         modes="SPX, DPX, QPX, CPX",
         memory_modes="NPS1, NPS4",
+        sensors="- junction mem",
         vbios="113-M3000100-102",
     ),
-    "amd:mi210": More(gfx=90010, simds=416, vbios="113-D67301-059"),
-    "amd:radeon": More(gfx=110000, simds=192, simds_per_unit=2, vbios="113-D7020100-102", switch=True),
-    "amd:strix": More(gfx=110500, simds=32, simds_per_unit=2, vbios="113-STRIXEMU-001"),
+    "amd:mi210": More(
+        port="1022:1483",
+        switch=("1022:14c7", "1002:14c8", 0),
+        gfx=90010,
+        chip="aldebaran",
+        simds=416,
+        vbios="113-D67301-059",
+    ),
+    "amd:radeon": More(
+        port="1022:14db",
+        switch=_NAVI,
+        gfx=110000,
+        simds=192,
+        simds_per_unit=2,
+        waves=(16, 32),
+        vbios="113-D7020100-102",
+    ),
+    "amd:strix": More(
+        port="1022:150c",
+        gfx=110500,
+        simds=32,
+        simds_per_unit=2,
+        waves=(16, 32),
+        sensors="edge*",
+        vbios="113-STRIXEMU-001",
+    ),
     "intel:max1550": More(speed="32.0", virtual=63, tiles=2),
-    "intel:flex170": More(virtual=31, switch=True),
-    "intel:arc": More(switch=True),
-    "intel:b580": More(switch=True),
+    "intel:flex170": More(virtual=31, switch=("8086:4fa0", "8086:4fa4", 1), inner=("2.5", "1")),
+    "intel:arc": More(port="8086:a70d", switch=("8086:4fa1", "8086:4fa4", 1), inner=("2.5", "1")),
+    "intel:b580": More(port="8086:a70d", width="8", switch=("8086:e2ff", "8086:e2f0", 1), inner=("2.5", "1")),
     "intel:uhd770": More(virtual=7),
 }
 
 # A few words each: what they stand for can be said by hand just as well.
 MACHINES = {
     "machine:dgx-h100": ("nvidia:h100=8", "roots=1", "numa=2", "bmc:aspeed"),
-    "machine:gb200": ("nvidia:gb200=4", "roots=1", "numa=2", "bmc:aspeed"),
+    "machine:gb200": (*(f"nvidia:gb200,domain={domain}" for domain in ("8", "9", "18", "19")), "numa=2"),
     "machine:gb10": ("nvidia:gb10,domain=f",),
     "machine:l4": ("nvidia:l4=4", "roots=2", "numa=2", "bmc:aspeed"),
     "machine:a100-mig": ("nvidia:a100,mig=7", "nvidia:a100", "numa=2", "bmc:aspeed"),

@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from . import aside, health, kmsg, symptoms
-from .gpu import Gpu, Inventory, Roots
+from .gpu import Gpu, Inventory, Roots, name_of
 from .health import Finding, Report, Symptom
 from .uevents import Uevent
 
 _log = logging.getLogger("claimd.devices")
 SOON = 5.0  # seconds at most until the next look while something is suspected
 SPACING = 0.25  # seconds at least between two looks, whatever the kernel announces
+
+_VANISHED = "it has vanished from the PCI bus"
 
 Listener = Callable[[Report], None]
 Look = Callable[[Roots, Iterable[Gpu]], dict[str, tuple[Symptom, ...]]]
@@ -72,7 +74,7 @@ class Monitor:
             if self._hangs(known.gpu):
                 known.away = health.finding(symptoms.unresponsive(), known.gone_since)
             else:
-                why = skipped.reason if skipped is not None else "it has vanished from the PCI bus"
+                why = skipped.reason if skipped is not None else _VANISHED
                 known.away = _away(known.gone_since, why)
         return self._settle(now)
 
@@ -84,13 +86,14 @@ class Monitor:
         return health.Memory(
             gone=tuple(sorted(gone, key=lambda pair: pair[0].name)),
             events=tuple(sorted(events, key=lambda event: (event.at, event.address, event.kind, event.value))),
+            findings=tuple((name, grave) for name, found in self.last.findings if (grave := _grave(found))),
         )
 
     def remember(self, memory: health.Memory) -> None:
         """What the process before us knew; before the first Inventory. A GPU that is there again is there again."""
         self._earlier = memory.events
         for gpu, since in memory.gone:
-            self._known[gpu.name] = _Known(gpu, away=_away(since, "it has vanished from the PCI bus"), gone_since=since)
+            self._known[gpu.name] = _Known(gpu, away=_away(since, _VANISHED), gone_since=since)
 
     def heard(self, uevent: Uevent) -> None:
         """A kernel event: some say of themselves what is wrong."""
@@ -200,32 +203,48 @@ def _away(since: float, why: str) -> Finding:
     return Finding(kind="absent", severity=health.FAILED, sentence=sentence, since=int(since))
 
 
+def _grave(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(one for one in findings if one.severity != health.NOTE)
+
+
 def _absent(known: _Known) -> bool:
     return known.away is not None and known.away.kind == "absent"
 
 
-def glance(roots: Roots, inventory: Inventory) -> Report:
-    """How the GPUs seem by one look, for those who have no time for a second one."""
+def glance(roots: Roots, inventory: Inventory, memory: health.Memory = health.Memory()) -> Report:  # noqa: B008  frozen
+    """How the GPUs seem by one look, for those who have no time for a second one. `memory` is that of a Monitor which
+    has looked for longer: it has heard what is said but once, and knows since when what is seen here has been so."""
     now = time.time()
     log = kmsg.Log(roots)
     shown, lines = aside.run(lambda: (symptoms.all_of(roots, inventory.gpus), log.fresh()))
-    events = [event for line in lines if (event := symptoms.event_of(line)) is not None]
-    findings = []
+    events = [*memory.events, *(event for line in lines if (event := symptoms.event_of(line)) is not None)]
+    known = {(name, one.kind): one for name, found in memory.findings for one in found}
+    findings: dict[str, list[Finding]] = {}
     for gpu in inventory.gpus:
         history = health.History()
         for event in events:
             if event.address == gpu.address:
                 history.happened(event)
-        found = [*history.findings(now)]
+        findings[gpu.name] = [*history.findings(now)]
         for symptom in shown.get(gpu.name, ()):
-            if symptom.count is None:
-                found.append(health.finding(symptom, now))
+            if symptom.count is None or (symptom.count and (gpu.name, symptom.kind) in known):
+                findings[gpu.name].append(known.get((gpu.name, symptom.kind)) or health.finding(symptom, 0))
             elif symptom.count:
                 sentence = f"{symptom.sentence}: {symptom.count} since the boot"
-                found.append(Finding(kind=symptom.kind, severity=health.NOTE, sentence=sentence, since=int(now)))
-        if found:
-            findings.append((gpu.name, health.worst_first(found)))
-    return Report(findings=tuple(findings), missing=(log.missing,) if log.missing else ())
+                findings[gpu.name].append(Finding(kind=symptom.kind, severity=health.NOTE, sentence=sentence, since=0))
+    for skipped in inventory.skipped:
+        if aside.hangs(f"{roots.sys}/bus/pci/devices/{skipped.address}"):
+            name, hangs = name_of(skipped.address), symptoms.unresponsive()
+            findings[name] = [known.get((name, hangs.kind)) or health.finding(hangs, 0)]
+    kept = [
+        (gpu, since) for gpu, since in memory.gone if inventory.named(gpu.name) is None and gpu.name not in findings
+    ]
+    findings |= {gpu.name: [known.get((gpu.name, "absent")) or _away(since, _VANISHED)] for gpu, since in kept}
+    return Report(
+        kept=tuple(gpu for gpu, _ in kept),
+        findings=tuple((name, health.worst_first(found)) for name, found in sorted(findings.items()) if found),
+        missing=(log.missing,) if log.missing else (),
+    )
 
 
 def _say(before: Report, after: Report) -> None:

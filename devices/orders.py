@@ -90,6 +90,8 @@ def give(tree: Path, order: str, device: str, value: str = "") -> None:
 def _unplug(target: _Target) -> None:
     path, folder = target.path, target.folder
     _restore(target)
+    for name in target.drm():  # which may have got other numbers
+        (target.tree / "dev/dri" / name).unlink(missing_ok=True)
     for link in (target.tree / "sys/class/drm").glob("*"):
         if folder in link.resolve().parents:
             link.unlink()
@@ -146,9 +148,10 @@ def _aer(target: _Target) -> None:
 
 
 def _link(target: _Target) -> None:
+    folder = fake.slot_end(target.tree, target.address).resolve()  # of the board, if it has a switch
     for which, value in (("max", "16"), ("current", target.value or "4")):
-        if which == "current" or not (target.folder / "max_link_width").exists():
-            _change(target, target.folder / f"{which}_link_width", value)
+        if which == "current" or not (folder / "max_link_width").exists():
+            _change(target, folder / f"{which}_link_width", value)
     target.tell("change")
 
 
@@ -204,6 +207,7 @@ def _renumber(target: _Target) -> None:
 def _node(path: Path, major: int, minor: int) -> None:
     """A device node where that is allowed, else a file of its name, as in all of a fake tree."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
     try:
         os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(major, minor))
     except PermissionError:
@@ -247,7 +251,7 @@ def _put(path: Path, text: str) -> None:
 def _save(target: _Target, path: Path) -> None:
     saved = _saved(target.tree)
     files = saved.setdefault(target.address, {})
-    key = str(path.relative_to(target.folder))
+    key = os.path.relpath(path, target.folder)
     if key not in files:
         files[key] = [path.read_bytes().decode("latin-1"), path.stat().st_mode] if path.exists() else None
         _write(target.tree, saved)

@@ -16,6 +16,8 @@ from .gpu import Roots, Skipped
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")  # a domain may have more than four digits
 _DISPLAY, _ACCELERATOR = 0x03, 0x12  # base classes
 _VGA = 0x0300
+# Ports of switches in the packages of Instinct GPUs, which have the processors' vendor.
+_IN_PACKAGE = ((0x1022, 0x14C7), (0x1022, 0x1500))
 _SPEED = re.compile(r"([0-9]{1,3})(?:\.([0-9]))? GT/s(?: PCIe)?")
 
 
@@ -80,7 +82,7 @@ def _function(path: str, ids: tuple[int, int, int], shared: sysfs.Shared, notes:
     group = sysfs.link(f"{path}/iommu_group", notes)
     # A virtual function has no link of its own: these files say Unknown and 0.
     target = sysfs.link(path, notes)
-    link = _link(_port(path, target, vendor_id) if not virtual else None, notes)
+    link = _link(*(ends(path, target, vendor_id) if not virtual else (None, None)), notes)
     driver = sysfs.link(f"{path}/driver", notes)
     numa_node = sysfs.decimal(f"{path}/numa_node", notes)
     pcie_root = _pcie_root(address, target)
@@ -116,29 +118,37 @@ def _group(target: str | None) -> int | None:
     return int(name) if name.isdecimal() and len(name) < 10 else None
 
 
-def _port(path: str, target: str | None, vendor_id: int) -> str | None:
-    """The folder that tells of the link to the slot, None if that cannot be told.
+def ends(path: str, target: str | None, vendor_id: int) -> tuple[str | None, str | None]:
+    """The folder that tells of the link to the slot, and that of the port at the slot's end; None for what cannot be
+    told. `target` is where the link on the bus leads.
 
-    Some boards have a switch of the same vendor before the GPU, whose own link is then inside the board; the first port
-    below the root complex is never on a board.
+    Some boards and packages have a switch before the GPU, whose own link is then inside of them; the first port below
+    the root complex never is.
     """
     bus = posixpath.dirname(path)
     if target is None:
-        return None
+        return None, None
     above = posixpath.normpath(target).split("/")[:-1]
     while len(above) > 1 and _ADDRESS.fullmatch(above[-1]) and _ADDRESS.fullmatch(above[-2]):
         vendor = sysfs.hexadecimal(f"{bus}/{above[-1]}/vendor", [])
         if vendor is None:
-            return None
-        if vendor != vendor_id:
+            return None, None
+        if vendor != vendor_id and (vendor, sysfs.hexadecimal(f"{bus}/{above[-1]}/device", [])) not in _IN_PACKAGE:
             break
         path = f"{bus}/{above.pop()}"
-    return path
+    return path, f"{bus}/{above[-1]}" if above and _ADDRESS.fullmatch(above[-1]) else None
 
 
-def _link(path: str | None, notes: list[str]) -> tuple[int | None, int | None, int | None, int | None]:
+_Link = tuple[int | None, int | None, int | None, int | None]
+
+
+def _link(path: str | None, port: str | None, notes: list[str]) -> _Link:
     """Width and speed of the link, as they can be and as they are. One that is inside the chip has none."""
     if path is None:
+        return None, None, None, None
+    # A GPU that hangs together with its processor by other means says that it has a lane or so, and the port before it
+    # that it has none.
+    if port is not None and not sysfs.decimal(f"{port}/current_link_width", []):
         return None, None, None, None
     width, now = (sysfs.decimal(f"{path}/{which}_link_width", notes) for which in ("max", "current"))
     return (

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from . import amd, aside, intel, numa, nvidia, pci, vfio
-from .gpu import Detail, Gpu, Inventory, Part, Refused, Roots, Rules, Skipped
+from .gpu import Detail, Gpu, Inventory, Part, Refused, Roots, Rules, Skipped, name_of
 
 
 class Vendor(Protocol):
@@ -122,7 +122,7 @@ def _gpus(
     whole = Gpu(
         **_of_bus(roots, function, vendor, physical),
         kind="vf" if function.physical else "gpu",
-        parent=_name(function.physical) if function.physical else None,
+        parent=name_of(function.physical) if function.physical else None,
         driver_version=detail.driver_version,
         product=detail.product,
         uuid=detail.uuid,
@@ -149,7 +149,7 @@ def _of_bus(roots: Roots, function: pci.Function, vendor: Vendor, physical: pci.
     """What the bus tells of it. A virtual function has the link of the physical one."""
     link = physical or function
     return {
-        "name": _name(function.address),
+        "name": name_of(function.address),
         "address": function.address,
         "vendor": vendor.NAME,
         "vendor_id": function.vendor_id,
@@ -204,10 +204,6 @@ def _related(gpus: list[Gpu]) -> list[Gpu]:
     """A part whose GPU is not taken has nobody to exclude."""
     names = {gpu.name for gpu in gpus}
     return [gpu if gpu.parent is None or gpu.parent in names else replace(gpu, counters=()) for gpu in gpus]
-
-
-def _name(address: str) -> str:
-    return f"gpu-{address.replace(':', '-').replace('.', '-')}"
 
 
 def _other(function: pci.Function) -> Skipped:

@@ -6,11 +6,10 @@ Reads only: how many looks make a finding is `health`'s. Nothing is read that wo
 from __future__ import annotations
 
 import errno
-import os
 import re
 from collections.abc import Iterable
 
-from . import aside, sysfs
+from . import aside, pci, sysfs
 from .gpu import Gpu, Roots
 from .health import DEGRADED, FAILED, NOTE, QUIET, RESET_QUIET, TAKEN_UP, UNKNOWN, Event, Symptom
 from .kmsg import Line
@@ -119,17 +118,23 @@ class _Look:
 
 
 def _links(look: _Look) -> list[Symptom]:
-    """The link against the most that both of its ends can do."""
-    found = []
-    width, most = look.number("current_link_width"), look.number("max_link_width")
-    port = _Look(os.path.dirname(os.path.realpath(look.folder)))
-    port_most = port.number("max_link_width")
+    """The link to the slot against the most that both of its ends can do."""
+    found: list[Symptom] = []
+    vendor = sysfs.hexadecimal(f"{look.folder}/vendor", [])
+    path, above = pci.ends(look.folder, sysfs.link(look.folder, []), vendor or 0)
+    if path is None:
+        return found
+    link, port = look if path == look.folder else _Look(path), _Look(above or path)
+    width, most = link.number("current_link_width"), link.number("max_link_width")
+    if above is not None and not port.number("current_link_width"):
+        return found  # inside of a package
     if width and most:
+        port_most = port.number("max_link_width")
         most = min(most, port_most) if port_most else most
         if 0 < width < most < 255:
             sentence = f"its PCIe link has {width} of {most} lanes: check the slot, the riser and the seating"
             found.append(Symptom(kind="link", severity=DEGRADED, sentence=sentence, value=str(width)))
-    speed, fastest = _speed(look.text("current_link_speed")), _speed(look.text("max_link_speed"))
+    speed, fastest = _speed(link.text("current_link_speed")), _speed(link.text("max_link_speed"))
     if speed and fastest:
         fastest = min(fastest, _speed(port.text("max_link_speed")) or fastest)
         if speed < fastest:

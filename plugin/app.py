@@ -13,6 +13,7 @@ import functools
 import gc
 import logging
 import signal
+import time
 import uuid
 from collections.abc import Callable, Coroutine
 from concurrent import futures
@@ -78,6 +79,7 @@ class App:
     scanned: asyncio.Event = field(default_factory=asyncio.Event)
     registered: asyncio.Event = field(default_factory=asyncio.Event)
     changed: bool = False  # the inventory, since the CDI files were made
+    later: asyncio.TimerHandle | None = None  # when taints get another effect
 
     async def run(self) -> None:
         """Serves until SIGTERM or SIGINT."""
@@ -181,8 +183,12 @@ class App:
 
     def _publish(self) -> None:
         """What there is and how it is, from the same moment: a GPU that vanished is still looked up for its taint."""
-        inventory, report = self.watch.last or Inventory(), self.monitor.last
-        taints = health.taints(report, failed=self.config.taint_failed, degraded=self.config.taint_degraded)
+        inventory, report, now = self.watch.last or Inventory(), self.monitor.last, time.time()
+        taints = health.taints(report, failed=self.config.taint_failed, degraded=self.config.taint_degraded, now=now)
+        if self.later is not None:
+            self.later.cancel()
+        wait = health.next_eviction(report, now)
+        self.later = asyncio.get_running_loop().call_later(wait, self._publish) if wait is not None else None
         self.publisher.set(Inventory.of((*inventory.gpus, *report.kept)), taints)
         self.streams.set(health.rows(inventory.gpus, report))
 
@@ -246,7 +252,7 @@ def build(config: Config) -> App:
     watch_, monitor_ = _hardware(config)
     events_ = events.Events(resources_, config.driver_name, config.node_name)
     about_node = functools.partial(events_.tell, events.node(config.node_name))
-    boot = _boot_id(config.roots)
+    boot = memory.boot_id(config.roots)
     records = record.RecordFolder(folder, boot, functools.partial(about_node, "RecordDamaged"))
     reporter = status.Reporter(resources_, config.driver_name)
     instance_ = instance.Instance(folder, identity)
@@ -349,13 +355,6 @@ async def _mend(*sockets: server.Socket) -> None:
         await asyncio.sleep(TICK)
         for socket in sockets:
             await socket.mend()
-
-
-def _boot_id(roots: Roots) -> str:
-    try:
-        return (roots.proc / "sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
 
 
 def _settle() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from devices.gpu import Gpu, Inventory
+from devices.gpu import Inventory
 
 from . import claims, names
 
@@ -26,36 +26,16 @@ def build(prepared: claims.PreparedClaim, inventory: Inventory) -> bytes:
     spec = {
         "cdiVersion": CDI_VERSION,
         "kind": names.CDI_KIND,
-        "devices": [_device(prepared.uid, device, prepared.devices, inventory) for device in prepared.devices],
+        "devices": [_device(prepared.uid, device, inventory) for device in prepared.devices],
     }
     return msgspec.json.format(msgspec.json.encode(spec), indent=1) + b"\n"
 
 
-# Variables that list what to see. The runtime takes a variable from the last of a container's devices, so each has to
-# tell of all; its own come first, since what is not there ends the list.
-_LISTS = ("ROCR_VISIBLE_DEVICES",)
-
-
-def _environment(gpu: Gpu, beside: list[Gpu]) -> dict[str, str]:
-    """The GPU's own, with what the other GPUs of the claim add to it."""
-    found = dict(gpu.environment)
-    for name in _LISTS:
-        if name not in found:
-            continue
-        listed = [dict(other.environment).get(name) for other in (gpu, *beside) if other.vendor == gpu.vendor]
-        if None in listed:  # one of them cannot be named: naming the others would hide it
-            del found[name]
-        else:
-            found[name] = ",".join(dict.fromkeys(part for value in listed for part in (value or "").split(",")))
-    return found
-
-
-def _device(
-    uid: str, device: claims.PreparedDevice, devices: tuple[claims.PreparedDevice, ...], inventory: Inventory
-) -> dict[str, object]:
+def _device(uid: str, device: claims.PreparedDevice, inventory: Inventory) -> dict[str, object]:
     gpu = claims.gpu_of(device, inventory)
-    beside = [other for each in devices if (other := inventory.named(each.device)) is not None and other != gpu]
-    environment = {**_environment(gpu, beside), names.variable(device.device): gpu.address, **device.environment}
+    # The runtime merges the devices of all claims of a container and takes a variable from the last: those of a GPU's
+    # own must be the same for each, or named after it.
+    environment = {**dict(gpu.environment), names.variable(device.device): gpu.address, **device.environment}
     mounts = [] if device.host_cdi else gpu.mounts
     edits: dict[str, object] = {
         "env": [f"{name}={value}" for name, value in environment.items()],

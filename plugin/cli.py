@@ -95,6 +95,12 @@ def _parser() -> argparse.ArgumentParser:
         "-f", "--file", action="append", type=Path, help="what `kubectl get -o yaml` wrote, instead of the API server"
     )
     explain.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: text")
+    _add_simulated(add)
+    return parser
+
+
+def _add_simulated(add: Callable[..., argparse.ArgumentParser]) -> None:
+    """The commands that need no cluster, as they bring one."""
     sim = add("sim", _sim, "serve an API server for tries and tests, with no cluster behind it", settings=False)
     sim.add_argument("--profile", default="1.37", help="the release to be like: 1.30, 1.31, 1.34 or 1.37 (default)")
     sim.add_argument("--port", type=int, default=0, help="of 127.0.0.1; default: one that is free")
@@ -102,7 +108,19 @@ def _parser() -> argparse.ArgumentParser:
     sim.add_argument(
         "--kubeconfig", dest="kubeconfig_out", type=Path, metavar="FILE", help="written for kubectl once it serves"
     )
-    return parser
+    demo = add("demo", _demo, "tell a story on a simulated cluster: no root, no Docker, no GPU", settings=False)
+    demo.add_argument("story", nargs="?", default="tour", help="a file, or the name of one that is here; default: tour")
+    demo.add_argument("--serve", action="store_true", help="leave the cluster up, with a kubeconfig for kubectl")
+    demo.add_argument("--plain", action="store_true", help="no picture that is redrawn, lines alone")
+    demo.add_argument("--state", type=Path, metavar="DIR", help="keep the cluster in a folder, and go on with it later")
+    demo.add_argument("--speed", type=float, metavar="N", help="2: texts stay for half as long; 0: no pauses")
+
+
+def _demo(settings: config.Config, given: dict[str, Any]) -> int:
+    from .sim.demo import command
+
+    command.run(command.Wish(**{name: given[name] for name in ("story", "state", "serve", "plain", "speed")}))
+    return OK
 
 
 def _sim(settings: config.Config, given: dict[str, Any]) -> int:
@@ -112,7 +130,7 @@ def _sim(settings: config.Config, given: dict[str, Any]) -> int:
 
     if given["profile"] not in kinds.RELEASES:
         raise errors.UsageError(f"profile {given['profile']!r}: expected one of {', '.join(kinds.RELEASES)}")
-    options = server.Options(profile=given["profile"], port=given["port"], db=given["db"])
+    options = server.Options(profile=given["profile"], port=given["port"], db=given["db"], alone=True)
     asyncio.run(alone.run(options, given["kubeconfig_out"]))
     return OK
 
@@ -197,13 +215,23 @@ def _devices(settings: config.Config, given: dict[str, Any]) -> int:
 
 
 def _print_health(settings: config.Config, inventory: Inventory) -> None:
-    """What one look can tell; `claimd run` looks again and again, and judges by that."""
+    """What one look can tell, with what a `claimd run` on this machine knows: that looks again and again."""
     from devices import monitor
+    from devices.health import Memory
 
-    report = monitor.glance(settings.roots, inventory)
+    from . import health, memory, names
+
+    folder = names.plugin_folder(settings.kubelet_dir, settings.driver_name)
+    try:
+        known = memory.read(folder, memory.boot_id(settings.roots))
+    except (OSError, ValueError) as error:
+        print(f"not known: what a running claimd has seen: {error}")
+        known = Memory()
+    report = monitor.glance(settings.roots, inventory, known)
     for name, findings in report.findings:
         for finding in findings:
-            print(f"{name}: {finding.severity}: {finding.sentence}")
+            since = f" (since {health.moment(finding.since)})" if finding.since else ""
+            print(f"{name}: {finding.severity}: {finding.sentence}{since}")
     for missing in report.missing:
         print(f"not watched: {missing}")
 
@@ -354,6 +382,10 @@ def _scan(settings: config.Config, given: dict[str, Any]) -> Inventory:
         scan.check_rules(settings.rules)
     except ValueError as error:
         raise errors.UsageError(str(error)) from error
+    if settings.root and not Path(settings.root).is_dir():
+        raise errors.Fatal(
+            f"{settings.root}: there is no such folder or capture; `claimd fake` writes one, or `capture`"
+        )
     inventory = scan.scan(settings.roots, settings.rules)
     replay = given.get("replay")
     return replay.told(inventory) if replay else inventory

@@ -18,6 +18,7 @@ from .api.meta import Condition
 from .api.resource import DeviceTaint
 
 DOMAIN = "claimd.dev"
+EVICT_AFTER = 3.0  # seconds that a finding must have stood
 HEALTHY, UNHEALTHY, UNKNOWN = "healthy", "unhealthy", "unknown"
 
 _STATES = {health.DEGRADED: UNHEALTHY, health.UNKNOWN: UNKNOWN, health.FAILED: UNHEALTHY}  # a note is none
@@ -32,8 +33,9 @@ class Row:
     message: str = ""
 
 
-def taints(report: Report, *, failed: str, degraded: str) -> dict[str, list[DeviceTaint]]:
-    """By the device's name, sorted by key. The worst finding of a kind gives the taint."""
+def taints(report: Report, *, failed: str, degraded: str, now: float) -> dict[str, list[DeviceTaint]]:
+    """By the device's name, sorted by key. The worst finding of a kind gives the taint. What has not stood for a while
+    evicts nobody yet: many a GPU is taken up anew by its driver within a moment."""
     effects = {health.FAILED: failed, health.UNKNOWN: failed, health.DEGRADED: degraded}
     found: dict[str, list[DeviceTaint]] = {}
     for name, findings in report.findings:
@@ -41,6 +43,8 @@ def taints(report: Report, *, failed: str, degraded: str) -> dict[str, list[Devi
         for finding in findings:
             if finding.severity in effects:
                 effect = effects[finding.severity]
+                if effect == "NoExecute" and _moments_left(finding, now) > 0:
+                    effect = "NoSchedule"
                 taint = DeviceTaint(
                     key=f"{DOMAIN}/{finding.kind}",
                     value=finding.value,
@@ -51,6 +55,16 @@ def taints(report: Report, *, failed: str, degraded: str) -> dict[str, list[Devi
         if by_key:
             found[name] = list(by_key.values())  # the worst first, should there be room for some only
     return found
+
+
+def next_eviction(report: Report, now: float) -> float | None:
+    """In how many seconds `taints` may have another effect for what has begun just now."""
+    left = [_moments_left(finding, now) for _, findings in report.findings for finding in grave(findings)]
+    return min((seconds for seconds in left if seconds > 0), default=None)
+
+
+def _moments_left(finding: Finding, now: float) -> float:
+    return min(finding.since + EVICT_AFTER - now, EVICT_AFTER)
 
 
 def rows(gpus: Iterable[Gpu], report: Report) -> tuple[Row, ...]:

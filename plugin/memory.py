@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from devices.gpu import Roots
 from devices.health import Memory
 
 log = logging.getLogger(__name__)
@@ -26,15 +27,30 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(folder: Path, boot: str) -> Memory:
-    path = folder / FILE
     try:
-        document = msgspec.json.decode(path.read_bytes(), type=_Document)
-    except FileNotFoundError:
+        return read(folder, boot)
+    except (OSError, ValueError) as error:
+        log.warning("what was known of sick GPUs is lost: %s", error)
         return Memory()
-    except (OSError, msgspec.DecodeError, ValueError) as error:
-        log.warning("what was known of sick GPUs is lost: %s: %s", path, error)
+
+
+def read(folder: Path, boot: str) -> Memory:
+    """OSError or ValueError for a file that is there and cannot be read."""
+    try:
+        document = msgspec.json.decode((folder / FILE).read_bytes(), type=_Document)
+    except (FileNotFoundError, NotADirectoryError):
         return Memory()
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{folder / FILE}: {error}") from error
     return document.memory if boot and document.boot == boot else Memory()
+
+
+def boot_id(roots: Roots) -> str:
+    """Empty if the kernel does not tell."""
+    try:
+        return (roots.proc / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 def save(folder: Path, boot: str, memory: Memory) -> None:

@@ -76,6 +76,7 @@ def test_the_limits_are_those_that_the_project_set_itself():
         "scan_16": 25,
         "scan_parts": 150,
         "scan_growth": 512,
+        "uevent_16": 50,
     }
 
 
@@ -195,6 +196,21 @@ async def test_from_start_to_end_beside_a_peer(server, tmp_path):
     assert list(report["byRound"]) == ["claimd", "peer"]
     assert server.objects == {}, "no node, slice or claim is left"
     assert server.count("POST", "resourceclaims") == 2 * (3 + 5 * 32 + 32)
+
+
+async def test_a_node_at_rest_and_one_that_changes(tmp_path):
+    running = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.bench.resting", "--minutes=0.02", "--changes=24", "--settle=0.5",
+        cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, complaint = await running.communicate()
+    assert running.returncode in (0, 1), complaint.decode()  # so short a rest may have used too much
+    lines = out.decode().splitlines()
+    assert len(lines) == 3 * 2 + 4
+    assert all(word in lines[0] for word in ("CPU at rest", "16 GPUs", "limit 0.3 %"))
+    writes = [line for line in lines if line.startswith("writes to the API")]
+    assert [line.endswith("limit 0  ok") for line in writes] == [True, True, False], "nothing is written at rest"
+    assert float(writes[2].split()[-1]) > 0
 
 
 async def test_too_few_devices_end_it_and_leave_nothing(server, tmp_path):

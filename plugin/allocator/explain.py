@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from . import amounts, constraints, features, nodes, relax, selectors, taints
+from . import amounts, cel, constraints, features, nodes, relax, selectors, taints
 from .failures import AllocationError
 from .identity import DeviceID, PoolID
 from .requests import claim_name
@@ -214,11 +214,15 @@ def _selectors(want: Want, candidate: Candidate) -> Iterable[Reason]:
     for owner, owned in ((f"class {want.class_.metadata.name}: ", want.class_.spec.selectors), ("", want.selectors)):
         for number, selector in enumerate(owned, 1):
             assert selector.cel
-            program = selectors.compiled(selector.cel.expression)
-            if not program.matches(candidate.seen):
-                why = program.trace(candidate.seen).text or selector.cel.expression
-                yield Reason(rule="selector", text=f"{owner}selector {number} false: {why}")
-                break  # what comes after may rely on it
+            try:
+                program = selectors.compiled(selector.cel.expression)
+                if program.matches(candidate.seen):
+                    continue
+                why = f"false: {program.trace(candidate.seen).text or selector.cel.expression}"
+            except (cel.EvalError, cel.CompileError) as error:
+                why = f"fails: {error}"  # the search never asked: another rule keeps the device away already
+            yield Reason(rule="selector", text=f"{owner}selector {number} {why}")
+            break  # what comes after may rely on it
 
 
 def _attributes(problem: Problem, want: Want, candidate: Candidate) -> Iterable[Reason]:

@@ -60,3 +60,16 @@ def of_claims(claims: Iterable[ResourceClaim], features: Features = DEFAULT) -> 
                 for name, text in result.consumed_capacity.items():
                     consumed[name] = consumed.get(name, 0) + amounts.parse(text).billionths
     return AllocatedState(devices=frozenset(devices), shares=frozenset(shares), capacity=capacity)
+
+
+def together(one: AllocatedState, other: AllocatedState) -> AllocatedState:
+    """What two sets of claims hold that have no claim in common."""
+    capacity = {device: dict(consumed) for device, consumed in one.capacity.items() if device in other.capacity}
+    for device, consumed in capacity.items():
+        for name, amount in other.capacity[device].items():
+            consumed[name] = consumed.get(name, 0) + amount
+    return AllocatedState(
+        devices=one.devices | other.devices,
+        shares=one.shares | other.shares,
+        capacity={**one.capacity, **other.capacity, **capacity},
+    )

@@ -47,5 +47,11 @@ def _load_yaml(text: bytes | str) -> list[Any]:
     }
     try:
         return list(yaml.load_all(text, Loader))  # derived from SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ValueError(f"{where}{error.problem or error.context}") from error
+    except yaml.reader.ReaderError as error:
+        raise ValueError(f"character {error.position + 1}: {error.reason}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(str(error)) from error

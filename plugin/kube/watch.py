@@ -44,7 +44,10 @@ class Finder(Protocol):
 
 
 class Mirror:
-    """`objects` by name, as the API server last told us. Who subscribes is called after they have changed."""
+    """`objects` by name, or namespace/name where they have a namespace, as the API server last told us.
+
+    Who subscribes is called after they have changed.
+    """
 
     def __init__(
         self, client_: client.Client, find: Finder, *, idle: float = IDLE, sleep: Sleep = asyncio.sleep
@@ -85,7 +88,7 @@ class Mirror:
             answer = await self._client.request("GET", place.path, query=place.query, timeout=30.0)
         try:
             document = msgspec.json.decode(answer, type=_List)
-            fresh = {_meta(obj, "name"): obj for obj in map(place.convert, document.items or ())}
+            fresh = {_key(obj): obj for obj in map(place.convert, document.items or ())}
         except _MALFORMED as error:
             raise errors.Malformed(f"GET {place.path}: not a list: {error!r}") from error
         if fresh != self.objects or not self.synced:
@@ -128,7 +131,7 @@ class Mirror:
             if event.type == "ERROR":
                 raise errors.from_status(f"watching {place.path}", event.object)
             obj = event.object if event.type == "BOOKMARK" else place.convert(event.object)
-            name, version = _meta(obj, "name"), _meta(obj, "resourceVersion")
+            name, version = _key(obj), _meta(obj, "resourceVersion")
         except _MALFORMED as error:
             raise errors.Malformed(f"watching {place.path}: not an event: {error!r}") from error
         known = self.objects.get(name)
@@ -167,6 +170,11 @@ class _List(msgspec.Struct, frozen=True):
 class _Event(msgspec.Struct, frozen=True):
     type: str
     object: Object
+
+
+def _key(obj: Object) -> str:
+    namespace, name = _meta(obj, "namespace"), _meta(obj, "name")
+    return f"{namespace}/{name}" if namespace else name
 
 
 def _meta(obj: Object, name: str) -> str:

@@ -42,6 +42,7 @@ FIGURES = (
     Figure(key="scan_16", title="scan of 16 GPUs", unit="ms", digits=1, limit=25),
     Figure(key="scan_parts", title="scan of 8 GPUs, 64 parts each", unit="ms", digits=1, limit=150),
     Figure(key="scan_growth", title="memory that 1,000 scans cost", unit="KiB", digits=0, limit=512),
+    Figure(key="uevent_16", title="uevent to inventory, 16 GPUs", unit="ms", digits=1, limit=50),
     Figure(key="stop", title="stop", unit="s", digits=3),
 )
 

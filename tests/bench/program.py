@@ -62,11 +62,12 @@ class Program:
 
     def cpu(self, seconds: float) -> float:
         """Per cent of one core that it uses in the coming seconds."""
-        before, began = self._cpu_time(), time.perf_counter()
+        before, began = self.cpu_time(), time.perf_counter()
         time.sleep(seconds)
-        return (self._cpu_time() - before) / (time.perf_counter() - began) * 100
+        return (self.cpu_time() - before) / (time.perf_counter() - began) * 100
 
-    def _cpu_time(self) -> float:
+    def cpu_time(self) -> float:
+        """Seconds of CPU that it has used so far."""
         fields = _proc(self.child.pid, "stat").rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,10 +1,12 @@
-"""How long a look at the hardware takes and whether many looks cost memory, on fake nodes of the largest kinds.
+"""How long a look at the hardware takes, from the kernel's word as well, and whether many looks cost memory, on fake
+nodes of the largest kinds.
 
 Runs in a process of its own, `python -m tests.bench.scanning`, so that memory is that of scans alone.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import os
@@ -15,14 +17,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from devices import fake, scan
-from devices.gpu import Roots
+from devices import fake, orders, scan, uevents, watch
+from devices.gpu import Inventory, Roots, Rules
 
 from .errors import BenchError
 
 LOOKS, MANY = 21, 1000
 NODES = {"scan_16": ["nvidia:h100=16"], "scan_parts": ["intel:max1550=8,vfs=63"]}
-KEYS = (*NODES, "scan_growth")
+KEYS = (*NODES, "scan_growth", "uevent_16")
+EVENTS = 6  # changes that the kernel tells of, each after a calm
 
 
 def take() -> dict[str, float]:
@@ -48,6 +51,7 @@ def main() -> None:
         for _ in range(MANY):
             scan.scan(roots)
         found["scan_growth"] = _resident() - before
+        found["uevent_16"] = 1000 * statistics.median(asyncio.run(_until_seen(Path(folder) / "scan_16")))
     print(json.dumps(found))
 
 
@@ -55,6 +59,29 @@ def _seconds(roots: Roots) -> float:
     begin = time.perf_counter()
     scan.scan(roots)
     return time.perf_counter() - begin
+
+
+async def _until_seen(tree: Path) -> list[float]:
+    """Seconds from a uevent until there is an Inventory with what it is about."""
+    orders.accept(tree)
+    address = scan.scan(Roots.under(tree)).gpus[0].address
+    path = f"/devices/pci0000:10/0000:10:01.0/{address}"
+    seen: asyncio.Queue[Inventory] = asyncio.Queue()
+    watching = asyncio.create_task(watch.Watch(Roots.under(tree), Rules(), 3600.0).run(seen.put_nowait))
+    await seen.get()
+    took = []
+    for number in range(EVENTS):
+        await asyncio.sleep(watch.CALM + 0.1)
+        action, change = ("remove", fake.unplug) if number % 2 == 0 else ("add", fake.plug)
+        change(tree, address)
+        began = time.perf_counter()
+        uevents.announce(tree, uevents.message(action, path, "pci"))
+        while (action == "add") != any(gpu.address == address for gpu in (await seen.get()).gpus):
+            pass
+        took.append(time.perf_counter() - began)
+    watching.cancel()
+    await asyncio.wait([watching])
+    return took
 
 
 def _resident() -> float:

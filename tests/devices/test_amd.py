@@ -7,7 +7,7 @@ import pytest
 from devices.gpu import DeviceNode
 from tests.devices.trees import Make, Tree
 
-ADDRESS = "0000:11:00.0"
+ADDRESS = "0000:13:00.0"
 KFD = "sys/devices/virtual/kfd/kfd/topology/nodes"
 
 
@@ -18,7 +18,7 @@ def test_a_gpu(tree: Make) -> None:
     assert (gpu.vendor, gpu.driver, gpu.driver_version) == ("amd", "amdgpu", "6.12.12")
     assert (gpu.product, gpu.uuid) == ("AMD Instinct MI300X OAM", "6c62a5a6f4f1b3c7")
     assert gpu.memory == 206141652992
-    assert (gpu.environment, gpu.notes) == ((("ROCR_VISIBLE_DEVICES", "GPU-6c62a5a6f4f1b3c7"),), ())
+    assert (gpu.environment, gpu.notes) == ((), ())
     assert (gpu.family, gpu.architecture, gpu.compute_units, gpu.integrated) == ("CDNA 3", "gfx942", 304, False)
     assert (gpu.profile, gpu.counters) == ("spx_nps1", ())
     assert gpu.nodes == (
@@ -108,7 +108,7 @@ def test_an_unknown_mode_costs_that_gpu_alone(tree: Make) -> None:
     made = tree("amd:mi300x=2,mode=dpx")
     (made.function(ADDRESS) / "current_compute_partition").write_text("ZPX\n")
     inventory = made.scan()
-    assert {gpu.address for gpu in inventory.gpus} == {"0000:13:00.0"}
+    assert {gpu.address for gpu in inventory.gpus} == {"0000:17:00.0"}
     assert len(inventory.gpus) == 3
     assert inventory.skipped[0].reason.startswith("its partition mode 'ZPX' is not known")
 
@@ -143,7 +143,7 @@ def test_a_partition_never_gets_the_node_of_another_gpu(tree: Make) -> None:
     made = tree("amd:mi300x,mode=dpx", "amd:mi210")
     edit(made, 2, "drm_render_minor 129", "drm_render_minor 130")
     inventory = made.scan()
-    assert [gpu.address for gpu in inventory.gpus] == ["0000:13:00.0"]
+    assert [gpu.address for gpu in inventory.gpus] == ["0000:17:00.0"]
     assert inventory.skipped[0].reason == "KFD tells of a partition at renderD130, which is another device's"
 
 
@@ -179,7 +179,7 @@ def test_kfd_and_the_bus_must_agree(tree: Make) -> None:
 
 def test_the_function_bits_of_a_partition_do_not_matter(tree: Make) -> None:
     made = tree("amd:mi300x,mode=dpx")
-    edit(made, 2, f"location_id {1 << 28 | 0x1100}", f"location_id {0x1101}")
+    edit(made, 2, f"location_id {1 << 28 | 0x1300}", f"location_id {0x1301}")
     assert [gpu.compute_units for gpu in made.scan().gpus] == [304, 152, 152]
 
 

@@ -56,11 +56,11 @@ def test_a_capture_of_a_capture_is_the_same_but_for_its_place(tree: Make, tmp_pa
 @pytest.mark.parametrize(
     "path",
     [
-        "sys/bus/pci/devices/0000:11:00.0",
-        "sys/bus/pci/devices/0000:11:00.0/vendor",
-        "sys/bus/pci/devices/0000:11:00.0/unique_id",
-        "sys/bus/pci/devices/0000:11:00.0/current_compute_partition",
-        "sys/bus/pci/devices/0000:11:00.0/driver",
+        "sys/bus/pci/devices/0000:13:00.0",
+        "sys/bus/pci/devices/0000:13:00.0/vendor",
+        "sys/bus/pci/devices/0000:13:00.0/unique_id",
+        "sys/bus/pci/devices/0000:13:00.0/current_compute_partition",
+        "sys/bus/pci/devices/0000:13:00.0/driver",
         "sys/class/kfd/kfd",
         "sys/class/kfd/kfd/topology/nodes/1/properties",
         "proc/devices",

@@ -11,7 +11,7 @@ import pytest
 from devices import capture, scan
 from tests.devices.trees import Make, Tree
 
-VERSION = "570.172.08"
+VERSION = "580.95.05"
 DEBIAN, REDHAT = "/usr/lib/x86_64-linux-gnu", "/usr/lib64"
 X86, ARM, I386 = 0x0303, 0x0A03, 0x0003
 

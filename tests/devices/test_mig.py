@@ -11,10 +11,10 @@ def test_instances(tree: Make) -> None:
     whole, *parts = tree("nvidia:a100,mig=2").scan().gpus
     assert (whole.kind, whole.counters) == ("gpu", (("instances", 2),))
     assert [(part.name, part.profile) for part in parts] == [
-        (f"{whole.name}-mig-1-0", "gi1/ci0"),
-        (f"{whole.name}-mig-2-0", "gi2/ci0"),
+        (f"{whole.name}-mig-7-0", "gi7/ci0"),
+        (f"{whole.name}-mig-8-0", "gi8/ci0"),
     ]
-    for part, minors in zip(parts, [(12, 13), (21, 22)], strict=True):
+    for part, minors in zip(parts, [(66, 67), (75, 76)], strict=True):
         assert (part.kind, part.parent, part.counters) == ("partition", whole.name, (("instances", 1),))
         assert (part.uuid, part.memory) == (None, None)
         found = {node.path: (node.major, node.minor) for node in part.nodes}
@@ -26,8 +26,8 @@ def test_instances(tree: Make) -> None:
 
 def test_two_computing_parts_of_one_instance(tree: Make) -> None:
     made = tree("nvidia:a100,mig=1")
-    made.put(f"{MIG}/gi1/ci1/access", "DeviceFileMinor: 14\nDeviceFileMode: 292\nDeviceFileModify: 1\n")
-    assert [gpu.profile for gpu in made.scan().gpus] == [None, "gi1/ci0", "gi1/ci1"]
+    made.put(f"{MIG}/gi7/ci1/access", "DeviceFileMinor: 68\nDeviceFileMode: 292\nDeviceFileModify: 1\n")
+    assert [gpu.profile for gpu in made.scan().gpus] == [None, "gi7/ci0", "gi7/ci1"]
 
 
 def test_files_beside_the_instances_are_none(tree: Make) -> None:
@@ -39,9 +39,9 @@ def test_files_beside_the_instances_are_none(tree: Make) -> None:
 
 def test_an_instance_that_nothing_can_open_is_left_out(tree: Make) -> None:
     made = tree("nvidia:a100,mig=2")
-    (made.folder / f"{MIG}/gi1/ci0/access").unlink()
+    (made.folder / f"{MIG}/gi7/ci0/access").unlink()
     whole, *parts = made.scan().gpus
-    assert [part.profile for part in parts] == ["gi2/ci0"]
+    assert [part.profile for part in parts] == ["gi8/ci0"]
     assert "what opens it is not known" in " ".join(whole.notes)
 
 
@@ -55,5 +55,5 @@ def test_without_the_major_number_no_part_can_be_given(tree: Make) -> None:
 @pytest.mark.parametrize("content", ["", "DeviceFileMinor: x\n", "DeviceFileMode: 292\n"])
 def test_a_capability_that_makes_no_sense(tree: Make, content: str) -> None:
     made = tree("nvidia:a100,mig=2")
-    made.put(f"{MIG}/gi2/access", content)
-    assert [gpu.profile for gpu in made.scan().gpus] == [None, "gi1/ci0"]
+    made.put(f"{MIG}/gi8/access", content)
+    assert [gpu.profile for gpu in made.scan().gpus] == [None, "gi7/ci0"]

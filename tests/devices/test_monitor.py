@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from devices import monitor, orders, watch
+from devices import models, monitor, orders, watch
 from devices.gpu import Inventory, Rules
 from devices.health import DEGRADED, FAILED, UNKNOWN, Report
 from tests.devices.netlink import broadcast, needs_broadcast
@@ -102,6 +102,23 @@ async def test_a_fault_is_found_and_is_over_when_it_is_healed(
         assert [gpu.name for gpu in world.watch.last.gpus] == [NAME, OTHER]
 
 
+@pytest.mark.parametrize("model", ["amd:mi300x", "amd:radeon", "intel:b580", "nvidia:gb200"])
+async def test_a_narrow_link_is_found_behind_a_switch_as_well(tree: Make, model: str) -> None:
+    made = tree(model)
+    (gpu,) = made.scan().gpus
+    async with watching(made) as world:
+        world.give("link", gpu.address)
+        await world.until(lambda: [one.kind for one in world.monitor.last.of(gpu.name)] == ["link"])
+        world.give("heal", gpu.address)
+        await world.is_well(gpu.name)
+
+
+@pytest.mark.parametrize("machine", models.MACHINES)
+def test_a_machine_that_is_well_shows_nothing(tree: Make, machine: str) -> None:
+    made = tree(machine)
+    assert monitor.glance(made.roots, made.scan()).findings == ()
+
+
 async def test_a_program_s_own_fault_is_a_note(tree: Make) -> None:
     async with watching(tree("nvidia:h100")) as world:
         world.give("xid", value="31")
@@ -109,7 +126,7 @@ async def test_a_program_s_own_fault_is_a_note(tree: Make) -> None:
 
 
 async def test_a_gpu_that_vanished_is_kept_for_a_while(tree: Make) -> None:
-    async with watching(tree("amd:mi210=2"), grace=0.3) as world:
+    async with watching(tree("nvidia:l4=2"), grace=0.3) as world:
         world.give("unplug")
         await world.finds("absent", FAILED)
         report = world.monitor.last
@@ -122,7 +139,7 @@ async def test_a_gpu_that_vanished_is_kept_for_a_while(tree: Make) -> None:
 
 
 async def test_a_gpu_without_its_driver_is_kept_with_the_reason(tree: Make) -> None:
-    made = tree("amd:mi210")
+    made = tree("nvidia:l4")
     async with watching(made) as world:
         (made.function(FIRST) / "driver").unlink()
         await world.watch.rescan()
@@ -131,7 +148,7 @@ async def test_a_gpu_without_its_driver_is_kept_with_the_reason(tree: Make) -> N
 
 
 async def test_what_befell_a_gpu_is_over_when_it_was_plugged_anew(tree: Make) -> None:
-    async with watching(tree("amd:mi210")) as world:
+    async with watching(tree("nvidia:l4")) as world:
         world.give("wedge")
         await world.finds("wedged", FAILED)
         world.give("unplug")
@@ -143,7 +160,7 @@ async def test_what_befell_a_gpu_is_over_when_it_was_plugged_anew(tree: Make) ->
 @needs_broadcast
 async def test_the_kernel_s_own_word_that_a_gpu_hangs(tree: Make) -> None:
     """By the event alone: nothing in the files or in the log says so."""
-    made = tree("amd:mi210,domain=fa1d")  # whoever listens on this machine hears it: of a GPU that it does not have
+    made = tree("nvidia:l4,domain=fa1d")  # whoever listens on this machine hears it: of a GPU that it does not have
     name, address = made.only().name, made.only().address
     async with watching(made) as world:
         path = f"/devices/pcifa1d:10/fa1d:10:01.0/{address}"
@@ -157,7 +174,7 @@ async def test_the_kernel_s_own_word_that_a_gpu_hangs(tree: Make) -> None:
 
 
 async def test_no_answer_on_the_bus(tree: Make) -> None:
-    made = tree("amd:mi210")
+    made = tree("nvidia:l4")
     config = made.function(FIRST) / "config"
     config.write_bytes(b"\x02\x10\x0f\x74" + bytes(60))
     async with watching(made) as world:
@@ -168,7 +185,7 @@ async def test_no_answer_on_the_bus(tree: Make) -> None:
 
 
 async def test_uncorrectable_errors_of_amdgpu(tree: Make) -> None:
-    made = tree("amd:mi210")
+    made = tree("nvidia:l4")
     count = made.function(FIRST) / "ras/umc_err_count"
     count.parent.mkdir(exist_ok=True)
     count.write_text("ue: 1\nce: 9\n")
@@ -188,7 +205,7 @@ async def test_survivability_mode_of_xe(tree: Make) -> None:
 
 
 async def test_a_sleeping_gpu_is_not_woken(tree: Make) -> None:
-    made = tree("amd:mi210")
+    made = tree("nvidia:l4")
     made.put(f"sys/bus/pci/devices/{FIRST}/power_state", "D3cold\n")
     made.function(FIRST).joinpath("config").write_bytes(b"\xff" * 64)
     async with watching(made) as world:
@@ -198,7 +215,7 @@ async def test_a_sleeping_gpu_is_not_woken(tree: Make) -> None:
 
 
 async def test_faults_are_said_once_and_that_they_are_over(tree: Make, caplog: pytest.LogCaptureFixture) -> None:
-    async with watching(tree("amd:mi210")) as world:
+    async with watching(tree("nvidia:l4")) as world:
         with caplog.at_level(logging.INFO, "claimd.devices"):
             world.give("wedge")
             await world.finds("wedged", FAILED)
@@ -206,7 +223,7 @@ async def test_faults_are_said_once_and_that_they_are_over(tree: Make, caplog: p
                 await world.monitor.look()
             world.give("heal")
             await world.is_well()
-    said = [record.getMessage() for record in caplog.records if NAME in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records if f"{NAME}: " in record.getMessage()]
     assert [line for line in said if "failed: the GPU hangs" in line or "over: the GPU hangs" in line] == said
     assert len(said) == 2
 

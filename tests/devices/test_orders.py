@@ -74,7 +74,7 @@ def test_unplug_and_plug(tree: Make) -> None:
 
 
 def test_renumber_gives_other_numbers_to_the_same_gpu(tree: Make) -> None:
-    made = tree("amd:mi210=2")
+    made = tree("nvidia:l4=2")
     before = made.scan()
     orders.give(made.folder, "renumber", FIRST)
     after = made.scan()
@@ -89,8 +89,16 @@ def test_renumber_gives_other_numbers_to_the_same_gpu(tree: Make) -> None:
     assert links == [], "they lead nowhere"
 
 
+def test_what_was_renumbered_can_come_and_go(tree: Make) -> None:
+    made = tree("nvidia:l4=2")
+    for order in ("renumber", "unplug", "plug", "renumber", "renumber", "unplug", "plug", "renumber"):
+        orders.give(made.folder, order, FIRST)
+        there = {path.name for path in (made.folder / "sys/class/drm").iterdir()}
+        assert {path.name for path in (made.folder / "dev/dri").iterdir()} == there
+
+
 def test_whoever_listens_is_told_as_the_kernel_would(tree: Make) -> None:
-    made = tree("amd:mi210")
+    made = tree("nvidia:l4")
     path = f"/devices/pci0000:10/0000:10:01.0/{FIRST}"
     with ear(made.folder) as one:
         orders.give(made.folder, "wedge", FIRST, "rebind")
@@ -116,13 +124,13 @@ def test_whoever_listens_is_told_as_the_kernel_would(tree: Make) -> None:
 )
 def test_what_cannot_be_done_is_refused(tree: Make, order: str, device: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        orders.give(tree("amd:mi210").folder, order, device)
+        orders.give(tree("nvidia:l4").folder, order, device)
 
 
 @pytest.mark.parametrize(("order", "value"), [("aer", "some"), ("xid", "x")])
 def test_a_wrong_value_is_refused(tree: Make, order: str, value: str) -> None:
     with pytest.raises(ValueError, match=order):
-        orders.give(tree("amd:mi210").folder, order, FIRST, value)
+        orders.give(tree("nvidia:l4").folder, order, FIRST, value)
 
 
 def test_a_machine_s_own_files_are_never_touched(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("quiet_kernel")
 
 
 async def test_a_burst_of_300_events_costs_few_scans_and_the_last_is_not_lost(tree: Make) -> None:
-    made, counted = tree("amd:mi210=16"), Counted()
+    made, counted = tree("nvidia:l4=16"), Counted()
     orders.accept(made.folder)
     event = uevents.message("change", f"/devices/pci0000:10/0000:10:01.0/{FIRST}", "pci")
     async with running(watch.Watch(made.roots, Rules(), NEVER, counted)) as changes:
@@ -37,7 +37,7 @@ async def test_a_burst_of_300_events_costs_few_scans_and_the_last_is_not_lost(tr
 
 async def test_events_that_do_not_end_cost_few_looks(tree: Make) -> None:
     """A display that flickers, for instance."""
-    made, counted = tree("amd:mi210"), Counted()
+    made, counted = tree("nvidia:l4"), Counted()
     one = watch.Watch(made.roots, Rules(), NEVER, counted)
     async with running(one) as changes:
         await changes.next()

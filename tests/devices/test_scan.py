@@ -21,11 +21,11 @@ def test_a_mixed_node(tree: Make) -> None:
     assert [(gpu.name, gpu.vendor, gpu.numa_node, gpu.pcie_root) for gpu in inventory.gpus] == [
         ("gpu-0000-11-00-0", "nvidia", 0, "pci0000:10"),
         ("gpu-0000-13-00-0", "nvidia", 0, "pci0000:12"),
-        ("gpu-0000-15-00-0", "amd", 0, "pci0000:14"),
-        ("gpu-0000-19-00-0", "amd", 1, "pci0000:16"),
-        ("gpu-0000-1b-00-0", "intel", 1, "pci0000:1a"),
+        ("gpu-0000-17-00-0", "amd", 0, "pci0000:14"),
+        ("gpu-0000-1b-00-0", "amd", 1, "pci0000:18"),
+        ("gpu-0000-1d-00-0", "intel", 1, "pci0000:1c"),
     ]
-    assert inventory.named("gpu-0000-15-00-0") is inventory.gpus[2]
+    assert inventory.named("gpu-0000-17-00-0") is inventory.gpus[2]
 
 
 def test_the_same_tree_gives_the_same_inventory(tree: Make) -> None:
@@ -45,7 +45,7 @@ def test_a_domain_of_five_digits(tree: Make) -> None:
 def test_a_name_survives_the_loss_of_a_neighbour(tree: Make) -> None:
     made = tree("amd:mi300x=3")
     before = made.scan()
-    (made.folder / "sys/bus/pci/devices/0000:11:00.0").unlink()
+    (made.folder / "sys/bus/pci/devices/0000:13:00.0").unlink()
     assert made.scan().gpus == before.gpus[1:]
 
 
@@ -73,8 +73,8 @@ def test_an_unknown_vendor(tree: Make) -> None:
 
 
 NVIDIA = ["0000:11:00.0", "0000:13:00.0"]
-AMD = ["0000:15:00.0", "0000:19:00.0"]
-INTEL = ["0000:1b:00.0"]
+AMD = ["0000:17:00.0", "0000:1b:00.0"]
+INTEL = ["0000:1d:00.0"]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ INTEL = ["0000:1b:00.0"]
         (("nvidia",), ("0000:11:00.0",), NVIDIA[1:]),
         (("0000:1?:00.0",), (), NVIDIA + AMD + INTEL),
         (("*:13:00.*",), (), NVIDIA[1:]),
-        (("0000:15:*",), (), AMD[:1]),
+        (("0000:17:*",), (), AMD[:1]),
         (("0001:*:*",), (), []),
         (("10de:2330",), (), NVIDIA),
         (("10DE:2330",), (), NVIDIA),
@@ -172,7 +172,7 @@ def test_a_fourth_vendor_is_one_row(tree: Make) -> None:
 )
 def test_a_vendor_that_fails_costs_its_device_alone(tree: Make, error: Exception, reason: str) -> None:
     def describe(roots: Roots, function: pci.Function) -> Detail:
-        if function.address == "0000:11:00.0":
+        if function.address == "0000:13:00.0":
             raise error
         return amd.describe(roots, function)
 
@@ -180,7 +180,7 @@ def test_a_vendor_that_fails_costs_its_device_alone(tree: Make, error: Exception
     made = tree("amd:mi300x=3")
     inventory = scan.scan(made.roots, vendors=(sick,))
     assert inventory.gpus == made.scan().gpus[1:]
-    assert [(skipped.address, skipped.reason) for skipped in inventory.skipped] == [("0000:11:00.0", reason)]
+    assert [(skipped.address, skipped.reason) for skipped in inventory.skipped] == [("0000:13:00.0", reason)]
 
 
 @pytest.mark.parametrize("words", [("nvidia:h100=64",), ("amd:mi300x=32", "intel:max1550=32")])

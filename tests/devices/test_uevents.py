@@ -105,7 +105,7 @@ seen = []
 def changed(inventory):
     seen.append(len(inventory.gpus))
     if seen == [2]:
-        fake.unplug(folder, "0000:11:00.0")
+        fake.unplug(folder, "0000:13:00.0")
     else:
         task.cancel()
 async def main():

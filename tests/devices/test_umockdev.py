@@ -27,7 +27,7 @@ PATH = f"/devices/pci0000:10/0000:10:01.0/{FIRST}"
 
 async def main():
     folder = Path(sys.argv[1])
-    fake.write(folder, fake.parse(["amd:mi210=16"]))
+    fake.write(folder, fake.parse(["nvidia:l4=16"]))
     bed = Testbed()
     bed.add(PATH, "pci", PCI_SLOT_NAME=FIRST)
     bed.add(f"{PATH}/drm/card0", "drm", WEDGED="rebind")

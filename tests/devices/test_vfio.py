@@ -24,8 +24,8 @@ def test_it_is_taken_with_the_rule_and_never_without(tree: Make) -> None:
 
 def test_iommufd(tree: Make) -> None:
     made = tree("amd:mi210,driver=vfio-pci")
-    (made.function("0000:11:00.0") / "vfio-dev/vfio0").mkdir(parents=True)
-    (made.function("0000:11:00.0") / "vfio-dev/vfio0/dev").write_text("511:0\n")
+    (made.function("0000:13:00.0") / "vfio-dev/vfio0").mkdir(parents=True)
+    (made.function("0000:13:00.0") / "vfio-dev/vfio0/dev").write_text("511:0\n")
     made.put("sys/class/misc/iommu/dev", "10:126\n")
     paths = [node.path for node in look(made).gpus[0].nodes]
     assert paths == ["/dev/iommu", "/dev/vfio/20", "/dev/vfio/devices/vfio0", "/dev/vfio/vfio"]

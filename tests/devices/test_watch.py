@@ -85,7 +85,7 @@ async def until(fact: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-FIRST, SECOND = "0000:11:00.0", "0000:13:00.0"
+FIRST, SECOND = "0000:13:00.0", "0000:17:00.0"
 
 
 async def test_the_clock_alone_sees_a_change(tree: Make) -> None:
@@ -247,20 +247,20 @@ async def test_what_is_wrong_is_said_once(tree: Make, caplog: pytest.LogCaptureF
 
     assert await said() == [
         ("INFO", "0000:00:02.0 is no GPU of ours: an ASPEED server management chip's screen"),
-        ("INFO", "gpu-0000-11-00-0 is there"),
-        ("WARNING", "0000:13:00.0 is no GPU of ours: bound to the kernel driver nouveau, expected nvidia"),
+        ("INFO", "gpu-0000-13-00-0 is there"),
+        ("WARNING", "0000:15:00.0 is no GPU of ours: bound to the kernel driver nouveau, expected nvidia"),
     ]
     assert await said() == []
     unique_id.write_text("")
     note = f"{made.folder}/sys/bus/pci/devices/{FIRST}/unique_id: empty"
-    assert await said() == [("INFO", f"gpu-0000-11-00-0 is there; {note}")]
+    assert await said() == [("INFO", f"gpu-0000-13-00-0 is there; {note}")]
     assert await said() == []
-    (made.function(SECOND) / "driver").unlink()
+    (made.function("0000:15:00.0") / "driver").unlink()
     assert await said() == [
-        ("WARNING", "0000:13:00.0 is no GPU of ours: bound to no kernel driver, expected nvidia"),
+        ("WARNING", "0000:15:00.0 is no GPU of ours: bound to no kernel driver, expected nvidia"),
     ]
     fake.unplug(made.folder, FIRST)
-    assert await said() == [("WARNING", "0000:11:00.0 is gone from the bus")]
+    assert await said() == [("WARNING", "0000:13:00.0 is gone from the bus")]
 
 
 @needs_kernel_events
@@ -288,7 +288,7 @@ async def test_a_burst_of_events_costs_few_scans(tree: Make) -> None:
 def test_a_read_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
     """A dead GPU's file may block for ever, as a FIFO does that nobody writes to."""
     fake.write(tmp_path / "tree", fake.parse(["amd:mi210"]))
-    path = tmp_path / "tree/sys/bus/pci/devices/0000:11:00.0/mem_info_vram_total"
+    path = tmp_path / "tree/sys/bus/pci/devices/0000:13:00.0/mem_info_vram_total"
     path.unlink()
     os.mkfifo(path)
     program = """

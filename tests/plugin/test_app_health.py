@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import re
+import sys
 
 import grpc
 import pytest
@@ -27,6 +29,26 @@ FAULTS = {  # order: kind of the finding, severity as the stream has it
     "hang": ("unresponsive", v1.UNKNOWN),
     "unplug": ("absent", v1.UNHEALTHY),
 }
+SENTENCES = {
+    "wedge": "the GPU hangs and its driver could not recover it (wedged)",
+    "hot": "103 °C, at or above the critical 100 °C",
+    "aer": "the PCIe port has reported fatal errors of the GPU",
+    "link": "its PCIe link has 4 of 16 lanes",
+    "xid": "the NVIDIA driver reported Xid 79",
+    "eio": "reading config fails with input/output errors",
+    "hang": "a read has not come back for 2 s",
+    "unplug": "it has vanished from the PCI bus",
+}
+
+
+async def wide(*flags: str) -> list[str]:
+    """What `claimd devices -o wide` prints, by a process of its own."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "plugin", "devices", "-o", "wide", *flags, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    return out.decode().splitlines()
 
 
 class World:
@@ -40,6 +62,12 @@ class World:
 
     def give(self, order: str, index: int = 0, value: str = "") -> None:
         orders.give(self.tree, order, self.gpus[index].address, value)
+
+    async def ailing(self) -> dict[str, str]:
+        """What `devices -o wide` says beside a running claimd: the kind of trouble and since when, by device."""
+        lines = await wide(f"--root={self.tree}", f"--kubelet-dir={self.node.kubelet.folder}")
+        found = (re.fullmatch(r"(gpu-\S+): (failed|degraded|unknown): (.*)", line) for line in lines)
+        return {match[1]: match[3] for match in found if match}
 
     def taints(self) -> dict[str, list[tuple[str, str]]]:
         devices = [device for slice_ in self.node.slices() for device in slice_["spec"]["devices"]]
@@ -80,12 +108,18 @@ async def test_each_fault_is_in_the_slice_and_in_the_stream_and_clears(node):
             name = world.gpus[index].name
             await world.until(lambda n=name, k=kind: world.taints()[n] == [(f"claimd.dev/{k}", "NoSchedule")])
             await world.until(lambda n=name, h=health: world.told[n][0] == h and world.told[n][1])
+        ailing = await world.ailing()
+        assert set(ailing) == {gpu.name for gpu in world.gpus[:8]}
+        for index, order in enumerate(FAULTS):
+            assert SENTENCES[order] in ailing[world.gpus[index].name]
+            assert re.search(r" \(since 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ\)$", ailing[world.gpus[index].name]), order
         assert world.taints()[world.gpus[8].name] == []
         assert world.told[world.gpus[8].name] == (v1.HEALTHY, "")
         for index, order in enumerate(FAULTS):
             world.give("plug" if order == "unplug" else "heal", index)
         await world.until(lambda: world.taints() == {gpu.name: [] for gpu in world.gpus})
         await world.until(lambda: world.told == {gpu.name: (v1.HEALTHY, "") for gpu in world.gpus})
+        assert await world.ailing() == {}
 
 
 async def test_the_claim_and_the_events_say_the_same(node):
@@ -118,7 +152,7 @@ async def test_the_claim_and_the_events_say_the_same(node):
 async def test_a_gpu_that_vanished_is_published_for_the_grace_and_comes_back(node):
     world = World(node, ["amd:mi300x=2"])
     first, second = (gpu.name for gpu in world.gpus)
-    async with world.running(**{"absent-grace": 3, "taint-failed": "NoExecute"}):
+    async with world.running(**{"absent-grace": 4, "taint-failed": "NoExecute"}):
         before = node.slices()[0]["spec"]["devices"]
         world.give("unplug")
         await world.until(lambda: world.taints() == {first: [("claimd.dev/absent", "NoExecute")], second: []})
@@ -128,6 +162,25 @@ async def test_a_gpu_that_vanished_is_published_for_the_grace_and_comes_back(nod
         assert "DeviceHealthy" not in node.reasons(), "it was given up, which is not to be well"
         world.give("plug")
         await world.until(lambda: node.slices()[0]["spec"]["devices"] == before)
+
+
+async def test_what_heals_in_a_moment_evicts_nobody(node):
+    world = World(node, ["amd:mi300x=2"])
+    first, second = (gpu.name for gpu in world.gpus)
+    async with world.running(**{"taint-failed": "NoExecute"}):
+        world.give("wedge", 0)
+        world.give("wedge", 1)
+        await world.until(lambda: all(world.taints().values()))
+        world.give("heal", 0)
+        await world.until(lambda: world.taints()[first] == [])
+        await world.until(lambda: world.taints()[second] == [("claimd.dev/wedged", "NoExecute")])
+        effects: dict[str, list[str]] = {first: [], second: []}
+        for _, _, kind, slice_ in node.api.log:
+            for device in slice_["spec"]["devices"] if kind == "resourceslices" else ():
+                effects[device["name"]] += [taint["effect"] for taint in device.get("taints", [])]
+        assert set(effects[first]) == {"NoSchedule"}
+        assert effects[second][0] == "NoSchedule", "nobody is put there from the first moment on"
+        assert effects[second][-1] == "NoExecute"
 
 
 async def test_killed_and_started_again_it_knows_which_gpus_are_sick(node):

@@ -3,18 +3,20 @@ import os
 
 import pytest
 
+from devices import fake, scan
+from devices.gpu import Roots
 from plugin import cdi, claims, errors, names
 from tests.support.worlds import DRIVER, NODE, claim, gpu, gpu_config, inventory, opaque, result
 
 FIRST = gpu(0).name
 
 
-def prepared(*results, name="c", config=None):
+def prepared(*results, name="c", config=None, inventory_=None):
     return claims.plan(
         claim(name, *(results or (result(FIRST),)), config=config),
         driver=DRIVER,
         pool=NODE,
-        inventory=inventory(),
+        inventory=inventory_ or inventory(),
         prepared=(),
         now="2026-01-01T00:00:00Z",
     )
@@ -117,21 +119,21 @@ def test_a_failed_write_leaves_nothing(tmp_path):
     assert os.listdir(tmp_path) == ["cdi"]
 
 
-def test_a_list_of_what_to_see_names_all_gpus_of_the_claim_the_devices_own_first():
-    """The runtime takes a variable from the last device of a container."""
-    known = inventory(0).of(gpu(n, environment=(("ROCR_VISIBLE_DEVICES", f"GPU-{n}"),)) for n in range(2))
-    both = prepared(result(FIRST, "a"), result(gpu(1).name, "b"))
-    seen = [
-        next(e for e in device["containerEdits"]["env"] if e.startswith("ROCR_"))
-        for device in json.loads(cdi.build(both, known))["devices"]
-    ]
-    assert seen == ["ROCR_VISIBLE_DEVICES=GPU-0,GPU-1", "ROCR_VISIBLE_DEVICES=GPU-1,GPU-0"]
-
-
-def test_one_gpu_that_cannot_be_named_hides_no_other():
-    known = inventory(0).of([gpu(0, environment=(("ROCR_VISIBLE_DEVICES", "GPU-0"),)), gpu(1)])
-    both = prepared(result(FIRST, "a"), result(gpu(1).name, "b"))
-    assert b"ROCR_VISIBLE_DEVICES" not in cdi.build(both, known)
+@pytest.mark.parametrize("model", ["nvidia:h100=2", "amd:mi300x=2", "amd:mi300x,mode=dpx", "intel:max1550=2"])
+def test_two_claims_in_one_container_take_nothing_from_each_other(tmp_path, model):
+    """Their specs are merged, and of a variable that both set one value stays: it must not hide what the other gave."""
+    fake.write(tmp_path / "tree", fake.parse([model]))
+    known = scan.scan(Roots.under(tmp_path / "tree"))
+    parts = [gpu for gpu in known.gpus if gpu.parent] or known.gpus
+    one, two = (
+        dict(variable.split("=", 1) for variable in device["containerEdits"]["env"])
+        for number, part in enumerate(parts)
+        for device in json.loads(cdi.build(prepared(result(part.name), inventory_=known), known))["devices"]
+    )
+    assert {name: one[name] for name in one.keys() & two.keys()} == {
+        name: two[name] for name in one.keys() & two.keys()
+    }
+    assert one != two, "each names its own GPU"
 
 
 def test_libraries_are_mounted_unless_the_hosts_spec_brings_them():

@@ -48,6 +48,45 @@ def test_wide_shows_nodes_and_uuids(capsys, tree):
     assert "nvidiactl" in out
 
 
+FAULTS = {  # of those that one look can see, with what it says
+    "wedge": "failed: the GPU hangs",
+    "hot": "degraded: ",
+    "aer": "note: the PCIe port has reported fatal errors",
+    "link": "degraded: its PCIe link has 4 of 16 lanes",
+    "xid": "failed: the NVIDIA driver reported Xid 79",
+    "eio": "failed: reading config fails",
+    "hang": "unknown: the kernel's files of this GPU do not answer",
+}
+
+
+@pytest.mark.parametrize("order", FAULTS)
+def test_wide_shows_a_fault_until_it_is_healed(capsys, tree, tmp_path, order):
+    run(capsys, "fake", tree, order, "gpu-0000-11-00-0")
+    arguments = ("devices", "--root", tree, "--kubelet-dir", str(tmp_path), "-o", "wide")
+    _, out, _ = run(capsys, *arguments)
+    said = [line for line in out.splitlines() if line.startswith(f"gpu-0000-11-00-0: {FAULTS[order]}")]
+    assert len(said) == 1
+    assert ("(since 20" in said[0]) == (order in ("wedge", "xid")), "what the kernel's log has told"
+    run(capsys, "fake", tree, "heal", "gpu-0000-11-00-0")
+    _, out, _ = run(capsys, *arguments)
+    assert FAULTS[order] not in out
+
+
+def test_wide_shows_other_numbers(capsys, tree):
+    run(capsys, "fake", tree, "renumber", "gpu-0000-17-00-0")
+    _, out, _ = run(capsys, "devices", "--root", tree, "-o", "wide")
+    (line,) = [line for line in out.splitlines() if line.startswith("gpu-0000-17-00-0 ")]
+    assert "dri/card4,dri/renderD132" in line
+
+
+def test_wide_says_why_it_does_not_know_what_was_seen(capsys, tree, tmp_path):
+    (tmp_path / "plugins/gpu.claimd.dev").mkdir(parents=True)
+    (tmp_path / "plugins/gpu.claimd.dev/health.json").write_text("{")
+    code, out, _ = run(capsys, "devices", "--root", tree, "--kubelet-dir", str(tmp_path), "-o", "wide")
+    assert code == 0
+    assert "not known: what a running claimd has seen: " in out
+
+
 def test_slices_are_objects_that_kubectl_takes(capsys, tree):
     _, out, _ = run(capsys, "slices", "--root", tree, "--node-name", "n", "-o", "json")
     (item,) = json.loads(out)["items"]
@@ -64,6 +103,30 @@ def test_rules_come_from_the_configuration(capsys, tree, tmp_path, monkeypatch):
     monkeypatch.setenv("CLAIMD_EXCLUDE", "nvidia")
     _, out, _ = run(capsys, "devices", "--root", tree, "-o", "json")
     assert {gpu["vendor"] for gpu in json.loads(out)["gpus"]} == {"amd"}
+
+
+@pytest.mark.parametrize("command", [("devices",), ("slices",), ("capture", "x.tar")])
+def test_a_root_that_is_not_there(capsys, tmp_path, command):
+    code, out, err = run(capsys, *command, "--root", str(tmp_path / "nowhere"))
+    assert (code, out) == (1, "")
+    assert err.startswith(f"claimd: {tmp_path}/nowhere: there is no such folder or capture")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("a: [1\nb: }\n", "line 2, column 2: expected ',' or ']', but got ':'"),
+        ("a: \x01", "character 4: special characters are not allowed"),
+    ],
+)
+@pytest.mark.parametrize("command", [("devices", "--config"), ("convert", "-f"), ("explain", "x", "-f")])
+def test_a_file_that_is_no_yaml_is_named_with_the_place(capsys, tmp_path, command, content, said):
+    (tmp_path / "bad.yaml").write_text(content)
+    code, _, err = run(capsys, *command, str(tmp_path / "bad.yaml"))
+    assert code in (1, 2)
+    (line,) = err.splitlines()
+    assert f"{tmp_path}/bad.yaml" in line
+    assert line.endswith(said)
 
 
 def test_no_gpu_is_an_answer(capsys, tmp_path):

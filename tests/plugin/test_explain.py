@@ -82,6 +82,18 @@ def test_pairs_are_the_nearest_where_no_single_change_helps(explain):
     assert of_node["claims"][0]["requests"][0]["nearest"] == [f"{DRIVER}/node-1/{name(0)}"]
 
 
+def test_devices_of_another_class_may_lack_what_a_selector_reads(explain):
+    """The search never puts the claim's selector to them."""
+    other = slice_([{"name": "nic"}], called="nics", driver="nic.example.com")
+    few = selector('device.capacity["nic.example.com"].memory.compareTo(quantity("1Gi")) > 0')
+    own = selector(f'device.capacity["{DRIVER}"].memory.compareTo(quantity("100Gi")) >= 0')
+    _, out = explain(slice_([gpu(0)]), other, claim(selectors=[own]))
+    assert "request gpus needs 1, 0 of 2 devices suit" in out
+    assert "selector 1 fails: no such key: memory" in out
+    code, out = explain(slice_([gpu(0)]), other, claim(selectors=[few]))
+    assert code == 0 and "no such key: memory" in out
+
+
 def test_json_has_every_device(explain):
     devices = gpus(9, taints=[taint("hot")])
     _, out = explain(slice_(devices), claim(), words=("train", "-o", "json"))

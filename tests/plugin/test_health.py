@@ -11,6 +11,7 @@ from plugin.api.resource import DeviceTaint
 from tests.support.worlds import DRIVER, NODE, claim, gpu, inventory, result
 
 SINCE, MOMENT = 1_700_000_000, "2023-11-14T22:13:20Z"
+LATER = SINCE + 60.0
 FIRST, SECOND = gpu(0).name, gpu(1).name
 
 
@@ -27,14 +28,23 @@ def report(*findings: Finding, **more: Any) -> Report:
     [(FAILED, "NoExecute"), (UNKNOWN, "NoExecute"), (DEGRADED, "None"), (NOTE, "")],
 )
 def test_the_effect_is_by_severity(severity: str, effect: str) -> None:
-    found = health.taints(report(finding(severity)), failed="NoExecute", degraded="none")
+    found = health.taints(report(finding(severity)), failed="NoExecute", degraded="none", now=LATER)
     wanted = [DeviceTaint(key="claimd.dev/wedged", effect=effect, time_added=MOMENT)]
     assert found == ({FIRST: wanted} if effect else {})
 
 
+@pytest.mark.parametrize(("after", "effect"), [(-100.0, "NoSchedule"), (0.5, "NoSchedule"), (3.0, "NoExecute")])
+def test_nobody_is_evicted_for_a_moment_of_trouble(after: float, effect: str) -> None:
+    """-100: somebody has put the clock back."""
+    found = health.taints(report(finding()), failed="NoExecute", degraded="none", now=SINCE + after)
+    assert [taint.effect for taint in found[FIRST]] == [effect]
+    wait = health.next_eviction(report(finding(), finding(NOTE, since=SINCE - 1)), SINCE + after)
+    assert wait == {"NoSchedule": min(3.0 - after, 3.0), "NoExecute": None}[effect]
+
+
 def test_one_taint_a_kind_and_it_is_the_worst() -> None:
     xids = [finding(FAILED, kind="xid", value="79"), finding(DEGRADED, kind="xid", value="99")]
-    found = health.taints(report(*xids), failed="NoSchedule", degraded="none")
+    found = health.taints(report(*xids), failed="NoSchedule", degraded="none", now=LATER)
     assert [(taint.key, taint.value, taint.effect) for taint in found[FIRST]] == [
         ("claimd.dev/xid", "79", "NoSchedule"),
     ]
@@ -42,7 +52,7 @@ def test_one_taint_a_kind_and_it_is_the_worst() -> None:
 
 def test_taints_stand_at_their_device_and_change_nothing_else() -> None:
     plain, _ = slices.build(inventory(2), DRIVER, NODE)
-    taints = health.taints(report(finding()), failed="NoSchedule", degraded="none")
+    taints = health.taints(report(finding()), failed="NoSchedule", degraded="none", now=LATER)
     tainted, problems = slices.build(inventory(2), DRIVER, NODE, taints=taints)
     assert problems == []
     first, second = tainted[0].spec.devices
@@ -55,7 +65,7 @@ def test_a_taint_that_the_api_server_refuses_is_left_out_alone() -> None:
     """Effect None is known from 1.35 on."""
     both = report(finding(), finding(DEGRADED, kind="link"))
     (wish,), _ = slices.build(
-        inventory(2), DRIVER, NODE, taints=health.taints(both, failed="NoSchedule", degraded="none")
+        inventory(2), DRIVER, NODE, taints=health.taints(both, failed="NoSchedule", degraded="none", now=LATER)
     )
     refused = slices.refused(wish, "spec.devices[0].taints[1].effect")
     assert str(refused) == f"{FIRST}: taints[claimd.dev/link]"
@@ -106,4 +116,4 @@ def test_the_condition_of_a_claim() -> None:
 
 def test_a_note_is_said_to_nobody_in_the_cluster() -> None:
     assert health.conditions(report(finding(NOTE))) == {}
-    assert health.taints(report(finding(NOTE)), failed="NoSchedule", degraded="none") == {}
+    assert health.taints(report(finding(NOTE)), failed="NoSchedule", degraded="none", now=LATER) == {}

@@ -8,7 +8,6 @@ import signal
 from pathlib import Path
 
 from ...errors import Fatal
-from . import disk
 from .server import Options, serve
 
 
@@ -21,8 +20,6 @@ async def run(options: Options, kubeconfig: Path | None) -> None:
             api = await stack.enter_async_context(serve(options))
         except OSError as error:
             raise Fatal(f"cannot listen on {options.host}:{options.port}: {error.strerror or error}") from error
-        except disk.Unusable as error:
-            raise Fatal(str(error)) from error
         use = f"--server {api.url}"
         if kubeconfig:
             try:

@@ -1,4 +1,4 @@
-"""Bodies to values and back: JSON, YAML, protobuf, the media types of both and of patches. Nothing of kinds."""
+"""Bodies to values and back: JSON, YAML and protobuf, and the media types of these and of patches. Nothing of kinds."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from . import refused
+from . import refused, wire
 from .http import Request
 
 Document = dict[str, Any]
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
-SERVED = f"{JSON}, {YAML}, {PROTOBUF}"  # protobuf is read, not written: who takes nothing else gets a 406
+SERVED = f"{JSON}, {YAML}, {PROTOBUF}"
 PATCHES = {
     "application/json-patch+json": "json",
     "application/merge-patch+json": "merge",
@@ -34,9 +34,7 @@ def document(request: Request, kind_wanted: str = "", options: bool = False) -> 
     """The body as a map; 415 for a type that is not ours, 400 for what is none."""
     kind = media_type(request)
     if kind == PROTOBUF:
-        from . import protobuf  # its tables are loaded when somebody sends some
-
-        return protobuf.document(request.body)
+        return wire.decode(request.body)
     if kind not in ("", JSON, YAML):
         raise unsupported(SERVED)
     if kind == YAML:

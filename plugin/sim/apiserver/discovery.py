@@ -25,6 +25,7 @@ IN_ALL = {"Pod", "Service", "DaemonSet", "Deployment", "ReplicaSet"}  # what `ku
 OTHER_KINDS = {  # what a subresource is given, if not the object itself
     "binding": ("", "v1", "Binding"),
     "eviction": ("policy", "v1", "Eviction"),
+    "scale": ("autoscaling", "v1", "Scale"),
     "token": ("authentication.k8s.io", "v1", "TokenRequest"),
 }
 
@@ -125,5 +126,6 @@ def _subresources(edition: Edition) -> list[tuple[str, list[str], tuple[str, str
         found.append(("status", ["get", "patch", "update"], None))
     for name in edition.served.subresources:
         other = OTHER_KINDS.get(name)
-        found.append((name, ["create"] if other else ["update"], other))
+        verbs = {"scale": ["get", "patch", "update"], "log": ["get"], "finalize": ["update"]}.get(name, ["create"])
+        found.append((name, verbs, other))
     return found

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from ...errors import Fatal
 from .refused import Resource
 from .store import Change, Store
 from .tokens import Secrets
@@ -30,7 +31,7 @@ PUT = "insert or replace into objects values (?, ?, ?, ?, ?, ?)"
 DROP = "delete from objects where plural = ? and api_group = ? and namespace = ? and name = ?"
 
 
-class Unusable(Exception):
+class Unusable(Fatal):
     """The file is none of ours, or of a server of another release."""
 
 

@@ -7,14 +7,28 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from . import admission, codec, discovery, impersonation, openapi, printing, rbac, routes, watching, writing
+from . import (
+    admission,
+    claimrights,
+    codec,
+    discovery,
+    impersonation,
+    openapi,
+    podlogs,
+    printing,
+    rbac,
+    routes,
+    scaling,
+    watching,
+    writing,
+)
 from .asked import Asked, Found
 from .catalog import Catalog
 from .http import Answer, Request
 from .objects import Objects, selection
 from .policies import Policies
 from .refused import Refused
-from .registry import Registry
+from .registry import Admit, Registry
 from .reviews import Reviews
 from .routes import Route
 from .subresources import Subresources
@@ -34,11 +48,13 @@ class Dispatch:
         self, catalog: Catalog, registry: Registry, tokens: Tokens, now: Callable[[], float], bookmark_every: float
     ) -> None:
         self.address = ""  # once the server has one
+        self.logs: podlogs.Logs | None = None  # once somebody runs pods
         self._now = now
         self._catalog, self._registry, self._tokens = catalog, registry, tokens
         self._discovery = discovery.Discovery(catalog)
         self._openapi = openapi.OpenApi(catalog)
-        self._objects = Objects(registry, Policies(registry.store))
+        self._policies = Policies(registry.store)
+        self._objects = Objects(registry, self._admission)
         self._subresources = Subresources(registry, tokens, now)
         self._reviews = Reviews(registry.store, tokens)
         self._watches = Watches(registry.store, bookmark_every)
@@ -96,8 +112,10 @@ class Dispatch:
             raise unknown()
         if route.verb == "watch":
             return self._watch(Asked(edition, route, request, user))
-        form = writing.form(request)
         asked = Asked(edition, route, request, user)
+        if (route.plural, route.subresource, route.verb) == ("pods", "log", "get") and self.logs:
+            return podlogs.answer(self._registry.store, self.logs, asked)
+        form = writing.form(request)
         return writing.answer(request, self._shaped(asked, self._found(asked), form), form, asked.warnings)
 
     def _found(self, asked: Asked) -> Found:
@@ -128,13 +146,26 @@ class Dispatch:
             return answers[verb](asked)
         raise not_allowed()
 
+    def _admission(self, asked: Asked) -> Admit:
+        """Rights come first: a policy is asked about what may be written."""
+        policies = self._policies.admission(asked)
+
+        def admit(old: Document | None, new: Document | None) -> None:
+            claimrights.check(self._registry.store, self._catalog.release, asked, old, new)
+            policies(old, new)
+
+        return admit
+
     def _below(self, asked: Asked) -> Found:
         verb, subresource = asked.route.verb, asked.route.subresource
         if subresource not in asked.edition.served.subresources:
             raise unknown()
         if subresource == "finalize" and verb == "update":
             return self._objects.update(asked)
-        found = self._subresources.create(asked) if verb == "create" else None
+        if subresource == "scale":
+            found = scaling.answer(self._registry, asked)
+        else:
+            found = self._subresources.create(asked) if verb == "create" else None
         if found is None:
             raise not_allowed()
         return found

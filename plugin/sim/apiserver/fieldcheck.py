@@ -15,7 +15,7 @@ from typing import Any
 from ...api import quantity
 from ...api.objects import models
 from ...api.objects.shapes import Shape, child, fields_of
-from . import refused
+from . import refused, wirecheck
 from .catalog import Edition
 from .refused import Resource
 
@@ -57,6 +57,11 @@ def checked(
         try:
             obj = _Check(edition.version, unknown).known(shape, obj, "", edition.kind.resource.kind)
         except _Wrong as error:
+            raise WrongType(edition, str(error)) from error
+    elif message := wirecheck.message_of(edition):
+        try:
+            obj = wirecheck.known(message, obj, "", unknown)
+        except wirecheck.Wrong as error:
             raise WrongType(edition, str(error)) from error
     if validation == "Apply":
         _check_applied(edition, obj, unknown)

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 CHUNK = 256 << 10
 LARGEST = 3 << 20  # bytes of a body, as a real server takes them
-LARGEST_HEAD = 64 << 10
+LARGEST_HEAD = 1 << 20
 
 Send = Callable[[bytes], Awaitable[None]]
 
@@ -103,7 +103,7 @@ class Server:
             if answer.stream:
                 await _stream(http, reader, writer, answer)
                 return
-            _write(http, writer, answer)
+            _write(http, writer, answer, whole=event.method != b"HEAD")
             await writer.drain()
             if http.our_state is not h11.DONE or http.their_state is not h11.DONE:
                 return
@@ -142,11 +142,11 @@ async def _event(http: h11.Connection, reader: asyncio.StreamReader, writer: asy
     return event
 
 
-def _write(http: h11.Connection, writer: asyncio.StreamWriter, answer: Answer) -> None:
+def _write(http: h11.Connection, writer: asyncio.StreamWriter, answer: Answer, whole: bool = True) -> None:
     headers = [("Content-Type", answer.content_type), ("Content-Length", str(len(answer.body))), *answer.headers]
     parts = [
         _head(http, answer, headers),
-        http.send(h11.Data(data=answer.body)),
+        http.send(h11.Data(data=answer.body if whole else b"")),
         http.send(h11.EndOfMessage()),
     ]
     writer.write(b"".join(part for part in parts if part))

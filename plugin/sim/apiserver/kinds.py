@@ -52,8 +52,10 @@ rbac.authorization.k8s.io    v1  roles                             Role         
 scheduling.k8s.io            v1  priorityclasses                   PriorityClass                     g    pc
 """
 SUBRESOURCES = {
+    "deployments": ("scale",),
+    "replicasets": ("scale",),
     "namespaces": ("finalize",),
-    "pods": ("binding", "eviction"),
+    "pods": ("binding", "eviction", "log"),
     "serviceaccounts": ("token",),
 }
 

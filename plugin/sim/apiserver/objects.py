@@ -12,8 +12,7 @@ from typing import Any
 from . import codec, fieldcheck, params, patches, refused, routes, selectors
 from .asked import Asked, Found
 from .catalog import Edition
-from .policies import Policies
-from .registry import Registry, Write
+from .registry import Admit, Registry, Write
 
 Document = dict[str, Any]
 
@@ -42,10 +41,10 @@ DELETED_SHOWN = {  # kinds whose deletion answers with the object; others answer
 
 
 class Objects:
-    """`policies` are asked about every write."""
+    """`admission` gives what is asked about every write of a request."""
 
-    def __init__(self, registry: Registry, policies: Policies) -> None:
-        self._registry, self._policies = registry, policies
+    def __init__(self, registry: Registry, admission: Callable[[Asked], Admit]) -> None:
+        self._registry, self._admission = registry, admission
 
     # ------------------------------------------------------------ reading
 
@@ -109,7 +108,7 @@ class Objects:
         return self._made(asked, 201 if new else 200, made)
 
     def delete(self, asked: Asked) -> Found:
-        wanted = params.deletion(asked.request, self._policies.admission(asked))
+        wanted = params.deletion(asked.request, self._admission(asked))
         edition, route, store = asked.edition, asked.route, self._registry.store
         resource = edition.kind.resource
         before = store.get(resource, route.namespace, route.name)
@@ -128,7 +127,7 @@ class Objects:
         return Found(200, status | {"details": {name: value for name, value in details.items() if value}})
 
     def delete_collection(self, asked: Asked) -> Found:
-        wanted = params.deletion(asked.request, self._policies.admission(asked))
+        wanted = params.deletion(asked.request, self._admission(asked))
         listed, store, kind = params.List.of(asked.request), self._registry.store, asked.edition.kind
         page = store.page(kind.resource, asked.route.namespace, selection(asked), listed.limit, listed.proceed)
         gone = []
@@ -171,7 +170,7 @@ class Objects:
             dry_run=params.dry_run(asked.request),
             subresource=asked.route.subresource,
             api_version=asked.edition.api_version,
-            admit=self._policies.admission(asked),
+            admit=self._admission(asked),
         )
 
 

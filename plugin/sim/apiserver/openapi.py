@@ -1,7 +1,6 @@
-"""OpenAPI as far as clients read it: which parameters a patch takes, and the fields of the resource API's kinds.
+"""OpenAPI as far as clients read it: which parameters a patch takes, and the fields of every kind.
 
-kubectl asks whether the server checks unknown fields itself, and explains fields. Kinds around the resource API are
-here by their names: their fields are not known to this server.
+kubectl asks whether the server checks unknown fields itself, and explains fields. Nothing here says what a field means.
 """
 
 from __future__ import annotations
@@ -9,12 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from ...api.objects.shapes import Shape, fields_of
-from . import fieldcheck
+from . import fieldcheck, wire, wirecheck
 from .catalog import Catalog, Edition
 
 Document = dict[str, Any]
 
 PARAMETERS = ("dryRun", "fieldManager", "fieldValidation", "force", "pretty")
+WIRE_TYPES = {"int": "integer", "flag": "boolean", "raw": "object", "fields": "object"}
 TYPES = {"quantity": "string", "struct": "object", "map": "object", "list": "array"}
 
 
@@ -68,7 +68,7 @@ class OpenApi:
                 description = f"{edition.kind.resource.kind} of {edition.api_version}."
                 schemas[_name(edition)] = {"type": "object", "description": description, "properties": own} | about
             else:
-                schemas[_name(edition)] = {"type": "object", "description": "Its fields are not known here."} | about
+                schemas[_name(edition)] = _of_wire(edition, schemas) | about
             place = f"{root}/namespaces/{{namespace}}" if edition.kind.namespaced else root
             paths[f"{place}/{edition.kind.resource.plural}/{{name}}"] = _operations(edition)
         return {"openapi": "3.0.0", "info": self._info(), "paths": paths, "components": {"schemas": schemas}}
@@ -102,6 +102,42 @@ def _schema(shape: Shape, schemas: Document) -> Document:
     if shape.keys:
         found |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(shape.keys)}
     return found | ({"enum": list(shape.choices)} if shape.choices else {})
+
+
+def _of_wire(edition: Edition, schemas: Document) -> Document:
+    """What the tables of protobuf say of a kind: names and types."""
+    message = wirecheck.message_of(edition)
+    whole: Document = _message(message, schemas) if message else {}
+    own: Document = {name: {"type": "string"} for name in ("apiVersion", "kind")}
+    own |= whole.get("properties", {})
+    return {
+        "type": "object",
+        "description": f"{edition.kind.resource.kind} of {edition.api_version}.",
+        "properties": own,
+    }
+
+
+def _message(message: str, schemas: Document) -> Document:
+    properties = {name: _form(form, schemas) for form, name in wirecheck.fields_of(message)}
+    return {"type": "object", "properties": properties}
+
+
+def _form(form: str, schemas: Document) -> Document:
+    outer, _, inner = form.partition(":")
+    if outer in ("list", "map"):
+        whole = {"type": "array" if outer == "list" else "object"}
+        return whole | {"items" if outer == "list" else "additionalProperties": _form(inner, schemas)}
+    if form == "texts":
+        return {"type": "array", "items": {"type": "string"}}
+    if form in WIRE_TYPES:
+        return {"type": WIRE_TYPES[form]}
+    if form not in wire.tables().messages:
+        return {"type": "string"}
+    name = form.replace("/", ".")
+    if name not in schemas:
+        schemas[name] = {}  # first: messages may hold themselves
+        schemas[name] = _message(form, schemas)
+    return {"allOf": [{"$ref": f"#/components/schemas/{name}"}], "default": {}}
 
 
 def _kind(edition: Edition) -> Document:

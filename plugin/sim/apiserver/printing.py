@@ -209,7 +209,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Object", _object),
         Column("Subobject", "involvedObject.fieldPath", wide=True),
         Column("Source", lambda o: at(o, "source.component") or o.get("reportingComponent", ""), wide=True),
-        Column("Message", lambda o: str(o.get("message", "")).strip()),
+        Column("Message", lambda o: str(o.get("message") or o.get("note", "")).strip()),
         Column("First Seen", _since("firstTimestamp", "eventTime"), wide=True),
         Column("Count", lambda o: o.get("count") or at(o, "series.count", 1), wide=True, type="integer"),
         Column("Name", "metadata.name", wide=True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import random
 import time
 import uuid
@@ -14,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import beginnings, kinds
+from . import beginnings, kinds, podlogs
 from .catalog import Catalog
 from .dispatch import Dispatch
 from .http import Server
@@ -25,6 +26,8 @@ from .upkeep import Upkeep
 
 if TYPE_CHECKING:
     from .disk import Disk
+
+log = logging.getLogger(__name__)
 
 COMMIT_AFTER = 0.05  # seconds
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # of generated names: no words, nothing that looks like another letter
@@ -40,15 +43,16 @@ class Options:
     bookmark_every: float = 60.0  # seconds
     upkeep: bool = True  # the little that happens by itself: accounts, the ends of namespaces, garbage
     db: Path | None = None  # an SQLite file that the objects outlive us in
+    alone: bool = False  # nobody else ends namespaces
 
 
 class Api:
     """A server that runs. `registry` is for looking inside; clients use the address."""
 
-    def __init__(self, registry: Registry, catalog: Catalog, tokens: Tokens, secrets: Secrets, address: str) -> None:
-        self.registry, self.catalog = registry, catalog
+    def __init__(self, registry: Registry, catalog: Catalog, dispatch: Dispatch, tokens: Tokens, address: str) -> None:
+        self.registry, self.catalog, self._dispatch = registry, catalog, dispatch
         self.address = address  # http://127.0.0.1:PORT
-        self.token = secrets.admin
+        self.token = tokens.admin
         self._tokens = tokens
 
     @property
@@ -63,6 +67,10 @@ class Api:
     def token_of(self, name: str, groups: Sequence[str] = ()) -> str:
         """For a part of the control plane, as system:kube-scheduler or system:node:n in system:nodes."""
         return self._tokens.of_user(name, groups)
+
+    def serve_logs(self, logs: podlogs.Logs) -> None:
+        """From now on `kubectl logs` shows what this says of a namespace, a pod and a container."""
+        self._dispatch.logs = logs
 
     def kubeconfig(self, path: Path, token: str = "", namespace: str = "default") -> Path:
         """Written for its owner alone. JSON, which is YAML."""
@@ -89,16 +97,18 @@ async def serve(options: Options) -> AsyncIterator[Api]:
     secrets, kept = _kept(options, store)
     registry = Registry(store, _now, lambda: str(uuid.uuid4()), _letters, options.profile)
     tokens = Tokens(secrets, store, time.time)
-    upkeep = Upkeep(registry, catalog)
+    upkeep = Upkeep(registry, catalog, options.alone)
     beginnings.make(registry, catalog)
+    upkeep.make_accounts()
     store.listeners.append(upkeep.changed)
     dispatch = Dispatch(catalog, registry, tokens, time.time, options.bookmark_every)
     server = Server(dispatch.respond, dispatch.busy, options.most_in_flight)
     port = await server.start(options.host, options.port)
     dispatch.address = f"{options.host}:{port}"
     running = asyncio.create_task(upkeep.run() if options.upkeep else asyncio.sleep(0))
+    running.add_done_callback(_ended)
     try:
-        yield Api(registry, catalog, tokens, secrets, f"http://{options.host}:{port}")
+        yield Api(registry, catalog, dispatch, tokens, f"http://{options.host}:{port}")
     finally:
         running.cancel()
         await server.stop()
@@ -120,6 +130,12 @@ def _kept(options: Options, store: Store) -> tuple[Secrets, Disk | None]:
     kept.keep(secrets)
     store.listeners.append(kept.changed)
     return secrets, kept
+
+
+def _ended(running: asyncio.Task[None]) -> None:
+    """It never ends by itself: without it garbage stays, which somebody should hear of."""
+    if not running.cancelled() and (error := running.exception()):
+        log.error("the upkeep has ended", exc_info=error)
 
 
 def _now() -> str:

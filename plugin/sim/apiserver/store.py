@@ -54,6 +54,7 @@ class Watcher:
     resource: Resource
     wake: Callable[[], None]
     waiting: deque[Change] = field(default_factory=deque)
+    lost: bool = False  # more came than it took: it has to begin anew
 
 
 class Store:
@@ -197,6 +198,10 @@ class Store:
         self._watchers.add(watcher)
         return watcher
 
+    @property
+    def watching(self) -> int:
+        return len(self._watchers)
+
     def stop(self, watcher: Watcher) -> None:
         self._watchers.discard(watcher)
 
@@ -215,8 +220,9 @@ class Store:
         for listener in self.listeners:
             listener(change)
         for watcher in self._watchers:
-            if watcher.resource == change.resource:
+            if watcher.resource == change.resource and not watcher.lost:
                 watcher.waiting.append(change)
+                watcher.lost = len(watcher.waiting) > self.window
                 watcher.wake()
 
 

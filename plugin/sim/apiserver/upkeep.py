@@ -1,6 +1,7 @@
 """What goes on by itself: what nobody owns any more is collected, and each namespace has its default account.
 
 In a real cluster controllers do this; without it hardly anything else works, so that it is part of the server here.
+Alone, with no controllers beside it, it also ends namespaces.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 from . import garbage, refused
 from .admission import NAMESPACES
 from .catalog import Catalog
-from .registry import Registry, Write
+from .registry import Delete, Registry, Write
 from .store import Change
 from .tokens import ACCOUNTS
 
@@ -21,14 +22,16 @@ WRITE = Write(manager="kube-controller-manager")
 
 
 class Upkeep:
-    def __init__(self, registry: Registry, catalog: Catalog) -> None:
-        self._registry, self._catalog = registry, catalog
+    def __init__(self, registry: Registry, catalog: Catalog, alone: bool = False) -> None:
+        self._registry, self._catalog, self._alone = registry, catalog, alone
         self._due = asyncio.Event()
         self._due.set()
 
     def changed(self, change: Change) -> None:
         """For every change of the store, from within it: only notes whether to look."""
         now = change.new
+        if change.resource == NAMESPACES and change.old is None:
+            asyncio.get_running_loop().call_soon(self.make_accounts)  # before the next request is looked at
         if now is None or change.resource in (NAMESPACES, ACCOUNTS) or "deletionTimestamp" in now["metadata"]:
             self._due.set()
             return
@@ -39,12 +42,30 @@ class Upkeep:
         while True:
             await self._due.wait()
             self._due.clear()
-            self._accounts()
+            self.make_accounts()
+            if self._alone:
+                self._end_namespaces()
             if garbage.collect(self._registry, self._catalog.kinds):
                 self._due.set()
             await asyncio.sleep(PAUSE)
 
-    def _accounts(self) -> None:
+    def _end_namespaces(self) -> None:
+        """Deletes what is in a namespace that is going, and lets it go when it is empty."""
+        store, kind = self._registry.store, self._catalog.kind("namespaces")
+        for namespace in store.page(NAMESPACES).items:
+            name = namespace["metadata"]["name"]
+            if "deletionTimestamp" not in namespace["metadata"]:
+                continue
+            left = [(k, obj) for k in self._catalog.kinds if k.namespaced for obj in store.page(k.resource, name).items]
+            for inside, obj in left:
+                if "deletionTimestamp" not in obj["metadata"]:
+                    self._registry.delete(inside, name, obj["metadata"]["name"], Delete())
+            if not left and (namespace.get("spec") or {}).get("finalizers"):
+                empty = namespace | {"spec": {"finalizers": []}}
+                write = Write(manager=WRITE.manager, subresource="finalize")
+                self._registry.update(kind, "", name, empty, write)
+
+    def make_accounts(self) -> None:
         store = self._registry.store
         kind = self._catalog.kind("serviceaccounts")
         for namespace in store.page(NAMESPACES).items:

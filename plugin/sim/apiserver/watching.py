@@ -111,7 +111,9 @@ class Watches:
                     if first := b"".join(event("ADDED", shown(obj)) for obj in there.items) + end:
                         await send(first)
 
-                def lines() -> bytes:
+                def lines() -> bytes | None:
+                    if watcher.lost:
+                        return None
                     parts = []
                     while watcher.waiting:
                         change = watcher.waiting.popleft()
@@ -126,14 +128,20 @@ class Watches:
         return run
 
     async def _follow(
-        self, edition: Edition, wants: Wanted, woken: asyncio.Event, lines: Callable[[], bytes], send: Send
+        self, edition: Edition, wants: Wanted, woken: asyncio.Event, lines: Callable[[], bytes | None], send: Send
     ) -> None:
-        """Sends what there is each time there is something, and a bookmark when there was nothing for long."""
+        """Sends what there is each time there is something, and a bookmark when there was nothing for long.
+
+        Ends for who cannot keep up: they list anew.
+        """
         loop = asyncio.get_running_loop()
         end, mark = loop.time() + wants.seconds, loop.time() + self._every
         while (now := loop.time()) < end:
             woken.clear()
-            if found := lines():
+            found = lines()
+            if found is None:
+                return
+            if found:
                 await send(found)
                 continue
             if wants.bookmarks and now >= mark:

@@ -81,6 +81,25 @@ async def test_what_is_there_and_what_comes(api: apiserver.ApiServer, mirror: wa
     assert 300 <= int(request.query["timeoutSeconds"]) <= 600
 
 
+async def test_objects_of_one_name_in_two_namespaces_are_two(
+    api: apiserver.ApiServer, connect: Callable[..., client.Client]
+) -> None:
+    async def pods() -> Here:
+        return Here("/api/v1/pods", {})
+
+    def pod(namespace: str) -> dict[str, Any]:
+        return {"metadata": {"name": "p", "namespace": namespace}}
+
+    api.put("pods", pod("a"))
+    async with running(watch.Mirror(connect(api.url), pods)) as mirror:
+        await apiserver.until(lambda: api.watches)
+        assert set(mirror.objects) == {"a/p"}
+        api.put("pods", pod("b"))
+        await apiserver.until(lambda: set(mirror.objects) == {"a/p", "b/p"})
+        api.delete("pods", "p", "a")
+        await apiserver.until(lambda: set(mirror.objects) == {"b/p"})
+
+
 async def test_an_empty_list_is_told_as_well(api: apiserver.ApiServer, mirror: watch.Mirror) -> None:
     told = asyncio.Event()
     mirror.subscribe(told.set)

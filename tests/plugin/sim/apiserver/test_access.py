@@ -123,10 +123,53 @@ async def test_the_policy_does_not_concern_others(plugin, raw, made):
     assert (found.status, "may not write a slice of node n2" in found.json["message"]) == (422, True)
 
 
+async def test_a_report_needs_the_right_for_its_driver_and_node(plugin, raw, made):
+    """The manifests' role is enough on the token's node, for the manifests' driver."""
+
+    def allocation(node):
+        results = [{"request": "gpu", "driver": "gpu.claimd.dev", "pool": node, "device": "gpu-0"}]
+        fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+        return {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]}}
+
+    async def report(name, node, driver="gpu.claimd.dev"):
+        devices = [{"driver": driver, "pool": node, "device": "gpu-0", "conditions": []}]
+        config = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "status": {"devices": devices}}
+        config |= {"metadata": {"name": name}}
+        headers = {"Content-Type": "application/apply-patch+yaml"}
+        return await plugin("PATCH", f"{CLAIMS}/{name}/status?fieldManager=me&force=true", config, headers)
+
+    merge = {"Content-Type": "application/merge-patch+json"}
+    for name, node in (("here", "n1"), ("there", "n2")):
+        await raw("POST", CLAIMS, made["claim"](name))
+        patch = {"status": {"allocation": allocation(node)}}
+        assert (await raw("PATCH", f"{CLAIMS}/{name}/status", patch, merge)).status == 200
+    assert (await report("here", "n1")).status == 200
+    found = await report("there", "n2")
+    assert (found.status, found.json["reason"]) == (422, "Invalid")
+    (cause,) = found.json["details"]["causes"]
+    assert (cause["reason"], cause["field"]) == ("FieldValueForbidden", "status.devices")
+    assert 'requires resource="resourceclaims/driver", verb="[arbitrary-node:patch]" permission: ' in cause["message"]
+    found = await plugin("PATCH", f"{CLAIMS}/here/status", {"status": {"allocation": None}}, merge)
+    assert 'requires resource="resourceclaims/binding", verb="patch" permission: ' in found.json["message"]
+
+
 async def test_a_token_ends_with_what_it_is_bound_to(plugin, raw):
     assert (await plugin("GET", SLICES)).status == 200
     await raw("DELETE", f"{PODS}/p?gracePeriodSeconds=0")
     assert (await plugin("GET", SLICES)).status == 401
+
+
+async def test_a_pod_runs_as_somebody_who_is_there(raw):
+    """The default account of a namespace is there as soon as the namespace is."""
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    assert (await raw("POST", "/api/v1/namespaces", {"metadata": {"name": "new"}})).status == 201
+    assert (await raw("POST", "/api/v1/namespaces/new/pods", pod)).status == 201
+    other = pod | {"metadata": {"name": "q"}, "spec": pod["spec"] | {"serviceAccountName": "sa"}}
+    found = await raw("POST", "/api/v1/namespaces/new/pods", other)
+    assert (found.status, found.json["message"]) == (
+        403,
+        'pods "q" is forbidden: error looking up service account new/sa: serviceaccount "sa" not found',
+    )
 
 
 async def test_which_tokens_are_not_given(raw):

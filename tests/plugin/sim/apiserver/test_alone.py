@@ -22,9 +22,12 @@ def test_it_serves_until_a_signal(tmp_path, number):
         address = json.loads((tmp_path / "kc").read_text())["clusters"][0]["cluster"]["server"]
         with urllib.request.urlopen(f"{address}/version") as answer:
             assert json.loads(answer.read())["minor"] == "34"
+        watch = urllib.request.urlopen(f"{address}/api/v1/namespaces?watch=1")
+        assert watch.readline().startswith(b'{"type":"ADDED"')
         server.send_signal(number)
         assert server.wait(5) == 0
         assert server.stderr.read() == ""
+        watch.close()
 
 
 def test_what_cannot_be_served(tmp_path):

@@ -87,6 +87,7 @@ async def test_get_describe_explain(kubectl):
         json.loads(await kubectl("get", "all,resourceclaims", "-A", "-o", "json"))["items"][-1]["metadata"]["name"]
         == "c"
     )
+    assert "resourceClaimName\t<string>" in await kubectl("explain", "pod.spec.resourceClaims")
     assert "resourceclaims" in await kubectl("api-resources", "--api-group=resource.k8s.io", "-o", "name")
     assert (await kubectl("get", "resourceclaims.v1beta1.resource.k8s.io", "-o", "name")).endswith("/c\n")
 
@@ -151,6 +152,8 @@ async def test_what_kubectl_sends_as_protobuf(kubectl, api):
     assert 'User "system:serviceaccount:team:sa" cannot list resource "nodes" in API group "" at the cluster' in said
     await kubectl("create", "deployment", "d", "--image=x", "--replicas=0")
     assert await kubectl("get", "deployment", "d", "-o", "jsonpath={.spec.replicas}") == "0"
+    await kubectl("scale", "deployment", "d", "--replicas=3", "--current-replicas=0")
+    assert await kubectl("get", "deployment", "d", "-o", "jsonpath={.spec.replicas}") == "3"
 
 
 @pytest.mark.parametrize(("release", "versions"), [("1.30", "v1alpha2"), ("1.31", "v1alpha3"), ("1.34", "v1 v1beta1")])

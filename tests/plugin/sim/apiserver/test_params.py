@@ -154,6 +154,21 @@ async def test_unknown_fields(raw, made):
     assert (found.status, "warning" in found.headers) == (200, False)
 
 
+async def test_unknown_fields_of_a_pod(raw):
+    pods = "/api/v1/namespaces/default/pods"
+    container = {"name": "c", "image": "i", "volumeMount": [], "ports": [{"containerPort": 80}]}
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [container], "volumes": [{"name": "v", "emptyDir": {}}]}}
+    found = await raw("POST", f"{pods}?fieldValidation=Strict", pod)
+    assert (found.status, 'unknown field "spec.containers[0].volumeMount"' in found.json["message"]) == (400, True)
+    found = await raw("POST", pods, pod)
+    assert (found.status, "volumeMount" in found.json["spec"]["containers"][0]) == (201, False)
+    assert found.json["spec"]["volumes"][0]["name"] == "v"
+    found = await raw("PATCH", f"{pods}/p", {"metadata": {"labels": {"a": 1}}}, MERGE)
+    assert (
+        found.json["message"] == "json: cannot unmarshal number into Go struct field metadata.labels.a of type string"
+    )
+
+
 async def test_pages_and_their_end(raw, api, made):
     for name in "abcde":
         await raw("POST", CLAIMS, made["claim"](name, labels={"odd": str(name in "ace")}))
@@ -248,6 +263,44 @@ async def test_shapes_of_an_answer(raw, made):
     metadata = {"Accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"}
     found = (await raw("GET", CLAIMS, headers=metadata)).json
     assert (found["kind"], "spec" in found["items"][0]) == ("PartialObjectMetadataList", False)
+
+
+async def test_scale(raw):
+    place = "/apis/apps/v1/namespaces/default/deployments"
+    spec = {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": {"spec": {"containers": []}}}
+    created = (await raw("POST", place, {"metadata": {"name": "d"}, "spec": spec})).json
+    found = (await raw("GET", f"{place}/d/scale")).json
+    assert (found["kind"], found["spec"], found["status"]) == (
+        "Scale",
+        {"replicas": 2},
+        {"replicas": 0, "selector": "a=b"},
+    )
+    assert (await raw("PUT", f"{place}/d/scale", found | {"spec": {"replicas": 5}})).json["spec"] == {"replicas": 5}
+    assert (await raw("PUT", f"{place}/d/scale", found | {"spec": {"replicas": 6}})).status == 409
+    assert (await raw("PATCH", f"{place}/d/scale", {"spec": {"replicas": -1}}, MERGE)).status == 422
+    assert (await raw("PATCH", f"{place}/d/scale", {"spec": {"replicas": 0}}, MERGE)).status == 200
+    changed = (await raw("GET", f"{place}/d")).json
+    assert (changed["spec"]["replicas"], changed["metadata"]["generation"]) == (
+        0,
+        created["metadata"]["generation"] + 2,
+    )
+    assert (await raw("POST", f"{place}/d/scale", {})).status == 405
+
+
+async def test_logs_of_pods(raw, api):
+    pods = "/api/v1/namespaces/default/pods"
+    for name, containers in (("one", "a"), ("two", "ab")):
+        spec = {"containers": [{"name": container, "image": "i"} for container in containers]}
+        await raw("POST", pods, {"metadata": {"name": name}, "spec": spec})
+    assert (await raw("GET", f"{pods}/one/log")).status == 405  # nobody runs pods
+    api.serve_logs(lambda *asked: "".join(f"{word}\n" for word in asked))
+    found = await raw("GET", f"{pods}/one/log")
+    assert (found.body, found.headers["content-type"]) == (b"default\none\na\n", "text/plain")
+    assert (await raw("GET", f"{pods}/two/log?container=b&tailLines=2")).body == b"two\nb\n"
+    assert (await raw("GET", f"{pods}/two/log?container=b&tailLines=9")).body == b"default\ntwo\nb\n"
+    assert "choose one of: [a b]" in (await raw("GET", f"{pods}/two/log")).json["message"]
+    assert (await raw("GET", f"{pods}/two/log?container=c")).status == 400
+    assert (await raw("GET", f"{pods}/none/log")).status == 404
 
 
 async def test_events_are_one_collection_in_two_groups(raw):

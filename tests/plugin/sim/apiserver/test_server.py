@@ -6,6 +6,7 @@ import json
 import pytest
 
 from plugin.kube import errors, resources, watch
+from plugin.sim.apiserver.server import Options, serve
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
@@ -96,3 +97,20 @@ async def test_old_and_new_ways_of_watching(ask, made):
         event = json.loads(await anext(lines))
         assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "s")
         await lines.aclose()
+
+
+async def test_alone_it_ends_namespaces(connect, made, until):
+    async with serve(Options(alone=True)) as api, connect(api) as ask:
+        await ask("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
+        claims = CLAIMS.replace("default", "team")
+        await ask("POST", claims, made["claim"]("c", finalizers=["example.com/wait"]))
+        await ask("DELETE", "/api/v1/namespaces/team")
+        kind = api.catalog.kind("resourceclaims", "resource.k8s.io").resource
+        await until(lambda: "deletionTimestamp" in api.registry.store.get(kind, "team", "c")["metadata"])
+        with pytest.raises(errors.Forbidden, match="because it is being terminated"):
+            await ask("POST", claims, made["claim"]("d"))
+        found = await ask("GET", "/api/v1/namespaces/team")
+        assert found["status"] == {"phase": "Terminating"}
+        await ask("PATCH", f"{claims}/c", {"metadata": {"finalizers": None}}, content_type=MERGE)
+        namespaces = api.catalog.kind("namespaces").resource
+        await until(lambda: api.registry.store.find(namespaces, "", "team") is None)

@@ -1,0 +1,171 @@
+"""One `claimd run` process of a node, started again when it ends, as a DaemonSet's pod is. And its violent ends.
+
+What the plugin says and does is its own: here it is a process with a log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+STRIKER = Path(__file__).with_name("striker.py")
+PYTHON = (sys.executable, "-I", "-S")
+PACKAGE = Path(__file__).resolve().parents[2]  # where `plugin` lies
+# It ends with us, however we end: the kernel sees to it.
+_LEASH = """import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds until it is started again; a run of `HEALTHY` seconds forgets them
+HEALTHY = 10.0
+GRACE = 5.0  # seconds from SIGTERM to SIGKILL
+
+STARTING, RUNNING, KILLED, ENDED, STOPPED = "starting", "running", "killed", "ended", "stopped"
+
+
+class Daemon:
+    """Runs between `run` and its cancellation. `changed` is called when `state` is another one."""
+
+    def __init__(
+        self, settings: Mapping[str, str], log: Path, records: Path, changed: Callable[[], None] = lambda: None
+    ) -> None:
+        """`settings` are the plugin's, as its environment has them; `records` is the folder with its records."""
+        self.state = STARTING
+        self.restarts = 0
+        self.log = log
+        self._settings, self._records, self._changed = dict(settings), records, changed
+        self._process: asyncio.subprocess.Process | None = None
+        self._wanted = asyncio.Event()
+        self._wanted.set()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process is not None else 0
+
+    async def run(self) -> None:
+        """Keeps it running until cancelled, and returns when it is gone."""
+        pause, loop = FIRST_PAUSE, asyncio.get_running_loop()
+        try:
+            while True:
+                await self._wanted.wait()
+                began = loop.time()
+                code = await self._once()
+                if not self._wanted.is_set():
+                    self._become(STOPPED)
+                    continue
+                self._become(KILLED if code == -signal.SIGKILL else ENDED)
+                pause = FIRST_PAUSE if loop.time() - began > HEALTHY else pause
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+                self.restarts += 1
+        finally:
+            await self._end()
+
+    def kill(self) -> None:
+        """SIGKILL, at once. It is started again."""
+        if self._process is None:
+            raise ValueError(f"it is not running: it is {self.state}")
+        self._process.kill()
+
+    async def strike(self, within: float) -> asyncio.Task[str]:
+        """Lies in wait to kill it in the middle of its next prepare: when a record is on disk, before it can answer.
+
+        Returns once it lies in wait. The task ends after the kill with what was on disk in that moment; with a
+        TimeoutError if nothing was prepared `within` seconds. ValueError if the plugin is not running.
+        """
+        if self._process is None:
+            raise ValueError(f"it is not running: it is {self.state}")
+        striker = await asyncio.create_subprocess_exec(
+            *(*PYTHON, STRIKER, str(self._process.pid), str(self._records), self._settings["CLAIMD_CDI_DIR"]),
+            str(within),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert striker.stdout
+        await striker.stdout.readline()
+        return asyncio.create_task(self._struck(striker), name="the strike")
+
+    async def stop(self) -> None:
+        """SIGTERM, and it stays away until `start`."""
+        self._wanted.clear()
+        await self._end()
+        self._become(STOPPED)
+
+    def start(self) -> None:
+        self._wanted.set()
+
+    def tail(self, lines: int = 5) -> list[str]:
+        """The end of its log."""
+        with contextlib.suppress(OSError):
+            return self.log.read_text(errors="replace").splitlines()[-lines:]
+        return []
+
+    async def _once(self) -> int:
+        with self.log.open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                *(*PYTHON, "-c", _LEASH, str(os.getpid())),
+                *(sys.executable, "-m", "plugin", "run"),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment(),
+                start_new_session=True,  # a Ctrl-C at our terminal is for us
+            )
+        self._process = process
+        self._become(RUNNING)
+        try:
+            return await process.wait()
+        finally:
+            if process.returncode is not None:
+                self._process = None
+
+    async def _struck(self, striker: asyncio.subprocess.Process) -> str:
+        try:
+            out, _ = await striker.communicate()
+        finally:
+            if striker.returncode is None:
+                striker.kill()
+                await striker.wait()
+                self._resume()
+        if striker.returncode:
+            raise TimeoutError
+        return out.decode().strip()
+
+    async def _end(self) -> None:
+        process = self._process
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+            self._resume()
+        try:
+            async with asyncio.timeout(GRACE):
+                await process.wait()
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+        self._process = None
+
+    def _resume(self) -> None:
+        """A striker that was cut short may have left it frozen."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGCONT)
+
+    def _environment(self) -> dict[str, str]:
+        """Ours, without what would be settings of its own."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("CLAIMD_", "KUBERNETES_"))}
+        paths = [str(PACKAGE), *filter(None, [os.environ.get("PYTHONPATH", "")])]
+        return kept | self._settings | {"PYTHONPATH": os.pathsep.join(paths)}
+
+    def _become(self, state: str) -> None:
+        if state != self.state:
+            self.state = state
+            self._changed()

@@ -1,0 +1,26 @@
+"""Kills what containers have left when the one who started them is gone, however it ended.
+
+Run by path, without the rest of the project. Told on standard input of every process group that comes (`+7`) and goes
+(`-7`); the end of the input is the end of those that are left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+
+
+def main() -> None:
+    left: set[int] = set()
+    for line in sys.stdin:
+        group = int(line[1:])
+        (left.add if line[0] == "+" else left.discard)(group)
+    for group in left:
+        with contextlib.suppress(OSError):
+            os.killpg(group, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

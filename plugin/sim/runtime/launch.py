@@ -1,0 +1,155 @@
+"""Becomes the command of a container: the last thing that runs before it, as a process of its own.
+
+Run by path, without the rest of the project: `launch.py ORDER STATUS PARENT`. ORDER is a JSON file, STATUS the
+descriptor that says what went wrong; nothing on it means that the command runs. Only the standard library may be
+imported here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import stat
+import sys
+from typing import Any
+
+PR_SET_PDEATHSIG = 1
+CLONE_NEWNS, CLONE_NEWUTS = 0x00020000, 0x04000000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_REMOUNT, MS_BIND, MS_MOVE, MS_REC, MS_PRIVATE = 32, 4096, 8192, 16384, 1 << 18
+_FLAGS = {"ro": MS_RDONLY, "nosuid": MS_NOSUID, "nodev": MS_NODEV, "noexec": MS_NOEXEC}
+_KINDS = {"b": stat.S_IFBLK, "c": stat.S_IFCHR, "u": stat.S_IFCHR, "p": stat.S_IFIFO}
+_ALWAYS = ("null", "zero", "full", "random", "urandom", "tty", "pts", "shm", "ptmx")
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class SetupError(Exception):
+    """The container cannot be made as it was ordered."""
+
+
+def main(order_path: str, status: int, parent: int) -> None:
+    os.set_inheritable(status, False)
+    try:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            return  # whoever ordered this is gone already
+        with open(order_path) as file:
+            order = json.load(file)
+        if order["namespace"]:
+            own_mounts(order)
+        if order["gids"] and os.geteuid() == 0:
+            os.setgroups(sorted({*os.getgroups(), *order["gids"]}))
+        os.chdir(order["cwd"])
+        os.execvpe(order["argv"][0], order["argv"], order["env"])  # noqa: S606  # no shell is wanted
+    except (OSError, SetupError, KeyError, ValueError) as error:
+        os.write(status, str(error).encode()[:4000])
+    finally:
+        os._exit(125)
+
+
+def own_mounts(order: dict[str, Any]) -> None:
+    """A mount namespace in which /dev has what a container has, and the ordered devices and mounts."""
+    call("unshare", CLONE_NEWNS | CLONE_NEWUTS)
+    mount("", "/", "", MS_REC | MS_PRIVATE)
+    name = order["hostname"].encode()
+    libc.sethostname(name, len(name))
+    staging = order["staging"]
+    # No device that is made here can be opened: behind the numbers of a fake GPU there may be a real one.
+    mount("tmpfs", staging, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=16m")
+    for entry in _ALWAYS:
+        show(f"/dev/{entry}", f"{staging}/{entry}")
+    for number, entry in enumerate(("stdin", "stdout", "stderr")):
+        os.symlink(f"/proc/self/fd/{number}", f"{staging}/{entry}")
+    os.symlink("/proc/self/fd", f"{staging}/fd")
+    for node in order["nodes"]:
+        make_node(staging, node)
+    mount(staging, "/dev", "", MS_MOVE)
+    covered: list[str] = []
+    for each in order["mounts"]:
+        bind(order["cover"], each, covered)
+
+
+def make_node(staging: str, node: dict[str, Any]) -> None:
+    path = os.path.normpath(node["path"])
+    if not path.startswith("/dev/"):
+        raise SetupError(f"device node {path}: only nodes below /dev can be made here")
+    path = staging + path.removeprefix("/dev")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    os.mknod(path, _KINDS[node["type"]], os.makedev(node["major"], node["minor"]))
+    os.chmod(path, node["mode"])
+
+
+def bind(cover: str, order: dict[str, Any], covered: list[str]) -> None:
+    """One mount of the order. Where its place is not there, a throw-away layer is put over what is."""
+    source, target, options = order["source"], os.path.normpath(order["target"]), order["options"]
+    if not os.path.exists(source):
+        raise SetupError(f"error mounting {source!r} at {target!r}: {source} does not exist")
+    if not os.path.exists(target):
+        place = os.path.dirname(target)
+        while not os.path.isdir(place):
+            place = os.path.dirname(place)
+        if not any(place == done or place.startswith(f"{done}/") for done in covered):
+            put_layer(f"{cover}/{len(covered)}", cover, place)
+            covered.append(place)
+    show(source, target)
+    flags = 0
+    for option in options:
+        flags |= _FLAGS.get(option, 0)
+    if flags:
+        mount("", target, "", MS_REMOUNT | MS_BIND | flags)
+
+
+def put_layer(folder: str, cover: str, place: str) -> None:
+    if not os.path.ismount(cover):
+        mount("tmpfs", cover, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=16m")
+    for part in ("upper", "work"):
+        os.makedirs(f"{folder}/{part}")
+    mount("overlay", place, "overlay", 0, f"lowerdir={place},upperdir={folder}/upper,workdir={folder}/work")
+
+
+def show(source: str, target: str) -> None:
+    """The source at the target, which is made if it is not there. A source that is not there is left out."""
+    if not os.path.exists(source):
+        return
+    if os.path.isdir(source):
+        os.makedirs(target, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        if not os.path.exists(target):
+            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+    mount(source, target, "", MS_BIND | MS_REC)
+
+
+def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+    if libc.mount(source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), options.encode()) != 0:
+        number = ctypes.get_errno()
+        raise SetupError(f"error mounting {source or kind!r} at {target!r}: {os.strerror(number)}")
+
+
+def call(name: str, *arguments: int) -> None:
+    if getattr(libc, name)(*arguments) != 0:
+        raise SetupError(f"{name}: {os.strerror(ctypes.get_errno())}")
+
+
+def probe() -> None:
+    """Ends well if this process may have mounts of its own and make device nodes."""
+    call("unshare", CLONE_NEWNS | CLONE_NEWUTS)
+    mount("", "/", "", MS_REC | MS_PRIVATE)
+    mount("tmpfs", "/tmp", "tmpfs", MS_NODEV)  # noqa: S108  # in a namespace that ends with us
+    os.mknod("/tmp/node", stat.S_IFCHR | 0o600, os.makedev(1, 3))  # noqa: S108
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["probe"]:
+        try:
+            probe()
+        except (OSError, SetupError) as problem:
+            sys.exit(str(problem))
+    else:
+        main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

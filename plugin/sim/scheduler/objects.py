@@ -1,0 +1,129 @@
+"""Nodes, pods and claims with what a scheduler reads of them, beyond what the allocator does. No behaviour."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...api import core, meta, scheduling
+
+
+class Meta(meta.ObjectMeta, frozen=True, kw_only=True):
+    creation_timestamp: str = ""
+
+
+class Taint(meta.Wire, frozen=True, kw_only=True):
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(meta.Wire, frozen=True, kw_only=True):
+    taints: list[Taint] = []
+    unschedulable: bool = False
+
+
+class Node(core.Node, frozen=True, kw_only=True):
+    spec: NodeSpec = NodeSpec()
+
+
+class Toleration(meta.Wire, frozen=True, kw_only=True):
+    key: str = ""
+    operator: str = ""  # Exists, Equal; empty is Equal
+    value: str = ""
+    effect: str = ""
+
+
+class SchedulingGate(meta.Wire, frozen=True, kw_only=True):
+    name: str
+
+
+class PodSpec(core.PodSpec, frozen=True, kw_only=True):
+    scheduler_name: str = ""
+    scheduling_gates: list[SchedulingGate] = []
+    tolerations: list[Toleration] = []
+    priority: int | None = None
+    priority_class_name: str = ""
+    overhead: dict[str, str] = {}
+
+
+class PodCondition(meta.Wire, frozen=True, kw_only=True):
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class ExtendedClaimStatus(meta.Wire, frozen=True, kw_only=True):
+    resource_claim_name: str = ""
+
+
+class PodStatus(core.PodStatus, frozen=True, kw_only=True):
+    phase: str = ""
+    conditions: list[PodCondition] = []
+    extended_resource_claim_status: ExtendedClaimStatus | None = None
+
+
+class Pod(core.Pod, frozen=True, kw_only=True):
+    metadata: Meta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def ended(self) -> bool:
+        return self.status.phase in ("Succeeded", "Failed")
+
+
+class Consumer(meta.Wire, frozen=True, kw_only=True):
+    """Who a claim is reserved for."""
+
+    api_group: str = ""
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class DeviceStatus(meta.Wire, frozen=True, kw_only=True):
+    driver: str
+    pool: str
+    device: str
+    conditions: list[PodCondition] = []
+
+
+class Allocation(scheduling.AllocationResult, frozen=True, kw_only=True):
+    allocation_timestamp: str | None = None
+
+
+class ClaimStatus(scheduling.ResourceClaimStatus, frozen=True, kw_only=True):
+    allocation: Allocation | None = None
+    reserved_for: list[Consumer] = []
+    devices: list[DeviceStatus] = []
+
+
+class Claim(scheduling.ResourceClaim, frozen=True, kw_only=True):
+    metadata: Meta
+    status: ClaimStatus = ClaimStatus()
+
+    @property
+    def key(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    def is_reserved_for(self, pod: Pod) -> bool:
+        return any(one.uid == pod.metadata.uid for one in self.status.reserved_for)
+
+    def is_owned_by(self, pod: Pod) -> bool:
+        return any(one.controller and one.uid == pod.metadata.uid for one in self.metadata.owner_references)
+
+
+class Class(scheduling.DeviceClass, frozen=True, kw_only=True):
+    pass
+
+
+Slice = scheduling.ResourceSlice
+Rule = scheduling.DeviceTaintRule
+
+
+def reserved(claim: Claim, pod: Pod) -> Claim:
+    """The claim with a reservation for the pod."""
+    entry = Consumer(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
+    status = msgspec.structs.replace(claim.status, reserved_for=[*claim.status.reserved_for, entry])
+    return msgspec.structs.replace(claim, status=status)

@@ -1,0 +1,149 @@
+import copy
+
+import pytest
+
+from plugin.sim.controllers import claims
+from tests.support.planes import claim, copies, pod, template
+
+FINALIZER = "resource.kubernetes.io/delete-protection"
+
+
+def decided(gone=(), **objects):
+    return claims.decide(copies(**objects), frozenset(gone))
+
+
+def owned(one, name):
+    reference = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-{name}", "controller": True}
+    one["metadata"]["ownerReferences"] = [reference]
+    return one
+
+
+def test_a_claim_is_made_from_its_template_and_the_pod_is_told_when_it_is_there():
+    made = template("large", metadata={"labels": {"a": "b"}, "annotations": {"c": "d"}})
+    new = pod("p", templates=["large"])
+    (call,) = decided(pods=[new], resourceclaimtemplates=[made])
+    metadata = call.body["metadata"]
+    assert (call.method, call.kind, call.namespace) == ("POST", "resourceclaims", "default")
+    assert metadata["name"].startswith("p-large-") and len(metadata["name"]) == len("p-large-") + 5
+    assert metadata["labels"] == {"a": "b"}
+    assert metadata["annotations"] == {"c": "d", "resource.kubernetes.io/pod-claim-name": "large"}
+    assert metadata["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-p", "controller": True}
+    ]
+    assert call.body["spec"] == made["spec"]["spec"]
+    (again,) = decided(pods=[new], resourceclaimtemplates=[made])
+    assert again.body["metadata"]["name"] == metadata["name"]  # a second try makes no second claim
+
+    there = owned(claim(metadata["name"]), "p")
+    (call,) = decided(pods=[new], resourceclaimtemplates=[made], resourceclaims=[there])
+    assert (call.method, call.sub, call.body["metadata"]["uid"]) == ("PATCH", "status", "uid-p")
+    statuses = [{"name": "large", "resourceClaimName": metadata["name"]}]
+    assert call.body["status"] == {"resourceClaimStatuses": statuses}
+
+    new["status"]["resourceClaimStatuses"] = statuses
+    assert decided(pods=[new], resourceclaimtemplates=[made], resourceclaims=[there]) == []
+    (call,) = decided(pods=[new], resourceclaimtemplates=[made])  # somebody has deleted it
+    assert call.method == "POST"
+
+
+def test_another_pods_claim_of_that_name_is_not_taken():
+    new = pod("p", templates=["large"])
+    foreign = owned(claim(claims.name_of(new, "large")), "other")
+    (call,) = decided(pods=[new], resourceclaims=[foreign], resourceclaimtemplates=[template("large")])
+    assert call.method == "POST"  # which the API server refuses
+
+
+def test_long_names_keep_something_of_both():
+    long = pod("p" * 80, templates=["c" * 40])
+    name = claims.name_of(long, "c" * 40)
+    assert len(name) <= 63 and name.startswith("p" * 30) and "-" + "c" * 15 in name
+
+
+def test_a_template_that_is_missing_is_told():
+    (call,) = decided(pods=[pod("p", templates=["none"])])
+    assert (call.kind, call.body["reason"]) == ("events", "FailedResourceClaimCreation")
+    assert call.body["note"] == 'PodResourceClaim none: resource claim template "none": not found'
+    assert call.body["regarding"]["name"] == "p"
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_nothing_is_made_for_a_pod_that_has_ended(phase):
+    ended = pod("p", templates=["large"])
+    ended["status"]["phase"] = phase
+    assert decided(pods=[ended], resourceclaimtemplates=[template("large")]) == []
+
+
+def test_a_pod_that_came_to_its_node_by_itself_gets_its_reservation():
+    bound = pod("p", claims=["mine"], on="node-1")
+    (call,) = decided(pods=[bound], resourceclaims=[claim("mine", devices=["gpu-0"])])
+    assert call.body["status"]["reservedFor"] == [{"resource": "pods", "name": "p", "uid": "uid-p"}]
+    assert decided(pods=[bound], resourceclaims=[claim("mine", devices=["gpu-0"], pods=["p"])]) == []
+    assert decided(pods=[bound], resourceclaims=[claim("mine")]) == []
+
+
+def test_a_reservation_ends_with_its_pod():
+    running, ended = pod("running", on="node-1"), pod("ended", on="node-1")
+    ended["status"]["phase"] = "Succeeded"
+    held = claim("mine", devices=["gpu-0"], pods=["running", "ended", "gone", "unseen"])
+    (call,) = decided(gone=["uid-gone"], pods=[running, ended], resourceclaims=[held])
+    assert [one["name"] for one in call.body["status"]["reservedFor"]] == ["running", "unseen"]
+    assert "allocation" in call.body["status"]
+    assert call.body["metadata"]["resourceVersion"] == held["metadata"]["resourceVersion"]
+    doubtful = claims.doubtful(copies(pods=[running, ended], resourceclaims=[held]))
+    assert {uid for _, _, uid in doubtful} == {"uid-gone", "uid-unseen"}
+
+
+def test_a_pod_of_the_same_name_is_another_pod():
+    held = claim("mine", devices=["gpu-0"], pods=["p"])
+    held["status"]["reservedFor"][0]["uid"] = "the-one-before"
+    (call,) = decided(pods=[pod("p", on="node-1")], resourceclaims=[held])
+    assert "reservedFor" not in call.body["status"]
+
+
+def test_what_nobody_uses_is_freed_step_by_step():
+    held = claim("mine", devices=["gpu-0"], pods=["gone"])
+    held["status"]["devices"] = [{"driver": "d", "pool": "p", "device": "x"}]
+    (call,) = decided(gone=["uid-gone"], resourceclaims=[held])
+    assert (call.sub, call.body["status"]) == ("status", {})
+    (call,) = decided(resourceclaims=[call.body])
+    assert (call.sub, call.body["metadata"]["finalizers"]) == ("", [])
+    assert decided(resourceclaims=[call.body]) == []
+
+
+def test_reservations_of_other_things_than_pods_are_left_alone():
+    held = claim("mine", devices=["gpu-0"])
+    held["status"]["reservedFor"] = [{"apiGroup": "example.com", "resource": "pods", "name": "x", "uid": "u"}]
+    assert decided(resourceclaims=[held]) == []
+
+
+def test_an_allocation_that_was_never_reserved_stays_until_the_claim_is_deleted():
+    held = claim("mine", devices=["gpu-0"])
+    assert decided(resourceclaims=[held]) == []
+    held["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    (call,) = decided(resourceclaims=[held])
+    assert call.body["status"] == {}
+    (call,) = decided(resourceclaims=[call.body])
+    assert call.body["metadata"]["finalizers"] == []
+
+
+def test_the_finalizer_of_a_claim_that_is_just_being_allocated_stays():
+    fresh = claim("mine")
+    fresh["metadata"]["finalizers"] = ["other/finalizer", FINALIZER]
+    waiting = pod("p", claims=["mine"])
+    assert decided(pods=[waiting], resourceclaims=[fresh]) == []
+    bound = pod("p", claims=["mine"], on="node-1")
+    (call,) = decided(pods=[bound], resourceclaims=[copy.deepcopy(fresh)])
+    assert call.body["metadata"]["finalizers"] == ["other/finalizer"]
+
+
+def test_the_claim_of_a_pod_that_has_ended_is_deleted():
+    ended = pod("p", on="node-1")
+    made = owned(claim("p-gpu-x"), "p")
+    assert decided(pods=[ended], resourceclaims=[made]) == []  # it runs, or may start again
+    ended["status"]["phase"] = "Succeeded"
+    (call,) = decided(pods=[ended], resourceclaims=[made])
+    assert (call.method, call.name) == ("DELETE", "p-gpu-x")
+    assert call.body["preconditions"] == {"uid": "uid-p-gpu-x"}
+    made["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert decided(pods=[ended], resourceclaims=[made]) == []
+    assert decided(resourceclaims=[owned(claim("p-gpu-x"), "p")]) == []  # the garbage collector's

@@ -1,0 +1,196 @@
+"""`claimd demo` as a process of its own: the story that comes with it, one that breaks off, signals, a terminal."""
+
+import asyncio
+import contextlib
+import json
+import os
+import pty
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from plugin.kube import client, kubeconfig
+from plugin.sim import daemon
+
+SMALL = """
+title: Small
+nodes: [{name: one, gpus: ["nvidia:h100"]}]
+chapters:
+  - title: First
+    steps:
+      - wait: resourceslice
+        until: {"spec.devices[*]": {count: 1}}
+        tell: one GPU is there
+"""
+
+
+@pytest.fixture
+def folder():
+    """With a short path: sockets lie in it."""
+    made = Path(tempfile.mkdtemp(prefix="demo-", dir="/tmp"))
+    yield made
+    shutil.rmtree(made)
+
+
+def left(folder):
+    """Processes that have to do with the folder, by their command line or environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if str(folder).encode() in (path / "cmdline").read_bytes() + (path / "environ").read_bytes():
+                found.append((path.name, (path / "cmdline").read_bytes()))
+    return [one for one in found if int(one[0]) != os.getpid()]
+
+
+async def start(*words, stdout=asyncio.subprocess.PIPE, **more):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CLAIMD_")}
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "plugin", "demo", *map(str, words)),
+        stdout=stdout,
+        stderr=asyncio.subprocess.STDOUT,
+        env=environment | {"PYTHONPATH": str(daemon.PACKAGE), "TERM": "xterm"} | more,
+    )
+
+
+async def until_line(process, words):
+    seen = []
+    async with asyncio.timeout(30):
+        while line := (await process.stdout.readline()).decode():
+            seen.append(line)
+            if words in line:
+                return "".join(seen)
+    raise AssertionError(f"{words!r} was not said: {''.join(seen)}")
+
+
+async def test_the_story_that_comes_with_it():
+    process = await start()
+    out = (await process.communicate())[0].decode()
+    assert process.returncode == 0, out
+    assert "Told in" in out
+    assert "killed claimd on intel-1 with SIGKILL: the record was written" in out
+    assert "memory is 80Gi, needs >96Gi" in out
+    assert "\x1b" not in out
+
+
+async def test_a_fact_that_does_not_come_is_told_and_nothing_is_left(folder):
+    file = folder / "mine.yaml"
+    file.write_text(
+        SMALL.replace("count: 1", "count: 2}, spec.driver: {contains: x").replace("tell:", "within: 3\n        tell:")
+    )
+    process = await start(file, "--state", folder / "s")
+    out = (await process.communicate())[0].decode()
+    assert process.returncode == 1
+    assert "claimd: the story broke off: First: waited 3 s for: resourceslice: spec.devices[*] is a count of 2" in out
+    assert "spec.devices[*] is 1, expected a count of 2" in out
+    assert "spec.driver is gpu.claimd.dev, expected text with x" in out
+    assert "claimd on one (running):" in out
+    assert not left(folder)
+
+
+POD = """
+      - apply:
+          - {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeName: one, containers: [{name: a, image: i}]}}
+      - {wait: pod/a, until: {status.phase: Running}, tell: it runs}
+      - {wait: pod/b}
+"""
+
+
+def below(pid):
+    """The processes that it has started, and theirs."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    found, fresh = set(), {pid}
+    while fresh := {child for child, parent in parents.items() if parent in fresh} - found:
+        found |= fresh
+    return found
+
+
+async def gone(pids):
+    async with asyncio.timeout(10):
+        while any(Path(f"/proc/{pid}/exe").exists() for pid in pids):  # what is dead has none
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+async def test_a_signal_ends_all_of_it(folder, number):
+    file = folder / "mine.yaml"
+    file.write_text(SMALL.rstrip() + POD)
+    process = await start(file, "--state", folder / "s")
+    await until_line(process, "it runs")
+    pids = below(process.pid)
+    assert len(pids) >= 3  # claimd, a container, and who guards containers
+    process.send_signal(number)
+    process.send_signal(number)  # somebody impatient
+    out = (await process.communicate())[0].decode()
+    assert process.returncode == (-number if number == signal.SIGKILL else 1)
+    assert number == signal.SIGKILL or "stopped before the end of the story" in out
+    await gone(pids)
+
+
+async def test_what_is_served_can_be_used_and_goes_on_another_day(folder):
+    file, state = folder / "mine.yaml", folder / "s"
+    file.write_text(SMALL)
+    process = await start(file, "--serve", "--state", state)
+    await until_line(process, "Ctrl-C")
+    api = client.Client(kubeconfig.connection(state / "kubeconfig"), agent="test")
+    made = {"metadata": {"name": "kept"}, "data": {"a": "b"}}
+    await api.request("POST", "/api/v1/namespaces/default/configmaps", body=json.dumps(made).encode())
+    await api.close()
+    process.send_signal(signal.SIGTERM)
+    assert await process.wait() == 0
+    again = await start(file, "--state", state)
+    out = (await again.communicate())[0].decode()
+    assert again.returncode == 2
+    assert "has the cluster of an earlier demo" in out
+    process = await start(file, "--serve", "--state", state)
+    assert "Told" not in await until_line(process, "Ctrl-C")
+    api = client.Client(kubeconfig.connection(state / "kubeconfig"), agent="test")
+    answer = json.loads(await api.request("GET", "/api/v1/namespaces/default/configmaps/kept"))
+    await api.close()
+    assert answer["data"] == {"a": "b"}
+    process.send_signal(signal.SIGINT)
+    assert await process.wait() == 0
+    assert not left(folder)
+
+
+async def test_on_a_terminal_the_picture_is_drawn_in_its_place(folder):
+    file = folder / "mine.yaml"
+    file.write_text(SMALL)
+    ours, theirs = pty.openpty()
+    process = await start(file, "--speed", "0", stdout=theirs, NO_COLOR="1")
+    os.close(theirs)
+    out = await asyncio.to_thread(drain, ours)
+    assert await process.wait() == 0
+    assert "╭─ one ─" in out
+    assert "\x1b[" in out
+    assert "\x1b[32m" not in out
+    assert out.index("one GPU is there") < out.rindex("╭─ one ─")
+
+
+def drain(descriptor):
+    parts = []
+    with contextlib.suppress(OSError):  # the other end is closed
+        while part := os.read(descriptor, 1 << 16):
+            parts.append(part)
+    os.close(descriptor)
+    return b"".join(parts).decode()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nowhere"], "no story 'nowhere'"),
+        (["--speed", "-1"], "--speed: expected 0 or more"),
+    ],
+)
+async def test_wrong_use(words, said):
+    process = await start(*words)
+    out = (await process.communicate())[0].decode()
+    assert process.returncode == 2
+    assert said in out

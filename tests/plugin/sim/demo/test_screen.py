@@ -1,0 +1,116 @@
+"""What reaches a terminal, read by a small terminal of our own; and the plain lines that go elsewhere."""
+
+import io
+import re
+
+from plugin.sim.demo import scene, screen
+
+SIZE = (60, 20)
+ONE = scene.Scene(nodes=(scene.Node(name="one", gpus=(scene.Gpu(name="gpu-a", state="free"),)),))
+TWO = scene.Scene(nodes=(scene.Node(name="one", gpus=(scene.Gpu(name="gpu-a", state="held", note="train"),)),))
+
+
+def shown(written):
+    """The lines of a terminal that has taken this: it knows what we use and nothing else."""
+    lines, row, fresh = [""], 0, ""
+    for part in re.split(r"(\x1b\[[?0-9]*[A-Za-z]|\n)", written):
+        if part == "\n":
+            row, fresh = row + 1, ""
+            if row == len(lines):
+                lines.append("")
+        elif part.endswith("F") and part.startswith("\x1b"):
+            row -= int(part[2:-1])
+            assert row >= 0, "above the first line"
+        elif part == "\x1b[J":
+            del lines[row + 1 :]
+            lines[row] = ""
+        elif part == "\x1b[K":
+            lines[row] = fresh
+        elif part.startswith("\x1b[?25") or part.endswith("m"):
+            continue
+        elif part:
+            assert not part.startswith("\x1b"), part
+            fresh = fresh + part
+            lines[row] = fresh + lines[row][len(fresh) :]
+    return lines
+
+
+def live(stream):
+    return screen.Screen(stream, screen.Look(live=True, color=False, unicode=True, size=SIZE))
+
+
+def test_what_is_told_stays_and_the_picture_is_below_it():
+    stream = io.StringIO()
+    made = live(stream)
+    made.text("A beginning.")
+    made.show(ONE)
+    made.text("It goes on.")
+    made.show(TWO)
+    made.show(TWO)
+    made.close()
+    lines = shown(stream.getvalue())
+    assert lines[:3] == ["  A beginning.", "  It goes on.", ""]
+    assert sum("gpu-a" in line for line in lines) == 1
+    assert any("train" in line for line in lines)
+    assert not any("free" in line for line in lines)
+    assert lines[-1] == ""
+
+
+def test_a_picture_that_shrinks_leaves_nothing():
+    stream = io.StringIO()
+    made = live(stream)
+    made.show(scene.Scene(nodes=TWO.nodes, rows=(scene.Row(pod="train"), scene.Row(pod="other"))))
+    made.show(ONE)
+    assert not any("other" in line for line in shown(stream.getvalue()))
+
+
+def test_the_same_picture_is_not_written_again():
+    stream = io.StringIO()
+    made = live(stream)
+    made.show(ONE)
+    before = stream.getvalue()
+    made.show(ONE)
+    assert stream.getvalue() == before
+
+
+def test_long_texts_are_folded_and_long_lines_are_cut():
+    stream = io.StringIO()
+    made = live(stream)
+    made.text("word " * 40)
+    made.line(("x" * 100, "bold"))
+    made.block(["  key: " + "value " * 20])
+    assert all(len(line) <= SIZE[0] for line in shown(stream.getvalue()))
+    assert stream.getvalue().count("word") == 40
+    assert stream.getvalue().count("value") == 20
+    assert shown(stream.getvalue())[-2].startswith("          value")
+
+
+def test_without_a_terminal_there_are_lines_and_no_escapes():
+    stream = io.StringIO()
+    made = screen.Screen(stream, screen.Look(live=False, color=False, unicode=False, size=SIZE))
+    made.show(ONE)
+    made.text("Told.")
+    made.show(TWO)
+    made.brief()
+    made.line(("  ✓ ", "green"), ("done", ""))
+    made.close()
+    assert stream.getvalue() == "  Told.\n\n  one        * gpu-a train\n  + done\n"
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self):
+        return True
+
+
+def test_what_a_terminal_wants():
+    stream = Terminal()
+    assert screen.look(stream, {"TERM": "xterm"}) == screen.Look(live=True, color=True, unicode=True)
+    assert screen.look(stream, {"TERM": "xterm", "NO_COLOR": "1"}) == screen.Look(live=True, color=False, unicode=True)
+    assert screen.look(stream, {"TERM": "dumb"}) == screen.Look(live=False, color=False, unicode=True)
+    assert screen.look(stream, {}) == screen.Look(live=False, color=False, unicode=True)
+    assert screen.look(stream, {"TERM": "xterm"}, plain=True) == screen.Look(live=False, color=True, unicode=True)
+    elsewhere = screen.look(io.StringIO(), {"TERM": "xterm"})
+    assert not elsewhere.live
+    assert elsewhere.style().width > 1000  # nothing is cut

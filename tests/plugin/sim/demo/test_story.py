@@ -1,0 +1,124 @@
+"""Stories are read whole, and what is wrong with one is said with its place."""
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from devices import orders
+from plugin import errors
+from plugin.sim.demo import facts, story
+
+HEAD = """
+title: A story
+nodes:
+  - {name: one, gpus: ["nvidia:h100=2"], settings: {health-interval: 1}}
+settings: {taint-failed: NoExecute}
+chapters:
+  - title: First
+    steps:
+"""
+
+
+def parse(*steps):
+    return story.parse(HEAD + "".join(f"      - {step}\n" for step in steps), "mine.yaml")
+
+
+def test_a_story_with_a_step_of_each_kind():
+    told = parse(
+        "say: Look.",
+        "apply: [{apiVersion: v1, kind: Pod, metadata: {name: a}}]",
+        "{wait: pod/a, until: {status.phase: Running}, keep: {gpu: status.x}, tell: 'got ${gpu}'}",
+        "{wait: pod, where: {metadata.name: a}, until: gone}",
+        "order: one wedge ${gpu}",
+        "{kill: one, during: prepare}",
+        "stop: one",
+        "start: one",
+        "{logs: a, contains: [CLAIMD]}",
+        "{run: claimd explain a, lines: 'node .*'}",
+        "{show: resourceclaim/a, path: status.devices}",
+        "delete: pod/a",
+    )
+    assert [story.verb(step) for step in told.chapters[0].steps] == [
+        *("say", "apply", "wait", "wait", "order", "kill", "stop", "start", "logs", "run", "show", "delete")
+    ]
+    waits = told.chapters[0].steps[2]
+    assert (waits.kind, waits.name, waits.within) == ("pod", "a", 20)
+    order = story.filled(told.chapters[0].steps[4], {"gpu": "gpu-1"})
+    assert order.order == "one wedge gpu-1"
+    assert story.filled(waits, {"other": "x"}).tell == "got ${gpu}"
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        ("aply: []", r"mine.yaml, chapter 1 \(First\), step 1: unknown step: aply; did you mean apply\?"),
+        ("dance: one", "unknown step: dance; known are say, apply, delete, wait"),
+        ("{say: a, stop: one}", "several steps in one: say, stop"),
+        ("just text", "expected keys and values, got just text"),
+        ("{wait: pod, untill: {}}", r"step 1 \(wait\): .*untill"),
+        ("{wait: pod, within: soon}", r"Expected `float`, got `str` - at `\$.within`"),
+        ("{wait: pod, until: {a..b: 1}}", "'a..b' is no path"),
+        ("{wait: pod, until: {a: {is: 1}}}", "a: is is not one of equals"),
+        ("{wait: pod, until: gone, keep: {a: b}}", "what is gone cannot be kept"),
+        ("order: one wedge", "'one wedge' is no order: expected NODE ORDER DEVICE"),
+        ("order: one melt gpu-1", "with an order of unplug, plug, wedge"),
+        ("order: two wedge gpu-1", "no node 'two'; the story has one"),
+        ("kill: two", "no node 'two'"),
+        ("{kill: one, during: lunch}", "during"),
+        ("run: rm -rf", "stories run nothing else"),
+        ("delete: pod", "'pod' is not KIND/NAME"),
+        ("apply: [{kind: Pod}]", "an object has an apiVersion, a kind and metadata"),
+        ("order: one wedge ${gpu}", "nothing was kept as gpu before"),
+    ],
+)
+def test_a_bad_step_is_told_with_its_place(step, said):
+    with pytest.raises(errors.UsageError, match=said):
+        parse(step)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("title: [", "mine.yaml"),
+        ("nodes: []", "missing required field `title`"),
+        ("{title: a, nodes: []}", "a story needs a node"),
+        ("{title: a, nodes: [{name: a, gpus: [h100]}]}", "model: 'h100' is not one of"),
+        ("{title: a, nodes: [{name: a, gpus: []}, {name: a, gpus: []}]}", "two nodes have the same name"),
+        ("{title: a, nodes: [{name: a, gpus: []}], chapters: [{steps: []}]}", "expected a title and a list of steps"),
+        ("{title: a, nodes: [{name: a, gpus: []}], acts: []}", "unknown field `acts`"),
+    ],
+)
+def test_a_bad_story_is_told(written, said):
+    with pytest.raises(errors.UsageError, match=said):
+        story.parse(written, "mine.yaml")
+
+
+def test_stories_come_by_name_or_file(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("{title: a, nodes: [{name: a, gpus: []}]}")
+    assert story.read(str(file)).title == "a"
+    with pytest.raises(errors.UsageError, match="no story 'nowhere': No such file or directory; give a file, or one"):
+        story.read("nowhere")
+
+
+def test_the_page_about_stories_is_true():
+    page = (Path(__file__).resolve().parents[4] / "docs" / "stories.md").read_text()
+    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.S)
+    told = story.parse(example, "docs/stories.md")
+    assert [story.verb(step) for step in told.chapters[0].steps] == ["say", "wait", "order", "wait"]
+    described = set(re.findall(r"`([a-z]+): ", page.partition("## Steps")[2].partition("## Facts")[0]))
+    assert {verb.__name__.lower() for verb in get_args(story.Step)} <= described
+    for word in facts.WORDS:
+        assert f"{{{word}: " in page
+    for order in orders.ORDERS:
+        assert order in page
+
+
+def test_the_stories_that_come_with_it_are_sound():
+    assert story.DEFAULT in story.names()
+    for name in story.names():
+        told = story.read(name)
+        assert told.about
+        assert told.chapters

@@ -1,0 +1,96 @@
+"""Which containers start when, and when a pod has ended."""
+
+import pytest
+
+from plugin.sim.kubelet import lifecycle, orders
+from plugin.sim.kubelet.lifecycle import Past
+from plugin.sim.kubelet.timing import Timing
+
+NOW = 1000.0
+RUNS = Past(began=900)
+DONE = Past(code=0, began=900, finished=990, ends=1)
+FAILED = Past(code=3, began=900, finished=990, ends=1)
+AGAIN = Past(code=3, began=990, finished=995, ends=2)  # due 10 s after its end
+LATER = Past(code=3, began=990, finished=995, ends=3)
+REFUSED = Past(refused=1002)
+SIDECAR = {"name": "s", "restartPolicy": "Always"}
+
+
+def pod(policy="Always", init=(), names=("a",)):
+    return {
+        "spec": {
+            "restartPolicy": policy,
+            "initContainers": [each if isinstance(each, dict) else {"name": each} for each in init],
+            "containers": [{"name": name} for name in names],
+        }
+    }
+
+
+CASES = {
+    "all start at once": (pod(names="ab"), {}, ("Pending", "ab", None)),
+    "one that runs is let alone": (pod(names="ab"), {"a": RUNS}, ("Running", "b", None)),
+    "init containers one by one": (pod(init="ij"), {}, ("Pending", "i", None)),
+    "the second waits for the first": (pod(init="ij"), {"i": RUNS}, ("Pending", "", None)),
+    "the second after the first": (pod(init="ij"), {"i": DONE}, ("Pending", "j", None)),
+    "the others after the last": (pod(init="ij"), {"i": DONE, "j": DONE}, ("Pending", "a", None)),
+    "an init container that failed again": (pod(init="i"), {"i": AGAIN}, ("Pending", "", 5.0)),
+    "an init container that failed for good": (pod("Never", init="i"), {"i": FAILED}, ("Failed", "", None)),
+    "init containers are not looked at again": (pod(init="i"), {"i": FAILED, "a": RUNS}, ("Running", "", None)),
+    "a sidecar runs first": (pod(init=[SIDECAR, "i"]), {}, ("Pending", "s", None)),
+    "the next one needs a sidecar to run": (pod(init=[SIDECAR, "i"]), {"s": RUNS}, ("Pending", "i", None)),
+    "a sidecar starts again": (pod("Never", init=[SIDECAR]), {"s": DONE, "a": RUNS}, ("Running", "s", None)),
+    "a pod does not wait for its sidecar's end": (
+        pod("Never", init=[SIDECAR]),
+        {"s": RUNS, "a": DONE},
+        ("Succeeded", "", None),
+    ),
+    "the first end is followed by a start": (pod(), {"a": FAILED}, ("Running", "a", None)),
+    "the second by a pause": (pod(), {"a": AGAIN}, ("Running", "", 5.0)),
+    "a longer pause each time": (pod(), {"a": LATER}, ("Running", "", 15.0)),
+    "success counts as an end, with Always": (pod(), {"a": DONE}, ("Running", "a", None)),
+    "success is the end, with OnFailure": (pod("OnFailure"), {"a": DONE}, ("Succeeded", "", None)),
+    "failure is none, with OnFailure": (pod("OnFailure"), {"a": FAILED}, ("Running", "a", None)),
+    "any failure fails the pod, with Never": (pod("Never", names="ab"), {"a": FAILED, "b": DONE}, ("Failed", "", None)),
+    "not before the last has ended": (pod("Never", names="ab"), {"a": FAILED, "b": RUNS}, ("Running", "", None)),
+    "a container that could not be created waits": (pod("Never"), {"a": REFUSED}, ("Pending", "", 2.0)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_plan(case):
+    about, pasts, (phase, start, again) = CASES[case]
+    plan = lifecycle.plan(about, pasts, NOW, Timing())
+    assert (plan.phase, "".join(plan.start), plan.again) == (phase, start, again)
+
+
+def test_the_pause_has_an_end():
+    assert lifecycle.pause(Past(code=1, ends=50), Timing()) == 300
+
+
+@pytest.mark.parametrize(
+    ("text", "becomes"),
+    [("$(A)/x", "a/x"), ("$$(A)", "$(A)"), ("$(NO)", "$(NO)"), ("$A", "$A"), ("$(A)$(A)", "aa")],
+)
+def test_variables_in_commands(text, becomes):
+    assert orders.expand(text, {"A": "a"}) == becomes
+
+
+def test_an_order():
+    about = {
+        "metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": {"x": "y"}},
+        "spec": {"nodeName": "n"},
+    }
+    fields = {
+        "NODE": "spec.nodeName",
+        "IP": "status.podIP",
+        "LABEL": "metadata.labels['x']",
+        "NS": "metadata.namespace",
+    }
+    env = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
+    env.append({"name": "BOTH", "value": "$(NS)/$(NODE)"})
+    container = {"name": "c", "command": ["echo"], "args": ["$(BOTH)"], "env": env}
+    order = orders.order(about, container, ("a/b=c",), "10.0.0.1", "127.0.0.1")
+    assert order.command == ("echo", "ns/n")
+    assert order.env == {"NODE": "n", "IP": "10.0.0.1", "LABEL": "y", "NS": "ns", "BOTH": "ns/n"}
+    assert (order.hostname, order.ids) == ("p", ("a/b=c",))
+    assert orders.order(about, {"name": "c"}, (), "", "").command == orders.IDLE

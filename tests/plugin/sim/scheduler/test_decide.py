@@ -1,0 +1,244 @@
+from plugin.sim.scheduler.decide import Bind, Refuse, Release, Wait, decide
+from tests.cluster.worlds import NODE, OTHER, WORLDS
+from tests.support.planes import claim, class_, node, parsed, pod, request, result, rule, slice_, world
+
+HOT = {"key": "example.com/hot", "effect": "NoSchedule"}
+
+
+def devices(decision):
+    """Of each claim those that it gets."""
+    return [[one.device for one in each.status.allocation.devices.results] for each in decision.claims]
+
+
+def three(*pods, **more):
+    nodes = [node(f"node-{n}") for n in (1, 2, 3)]
+    slices = [slice_(f"node-{n}") for n in (1, 2, 3)]
+    return world(**({"nodes": nodes, "slices": slices, "pods": pods} | more))
+
+
+def decided(made, **more):
+    (only,) = parsed(made)
+    return decide(three(made, **more), only)
+
+
+def test_a_pod_without_claims_goes_where_the_fewest_pods_are():
+    there = [pod("a", on="node-1"), pod("b", on="node-2"), pod("c", on="node-2")]
+    new = pod("new")
+    assert decide(three(new, *there), *parsed(new)) == Bind(node="node-3")
+
+
+def test_a_claim_is_allocated_and_reserved_where_most_devices_are_free():
+    held = [claim("held-1", devices=["gpu-0"]), claim("held-3", devices=["gpu-1"], node="node-3")]
+    decision = decided(pod("p", claims=["mine"]), claims=[claim("mine"), *held])
+    assert decision.node == "node-2"
+    assert devices(decision) == [["gpu-0"]]
+    assert [one.uid for one in decision.claims[0].status.reserved_for] == ["uid-p"]
+    assert decision.ready
+
+
+def test_devices_that_are_taken_are_not_given_again_before_the_api_server_knows():
+    first, second, third = pod("a", claims=["a"]), pod("b", claims=["b"]), pod("c", claims=["c"])
+    before = world(
+        nodes=[node("node-1")],
+        slices=[slice_("node-1")],
+        pods=[first, second, third],
+        claims=[claim(name) for name in "abc"],
+    )
+    one, two, three_ = parsed(first, second, third)
+    decision = decide(before, one)
+    after = before.after(one, decision.claims, decision.node)
+    again = decide(after, two)
+    assert (devices(decision), devices(again)) == ([["gpu-0"]], [["gpu-1"]])
+    last = decide(after.after(two, again.claims, again.node), three_)
+    assert last.message == (
+        "0/1 nodes are available: 1 cannot allocate all claims "
+        "(claim default/c: request gpu needs 1, 0 of 2 devices suit)."
+    )
+
+
+def test_pods_take_turns_by_priority_and_then_by_age():
+    pods = [pod("old"), pod("new"), pod("urgent", priority=7), pod("vital", priorityClassName="system-node-critical")]
+    elsewhere = [
+        pod("gated", schedulingGates=[{"name": "g"}]),
+        pod("foreign", schedulerName="other"),
+        pod("bound", on="node-1"),
+    ]
+    leaving = pod("leaving")
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
+    waiting = world(pods=[*elsewhere, leaving, *pods]).pending()
+    assert [one.metadata.name for one in waiting] == ["vital", "urgent", "old", "new"]
+
+
+def test_each_reason_is_told_with_its_number_of_nodes():
+    nodes = [
+        node("drained", unschedulable=True),
+        node("tainted", taints=[{"key": "k", "effect": "NoSchedule"}]),
+        node("other", labels={"disk": "hdd"}),
+        node("small", labels={"disk": "ssd"}, cpu="1", memory="1Gi"),
+        node("full", labels={"disk": "ssd"}, pods="0"),
+        node("bare", labels={"disk": "ssd"}),
+    ]
+    new = pod("p", claims=["mine"], requests={"cpu": "2", "memory": "2Gi"}, nodeSelector={"disk": "ssd"})
+    assert decided(new, nodes=nodes, claims=[claim("mine")]).message == (
+        "0/6 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 Too many pods, "
+        "1 cannot allocate all claims (no driver has usable devices here), "
+        "1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint(s), "
+        "1 node(s) were unschedulable."
+    )
+
+
+def test_what_a_pod_tolerates_and_asks_of_a_node():
+    term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+    required = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    nodes = [node("a", labels={"zone": "a"}, taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}]), node("b")]
+    kept = pod("p", affinity=required, tolerations=[{"key": "k", "value": "v", "effect": "NoSchedule"}])
+    assert decided(kept, nodes=nodes) == Bind(node="a")
+    assert isinstance(decided(pod("p", affinity=required, tolerations=[{"key": "k"}]), nodes=nodes), Refuse)
+    everything = pod("p", affinity=required, tolerations=[{"operator": "Exists"}])
+    assert decided(everything, nodes=nodes) == Bind(node="a")
+
+
+def test_init_containers_need_what_they_need_beside_sidecars():
+    one = [node("node-1", cpu="4")]
+    init = [
+        {"name": "side", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}},
+        {"name": "init", "resources": {"requests": {"cpu": "3"}}},
+    ]
+    assert decided(pod("p", requests={"cpu": "3"}, initContainers=init), nodes=one) == Bind(node="node-1")
+    assert decided(pod("p", requests={"cpu": "4"}, initContainers=init), nodes=one) == Refuse(
+        message="0/1 nodes are available: 1 Insufficient cpu."
+    )
+
+
+def test_a_claim_of_a_template_is_waited_for_in_silence():
+    new = pod("p", templates=["gpu"])
+    assert decided(new) == Wait()
+    new["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "p-gpu-x"}]
+    assert decided(new) == Wait()
+    owner = {"kind": "Pod", "name": "p", "uid": "uid-p", "controller": True}
+    made = claim("p-gpu-x", ownerReferences=[owner])
+    assert devices(decided(new, claims=[made])) == [["gpu-0"]]
+    assert decided(new, claims=[claim("p-gpu-x")]).message == (
+        "0/3 nodes are available: ResourceClaim default/p-gpu-x was not created for Pod default/p."
+    )
+    new["status"]["resourceClaimStatuses"] = [{"name": "gpu"}]  # none is needed
+    assert isinstance(decided(new), Bind)
+
+
+def test_reasons_that_no_node_can_help():
+    new = pod("p", claims=["mine"])
+    leaving = claim("mine", deletionTimestamp="2026-01-01T00:01:00Z")
+    shared = claim("mine", devices=["gpu-0"], pods=[f"other-{n}" for n in range(256)])
+    for claims, classes, why in (
+        ([], None, 'resourceclaim "mine" not found'),
+        ([leaving], None, 'resourceclaim "mine" is being deleted'),
+        ([shared], None, "resourceclaim in use"),
+        ([claim("mine")], [], "request gpu: device class gpu does not exist"),
+    ):
+        found = decided(new, claims=claims, classes=classes)
+        assert found == Refuse(message=f"0/3 nodes are available: {why}.")
+    assert decided(new, nodes=[], claims=[claim("mine")]).message == "no nodes available to schedule pods"
+
+
+def test_an_allocated_claim_decides_the_node_and_is_shared():
+    shared = claim("mine", devices=["gpu-0"], node="node-3", pods=["other"])
+    decision = decided(pod("p", claims=["mine"]), claims=[shared])
+    assert decision.node == "node-3"
+    assert [one.uid for one in decision.claims[0].status.reserved_for] == ["uid-other", "uid-p"]
+
+
+def test_a_claim_of_the_pod_that_is_stuck_elsewhere_is_freed():
+    stuck = claim("mine", devices=["gpu-0"], node="gone", pods=["p"])
+    assert isinstance(decided(pod("p", claims=["mine"]), claims=[stuck]), Release)
+    used = claim("mine", devices=["gpu-0"], node="gone", pods=["p", "other"])
+    assert decided(pod("p", claims=["mine"]), claims=[used]).message == (
+        "0/3 nodes are available: 3 resourceclaim not available on the node."
+    )
+
+
+def test_taints_of_slices_and_rules_keep_devices_away_unless_tolerated():
+    mine = [claim("mine", request(count=2))]
+    hot = [slice_("node-1", gpu_0={"taints": [HOT]})]
+    new = pod("p", claims=["mine"])
+    assert "request gpu needs 2, 1 of 2 devices suit" in decided(new, slices=hot, claims=mine).message
+    rules = [rule("r", HOT, device="gpu-0")]
+    assert isinstance(decided(new, claims=mine, rules=rules), Refuse)
+    tolerant = [claim("mine", request(count=2, tolerations=[{"operator": "Exists"}]))]
+    assert devices(decided(new, claims=tolerant, rules=rules)) == [["gpu-0", "gpu-1"]]
+
+
+def test_the_first_alternative_anywhere_comes_before_a_nearer_node():
+    alternatives = {
+        "name": "gpu",
+        "firstAvailable": [
+            {"name": "three", "deviceClassName": "gpu", "count": 3},
+            {"name": "one", "deviceClassName": "gpu", "count": 1},
+        ],
+    }
+    nodes = [node(f"node-{n}") for n in (1, 2)]
+    slices = [slice_("node-1", 8), slice_("node-2", 4)]
+    held = claim("held", devices=[f"gpu-{n}" for n in range(6)])
+    more = claim("more", devices=["gpu-0"], node="node-2")
+    only_two_left = decided(
+        pod("p", claims=["mine"]), nodes=nodes, slices=slices, claims=[claim("mine", alternatives), held, more]
+    )
+    assert only_two_left.node == "node-2"
+    assert devices(only_two_left) == [["gpu-1", "gpu-2", "gpu-3"]]
+
+
+def test_extended_resources_get_a_claim_of_their_own_where_the_node_has_none():
+    classes = [class_(extendedResourceName="example.com/gpu")]
+    new = pod("p", requests={"example.com/gpu": "2", "cpu": "1"})
+    decision = decided(new, classes=classes)
+    assert devices(decision) == [["gpu-0", "gpu-1"]]
+    assert [one.name for one in decision.claims[0].spec.devices.requests] == ["container-0-request-1"]
+    assert not decision.claims[0].metadata.uid
+    own = [node("plugin", **{"example.com/gpu": "2"})]
+    assert decided(new, classes=classes, nodes=own) == Bind(node="plugin")
+    assert decided(new, classes=[], nodes=[node("bare")]).message == (
+        "0/1 nodes are available: 1 Insufficient example.com/gpu."
+    )
+
+
+def test_devices_that_have_to_get_ready_hold_the_pod_back():
+    slow = {"bindingConditions": ["ready"], "bindingFailureConditions": ["broken"], "bindsToNode": True}
+    new = pod("p", claims=["mine"])
+    decision = decided(new, slices=[slice_("node-1", 1, gpu_0=slow)], claims=[claim("mine")])
+    assert (devices(decision), decision.ready) == ([["gpu-0"]], False)
+    waiting = claim("mine", devices=[result("gpu-0", **slow)], pods=["p"])
+    waiting["status"]["allocation"]["allocationTimestamp"] = "2026-01-01T00:00:00Z"
+    (only,) = parsed(new)
+    start = 1767225600.0  # 2026-01-01
+    there = three(new, claims=[waiting])
+    assert decide(there, only, start + 599) == Wait()
+    assert isinstance(decide(there, only, start + 601), Release)
+    for said, expected in ((("ready", "True"), Bind), (("broken", "True"), Release), (("ready", "False"), Wait)):
+        condition = {"type": said[0], "status": said[1]}
+        entry = {"driver": "gpu.example.com", "pool": "node-1", "device": "gpu-0", "conditions": [condition]}
+        told = {**waiting, "status": waiting["status"] | {"devices": [entry]}}
+        assert isinstance(decide(three(new, claims=[told]), only, start), expected)
+
+
+def test_an_expression_that_fails_is_the_schedulers_error():
+    bad = request(selectors=[{"cel": {"expression": 'device.attributes["gpu.example.com"].no == 1'}}])
+    found = decided(pod("p", claims=["mine"]), claims=[claim("mine", bad)])
+    assert found.reason == "SchedulerError"
+    assert found.message.startswith('running "DynamicResources" filter plugin: claim default/mine')
+
+
+def test_it_decides_on_the_worlds_of_the_real_scheduler_as_that_does():
+    """All of them at once, as in tests/cluster/test_13_scheduler.py."""
+    nodes = [node(NODE, cpu="64"), node(OTHER, cpu="64")]
+    classes, slices = ([one for each in WORLDS for one in getattr(each, kind)] for kind in ("classes", "slices"))
+    claims, pods = [], []
+    for each in WORLDS:
+        claims += [{**one, "metadata": {**claim(one["metadata"]["name"])["metadata"]}} for one in each.claims]
+        names = [one["metadata"]["name"] for one in each.claims]
+        pods.append(pod(each.name, claims=names, nodeSelector={"kubernetes.io/hostname": each.node}))
+    there = world(nodes=nodes, pods=pods, claims=claims, slices=slices, classes=classes)
+    for each, new in zip(WORLDS, parsed(*pods), strict=True):
+        decision = decide(there, new)
+        assert isinstance(decision, Bind) == each.fits, (each.name, decision)
+        if each.fits:
+            assert decision.node == each.node
+            there = there.after(new, decision.claims, decision.node)

@@ -1,0 +1,155 @@
+"""A real `claimd run` kept alive, killed, stopped; and the striker that kills in the middle of a prepare."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from devices import fake
+from plugin.sim import daemon
+
+# Prepares once it is told to, as a plugin does: a record, then the CDI file, with some work between.
+PLUGIN = """
+import sys, time
+records, cdi = sys.argv[1:]
+print("ready", flush=True)
+sys.stdin.readline()
+open(records + "/uid-1.json", "w").close()
+end = time.process_time() + 0.2
+while time.process_time() < end: pass
+open(cdi + "/x_uid-1.json", "w").close()
+time.sleep(60)
+"""
+
+
+async def until(fact, within=20):
+    async with asyncio.timeout(within):
+        while not fact():
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def plugin(tmp_path, tmp_path_factory):
+    """Without an API server that answers: to run is all that matters here."""
+    kubelet = tmp_path_factory.mktemp("k")  # a socket's path has to be short
+    config = tmp_path / "kubeconfig"
+    config.write_text(
+        '{"clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:9"}}], "users": [], '
+        '"contexts": [{"name": "a", "context": {"cluster": "a"}}], "current-context": "a"}'
+    )
+    fake.write(tmp_path / "tree", fake.parse(["nvidia:h100"]))
+    settings = {
+        "CLAIMD_NODE_NAME": "one",
+        "CLAIMD_ROOT": str(tmp_path / "tree"),
+        "CLAIMD_KUBELET_DIR": str(kubelet),
+        "CLAIMD_CDI_DIR": str(tmp_path / "cdi"),
+        "CLAIMD_KUBECONFIG": str(config),
+    }
+    for folder in (kubelet / "plugins_registry", kubelet / "plugins", tmp_path / "cdi"):
+        folder.mkdir()
+    seen = []
+    made = daemon.Daemon(settings, tmp_path / "log", tmp_path / "records", lambda: seen.append(made.state))
+    made.seen = seen
+    task = asyncio.create_task(made.run())
+    yield made
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert made.pid == 0
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def state(pid):
+    return Path(f"/proc/{pid}/stat").read_text().split()[2]
+
+
+async def test_it_is_started_again_when_it_dies_and_not_when_it_was_stopped(plugin):
+    await until(lambda: "GPUs" in plugin.log.read_text() if plugin.log.exists() else False)
+    first = plugin.pid
+    plugin.kill()
+    await until(lambda: plugin.restarts == 1 and plugin.state == daemon.RUNNING)
+    assert plugin.pid != first
+    assert not alive(first)
+    await plugin.stop()
+    assert plugin.state == daemon.STOPPED
+    assert plugin.pid == 0
+    with pytest.raises(ValueError, match="it is not running: it is stopped"):
+        plugin.kill()
+    plugin.start()
+    await until(lambda: plugin.state == daemon.RUNNING)
+    assert plugin.seen == [daemon.RUNNING, daemon.KILLED, daemon.RUNNING, daemon.STOPPED, daemon.RUNNING]
+    assert plugin.tail(1)
+
+
+async def test_nothing_is_left_of_it_when_we_are_killed(tmp_path):
+    """The one who keeps it is a process of its own here, and gets no chance to clean up."""
+    keeper = """
+import asyncio, sys
+from pathlib import Path
+from plugin.sim import daemon
+async def main():
+    kept = daemon.Daemon({"CLAIMD_NODE_NAME": "a", "CLAIMD_KUBECONFIG": sys.argv[1]}, Path(sys.argv[2]), Path("/"))
+    task = asyncio.create_task(kept.run())
+    while not kept.pid: await asyncio.sleep(0.01)
+    print(kept.pid, flush=True)
+    await task
+asyncio.run(main())
+"""
+    os.mkfifo(tmp_path / "kubeconfig")  # whoever reads it waits for ever
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", keeper, str(tmp_path / "kubeconfig"), str(tmp_path / "log")),
+        stdout=asyncio.subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(daemon.PACKAGE)},
+    )
+    pid = int(await process.stdout.readline())
+    process.send_signal(signal.SIGKILL)
+    await process.wait()
+    await until(lambda: not alive(pid) or state(pid) == "Z")
+
+
+async def strike(tmp_path, go, seconds="10"):
+    records, cdi = tmp_path / "records", tmp_path / "cdi"
+    for folder in (records, cdi):
+        folder.mkdir()
+    (records / "older.json").touch()
+    pipe = asyncio.subprocess.PIPE
+    plugin = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-S", "-c", PLUGIN, records, cdi), stdin=pipe, stdout=pipe
+    )
+    await plugin.stdout.readline()
+    striker = await asyncio.create_subprocess_exec(
+        *(*daemon.PYTHON, daemon.STRIKER, str(plugin.pid), str(records), str(cdi), seconds), stdout=pipe
+    )
+    assert await striker.stdout.readline() == b"lying in wait\n"
+    if go:
+        plugin.stdin.write(b"go\n")
+    out = (await striker.stdout.read()).decode()
+    return plugin, await striker.wait(), out
+
+
+async def test_a_strike_comes_after_the_record_and_before_the_cdi_file(tmp_path):
+    plugin, code, out = await strike(tmp_path, go=True)
+    assert await plugin.wait() == -signal.SIGKILL
+    assert (tmp_path / "records/uid-1.json").exists()
+    assert not (tmp_path / "cdi/x_uid-1.json").exists()
+    assert code == 0
+    assert out == "the record was written, no CDI file\n"
+
+
+async def test_a_strike_that_nothing_comes_of_leaves_the_plugin_alone(tmp_path):
+    plugin, code, _ = await strike(tmp_path, go=False, seconds="0.2")
+    assert code == 1
+    assert state(plugin.pid) != "T"
+    plugin.kill()
+    await plugin.wait()
