@@ -66,7 +66,7 @@ def checked(
     if validation == "Apply":
         _check_applied(edition, obj, unknown)
         return obj, ()
-    problems = [f'duplicate field "{path}"' for path in twice] + [f'unknown field "{path}"' for path in sorted(unknown)]
+    problems = [f'duplicate field "{path}"' for path in twice] + [f'unknown field "{path}"' for path in unknown]
     if problems and validation == "Strict":
         said = ", ".join(problems)
         kind, version = edition.kind.resource.kind, edition.version
@@ -81,7 +81,7 @@ def _check_applied(edition: Edition, config: Document, unknown: Sequence[str]) -
         return
     metadata = config.get("metadata") or {}
     what = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
-    lines = [f".{path}: field not declared in schema" for path in sorted(unknown)]
+    lines = [f".{path}: field not declared in schema" for path in unknown]
     said = lines[0] if len(lines) == 1 else "errors:\n  " + "\n  ".join(lines)
     about = f"({what}; {edition.api_version}, Kind={edition.kind.resource.kind})"
     raise refused.Refused(500, "", f"failed to create typed patch object {about}: {said}")

@@ -81,7 +81,7 @@ def applied(schema: Schema, live: Document, config: Document, writer: Writer, fo
     before = mine.time if mine else ""
     same = _without_entries(result) == _without_entries(live)
     if wanted:
-        entries[writer.identity] = Entry(writer, wanted, before if same and before else time)
+        entries[writer.identity] = Entry(writer, wanted, before if same else time)
     return _with_entries(result, entries)
 
 

@@ -58,7 +58,7 @@ def refusal(request: Request, error: Refused) -> Answer:
     headers: tuple[tuple[str, str], ...] = (("Cache-Control", "no-cache, private"),)
     seconds = (error.details or {}).get("retryAfterSeconds")
     headers += (("Retry-After", str(seconds)),) if seconds else ()
-    if request.header("accept").partition(";")[0].strip() == codec.YAML:
+    if error.code != 406 and request.header("accept").partition(";")[0].strip() == codec.YAML:
         from . import yamls
 
         return Answer(error.code, yamls.dump(error.status), codec.YAML, headers)
