@@ -83,6 +83,8 @@ REFUSED = (
         "Invalid",
         "both set",
     ),
+    ("DELETE", f"{CLAIMS}/c", {"preconditions": "a"}, {}, 400, "BadRequest", "cannot unmarshal string"),
+    ("DELETE", f"{CLAIMS}/c", {"gracePeriodSeconds": "a"}, {}, 400, "BadRequest", "cannot unmarshal string"),
     ("DELETE", f"{CLAIMS}/c", {"kind": "Pod"}, {}, 400, "BadRequest", "expected DeleteOptions"),
     ("DELETE", f"{CLAIMS}/c", {"preconditions": {"uid": "x"}}, {}, 409, "Conflict", "the UID in the precondition (x)"),
     ("POST", f"{DRA}/namespaces/none/resourceclaims", {}, {}, 404, "NotFound", 'namespaces "none" not found'),
