@@ -193,7 +193,9 @@ class _Choice:
 
     def _allocate(self, suitable: Sequence[Node]) -> Bind | None:
         """On the first node in the order of preference; on all of them where a request has alternatives."""
-        alternatives = any(request.first_available for one in self.waiting for request in one.spec.devices.requests or ())
+        alternatives = any(
+            request.first_available for one in self.waiting for request in one.spec.devices.requests or ()
+        )
         best: tuple[int, Bind] | None = None
         for node in sorted(suitable, key=lambda node: _rank(self.world, self.pod, node)):
             wanted = self._wanted(node)
