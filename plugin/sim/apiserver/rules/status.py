@@ -78,7 +78,7 @@ def _check_wish(causes: Causes, status: Document, before: Document) -> None:
         causes.forbidden(at, "may not be set when `allocation` is not set")
     elif not (status["allocation"].get("controller")):
         causes.forbidden(at, "may not be set when `allocation` does not have a `controller`")
-    if status.get("reservedFor"):
+    if status.get("reservedFor") and not before.get("deallocationRequested"):
         causes.forbidden(at, "deallocation cannot be requested while `reservedFor` is set")
 
 
