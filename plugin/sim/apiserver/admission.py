@@ -43,8 +43,8 @@ def _check_namespace(store: Store, edition: Edition, route: Route, obj: Document
 def _check_account(store: Store, route: Route, pod: Document) -> None:
     """A pod runs as somebody who is there. Pods that a node has by itself are only shown here."""
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
-    if MIRROR in (metadata.get("annotations") or {}):
-        return
+    if not isinstance(spec, dict) or MIRROR in (metadata.get("annotations") or ()):
+        return  # what is of another type is refused for that
     name = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
     if not store.find(ACCOUNTS, route.namespace, name):
         why = f'error looking up service account {route.namespace}/{name}: serviceaccount "{name}" not found'

@@ -53,7 +53,9 @@ class Entry:
             entry.get("apiVersion", ""),
             entry.get("subresource", ""),
         )
-        return cls(writer, fields.decode(entry.get("fieldsV1") or {}), entry.get("time", ""))
+        said = entry.get("fieldsV1")
+        owned = fields.decode(said) if isinstance(said, dict) else frozenset()
+        return cls(writer, owned, entry.get("time", ""))
 
     def plain(self) -> Document:
         writer = self.writer

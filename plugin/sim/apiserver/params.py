@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from . import codec, refused
+from . import codec, refused, wirecheck
 from .http import Request
 from .refused import Cause, Refused, Resource
 from .registry import Admit, Delete
@@ -149,6 +149,10 @@ def deletion(request: Request, admit: Admit) -> Deletion:
         kind = said.get("kind") or "DeleteOptions"
         if kind != "DeleteOptions":
             raise refused.bad_request(f"no kind {kind!r} can be the options of a deletion; expected DeleteOptions")
+        try:
+            said = wirecheck.known("meta/v1.DeleteOptions", said, "", [])
+        except wirecheck.Wrong as error:
+            raise refused.bad_request(str(error)) from error
     else:
         said = {name: text(request, name) for name in ("propagationPolicy",) if name in request.query}
         for name in ("gracePeriodSeconds",):
@@ -168,8 +172,6 @@ def deletion(request: Request, admit: Admit) -> Deletion:
         why = f'Unsupported value: "{policy}": supported values: "Foreground", "Background", "Orphan", "nil"'
         raise invalid("DeleteOptions", "propagationPolicy", "FieldValueNotSupported", why)
     grace = said.get("gracePeriodSeconds")
-    if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool)):
-        raise refused.bad_request("gracePeriodSeconds is not a whole number")
     preconditions = said.get("preconditions") or {}
     options = Delete(
         uid=preconditions.get("uid"),

@@ -183,6 +183,8 @@ def _strategic(schema: Schema, old: Any, new: Any) -> Any:
         return [item for item in new if item.get("$patch") != "replace"]
     items = {fields.step_of(schema, item): item for item in old or ()}
     for item in new:
+        if schema.keys and not isinstance(item, dict):
+            raise refused.bad_request(f"cannot restore slice from {type(item).__name__}: expected objects with a key")
         step = fields.step_of(schema, item)
         if schema.keys and item.get("$patch") == "delete":
             items.pop(step, None)
