@@ -154,7 +154,7 @@ async def test_unknown_fields(raw, made):
     assert found.status == 400
     assert found.json["message"] == (
         'ResourceClaim in version "v1" cannot be handled as a ResourceClaim: strict decoding error: '
-        'unknown field "spec.devices.requests[0].bar", unknown field "spec.foo"'
+        'unknown field "spec.foo", unknown field "spec.devices.requests[0].bar"'
     )
     wrong = made["claim"]() | {"foo": 1}
     found = await raw("POST", CLAIMS, wrong)
