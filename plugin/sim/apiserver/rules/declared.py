@@ -359,6 +359,8 @@ def _same(rule: Rule, item: Document, before: Any) -> Document | None:
 
 
 def _union(causes: Causes, value: Document, at: str) -> None:
+    if len(value) == 1 and None not in value.values():
+        return
     said = [name for name in UNION if value.get(name) is not None]
     listed = ", ".join(f"`{name}`" for name in UNION)
     if not said:

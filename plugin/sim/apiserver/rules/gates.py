@@ -62,15 +62,18 @@ def without_disabled(kind: str, new: Document, old: Document | None, profile: Pr
         if gate in profile.gates or (old is not None and any(_has(old, place) for place in places)):
             continue
         for place in places:
-            new = _without(new, place.split("."))
+            if _has(new, place, empty=True):
+                new = _without(new, place.split("."))
     return new
 
 
-def _has(value: Any, place: str) -> bool:
+def _has(value: Any, place: str, empty: bool = False) -> bool:
+    """Something is there. `empty`: even if nothing is in it."""
+    nothing: tuple[Any, ...] = (None,) if empty else (None, [], {})
     found = [value]
     for step in place.split("."):
         name = step.rstrip("[]{}")
-        below = [one[name] for one in found if isinstance(one, dict) and one.get(name) not in (None, [], {})]
+        below = [one[name] for one in found if isinstance(one, dict) and one.get(name) not in nothing]
         if step.endswith("[]"):
             below = [item for items in below for item in items]
         elif step.endswith("{}"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -68,6 +68,7 @@ POINTERS = {
 }
 PLAIN_POINTERS = {"nodeName", "allNodes"}  # of slices since v1beta2, and of devices in all versions
 SELECTOR_POINTERS = {"driver", "pool", "device"}  # of DeviceTaintSelector
+HEAD = ("apiVersion", "kind", "metadata")
 ZERO: dict[str, Any] = {
     "string": "",
     "integer": 0,
@@ -85,16 +86,14 @@ def typed(version: str, kind: str, obj: Document, release: str) -> Document:
     if not shape:
         return obj
     assert shape.struct
-    table = fields_of(shape.struct)
     made: Document = {}
     for name, value in obj.items():
         if name in ("apiVersion", "kind"):
             made[name] = value
         elif name == "metadata":
             made[name] = metadata(value or {})
-    for name, field in table.items():
-        if name not in ("apiVersion", "kind", "metadata"):
-            _put(version, shape.struct, field, obj.get(name), made)
+    rest = {name: value for name, value in obj.items() if name not in HEAD}
+    made |= {name: value for name, value in _struct(version, shape.struct, rest).items() if name not in HEAD}
     if kind == "ResourceSlice" and release == "1.34" and "spec" in made:
         made["spec"].setdefault("devices", None)  # which may be left out since 1.36 only
     return made
@@ -106,20 +105,39 @@ def shape_of(version: str, kind: str) -> Shape | None:
     return Shape("struct", struct=models.kinds(version)[kind]) if known and kind in models.kinds(version) else None
 
 
-def _put(version: str, struct: type[msgspec.Struct], field: Field, value: Any, made: Document) -> None:
-    name, shape = field.wire, field.shape
-    always = _always(version, struct, field)
+class Place(NamedTuple):
+    """A field of a struct in a version, and when it is written."""
+
+    name: str
+    shape: Shape
+    always: bool
+    keeps: bool  # an empty value, which is something else than none
+
+
+@cache
+def _places(version: str, struct: type[msgspec.Struct]) -> tuple[Place, ...]:
+    return tuple(
+        Place(
+            field.wire,
+            field.shape,
+            _always(version, struct, field),
+            field.shape.kind == "any"
+            or (field.shape.kind in ("string", "integer", "boolean") and _pointer(version, struct, field.wire)),
+        )
+        for field in fields_of(struct).values()
+    )
+
+
+def _put(version: str, place: Place, value: Any, made: Document) -> None:
+    name, shape, always, keeps = place
     if shape.kind == "struct":
         assert shape.struct
-        if value is not None or always:
-            made[name] = _struct(version, shape.struct, value or {})
+        made[name] = _struct(version, shape.struct, value or {})
         return
     found = None if value is None else _value(version, shape, value)
-    scalar = shape.kind in ("string", "integer", "boolean")
-    kept = scalar and found is not None and _pointer(version, struct, name)
-    if not _empty(found) or kept or (found is not None and shape.kind == "any"):
+    if not _empty(found) or (keeps and found is not None):
         made[name] = found
-    elif always and (struct.__name__, name) == ("CapacityRequestPolicy", "default"):
+    elif always and shape.kind == "quantity" and name == "default":
         made[name] = None  # a pointer
     elif always:
         made[name] = found if isinstance(found, list | dict) else ZERO[shape.kind]
@@ -151,8 +169,10 @@ def _struct(version: str, struct: type[msgspec.Struct], value: Document) -> Docu
         # of a template; old versions wrote when it was made, which it never was
         return ({"creationTimestamp": None} if version in ("v1alpha2", "v1alpha3-1.31") else {}) | metadata(value)
     made: Document = {}
-    for name, field in fields_of(struct).items():
-        _put(version, struct, field, value.get(name), made)
+    for place in _places(version, struct):
+        below = value.get(place.name)
+        if below is not None or place.always:
+            _put(version, place, below, made)
     return made
 
 
