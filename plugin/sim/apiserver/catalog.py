@@ -13,6 +13,7 @@ from ...api.objects import convert, plain
 from . import kinds, refused
 from .kinds import Served
 from .registry import Kind
+from .rules import strategy, wire
 
 Document = dict[str, Any]
 EVENTS = "events.k8s.io"
@@ -66,7 +67,22 @@ class Edition:
         if self.group == EVENTS:
             back = {old: new for new, old in RENAMED.items()}
             return {back.get(name, name): value for name, value in obj.items()} | {"apiVersion": self.api_version}
-        return _converted(obj, self.version)
+        found = _converted(obj, self.version)
+        return wire.typed(self.version, self.kind.resource.kind, found, self.served.release)
+
+    @property
+    def empty(self) -> Document:
+        found = strategy.of(self.kind.resource, self.version, self.served.release or kinds.NEWEST).empty
+        return {name: value for name, value in found.items() if name not in ("metadata", "apiVersion", "kind")}
+
+    @property
+    def deprecation(self) -> str:
+        """What clients of an old version are told with each answer."""
+        since = kinds.DEPRECATED.get((self.served.release, self.kind.resource.kind, self.version))
+        if not since:
+            return ""
+        what = f"{self.api_version} {self.kind.resource.kind}"
+        return f"{what} is deprecated in v{since[0]}+, unavailable in v{since[1]}+"
 
     def kept(self, obj: Document) -> Document:
         """An object of this version as it is kept."""
