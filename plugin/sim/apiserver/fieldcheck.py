@@ -97,6 +97,11 @@ class _Wrong(Exception):
     pass
 
 
+def zero(shape: Shape) -> Any:
+    """What null is in a list or a map, which have a place for it: the type's own nothing."""
+    return {"string": "", "integer": 0, "boolean": False, "quantity": "0", "list": [], "any": None}.get(shape.kind, {})
+
+
 class _Check:
     def __init__(self, version: str, unknown: list[str]) -> None:
         self._version, self._unknown = version, unknown
@@ -111,12 +116,14 @@ class _Check:
             if not isinstance(value, list):
                 raise self._wrong(shape, value, path, holder)
             assert shape.item
-            return [self.known(shape.item, item, f"{path}[{index}]", holder) for index, item in enumerate(value)]
+            items = ((index, zero(shape.item) if item is None else item) for index, item in enumerate(value))
+            return [self.known(shape.item, item, f"{path}[{index}]", holder) for index, item in items]
         if shape.kind == "map":
             if not isinstance(value, dict):
                 raise self._wrong(shape, value, path, holder)
             assert shape.item
-            return {name: self.known(shape.item, item, f"{path}.{name}", holder) for name, item in value.items()}
+            pairs = {name: zero(shape.item) if item is None else item for name, item in value.items()}
+            return {name: self.known(shape.item, item, f"{path}.{name}", holder) for name, item in pairs.items()}
         if shape.kind == "quantity":
             return self._quantity(value)
         if not isinstance(value, TYPES[shape.kind]) or (shape.kind == "integer" and isinstance(value, bool)):
