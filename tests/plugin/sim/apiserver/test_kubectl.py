@@ -25,9 +25,8 @@ CLAIM = """
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
 metadata: {name: c, labels: {team: %s}}
-spec:
-  devices:
-    requests: [{name: gpu, exactly: {deviceClassName: gpu.claimd.dev, allocationMode: ExactCount, count: 1}}]
+spec: {devices: {requests: [
+  {name: gpu, exactly: {deviceClassName: gpu.claimd.dev, allocationMode: ExactCount, count: 1}}]}}
 """
 
 
@@ -64,7 +63,7 @@ async def test_apply_in_three_ways(kubectl):
     assert await kubectl("apply", "-f", "-", stdin=CLAIM % "a") == "resourceclaim.resource.k8s.io/c unchanged\n"
     assert await kubectl("apply", "-f", "-", stdin=CLAIM % "b") == "resourceclaim.resource.k8s.io/c configured\n"
     assert await kubectl("get", "resourceclaim", "c", "-o", "jsonpath={.metadata.labels.team}") == "b"
-    wrong = CLAIM.replace("spec:\n", "spec:\n  wrong: 1\n") % "b"
+    wrong = CLAIM.replace("spec: {", "spec: {wrong: 1, ") % "b"
     said = await kubectl("apply", "-f", "-", stdin=wrong, code=1)
     assert 'unknown field "spec.wrong"' in said
     other = ("apply", "--server-side", "--field-manager=other", "-f", "-")
