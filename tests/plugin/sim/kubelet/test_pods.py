@@ -113,7 +113,9 @@ async def test_a_grace_that_is_made_shorter(node):
 async def test_claims_that_are_made_for_a_pod(node):
     templates = [{"name": "own", "resourceClaimTemplateName": "t"}, {"name": "none", "resourceClaimTemplateName": "t"}]
     container = {"name": "main", "image": "i", "resources": {"claims": [{"name": "own"}, {"name": "none"}]}}
-    pod = await node.pod("p", bound=False, resourceClaims=templates, containers=[container, {"name": "by-name", "image": "i"}])
+    pod = await node.pod(
+        "p", bound=False, resourceClaims=templates, containers=[container, {"name": "by-name", "image": "i"}]
+    )
     status = "/api/v1/namespaces/default/pods/p/status"
     await node.claim("stolen", 1)
     await node.reserve("stolen", pod)
