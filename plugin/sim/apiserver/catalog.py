@@ -6,7 +6,8 @@ The tables are in `kinds`. A version that is not the one kept is made at the edg
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections import OrderedDict
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...api.objects import convert, plain
@@ -17,6 +18,7 @@ from .rules import strategy, wire
 
 Document = dict[str, Any]
 EVENTS = "events.k8s.io"
+REMEMBERED = 4096  # objects of a kind in a version that is not the one kept
 
 # what an Event of events.k8s.io calls otherwise than one of the core
 RENAMED = {
@@ -36,6 +38,7 @@ class Edition:
 
     served: Served
     version: str
+    _known: OrderedDict[int, tuple[Document, Document]] = field(default_factory=OrderedDict, repr=False)
 
     @property
     def kind(self) -> Kind:
@@ -67,8 +70,15 @@ class Edition:
         if self.group == EVENTS:
             back = {old: new for new, old in RENAMED.items()}
             return {back.get(name, name): value for name, value in obj.items()} | {"apiVersion": self.api_version}
+        known = self._known.get(id(obj))
+        if known and known[0] is obj:  # it is never changed
+            return known[1]
         found = _converted(obj, self.version)
-        return wire.typed(self.version, self.kind.resource.kind, found, self.served.release)
+        shown = wire.typed(self.version, self.kind.resource.kind, found, self.served.release)
+        self._known[id(obj)] = obj, shown
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        return shown
 
     @property
     def empty(self) -> Document:

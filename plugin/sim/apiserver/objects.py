@@ -11,7 +11,7 @@ from typing import Any
 
 from . import codec, fieldcheck, params, patches, refused, routes, selectors
 from .asked import Asked, Found
-from .catalog import Edition
+from .catalog import EVENTS, Edition
 from .registry import Admit, Registry, Write
 
 Document = dict[str, Any]
@@ -181,8 +181,11 @@ def selection(asked: Asked) -> Callable[[Document], bool] | None:
     known = ("metadata.name", *(("metadata.namespace",) if edition.kind.namespaced else ()), *SELECTABLE.get(kind, ()))
     if edition.version == "v1alpha2" and kind == "ResourceSlice":
         known = ("metadata.name", *OLD_SLICES)
+    wanted = asked.text("fieldSelector")
+    if edition.group == EVENTS:  # selects by its own names for the same fields
+        wanted = wanted.replace("regarding.", "involvedObject.").replace("reportingController", "reportingComponent")
     labels = selectors.labels(asked.text("labelSelector"))
-    fields = selectors.fields(asked.text("fieldSelector"), known, _unknown_field(edition))
+    fields = selectors.fields(wanted, known, _unknown_field(edition))
     if route.old_watch and route.name:
         name = route.name
         fields = selectors.both(fields, lambda obj: obj["metadata"]["name"] == name)

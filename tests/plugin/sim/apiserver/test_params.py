@@ -322,6 +322,9 @@ async def test_events_are_one_collection_in_two_groups(raw):
     assert found["reportingComponent"] == "me"
     query = "fieldSelector=involvedObject.kind=ResourceClaim"
     assert [e["metadata"]["name"] for e in (await raw("GET", f"{core}?{query}")).json["items"]] == ["e"]
+    query = "fieldSelector=regarding.name=c,reportingController=me"
+    assert [e["metadata"]["name"] for e in (await raw("GET", f"{events}?{query}")).json["items"]] == ["e"]
+    assert (await raw("GET", f"{events}?{query.replace('=c', '=d')}")).json["items"] == []
     found = (await raw("GET", f"{events}/e")).json
     assert (found["regarding"], found["note"], "message" in found) == (about, "well", False)
 

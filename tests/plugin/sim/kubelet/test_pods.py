@@ -52,7 +52,7 @@ async def test_a_pod_gets_its_gpu_and_gives_it_back(node):
     await node.delete("p")
     await node.gone("p")
     assert node.records() == set()
-    assert not node.kubelet.pods and not node.kubelet.book.entries
+    await until(lambda: not node.kubelet.pods and not node.kubelet.book.entries)  # a moment after the API server
 
 
 async def test_the_node_is_there_and_shows_that_it_lives(node):
