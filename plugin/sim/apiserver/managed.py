@@ -178,4 +178,4 @@ def _named(entry: Entry) -> str:
     name = f'"{writer.manager}"' + (f' with subresource "{writer.subresource}"' if writer.subresource else "")
     if writer.operation != "Update":
         return name
-    return f"{name} using {writer.api_version}" + (f" at {entry.time}" if entry.time else "")
+    return f"{name} using {writer.api_version}"

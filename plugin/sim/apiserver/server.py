@@ -41,6 +41,7 @@ class Options:
     window: int = 10_000  # changes that watches and continued lists may go back
     most_in_flight: int = 400
     bookmark_every: float = 60.0  # seconds
+    upkeep: bool = True  # the little that happens by itself: accounts, the ends of namespaces, garbage
     db: Path | None = None  # an SQLite file that the objects outlive us in
     alone: bool = False  # nobody else ends namespaces
 
@@ -94,7 +95,7 @@ async def serve(options: Options) -> AsyncIterator[Api]:
     catalog = Catalog(options.profile)
     store = Store(options.window)
     secrets, kept = _kept(options, store)
-    registry = Registry(store, _now, lambda: str(uuid.uuid4()), _letters)
+    registry = Registry(store, _now, lambda: str(uuid.uuid4()), _letters, options.profile)
     tokens = Tokens(secrets, store, time.time)
     upkeep = Upkeep(registry, catalog, options.alone)
     beginnings.make(registry, catalog)
@@ -104,7 +105,7 @@ async def serve(options: Options) -> AsyncIterator[Api]:
     server = Server(dispatch.respond, dispatch.busy, options.most_in_flight)
     port = await server.start(options.host, options.port)
     dispatch.address = f"{options.host}:{port}"
-    running = asyncio.create_task(upkeep.run())
+    running = asyncio.create_task(upkeep.run() if options.upkeep else asyncio.sleep(0))
     running.add_done_callback(_ended)
     try:
         yield Api(registry, catalog, dispatch, tokens, f"http://{options.host}:{port}")
