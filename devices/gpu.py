@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-VENDOR_IDS = {0x10DE: "nvidia", 0x1002: "amd", 0x8086: "intel"}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roots:

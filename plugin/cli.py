@@ -130,6 +130,8 @@ def _sim(settings: config.Config, given: dict[str, Any]) -> int:
 
     if given["profile"] not in kinds.RELEASES:
         raise errors.UsageError(f"profile {given['profile']!r}: expected one of {', '.join(kinds.RELEASES)}")
+    if not 0 <= given["port"] <= 65535:
+        raise errors.UsageError(f"port {given['port']}: expected 0 to 65535")
     options = server.Options(profile=given["profile"], port=given["port"], db=given["db"], alone=True)
     asyncio.run(alone.run(options, given["kubeconfig_out"]))
     return OK

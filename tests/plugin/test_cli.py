@@ -1,6 +1,8 @@
 """The command line as people and tools see it."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 
@@ -214,3 +216,13 @@ def test_help_names_every_command():
     told = subprocess.run([sys.executable, "-m", "plugin", "--help"], capture_output=True, text=True, check=True).stdout
     for command in ("run", "devices", "slices", "fake", "capture", "convert", "explain", "probe"):
         assert f"\n    {command} " in told
+
+
+def test_ctrl_c_before_anything_is_up(tmp_path):
+    os.mkfifo(tmp_path / "story")
+    command = [sys.executable, "-m", "plugin", "demo", str(tmp_path / "story")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as demo:
+        with (tmp_path / "story").open("w"):  # open once it is read
+            demo.send_signal(signal.SIGINT)
+            assert demo.wait(10) == cli.FAILED
+        assert demo.stderr.read() == "claimd: stopped\n"

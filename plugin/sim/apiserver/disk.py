@@ -5,6 +5,8 @@ Changes are written together a moment later: who pulls the plug loses that momen
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -42,13 +44,14 @@ class Disk:
         self._later = later
         self._waiting: list[Change] = []
         try:
+            self._lock = _locked(path)
             self._file = sqlite3.connect(path, isolation_level=None)
             self._file.executescript(f"pragma journal_mode = wal; pragma synchronous = normal; {TABLES}")
-            path.chmod(0o600)  # it holds tokens
             self._facts = dict(self._file.execute("select name, value from facts"))
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise Unusable(f"{path}: expected a file that `claimd sim` wrote, or none: {error}") from error
         if self._facts.get("release", release) != release:
+            self._end()
             raise Unusable(
                 f"{path} is of a server like {self._facts['release']}, not {release}: start it with "
                 f"--profile {self._facts['release']}, or take another file"
@@ -93,4 +96,20 @@ class Disk:
 
     def close(self) -> None:
         self.commit()
+        self._end()
+
+    def _end(self) -> None:
         self._file.close()
+        os.close(self._lock)
+
+
+def _locked(path: Path) -> int:
+    """The file, made for us alone: it holds tokens, and what SQLite lays beside it gets its mode. Two servers with one
+    file would write over each other; the lock ends with the process, however it ends."""
+    opened = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(opened)
+        raise Unusable(f"{path} is in use by another server") from None
+    return opened

@@ -13,7 +13,6 @@ from .registry import Kind
 
 ALL = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 DRA = "resource.k8s.io"
-ADMISSION = "admissionregistration.k8s.io"
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import shutil
 import signal
 import sys
@@ -37,7 +38,7 @@ class Wish:
 def run(wish: Wish) -> None:
     """Returns when the story is told, and served until a signal if that was wished. Fatal says why it broke off."""
     told = story.read(wish.story)
-    if wish.speed is not None and wish.speed < 0:
+    if wish.speed is not None and not 0 <= wish.speed < math.inf:
         raise errors.UsageError(f"--speed: expected 0 or more, got {wish.speed:g}")
     if _is_there(wish.state) and not wish.serve:
         raise errors.UsageError(
@@ -142,7 +143,10 @@ def _folder(state: Path | None) -> Iterator[Path]:
     """A short path: those of sockets within may have 107 bytes."""
     if state is not None:
         state = state.absolute()
-        state.mkdir(parents=True, exist_ok=True)
+        try:
+            state.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise errors.Fatal(f"--state: cannot make the folder {state}: {error.strerror}") from error
         yield state
         return
     folder = Path(tempfile.mkdtemp(prefix="claimd-", dir="/tmp"))  # TMPDIR may be long

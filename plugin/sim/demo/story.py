@@ -5,6 +5,7 @@ What a step does is the teller's. docs/stories.md tells people how to write one.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import shlex
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ import msgspec
 
 from devices import fake, orders
 
-from ... import errors
+from ... import config, errors
 from ...api import text
 from . import facts
 
@@ -258,6 +259,9 @@ def _check_nodes(document: _Document) -> None:
         raise ValueError("a story needs a node")
     for node in document.nodes:
         fake.parse(node.gpus)
+    known = {config.key_of(setting.name) for setting in dataclasses.fields(config.Config)}
+    for name in sorted(set(document.settings).union(*(node.settings for node in document.nodes)) - known):
+        raise ValueError(f"`claimd run` has no setting {name!r}")
     seen = [node.name for node in document.nodes]
     if len(set(seen)) != len(seen):
         raise ValueError("two nodes have the same name")

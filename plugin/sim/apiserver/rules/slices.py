@@ -12,7 +12,6 @@ from .profile import Profile
 from .status import check_binding
 
 DEVICES, WITH_MORE = 128, 64
-WAYS = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
 ONE_WAY = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
 OLD_ONE_WAY = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required"
 DEVICE_WAY = (

@@ -58,11 +58,6 @@ def longer(most: int) -> str:
     return f"must be no more than {most} characters"
 
 
-def old_longer(most: int) -> str:
-    """As messages were before 1.33 or so."""
-    return f"must be no more than {most} characters"
-
-
 def label(text: str, dots: bool = True) -> list[str]:
     """A DNS label. `dots`: a name with dots, fine otherwise, is told only that it has dots."""
     found = [longer(63)] if len(text) > 63 else []

@@ -33,7 +33,10 @@ def test_it_serves_until_a_signal(tmp_path, number):
 def test_what_cannot_be_served(tmp_path):
     for words, code, message in (
         (["--profile", "1.20"], 2, "expected one of 1.30, 1.31, 1.34, 1.37"),
+        (["--port", "65536"], 2, "port 65536: expected 0 to 65535"),
+        (["--port", "-1"], 2, "port -1: expected 0 to 65535"),
         (["--kubeconfig", str(tmp_path)], 1, "cannot write"),
+        (["--db", str(tmp_path / "not" / "there")], 1, "expected a file that `claimd sim` wrote"),
         (["--db", str(tmp_path)], 1, "expected a file that `claimd sim` wrote"),
     ):
         with start(*words) as server:

@@ -26,7 +26,13 @@ async def test_objects_versions_and_tokens_outlive_the_server(tmp_path, connect,
         assert int((await ask("POST", CLAIMS, made["claim"]("new")))["metadata"]["resourceVersion"]) > version
         with pytest.raises(errors.Forbidden, match="system:kube-scheduler"):
             await other("GET", f"{CLAIMS}/kept")
-    assert (tmp_path / "sim.db").stat().st_mode & 0o077 == 0
+
+
+async def test_nobody_else_reads_the_tokens(tmp_path, connect, made):
+    async with serve(Options(db=tmp_path / "sim.db")) as api, connect(api) as ask:
+        await ask("POST", CLAIMS, made["claim"]())
+        modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("sim.db*")}
+        assert modes == dict.fromkeys(["sim.db", "sim.db-wal", "sim.db-shm"], 0o600)
 
 
 async def test_a_change_is_on_disk_a_moment_later(tmp_path, connect, made, until):
@@ -48,3 +54,13 @@ async def test_files_that_cannot_be_used(tmp_path):
     with pytest.raises(disk.Unusable, match=r"is of a server like 1\.30, not 1\.37"):
         async with serve(Options(db=tmp_path / "old")):
             pass
+
+
+async def test_one_server_a_file(tmp_path):
+    options = Options(db=tmp_path / "sim.db")
+    async with serve(options):
+        with pytest.raises(disk.Unusable, match=r"sim\.db is in use by another server"):
+            async with serve(options):
+                pass
+    async with serve(options):
+        pass

@@ -202,14 +202,16 @@ def drain(descriptor):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "said", "code"),
     [
-        (["nowhere"], "no story 'nowhere'"),
-        (["--speed", "-1"], "--speed: expected 0 or more"),
+        (["nowhere"], "no story 'nowhere'", 2),
+        (["--speed", "-1"], "--speed: expected 0 or more", 2),
+        (["--speed", "nan"], "--speed: expected 0 or more", 2),
+        (["--state", "/dev/null"], "--state: cannot make the folder /dev/null: File exists", 1),
     ],
 )
-async def test_wrong_use(words, said):
+async def test_wrong_use(words, said, code):
     process = await start(*words)
     out = (await process.communicate())[0].decode()
-    assert process.returncode == 2
+    assert process.returncode == code
     assert said in out

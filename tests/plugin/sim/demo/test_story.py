@@ -88,6 +88,8 @@ def test_a_bad_step_is_told_with_its_place(step, said):
         ("{title: a, nodes: [{name: a, gpus: []}, {name: a, gpus: []}]}", "two nodes have the same name"),
         ("{title: a, nodes: [{name: a, gpus: []}], chapters: [{steps: []}]}", "expected a title and a list of steps"),
         ("{title: a, nodes: [{name: a, gpus: []}], acts: []}", "unknown field `acts`"),
+        ("{title: a, nodes: [{name: a, gpus: []}], settings: {reskan: 5}}", "`claimd run` has no setting 'reskan'"),
+        ("{title: a, nodes: [{name: a, gpus: [], settings: {reskan: 5}}]}", "`claimd run` has no setting 'reskan'"),
     ],
 )
 def test_a_bad_story_is_told(written, said):
