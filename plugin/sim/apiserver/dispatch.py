@@ -220,6 +220,8 @@ class Dispatch:
         if path.startswith("/openapi/v3/"):
             return self._openapi.version(path.removeprefix("/openapi/v3/"))
         if path == "/openapi/v2":
+            if "proto-openapi.spec.v2" in request.header("accept"):
+                return Answer(200, openapi.NOTHING, openapi.PROTOBUF)
             return self._openapi.old()
         if path in ("/api", "/apis"):
             if version := _aggregated(request):

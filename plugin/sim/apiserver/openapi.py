@@ -13,6 +13,10 @@ from .catalog import Catalog, Edition
 
 Document = dict[str, Any]
 
+# Version 2 for kubectl, which reads it in this form alone, and only to learn that a kind is not here: no kinds at all.
+PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+NOTHING = b"\x0a\x032.0"  # Document.swagger
+
 PARAMETERS = ("dryRun", "fieldManager", "fieldValidation", "force", "pretty")
 WIRE_TYPES = {"int": "integer", "flag": "boolean", "raw": "object", "fields": "object"}
 TYPES = {"quantity": "string", "struct": "object", "map": "object", "list": "array"}

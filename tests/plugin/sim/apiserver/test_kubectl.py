@@ -165,3 +165,10 @@ async def test_other_releases(tmp_path, release, versions):
         listed = await kubectl("api-versions")
         assert all(f"resource.k8s.io/{version}\n" in listed for version in versions.split())
         await kubectl("get", "resourceclaims,resourceslices", "-A")
+
+
+async def test_a_kind_that_the_release_does_not_serve(kubectl):
+    old = CLAIM.replace("resource.k8s.io/v1", "resource.k8s.io/v1alpha2") % "a"
+    for words in (["apply"], ["apply", "--server-side"], ["create"]):
+        said = await kubectl(*words, "-f", "-", stdin=old, code=1)
+        assert 'no matches for kind "ResourceClaim" in version "resource.k8s.io/v1alpha2"' in said
