@@ -125,7 +125,7 @@ def test_places_and_tests_named_in_docs_are_there():
     tests = re.findall(r"`(tests/\S+\.py)::(\w+)`", text)
     assert len(tests) > 10
     for path, name in tests:
-        assert re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.M), f"{path} has no {name}"
+        assert re.search(rf"^(async )?def {name}\(", (ROOT / path).read_text(), re.M), f"{path} has no {name}"
     for path in re.findall(r"`(plugin/\S+\.py)`", text):
         assert (ROOT / path).is_file(), path
 

@@ -27,7 +27,7 @@ from .catalog import Catalog
 from .http import Answer, Request
 from .objects import Objects, selection
 from .policies import Policies
-from .refused import Refused
+from .refused import Refused, bad_request
 from .registry import Admit, Registry
 from .reviews import Reviews
 from .routes import Route
@@ -65,6 +65,8 @@ class Dispatch:
             return self._warned(request, self._answer(user, request))
         except Refused as error:
             return self._warned(request, writing.refusal(request, error))
+        except RecursionError:  # wherever it was met: nobody means a document of such a depth
+            return writing.refusal(request, bad_request("json: exceeded max depth"))
         except Exception as error:
             log.exception("%s %s", request.method, request.path)
             return writing.refusal(request, Refused(500, "InternalError", f"Internal error occurred: {error!r}"))

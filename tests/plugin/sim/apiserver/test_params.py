@@ -30,6 +30,7 @@ REFUSED = (
     ("PATCH", f"{CLAIMS}/c", {}, JSON, 415, "UnsupportedMediaType", "415: Unsupported Media"),
     ("POST", CLAIMS, b"{", JSON, 400, "BadRequest", "json parse error: unexpected end of JSON input"),
     ("POST", CLAIMS, [], {}, 400, "BadRequest", "json: cannot unmarshal array into Go value"),
+    ("POST", CLAIMS, b'{"a":' * 50_000 + b"1" + b"}" * 50_000, JSON, 400, "BadRequest", "exceeded max depth"),
     ("POST", CLAIMS, {"kind": "Pod"}, {}, 400, "BadRequest", "cannot be handled as a ResourceClaim"),
     ("POST", CLAIMS, {"apiVersion": "v1"}, {}, 400, "BadRequest", "does not match the expected API version"),
     ("POST", CLAIMS, {"spec": []}, {}, 400, "BadRequest", "Go struct field ResourceClaim.spec of type"),
