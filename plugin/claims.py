@@ -126,7 +126,7 @@ def report(
     for device in prepared.devices:
         status = _status(prepared, device, driver, inventory)
         if conditions := said.get(device.device):
-            status = msgspec.structs.replace(status, conditions=[*status.conditions, *conditions])
+            status = msgspec.structs.replace(status, conditions=[*(status.conditions or ()), *conditions])
         listed.append(status)
     return listed
 

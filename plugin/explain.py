@@ -98,7 +98,7 @@ def report(objects: Objects, subject: Pod | ResourceClaim, *, node: str = "", ne
 
 def _refused(claims: Sequence[ResourceClaim]) -> Iterator[str]:
     for claim in claims:
-        for request in claim.spec.devices.requests:
+        for request in claim.spec.devices.requests or ():
             for asked in (request.exactly, *request.first_available):
                 for number, selector in enumerate(asked.selectors if asked else (), 1):
                     try:

@@ -133,7 +133,7 @@ class Allocator:
         for index, claim in enumerate(claims):
             minimum = 0
             of_claim: list[list[Want]] = []
-            for request in claim.spec.devices.requests:
+            for request in claim.spec.devices.requests or ():
                 alternatives = requests.wants(request, claim, index, key, self.features)
                 key += len(alternatives)
                 for want in alternatives:

@@ -53,7 +53,7 @@ def in_use(slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim]) -> 
             if any(attribute.value is None for attribute in device.attributes.values()):
                 found.add(LIST_TYPE_ATTRIBUTES)
     for claim in claims:
-        for request in claim.spec.devices.requests:
+        for request in claim.spec.devices.requests or ():
             if any(asked.derived_attributes for asked in (request.exactly, *request.first_available) if asked):
                 found.add(DERIVED_ATTRIBUTES)
     return frozenset(found)

@@ -55,7 +55,7 @@ class AllocatedDeviceStatus(Wire, frozen=True, kw_only=True):
     pool: str
     device: str
     share_id: str | None = msgspec.field(name="shareID", default=None)
-    conditions: list[Condition] = []
+    conditions: list[Condition] | None = None  # the API server writes null where there are none
     data: dict[str, Any] | None = None
 
 

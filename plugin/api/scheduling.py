@@ -105,7 +105,7 @@ class DeviceClaimConfiguration(Wire, frozen=True, kw_only=True):
 
 
 class DeviceClaim(Wire, frozen=True, kw_only=True):
-    requests: list[DeviceRequest] = []
+    requests: list[DeviceRequest] | None = None  # the API server writes null where there are none
     constraints: list[DeviceConstraint] = []
     config: list[DeviceClaimConfiguration] = []
 

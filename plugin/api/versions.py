@@ -26,7 +26,11 @@ def slice_to_wire(slice_: ResourceSlice, version: str) -> dict[str, Any]:
 
 
 def spec_from_wire(spec: dict[str, Any], version: str) -> dict[str, Any]:
-    """A slice's spec in the shape of v1, fields that we do not know included. What has that shape is left as it is."""
+    """A slice's spec in the shape of v1, fields that we do not know included. What has that shape is left as it is.
+
+    Servers before 1.36 write `devices: null` for a slice without devices, which is a slice without that field.
+    """
+    spec = {name: value for name, value in spec.items() if value is not None}
     if _known(version) != "v1beta1" or not spec.get("devices"):
         return spec
     devices = [

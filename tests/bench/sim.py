@@ -81,7 +81,7 @@ async def measured() -> list[Row]:
         lists = {
             f"list of {CLAIMS} claims": (PLACE, LIST),
             f"list of {NODES} slices of 8 devices": (f"{GROUP}/resourceslices", LIST),
-            f"list of {CLAIMS} claims in v1beta1": (PLACE.replace("/v1/", "/v1beta1/"), None),
+            f"list of {CLAIMS} claims in v1beta1": (PLACE.replace("/v1/", "/v1beta1/"), LIST),
         }
         rows = [
             Row(title="create a claim", ours=statistics.median(claims), limit=CREATE),

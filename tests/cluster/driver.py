@@ -38,6 +38,11 @@ class Driver:
 
         return wait_for(f"a claimd pod that is ready on {self.node}", look, seconds=30)
 
+    def kubelet(self) -> tuple[int, int]:
+        """The release of the node's kubelet: what gates are on by default goes by it."""
+        major, minor, *_ = self.kube.get("node", self.node)["status"]["nodeInfo"]["kubeletVersion"][1:].split(".")
+        return int(major), int(minor)
+
     def exec(self, *command: str) -> str:
         return self.kube.exec(self.pod()["metadata"]["name"], *command, container="claimd")
 

@@ -117,9 +117,8 @@ def test_first_available(ns: Kubectl, driver: Driver, running: Running) -> None:
 
 
 def test_extended_resource(ns: Kubectl, driver: Driver, running: Running) -> None:
-    version = ns.get("node", driver.node)["status"]["nodeInfo"]["kubeletVersion"]
-    if tuple(int(number) for number in version.lstrip("v").split(".")[:2]) < (1, 36):
-        pytest.skip(f"kubelet {version} has DRAExtendedResource off by default")
+    if driver.kubelet() < (1, 36):
+        pytest.skip("kubelets before 1.36 have DRAExtendedResource off by default")
     user = pod("user", driver.node)
     user["spec"]["containers"][0]["resources"] = {"limits": {"claimd.dev/gpu": "1"}}
     ns.create(user)

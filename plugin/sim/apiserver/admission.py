@@ -1,5 +1,5 @@
-"""What is refused although who asks may ask it: anything new in a namespace that is not there or is going, and the end
-of the namespaces that have to be there.
+"""What is refused although who asks may ask it: anything new in a namespace that is not there or is going, a pod that
+runs as nobody, and the end of the namespaces that have to be there.
 """
 
 from __future__ import annotations
@@ -11,15 +11,19 @@ from .catalog import Edition
 from .refused import Resource
 from .routes import Route
 from .store import Store
+from .tokens import ACCOUNTS, PODS
 
 Document = dict[str, Any]
 NAMESPACES = Resource("namespaces", "", "Namespace")
+MIRROR = "kubernetes.io/config.mirror"
 FOREVER = ("default", "kube-system", "kube-public")
 
 
 def check(store: Store, edition: Edition, route: Route, obj: Document | None = None) -> None:
     if route.verb == "create" and edition.kind.namespaced:
         _check_namespace(store, edition, route, obj or {})
+        if edition.kind.resource == PODS and not route.subresource:
+            _check_account(store, route, obj or {})
     if route.verb == "delete" and edition.kind.resource == NAMESPACES and route.name in FOREVER:
         raise _forbidden(NAMESPACES, route.name, "this namespace may not be deleted")
 
@@ -34,6 +38,17 @@ def _check_namespace(store: Store, edition: Edition, route: Route, obj: Document
         cause = f"namespace {route.namespace} is being terminated"
         error.details["causes"] = [{"reason": "NamespaceTerminating", "message": cause, "field": "metadata.namespace"}]
         raise error
+
+
+def _check_account(store: Store, route: Route, pod: Document) -> None:
+    """A pod runs as somebody who is there. Pods that a node has by itself are only shown here."""
+    metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
+    if not isinstance(spec, dict) or MIRROR in (metadata.get("annotations") or ()):
+        return  # what is of another type is refused for that
+    name = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
+    if not store.find(ACCOUNTS, route.namespace, name):
+        why = f'error looking up service account {route.namespace}/{name}: serviceaccount "{name}" not found'
+        raise _forbidden(PODS, metadata.get("name", ""), why)
 
 
 def _forbidden(resource: Resource, name: str, why: str) -> refused.Refused:

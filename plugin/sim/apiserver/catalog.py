@@ -6,16 +6,19 @@ The tables are in `kinds`. A version that is not the one kept is made at the edg
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections import OrderedDict
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...api.objects import convert, plain
 from . import kinds, refused
 from .kinds import Served
 from .registry import Kind
+from .rules import strategy, wire
 
 Document = dict[str, Any]
 EVENTS = "events.k8s.io"
+REMEMBERED = 4096  # objects of a kind in a version that is not the one kept
 
 # what an Event of events.k8s.io calls otherwise than one of the core
 RENAMED = {
@@ -35,6 +38,7 @@ class Edition:
 
     served: Served
     version: str
+    _known: OrderedDict[int, tuple[Document, Document]] = field(default_factory=OrderedDict, repr=False)
 
     @property
     def kind(self) -> Kind:
@@ -66,7 +70,29 @@ class Edition:
         if self.group == EVENTS:
             back = {old: new for new, old in RENAMED.items()}
             return {back.get(name, name): value for name, value in obj.items()} | {"apiVersion": self.api_version}
-        return _converted(obj, self.version)
+        known = self._known.get(id(obj))
+        if known and known[0] is obj:  # it is never changed
+            return known[1]
+        found = _converted(obj, self.version)
+        shown = wire.typed(self.version, self.kind.resource.kind, found, self.served.release)
+        self._known[id(obj)] = obj, shown
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        return shown
+
+    @property
+    def empty(self) -> Document:
+        found = strategy.of(self.kind.resource, self.version, self.served.release or kinds.NEWEST).empty
+        return {name: value for name, value in found.items() if name not in ("metadata", "apiVersion", "kind")}
+
+    @property
+    def deprecation(self) -> str:
+        """What clients of an old version are told with each answer."""
+        since = kinds.DEPRECATED.get((self.served.release, self.kind.resource.kind, self.version))
+        if not since:
+            return ""
+        what = f"{self.api_version} {self.kind.resource.kind}"
+        return f"{what} is deprecated in v{since[0]}+, unavailable in v{since[1]}+"
 
     def kept(self, obj: Document) -> Document:
         """An object of this version as it is kept."""

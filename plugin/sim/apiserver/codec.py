@@ -20,6 +20,9 @@ PATCHES = {
     "application/apply-patch+yaml": "apply",
 }
 
+# What a server first reads of a body, in the words of its language.
+HEAD = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+
 encode = msgspec.json.Encoder().encode
 
 
@@ -27,16 +30,77 @@ def media_type(request: Request) -> str:
     return request.header("content-type").partition(";")[0].strip().lower()
 
 
-def document(request: Request) -> Document:
+def document(request: Request, kind_wanted: str = "", options: bool = False) -> Document:
     """The body as a map; 415 for a type that is not ours, 400 for what is none."""
     kind = media_type(request)
     if kind == PROTOBUF:
         return wire.decode(request.body)
     if kind not in ("", JSON, YAML):
         raise unsupported(SERVED)
-    found = yaml(request.body) if kind == YAML else plain_json(request.body)
+    if kind == YAML:
+        found = yaml(request.body)
+    else:
+        try:
+            found = msgspec.json.decode(request.body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise _unrecognized(request.body, kind_wanted, options, _go_error(request.body, error)) from error
     if not isinstance(found, dict):
-        raise refused.bad_request(f"the body is not an object: {request.body[:60].decode(errors='replace')!r}")
+        go = {list: "array", str: "string", bool: "bool"}.get(type(found), "number")
+        raise _unrecognized(
+            request.body, kind_wanted, options, f"json: cannot unmarshal {go} into Go value of type {HEAD}"
+        )
+    return found
+
+
+def _unrecognized(body: bytes, kind: str, options: bool, why: str) -> refused.Refused:
+    text = f"couldn't get version/kind; json parse error: {why}"
+    if options:
+        return refused.bad_request(text)
+    shown = "<empty>" if not body else body[:1024].decode(errors="replace") if body[:1] == b"{" else body[:1024].hex()
+    return refused.bad_request(f"the object provided is unrecognized (must be of type {kind}): {text} ({shown})")
+
+
+def _go_error(body: bytes, error: Exception) -> str:
+    """What Go's library would say of it: it knows that the text ends too soon, and else which letter is wrong."""
+    try:
+        json.loads(body)
+    except json.JSONDecodeError as found:
+        rest = found.doc[found.pos :].strip()
+        if not rest:
+            return "unexpected end of JSON input"
+        return f"invalid character '{rest[0]}' looking for beginning of value"
+    except UnicodeDecodeError:
+        pass
+    return str(error)
+
+
+def duplicates(request: Request) -> list[str]:
+    """The fields that the body has twice. msgspec, which is quick, takes the last and says nothing."""
+    if media_type(request) not in ("", JSON):
+        return []
+    found: list[str] = []
+
+    class Pairs(dict[str, Any]):
+        twice: list[str]
+
+    def pairs(items: list[tuple[str, Any]]) -> Pairs:
+        made = Pairs(items)
+        names = [name for name, _ in items]
+        made.twice = (
+            list(dict.fromkeys(name for name in names if names.count(name) > 1)) if len(made) < len(items) else []
+        )
+        return made
+
+    def walk(value: Any, at: str) -> None:
+        if isinstance(value, Pairs):
+            found.extend(f"{at}{name}" for name in value.twice)
+            for name, below in value.items():
+                walk(below, f"{at}{name}.")
+        elif isinstance(value, list):
+            for index, below in enumerate(value):
+                walk(below, f"{at[:-1]}[{index}].")
+
+    walk(json.loads(request.body, object_pairs_hook=pairs), "")
     return found
 
 
@@ -44,7 +108,7 @@ def patch(request: Request) -> tuple[str, Any]:
     """Which of the four patches, and what it says."""
     kind = PATCHES.get(media_type(request))
     if not kind:
-        raise unsupported(", ".join(PATCHES))
+        raise refused.Refused(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
     return kind, yaml(request.body) if kind == "apply" else plain_json(request.body)
 
 
@@ -52,7 +116,7 @@ def plain_json(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise refused.bad_request(f"error decoding the body: {error}") from error
+        raise refused.bad_request("invalid JSON patch") from error
 
 
 def yaml(body: bytes) -> Any:

@@ -50,7 +50,7 @@ class Dispatch:
         self.address = ""  # once the server has one
         self.logs: podlogs.Logs | None = None  # once somebody runs pods
         self._now = now
-        self.catalog, self._registry, self._tokens = catalog, registry, tokens
+        self._catalog, self._registry, self._tokens = catalog, registry, tokens
         self._discovery = discovery.Discovery(catalog)
         self._openapi = openapi.OpenApi(catalog)
         self._policies = Policies(registry.store)
@@ -62,12 +62,23 @@ class Dispatch:
     def respond(self, request: Request) -> Answer:
         try:
             user, request = self._authenticated(request)
-            return self._answer(user, request)
+            return self._warned(request, self._answer(user, request))
         except Refused as error:
-            return writing.refusal(request, error)
+            return self._warned(request, writing.refusal(request, error))
         except Exception as error:
             log.exception("%s %s", request.method, request.path)
             return writing.refusal(request, Refused(500, "InternalError", f"Internal error occurred: {error!r}"))
+
+    def _warned(self, request: Request, answer: Answer) -> Answer:
+        """Users of an old version are told so, whatever else they are told."""
+        try:
+            route = routes.of(request)
+        except Refused:
+            return answer
+        edition = self._catalog.edition(route.group, route.version, route.plural)
+        if answer.status in (401, 415) or not edition or not edition.deprecation:
+            return answer
+        return dataclasses.replace(answer, headers=(("Warning", f'299 - "{edition.deprecation}"'), *answer.headers))
 
     def busy(self, request: Request) -> Answer:
         details = {"retryAfterSeconds": 1}
@@ -94,7 +105,9 @@ class Dispatch:
             if request.method != "POST":
                 raise not_allowed()
             return writing.answer(request, self._reviews.answer(route, user, request), writing.form(request))
-        edition = self.catalog.edition(route.group, route.version, route.plural)
+        edition = self._catalog.edition(route.group, route.version, route.plural)
+        if edition is None and route.group not in self._catalog.versions:
+            return Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
         if edition is None:
             raise unknown()
         if route.verb == "watch":
@@ -117,7 +130,9 @@ class Dispatch:
         if subresource and not edition.kind.status:
             raise unknown()
         if verb == "create" and not route.name:
-            admission.check(self._registry.store, edition, route, codec.document(asked.request))
+            admission.check(
+                self._registry.store, edition, route, codec.document(asked.request, edition.kind.resource.kind)
+            )
             return self._objects.create(asked)
         if verb == "list":
             return self._objects.list(asked)
@@ -136,7 +151,7 @@ class Dispatch:
         policies = self._policies.admission(asked)
 
         def admit(old: Document | None, new: Document | None) -> None:
-            claimrights.check(self._registry.store, self.catalog.release, asked, old, new)
+            claimrights.check(self._registry.store, self._catalog.release, asked, old, new)
             policies(old, new)
 
         return admit

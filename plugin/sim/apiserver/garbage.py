@@ -25,7 +25,7 @@ def collect(registry: Registry, kinds: Sequence[Kind]) -> int:
             if "deletionTimestamp" in obj["metadata"]:
                 done += _let_go(registry, kind, obj, found)
             elif owners := obj["metadata"].get("ownerReferences"):
-                done += _follow(registry, kind, obj, [there.get(owner["uid"]) for owner in owners])
+                done += _follow(registry, kind, obj, [there.get(owner.get("uid", "")) for owner in owners])
         except refused.Refused as error:
             if error.code not in (404, 409):
                 raise
@@ -51,7 +51,7 @@ def _let_go(registry: Registry, kind: Kind, obj: Document, found: Sequence[tuple
     dependents = list(_owned_by(metadata["uid"], found))
     if ORPHAN in finalizers:
         for other, dependent in dependents:
-            owners = [o for o in dependent["metadata"]["ownerReferences"] if o["uid"] != metadata["uid"]]
+            owners = [o for o in dependent["metadata"]["ownerReferences"] if o.get("uid") != metadata["uid"]]
             _with(registry, other, dependent, "ownerReferences", owners)
         _with(registry, kind, obj, "finalizers", [name for name in finalizers if name != ORPHAN])
         return 1 + len(dependents)
@@ -66,12 +66,12 @@ def _let_go(registry: Registry, kind: Kind, obj: Document, found: Sequence[tuple
 
 def _owned_by(uid: str, found: Sequence[tuple[Kind, Document]]) -> Iterator[tuple[Kind, Document]]:
     for kind, obj in found:
-        if any(owner["uid"] == uid for owner in obj["metadata"].get("ownerReferences") or ()):
+        if any(owner.get("uid") == uid for owner in obj["metadata"].get("ownerReferences") or ()):
             yield kind, obj
 
 
 def _blocks(owner: Document, uid: str) -> bool:
-    return owner["uid"] == uid and bool(owner.get("blockOwnerDeletion"))
+    return owner.get("uid") == uid and bool(owner.get("blockOwnerDeletion"))
 
 
 def _with(registry: Registry, kind: Kind, obj: Document, name: str, values: list[Any]) -> None:

@@ -46,7 +46,7 @@ class Written:
         self._operation = "CREATE" if old is None else OPERATIONS[asked.route.verb]
 
     def meets(self, policy: Document, more: Document | None) -> bool:
-        constraints = policy["spec"].get("matchConstraints") or {}
+        constraints = (policy.get("spec") or {}).get("matchConstraints") or {}
         return self._matches(constraints) and (not more or self._matches(more, needs_rules=False))
 
     def _matches(self, constraints: Document, needs_rules: bool = True) -> bool:
@@ -91,9 +91,11 @@ class Written:
             return compiled(expression).evaluate(documents)
 
         try:
-            written = {v["name"]: compiled(v["expression"]) for v in spec.get("variables") or ()}
+            written = {v.get("name", ""): compiled(v.get("expression", "")) for v in spec.get("variables") or ()}
             documents["variables"] = Derived(written, documents)
-            if not all(evaluated(condition["expression"]) is True for condition in spec.get("matchConditions") or ()):
+            if not all(
+                evaluated(condition.get("expression", "")) is True for condition in spec.get("matchConditions") or ()
+            ):
                 return
         except (CompileError, EvalError) as error:
             if strict:
@@ -101,11 +103,11 @@ class Written:
             return
         for validation in spec.get("validations") or ():
             try:
-                if evaluated(validation["expression"]) is not True:
+                if evaluated(validation.get("expression", "")) is not True:
                     yield Denied(_message(validation, evaluated), validation.get("reason", ""))
             except (CompileError, EvalError) as error:
                 if strict:
-                    yield Denied(f"expression '{validation['expression']}' resulted in error: {_words(error)}")
+                    yield Denied(f"expression '{validation.get('expression', '')}' resulted in error: {_words(error)}")
 
     def _documents(self) -> dict[str, Any]:
         edition, route = self.asked.edition, self.asked.route
@@ -151,7 +153,7 @@ def _message(validation: Document, evaluated: Callable[[str], Any]) -> str:
                 return said.strip()
         except (CompileError, EvalError):
             pass
-    return str(validation.get("message") or f"failed expression: {validation['expression'].strip()}")
+    return str(validation.get("message") or f"failed expression: {validation.get('expression', '').strip()}")
 
 
 def _words(error: CompileError | EvalError) -> str:

@@ -6,7 +6,7 @@ Of the kinds around the resource API, those that drivers, schedulers and this pr
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .refused import Resource
 from .registry import Kind
@@ -25,6 +25,7 @@ class Served:
     verbs: tuple[str, ...] = ALL
     group: str = ""  # under which it is served
     subresources: tuple[str, ...] = ()  # beside the status
+    release: str = ""
 
 
 # group, version, plural, kind; n: in a namespace, s: with a status, g: counts generations; short name
@@ -83,6 +84,12 @@ RELEASES: dict[str, dict[str, str]] = {
     | {RULES: "v1 v1beta2 v1alpha3", POOLS: "v1alpha3"},
 }
 NEWEST = "1.37"
+# release, kind, version: since when it is deprecated, and when it will be gone
+DEPRECATED = {
+    (NEWEST, words.split()[1], version): since
+    for version, since in {"v1beta1": ("1.35", "1.38"), "v1beta2": ("1.36", "1.39")}.items()
+    for words in (CLAIMS, TEMPLATES, CLASSES, SLICES)
+} | {(NEWEST, "DeviceTaintRule", "v1alpha3"): ("1.36", "1.39")}
 
 
 def served(release: str) -> list[Served]:
@@ -95,7 +102,7 @@ def served(release: str) -> list[Served]:
         found.append(_served(group.strip("-"), plural, kind, flags, (version,), short.strip("-")))
     for words, versions in RELEASES[release].items():
         plural, kind, flags = words.split()
-        found.append(_served(DRA, plural, kind, flags, tuple(versions.split())))
+        found.append(replace(_served(DRA, plural, kind, flags, tuple(versions.split())), release=release))
     return found
 
 

@@ -53,7 +53,9 @@ class Entry:
             entry.get("apiVersion", ""),
             entry.get("subresource", ""),
         )
-        return cls(writer, fields.decode(entry.get("fieldsV1") or {}), entry.get("time", ""))
+        said = entry.get("fieldsV1")
+        owned = fields.decode(said) if isinstance(said, dict) else frozenset()
+        return cls(writer, owned, entry.get("time", ""))
 
     def plain(self) -> Document:
         writer = self.writer
@@ -176,4 +178,4 @@ def _named(entry: Entry) -> str:
     name = f'"{writer.manager}"' + (f' with subresource "{writer.subresource}"' if writer.subresource else "")
     if writer.operation != "Update":
         return name
-    return f"{name} using {writer.api_version}" + (f" at {entry.time}" if entry.time else "")
+    return f"{name} using {writer.api_version}"

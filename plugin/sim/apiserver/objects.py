@@ -6,12 +6,12 @@ written in `writing`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import codec, fieldcheck, params, patches, refused, routes, selectors
 from .asked import Asked, Found
-from .catalog import Edition
+from .catalog import EVENTS, Edition
 from .registry import Admit, Registry, Write
 
 Document = dict[str, Any]
@@ -49,7 +49,9 @@ class Objects:
     # ------------------------------------------------------------ reading
 
     def get(self, asked: Asked) -> Found:
-        params.version_of(asked.request)
+        wanted = params.version_of(asked.request)
+        if wanted is not None and wanted > self._registry.store.version:
+            raise refused.too_large_version(wanted, self._registry.store.version)
         kind, route = asked.edition.kind, asked.route
         return Found(200, asked.edition.shown(self._registry.store.get(kind.resource, route.namespace, route.name)))
 
@@ -68,11 +70,11 @@ class Objects:
 
     def create(self, asked: Asked) -> Found:
         kept = self._object(asked)
-        return self._found(asked, 201, self._registry.create(*self._where(asked), kept, self._write(asked)))
+        return self._made(asked, 201, self._registry.create(*self._where(asked), kept, self._write(asked)))
 
     def update(self, asked: Asked) -> Found:
         kept, write = self._object(asked), self._write(asked)
-        return self._found(asked, 200, self._registry.update(*self._where(asked), asked.route.name, kept, write))
+        return self._made(asked, 200, self._registry.update(*self._where(asked), asked.route.name, kept, write))
 
     def patch(self, asked: Asked) -> Found:
         form, patch = codec.patch(asked.request)
@@ -87,9 +89,12 @@ class Objects:
             new = patches.patched(asked.edition.view.schema, asked.edition.shown(old), form, patch)
             if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
                 raise refused.bad_request("the patched object has no metadata")
-            return self._kept(asked, new)
+            try:
+                return self._kept(asked, new)
+            except fieldcheck.WrongType as error:
+                raise error.of_patch(new) from error
 
-        return self._found(asked, 200, self._registry.change(*self._where(asked), asked.route.name, patched, write))
+        return self._made(asked, 200, self._registry.change(*self._where(asked), asked.route.name, patched, write))
 
     def _apply(self, asked: Asked, config: Any) -> Found:
         if not isinstance(config, dict):
@@ -97,10 +102,10 @@ class Objects:
         if not asked.text("fieldManager"):
             why = "Required value: is required for apply patch"
             raise params.invalid("PatchOptions", "fieldManager", "FieldValueRequired", why)
-        check_kind(asked.edition, config)
-        kept, force = self._kept(asked, config), routes.truth(asked.request, "force")
+        check_applied(asked.edition, config)
+        kept, force = self._kept(asked, config, applied=True), routes.truth(asked.request, "force")
         made, new = self._registry.apply(*self._where(asked), asked.route.name, kept, self._write(asked), force)
-        return self._found(asked, 201 if new else 200, made)
+        return self._made(asked, 201 if new else 200, made)
 
     def delete(self, asked: Asked) -> Found:
         wanted = params.deletion(asked.request, self._admission(asked))
@@ -109,7 +114,8 @@ class Objects:
         before = store.get(resource, route.namespace, route.name)
         last = self._registry.delete(*self._where(asked), route.name, wanted.options)
         gone = wanted.options.dry_run or store.find(resource, route.namespace, route.name) is None
-        if not gone or resource.kind in DELETED_SHOWN:
+        shown = resource.kind in DELETED_SHOWN and (resource.kind, edition.version) != ("DeviceTaintRule", "v1")
+        if not gone or shown:
             return self._found(asked, 202 if wanted.waits and not gone else 200, last)
         details = {
             "name": route.name,
@@ -127,7 +133,8 @@ class Objects:
         gone = []
         for obj in page.items:
             namespace, name = obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
-            gone.append(self._registry.delete(kind, namespace, name, wanted.options))
+            last = self._registry.delete(kind, namespace, name, wanted.options)
+            gone.append(last if "deletionTimestamp" in last["metadata"] else obj)
         return Found(200, list_of(asked.edition, gone, {"resourceVersion": str(store.version)}))
 
     # ------------------------------------------------------------ what they share
@@ -136,15 +143,23 @@ class Objects:
         return asked.edition.kind, asked.route.namespace
 
     def _object(self, asked: Asked) -> Document:
-        obj = codec.document(asked.request)
+        obj = codec.document(asked.request, asked.edition.kind.resource.kind)
         check_kind(asked.edition, obj)
-        return self._kept(asked, obj)
+        validation = params.validation(asked.request)
+        twice = codec.duplicates(asked.request) if validation != "Ignore" else []
+        return self._kept(asked, obj, twice)
 
-    def _kept(self, asked: Asked, obj: Document) -> Document:
+    def _kept(self, asked: Asked, obj: Document, twice: Sequence[str] = (), applied: bool = False) -> Document:
         """What was sent as it is kept, without the fields that its version does not have."""
-        known, unknown = fieldcheck.checked(asked.edition, obj, params.validation(asked.request))
-        asked.warnings.extend(unknown)
+        validation = "Apply" if applied else params.validation(asked.request)
+        known, problems = fieldcheck.checked(asked.edition, obj, validation, twice)
+        asked.warnings.extend(problems)
         return asked.edition.kept(known)
+
+    def _made(self, asked: Asked, status: int, kept: Document) -> Found:
+        """What was written, with what its writer should hear of it."""
+        asked.warnings.extend(self._registry.warnings(asked.edition.kind, kept))
+        return self._found(asked, status, kept)
 
     def _found(self, asked: Asked, status: int, kept: Document) -> Found:
         return Found(status, asked.edition.shown(kept))
@@ -166,12 +181,24 @@ def selection(asked: Asked) -> Callable[[Document], bool] | None:
     known = ("metadata.name", *(("metadata.namespace",) if edition.kind.namespaced else ()), *SELECTABLE.get(kind, ()))
     if edition.version == "v1alpha2" and kind == "ResourceSlice":
         known = ("metadata.name", *OLD_SLICES)
+    wanted = asked.text("fieldSelector")
+    if edition.group == EVENTS:  # selects by its own names for the same fields
+        wanted = wanted.replace("regarding.", "involvedObject.").replace("reportingController", "reportingComponent")
     labels = selectors.labels(asked.text("labelSelector"))
-    fields = selectors.fields(asked.text("fieldSelector"), known)
+    fields = selectors.fields(wanted, known, _unknown_field(edition))
     if route.old_watch and route.name:
         name = route.name
         fields = selectors.both(fields, lambda obj: obj["metadata"]["name"] == name)
     return selectors.both(labels, fields)
+
+
+def _unknown_field(edition: Edition) -> str:
+    """How a selection by a field that cannot be asked for is refused: kinds of the core have their own words."""
+    if edition.kind.resource.kind == "ResourceSlice":
+        return f"field label not supported for {edition.api_version}, Kind=ResourceSlice: {{}}"
+    if edition.kind.resource.kind in SELECTABLE:
+        return selectors.UNKNOWN
+    return '"{}" is not a known field selector: only "metadata.name", "metadata.namespace"'
 
 
 def list_of(edition: Edition, items: list[Document], metadata: Document) -> Document:
@@ -179,8 +206,20 @@ def list_of(edition: Edition, items: list[Document], metadata: Document) -> Docu
         "kind": f"{edition.kind.resource.kind}List",
         "apiVersion": edition.api_version,
         "metadata": metadata,
-        "items": [edition.shown(item) for item in items],
+        "items": [_bare(edition.shown(item)) for item in items],
     }
+
+
+def _bare(obj: Document) -> Document:
+    return {name: value for name, value in obj.items() if name not in ("apiVersion", "kind")}
+
+
+def check_applied(edition: Edition, config: Document) -> None:
+    """A configuration has to say what it is."""
+    version, kind = str(config.get("apiVersion") or ""), str(config.get("kind") or "")
+    if (version, kind) != (edition.api_version, edition.kind.resource.kind):
+        said = version if "/" in version else f"/{version}"
+        raise refused.bad_request(f"invalid object type: {said}, Kind={kind}")
 
 
 def check_kind(edition: Edition, obj: Document) -> None:
@@ -190,8 +229,10 @@ def check_kind(edition: Edition, obj: Document) -> None:
         text = f'{wanted} in version "{edition.version}" cannot be handled as a {wanted}: metadata is no object'
         raise refused.bad_request(text)
     if kind != wanted:
-        text = f'{kind} in version "{str(version).rpartition("/")[2]}" cannot be handled as a {wanted}: converting'
-        raise refused.bad_request(f"{text} to the kind of the path is not possible")
+        short = str(version).rpartition("/")[2]
+        package = (edition.group or "core").partition(".")[0]
+        text = f'{kind} in version "{short}" cannot be handled as a {wanted}: converting ({short}.{kind})'
+        raise refused.bad_request(f"{text} to ({package}.{wanted}): unknown conversion")
     if version != edition.api_version:
         raise refused.bad_request(
             f"the API version in the data ({version}) does not match the expected API version ({edition.api_version})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from . import codec, refused
+from . import codec, refused, wirecheck
 from .http import Request
 from .refused import Cause, Refused, Resource
 from .registry import Admit, Delete
@@ -14,6 +14,7 @@ from .routes import text, truth
 Document = dict[str, Any]
 
 OPTIONS_GROUP = "meta.k8s.io"
+ESCAPED = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
 PROPAGATIONS = ("Background", "Foreground", "Orphan")
 VALIDATIONS = ("Ignore", "Strict", "Warn")
 
@@ -33,14 +34,13 @@ class List:
         version, match = text(request, "resourceVersion"), text(request, "resourceVersionMatch")
         proceed = text(request, "continue")
         if "sendInitialEvents" in request.query:
-            raise invalid(
-                "ListOptions",
-                "sendInitialEvents",
-                "FieldValueForbidden",
-                "Forbidden: sendInitialEvents is forbidden for list",
-            )
+            why = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
+            causes = [Cause("FieldValueForbidden", why, "resourceVersionMatch")] if match and not version else []
+            why = "Forbidden: sendInitialEvents is forbidden for list"
+            causes.append(Cause("FieldValueForbidden", why, "sendInitialEvents"))
+            raise refused.invalid(Resource("ListOptions", OPTIONS_GROUP, "ListOptions"), "", causes)
         _check_match(version, match, proceed)
-        number_ = _version(version)
+        number_ = _version(version, "invalid resource version: ")
         if proceed and number_:
             raise refused.bad_request("specifying resource version is not allowed when using continue")
         limit = number(request, "limit") or 0
@@ -66,12 +66,12 @@ def _check_match(version: str, match: str, proceed: str) -> None:
         raise invalid("ListOptions", field, "FieldValueForbidden", why)
 
 
-def _version(said: str) -> int | None:
+def _version(said: str, prefix: str = "") -> int | None:
     if not said:
         return None
     if not said.isdecimal():
         why = f'Invalid value: "{said}": strconv.ParseUint: parsing "{said}": invalid syntax'
-        raise refused.bad_request(f"resourceVersion: {why}")
+        raise refused.bad_request(f"{prefix}resourceVersion: {why}")
     return int(said)
 
 
@@ -104,7 +104,7 @@ def dry_run(request: Request, said: list[str] | None = None, options: str = "") 
             kind = options or {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}.get(
                 request.method, "DeleteOptions"
             )
-            why = f'Unsupported value: "{value}": supported values: "All"'
+            why = f'Unsupported value: {codec.encode(values).decode()}: supported values: "All"'
             raise invalid(kind, "dryRun", "FieldValueNotSupported", why)
     return bool(values)
 
@@ -115,6 +115,14 @@ def manager(request: Request) -> str:
     if len(said.encode()) > 128:
         options = {"POST": "CreateOptions", "PUT": "UpdateOptions"}.get(request.method, "PatchOptions")
         raise invalid(options, "fieldManager", "FieldValueTooLong", "Too long: may not be more than 128 bytes")
+    for at, letter in enumerate(said):
+        if not letter.isprintable():
+            options = {"POST": "CreateOptions", "PUT": "UpdateOptions"}.get(request.method, "PatchOptions")
+            shown = ESCAPED.get(letter, f"\\x{ord(letter):02x}")
+            why = f'Invalid value: "{shown}": invalid character U+{ord(letter):04X} (at position {at})'
+            raise invalid(
+                options, "fieldManager", "FieldValueInvalid", why.replace(shown, said.replace(letter, shown), 1)
+            )
     return said or request.header("user-agent").split("/")[0][:128] or "unknown"
 
 
@@ -137,10 +145,14 @@ def deletion(request: Request, admit: Admit) -> Deletion:
     """DeleteOptions in the body, or its fields in the query."""
     said: Document = {}
     if request.body.strip():
-        said = codec.document(request)
+        said = codec.document(request, options=True)
         kind = said.get("kind") or "DeleteOptions"
         if kind != "DeleteOptions":
             raise refused.bad_request(f"no kind {kind!r} can be the options of a deletion; expected DeleteOptions")
+        try:
+            said = wirecheck.known("meta/v1.DeleteOptions", said, "", [])
+        except wirecheck.Wrong as error:
+            raise refused.bad_request(str(error)) from error
     else:
         said = {name: text(request, name) for name in ("propagationPolicy",) if name in request.query}
         for name in ("gracePeriodSeconds",):
@@ -160,8 +172,6 @@ def deletion(request: Request, admit: Admit) -> Deletion:
         why = f'Unsupported value: "{policy}": supported values: "Foreground", "Background", "Orphan", "nil"'
         raise invalid("DeleteOptions", "propagationPolicy", "FieldValueNotSupported", why)
     grace = said.get("gracePeriodSeconds")
-    if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool)):
-        raise refused.bad_request("gracePeriodSeconds is not a whole number")
     preconditions = said.get("preconditions") or {}
     options = Delete(
         uid=preconditions.get("uid"),

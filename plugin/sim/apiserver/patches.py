@@ -12,6 +12,7 @@ from typing import Any
 from . import fields, refused
 from .schema import FREE, Schema
 
+REJECTED = "the server rejected our request due to an error in our request"
 RETAIN, ORDER, DELETE = "$retainKeys", "$setElementOrder/", "$deleteFromPrimitiveList/"
 
 
@@ -20,7 +21,10 @@ def patched(schema: Schema, document: Any, form: str, patch: Any) -> Any:
     if form == "json":
         return json_patch(document, patch)
     if not isinstance(patch, dict):
-        raise refused.bad_request("error decoding patch: the body is not an object")
+        go = {list: "array", str: "string", bool: "bool"}.get(type(patch), "number")
+        raise refused.bad_request(
+            f"error decoding patch: json: cannot unmarshal {go} into Go value of type map[string]interface {{}}"
+        )
     return merge_patch(document, patch) if form == "merge" else strategic_merge(schema, document, patch)
 
 
@@ -44,19 +48,14 @@ def json_patch(document: Any, operations: Any) -> Any:
     """RFC 6902, one operation after the other; one that fails refuses the whole patch."""
     if not isinstance(operations, list):
         raise refused.bad_request(
-            "error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch"
+            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
         )
     result = copy.deepcopy(document)
     for operation in operations:
         try:
             result = _OPERATIONS[operation["op"]](result, operation)
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            why = (
-                f"{operation.get('op')} operation does not apply: {operation.get('path')}"
-                if isinstance(operation, dict)
-                else ""
-            )
-            raise refused.Refused(422, "Invalid", why or "the patch is not a list of operations") from error
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise refused.Refused(422, "Invalid", REJECTED, {}) from error
     return result
 
 
@@ -184,12 +183,27 @@ def _strategic(schema: Schema, old: Any, new: Any) -> Any:
         return [item for item in new if item.get("$patch") != "replace"]
     items = {fields.step_of(schema, item): item for item in old or ()}
     for item in new:
+        if schema.keys and not isinstance(item, dict):
+            raise refused.bad_request(f"cannot restore slice from {type(item).__name__}: expected objects with a key")
         step = fields.step_of(schema, item)
         if schema.keys and item.get("$patch") == "delete":
             items.pop(step, None)
         else:
             items[step] = _strategic(schema.item or FREE, items.get(step), item) if schema.keys else item
-    return list(items.values())
+    return _placed(schema, list(items.values()), list(old or ()), new)
+
+
+def _placed(schema: Schema, items: list[Any], old: list[Any], new: list[Any]) -> list[Any]:
+    """What the patch names comes first, but behind an item that was there before it and is not named."""
+    named = [fields.step_of(schema, item) for item in new]
+    before = [fields.step_of(schema, item) for item in old]
+    steps = {fields.step_of(schema, item): item for item in items}
+    ours, theirs = [s for s in before if s in steps and s not in named], [s for s in named if s in steps]
+    placed = []
+    while ours and theirs:
+        first = ours if theirs[0] in before and before.index(ours[0]) < before.index(theirs[0]) else theirs
+        placed.append(first.pop(0))
+    return [steps[step] for step in (*placed, *ours, *theirs)]
 
 
 def _ordered(schema: Schema, items: list[Any], order: list[Any]) -> list[Any]:

@@ -37,9 +37,13 @@ class Policies:
 
             write = judging.Written(self._store, asked, old, new)
             for binding in bindings:
-                spec = binding["spec"]
+                spec = binding.get("spec") or {}
                 policy = self._store.find(POLICIES, "", spec.get("policyName", ""))
-                if policy and not policy["spec"].get("paramKind") and write.meets(policy, spec.get("matchResources")):
+                if (
+                    policy
+                    and not (policy.get("spec") or {}).get("paramKind")
+                    and write.meets(policy, spec.get("matchResources"))
+                ):
                     _ask(write, policy, binding)
 
         return admit
@@ -47,8 +51,8 @@ class Policies:
 
 def _ask(write: judging.Written, policy: Document, binding: Document) -> None:
     name, bound = policy["metadata"]["name"], binding["metadata"]["name"]
-    for denial in write.denials(policy["spec"]):
-        actions = binding["spec"].get("validationActions") or ["Deny"]
+    for denial in write.denials(policy.get("spec") or {}):
+        actions = (binding.get("spec") or {}).get("validationActions") or ["Deny"]
         said = f"ValidatingAdmissionPolicy '{name}' with binding '{bound}'"
         if "Warn" in actions:
             write.asked.warnings.append(f"Validation failed for {said}: {denial}")

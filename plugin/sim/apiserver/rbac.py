@@ -94,11 +94,12 @@ def _bound(store: Store, user: User, namespace: str, missing: list[str]) -> Iter
     for where, binding in found:
         if not any(_is(subject, user, where) for subject in binding.get("subjects") or ()):
             continue
-        ref = binding["roleRef"]
-        own = ref["kind"] == "Role"
-        role = store.find(ROLES if own else CLUSTER_ROLES, where if own else "", ref["name"])
+        ref = binding.get("roleRef") or {}
+        kind, name = ref.get("kind", ""), ref.get("name", "")
+        own = kind == "Role"
+        role = store.find(ROLES if own else CLUSTER_ROLES, where if own else "", name)
         if role is None:
-            missing.append(f'{ref["kind"].lower()}.{GROUP} "{ref["name"]}" not found')
+            missing.append(f'{kind.lower()}.{GROUP} "{name}" not found')
         else:
             yield role.get("rules") or []
 

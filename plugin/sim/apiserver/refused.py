@@ -50,7 +50,7 @@ class Refused(Exception):
 
 def _details(resource: Resource, name: str) -> dict[str, Any]:
     group = {"group": resource.group} if resource.group else {}
-    return {"name": name} | group | {"kind": resource.plural}
+    return ({"name": name} if name else {}) | group | {"kind": resource.plural}
 
 
 def not_found(resource: Resource, name: str) -> Refused:
@@ -82,7 +82,7 @@ def too_large_version(wanted: int, current: int) -> Refused:
 
 def invalid(resource: Resource, name: str, causes: Sequence[Cause]) -> Refused:
     """`causes` have messages as in `Required value`; the whole message lists them with their fields."""
-    said = [f"{cause.field}: {cause.message}" for cause in causes]
+    said = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
     listed = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
     details = _details(resource, name) | {"kind": resource.kind, "causes": [cause.plain() for cause in causes]}
     return Refused(422, "Invalid", f'{resource.kind_name} "{name}" is invalid: {listed}', details)

@@ -6,7 +6,6 @@ What one kind allows beyond that (its own validation) is not here.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,17 +13,14 @@ from typing import Any
 
 from . import managed, patches, refused, schema
 from .refused import Cause, Resource
+from .rules import strategy
 from .store import Store
 
 Document = dict[str, Any]
 
+NAMESPACES = Resource("namespaces", "", "Namespace")
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
-NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-NAME_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
-    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
+BLIND = "Invalid value: 0: must be specified for an update"
 
 
 @dataclass(frozen=True)
@@ -73,21 +69,28 @@ class Delete:
 
 
 class Registry:
+    """`release` says whose rules hold."""
+
     def __init__(
-        self, store: Store, now: Callable[[], str], new_uid: Callable[[], str], letters: Callable[[], str]
+        self,
+        store: Store,
+        now: Callable[[], str],
+        new_uid: Callable[[], str],
+        letters: Callable[[], str],
+        release: str = "1.37",
     ) -> None:
-        self.store = store
+        self.store, self.release = store, release
         self._now, self._new_uid, self._letters = now, new_uid, letters
 
     # ------------------------------------------------------------ create, update
 
     def create(self, kind: Kind, namespace: str, obj: Document, write: Write) -> Document:
-        new = self._prepared(kind, namespace, obj)
-        empty = {"apiVersion": new["apiVersion"], "kind": new["kind"]}
+        new = self._prepared(kind, namespace, obj, write)
+        empty = {"apiVersion": new["apiVersion"], "kind": new["kind"]} | self._rules(kind).empty
         writer = _writer(kind, write, "Update")
-        return self._stored(kind, managed.updated(kind.schema, empty, new, writer, self._now()), write)
+        return self._begun(kind, managed.updated(kind.schema, empty, new, writer, self._now()), write)
 
-    def _prepared(self, kind: Kind, namespace: str, obj: Document) -> Document:
+    def _prepared(self, kind: Kind, namespace: str, obj: Document, write: Write) -> Document:
         """The object as it begins: with a name, what the system gives it, and without a status."""
         metadata = dict(obj.get("metadata") or {})
         if metadata.get("resourceVersion"):
@@ -95,23 +98,31 @@ class Registry:
         _check_namespace(kind, namespace, metadata)
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = metadata["generateName"][:58] + self._letters()
-        _check_name(kind, metadata.get("name", ""))
-        for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink", "generation"):
+        for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink"):
             metadata.pop(name, None)
         metadata |= {"uid": self._new_uid(), "creationTimestamp": self._now()}
         metadata |= {"generation": 1} if kind.generation else {}
         begun = _half(kind, _of_kind(kind, obj), "") | {"metadata": metadata}
-        return _new_namespace(begun) if kind.resource.kind == "Namespace" else begun
+        return self._rules(kind).default(begun, self._surroundings(write))
 
-    def _stored(self, kind: Kind, new: Document, write: Write) -> Document:
-        metadata = new["metadata"]
+    def _begun(self, kind: Kind, new: Document, write: Write) -> Document:
+        """What is not the writer's is added after it is known what is."""
+        rules, metadata, around = self._rules(kind), new["metadata"], self._surroundings(write)
+        new = rules.begin(new, around)
+        if causes := rules.check_new(new, around):
+            raise refused.invalid(kind.resource, metadata.get("name", ""), causes)
         write.admit(None, new)
         if self.store.find(kind.resource, metadata.get("namespace", ""), metadata["name"]):
             raise refused.already_exists(kind.resource, metadata["name"])
         return new if write.dry_run else self.store.create(kind.resource, new)
 
     def update(self, kind: Kind, namespace: str, name: str, obj: Document, write: Write) -> Document:
+        _check_same_name((obj.get("metadata") or {}).get("name") or name, name)
         old = self.store.get(kind.resource, namespace, name)
+        if not (obj.get("metadata") or {}).get("resourceVersion") and not self._rules(kind).blind(write.api_version):
+            cause = Cause("FieldValueInvalid", BLIND, "metadata.resourceVersion")
+            about = Resource(kind.resource.plural, kind.resource.group, kind.resource.plural)
+            raise refused.invalid(about, name, [cause])
         return self._update(kind, old, obj, write, _writer(kind, write, "Update"))
 
     def _update(
@@ -121,28 +132,39 @@ class Registry:
         metadata = dict(obj.get("metadata") or {})
         before = old["metadata"]
         name = before["name"]
-        if metadata.setdefault("name", name) != name:
-            text = f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
-            raise refused.bad_request(text)
+        _check_same_name(metadata.setdefault("name", name), name)
         _check_namespace(kind, before.get("namespace", ""), metadata)
         if metadata.get("uid", before["uid"]) != before["uid"]:
-            why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {before['uid']}"
-            raise refused.conflict(kind.resource, name, why)
+            raise refused.conflict(kind.resource, name, _other_uid(kind, before, metadata["uid"]))
         if metadata.get("resourceVersion", before["resourceVersion"]) != before["resourceVersion"]:
             why = "the object has been modified; please apply your changes to the latest version and try again"
             raise refused.conflict(kind.resource, name, why)
+        rules, around = self._rules(kind), self._surroundings(write)
         new = self._new_content(kind, old, _of_kind(kind, obj) | {"metadata": metadata}, write)
-        _check_finalizers(kind, before, new["metadata"])
-        if kind.generation and new.get("spec") != old.get("spec"):
-            new["metadata"]["generation"] = before.get("generation", 0) + 1
+        new = rules.default(new, around)
         if writer:
-            new = managed.updated(kind.schema, old, new, writer, self._now())
+            new = self._owned(kind, old, new, metadata, writer)
+        new = rules.change(new, old, write.subresource, around)
+        if causes := rules.check_change(new, old, obj, write.subresource, around):
+            raise refused.invalid(kind.resource, name, causes)
+        if kind.generation and new.get("spec") != old.get("spec"):
+            new = new | {"metadata": new["metadata"] | {"generation": before.get("generation", 0) + 1}}
         write.admit(old, new)
         if write.dry_run:
             return new
         if "deletionTimestamp" in before and not _held(new) and _grace_is_over(before):
-            return self.store.delete(kind.resource, self.store.replace(kind.resource, old, new))
+            self.store.delete(kind.resource, old)
+            return new
         return self.store.replace(kind.resource, old, new)
+
+    def _owned(self, kind: Kind, old: Document, new: Document, metadata: Document, writer: managed.Writer) -> Document:
+        """`metadata` is as the writer said it: with a status, old releases took it for his although it was not kept."""
+        if writer.subresource != "status" or not self._rules(kind).takes_metadata:
+            return managed.updated(kind.schema, old, new, writer, self._now())
+        said = managed.updated(kind.schema, old, new | {"metadata": metadata}, writer, self._now())["metadata"]
+        entries = {"managedFields": said["managedFields"]} if "managedFields" in said else {}
+        rest = {part: value for part, value in new["metadata"].items() if part != "managedFields"}
+        return new | {"metadata": rest | entries}
 
     def _new_content(self, kind: Kind, old: Document, new: Document, write: Write) -> Document:
         """The new object with what the system alone may change, and with the other half of a kind with a status."""
@@ -192,9 +214,7 @@ class Registry:
         metadata = config.get("metadata") or {}
         if metadata.get("managedFields"):
             raise refused.bad_request("metadata.managedFields must be nil")
-        if metadata.get("name", name) != name:
-            text = f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
-            raise refused.bad_request(text)
+        said = metadata.get("name", name)
         config = _of_kind(kind, config) | {"metadata": metadata | {"name": name}}
         writer = _writer(kind, write, "Apply")
         old = self.store.find(kind.resource, namespace, name)
@@ -206,10 +226,26 @@ class Registry:
                 raise refused.conflict(kind.resource, name, why)
             empty = {"apiVersion": config["apiVersion"], "kind": config["kind"], "metadata": {}}
             new = managed.applied(kind.schema, empty, _half(kind, config, ""), writer, force, self._now())
-            return self._stored(kind, self._prepared(kind, namespace, new), write), True
+            _check_same_name(said, name)
+            return self._begun(kind, self._prepared(kind, namespace, new, write), write), True
         asked = _half(kind, config, write.subresource)
+        if write.subresource and self._rules(kind).takes_metadata:
+            asked |= {"metadata": config["metadata"]}
         new = managed.applied(kind.schema, old, asked, writer, force, self._now())
+        _check_same_name(said, name)
         return self._update(kind, old, new, write, None), False
+
+    # ------------------------------------------------------------ rules
+
+    def warnings(self, kind: Kind, obj: Document) -> list[str]:
+        return self._rules(kind).warnings(obj)
+
+    def _rules(self, kind: Kind) -> strategy.Strategy:
+        return strategy.of(kind.resource, kind.version, self.release)
+
+    def _surroundings(self, write: Write) -> strategy.Surroundings:
+        version = write.api_version.rpartition("/")[2]
+        return strategy.Surroundings(self._now(), version, lambda name: self.store.find(NAMESPACES, "", name))
 
     # ------------------------------------------------------------ delete
 
@@ -225,11 +261,14 @@ class Registry:
             return old
         grace = _grace(kind, old, options)
         if not finalizers and not grace and not _held(old | {"metadata": {}}):
-            return self.store.delete(kind.resource, old)
+            last = self.store.delete(kind.resource, old)
+            at_once = {"deletionGracePeriodSeconds": 0} if "deletionTimestamp" in before else {}
+            return last | {"metadata": last["metadata"] | at_once}
         metadata = {part: value for part, value in before.items() if part != "finalizers"}
         metadata |= {"finalizers": finalizers} if finalizers else {}
         if "deletionTimestamp" not in metadata:
-            metadata |= {"deletionTimestamp": _later(self._now(), grace), "deletionGracePeriodSeconds": grace}
+            metadata |= {"deletionTimestamp": _later(self._now(), grace)}
+            metadata |= {"deletionGracePeriodSeconds": grace} if kind.resource.kind != "Namespace" else {}
             metadata |= {"generation": metadata["generation"] + 1} if "generation" in metadata else {}
         elif grace < metadata.get("deletionGracePeriodSeconds", 0):
             sooner = grace - metadata["deletionGracePeriodSeconds"]
@@ -237,14 +276,6 @@ class Registry:
             metadata["deletionGracePeriodSeconds"] = grace
         phase = {"status": {"phase": "Terminating"}} if kind.resource.kind == "Namespace" else {}
         return self.store.replace(kind.resource, old, old | phase | {"metadata": metadata})
-
-
-def _new_namespace(obj: Document) -> Document:
-    metadata, spec = obj["metadata"], obj.get("spec") or {}
-    labels = (metadata.get("labels") or {}) | {"kubernetes.io/metadata.name": metadata["name"]}
-    finalizers = list(dict.fromkeys([*(spec.get("finalizers") or ()), "kubernetes"]))
-    spec = spec | {"finalizers": finalizers}
-    return obj | {"metadata": metadata | {"labels": labels}, "spec": spec, "status": {"phase": "Active"}}
 
 
 def _held(obj: Document) -> bool:
@@ -301,31 +332,15 @@ def _check_namespace(kind: Kind, namespace: str, metadata: Document) -> None:
         )
 
 
-def _check_name(kind: Kind, name: str) -> None:
-    if not name:
-        cause = Cause("FieldValueRequired", "Required value: name or generateName is required", "metadata.name")
-    elif len(name) > 253:
-        cause = Cause(
-            "FieldValueInvalid", f'Invalid value: "{name}": must be no more than 253 characters', "metadata.name"
-        )
-    elif kind.resource.group == "rbac.authorization.k8s.io":
-        if name not in (".", "..") and not set(name) & set("/%"):
-            return
-        cause = Cause("FieldValueInvalid", f'Invalid value: "{name}": may not be a part of a path', "metadata.name")
-    elif not NAME.fullmatch(name):
-        cause = Cause("FieldValueInvalid", f'Invalid value: "{name}": {NAME_RULE}', "metadata.name")
-    else:
-        return
-    raise refused.invalid(kind.resource, name, [cause])
+def _check_same_name(name: str, wanted: str) -> None:
+    if name != wanted:
+        raise refused.bad_request(f"the name of the object ({name}) does not match the name on the URL ({wanted})")
 
 
-def _check_finalizers(kind: Kind, before: Document, after: Document) -> None:
-    added = sorted(set(after.get("finalizers") or ()) - set(before.get("finalizers") or ()))
-    if "deletionTimestamp" in before and added:
-        listed = ", ".join(f'"{finalizer}"' for finalizer in added)
-        why = "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers"
-        cause = Cause("FieldValueForbidden", f"{why} []string{{{listed}}}", "metadata.finalizers")
-        raise refused.invalid(kind.resource, before["name"], [cause])
+def _other_uid(kind: Kind, before: Document, uid: str) -> str:
+    key = "/".join(filter(None, (kind.resource.plural, before.get("namespace"), before["name"])))
+    why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {before['uid']}"
+    return f"StorageError: invalid object, Code: 4, Key: /registry/{key}, ResourceVersion: 0, AdditionalErrorMsg: {why}"
 
 
 def _check_preconditions(kind: Kind, metadata: Document, options: Delete) -> None:

@@ -29,6 +29,10 @@ def answer(registry: Registry, asked: Asked) -> Found | None:
         wanted = patches.patched(FREE, scale_of(found), "merge" if form == "apply" else form, patch)
     else:
         return None
+    if not isinstance(wanted, dict) or not all(
+        isinstance(wanted.get(part) or {}, dict) for part in ("metadata", "spec")
+    ):
+        raise refused.bad_request('Scale in version "v1" cannot be handled as a Scale: it is of another type')
     replicas = (wanted.get("spec") or {}).get("replicas", 0)
     if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
         why = f"Invalid value: {replicas}: must be greater than or equal to 0"

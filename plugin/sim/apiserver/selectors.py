@@ -10,6 +10,7 @@ from . import refused
 
 Document = dict[str, Any]
 Selects = Callable[[Document], bool]
+UNKNOWN = "field label not supported: {}"
 
 _SET = re.compile(r"\s*(!?[\w./-]+)\s+(in|notin)\s+\(([^()]*)\)\s*")
 _WORD = re.compile(r"\s*(?:(!)\s*([\w./-]+)|([\w./-]+)\s*(?:(==|=|!=|>|<)\s*([\w./-]*))?)\s*")
@@ -35,9 +36,8 @@ def labels(text: str) -> Selects | None:
         at = found.end()
         if at < len(text):
             if text[at] != "," or at == len(text) - 1:
-                raise refused.bad_request(
-                    f"unable to parse requirement: found '{text[at:]}', expected: ',' or 'end of string'"
-                )
+                token = re.match(r"[\w./-]+|.", text[at:])
+                raise refused.bad_request(f"found '{token and token[0]}', expected: ',' or 'end of string'")
             at += 1
 
     def selects(obj: Document) -> bool:
@@ -71,7 +71,7 @@ def selected(selector: Document, obj: Document) -> bool:
     return all(_holds(have.get(name), operator, values) for name, operator, values in wanted)
 
 
-def fields(text: str, known: Collection[str]) -> Selects | None:
+def fields(text: str, known: Collection[str], unknown: str = UNKNOWN) -> Selects | None:
     """metadata.name=a,spec.nodeName!=b: of the fields that the kind has for this."""
     requirements: list[tuple[str, bool, str]] = []
     for term in filter(None, text.split(",")):
@@ -79,7 +79,7 @@ def fields(text: str, known: Collection[str]) -> Selects | None:
         if not found:
             raise refused.bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
         if found[1] not in known:
-            raise refused.bad_request(f"field label not supported: {found[1]}")
+            raise refused.bad_request(unknown.format(found[1]))
         requirements.append((found[1], found[2] == "!=", found[3]))
 
     def selects(obj: Document) -> bool:

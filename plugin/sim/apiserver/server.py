@@ -41,6 +41,7 @@ class Options:
     window: int = 10_000  # changes that watches and continued lists may go back
     most_in_flight: int = 400
     bookmark_every: float = 60.0  # seconds
+    upkeep: bool = True  # the little that happens by itself: accounts, the ends of namespaces, garbage
     db: Path | None = None  # an SQLite file that the objects outlive us in
     alone: bool = False  # nobody else ends namespaces
 
@@ -48,11 +49,10 @@ class Options:
 class Api:
     """A server that runs. `registry` is for looking inside; clients use the address."""
 
-    def __init__(self, registry: Registry, dispatch: Dispatch, tokens: Tokens, secrets: Secrets, address: str) -> None:
-        self.registry, self.catalog = registry, dispatch.catalog
-        self._dispatch = dispatch
+    def __init__(self, registry: Registry, catalog: Catalog, dispatch: Dispatch, tokens: Tokens, address: str) -> None:
+        self.registry, self.catalog, self._dispatch = registry, catalog, dispatch
         self.address = address  # http://127.0.0.1:PORT
-        self.token = secrets.admin
+        self.token = tokens.admin
         self._tokens = tokens
 
     @property
@@ -95,19 +95,20 @@ async def serve(options: Options) -> AsyncIterator[Api]:
     catalog = Catalog(options.profile)
     store = Store(options.window)
     secrets, kept = _kept(options, store)
-    registry = Registry(store, _now, lambda: str(uuid.uuid4()), _letters)
+    registry = Registry(store, _now, lambda: str(uuid.uuid4()), _letters, options.profile)
     tokens = Tokens(secrets, store, time.time)
     upkeep = Upkeep(registry, catalog, options.alone)
     beginnings.make(registry, catalog)
+    upkeep.make_accounts()
     store.listeners.append(upkeep.changed)
     dispatch = Dispatch(catalog, registry, tokens, time.time, options.bookmark_every)
     server = Server(dispatch.respond, dispatch.busy, options.most_in_flight)
     port = await server.start(options.host, options.port)
     dispatch.address = f"{options.host}:{port}"
-    running = asyncio.create_task(upkeep.run())
+    running = asyncio.create_task(upkeep.run() if options.upkeep else asyncio.sleep(0))
     running.add_done_callback(_ended)
     try:
-        yield Api(registry, dispatch, tokens, secrets, f"http://{options.host}:{port}")
+        yield Api(registry, catalog, dispatch, tokens, f"http://{options.host}:{port}")
     finally:
         running.cancel()
         await server.stop()

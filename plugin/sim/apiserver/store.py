@@ -6,6 +6,7 @@ Objects are never changed, only replaced. What a kind allows is not decided here
 from __future__ import annotations
 
 import base64
+import binascii
 import json
 from bisect import bisect_right
 from collections import deque
@@ -95,7 +96,7 @@ class Store:
         if at is not None and at > self.version:
             raise refused.too_large_version(at, self.version)
         if at is not None and at < self._forgotten:
-            raise refused.expired(f"too old resource version: {at} ({self._forgotten})")
+            raise refused.expired("The resourceVersion for the provided list is too old.")
         version = self.version if at is None else at
         found = self._as_of(resource, version)
         names = sorted(name for name in found if not namespace or name[0] == namespace)
@@ -111,10 +112,13 @@ class Store:
 
     def _continued(self, proceed: str) -> tuple[int, Name]:
         try:
-            version, namespace, name = json.loads(base64.urlsafe_b64decode(proceed.encode()))
+            said = base64.urlsafe_b64decode(proceed.encode()).decode("latin-1")
+            version, namespace, name = json.loads(said)
             start = (str(namespace), str(name))
         except ValueError as error:
-            raise refused.bad_request("continue key is not valid") from error
+            why = "illegal base64 data" if isinstance(error, binascii.Error) else f"invalid character {said[:1]!r}"
+            why = why.replace("\\x", "\\u00") + " looking for beginning of value"
+            raise refused.bad_request(f"invalid continue token: continue key is not valid: {why}") from error
         if int(version) < self._forgotten:
             too_old = refused.expired(TOO_OLD_TO_CONTINUE)
             too_old.proceed = _token(self.version, start)

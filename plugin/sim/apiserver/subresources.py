@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from . import codec, managed, params, refused
+from . import codec, params, refused
 from .asked import Asked, Found
 from .catalog import Edition
 from .http import Request
@@ -36,8 +36,7 @@ class Subresources:
         said = codec.document(request)
         node = (said.get("target") or {}).get("name", "")
         if not node:
-            cause = Cause("FieldValueRequired", "Required value", "target.name")
-            raise refused.invalid(Resource("bindings", "", "Binding"), route.name, [cause])
+            raise refused.Refused(500, "", "target.name: Required value")
         store = self._registry.store
         pod = store.get(PODS, route.namespace, route.name)
         metadata, spec = pod["metadata"], pod.get("spec") or {}
@@ -68,8 +67,7 @@ class Subresources:
             "status": status | {"conditions": [*others, scheduled]},
         }
         if not params.dry_run(request):
-            writer = managed.Writer(params.manager(request), "Update", "v1", "binding")
-            store.replace(PODS, pod, managed.updated(edition.kind.schema, pod, new, writer, now))
+            store.replace(PODS, pod, new)  # nobody comes to own a field by this
         return Found(201, GRANTED | {"code": 201})
 
     def _evict(self, edition: Edition, route: Route, request: Request) -> Found:

@@ -68,6 +68,10 @@ class Tokens:
         self._kept, self._store, self._now = kept, store, now
         self._verified: dict[str, Document] = {}  # what a token says, once its signature was seen to be ours
 
+    @property
+    def admin(self) -> str:
+        return self._kept.admin
+
     def user(self, token: str) -> User:
         if not token:
             return ANONYMOUS

@@ -30,6 +30,8 @@ class Upkeep:
     def changed(self, change: Change) -> None:
         """For every change of the store, from within it: only notes whether to look."""
         now = change.new
+        if change.resource == NAMESPACES and change.old is None:
+            asyncio.get_running_loop().call_soon(self.make_accounts)  # before the next request is looked at
         if now is None or change.resource in (NAMESPACES, ACCOUNTS) or "deletionTimestamp" in now["metadata"]:
             self._due.set()
             return
@@ -40,7 +42,7 @@ class Upkeep:
         while True:
             await self._due.wait()
             self._due.clear()
-            self._accounts()
+            self.make_accounts()
             if self._alone:
                 self._end_namespaces()
             if garbage.collect(self._registry, self._catalog.kinds):
@@ -63,7 +65,7 @@ class Upkeep:
                 write = Write(manager=WRITE.manager, subresource="finalize")
                 self._registry.update(kind, "", name, empty, write)
 
-    def _accounts(self) -> None:
+    def make_accounts(self) -> None:
         store = self._registry.store
         kind = self._catalog.kind("serviceaccounts")
         for namespace in store.page(NAMESPACES).items:

@@ -163,7 +163,6 @@ def _within(namespace: str, selects: Selects | None) -> Selects | None:
 
 
 def _bookmark(edition: Edition, version: int, metadata: Document) -> bytes:
-    obj = {"kind": edition.kind.resource.kind, "apiVersion": edition.api_version}
-    return event(
-        "BOOKMARK", obj | {"metadata": {"resourceVersion": str(version), "creationTimestamp": None} | metadata}
-    )
+    """An object of the kind in which nothing is set."""
+    obj = {"kind": edition.kind.resource.kind, "apiVersion": edition.api_version} | edition.empty
+    return event("BOOKMARK", obj | {"metadata": {"resourceVersion": str(version)} | metadata})

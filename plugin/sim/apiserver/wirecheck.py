@@ -68,6 +68,13 @@ def fields_of(message: str) -> Iterator[tuple[str, str]]:
             yield field.form, field.name
 
 
+def zero(form: str) -> Any:
+    """What null is in a list or a map, which have a place for it: the type's own nothing."""
+    if form in ("int", "flag"):
+        return 0 if form == "int" else False
+    return "" if form in LIKE and form != "texts" else [] if form == "texts" or form.startswith("list:") else {}
+
+
 def _of_form(form: str, value: Any, path: str, unknown: list[str]) -> Any:
     outer, _, inner = form.partition(":")
     if value is None or form in ("raw", "fields"):
@@ -75,11 +82,17 @@ def _of_form(form: str, value: Any, path: str, unknown: list[str]) -> Any:
     if outer == "list":
         if not isinstance(value, list):
             raise Wrong(path, "array", value)
-        return [_of_form(inner, item, f"{path}[{index}]", unknown) for index, item in enumerate(value)]
+        return [
+            zero(inner) if item is None else _of_form(inner, item, f"{path}[{index}]", unknown)
+            for index, item in enumerate(value)
+        ]
     if outer == "map":
         if not isinstance(value, dict):
             raise Wrong(path, "object", value)
-        return {name: _of_form(inner, item, f"{path}.{name}", unknown) for name, item in value.items()}
+        return {
+            name: zero(inner) if item is None else _of_form(inner, item, f"{path}.{name}", unknown)
+            for name, item in value.items()
+        }
     if form not in LIKE:
         return known(form, value, path, unknown)
     if not isinstance(value, LIKE[form]) or (isinstance(value, bool) and form != "flag"):

@@ -36,8 +36,9 @@ def form(request: Request, stream: bool = False) -> Form:
         if "as" in more and (more.get("g") != META or more.get("v") not in ("v1", "v1beta1")):
             continue
         return Form(media, more.get("as", ""), more.get("v", ""))
-    only = f"{codec.JSON};stream=watch, {codec.PROTOBUF};stream=watch" if stream else codec.SERVED
-    raise Refused(406, "NotAcceptable", f"only the following media types are accepted: {only}")
+    streams = f"{codec.JSON};stream=watch, {codec.PROTOBUF};stream=watch"
+    only = streams if stream else f"{codec.SERVED}, {streams}"
+    raise Refused(406, "NotAcceptable", f"406: Not Acceptable\n\nAvailable representations: {only}", {})
 
 
 def answer(request: Request, found: Found, form: Form, warnings: Sequence[str] = ()) -> Answer:
@@ -57,6 +58,10 @@ def refusal(request: Request, error: Refused) -> Answer:
     headers: tuple[tuple[str, str], ...] = (("Cache-Control", "no-cache, private"),)
     seconds = (error.details or {}).get("retryAfterSeconds")
     headers += (("Retry-After", str(seconds)),) if seconds else ()
+    if error.code != 406 and request.header("accept").partition(";")[0].strip() == codec.YAML:
+        from . import yamls
+
+        return Answer(error.code, yamls.dump(error.status), codec.YAML, headers)
     body = codec.pretty(error.status) if pretty(request) else codec.encode(error.status)
     return Answer(error.code, body, codec.JSON, headers)
 

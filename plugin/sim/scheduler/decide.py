@@ -124,7 +124,7 @@ def _check(world: World, pod: Pod, claims: Sequence[Claim]) -> None:
             if not claim.is_reserved_for(pod) and len(claim.status.reserved_for) >= RESERVED_MAX:
                 raise _NotAnywhere("resourceclaim in use")
             continue
-        for request in claim.spec.devices.requests:
+        for request in claim.spec.devices.requests or ():
             for asked in (request.exactly, *request.first_available):
                 if asked and world.published.class_lister.get(asked.device_class_name) is None:
                     name = request.name if asked is request.exactly else f"{request.name}/{getattr(asked, 'name', '')}"
@@ -193,7 +193,9 @@ class _Choice:
 
     def _allocate(self, suitable: Sequence[Node]) -> Bind | None:
         """On the first node in the order of preference; on all of them where a request has alternatives."""
-        alternatives = any(request.first_available for one in self.waiting for request in one.spec.devices.requests)
+        alternatives = any(
+            request.first_available for one in self.waiting for request in one.spec.devices.requests or ()
+        )
         best: tuple[int, Bind] | None = None
         for node in sorted(suitable, key=lambda node: _rank(self.world, self.pod, node)):
             wanted = self._wanted(node)
@@ -270,7 +272,7 @@ def _second_choices(wanted: Sequence[ResourceClaim], found: Sequence[AllocationR
     for claim, result in zip(wanted, found, strict=True):
         places: Mapping[str, int] = {
             f"{request.name}/{one.name}": place
-            for request in claim.spec.devices.requests
+            for request in claim.spec.devices.requests or ()
             for place, one in enumerate(request.first_available)
         }
         far += sum(places.get(path, 0) for path in {one.request for one in result.devices.results})

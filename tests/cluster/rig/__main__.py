@@ -29,10 +29,15 @@ def up(asked: argparse.Namespace) -> None:
         kubelet=version,
         feature_gates=asked.feature_gates or "",
         runtime_config=asked.runtime_config or Choices.runtime_config,
-        control_plane_only=asked.control_plane_only,
+        control_plane_only=asked.control_plane_only or asked.api_server_only,
+        api_server_only=asked.api_server_only,
         etcd_fsync=asked.etcd_fsync,
     )
-    build.everything(version, control_plane_only=choices.control_plane_only)
+    if choices.api_server_only:
+        build.etcd()
+        build.kubernetes(version, ["kube-apiserver"])
+    else:
+        build.everything(version, control_plane_only=choices.control_plane_only)
     control_plane.up(choices)
     if not choices.control_plane_only:
         node.start_containerd()
@@ -109,6 +114,7 @@ def arguments() -> argparse.ArgumentParser:
         known: dict[str, dict[str, object]] = {
             "--kube": {"metavar": "VERSION", "help": f"of Kubernetes (default {KUBE})"},
             "--control-plane-only": {"action": "store_true", "help": "no containerd and no kubelet"},
+            "--api-server-only": {"action": "store_true", "help": "etcd and the API server alone"},
             "--feature-gates": {"metavar": "A=true,B=false"},
             "--runtime-config": {"help": "which API versions are served, as kube-apiserver takes it"},
             "--etcd-fsync": {"action": "store_true", "help": "etcd as safe, and as slow, as in production"},
@@ -125,7 +131,8 @@ def arguments() -> argparse.ArgumentParser:
         "--kube",
         "--control-plane-only",
     )
-    all_options = ("--kube", "--control-plane-only", "--feature-gates", "--runtime-config", "--etcd-fsync")
+    sizes = ("--control-plane-only", "--api-server-only")
+    all_options = ("--kube", *sizes, "--feature-gates", "--runtime-config", "--etcd-fsync")
     verb("up", up, "build what is missing and start the cluster", *all_options)
     verb("down", down, "stop everything that the rig started, unmount, delete the state")
     stopping = verb(

@@ -21,6 +21,8 @@ def up(choices: Choices) -> None:
     certificates.make()
     _start_etcd(choices)
     start_apiserver(choices)
+    if choices.api_server_only:
+        return
     _start_controllers(choices)
     daemons.wait_for(
         "the default service account",

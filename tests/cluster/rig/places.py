@@ -42,6 +42,7 @@ class Choices:
     feature_gates: str = ""
     runtime_config: str = "api/all=true"
     control_plane_only: bool = False
+    api_server_only: bool = False
     etcd_fsync: bool = False
 
     def save(self) -> None:

@@ -98,7 +98,8 @@ def raw(api):
 
 
 def claim(name="c", **metadata):
-    requests = [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]
+    exactly = {"deviceClassName": "gpu.example.com", "allocationMode": "ExactCount", "count": 1}
+    requests = [{"name": "gpu", "exactly": exactly}]
     return {"metadata": {"name": name} | metadata, "spec": {"devices": {"requests": requests}}}
 
 

@@ -159,6 +159,19 @@ async def test_a_token_ends_with_what_it_is_bound_to(plugin, raw):
     assert (await plugin("GET", SLICES)).status == 401
 
 
+async def test_a_pod_runs_as_somebody_who_is_there(raw):
+    """The default account of a namespace is there as soon as the namespace is."""
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    assert (await raw("POST", "/api/v1/namespaces", {"metadata": {"name": "new"}})).status == 201
+    assert (await raw("POST", "/api/v1/namespaces/new/pods", pod)).status == 201
+    other = pod | {"metadata": {"name": "q"}, "spec": pod["spec"] | {"serviceAccountName": "sa"}}
+    found = await raw("POST", "/api/v1/namespaces/new/pods", other)
+    assert (found.status, found.json["message"]) == (
+        403,
+        'pods "q" is forbidden: error looking up service account new/sa: serviceaccount "sa" not found',
+    )
+
+
 async def test_which_tokens_are_not_given(raw):
     accounts = "/api/v1/namespaces/default/serviceaccounts"
     assert (await raw("POST", f"{accounts}/none/token", {})).status == 404

@@ -25,7 +25,8 @@ CLAIM = """
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
 metadata: {name: c, labels: {team: %s}}
-spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.claimd.dev}}]}}
+spec: {devices: {requests: [
+  {name: gpu, exactly: {deviceClassName: gpu.claimd.dev, allocationMode: ExactCount, count: 1}}]}}
 """
 
 

@@ -27,8 +27,29 @@ def registry():
     )
 
 
+NOTHING = {"devices": {"requests": None}}  # the spec of a claim that asks for nothing
+RESULT = {"request": "gpu", "driver": "d", "pool": "p", "device": "g"}
+
+
 def claim(name="c", **parts):
     return {"metadata": {"name": name}} | parts
+
+
+def slice_(driver="d", **metadata):
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    return {"metadata": {"name": "s"} | metadata, "spec": {"driver": driver, "pool": pool, "allNodes": True}}
+
+
+def pod(name):
+    return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+
+def allocated(registry):
+    """A claim with a device."""
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "c"}}]}}
+    registry.create(CLAIMS, "ns", claim(spec=spec), ME)
+    status = {"allocation": {"devices": {"results": [RESULT]}}}
+    registry.update(CLAIMS, "ns", "c", claim(status=status), Write(manager="scheduler", subresource="status"))
 
 
 def refusal(action, *arguments, **named):
@@ -49,12 +70,14 @@ def test_a_new_object_has_what_the_system_gives(registry):
     metadata = made["metadata"]
     assert (made["apiVersion"], made["kind"]) == ("resource.k8s.io/v1", "ResourceClaim")
     assert (metadata["namespace"], metadata["uid"], metadata["resourceVersion"]) == ("ns", "uid-1", "2")
-    assert "status" not in made
+    assert (made["spec"], made["status"]) == (NOTHING, {})
     assert "generation" not in metadata
-    assert entries(made) == {("me", "Update", ""): {"f:spec": {".": {}, "f:devices": {}}}}
+    assert "managedFields" not in metadata  # nothing was said
+    labelled = registry.create(CLAIMS, "ns", {"metadata": {"name": "l", "labels": {"a": "1"}}}, ME)
+    assert entries(labelled) == {("me", "Update", ""): {"f:metadata": {"f:labels": {".": {}, "f:a": {}}}}}
     named = registry.create(CLAIMS, "ns", {"metadata": {"generateName": "c-"}}, ME)
     assert named["metadata"]["name"] == "c-bbbb1"
-    assert registry.create(SLICES, "", {"metadata": {"name": "s"}, "spec": {}}, ME)["metadata"]["generation"] == 1
+    assert registry.create(SLICES, "", slice_(), ME)["metadata"]["generation"] == 1
 
 
 def test_what_cannot_be_created(registry):
@@ -80,29 +103,30 @@ def test_what_cannot_be_created(registry):
 
 def test_an_update_keeps_what_only_the_system_changes(registry):
     old = registry.create(CLAIMS, "ns", claim(spec={"devices": {}}), ME)
-    old = registry.update(CLAIMS, "ns", "c", claim(status={"devices": []}), STATUS)
     new = registry.update(CLAIMS, "ns", "c", {"metadata": {"labels": {"a": "1"}, "creationTimestamp": "x"}}, ME)
     assert new["metadata"]["creationTimestamp"] == old["metadata"]["creationTimestamp"]
     assert new["metadata"]["uid"] == "uid-1"
-    assert new["status"] == {"devices": []}
-    assert "spec" not in new
+    assert (new["spec"], new["status"]) == (NOTHING, {})
     assert registry.update(CLAIMS, "ns", "c", new, ME) is new
 
 
 def test_the_status_is_written_apart(registry):
     registry.create(CLAIMS, "ns", claim(spec={"devices": {}}), ME)
-    wanted = {"metadata": {"labels": {"a": "1"}}, "spec": {}, "status": {"reservedFor": []}}
+    status = {"allocation": {"devices": {}}}
+    wanted = {"metadata": {"labels": {"a": "1"}}, "spec": {}, "status": status}
     new = registry.update(CLAIMS, "ns", "c", wanted, Write(manager="driver", subresource="status"))
-    assert (new["spec"], new["status"]) == ({"devices": {}}, {"reservedFor": []})
+    assert (new["spec"], new["status"]) == (NOTHING, status)
     assert "labels" not in new["metadata"]
-    assert entries(new)["driver", "Update", "status"] == {"f:status": {".": {}, "f:reservedFor": {}}}
+    owned = {"f:status": {"f:allocation": {".": {}, "f:devices": {}}}}
+    assert entries(new)["driver", "Update", "status"] == owned
 
 
 def test_generation_counts_changes_of_the_spec(registry):
-    registry.create(SLICES, "", {"metadata": {"name": "s"}, "spec": {"driver": "d"}}, ME)
-    same = registry.update(SLICES, "", "s", {"metadata": {"labels": {"a": "1"}}, "spec": {"driver": "d"}}, ME)
+    registry.create(SLICES, "", slice_(), ME)
+    same = registry.update(SLICES, "", "s", slice_(labels={"a": "1"}), ME)
     assert same["metadata"]["generation"] == 1
-    assert registry.update(SLICES, "", "s", {"spec": {"driver": "e"}}, ME)["metadata"]["generation"] == 2
+    changed = slice_()["spec"] | {"devices": [{"name": "g"}]}
+    assert registry.update(SLICES, "", "s", {"spec": changed}, ME)["metadata"]["generation"] == 2
 
 
 def test_updates_that_come_too_late_or_mean_another_object(registry):
@@ -120,15 +144,15 @@ def test_updates_that_come_too_late_or_mean_another_object(registry):
 
 
 def test_patches(registry):
-    registry.create(CLAIMS, "ns", claim(spec={"devices": {}}), ME)
+    allocated(registry)
     registry.patch(CLAIMS, "ns", "c", "merge", {"metadata": {"labels": {"a": "1"}}}, ME)
     registry.patch(CLAIMS, "ns", "c", "strategic", {"metadata": {"finalizers": ["x/a"]}}, ME)
     reference = {"resource": "pods", "name": "p", "uid": "u"}
     new = registry.patch(
-        CLAIMS, "ns", "c", "json", [{"op": "add", "path": "/status", "value": {"reservedFor": [reference]}}], STATUS
+        CLAIMS, "ns", "c", "json", [{"op": "add", "path": "/status/reservedFor", "value": [reference]}], STATUS
     )
     assert (new["metadata"]["labels"], new["metadata"]["finalizers"]) == ({"a": "1"}, ["x/a"])
-    assert new["status"] == {"reservedFor": [reference]}
+    assert new["status"]["reservedFor"] == [reference]
     test = [{"op": "test", "path": "/metadata/uid", "value": "other"}]
     assert refusal(registry.patch, CLAIMS, "ns", "c", "json", test, ME)[0] == 422
     late = {"metadata": {"resourceVersion": "1"}}
@@ -151,14 +175,14 @@ def test_apply_creates_changes_and_takes_back(registry):
 
 
 def test_apply_of_a_status(registry):
-    registry.create(CLAIMS, "ns", claim(), ME)
+    allocated(registry)
     device = {"driver": "d", "pool": "p", "device": "g"}
     config = {"metadata": {"labels": {"no": "1"}}, "status": {"devices": [device]}}
     new, _ = registry.apply(CLAIMS, "ns", "c", config, STATUS, force=False)
-    assert new["status"] == {"devices": [device]}
+    assert new["status"]["devices"] == [device | {"conditions": None}]
     assert "labels" not in new["metadata"]
     new, _ = registry.apply(CLAIMS, "ns", "c", {"status": {}}, STATUS, force=False)
-    assert not new.get("status")
+    assert "devices" not in new["status"]
     for name, config, code in (
         ("d", {}, 404),
         ("c", {"metadata": {"uid": "x"}}, 409),
@@ -175,23 +199,24 @@ def test_dry_runs_change_nothing(registry):
     dry = Write(manager="me", dry_run=True)
     assert registry.create(CLAIMS, "ns", claim("d"), dry)["metadata"]["name"] == "d"
     assert refusal(registry.create, CLAIMS, "ns", claim(), dry)[0] == 409
-    assert registry.update(CLAIMS, "ns", "c", claim(spec={"x": 1}), dry)["spec"] == {"x": 1}
+    labelled = {"metadata": {"labels": {"a": "1"}}}
+    assert registry.update(CLAIMS, "ns", "c", labelled, dry)["metadata"]["labels"] == {"a": "1"}
     assert registry.apply(CLAIMS, "ns", "e", {}, dry, force=False)[1]
     registry.delete(CLAIMS, "ns", "c", Delete(dry_run=True))
     assert registry.store.version == version
 
 
 def test_finalizers_hold_an_object(registry):
-    registry.create(SLICES, "", {"metadata": {"name": "s", "finalizers": ["x/a"]}}, ME)
+    registry.create(SLICES, "", slice_(finalizers=["x/a"]), ME)
     held = registry.delete(SLICES, "", "s", Delete())
     assert held["metadata"]["deletionGracePeriodSeconds"] == 0
     assert held["metadata"]["generation"] == 2
     assert registry.delete(SLICES, "", "s", Delete()) is held  # once is enough
-    code, message = refusal(registry.update, SLICES, "", "s", {"metadata": {"finalizers": ["x/a", "x/b"]}}, ME)
+    code, message = refusal(registry.update, SLICES, "", "s", slice_(finalizers=["x/a", "x/b"]), ME)
     assert (code, message.endswith('found new finalizers []string{"x/b"}')) == (422, True)
-    again = registry.update(SLICES, "", "s", {"metadata": {"finalizers": ["x/a"], "labels": {"a": "1"}}}, ME)
+    again = registry.update(SLICES, "", "s", slice_(finalizers=["x/a"], labels={"a": "1"}), ME)
     assert again["metadata"]["deletionTimestamp"] == held["metadata"]["deletionTimestamp"]
-    registry.update(SLICES, "", "s", {"metadata": {}}, ME)
+    registry.update(SLICES, "", "s", slice_(), ME)
     assert registry.store.find(SLICES.resource, "", "s") is None
 
 
@@ -219,8 +244,8 @@ def owned(name, *uids, block=False):
 @pytest.fixture
 def family(registry):
     """A pod with two claims, one of them owned by another pod as well."""
-    registry.create(PODS, "ns", {"metadata": {"name": "p"}}, ME)
-    registry.create(PODS, "ns", {"metadata": {"name": "q"}}, ME)
+    registry.create(PODS, "ns", pod("p"), ME)
+    registry.create(PODS, "ns", pod("q"), ME)
     registry.create(CLAIMS, "ns", owned("one", "uid-1", block=True), ME)
     registry.create(CLAIMS, "ns", owned("two", "uid-1", "uid-2"), ME)
     return registry

@@ -114,3 +114,69 @@ async def test_alone_it_ends_namespaces(connect, made, until):
         await ask("PATCH", f"{claims}/c", {"metadata": {"finalizers": None}}, content_type=MERGE)
         namespaces = api.catalog.kind("namespaces").resource
         await until(lambda: api.registry.store.find(namespaces, "", "team") is None)
+
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+async def bound(ask, name="p", **spec):
+    containers = {"containers": [{"name": "c", "image": "i"}]}
+    await ask("POST", PODS, {"metadata": {"name": name}, "spec": containers | spec})
+    if "nodeName" not in spec:
+        await ask("POST", f"{PODS}/{name}/binding", {"target": {"kind": "Node", "name": "n1"}})
+    return await ask("GET", f"{PODS}/{name}")
+
+
+async def test_binding_a_pod(ask):
+    pod = await bound(ask)
+    assert pod["spec"]["nodeName"] == "n1"
+    assert [(c["type"], c["status"]) for c in pod["status"]["conditions"]] == [("PodScheduled", "True")]
+    with pytest.raises(errors.Conflict, match='pod p is already assigned to node "n1"'):
+        await ask("POST", f"{PODS}/p/binding", {"target": {"name": "n2"}})
+    listed = await ask("GET", "/api/v1/pods", fieldSelector="spec.nodeName=n1")
+    assert [item["metadata"]["name"] for item in listed["items"]] == ["p"]
+    with pytest.raises(errors.NotFound):
+        await ask("POST", f"{PODS}/q/binding", {"target": {"name": "n2"}})
+
+
+async def test_a_pod_on_a_node_goes_when_its_kubelet_says_so(ask):
+    await bound(ask, terminationGracePeriodSeconds=20)
+    going = await ask("DELETE", f"{PODS}/p")
+    assert going["metadata"]["deletionGracePeriodSeconds"] == 20
+    longer = await ask("DELETE", f"{PODS}/p", gracePeriodSeconds="60")
+    assert longer["metadata"] == going["metadata"]
+    shorter = await ask("DELETE", f"{PODS}/p", {"gracePeriodSeconds": 5})
+    assert shorter["metadata"]["deletionGracePeriodSeconds"] == 5
+    assert shorter["metadata"]["deletionTimestamp"] < going["metadata"]["deletionTimestamp"]
+    with pytest.raises(errors.Conflict, match="pod p is being deleted, cannot be assigned to a host"):
+        await ask("POST", f"{PODS}/p/binding", {"target": {"name": "n2"}})
+    await ask("DELETE", f"{PODS}/p", {"gracePeriodSeconds": 0})
+    with pytest.raises(errors.NotFound):
+        await ask("GET", f"{PODS}/p")
+
+
+async def test_an_eviction_is_a_deletion(ask):
+    pod = await bound(ask)
+    eviction = {"metadata": {"name": "p"}, "deleteOptions": {"preconditions": {"uid": "another"}}}
+    with pytest.raises(errors.Conflict, match="the UID in the precondition"):
+        await ask("POST", f"{PODS}/p/eviction", eviction)
+    eviction["deleteOptions"] = {"preconditions": {"uid": pod["metadata"]["uid"]}}
+    assert (await ask("POST", f"{PODS}/p/eviction", eviction))["status"] == "Success"
+    assert (await ask("GET", f"{PODS}/p"))["metadata"]["deletionGracePeriodSeconds"] == 30
+
+
+async def test_bookmarks_and_events_in_the_version_that_was_asked_for(connect, made):
+    async with serve(Options(bookmark_every=0.05)) as api, connect(api) as ask:
+        query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": str(api.registry.store.version)}
+        old = CLAIMS.replace("/v1/", "/v1beta1/")
+        lines = ask.client.lines(old, query, idle=5)
+        bookmark = json.loads(await anext(lines))
+        assert (bookmark["type"], bookmark["object"]["apiVersion"]) == ("BOOKMARK", "resource.k8s.io/v1beta1")
+        created = await ask("POST", CLAIMS, made["claim"]())
+        event = bookmark
+        while event["type"] == "BOOKMARK":
+            event = json.loads(await anext(lines))
+        assert event["object"]["spec"]["devices"]["requests"][0]["deviceClassName"] == "gpu.example.com"
+        bookmark = json.loads(await anext(lines))
+        assert bookmark["object"]["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
+        await lines.aclose()

@@ -52,7 +52,7 @@ async def test_a_pod_gets_its_gpu_and_gives_it_back(node):
     await node.delete("p")
     await node.gone("p")
     assert node.records() == set()
-    assert not node.kubelet.pods and not node.kubelet.book.entries
+    await until(lambda: not node.kubelet.pods and not node.kubelet.book.entries)  # a moment after the API server
 
 
 async def test_the_node_is_there_and_shows_that_it_lives(node):
@@ -113,7 +113,9 @@ async def test_a_grace_that_is_made_shorter(node):
 async def test_claims_that_are_made_for_a_pod(node):
     templates = [{"name": "own", "resourceClaimTemplateName": "t"}, {"name": "none", "resourceClaimTemplateName": "t"}]
     container = {"name": "main", "image": "i", "resources": {"claims": [{"name": "own"}, {"name": "none"}]}}
-    pod = await node.pod("p", bound=False, resourceClaims=templates, containers=[container, {"name": "by-name"}])
+    pod = await node.pod(
+        "p", bound=False, resourceClaims=templates, containers=[container, {"name": "by-name", "image": "i"}]
+    )
     status = "/api/v1/namespaces/default/pods/p/status"
     await node.claim("stolen", 1)
     await node.reserve("stolen", pod)

@@ -1,0 +1,60 @@
+"""Selectors of devices: is the expression one, and may it cost what it costs?"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from ....allocator import cel
+from .causes import Causes, Document
+
+LONGEST = 10 * 1024
+
+
+def check_selectors(causes: Causes, selectors: list[Document] | None, at: str) -> None:
+    if causes.too_many(at, len(selectors or ()), 32, declared=True):
+        return
+    for index, selector in enumerate(selectors or ()):
+        below = f"{at}[{index}].cel"
+        if selector.get("cel") is None:
+            causes.required(below)
+        else:
+            check(causes, selector["cel"].get("expression", ""), f"{below}.expression")
+
+
+def check(causes: Causes, expression: str, at: str) -> None:
+    if len(expression.encode()) > LONGEST:
+        causes.too_long(at, LONGEST)
+        return
+    problem = problem_of(expression)
+    if problem == TOO_COMPLEX:
+        causes.forbidden(at, TOO_COMPLEX)
+    elif problem:
+        causes.invalid(at, expression, problem)
+
+
+NO_SELECTOR = re.compile("a selector must be true or false.*, this is (.*)")
+WORDS = {  # of the compiler here, and of the server's, where they say the same
+    r"unknown name (\w+):.*": r"undeclared reference to '\1' (in container '')",
+    r"device has no field (\w+):.*": r"undefined field '\1'",
+}
+TOO_COMPLEX = "too complex, exceeds cost limit"
+
+
+@lru_cache(maxsize=1024)
+def problem_of(expression: str) -> str:
+    """Empty if there is none. The compiler's own words are ours; where they stand is shown as the server shows it."""
+    try:
+        cel.compile(expression, new=True)
+    except cel.CompileError as error:
+        if error.reason.startswith("too complex"):
+            return TOO_COMPLEX
+        if found := NO_SELECTOR.match(error.reason):
+            return f"must evaluate to bool or the unknown type, not {found[1]}"
+        for ours, theirs in WORDS.items():
+            error.reason = re.sub(ours, theirs, error.reason)
+        lines = expression.split("\n")
+        line = lines[error.line - 1]
+        said = f"compilation failed: ERROR: <input>:{error.line}:{error.column}: {error.reason}"
+        return f"{said}\n | {line}\n | {'.' * (error.column - 1)}^" if line else said
+    return ""

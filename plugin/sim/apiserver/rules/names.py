@@ -1,0 +1,81 @@
+"""The names that several kinds of the resource API have: drivers, pools, attributes. They look alike in all of them."""
+
+from __future__ import annotations
+
+from ..refused import Cause
+from . import texts
+from .causes import Causes
+
+
+def check_driver(causes: Causes, name: str, at: str, declared: bool = False) -> None:
+    if not name:
+        causes.required(at, declared=declared)
+        if causes.modern:
+            return
+    if len(name) > 63 and causes.old:
+        causes.found.append(Cause("FieldValueTooLong", "Too long: must have at most 63 bytes", at))
+    elif len(name) > 63:
+        causes.too_long(at, 63, declared)
+    causes.texts(at, name, texts.subdomain(name.lower()), declared)
+
+
+def check_pool(causes: Causes, name: str, at: str, declared: bool = False) -> None:
+    if not name:
+        causes.required(at, declared=declared)
+        return
+    if len(name) > 253:
+        causes.too_long(at, 253, declared)
+    for part in pool_parts(name):
+        causes.texts(at, part, texts.subdomain(part), declared)
+
+
+def pool_parts(name: str) -> list[str]:
+    return name.split("/")
+
+
+def check_qualified(causes: Causes, name: str, at: str, declared: bool = False) -> None:
+    """An attribute or a capacity: an identifier, perhaps with a domain."""
+    parts = name.split("/")
+    if len(parts) == 1:
+        _identifier(causes, name, at, declared)
+    elif len(parts) == 2:
+        if not parts[0]:
+            _empty(
+                causes, at, "the prefix must not be empty" if causes.old else "the domain must not be empty", declared
+            )
+        else:
+            check_driver(causes, parts[0], at, declared)
+        if not parts[1]:
+            _empty(causes, at, "the name must not be empty", declared)
+        else:
+            _identifier(causes, parts[1], at, declared)
+
+
+def _empty(causes: Causes, at: str, why: str, declared: bool) -> None:
+    if causes.modern:
+        causes.invalid(at, "", why, declared)
+    else:
+        causes.required(at, why, declared)
+
+
+def check_fully_qualified(causes: Causes, name: str, at: str) -> None:
+    """As it is declared: other words for the same."""
+    domain, slash, identifier = name.partition("/")
+    if slash:
+        if not domain:
+            causes.invalid(at, "", "prefix must not be empty")
+        else:
+            causes.texts(at, domain, texts.subdomain(domain))
+        if not identifier:
+            causes.invalid(at, "", "name must not be empty")
+        else:
+            _identifier(causes, identifier, at, False)
+        return
+    _identifier(causes, name, at, False)
+    causes.invalid(at, name, texts.FULLY_QUALIFIED)
+
+
+def _identifier(causes: Causes, text: str, at: str, declared: bool) -> None:
+    if len(text) > 32:
+        causes.too_long(at, 32, declared)
+    causes.texts(at, text, texts.identifier(text), declared)

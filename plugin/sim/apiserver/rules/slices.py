@@ -1,0 +1,250 @@
+"""What a ResourceSlice may say, and what of it is fixed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import capacity, nodes, texts
+from .causes import Causes, Document
+from .dumps import inner
+from .names import check_driver, check_pool, check_qualified
+from .profile import Profile
+from .status import check_binding
+
+DEVICES, WITH_MORE = 128, 64
+WAYS = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
+ONE_WAY = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
+OLD_ONE_WAY = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required"
+DEVICE_WAY = (
+    "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true "
+    "in the ResourceSlice spec"
+)
+NOT_PER_DEVICE = (
+    "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the "
+    "ResourceSlice spec"
+)
+EFFECTS = ("NoExecute", "NoSchedule", "None")
+LISTS = ("ints", "bools", "strings", "versions")
+MANY_VALUES = 48
+
+
+def with_defaults(spec: Document, now: str) -> Document:
+    """Taints have a time."""
+    devices = [with_times(device, now) for device in spec.get("devices") or ()]
+    return spec | ({"devices": devices} if devices else {})
+
+
+def with_times(device: Any, now: str) -> Any:
+    if not isinstance(device, dict) or not device.get("taints"):
+        return device
+    return device | {"taints": [{"timeAdded": now} | _said(taint or {}) for taint in device["taints"]]}
+
+
+def _said(taint: Document) -> Document:
+    return {name: value for name, value in taint.items() if value is not None}
+
+
+# ---------------------------------------------------------------- checks
+
+
+def check(causes: Causes, spec: Document, old: Document | None, profile: Profile) -> None:
+    check_driver(causes, spec.get("driver", ""), "spec.driver")
+    _check_pool(causes, spec.get("pool") or {})
+    if old is not None:
+        _check_fixed(causes, spec, old, profile)
+    _check_nodes(causes, spec, profile)
+    if spec.get("sharedCounters") is not None and spec.get("devices") is not None:
+        causes.invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed")
+    devices = spec.get("devices") or []
+    if not causes.too_many("spec.devices", len(devices), _most(devices, profile)):
+        before = {device["name"]: device for device in (old or {}).get("devices") or ()}
+        seen = set()
+        for index, device in enumerate(devices):
+            at, name = f"spec.devices[{index}]", device.get("name", "")
+            inside = (device.get("basic") or {}) | {"name": name} if profile.flat else device
+            _Device(causes, inside, before.get(name), profile, at).check(bool(spec.get("perDeviceNodeSelection")))
+            if name in seen:
+                causes.duplicate(at if profile.modern else f"{at}.name", name)
+            seen.add(name)
+    _check_counter_sets(causes, spec.get("sharedCounters") or [])
+
+
+def _check_pool(causes: Causes, pool: Document) -> None:
+    check_pool(causes, pool.get("name", ""), "spec.pool.name")
+    if pool.get("resourceSliceCount", 0) <= 0:
+        causes.invalid("spec.pool.resourceSliceCount", pool.get("resourceSliceCount", 0), "must be greater than zero")
+    if pool.get("generation", 0) < 0:
+        causes.invalid("spec.pool.generation", pool["generation"], "must be greater than or equal to zero")
+
+
+def _check_fixed(causes: Causes, spec: Document, old: Document, profile: Profile) -> None:
+    pool, before = (spec.get("pool") or {}).get("name", ""), (old.get("pool") or {}).get("name", "")
+    if pool != before:
+        causes.invalid("spec.pool.name", pool, "field is immutable")
+    for name in ("driver", "nodeName"):
+        empty = "" if name == "driver" or profile.flat else None
+        if spec.get(name, empty) != old.get(name, empty):
+            causes.invalid(f"spec.{name}", spec.get(name, empty), "field is immutable")
+
+
+def _check_nodes(causes: Causes, spec: Document, profile: Profile) -> None:
+    said = []
+    name = spec.get("nodeName")
+    if name:
+        said.append("`nodeName`")
+        nodes.check_name(causes, name, "spec.nodeName")
+    elif name is not None:
+        causes.invalid("spec.nodeName", name, "must be either unset or set to a non-empty string")
+    selector = spec.get("nodeSelector")
+    if selector is not None:
+        said.append("`nodeSelector`")
+        nodes.check_selector(causes, selector, "spec.nodeSelector")
+        terms = selector.get("nodeSelectorTerms") or []
+        if len(terms) != 1:
+            shown = inner("NodeSelector", {"nodeSelectorTerms": terms})["NodeSelectorTerms"] or None
+            at = "spec.nodeSelector.nodeSelectorTerms"
+            causes.invalid(at, shown, "must have exactly one node selector term")
+    for flag in ("allNodes", "perDeviceNodeSelection"):
+        if spec.get(flag):
+            said.append(f"`{flag}`")
+        elif spec.get(flag) is not None:
+            causes.invalid(f"spec.{flag}", False, "must be either unset or set to true")
+    way = OLD_ONE_WAY if profile.flat else ONE_WAY
+    if not said:
+        causes.required("spec", way)
+    elif len(said) > 1:
+        shown = None if profile.flat else f"{{{', '.join(said)}}}"
+        causes.invalid("spec", shown, way if profile.flat else f"{way}, but multiple fields are set")
+
+
+def _most(devices: list[Document], profile: Profile) -> int:
+    more = any(
+        device.get("taints")
+        or device.get("consumesCounters")
+        or any(name in value for value in (device.get("attributes") or {}).values() for name in LISTS)
+        for device in devices
+    )
+    return WITH_MORE if more and profile.modern else DEVICES
+
+
+def _check_counter_sets(causes: Causes, sets: list[Document]) -> None:
+    for index, one in enumerate(sets):
+        at, name = f"spec.sharedCounters[{index}]", one.get("name", "")
+        check_counter_name(causes, name, f"{at}.name")
+        check_counters(causes, one.get("counters") or {}, f"{at}.counters")
+
+
+def check_counter_name(causes: Causes, name: str, at: str) -> None:
+    if name:
+        causes.texts(at, name, texts.label(name), declared=True)
+    else:
+        causes.required(at, declared=True)
+
+
+def check_counters(causes: Causes, counters: Document, at: str) -> None:
+    if not counters:
+        causes.required(at, declared=True)
+    elif not causes.too_many(at, len(counters), 32):
+        for name in sorted(counters):
+            causes.texts(at, name, texts.label(name), declared=True)
+
+
+class _Device:
+    def __init__(self, causes: Causes, device: Document, old: Document | None, profile: Profile, at: str) -> None:
+        self.causes, self.device, self.old, self.profile, self.at = causes, device, old, profile, at
+        self.inside = f"{at}.basic" if profile.flat else at
+
+    def check(self, per_device: bool) -> None:
+        causes, device, at = self.causes, self.device, self.at
+        causes.texts(f"{at}.name", device.get("name", ""), texts.label(device.get("name", "")))
+        attributes, amounts = device.get("attributes") or {}, device.get("capacity") or {}
+        if len(attributes) + len(amounts) > 32:
+            why = "the total number of attributes and capacities must not exceed 32"
+            causes.invalid(self.inside, len(attributes) + len(amounts), why)
+        values = sum(_values(attribute) for attribute in attributes.values())
+        if values > MANY_VALUES and self.profile.modern:
+            why = f"the total number of attribute values must not exceed {MANY_VALUES}"
+            causes.invalid(self.inside, values, why)
+        for name in sorted(attributes):
+            check_qualified(causes, name, f"{self.inside}.attributes")
+            self._check_attribute(attributes[name], f"{self.inside}.attributes[{name}]")
+        if self.old is None or self.old.get("capacity") != device.get("capacity"):
+            for name in sorted(amounts):
+                check_qualified(causes, name, f"{self.inside}.capacity")
+                self._check_capacity(amounts[name], f"{self.inside}.capacity[{name}]")
+        if self.profile.flat:
+            return
+        if self.old is None or self.old.get("taints") != device.get("taints"):
+            taints = device.get("taints") or []
+            if not causes.too_many(f"{at}.taints", len(taints), 16 if self.profile.modern else 4):
+                for index, taint in enumerate(taints):
+                    check_taint(causes, taint, None, f"{at}.taints[{index}]")
+        for index, used in enumerate(device.get("consumesCounters") or ()):
+            check_counter_name(causes, used.get("counterSet", ""), f"{at}.consumesCounters[{index}].counterSet")
+            check_counters(causes, used.get("counters") or {}, f"{at}.consumesCounters[{index}].counters")
+        self._check_nodes(per_device)
+        check_binding(causes, device, at)
+
+    def _check_attribute(self, attribute: Document, at: str) -> None:
+        if len(attribute.get("string", "")) > 64:
+            self.causes.too_long(f"{at}.string", 64)
+        version = attribute.get("version")
+        if version is not None and not texts.is_version(version):
+            why = "must be a string compatible with semver.org spec 2.0.0"
+            self.causes.invalid(f"{at}.version", version, why)
+        if len(version or "") > 64:
+            self.causes.too_long(f"{at}.version", 64)
+        if not attribute:
+            if self.profile.flat:
+                self.causes.required(at, "exactly one value must be specified")
+            else:
+                self.causes.invalid(at, "", "exactly one value must be specified", declared=True)
+        elif len(attribute) > 1:
+            self.causes.invalid(at, attribute, "exactly one value must be specified", declared=True)
+
+    def _check_capacity(self, amount: Any, at: str) -> None:
+        policy = amount.get("requestPolicy") if isinstance(amount, dict) else None
+        if policy is None:
+            return
+        if not self.device.get("allowMultipleAllocations"):
+            self.causes.forbidden(f"{at}.requestPolicy", "allowMultipleAllocations must be true")
+            return
+        fractions = "DRAFractionalCapacityRange" in self.profile.gates
+        capacity.check_policy(self.causes, amount["value"], policy, fractions, f"{at}.requestPolicy")
+
+    def _check_nodes(self, per_device: bool) -> None:
+        device, at, causes = self.device, self.at, self.causes
+        there = [name for name in ("nodeName", "nodeSelector", "allNodes") if device.get(name) is not None]
+        if not per_device:
+            if there:
+                causes.invalid(at, None, NOT_PER_DEVICE)
+            return
+        said = [f"`{name}`" for name in there if device[name] not in ("", False)]
+        if device.get("nodeName"):
+            nodes.check_name(causes, device["nodeName"], f"{at}.nodeName")
+        elif "nodeName" in there:
+            causes.invalid(f"{at}.nodeName", "", "must not be empty")
+        if "nodeSelector" in there:
+            nodes.check_selector(causes, device["nodeSelector"], f"{at}.nodeSelector")
+        if device.get("allNodes") is False:
+            causes.invalid(f"{at}.allNodes", False, "must be either unset or set to true")
+        if not said:
+            causes.required(at, DEVICE_WAY)
+        elif len(said) > 1:
+            causes.invalid(at, f"{{{', '.join(said)}}}", DEVICE_WAY)
+
+
+def _values(attribute: Document) -> int:
+    return sum(len(value) if isinstance(value, list) else 1 for value in attribute.values())
+
+
+def check_taint(causes: Causes, taint: Document, old: Document | None, at: str) -> None:
+    causes.texts(f"{at}.key", taint.get("key", ""), texts.qualified(taint.get("key", "")))
+    if taint.get("value"):
+        causes.texts(f"{at}.value", taint["value"], texts.label_value(taint["value"]))
+    effect = taint.get("effect", "")
+    if old is None or old.get("effect") != effect:
+        if not effect:
+            causes.required(f"{at}.effect", declared=True)
+        elif effect not in EFFECTS:
+            causes.unsupported(f"{at}.effect", effect, EFFECTS, declared=True)

@@ -1,0 +1,79 @@
+"""Policies of shared capacity, as Kubernetes' own tests and the real servers have them."""
+
+import pytest
+
+from plugin.sim.apiserver.rules import capacity
+from plugin.sim.apiserver.rules.causes import Causes
+from plugin.sim.apiserver.rules.profile import Profile
+
+
+def found(value, policy, fractions=True):
+    causes = Causes(Profile("1.37"))
+    capacity.check_policy(causes, value, policy, fractions, "p")
+    return [f"{cause.field}: {cause.message}" for cause in causes.found]
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {},
+        {"default": "1"},
+        {"default": "2", "validValues": ["1", "2", "8"]},
+        {"default": "1Gi", "validRange": {"min": "1Gi"}},
+        {"default": "2", "validRange": {"min": "1", "max": "8", "step": "1"}},
+        {"default": "500m", "validRange": {"min": "100m", "max": "1", "step": "100m"}},
+    ],
+)
+def test_allowed(policy):
+    assert found("16Gi", policy) == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ({"validValues": ["1"]}, ["p.default: Required value: required when validValues is defined"]),
+        ({"validRange": {"min": "1"}}, ["p.default: Required value: required when validRange is defined"]),
+        ({"default": "1", "validRange": {}}, ["p.validRange.min: Required value: required when validRange is defined"]),
+        ({"default": "1", "validRange": {"min": "1"}, "validValues": ["1"]}, [f"p: Forbidden: {capacity.BOTH}"]),
+        (
+            {"default": "1", "validValues": ["1", "1"]},
+            ['p.validValues[1]: Duplicate value: "1"'],
+        ),
+        (
+            {"default": "9", "validRange": {"min": "1", "max": "8"}},
+            ['p.validRange.default: Invalid value: "9": default is more than max: 8'],
+        ),
+        (
+            {"default": "1", "validRange": {"min": "2"}},
+            ['p.validRange.default: Invalid value: "1": default is less than min: 2'],
+        ),
+        (
+            {"default": "4", "validRange": {"min": "1", "step": "2"}},
+            ['p.validRange.step: Invalid value: "4": value is not a multiple of a given step (2) from (1)'],
+        ),
+        (
+            {"default": "1", "validRange": {"min": "1", "step": "0"}},
+            ['p.validRange.step: Invalid value: "0": must be greater than zero'],
+        ),
+        (
+            {"default": "1", "validRange": {"min": "1", "step": "10"}},
+            ['p.validRange.step: Invalid value: "10": one step 11 is larger than capacity value: 10'],
+        ),
+        (
+            {"default": "100u", "validRange": {"min": "100u"}},
+            [
+                'p.validRange.default: Invalid value: "100u": value cannot be represented as a milli value',
+                'p.validRange.min: Invalid value: "100u": value cannot be represented as a milli value',
+            ],
+        ),
+    ],
+)
+def test_refused(policy, said):
+    assert found("10", policy) == said
+
+
+def test_too_many_values():
+    values = [str(number) for number in range(1, 12)]
+    assert found("16", {"default": "1", "validValues": values})[0] == (
+        "p.validValues: Too many: 11: must have at most 10 items"
+    )

@@ -1,0 +1,61 @@
+"""Fields of features that a release has off."""
+
+import pytest
+
+from plugin.sim.apiserver.rules import gates
+from plugin.sim.apiserver.rules.profile import Profile
+
+DEVICE = {
+    "name": "d",
+    "taints": [{"key": "k"}],
+    "attributes": {"x": {"ints": [1]}, "y": {"int": 1}},
+    "capacity": {"m": {"value": "1", "requestPolicy": {}}},
+    "consumesCounters": [{"counterSet": "c", "compatibilityGroups": ["g"]}],
+}
+
+
+def kept(device, release, old=None):
+    new = {"spec": {"devices": [device]}}
+    before = {"spec": {"devices": [old]}} if old else None
+    return gates.without_disabled("ResourceSlice", new, before, Profile(release))["spec"]["devices"][0]
+
+
+def test_what_1_37_has_off():
+    found = kept(DEVICE, "1.37")
+    assert found["attributes"] == {"x": {}, "y": {"int": 1}}
+    assert found["consumesCounters"] == [{"counterSet": "c"}]
+    assert (found["taints"], found["capacity"]) == (DEVICE["taints"], DEVICE["capacity"])
+
+
+def test_what_1_34_has_off():
+    assert kept(DEVICE, "1.34") == {
+        "name": "d",
+        "attributes": {"x": {}, "y": {"int": 1}},
+        "capacity": {"m": {"value": "1"}},
+    }
+
+
+def test_what_is_stored_already_may_stay():
+    assert kept(DEVICE, "1.34", {"name": "other", "taints": [{"key": "k"}]})["taints"] == DEVICE["taints"]
+
+
+def test_nothing_given_is_changed():
+    before = repr(DEVICE)
+    kept(DEVICE, "1.34")
+    assert repr(DEVICE) == before
+
+
+@pytest.mark.parametrize(("release", "times"), [("1.34", False), ("1.37", True)])
+def test_a_claim_s_status(release, times):
+    result = {"request": "r", "shareID": "s", "bindingConditions": ["a"]}
+    status = {"allocation": {"allocationTimestamp": "T", "devices": {"results": [result]}}}
+    found = gates.without_disabled("ResourceClaim", {"status": status}, None, Profile(release))["status"]
+    assert ("allocationTimestamp" in found["allocation"]) == times
+    assert ("shareID" in found["allocation"]["devices"]["results"][0]) == times
+
+
+def test_a_template_s_requests():
+    exactly = {"deviceClassName": "c", "derivedAttributes": [{"name": "a/b"}]}
+    template = {"spec": {"spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}}}
+    found = gates.without_disabled("ResourceClaimTemplate", template, None, Profile("1.37"))
+    assert found["spec"]["spec"]["devices"]["requests"] == [{"name": "r", "exactly": {"deviceClassName": "c"}}]

@@ -1,0 +1,79 @@
+"""What real API servers answered, asked of ours: the same status, reason, causes, objects and events.
+
+Where ours differs is listed in differences.json with the reason, and nothing else may; docs/sim.md tells people.
+"""
+
+import asyncio
+import contextlib
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from plugin.sim.apiserver import server
+from tests.support import exchanges
+
+CASES = Path(__file__).parents[3] / "cases/sim/exchanges"
+RECORDINGS = {f"{path.parent.name}/{path.stem}": path for path in sorted(CASES.glob("*/*.json"))}
+DIFFERENCES = json.loads((CASES / "differences.json").read_text())
+
+
+@contextlib.contextmanager
+def running(release):
+    """A server of that release in a thread, in which nothing happens by itself."""
+    loop, ready = asyncio.new_event_loop(), threading.Event()
+    found = {}
+
+    async def main():
+        found["stop"] = asyncio.Event()
+        async with server.serve(server.Options(profile=release, upkeep=False)) as api:
+            found["api"] = api
+            ready.set()
+            await found["stop"].wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=[main()])
+    thread.start()
+    assert ready.wait(10)
+    api = found["api"]
+
+    def compact():
+        done = threading.Event()
+        loop.call_soon_threadsafe(lambda: (api.registry.store.forget(), done.set()))
+        assert done.wait(10)
+
+    try:
+        yield exchanges.Server(api.address, token=api.token, compact=compact)
+    finally:
+        loop.call_soon_threadsafe(found["stop"].set)
+        thread.join()
+        loop.close()
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_recorded(name):
+    recording = json.loads(RECORDINGS[name].read_text())
+    with running(recording["release"]) as asked:
+        found = exchanges.replay(asked, recording)
+    differ = {recording["exchanges"][number]["request"]["what"]: pair for number, pair in found.items()}
+    listed = {what for whats in DIFFERENCES.get(name, {}).values() for what in whats}
+    for what in sorted(set(differ) - listed):
+        expected, got = differ[what]
+        print(f"{what}:\n  expected {json.dumps(expected)}\n  got      {json.dumps(got)}")
+    assert sorted(differ) == sorted(listed), "differs and is not listed, or is listed and does not differ any more"
+
+
+def test_enough_is_recorded_and_told_of():
+    asked = {
+        name: sum("answer" in exchange for exchange in json.loads(path.read_text())["exchanges"])
+        for name, path in RECORDINGS.items()
+    }
+    newest = sum(count for name, count in asked.items() if name.startswith("1.37/"))
+    old = sum(count for name, count in asked.items() if name.startswith(("1.30/", "1.31/")))
+    differ = sum(len(whats) for reasons in DIFFERENCES.values() for whats in reasons.values())
+    assert newest >= 190
+    assert old >= 60
+    assert set(DIFFERENCES) <= set(RECORDINGS)
+    page = " ".join((CASES.parents[3] / "docs/sim.md").read_text().split())
+    assert f"({sum(asked.values()):,} of them, {old} of v1alpha2 and v1alpha3" in page
+    assert f"{differ} still differ" in page
