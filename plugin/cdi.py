@@ -116,9 +116,9 @@ class SpecFolder:
         return f"{self._folder}/{names.cdi_file(self._driver, uid)}"
 
     def _write(self, path: str, spec: bytes) -> None:
-        # Not synced: after a crash of the machine everything here is made anew from the records. The temporary name
-        # has no ending that a runtime would read; one at a time writes, since the records' lock is held.
-        temporary = f"{self._folder}/.{path.rsplit('/', 1)[1]}.new"
+        # Not synced: after a crash of the machine everything here is made anew from the records. One at a time writes,
+        # since the records' lock is held.
+        temporary = f"{self._folder}/{names.cdi_unfinished(path.rsplit('/', 1)[1])}"
         try:
             descriptor = _create(temporary)
         except FileNotFoundError:

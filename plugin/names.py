@@ -40,6 +40,11 @@ def cdi_file(driver: str, claim_uid: str) -> str:
     return f"{cdi_prefix(driver)}{claim_uid}.json"
 
 
+def cdi_unfinished(file: str) -> str:
+    """What a CDI file is called while it is written. No runtime reads such a name."""
+    return f".{file}.new"
+
+
 def cdi_prefix(driver: str) -> str:
     """Files of this driver in the CDI folder; another driver name on the same node has its own."""
     return f"claimd.dev-claim_{driver}_"

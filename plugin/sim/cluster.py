@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,9 @@ import msgspec
 from devices import fake, orders
 
 from .. import names
-from ..kube import client, kubeconfig
-from . import controllers, daemon, manifests, scheduler, served
+from ..kube import client, errors, kubeconfig
+from . import client as sim_client
+from . import controllers, daemon, manifests, scheduler, served, strike
 from .apiserver import server
 from .kubelet.kubelet import Kubelet
 from .kubelet.timing import Timing
@@ -58,14 +60,19 @@ class Node:
         """Its fake GPUs."""
         return self.folder / "tree"
 
+    def strike(self) -> strike.Strike:
+        """A kill of its plugin that lies in wait for a prepare."""
+        records = names.plugin_folder(self.folder / "kubelet", DRIVER) / "claims"
+        return strike.Strike(self.daemon, records, self.folder / "cdi", DRIVER)
+
 
 class Cluster:
     """`client` speaks as the administrator, as does the kubeconfig."""
 
     def __init__(self, api: server.Api, client_: client.Client, folder: Path) -> None:
         self.api, self.client, self.folder = api, client_, folder
-        self.kubeconfig = api.kubeconfig(folder / "kubeconfig")
         self.nodes: dict[str, Node] = {}
+        self.kubeconfig = folder / "kubeconfig"
         self._subscribers: list[Callable[[], None]] = []
 
     def subscribe(self, changed: Callable[[], None]) -> None:
@@ -93,8 +100,8 @@ class Cluster:
 async def up(machines: Sequence[Machine], folder: Path, *, options: server.Options) -> AsyncIterator[Cluster]:
     """Running, with claimd's manifests applied, until the context ends; then nothing is left of it but `folder`."""
     async with contextlib.AsyncExitStack() as stack:
-        api = await stack.enter_async_context(server.serve(options))
         folder.mkdir(parents=True, exist_ok=True)
+        api = await stack.enter_async_context(server.serve(options))
         admin = _client(stack, api.kubeconfig(folder / "kubeconfig"), "claimd-demo")
         cluster = Cluster(api, admin, folder)
         api.serve_logs(cluster.logs)
@@ -104,21 +111,25 @@ async def up(machines: Sequence[Machine], folder: Path, *, options: server.Optio
             await stack.enter_async_context(Runtime(folder / machine.name / "run", [folder / machine.name / "cdi"]))
             for machine in machines
         ]
-        group = await stack.enter_async_context(_Tasks())
-        for part in (scheduler, controllers):
-            group.start(part.run(_client(stack, cluster.kubeconfig, part.NAME)), part.NAME)
-        for machine, runtime in zip(machines, runtimes, strict=True):
-            agent = _client(stack, cluster.kubeconfig, "kubelet")
+        parts = [(part, _client(stack, cluster.kubeconfig, part.NAME)) for part in (scheduler, controllers)]
+        agents = [_client(stack, cluster.kubeconfig, "kubelet") for _ in machines]
+        group = await stack.enter_async_context(_Tasks())  # ends before what it uses
+        for machine, runtime, agent in zip(machines, runtimes, agents, strict=True):
             kubelet = Kubelet(machine.name, folder / machine.name / "kubelet", agent, runtime, timing=TIMING)
+            await kinds.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": machine.name}})
+            pod = await _pod(kinds, daemonset, machine.name)
             node = Node(
                 name=machine.name,
                 folder=folder / machine.name,
-                daemon=await _daemon(cluster, kinds, machine, daemonset),
+                daemon=await _daemon(cluster, machine, pod),
                 kubelet=kubelet,
             )
             cluster.nodes[node.name] = node
             group.start(kubelet.run(), f"the kubelet of {node.name}")
             group.start(node.daemon.run(), f"claimd on {node.name}")
+            group.start(_report(cluster, node.daemon, pod), f"the pod of claimd on {node.name}")
+        for part, its_client in parts:  # last: they would take the plugins' pods for mistakes while there are no nodes
+            group.start(part.run(its_client), part.NAME)
         yield cluster
 
 
@@ -162,7 +173,7 @@ async def _install(kinds: served.Served) -> Document:
     return daemonset
 
 
-async def _daemon(cluster: Cluster, kinds: served.Served, machine: Machine, daemonset: Document) -> daemon.Daemon:
+async def _daemon(cluster: Cluster, machine: Machine, pod: Document) -> daemon.Daemon:
     """The plugin of a node, with its folders and its fake GPUs."""
     folder = cluster.folder / machine.name
     kubelet = folder / "kubelet"
@@ -170,7 +181,6 @@ async def _daemon(cluster: Cluster, kinds: served.Served, machine: Machine, daem
         path.mkdir(parents=True, exist_ok=True)
     fake.write(folder / "tree", fake.parse(machine.gpus))
     orders.accept(folder / "tree")
-    pod = await _pod(kinds, daemonset, machine.name)
     uid = pod["metadata"]["uid"]
     names.dra_socket(kubelet, DRIVER, uid)  # refused here if a path is too long for a socket
     names.registration_socket(kubelet, DRIVER, uid)
@@ -185,8 +195,7 @@ async def _daemon(cluster: Cluster, kinds: served.Served, machine: Machine, daem
         **machine.settings,
     }
     environment = {f"CLAIMD_{key.replace('-', '_').upper()}": value for key, value in settings.items()}
-    records = names.plugin_folder(kubelet, settings.get("driver-name", DRIVER)) / "claims"
-    return daemon.Daemon(environment, folder / "claimd.log", records, cluster.changed)
+    return daemon.Daemon(environment, folder / "claimd.log", cluster.changed)
 
 
 async def _pod(kinds: served.Served, daemonset: Document, node: str) -> Document:
@@ -221,3 +230,25 @@ async def _kubeconfig(cluster: Cluster, pod: Document, path: Path) -> Path:
     where = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
     answer = msgspec.json.decode(await cluster.client.request("POST", where, body=msgspec.json.encode(body)))
     return cluster.api.kubeconfig(path, token=answer["status"]["token"], namespace=NAMESPACE)
+
+
+async def _report(cluster: Cluster, daemon_: daemon.Daemon, pod: Document) -> None:
+    """Keeps the status of the plugin's pod as its process is."""
+    changed, api = asyncio.Event(), sim_client.Api(cluster.client)
+    cluster.subscribe(changed.set)
+    while True:
+        changed.clear()
+        runs = daemon_.state == daemon.RUNNING
+        now = sim_client.timestamp(time.time())
+        state = {"running": {"startedAt": now}} if runs else {"waiting": {"reason": daemon_.state.capitalize()}}
+        container = {"name": "claimd", "image": "claimd", "imageID": "", "ready": runs, "started": runs, "state": state}
+        status = {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": str(runs), "lastTransitionTime": now}],
+            "containerStatuses": [container | {"restartCount": daemon_.restarts}],
+        }
+        try:
+            await api.send(sim_client.patch_status("pods", pod, status))
+        except errors.ApiError as error:
+            log.warning("the pod of claimd is not shown as it is: %s", error)
+        await changed.wait()

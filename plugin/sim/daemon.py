@@ -1,4 +1,4 @@
-"""One `claimd run` process of a node, started again when it ends, as a DaemonSet's pod is. And its violent ends.
+"""One `claimd run` process of a node, started again when it ends, as a DaemonSet's pod is. And its violent end.
 
 What the plugin says and does is its own: here it is a process with a log.
 """
@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-STRIKER = Path(__file__).with_name("striker.py")
 PYTHON = (sys.executable, "-I", "-S")
 PACKAGE = Path(__file__).resolve().parents[2]  # where `plugin` lies
 # It ends with us, however we end: the kernel sees to it.
@@ -33,14 +32,12 @@ STARTING, RUNNING, KILLED, ENDED, STOPPED = "starting", "running", "killed", "en
 class Daemon:
     """Runs between `run` and its cancellation. `changed` is called when `state` is another one."""
 
-    def __init__(
-        self, settings: Mapping[str, str], log: Path, records: Path, changed: Callable[[], None] = lambda: None
-    ) -> None:
-        """`settings` are the plugin's, as its environment has them; `records` is the folder with its records."""
+    def __init__(self, settings: Mapping[str, str], log: Path, changed: Callable[[], None] = lambda: None) -> None:
+        """`settings` are the plugin's, as its environment has them."""
         self.state = STARTING
         self.restarts = 0
         self.log = log
-        self._settings, self._records, self._changed = dict(settings), records, changed
+        self._settings, self._changed = dict(settings), changed
         self._process: asyncio.subprocess.Process | None = None
         self._wanted = asyncio.Event()
         self._wanted.set()
@@ -73,23 +70,6 @@ class Daemon:
         if self._process is None:
             raise ValueError(f"it is not running: it is {self.state}")
         self._process.kill()
-
-    async def strike(self, within: float) -> asyncio.Task[str]:
-        """Lies in wait to kill it in the middle of its next prepare: when a record is on disk, before it can answer.
-
-        Returns once it lies in wait. The task ends after the kill with what was on disk in that moment; with a
-        TimeoutError if nothing was prepared `within` seconds. ValueError if the plugin is not running.
-        """
-        if self._process is None:
-            raise ValueError(f"it is not running: it is {self.state}")
-        striker = await asyncio.create_subprocess_exec(
-            *(*PYTHON, STRIKER, str(self._process.pid), str(self._records), self._settings["CLAIMD_CDI_DIR"]),
-            str(within),
-            stdout=asyncio.subprocess.PIPE,
-        )
-        assert striker.stdout
-        await striker.stdout.readline()
-        return asyncio.create_task(self._struck(striker), name="the strike")
 
     async def stop(self) -> None:
         """SIGTERM, and it stays away until `start`."""
@@ -125,25 +105,12 @@ class Daemon:
             if process.returncode is not None:
                 self._process = None
 
-    async def _struck(self, striker: asyncio.subprocess.Process) -> str:
-        try:
-            out, _ = await striker.communicate()
-        finally:
-            if striker.returncode is None:
-                striker.kill()
-                await striker.wait()
-                self._resume()
-        if striker.returncode:
-            raise TimeoutError
-        return out.decode().strip()
-
     async def _end(self) -> None:
         process = self._process
         if process is None:
             return
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
-            self._resume()
         try:
             async with asyncio.timeout(GRACE):
                 await process.wait()
@@ -152,12 +119,6 @@ class Daemon:
                 process.kill()
             await process.wait()
         self._process = None
-
-    def _resume(self) -> None:
-        """A striker that was cut short may have left it frozen."""
-        if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGCONT)
 
     def _environment(self) -> dict[str, str]:
         """Ours, without what would be settings of its own."""

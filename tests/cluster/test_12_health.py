@@ -69,8 +69,7 @@ def test_a_gpu_that_hangs_under_a_pod(ns: Kubectl, evicting: Driver, running: Ru
         if driver.kubelet() >= (1, 36):  # those before have ResourceHealthStatus off by default
             said = wait_for("Unhealthy in the pod's status", lambda: _unhealthy(ns.find("pod", "user")), seconds=14)
             assert said == message
-        reasons = {event["reason"] for event in ns.list("events") if event["involvedObject"]["name"] == "one"}
-        assert "DeviceUnhealthy" in reasons
+        wait_for("an Event", lambda: "DeviceUnhealthy" in _reasons(ns.list("events"), "one"), seconds=5)
         wait_for("the pod's eviction", lambda: ns.find("pod", "user") is None, seconds=40)
     finally:
         driver.give("heal", device)
@@ -155,6 +154,10 @@ def _unhealthy(user: Object | None) -> str:
                 if resource["health"] == "Unhealthy":
                     return str(resource.get("message", ""))
     return ""
+
+
+def _reasons(events: list[Object], name: str) -> set[str]:
+    return {event["reason"] for event in events if event["involvedObject"]["name"] == name}
 
 
 def _condition(held: Object) -> tuple[str, str, str] | None:

@@ -97,10 +97,11 @@ class Start(_Strict, frozen=True):
 
 
 class Logs(_Strict, frozen=True):
-    """What a pod's container has printed."""
+    """What a container of a pod has printed."""
 
     logs: str  # POD
     namespace: str = "default"
+    container: str = ""  # where there are several
     contains: list[str] = []
     lines: str = ""  # a regular expression: which lines are shown; empty: all
     within: float = 20.0

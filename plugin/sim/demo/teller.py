@@ -25,6 +25,7 @@ from .views import Views
 
 Document = dict[str, Any]
 
+_CLAIMS = "resourceclaim"
 STRIKE_WITHIN = 30.0  # seconds that a kill lies in wait for a prepare
 _READING = 0.03  # seconds that a person needs for a character, at speed 1
 _LONGEST_PAUSE = 3.0
@@ -110,8 +111,9 @@ class Teller:
     async def _kill(self, step: story.Kill) -> None:
         node = self._node(step.kill)
         if step.during:
-            self._strikes[step.kill] = await node.daemon.strike(STRIKE_WITHIN)
-            self._fact(f"lying in wait to kill claimd on {step.kill} in the middle of its next prepare", "yellow")
+            await self._views.open(_CLAIMS)
+            self._strikes[step.kill] = asyncio.create_task(self._lie_in_wait(node), name=f"the kill on {step.kill}")
+            self._fact(f"the disk of {step.kill} will hang in the next prepare, and there claimd is killed", "yellow")
         else:
             node.daemon.kill()
             self._command(f"kill -9 $(pidof claimd)  # on {step.kill}")
@@ -135,16 +137,22 @@ class Teller:
         self._command(f"claimd run &  # on {step.start}")
 
     async def _logs(self, step: story.Logs) -> None:
-        def look() -> str:
-            return self._cluster.logs(step.namespace, step.logs)
-
+        pods = await self._views.kinds.named("pod")
+        path = f"{pods.path(step.namespace, step.logs)}/log"
+        query = {"container": step.container} if step.container else {}
         deadline = time.monotonic() + step.within
-        while missing := [words for words in step.contains if words not in look()]:
+        while True:
+            printed = (await self._cluster.client.request("GET", path, query=query)).decode(errors="replace")
+            missing = [words for words in step.contains if words not in printed]
+            if not missing:
+                break
             if time.monotonic() > deadline:
-                raise Broken(f"pod {step.logs} has not printed {missing[0]!r}, but: {facts.shown(look()) or 'nothing'}")
-            await asyncio.sleep(0.05)  # a file does not tell when it grows
+                raise Broken(
+                    f"pod {step.logs} has not printed {missing[0]!r}, but: {facts.shown(printed) or 'nothing'}"
+                )
+            await asyncio.sleep(0.05)  # a log does not tell when it grows
         self._command(f"kubectl logs {step.logs}")
-        await self._output(look(), step.lines)
+        await self._output(printed, step.lines)
 
     async def _run(self, step: story.Run) -> None:
         self._command(step.run)
@@ -221,6 +229,24 @@ class Teller:
         return "\n".join(lines)
 
     # ------------------------------------------------------------------ the rest
+
+    async def _lie_in_wait(self, node: cluster.Node) -> str:
+        """Every claim may be the one: its uid is known long before it is prepared."""
+        strike = node.strike()
+        async with self._views.changes() as changed:
+
+            async def hang() -> None:
+                while True:
+                    changed.clear()
+                    for claim in await self._views.list(_CLAIMS):
+                        strike.hang(claim["metadata"]["uid"])
+                    await changed.wait()
+
+            hanging = asyncio.create_task(hang())
+            try:
+                return await strike.kill(STRIKE_WITHIN)
+            finally:
+                hanging.cancel()
 
     def _node(self, name: str) -> cluster.Node:
         if name not in self._cluster.nodes:

@@ -1,4 +1,4 @@
-"""A real `claimd run` kept alive, killed, stopped; and the striker that kills in the middle of a prepare."""
+"""A real `claimd run` kept alive, killed, stopped."""
 
 import asyncio
 import contextlib
@@ -11,19 +11,6 @@ import pytest
 
 from devices import fake
 from plugin.sim import daemon
-
-# Prepares once it is told to, as a plugin does: a record, then the CDI file, with some work between.
-PLUGIN = """
-import sys, time
-records, cdi = sys.argv[1:]
-print("ready", flush=True)
-sys.stdin.readline()
-open(records + "/uid-1.json", "w").close()
-end = time.process_time() + 0.2
-while time.process_time() < end: pass
-open(cdi + "/x_uid-1.json", "w").close()
-time.sleep(60)
-"""
 
 
 async def until(fact, within=20):
@@ -52,7 +39,7 @@ async def plugin(tmp_path, tmp_path_factory):
     for folder in (kubelet / "plugins_registry", kubelet / "plugins", tmp_path / "cdi"):
         folder.mkdir()
     seen = []
-    made = daemon.Daemon(settings, tmp_path / "log", tmp_path / "records", lambda: seen.append(made.state))
+    made = daemon.Daemon(settings, tmp_path / "log", lambda: seen.append(made.state))
     made.seen = seen
     task = asyncio.create_task(made.run())
     yield made
@@ -99,7 +86,7 @@ import asyncio, sys
 from pathlib import Path
 from plugin.sim import daemon
 async def main():
-    kept = daemon.Daemon({"CLAIMD_NODE_NAME": "a", "CLAIMD_KUBECONFIG": sys.argv[1]}, Path(sys.argv[2]), Path("/"))
+    kept = daemon.Daemon({"CLAIMD_NODE_NAME": "a", "CLAIMD_KUBECONFIG": sys.argv[1]}, Path(sys.argv[2]))
     task = asyncio.create_task(kept.run())
     while not kept.pid: await asyncio.sleep(0.01)
     print(kept.pid, flush=True)
@@ -116,40 +103,3 @@ asyncio.run(main())
     process.send_signal(signal.SIGKILL)
     await process.wait()
     await until(lambda: not alive(pid) or state(pid) == "Z")
-
-
-async def strike(tmp_path, go, seconds="10"):
-    records, cdi = tmp_path / "records", tmp_path / "cdi"
-    for folder in (records, cdi):
-        folder.mkdir()
-    (records / "older.json").touch()
-    pipe = asyncio.subprocess.PIPE
-    plugin = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-S", "-c", PLUGIN, records, cdi), stdin=pipe, stdout=pipe
-    )
-    await plugin.stdout.readline()
-    striker = await asyncio.create_subprocess_exec(
-        *(*daemon.PYTHON, daemon.STRIKER, str(plugin.pid), str(records), str(cdi), seconds), stdout=pipe
-    )
-    assert await striker.stdout.readline() == b"lying in wait\n"
-    if go:
-        plugin.stdin.write(b"go\n")
-    out = (await striker.stdout.read()).decode()
-    return plugin, await striker.wait(), out
-
-
-async def test_a_strike_comes_after_the_record_and_before_the_cdi_file(tmp_path):
-    plugin, code, out = await strike(tmp_path, go=True)
-    assert await plugin.wait() == -signal.SIGKILL
-    assert (tmp_path / "records/uid-1.json").exists()
-    assert not (tmp_path / "cdi/x_uid-1.json").exists()
-    assert code == 0
-    assert out == "the record was written, no CDI file\n"
-
-
-async def test_a_strike_that_nothing_comes_of_leaves_the_plugin_alone(tmp_path):
-    plugin, code, _ = await strike(tmp_path, go=False, seconds="0.2")
-    assert code == 1
-    assert state(plugin.pid) != "T"
-    plugin.kill()
-    await plugin.wait()

@@ -1,0 +1,150 @@
+"""A whole cluster: what claimd may do in it, and that its rules are those of the manifests."""
+
+import asyncio
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from plugin.kube import client, errors, kubeconfig
+from plugin.sim import cluster, daemon, manifests
+from plugin.sim.apiserver import server
+
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+
+
+@pytest.fixture
+async def running():
+    with tempfile.TemporaryDirectory(prefix="sim-", dir="/tmp") as folder:  # short: sockets lie in it
+        machines = [
+            cluster.Machine(name="one", gpus=["nvidia:h100"]),
+            cluster.Machine(name="two", gpus=["amd:mi300x"]),
+        ]
+        async with cluster.up(machines, Path(folder), options=server.Options()) as up:
+            yield up
+
+
+async def get(api, path):
+    return json.loads(await api.request("GET", path))
+
+
+async def until(fact):
+    async with asyncio.timeout(20):
+        while not await fact():
+            await asyncio.sleep(0.02)
+
+
+async def published(running):
+    async def there():
+        found = await get(running.client, SLICES)
+        return {one["spec"]["nodeName"] for one in found["items"]} == {"one", "two"}
+
+    await until(there)
+
+
+async def test_nodes_publish_and_the_plugins_have_the_rights_of_the_manifests(running):
+    await published(running)
+    plugin = client.Client(kubeconfig.connection(running.folder / "one" / "kubeconfig"), agent="test")
+    try:
+        slices = await get(plugin, SLICES)
+        with pytest.raises(errors.Forbidden, match='User "system:serviceaccount:claimd-system:claimd" cannot list'):
+            await get(plugin, "/api/v1/pods")
+        other = next(one for one in slices["items"] if one["spec"]["nodeName"] == "two")
+        with pytest.raises(errors.ApiError, match="claimd on node one may not write a slice of node two"):
+            await plugin.request("DELETE", f"{SLICES}/{other['metadata']['name']}")
+    finally:
+        await plugin.close()
+
+
+async def test_the_daemon_set_shows_how_the_processes_are(running):
+    async def ready(count):
+        found = await get(running.client, "/apis/apps/v1/namespaces/claimd-system/daemonsets/claimd")
+        return (found.get("status") or {}).get("numberReady") == count
+
+    await until(lambda: ready(2))
+    await running.nodes["one"].daemon.stop()
+    await until(lambda: ready(1))
+    running.nodes["one"].daemon.start()
+    await until(lambda: ready(2))
+    pods = await get(running.client, "/api/v1/namespaces/claimd-system/pods")
+    assert sorted(pod["metadata"]["name"] for pod in pods["items"]) == ["claimd-one", "claimd-two"]
+    assert running.nodes["one"].daemon.state == daemon.RUNNING
+
+
+def test_the_manifests_are_those_that_kustomize_would_give():
+    found = {(obj["kind"], obj["metadata"]["name"]): obj["metadata"] for obj in manifests.base()}
+    account = found["ServiceAccount", "claimd"]
+    assert account == {
+        "name": "claimd",
+        "namespace": "claimd-system",
+        "labels": {"app.kubernetes.io/name": "claimd"},
+    }
+    assert "namespace" not in found["ClusterRole", "claimd"]
+    assert found["Namespace", "claimd-system"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+    kinds = {kind for kind, _ in found}
+    assert {"DaemonSet", "DeviceClass", "ClusterRoleBinding", "ValidatingAdmissionPolicy"} <= kinds
+
+
+async def test_what_a_container_prints_is_a_log(running):
+    command = ["sh", "-c", "echo first; echo second; exec sleep 100"]
+    spec = {"nodeName": "one", "containers": [{"name": "a", "image": "i", "command": command}]}
+    spec["containers"].append({"name": "b", "image": "i"})
+    pod = {"metadata": {"name": "p"}, "spec": spec}
+    pods = "/api/v1/namespaces/default/pods"
+    await running.client.request("POST", pods, body=json.dumps(pod).encode())
+
+    async def read(**query):
+        return (await running.client.request("GET", f"{pods}/p/log", query=query)).decode()
+
+    async def printed():
+        return await read(container="a") == "first\nsecond\n"
+
+    await until(printed)
+    assert await read(container="a", tailLines="1") == "second\n"
+    assert await read(container="a", tailLines="0") == ""
+    assert await read(container="b") == ""
+    with pytest.raises(errors.ApiError, match=r"a container name must be specified for pod p, choose one of: \[a b\]"):
+        await read()
+    with pytest.raises(errors.ApiError, match="container c is not valid for pod p"):
+        await read(container="c")
+    with pytest.raises(errors.NotFound):
+        await running.client.request("GET", f"{pods}/q/log")
+
+
+async def test_a_plugin_that_is_killed_in_the_middle_of_a_prepare_gives_the_same_again(running):
+    claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+    node = running.nodes["two"]
+    requests = [{"name": "g", "exactly": {"deviceClassName": "amd.gpu.claimd.dev"}}]
+    claim = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}}
+    claim = json.loads(await running.client.request("POST", claims, body=json.dumps(claim).encode()))
+    uid = claim["metadata"]["uid"]
+    strike = node.strike()
+    strike.hang(uid)
+    strike.hang(uid)
+    killing = asyncio.create_task(strike.kill(20))
+    spec = {
+        "containers": [{"name": "a", "image": "i", "resources": {"claims": [{"name": "g"}]}}],
+        "resourceClaims": [{"name": "g", "resourceClaimName": "c"}],
+    }
+    pods = "/api/v1/namespaces/default/pods"
+    await running.client.request("POST", pods, body=json.dumps({"metadata": {"name": "p"}, "spec": spec}).encode())
+    assert await killing == "the record was written, the CDI file not"
+    assert strike.recorded() == {uid}
+    assert not list((node.folder / "cdi").iterdir())
+
+    async def runs():
+        return (await get(running.client, f"{pods}/p")).get("status", {}).get("phase") == "Running"
+
+    await until(runs)
+    assert node.daemon.restarts == 1
+    assert uid in next((node.folder / "cdi").iterdir()).name
+
+
+async def test_a_strike_that_nothing_comes_of_leaves_nothing(running):
+    strike = running.nodes["one"].strike()
+    strike.hang("00000000-0000-0000-0000-000000000000")
+    with pytest.raises(TimeoutError):
+        await strike.kill(0.1)
+    assert not list((running.nodes["one"].folder / "cdi").iterdir())
+    assert running.nodes["one"].daemon.state == daemon.RUNNING
