@@ -24,6 +24,7 @@ from ..kube import client, errors, kubeconfig
 from . import client as sim_client
 from . import controllers, daemon, manifests, scheduler, served, strike
 from .apiserver import server
+from .controllers import workloads
 from .kubelet.kubelet import Kubelet
 from .kubelet.timing import Timing
 from .runtime.runtime import Runtime
@@ -108,8 +109,10 @@ async def up(machines: Sequence[Machine], folder: Path, *, options: server.Optio
         kinds = served.Served(admin)
         daemonset = await _install(kinds)
         runtimes = [
-            await stack.enter_async_context(Runtime(folder / machine.name / "run", [folder / machine.name / "cdi"]))
-            for machine in machines
+            await stack.enter_async_context(
+                Runtime(folder / machine.name / "run", [folder / machine.name / "cdi"], network=f"10.88.{number}")
+            )
+            for number, machine in enumerate(machines)
         ]
         parts = [(part, _client(stack, cluster.kubeconfig, part.NAME)) for part in (scheduler, controllers)]
         agents = [_client(stack, cluster.kubeconfig, "kubelet") for _ in machines]
@@ -209,7 +212,7 @@ async def _pod(kinds: served.Served, daemonset: Document, node: str) -> Document
             "metadata": {
                 "name": f"{metadata['name']}-{node}",
                 "namespace": NAMESPACE,
-                "labels": template["metadata"]["labels"],
+                "labels": template["metadata"]["labels"] | {workloads.HASH: workloads.digest_of_template(template)},
                 "annotations": {MIRROR: node},
                 "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
             },

@@ -57,6 +57,7 @@ class Server:
         self._in_flight = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
+        self._stopped = False
 
     async def start(self, host: str, port: int) -> int:
         """The port, which the system chooses for 0."""
@@ -65,15 +66,21 @@ class Server:
         return found
 
     async def stop(self) -> None:
+        self._stopped = True
         if self._server:
             self._server.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for _ in range(5):  # turns of the loop, after which one that was being taken on has come and is dropped
+            await asyncio.sleep(0)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task
+        if self._stopped:  # taken on in the moment of the stop, which has not seen it
+            writer.transport.abort()
+            return
         self._tasks.add(task)
         try:
             await self._converse(reader, writer)

@@ -46,7 +46,7 @@ def _is_whole(parent: Document) -> bool:
 def _deployment(world: World, deployment: Document, now: float) -> Iterator[Call]:
     spec = deployment["spec"]
     wanted = spec.get("replicas", 1)
-    digest = _digest(spec["template"])
+    digest = digest_of_template(spec["template"])
     pods = _pods_of(world, deployment)
     alive = sorted(
         (pod for pod in pods if not has_ended(pod) and not _is_leaving(pod)),
@@ -105,7 +105,7 @@ def _available(deployment: Document, enough: bool, now: float) -> Document:
 
 
 def _daemon_set(world: World, daemons: Document) -> Iterator[Call]:
-    digest = _digest(daemons["spec"]["template"])
+    digest = digest_of_template(daemons["spec"]["template"])
     pods = _pods_of(world, daemons)
     by_node = {_node_of(pod): pod for pod in pods if not has_ended(pod)}
     nodes = [name for name, node in world["nodes"].items() if _runs_on(daemons, node)]
@@ -238,7 +238,8 @@ def _is_ready(pod: Document) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions) and not _is_leaving(pod)
 
 
-def _digest(template: Document) -> str:
+def digest_of_template(template: Document) -> str:
+    """What tells pods of this template from those of another; it is their label `HASH`."""
     return _letters(json.dumps(template, sort_keys=True), 9)
 
 
