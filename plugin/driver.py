@@ -118,18 +118,23 @@ class Driver:
             self._followed = self.records.reads
 
     def judge(self, report: Report) -> None:
-        """From now on this is how the GPUs are: told to whoever has one that is not what it was."""
+        """From now on this is how the GPUs are: told to whoever has one that is not what it was. Claims come first,
+        since Events are few; of a part, the node's Event about its GPU says enough."""
         sick = health.conditions(report)
-        for name in sorted(self.say("Healthy", sick)):
-            abouts = [events.node(self.node)]
-            for prepared in self.records.claims.values():
-                if any(device.device == name for device in prepared.devices):
-                    abouts.append(events.claim(prepared.namespace, prepared.name, prepared.uid))
-            for about in abouts:
-                if name in sick:
-                    self.tell(about, "DeviceUnhealthy", f"{name} on {self.node}: {sick[name].message}")
-                elif self._inventory.named(name) is not None:  # else it was given up
-                    self.tell(about, "DeviceHealthy", f"{name} on {self.node} is well again", warning=False)
+        news = sorted(self.say("Healthy", sick))
+        holders = [
+            (name, events.claim(prepared.namespace, prepared.name, prepared.uid))
+            for name in news
+            for prepared in self.records.claims.values()
+            if any(device.device == name for device in prepared.devices)
+        ]
+        parents = {gpu.name: gpu.parent for gpu in (*report.kept, *self._inventory.gpus)}
+        whole = [(name, events.node(self.node)) for name in news if parents.get(name) not in news]
+        for name, about in (*holders, *whole):
+            if name in sick:
+                self.tell(about, "DeviceUnhealthy", f"{name} on {self.node}: {sick[name].message}")
+            elif self._inventory.named(name) is not None:  # else it was given up
+                self.tell(about, "DeviceHealthy", f"{name} on {self.node} is well again", warning=False)
 
     def say(self, what: str, conditions: Mapping[str, Condition]) -> set[str]:
         """From now on these, by the device's name, stand in the status of the claims as their conditions of this type.

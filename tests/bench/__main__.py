@@ -97,8 +97,9 @@ def measure(
     for number in range(1, asked.rounds + 1):
         for driver in drivers:
             print(f"round {number} of {asked.rounds}: {driver.name}", file=sys.stderr, flush=True)
+            taken = turn.take(driver, cluster, f"{os.getpid()}-{number}", work)
             scans = scanning.take() if driver.name == ours.NAME else dict.fromkeys(scanning.KEYS)
-            found[driver.name].append({**turn.take(driver, cluster, f"{os.getpid()}-{number}", work), **scans})
+            found[driver.name].append({**taken, **scans})
     return found
 
 

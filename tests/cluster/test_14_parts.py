@@ -35,9 +35,11 @@ def published(driver: Driver) -> set[str]:
 
 @pytest.fixture(scope="module")
 def divided(driver: Driver, rig: Rig) -> Iterator[Inventory]:
-    """The node's fake GPUs are others for a while."""
+    """The node has two more fake GPUs for a while."""
     before = json.loads((FAKE_TREE / fake.MARKER).read_text())
-    there = write(FAKE_TREE, fake.parse(DIVIDED))
+    more = fake.parse(DIVIDED)["devices"]
+    assert isinstance(more, list)
+    there = write(FAKE_TREE, {**before, "devices": [*before["devices"], *more]})
     try:
         wait_for("the divided GPUs", lambda: published(driver) == {gpu.name for gpu in there.gpus}, SETTLE)
         yield there
@@ -52,13 +54,20 @@ def vendor(request: pytest.FixtureRequest) -> str:
 
 
 def whole_of(there: Inventory, vendor: str) -> Gpu:
-    (found,) = [gpu for gpu in there.gpus if gpu.vendor == vendor and gpu.parent is None]
-    return found
+    (found,) = {gpu.parent for gpu in there.gpus if gpu.vendor == vendor and gpu.parent is not None}
+    whole = there.named(found)
+    assert whole is not None
+    return whole
 
 
 def part_of(vendor: str) -> Object:
     expression = f'device.attributes["{DRIVER}"].vendor == "{vendor}"'
     return request(device_class=f"part.{DRIVER}", selectors=[{"cel": {"expression": expression}}])
+
+
+def all_of(whole: Gpu) -> Object:
+    expression = f'device.attributes["resource.kubernetes.io"].pciBusID == "{whole.address}"'
+    return request(device_class=f"{whole.vendor}.{DRIVER}", selectors=[{"cel": {"expression": expression}}])
 
 
 def refusal(ns: Kubectl, name: str) -> str:
@@ -100,14 +109,12 @@ def test_who_has_a_part_excludes_who_wants_all(
         assert given(ns, name) == [part.address]
         held.append(device)
     assert held[0] != held[1]
-    ns.create(
-        claim("all", devices(request(device_class=f"{vendor}.{DRIVER}"))), pod("greedy", driver.node, {"gpu": "all"})
-    )
+    whole = whole_of(divided, vendor)
+    ns.create(claim("all", devices(all_of(whole))), pod("greedy", driver.node, {"gpu": "all"}))
     wait_for("the scheduler's no", lambda: "cannot allocate all claims" in refusal(ns, "greedy"), 30)
     ns("delete", "pod", "user", "neighbour", seconds=60)
     ns("delete", "resourceclaim", "part", "beside", seconds=60)
     running("greedy")
-    whole = whole_of(divided, vendor)
     assert nodes(ns, "greedy") == {node.path: (node.major, node.minor) for node in whole.nodes}
     ns.create(claim("late", devices(part_of(vendor))), pod("later", driver.node, {"gpu": "late"}))
     wait_for("the scheduler's no", lambda: "cannot allocate all claims" in refusal(ns, "later"), 30)

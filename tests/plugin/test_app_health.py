@@ -70,7 +70,7 @@ class World:
         return {match[1]: match[3] for match in found if match}
 
     def taints(self) -> dict[str, list[tuple[str, str]]]:
-        devices = [device for slice_ in self.node.slices() for device in slice_["spec"]["devices"]]
+        devices = [device for slice_ in self.node.slices() for device in slice_["spec"].get("devices", [])]
         return {d["name"]: [(t["key"], t["effect"]) for t in d.get("taints", [])] for d in devices}
 
     async def until(self, fact) -> None:
@@ -147,6 +147,24 @@ async def test_the_claim_and_the_events_say_the_same(node):
             world.give("heal")
             await world.until(lambda: [c[0] for c in conditions()] == ["Ready"])
             await world.until(lambda: node.reasons().count("DeviceHealthy") == 2)
+
+
+async def test_a_divided_gpu_is_one_event_of_the_node_and_one_of_each_claim(node):
+    world = World(node, ["amd:mi300x,mode=cpx"])
+    async with world.running() as (_, info):
+        claims = [node.claim(f"c{number}", 1 + number) for number in range(2)]
+        async with calling(info.endpoint) as caller:
+            for claim in claims:
+                assert not (await caller.prepare(claim))[claim["metadata"]["uid"]].error
+        world.give("wedge")
+        await world.until(lambda: all(world.taints().values()))
+        await world.until(lambda: node.reasons().count("DeviceUnhealthy") >= 3)
+        about = [
+            (obj["regarding"]["kind"], obj["regarding"]["name"])
+            for (kind, _, _), obj in sorted(node.api.objects.items(), key=lambda item: item[0])
+            if kind == "events" and obj["reason"] == "DeviceUnhealthy"
+        ]
+        assert sorted(about) == [("Node", "node-1"), ("ResourceClaim", "c0"), ("ResourceClaim", "c1")]
 
 
 async def test_a_gpu_that_vanished_is_published_for_the_grace_and_comes_back(node):

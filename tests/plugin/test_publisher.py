@@ -4,10 +4,14 @@ import asyncio
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from plugin import metrics, publisher
+from plugin.sim.apiserver import server as sim
+from plugin.sim.apiserver.refused import Resource
+from plugin.sim.apiserver.registry import Write
 from tests.support import apiserver
 from tests.support.apiserver import until
 from tests.support.publishing import DRIVER, FIRST, NODE, SECOND, World, gpus, mirrored, published
@@ -242,3 +246,19 @@ async def test_a_new_node_of_the_same_name_is_the_new_owner(world: World):
             return [obj["metadata"]["ownerReferences"][0]["uid"] for obj in world.stored().values()]
 
         await until(lambda: owners() == [uid, uid], 1.0)
+
+
+async def test_a_server_before_1_36_writes_no_devices_as_null(tmp_path: Path):
+    """What one process published with no GPU, the next one finds as it should be."""
+    async with sim.serve(sim.Options(profile="1.34", upkeep=False)) as api:
+        store, node = api.registry.store, next(k for k in api.catalog.kinds if k.resource.kind == "Node")
+        api.registry.create(node, "", {"metadata": {"name": NODE}}, Write(manager="test"))
+        world = World(SimpleNamespace(url=api.url), tmp_path)
+        async with world.running(gpus(0)) as one:
+            await published(one)
+        (slice_,) = store.page(Resource("resourceslices", "resource.k8s.io", "ResourceSlice")).items
+        assert slice_["spec"]["devices"] is None
+        before = store.version
+        async with world.running(gpus(0)) as one:
+            await published(one)
+            assert store.version == before

@@ -174,7 +174,7 @@ class Dispatch:
 
     def _watch(self, asked: Asked) -> Answer:
         form = writing.form(asked.request, stream=True)
-        wanted = watching.Wanted.of(asked.request)
+        wanted = watching.Wanted.of(asked.request, self._catalog.release)
 
         def shown(obj: Document) -> Document:
             return self._shape(asked, asked.edition.shown(obj), form)

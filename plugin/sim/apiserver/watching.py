@@ -35,19 +35,26 @@ class Wanted:
     initial: bool | None  # whether everything that is there comes first; None: as the version says
 
     @classmethod
-    def of(cls, request: Request) -> Wanted:
+    def of(cls, request: Request, release: str) -> Wanted:
         params.version_of(request)
         version, match = routes.text(request, "resourceVersion"), routes.text(request, "resourceVersionMatch")
         bookmarks = routes.truth(request, "allowWatchBookmarks")
         said = "sendInitialEvents" in request.query
         initial = routes.truth(request, "sendInitialEvents") if said else None
-        field, forbidden = "resourceVersionMatch", "FieldValueForbidden"
+        causes = []
         if said and match != "NotOlderThan":
-            why = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-            raise params.invalid("ListOptions", field, forbidden, why)
+            causes.append(
+                ("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+            )
         if match and not said:
-            why = "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-            raise params.invalid("ListOptions", field, forbidden, why)
+            why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            causes.append(("resourceVersionMatch", why))
+        if said and release in ("1.30", "1.31"):
+            why = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
+            causes.append(("sendInitialEvents", why))
+        if causes:
+            listed = [refused.Cause("FieldValueForbidden", f"Forbidden: {why}", at) for at, why in causes]
+            raise refused.invalid(refused.Resource("ListOptions", params.OPTIONS_GROUP, "ListOptions"), "", listed)
         seconds = params.number(request, "timeoutSeconds") or random.uniform(*LONGEST)  # noqa: S311 - spreads load
         return cls(version, float(seconds), bookmarks, initial)
 

@@ -20,6 +20,7 @@ class Causes:
     def __init__(self, profile: Profile) -> None:
         self.modern = profile.modern  # is there a table of declared rules?
         self.old = profile.release in ("1.30", "1.31")  # some words have changed since
+        self.effects = ("NoExecute", "NoSchedule", "None")[: 3 if profile.modern else 2]  # of taints
         self.found: list[Cause] = []
 
     def _add(self, reason: str, at: str, text: str, declared: bool) -> None:

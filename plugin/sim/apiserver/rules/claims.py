@@ -16,7 +16,6 @@ NEITHER = "exactly one of `exactly` or `firstAvailable` is required"
 REFERENCE = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
 OLD_REFERENCE = "must be the name of a request in the claim"
 NO_ATTRIBUTE = 'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
-EFFECTS = ("NoExecute", "NoSchedule", "None")
 
 
 def with_defaults(spec: Document, flat: bool, was_flat: bool = False) -> Document:
@@ -155,8 +154,8 @@ def check_tolerations(causes: Causes, tolerations: list[Document] | None, at: st
         else:
             causes.unsupported(f"{here}.operator", operator, ["Equal", "Exists"], declared=True)
         effect = toleration.get("effect", "")
-        if effect and effect not in EFFECTS:
-            causes.unsupported(f"{here}.effect", effect, EFFECTS, declared=True)
+        if effect and effect not in causes.effects:
+            causes.unsupported(f"{here}.effect", effect, causes.effects, declared=True)
 
 
 def _check_constraint(causes: Causes, constraint: Document, names: set[str], profile: Profile, at: str) -> None:
@@ -234,4 +233,5 @@ def check_document(causes: Causes, value: Any, at: str, most: int | None) -> Non
     elif most and len(encoded(value).encode()) > most:
         causes.too_long(at, most)
     elif not isinstance(value, dict):
-        causes.invalid(at, "<value omitted>", "must be a valid JSON object")
+        why = "parameters must be a valid JSON object" if causes.old else "must be a valid JSON object"
+        causes.invalid(at, "<value omitted>", why)

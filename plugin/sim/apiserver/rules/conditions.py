@@ -28,7 +28,7 @@ def check_conditions(causes: Causes, conditions: list[Document], at: str) -> Non
 
 def _check(causes: Causes, condition: Document, at: str) -> None:
     kind, reason = condition.get("type", ""), condition.get("reason", "")
-    if not kind:
+    if not kind and causes.modern:
         causes.required(f"{at}.type", "is required")
     else:
         causes.texts(f"{at}.type", kind, texts.qualified(kind))

@@ -61,7 +61,7 @@ def check_labels(causes: Causes, labels: dict[str, str], at: str) -> None:
 
 def check_annotations(causes: Causes, annotations: dict[str, str], at: str) -> None:
     for name in sorted(annotations):
-        causes.texts(at, name, [_old(text) if causes.old else text for text in texts.qualified(name.lower())])
+        causes.texts(at, name, [text if causes.modern else _old(text) for text in texts.qualified(name.lower())])
     if sum(len(name.encode()) + len(text.encode()) for name, text in annotations.items()) > ANNOTATIONS:
         causes.too_long(at, ANNOTATIONS)
 
@@ -73,13 +73,13 @@ def _old(text: str) -> str:
 def _check_owners(causes: Causes, owners: list[Document]) -> None:
     controllers = []
     for index, owner in enumerate(owners):
-        at = "metadata.ownerReferences" if causes.old else f"metadata.ownerReferences[{index}]"
+        at = "metadata.ownerReferences" if not causes.modern else f"metadata.ownerReferences[{index}]"
         absent = [name for name in ("kind", "name", "uid") if not owner.get(name)]
         absent = absent if owner.get("apiVersion", "").rpartition("/")[2] else ["apiVersion", *absent]
         for name in absent:
-            if causes.old:
-                called = "version" if name == "apiVersion" else name
-                causes.invalid(f"{at}.{name}", owner.get(name) or "", f"{called} must not be empty")
+            if not causes.modern:
+                called = "version " if name == "apiVersion" else f"{name} " if causes.old else ""
+                causes.invalid(f"{at}.{name}", owner.get(name) or "", f"{called}must not be empty")
             else:
                 causes.required(f"{at}.{name}", "must not be empty")
         if owner.get("controller"):

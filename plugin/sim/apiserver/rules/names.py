@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..refused import Cause
 from . import texts
-from .causes import Causes
+from .causes import Causes, quoted
 
 
 def check_driver(causes: Causes, name: str, at: str, declared: bool = False) -> None:
@@ -78,4 +78,8 @@ def check_fully_qualified(causes: Causes, name: str, at: str) -> None:
 def _identifier(causes: Causes, text: str, at: str, declared: bool) -> None:
     if len(text) > 32:
         causes.too_long(at, 32, declared)
-    causes.texts(at, text, texts.identifier(text), declared)
+    if causes.old:
+        why = [f"Invalid value: {quoted(text)}: {one}" for one in texts.identifier(text)]
+        causes.found += [Cause("FieldValueTypeInvalid", one, at) for one in why]
+    else:
+        causes.texts(at, text, texts.identifier(text), declared)

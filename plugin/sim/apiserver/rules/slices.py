@@ -22,7 +22,6 @@ NOT_PER_DEVICE = (
     "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the "
     "ResourceSlice spec"
 )
-EFFECTS = ("NoExecute", "NoSchedule", "None")
 LISTS = ("ints", "bools", "strings", "versions")
 MANY_VALUES = 48
 
@@ -165,11 +164,11 @@ class _Device:
             why = f"the total number of attribute values must not exceed {MANY_VALUES}"
             causes.invalid(self.inside, values, why)
         for name in sorted(attributes):
-            check_qualified(causes, name, f"{self.inside}.attributes")
+            check_qualified(causes, name, self._at_name("attributes", name))
             self._check_attribute(attributes[name], f"{self.inside}.attributes[{name}]")
         if self.old is None or self.old.get("capacity") != device.get("capacity"):
             for name in sorted(amounts):
-                check_qualified(causes, name, f"{self.inside}.capacity")
+                check_qualified(causes, name, self._at_name("capacity", name))
                 self._check_capacity(amounts[name], f"{self.inside}.capacity[{name}]")
         if self.profile.flat:
             return
@@ -184,6 +183,11 @@ class _Device:
         self._check_nodes(per_device)
         check_binding(causes, device, at)
 
+    def _at_name(self, place: str, name: str) -> str:
+        """Where it is said that a name is none."""
+        entry = f"[{name}]" if self.profile.release == "1.34" else ""
+        return f"{self.inside}.{place}{entry}"
+
     def _check_attribute(self, attribute: Document, at: str) -> None:
         if len(attribute.get("string", "")) > 64:
             self.causes.too_long(f"{at}.string", 64)
@@ -194,12 +198,10 @@ class _Device:
         if len(version or "") > 64:
             self.causes.too_long(f"{at}.version", 64)
         if not attribute:
-            if self.profile.flat:
-                self.causes.required(at, "exactly one value must be specified")
-            else:
-                self.causes.invalid(at, "", "exactly one value must be specified", declared=True)
+            self.causes.required(at, "exactly one value must be specified", declared=True)
         elif len(attribute) > 1:
-            self.causes.invalid(at, attribute, "exactly one value must be specified", declared=True)
+            shown = {f"{name.capitalize()}Value": attribute.get(name) for name in ("int", "bool", "string", "version")}
+            self.causes.invalid(at, shown, "exactly one value must be specified", declared=True)
 
     def _check_capacity(self, amount: Any, at: str) -> None:
         policy = amount.get("requestPolicy") if isinstance(amount, dict) else None
@@ -245,5 +247,5 @@ def check_taint(causes: Causes, taint: Document, old: Document | None, at: str) 
     if old is None or old.get("effect") != effect:
         if not effect:
             causes.required(f"{at}.effect", declared=True)
-        elif effect not in EFFECTS:
-            causes.unsupported(f"{at}.effect", effect, EFFECTS, declared=True)
+        elif effect not in causes.effects:
+            causes.unsupported(f"{at}.effect", effect, causes.effects, declared=True)

@@ -47,7 +47,7 @@ def check_change(causes: Causes, new: Document, old: Document, profile: Profile)
         at = f"status.devices[{index}]"
         _check_device(causes, device, allocated, at)
         if id_of(device) in map(id_of, devices[:index]):
-            causes.duplicate(at, _id(device, causes), declared=True)
+            causes.duplicate(f"{at}.deviceID", _id(device, causes), declared=True)
     wished = bool(status.get("deallocationRequested"))
     if status.get("reservedFor"):
         added = [one for one in status["reservedFor"] if one not in (before.get("reservedFor") or [])]

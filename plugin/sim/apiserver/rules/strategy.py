@@ -87,13 +87,13 @@ class Strategy:
         """`said` is the new object as it came."""
         causes = Causes(self.profile)
         metadata.check_change(causes, new["metadata"], old["metadata"], said.get("metadata") or {})
-        if causes.old:
+        if not causes.modern:
             causes.found *= 2  # they looked twice
         if subresource == "status":
             self._check_status(causes, new, old, around_it)
         elif not subresource:
             self._check(causes, new, old, around_it)
-            if causes.old and self.kind in TWICE:
+            if not causes.modern and self.kind in TWICE:
                 causes.found *= 2
         return causes.found
 

@@ -291,3 +291,13 @@ def test_in_the_foreground_the_owner_goes_last(family):
     assert "deletionTimestamp" in waiting
     family.patch(CLAIMS, "ns", "one", "json", [{"op": "remove", "path": "/metadata/finalizers/0"}], ME)
     assert settle(family) == ["q", "two"]
+
+
+def test_who_changes_nothing_leaves_no_trace(registry):
+    """What a release drops is no change, although it was said: the time goes on, and the version does not."""
+    registry.release = "1.34"
+    allocated(registry)
+    status = {"allocation": {"devices": {"results": [RESULT | {"bindingConditions": ["a"]}]}}}
+    writer = Write(manager="scheduler", subresource="status")
+    before = registry.store.get(CLAIMS.resource, "ns", "c")
+    assert registry.update(CLAIMS, "ns", "c", claim(status=status), writer) is before
