@@ -1,4 +1,4 @@
-"""A driver that is written with Kubernetes' own Go library publishes to the simulated control plane, and its pod runs."""
+"""A driver written with Kubernetes' own Go library publishes to the simulated control plane, and its pod runs."""
 
 import asyncio
 import contextlib
