@@ -221,7 +221,8 @@ def test_help_names_every_command():
 def test_ctrl_c_before_anything_is_up(tmp_path):
     os.mkfifo(tmp_path / "story")
     command = [sys.executable, "-m", "plugin", "demo", str(tmp_path / "story")]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as demo:
+    heeds = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731 - who runs the tests may not
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heeds) as demo:
         with (tmp_path / "story").open("w"):  # open once it is read
             demo.send_signal(signal.SIGINT)
             assert demo.wait(10) == cli.FAILED
