@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -35,18 +36,26 @@ def dump_yaml(data: object) -> str:
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120)
 
 
+@cache
+def yaml_loader(base: Any) -> Any:
+    """`base` as Kubernetes reads YAML, which is JSON with another face: a time stays text."""
+    return type(
+        "Loader",
+        (base,),
+        {
+            "yaml_implicit_resolvers": {
+                first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+                for first, resolvers in base.yaml_implicit_resolvers.items()
+            }
+        },
+    )
+
+
 def _load_yaml(text: bytes | str) -> list[Any]:
     import yaml  # as above: JSON has been tried first
 
-    class Loader(yaml.SafeLoader):
-        """Kubernetes' YAML is JSON with another face: a time stays text."""
-
-    Loader.yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
     try:
-        return list(yaml.load_all(text, Loader))  # derived from SafeLoader
+        return list(yaml.load_all(text, yaml_loader(yaml.SafeLoader)))  # derived from it
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""

@@ -10,6 +10,7 @@ from typing import Any
 import grpc.aio
 
 from plugin.kubelet.wire.podresources.v1 import api_pb2, api_pb2_grpc
+from tests.support import sockets
 
 
 class PodResources(api_pb2_grpc.PodResourcesListerServicer):
@@ -40,14 +41,8 @@ class PodResources(api_pb2_grpc.PodResourcesListerServicer):
 
 @contextlib.asynccontextmanager
 async def serve(path: Path) -> AsyncIterator[PodResources]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    server = grpc.aio.server()
     servicer = PodResources()
-    api_pb2_grpc.add_PodResourcesListerServicer_to_server(servicer, server)
-    server.add_insecure_port(f"unix:{path}")
-    await server.start()
-    try:
+    async with sockets.serving(
+        path, lambda server: api_pb2_grpc.add_PodResourcesListerServicer_to_server(servicer, server)
+    ):
         yield servicer
-    finally:
-        await server.stop(0)
-        path.unlink(missing_ok=True)

@@ -14,7 +14,7 @@ from ...api.objects import convert, plain
 from . import kinds, refused
 from .kinds import Served
 from .registry import Kind
-from .rules import strategy, wire
+from .rules import strategy, written
 
 Document = dict[str, Any]
 EVENTS = "events.k8s.io"
@@ -74,7 +74,7 @@ class Edition:
         if known and known[0] is obj:  # it is never changed
             return known[1]
         found = _converted(obj, self.version)
-        shown = wire.typed(self.version, self.kind.resource.kind, found, self.served.release)
+        shown = written.typed(self.version, self.kind.resource.kind, found, self.served.release)
         self._known[id(obj)] = obj, shown
         if len(self._known) > REMEMBERED:
             self._known.popitem(last=False)

@@ -6,7 +6,7 @@ from typing import Any
 
 from . import texts
 from .causes import Causes, Document
-from .wire import canonical
+from .written import canonical
 
 POLICIES = ("Always", "OnFailure", "Never")
 NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from ....api import quantity
 from .causes import Causes, Document
-from .wire import canonical
+from .written import canonical
 
 LARGEST = 2**63 - 1
 BOTH = 'exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time'

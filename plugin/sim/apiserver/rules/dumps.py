@@ -9,7 +9,7 @@ from typing import Any
 
 from ....api.objects import models
 from ....api.objects.shapes import Shape, fields_of
-from . import wire
+from . import written
 
 INNER = {"cel": "CEL", "uid": "UID", "ips": "IPs"}
 
@@ -35,7 +35,7 @@ def _ordered(shape: Shape, value: Any) -> Any:
 
 def inner(struct: str, value: dict[str, Any], version: str = "v1") -> dict[str, Any]:
     """Every field, also what is not set, under the name that it has in the server."""
-    shape = wire.shape_of(version, struct) or Shape("struct", struct=models.classes(version)[struct])
+    shape = written.shape_of(version, struct) or Shape("struct", struct=models.classes(version)[struct])
     made: dict[str, Any] = _inner(shape, value)
     return made
 
@@ -56,7 +56,7 @@ def _inner(shape: Shape, value: Any) -> Any:
                 made |= below or {}
                 continue
             if below is None and name not in POINTERS and field.shape.kind in ("string", "integer"):
-                below = wire.ZERO[field.shape.kind]
+                below = written.ZERO[field.shape.kind]
             made[INNER.get(name, name[0].upper() + name[1:])] = _inner(field.shape, below)
         return made
     if shape.kind == "list":

@@ -8,7 +8,7 @@ from functools import cache
 
 from ....api.objects import models
 from ..refused import Cause, Resource
-from . import around, claims, classic, declared, expressions, gates, metadata, others, slices, status, texts, wire
+from . import around, claims, classic, declared, expressions, gates, metadata, others, slices, status, texts, written
 from .causes import Causes, Document, quoted
 from .dumps import inner
 from .profile import Profile
@@ -133,10 +133,10 @@ class Around(Strategy):
 class Classic(Strategy):
     @property
     def empty(self) -> Document:
-        return wire.typed(self.version, self.kind, {}, self.profile.release)
+        return written.typed(self.version, self.kind, {}, self.profile.release)
 
     def default(self, obj: Document, around_it: Surroundings) -> Document:
-        return wire.typed(self.version, self.kind, classic.with_defaults(self.kind, obj), self.profile.release)
+        return written.typed(self.version, self.kind, classic.with_defaults(self.kind, obj), self.profile.release)
 
     def _check(self, causes: Causes, new: Document, old: Document | None, around_it: Surroundings) -> None:
         classic.check(causes, self.kind, new, old)
@@ -150,13 +150,13 @@ class Dra(Strategy):
 
     @property
     def empty(self) -> Document:
-        return wire.typed(self.version, self.kind, {}, self.profile.release)
+        return written.typed(self.version, self.kind, {}, self.profile.release)
 
     def default(self, obj: Document, around_it: Surroundings) -> Document:
         spec = obj.get("spec")
         if isinstance(spec, dict):
             obj = obj | {"spec": self._spec_with_defaults(spec, around_it.now, around_it.version)}
-        return wire.typed(self.version, self.kind, obj, self.profile.release)
+        return written.typed(self.version, self.kind, obj, self.profile.release)
 
     def _spec_with_defaults(self, spec: Document, now: str, version: str) -> Document:
         if self.kind == "ResourceClaim":

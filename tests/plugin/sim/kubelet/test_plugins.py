@@ -5,11 +5,11 @@ import contextlib
 import tempfile
 from pathlib import Path
 
-import grpc.aio
 import pytest
 
 from plugin.kubelet import registration
 from plugin.sim.kubelet.plugins import Plugins
+from tests.support import sockets
 from tests.support.sim_node import QUICK, until
 
 V1, BETA, HEALTH = "v1.DRAPlugin", "v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth"
@@ -31,17 +31,9 @@ class World:
     async def offer(self, name="d-reg.sock", driver="d.example.com", services=(V1, BETA), endpoint=None):
         """A plugin's registration socket; with an endpoint that is the same socket if no other is named."""
         path = self.folder / "plugins_registry" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        server = grpc.aio.server()
         servicer = registration.Registration(driver, endpoint or path, tuple(services), lambda: None)
-        registration.add_to(server, servicer)
-        server.add_insecure_port(f"unix:{path}")
-        await server.start()
-        try:
+        async with sockets.serving(path, lambda server: registration.add_to(server, servicer)):
             yield servicer
-        finally:
-            await server.stop(0)
-            path.unlink(missing_ok=True)
 
     def known(self, driver="d.example.com"):
         return [each.version for each in self.plugins.instances.get(driver, ())]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from plugin.sim.apiserver.rules import wire
+from plugin.sim.apiserver.rules.written import canonical, typed
 
 
 @pytest.mark.parametrize(
@@ -31,13 +31,13 @@ from plugin.sim.apiserver.rules import wire
     ],
 )
 def test_quantities(said, written):
-    assert wire.canonical(said) == written
-    assert wire.canonical(written) == written
+    assert canonical(said) == written
+    assert canonical(written) == written
 
 
 def test_what_is_empty_and_what_is_always_there():
     claim = {"apiVersion": "x", "kind": "y", "metadata": {"labels": {}, "name": "c"}, "spec": None}
-    assert wire.typed("v1", "ResourceClaim", claim, "1.37") == {
+    assert typed("v1", "ResourceClaim", claim, "1.37") == {
         "apiVersion": "x",
         "kind": "y",
         "metadata": {"name": "c"},
@@ -49,27 +49,27 @@ def test_what_is_empty_and_what_is_always_there():
 def test_a_pointer_keeps_an_empty_value():
     device = {"name": "d", "nodeName": "", "allNodes": False, "bindsToNode": None, "taints": []}
     obj = {"metadata": {"name": "s"}, "spec": {"nodeName": "", "devices": [device]}}
-    spec = wire.typed("v1", "ResourceSlice", obj, "1.37")["spec"]
+    spec = typed("v1", "ResourceSlice", obj, "1.37")["spec"]
     assert spec["nodeName"] == ""
     assert spec["devices"] == [{"name": "d", "nodeName": "", "allNodes": False}]
     wrapped = {"metadata": {}, "spec": {"nodeName": "", "devices": [{"name": "d", "basic": {"allNodes": False}}]}}
-    older = wire.typed("v1beta1", "ResourceSlice", wrapped, "1.37")["spec"]
+    older = typed("v1beta1", "ResourceSlice", wrapped, "1.37")["spec"]
     assert "nodeName" not in older
     assert older["devices"] == [{"name": "d", "basic": {"allNodes": False}}]
 
 
 def test_slices_without_devices_before_1_36():
     obj = {"metadata": {}, "spec": {"driver": "d"}}
-    assert wire.typed("v1", "ResourceSlice", obj, "1.34")["spec"]["devices"] is None
-    assert "devices" not in wire.typed("v1", "ResourceSlice", obj, "1.37")["spec"]
+    assert typed("v1", "ResourceSlice", obj, "1.34")["spec"]["devices"] is None
+    assert "devices" not in typed("v1", "ResourceSlice", obj, "1.37")["spec"]
 
 
 def test_what_drivers_keep_is_as_they_said_it():
     parameters = {"a": None, "b": "", "c": [], "d": {"e": 0}}
     config = [{"opaque": {"driver": "d", "parameters": parameters}}]
     obj = {"metadata": {}, "spec": {"devices": {"config": config}}}
-    assert wire.typed("v1", "ResourceClaim", obj, "1.37")["spec"]["devices"]["config"] == config
+    assert typed("v1", "ResourceClaim", obj, "1.37")["spec"]["devices"]["config"] == config
 
 
 def test_a_kind_that_is_not_known():
-    assert wire.typed("v1", "Pod", {"spec": {"x": None}}, "1.37") == {"spec": {"x": None}}
+    assert typed("v1", "Pod", {"spec": {"x": None}}, "1.37") == {"spec": {"x": None}}
