@@ -12,5 +12,6 @@
     capture             what a scan reads, into a file and back
     fake                writes a /sys, /proc and /dev that the same scanner reads
 
-What crosses to the other side is `gpu.Inventory`. A new vendor is one module and one row in `scan.VENDORS`.
+What crosses to the other side is `gpu.Inventory`. A new vendor is one module and one row in
+`scan.VENDORS`.
 """

@@ -1,7 +1,9 @@
-"""AMD GPUs by what amdgpu and KFD say in sysfs: whole ones, and the partitions that they are divided into.
+"""AMD GPUs by what amdgpu and KFD say in sysfs: whole ones, and the partitions that they are
+divided into.
 
-No library of ROCm is asked, and no variable tells it what to see: it skips GPUs whose render node is not there or may
-not be opened, and a list would hide what other claims of the container gave. How KFD's files are read is kfd's.
+No library of ROCm is asked, and no variable tells it what to see: it skips GPUs whose render node
+is not there or may not be opened, and a list would hide what other claims of the container gave.
+How KFD's files are read is kfd's.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import posixpath
 import re
 
 from . import drm, families, kfd, sysfs
-from .gpu import NOT_READY, Detail, DeviceNode, Part, Refused, Roots
+from .gpu import NOT_READY, Detail, DeviceNode, NotUsable, Part, Roots
 from .pci import Function
 
 NAME = "amd"
@@ -31,17 +33,23 @@ def describe(roots: Roots, function: Function) -> Detail:
     unique_id = _unique_id(f"{function.folder}/unique_id", notes)
     memory = sysfs.decimal(f"{function.folder}/mem_info_vram_total", notes)
     memory = memory if memory and memory > 0 else None
-    topology = function.shared.once("kfd", lambda said: kfd.read(roots, said), notes) if compute else kfd.Topology()
+    topology = (
+        function.shared.once("kfd", lambda said: kfd.read(roots, said), notes)
+        if compute
+        else kfd.Topology()
+    )
     agents = _agents(function, topology, nodes, notes)
     if count > 1:
         if len(agents) != count:
-            raise Refused(_incomplete(count, agents, topology))
+            raise NotUsable(_incomplete(count, agents, topology))
         parts = _parts(roots, agents, compute, profile, memory // count if memory else None)
         nodes = tuple(sorted({*nodes, *(node for part in parts for node in part.nodes)}))
     else:
         parts = ()
         if len(agents) > 1:
-            raise Refused(f"KFD tells of {len(agents)} partitions, current_compute_partition of none")
+            raise NotUsable(
+                f"KFD tells of {len(agents)} partitions, current_compute_partition of none"
+            )
         if compute and not agents:
             why = topology.unreadable or "KFD does not list it"
             notes.append(f"architecture and compute units are not known: {why}")
@@ -66,27 +74,35 @@ def describe(roots: Roots, function: Function) -> Detail:
 
 
 def _mode(function: Function, notes: list[str]) -> tuple[int, str | None]:
-    """Into how many partitions it is divided, and what that is called: (8, "cpx_nps4"). GPUs that cannot be divided
-    have no such file. One that cannot be read must not be taken for one of these: its parts may be in others' hands."""
+    """Into how many partitions it is divided, and what that is called: (8, "cpx_nps4"). GPUs that
+    cannot be divided have no such file. One that cannot be read must not be taken for one of these:
+    its parts may be in others' hands.
+    """
     said: list[str] = []
     mode = sysfs.text(f"{function.folder}/current_compute_partition", said)
     if said:
-        raise Refused(f"how it is partitioned cannot be read: {'; '.join(said)}")
+        raise NotUsable(f"how it is partitioned cannot be read: {'; '.join(said)}")
     if mode is None:
         return 1, None
     if mode not in _MODES:
-        raise Refused(f"its partition mode {mode[:40]!r} is not known, expected one of {', '.join(_MODES)}")
+        raise NotUsable(
+            f"its partition mode {mode[:40]!r} is not known, expected one of {', '.join(_MODES)}"
+        )
     count = _DIES.get(function.device_id, _MODES[mode]) if mode == "CPX" else _MODES[mode]
     memory_mode = sysfs.text(f"{function.folder}/current_memory_partition", notes)
     if memory_mode is None or not _MEMORY_MODE.fullmatch(memory_mode):
         if memory_mode is not None:
-            notes.append(f"{function.folder}/current_memory_partition: {memory_mode[:40]!r} is not a memory mode")
+            notes.append(
+                f"{function.folder}/current_memory_partition: {memory_mode[:40]!r} is not a memory mode"
+            )
         return count, None
     return count, f"{mode}_{memory_mode}".lower()
 
 
 def _compute_node(roots: Roots, function: Function, notes: list[str]) -> tuple[DeviceNode, ...]:
-    """/dev/kfd is one for all GPUs. It is there before any of them, since the module makes it first."""
+    """/dev/kfd is one for all GPUs. It is there before any of them, since the module makes it
+    first.
+    """
     path = f"{roots.sys}/class/kfd/kfd/dev"
     said: list[str] = []
     numbers = function.shared.once(path, lambda found: drm.device_numbers(path, found), said)
@@ -100,15 +116,18 @@ def _compute_node(roots: Roots, function: Function, notes: list[str]) -> tuple[D
 def _agents(
     function: Function, topology: kfd.Topology, nodes: tuple[DeviceNode, ...], notes: list[str]
 ) -> list[kfd.Agent]:
-    """KFD's view of the GPU, one agent a partition. The first must have the render node of the PCI function, and all
-    its ids: else the files contradict each other and none of them is believed."""
+    """KFD's view of the GPU, one agent a partition. The first must have the render node of the PCI
+    function, and all its ids: else the files contradict each other and none of them is believed.
+    """
     agents = topology.at(function.address)
     if not agents:
         return []
     own = {node.minor for node in nodes if "/renderD" in node.path}
     ids = {(agent.vendor_id, agent.device_id) for agent in agents}
     if agents[0].render_minor not in own or ids != {(function.vendor_id, function.device_id)}:
-        notes.append(f"KFD and the PCI bus do not agree on {function.address}: what KFD says is left out")
+        notes.append(
+            f"KFD and the PCI bus do not agree on {function.address}: what KFD says is left out"
+        )
         return []
     return agents
 
@@ -119,7 +138,11 @@ def _incomplete(count: int, agents: list[kfd.Agent], topology: kfd.Topology) -> 
 
 
 def _parts(
-    roots: Roots, agents: list[kfd.Agent], compute: tuple[DeviceNode, ...], profile: str | None, share: int | None
+    roots: Roots,
+    agents: list[kfd.Agent],
+    compute: tuple[DeviceNode, ...],
+    profile: str | None,
+    share: int | None,
 ) -> tuple[Part, ...]:
     parts = []
     for index, agent in enumerate(agents):
@@ -137,20 +160,24 @@ def _parts(
 
 
 def _render_node(roots: Roots, agent: kfd.Agent, *, is_first: bool) -> DeviceNode:
-    """The first partition has the function's own node, the others those of platform devices that the driver makes."""
+    """The first partition has the function's own node, the others those of platform devices that
+    the driver makes.
+    """
     name = f"renderD{agent.render_minor}"
     path = f"{roots.sys}/class/drm/{name}"
     said: list[str] = []
     place = sysfs.link(path, said)
     numbers = drm.device_numbers(f"{path}/dev", said)
     if said:
-        raise Refused("; ".join(said))
+        raise NotUsable("; ".join(said))
     if place is None or numbers is None:
-        raise Refused(f"{NOT_READY}KFD tells of a partition at {name}, which is not there")
+        raise NotUsable(f"{NOT_READY}KFD tells of a partition at {name}, which is not there")
     if numbers != (drm.MAJOR, agent.render_minor):
-        raise Refused(f"{path}/dev: {numbers[0]}:{numbers[1]} are not the numbers of {name}")
-    if not is_first and not any(part.startswith("amdgpu_xcp") for part in posixpath.normpath(place).split("/")):
-        raise Refused(f"KFD tells of a partition at {name}, which is another device's")
+        raise NotUsable(f"{path}/dev: {numbers[0]}:{numbers[1]} are not the numbers of {name}")
+    if not is_first and not any(
+        part.startswith("amdgpu_xcp") for part in posixpath.normpath(place).split("/")
+    ):
+        raise NotUsable(f"KFD tells of a partition at {name}, which is another device's")
     return DeviceNode(path=f"/dev/dri/{name}", major=numbers[0], minor=numbers[1])
 
 

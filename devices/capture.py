@@ -1,4 +1,5 @@
-"""Captures what a scan reads of a machine into a tar file, and puts such a file down as a tree that scans alike.
+"""Captures what a scan reads of a machine into a tar file, and puts such a file down as a tree that
+scans alike.
 
 Nothing here knows what the files mean, but for the serial numbers that are replaced on request.
 """
@@ -35,7 +36,9 @@ class _Trees:
     folders: set[str] = field(default_factory=set)
     links: dict[str, str] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
-    errors: dict[str, int] = field(default_factory=dict)  # what the kernel answered, by the path that was asked
+    errors: dict[str, int] = field(
+        default_factory=dict
+    )  # what the kernel answered, by the path that was asked
 
     def take(self, path: str, *, follow: bool) -> None:
         name = self._name(path)
@@ -70,7 +73,9 @@ class _Trees:
             self.files.setdefault(name, b"")
 
     def _list(self, folder: str) -> None:
-        """Everything has its name, so that the same is found there; what was not read has no content."""
+        """Everything has its name, so that the same is found there; what was not read has no
+        content.
+        """
         self.folders.add(folder)
         for entry in os.scandir(self._path(folder)):
             name = f"{folder}/{entry.name}"
@@ -99,14 +104,18 @@ class _Trees:
             self.links[step] = target
             where = os.path.normpath(f"{place}/{target}").split("/")
             if target.startswith("/") or where[0] not in self.roots:
-                _content(self._path(step))  # an answer that the file cannot give: it is an error, or is left out
+                _content(
+                    self._path(step)
+                )  # an answer that the file cannot give: it is an error, or is left out
                 return None
             place, rest = where[0], [*where[1:], *rest]
         return place
 
     def _name(self, path: str) -> str | None:
         for name, root in self.roots.items():
-            if path.startswith(f"{root}/") and (name != HOST or not path.startswith(("/sys/", "/proc/"))):
+            if path.startswith(f"{root}/") and (
+                name != HOST or not path.startswith(("/sys/", "/proc/"))
+            ):
                 return f"{name}/{os.path.normpath(path[len(root) + 1 :])}"
         return None
 
@@ -115,8 +124,12 @@ class _Trees:
         return f"{self.roots[top]}/{rest}" if rest else self.roots[top]
 
 
-def write(file: Path, roots: Roots, look: Callable[[], Inventory], *, redact: bool = False) -> tuple[Inventory, int]:
-    """Writes what `look` reads; returns what it saw, and how many files and links are in the tar file."""
+def write(
+    file: Path, roots: Roots, look: Callable[[], Inventory], *, redact: bool = False
+) -> tuple[Inventory, int]:
+    """Writes what `look` reads; returns what it saw, and how many files and links are in the tar
+    file.
+    """
     tops = {"sys": str(roots.sys), "proc": str(roots.proc), HOST: roots.host}
     with sysfs.asked() as paths:
         inventory = look()
@@ -174,12 +187,16 @@ def _content(path: str) -> bytes:
 
 
 def _replacements(inventory: Inventory) -> dict[bytes, bytes]:
-    """Of each serial number one that is made of it and has its form. KFD prints that of AMD as a decimal number."""
+    """Of each serial number one that is made of it and has its form. KFD prints that of AMD as a
+    decimal number.
+    """
     found = {}
     for uuid in sorted({gpu.uuid for gpu in inventory.gpus if gpu.uuid}):
         digest = hashlib.sha256(uuid.encode()).hexdigest()
         if uuid.startswith("GPU-"):
-            other = f"GPU-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
+            other = (
+                f"GPU-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
+            )
         else:
             other = digest[:16]
             found[str(int(uuid, 16)).encode()] = str(int(other, 16)).encode()
@@ -220,8 +237,9 @@ class Replay:
 
 
 def read(file: Path, folder: Path) -> Replay:
-    """Puts the trees of a tar file below an empty folder. ValueError if it is no capture; whoever made it may wish us
-    ill, so nothing of it leads out of the folder."""
+    """Puts the trees of a tar file below an empty folder. ValueError if it is no capture; whoever
+    made it may wish us ill, so nothing of it leads out of the folder.
+    """
     try:
         with tarfile.open(file, "r:") as tar:
             members = _checked(tar)
@@ -243,7 +261,12 @@ def read(file: Path, folder: Path) -> Replay:
         raise ValueError(f"{file} is no capture: {error}") from error
     roots = replace(Roots.under(folder), host=str(folder / HOST))
     here = {"sys": str(roots.sys), "proc": str(roots.proc), HOST: roots.host}
-    sysfs.replay({f"{here[name.partition('/')[0]]}/{name.partition('/')[2]}": code for name, code in about[1].items()})
+    sysfs.replay(
+        {
+            f"{here[name.partition('/')[0]]}/{name.partition('/')[2]}": code
+            for name, code in about[1].items()
+        }
+    )
     return Replay(roots=roots, names=tuple((here[top], there) for top, there in about[0].items()))
 
 
@@ -262,14 +285,17 @@ def _checked(tar: tarfile.TarFile) -> Sequence[tarfile.TarInfo]:
             raise ValueError(f"{member.name!r} must not be in it")
         if member.issym() and (
             member.linkname.startswith("/")
-            or os.path.normpath(f"{os.path.dirname(member.name)}/{member.linkname}").split("/")[0] not in _TOPS
+            or os.path.normpath(f"{os.path.dirname(member.name)}/{member.linkname}").split("/")[0]
+            not in _TOPS
         ):
             continue  # a link out of the trees leads nowhere here
         found.append(member)
     return found
 
 
-def _about(tar: tarfile.TarFile, members: Sequence[tarfile.TarInfo]) -> tuple[dict[str, str], dict[str, int]]:
+def _about(
+    tar: tarfile.TarFile, members: Sequence[tarfile.TarInfo]
+) -> tuple[dict[str, str], dict[str, int]]:
     first = next((member for member in members if member.name == ABOUT), None)
     content = tar.extractfile(first) if first is not None and first.isreg() else None
     if content is None:

@@ -1,11 +1,13 @@
-"""Card and render nodes of a function, with the numbers that the kernel gave them. /dev is never asked."""
+"""Card and render nodes of a function, with the numbers that the kernel gave them. /dev is never
+asked.
+"""
 
 from __future__ import annotations
 
 import re
 
 from . import sysfs
-from .gpu import NOT_READY, DeviceNode, Refused
+from .gpu import NOT_READY, DeviceNode, NotUsable
 
 _NODE = re.compile(r"(card|renderD)([0-9]+)")  # card0-HDMI-A-1 is a connector
 _NUMBERS = re.compile(r"([0-9]{1,4}):([0-9]{1,7})")
@@ -30,7 +32,9 @@ def nodes(folder: str, notes: list[str]) -> tuple[DeviceNode, ...]:
 
 
 def card_and_render(folder: str) -> tuple[DeviceNode, ...]:
-    """The nodes of a GPU that is of no use without both. The driver is bound before it registers them."""
+    """The nodes of a GPU that is of no use without both. The driver is bound before it registers
+    them.
+    """
     return _needed(folder, ("card", "renderD"))
 
 
@@ -43,10 +47,10 @@ def _needed(folder: str, kinds: tuple[str, ...]) -> tuple[DeviceNode, ...]:
     notes: list[str] = []
     found = nodes(folder, notes)
     if notes:
-        raise Refused("; ".join(notes))
+        raise NotUsable("; ".join(notes))
     for kind in kinds:
         if not any(node.path.startswith(f"/dev/dri/{kind}") for node in found):
-            raise Refused(f"{NOT_READY}the driver has made no drm/{kind}* yet")
+            raise NotUsable(f"{NOT_READY}the driver has made no drm/{kind}* yet")
     return found
 
 

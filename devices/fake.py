@@ -1,7 +1,9 @@
-"""Writes a believable /sys, /proc and /dev under a folder from a few words, and unplugs and plugs its GPUs.
+"""Writes a believable /sys, /proc and /dev under a folder from a few words, and unplugs and plugs
+its GPUs.
 
-The one scanner reads it like a machine's own. What real trees lack (a Radeon's product_name, the version of a module
-of the kernel's own tree) is lacking here too. No second scanner and no value that no kernel prints must go in.
+The one scanner reads it like a machine's own. What real trees lack (a Radeon's product_name, the
+version of a module of the kernel's own tree) is lacking here too. No second scanner and no value
+that no kernel prints must go in.
 """
 
 from __future__ import annotations
@@ -21,16 +23,35 @@ from .fake_gpu import Function as _Function
 from .models import MACHINES, MODELS
 
 MARKER = ".claimd-fake"
-_VERSIONS = {"nvidia": NVIDIA_VERSION, "amdgpu": "6.12.12"}  # i915 and xe come with the kernel and have none
-_ON_BOARD = ("bmc", "virtual", "intel:uhd770")  # on the first root complex, with no bridge before them
+_VERSIONS = {
+    "nvidia": NVIDIA_VERSION,
+    "amdgpu": "6.12.12",
+}  # i915 and xe come with the kernel and have none
+_ON_BOARD = (
+    "bmc",
+    "virtual",
+    "intel:uhd770",
+)  # on the first root complex, with no bridge before them
 _MODES = ("", "SPX", "DPX", "TPX", "QPX", "CPX")
 
 _KEYS = ("roots", "numa", "boot_id", "iommu", "devices")
-_DEVICE_KEYS = ("model", "count", "driver", "console", "domain", "mode", "memory_mode", "mig", "vfs")
+_DEVICE_KEYS = (
+    "model",
+    "count",
+    "driver",
+    "console",
+    "domain",
+    "mode",
+    "memory_mode",
+    "mig",
+    "vfs",
+)
 
 
 def parse(words: Sequence[str]) -> dict[str, object]:
-    """A description from words like `machine:dgx-h100`, `nvidia:h100=4`, `nvidia:l4,driver=nouveau`, `roots=2`."""
+    """A description from words like `machine:dgx-h100`, `nvidia:h100=4`,
+    `nvidia:l4,driver=nouveau`, `roots=2`.
+    """
     description: dict[str, object] = {}
     devices: list[dict[str, object]] = []
     for word in [inner for given in words for inner in MACHINES.get(given, (given,))]:
@@ -50,12 +71,14 @@ def parse(words: Sequence[str]) -> dict[str, object]:
 
 
 def write(folder: Path, description: Mapping[str, object]) -> bool:
-    """The whole tree; False if it stands there already, so that two pods can share one that is being read.
+    """The whole tree; False if it stands there already, so that two pods can share one that is
+    being read.
 
-    `devices` lists models with `count`, `driver` (another one, or `none`), `console` and `domain`, `mode` and
-    `memory_mode` of an AMD GPU that can be divided, `mig` instances, `vfs` virtual functions; `iommu` gives groups;
-    `roots` is how many GPUs share a PCIe root (0: all on the first, as in a cloud), `numa` the number of NUMA nodes
-    (0: the firmware does not tell). A folder that is neither empty nor written by this is refused.
+    `devices` lists models with `count`, `driver` (another one, or `none`), `console` and `domain`,
+    `mode` and `memory_mode` of an AMD GPU that can be divided, `mig` instances, `vfs` virtual
+    functions; `iommu` gives groups; `roots` is how many GPUs share a PCIe root (0: all on the
+    first, as in a cloud), `numa` the number of NUMA nodes (0: the firmware does not tell). A folder
+    that is neither empty nor written by this is refused.
     """
     functions = _functions(description)
     if folder.exists() and any(folder.iterdir()) and not (folder / MARKER).exists():
@@ -76,7 +99,9 @@ def write(folder: Path, description: Mapping[str, object]) -> bool:
 
 
 def unplug(folder: Path, address: str) -> None:
-    """The GPU is gone from the bus, and with it all that its driver made, virtual functions as well."""
+    """The GPU is gone from the bus, and with it all that its driver made, virtual functions as
+    well.
+    """
     function = _find(folder, address)
     for virtual in _virtual_of(folder, function):
         _remove(folder, virtual)
@@ -107,18 +132,28 @@ def _find(folder: Path, address: str) -> _Function:
     for function in functions:
         if function.address == address:
             return function
-    raise ValueError(f"no {address} in {folder}: it has {', '.join(function.address for function in functions)}")
+    raise ValueError(
+        f"no {address} in {folder}: it has {', '.join(function.address for function in functions)}"
+    )
 
 
 def slot_end(folder: Path, address: str) -> Path:
-    """Where the width and speed of the link to the slot stand: the GPU's own folder, or that of a switch before it."""
+    """Where the width and speed of the link to the slot stand: the GPU's own folder, or that of a
+    switch before it.
+    """
     function = _find(folder, address)
     place = folder / function.folder
-    return place.parent.parent if function.model.more.switch and len(function.bridges) > 2 else place
+    return (
+        place.parent.parent if function.model.more.switch and len(function.bridges) > 2 else place
+    )
 
 
 def _virtual_of(folder: Path, function: _Function) -> list[_Function]:
-    return [f for f in _written(folder) if f.physical is not None and f.physical.address == function.address]
+    return [
+        f
+        for f in _written(folder)
+        if f.physical is not None and f.physical.address == function.address
+    ]
 
 
 def _written(folder: Path) -> list[_Function]:
@@ -132,7 +167,11 @@ def _functions(description: Mapping[str, object]) -> list[_Function]:
     if not isinstance(devices, list):
         _refuse("devices", devices, "a list")
     functions = [function for device in devices for function in _wanted(device)]
-    first = [function for function in functions if function.model.name.startswith(_ON_BOARD) or shared == 0]
+    first = [
+        function
+        for function in functions
+        if function.model.name.startswith(_ON_BOARD) or shared == 0
+    ]
     if len(first) > 30:
         raise ValueError(f"{len(first)} GPUs do not fit on the first PCIe root: it has room for 30")
     for slot, function in enumerate(first, 2):
@@ -159,14 +198,21 @@ def _wanted(device: object) -> list[_Function]:
     if console and not model.class_code.startswith("0300"):
         raise ValueError(f"{model.name} has no screen: it cannot be the console")
     domain = _number("domain", device.get("domain", 0), 16)
-    count, instances, virtual = (_number(key, device.get(key, default)) for key, default in _COUNTS.items())
+    count, instances, virtual = (
+        _number(key, device.get(key, default)) for key, default in _COUNTS.items()
+    )
     mode, memory_mode = (
-        str(device.get(key, default)).upper() for key, default in (("mode", ""), ("memory_mode", "NPS1"))
+        str(device.get(key, default)).upper()
+        for key, default in (("mode", ""), ("memory_mode", "NPS1"))
     )
     if mode not in _MODES or (mode and not model.more.modes):
         _refuse("mode", device.get("mode"), f"a way to divide {model.name}")
     if virtual > model.more.virtual:
-        _refuse("vfs", virtual, f"at most the {model.more.virtual} virtual functions that {model.name} can have")
+        _refuse(
+            "vfs",
+            virtual,
+            f"at most the {model.more.virtual} virtual functions that {model.name} can have",
+        )
     if instances and (instances > 7 or model.name not in _WITH_MIG):
         _refuse("mig", instances, f"a number of instances of {model.name}")
     return [
@@ -189,7 +235,9 @@ _WITH_MIG = ("nvidia:a100", "nvidia:h100", "nvidia:gb200")
 
 
 def _place(functions: Sequence[_Function], shared: int, numa: int) -> None:
-    """Each on a bus of its own, `shared` of them below one root complex, these spread over the NUMA nodes."""
+    """Each on a bus of its own, `shared` of them below one root complex, these spread over the NUMA
+    nodes.
+    """
     groups: list[list[_Function]] = []
     for function in functions:
         if not groups or len(groups[-1]) >= shared or groups[-1][0].domain != function.domain:
@@ -201,14 +249,22 @@ def _place(functions: Sequence[_Function], shared: int, numa: int) -> None:
         bus = root = next_bus.get(domain, 0 if arm else 0x10)
         for port, function in enumerate(group, 0 if arm else 1):
             bus += 1
-            function.bridges = f"pci{domain:04x}:{root:02x}", f"{domain:04x}:{root:02x}:{port:02x}.0"
+            function.bridges = (
+                f"pci{domain:04x}:{root:02x}",
+                f"{domain:04x}:{root:02x}:{port:02x}.0",
+            )
             if switch := function.model.more.switch:
-                function.bridges += f"{domain:04x}:{bus:02x}:00.0", f"{domain:04x}:{bus + 1:02x}:{switch[2]:02x}.0"
+                function.bridges += (
+                    f"{domain:04x}:{bus:02x}:00.0",
+                    f"{domain:04x}:{bus + 1:02x}:{switch[2]:02x}.0",
+                )
                 bus += 2
             function.address = f"{domain:04x}:{bus:02x}:00.0"
             function.numa = index * numa // len(groups) if numa else -1
         if bus > 0xFF or len(group) > 0x1F:
-            raise ValueError(f"the buses of PCI domain {domain:04x} do not suffice: put some GPUs into another domain")
+            raise ValueError(
+                f"the buses of PCI domain {domain:04x} do not suffice: put some GPUs into another domain"
+            )
         next_bus[domain] = bus + 1
 
 
@@ -236,7 +292,9 @@ def _virtual(function: _Function) -> list[_Function]:
 
 
 def _give_numbers(functions: Sequence[_Function], processors: int) -> None:
-    """As drivers count: DRM in the order of the bus; NVIDIA by itself, and not always in that order."""
+    """As drivers count: DRM in the order of the bus; NVIDIA by itself, and not always in that
+    order.
+    """
     taken = 0
 
     def numbers() -> tuple[int, int]:
@@ -244,7 +302,9 @@ def _give_numbers(functions: Sequence[_Function], processors: int) -> None:
         taken += 1
         if taken <= 64:
             return taken - 1, 127 + taken
-        extended = 192 + 2 * (taken - 65)  # past 64 GPUs, DRM goes on from here with both kinds of node
+        extended = 192 + 2 * (
+            taken - 65
+        )  # past 64 GPUs, DRM goes on from here with both kinds of node
         return extended + 1, extended
 
     agents, divided = processors, 0
@@ -257,7 +317,11 @@ def _give_numbers(functions: Sequence[_Function], processors: int) -> None:
             for _ in range(function.parts - 1):
                 function.partitions.append((divided, *numbers()))
                 divided += 1
-    ours = [function for function in functions if function.driver == "nvidia" and function.physical is None]
+    ours = [
+        function
+        for function in functions
+        if function.driver == "nvidia" and function.physical is None
+    ]
     for index, function in enumerate(reversed(ours)):
         function.minor = index
     screens = [function for function in functions if function.model.class_code.startswith("0300")]
@@ -297,7 +361,9 @@ def _machine(folder: Path, functions: Sequence[_Function], boot_id: str, numa: i
         module = folder / f"sys/module/{driver.replace('-', '_')}"
         module.mkdir(parents=True)
         # Servers have AMD's own module; that of the kernel's tree has no version.
-        bare = driver == "amdgpu" and not any(f.model.product != "-" for f in functions if f.driver == driver)
+        bare = driver == "amdgpu" and not any(
+            f.model.product != "-" for f in functions if f.driver == driver
+        )
         if driver in _VERSIONS and not bare:
             _put(module / "version", _VERSIONS[driver])
     if "nvidia" in drivers:
@@ -312,8 +378,13 @@ def _machine(folder: Path, functions: Sequence[_Function], boot_id: str, numa: i
         _put(folder / "sys/devices/virtual/misc/vfio/dev", "10:196")
         _link(folder, "sys/class/misc/vfio", "sys/devices/virtual/misc/vfio")
         _node(folder / "dev/vfio/vfio", 10, 196)
-    listed = "\n".join(f"{major:3} {name}" for name, major in sorted(majors.items(), key=lambda item: item[1]))
-    _put(folder / "proc/devices", f"Character devices:\n{listed}\n\nBlock devices:\n  7 loop\n259 blkext")
+    listed = "\n".join(
+        f"{major:3} {name}" for name, major in sorted(majors.items(), key=lambda item: item[1])
+    )
+    _put(
+        folder / "proc/devices",
+        f"Character devices:\n{listed}\n\nBlock devices:\n  7 loop\n259 blkext",
+    )
 
 
 def _processors(folder: Path, nodes: int) -> None:
@@ -322,7 +393,10 @@ def _processors(folder: Path, nodes: int) -> None:
     sockets = [node * min(nodes, 2) // nodes for node in range(nodes)]
     _put(system / "node/online", f"0-{nodes - 1}" if nodes > 1 else "0")
     for node in range(nodes):
-        row = (10 if other == node else 12 if sockets[other] == sockets[node] else 32 for other in range(nodes))
+        row = (
+            10 if other == node else 12 if sockets[other] == sockets[node] else 32
+            for other in range(nodes)
+        )
         _put(system / f"node/node{node}/distance", " ".join(map(str, row)))
         _put(system / f"node/node{node}/cpulist", f"{node * 8}-{node * 8 + 7}")
         _put(system / f"cpu/cpu{node * 8}/topology/physical_package_id", str(sockets[node]))
@@ -344,7 +418,10 @@ def _kfd(folder: Path, processors: int) -> None:
     _put(kfd / "topology/generation_id", "1")
     for node in range(processors):
         _put(kfd / f"topology/nodes/{node}/gpu_id", "0")
-        _put(kfd / f"topology/nodes/{node}/properties", "cpu_cores_count 8\nsimd_count 0\nmem_banks_count 1")
+        _put(
+            kfd / f"topology/nodes/{node}/properties",
+            "cpu_cores_count 8\nsimd_count 0\nmem_banks_count 1",
+        )
     _link(folder, "sys/class/kfd/kfd", "sys/devices/virtual/kfd/kfd")
     _node(folder / "dev/kfd", KFD_MAJOR, 0)
 
@@ -364,7 +441,9 @@ def _plug(folder: Path, function: _Function) -> None:
 
 def _put(path: Path, content: str | bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)  # it may be read-only, as real ones are, and we root without any capability
+    path.unlink(
+        missing_ok=True
+    )  # it may be read-only, as real ones are, and we root without any capability
     path.write_bytes(content if isinstance(content, bytes) else f"{content}\n".encode())
     if path.name != MARKER:
         path.chmod(fake_gpu.mode_of(path.name))
@@ -376,7 +455,11 @@ def _link(folder: Path, path: str, target: str) -> None:
     link.parent.mkdir(parents=True, exist_ok=True)
     link.unlink(missing_ok=True)
     # The kernel's `device` goes up to the device's own parent and down again.
-    up = f"../../../{Path(target).name}" if Path(path).name == "device" else os.path.relpath(target, Path(path).parent)
+    up = (
+        f"../../../{Path(target).name}"
+        if Path(path).name == "device"
+        else os.path.relpath(target, Path(path).parent)
+    )
     link.symlink_to(up)
 
 

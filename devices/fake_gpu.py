@@ -1,6 +1,7 @@
 """What one fake GPU has in each of the trees: its files, the links to it, its device nodes.
 
-Facts about real trees only: names, units, line ends, permissions, what is missing. Nothing is written here.
+Facts about real trees only: names, units, line ends, permissions, what is missing. Nothing is
+written here.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ UVM_MAJOR, CAPS_MAJOR, KFD_MAJOR, VFIO_MAJOR, NVIDIA_MAJOR, DRM_MAJOR = 511, 508
 NVIDIA_VERSION = "580.95.05"
 WITHOUT_DRM = ("", "vfio-pci", "virtio-pci")
 _CARD_ONLY = ("ast", "mgag200", "bochs-drm")
-_WRITABLE = ("driver_override", "config", "enable", "msi_bus", "numa_node", "reset_method", "sriov_numvfs")
+_WRITABLE = (
+    "driver_override",
+    "config",
+    "enable",
+    "msi_bus",
+    "numa_node",
+    "reset_method",
+    "sriov_numvfs",
+)
 _AER = {
     "correctable": "RxErr BadTLP BadDLLP Rollover Timeout NonFatalErr CorrIntErr HeaderOF TOTAL_ERR_COR",
     "nonfatal": "Undefined DLP SDES TLP FCP CmpltTO CmpltAbrt UnxCmplt RxOF MalfTLP ECRC UnsupReq ACSViol UncorrIntErr "
@@ -43,7 +52,9 @@ class Function:
     numa: int = -1  # not told
     card: int = 0
     render: int = 0
-    partitions: list[tuple[int, int, int]] = field(default_factory=list)  # those after the first: number, card, render
+    partitions: list[tuple[int, int, int]] = field(
+        default_factory=list
+    )  # those after the first: number, card, render
     minor: int = 0  # NVIDIA's own count
     agent: int = 0  # KFD's number of its first node
     group: int = -1  # of the IOMMU
@@ -74,7 +85,9 @@ def mode_of(path: str) -> int:
 
 def files(function: Function) -> dict[str, str | bytes]:
     """Content by path; text without its newline."""
-    found: dict[str, str | bytes] = {f"{function.folder}/{name}": value for name, value in _values(function).items()}
+    found: dict[str, str | bytes] = {
+        f"{function.folder}/{name}": value for name, value in _values(function).items()
+    }
     for name, minor in function.drm.items():
         found[f"{function.folder}/drm/{name}/dev"] = f"{DRM_MAJOR}:{minor}"
     for path, values in neighbours(function).items():
@@ -84,7 +97,9 @@ def files(function: Function) -> dict[str, str | bytes]:
         found |= _instances(function)
     for number, card, render in function.partitions:
         for name, minor in ((f"card{card}", card), (f"renderD{render}", render)):
-            found[f"sys/devices/platform/amdgpu_xcp_{number}/drm/{name}/dev"] = f"{DRM_MAJOR}:{minor}"
+            found[f"sys/devices/platform/amdgpu_xcp_{number}/drm/{name}/dev"] = (
+                f"{DRM_MAJOR}:{minor}"
+            )
     if function.driver == "amdgpu":
         for part in range(function.parts):
             found |= _agent(function, part)
@@ -112,7 +127,11 @@ def places(function: Function) -> list[str]:
 
 def sound_of(function: Function) -> str:
     """The folder of the function beside it that makes the sound of its screen."""
-    return f"{function.folder[:-1]}1" if function.model.sound != "-" and function.physical is None else ""
+    return (
+        f"{function.folder[:-1]}1"
+        if function.model.sound != "-" and function.physical is None
+        else ""
+    )
 
 
 def links(function: Function) -> dict[str, str]:
@@ -122,13 +141,18 @@ def links(function: Function) -> dict[str, str]:
     for number, card, render in function.partitions:
         folder = f"sys/devices/platform/amdgpu_xcp_{number}"
         for name in (f"card{card}", f"renderD{render}"):
-            found |= {f"sys/class/drm/{name}": f"{folder}/drm/{name}", f"{folder}/drm/{name}/device": folder}
+            found |= {
+                f"sys/class/drm/{name}": f"{folder}/drm/{name}",
+                f"{folder}/drm/{name}/device": folder,
+            }
     if function.driver:
         found[f"{function.folder}/driver"] = f"sys/bus/pci/drivers/{function.driver}"
         found[f"sys/bus/pci/drivers/{function.driver}/{function.address}"] = function.folder
     if function.group >= 0:
         found[f"{function.folder}/iommu_group"] = f"sys/kernel/iommu_groups/{function.group}"
-        found[f"sys/kernel/iommu_groups/{function.group}/devices/{function.address}"] = function.folder
+        found[f"sys/kernel/iommu_groups/{function.group}/devices/{function.address}"] = (
+            function.folder
+        )
     if function.driver == "vfio-pci":
         found[f"sys/class/vfio/{function.group}"] = f"sys/devices/virtual/vfio/{function.group}"
     if function.physical is not None:
@@ -144,7 +168,10 @@ def links(function: Function) -> dict[str, str]:
 def nodes(function: Function) -> dict[str, tuple[int, int]]:
     found = {f"dev/dri/{name}": (DRM_MAJOR, minor) for name, minor in function.drm.items()}
     for _, card, render in function.partitions:
-        found |= {f"dev/dri/card{card}": (DRM_MAJOR, card), f"dev/dri/renderD{render}": (DRM_MAJOR, render)}
+        found |= {
+            f"dev/dri/card{card}": (DRM_MAJOR, card),
+            f"dev/dri/renderD{render}": (DRM_MAJOR, render),
+        }
     if function.driver == "nvidia" and function.physical is None:
         found[f"dev/nvidia{function.minor}"] = (NVIDIA_MAJOR, function.minor)
         for minor in _capabilities(function).values():
@@ -155,7 +182,9 @@ def nodes(function: Function) -> dict[str, tuple[int, int]]:
 
 
 def neighbours(function: Function) -> dict[str, dict[str, str]]:
-    """Functions beside it that are no GPUs, by folder: the ports before it and the sound of its screen."""
+    """Functions beside it that are no GPUs, by folder: the ports before it and the sound of its
+    screen.
+    """
     if function.physical is not None:
         return {}
     found: dict[str, dict[str, str]] = {}
@@ -174,11 +203,17 @@ def _ids(vendor: str, device: str, kind: str) -> dict[str, str]:
 
 
 def _port(function: Function, depth: int) -> dict[str, str]:
-    """What the port at this depth says of the link below it, but the one towards the slot of the link above it."""
+    """What the port at this depth says of the link below it, but the one towards the slot of the
+    link above it.
+    """
     more = function.model.more
     slot = more.speed, more.width
     if depth == 1:
-        return _link(("Unknown", "0"), ("32.0", "16")) if more.coherent else _link(slot, (more.speed, "16"))
+        return (
+            _link(("Unknown", "0"), ("32.0", "16"))
+            if more.coherent
+            else _link(slot, (more.speed, "16"))
+        )
     return _link(slot, slot) if depth == 2 else _link(_own(function), _own(function))
 
 
@@ -232,13 +267,20 @@ def _values(function: Function) -> dict[str, str | bytes]:
         values["boot_vga"] = "1" if function.console else "0"
     if more.virtual:
         values |= {"sriov_totalvfs": str(more.virtual), "sriov_numvfs": str(function.virtual)}
-        values |= {"sriov_offset": "1", "sriov_stride": "1", "sriov_drivers_autoprobe": "1", "sriov_vf_device": device}
+        values |= {
+            "sriov_offset": "1",
+            "sriov_stride": "1",
+            "sriov_drivers_autoprobe": "1",
+            "sriov_vf_device": device,
+        }
     return values | _amdgpu(function) | _intel(function)
 
 
 def _config(function: Function) -> bytes:
     """The head of PCI's configuration space: ids, command, status, revision, class."""
-    vendor, device = (int(number, 16).to_bytes(2, "little") for number in function.model.ids.split(":"))
+    vendor, device = (
+        int(number, 16).to_bytes(2, "little") for number in function.model.ids.split(":")
+    )
     kind = bytes.fromhex(function.model.class_code)[::-1]
     head = vendor + device + b"\x07\x04\x10\x00" + bytes.fromhex(function.model.revision) + kind
     return head + bytes(64 - len(head))
@@ -264,9 +306,17 @@ def _amdgpu(function: Function) -> dict[str, str]:
         if sensor[-1] not in "-*":
             values[f"{stem}_crit"] = "100000"
     if model.name != "amd:strix":  # an APU has no id of its own and no memory of a maker
-        values |= {"unique_id": unique_id(function), "mem_info_vram_vendor": "hynix", "pcie_replay_count": "0"}
+        values |= {
+            "unique_id": unique_id(function),
+            "mem_info_vram_vendor": "hynix",
+            "pcie_replay_count": "0",
+        }
     if model.product != "-":
-        values |= {"product_name": model.product, "product_number": "102-G30211-00", "serial_number": "692231000131"}
+        values |= {
+            "product_name": model.product,
+            "product_number": "102-G30211-00",
+            "serial_number": "692231000131",
+        }
         values |= {f"ras/{block}_err_count": "ue: 0\nce: 0" for block in ("umc", "gfx", "sdma")}
     if more.modes:
         values["available_compute_partition"] = more.modes
@@ -308,8 +358,10 @@ def _information(function: Function) -> str:
 
 
 def _capabilities(function: Function) -> dict[str, int]:
-    """What may be opened of a GPU that MIG divides, and by which minor: from 3 on, after `config` and `monitor`, and
-    nine for each instance that could be. The smallest instances, which these are, are numbered from 7."""
+    """What may be opened of a GPU that MIG divides, and by which minor: from 3 on, after `config`
+    and `monitor`, and nine for each instance that could be. The smallest instances, which these
+    are, are numbered from 7.
+    """
     found: dict[str, int] = {}
     first = 3 + function.minor * 135
     for instance in range(7, 7 + function.instances):
@@ -329,7 +381,10 @@ def _instances(function: Function) -> dict[str, str]:
 def _agent(function: Function, part: int) -> dict[str, str]:
     """A node of KFD's topology: the GPU, or a partition of it."""
     model, more = function.model, function.model.more
-    bus, device = int(function.address.split(":")[1], 16), int(function.address.split(":")[2][:2], 16)
+    bus, device = (
+        int(function.address.split(":")[1], 16),
+        int(function.address.split(":")[2][:2], 16),
+    )
     render = function.render if part == 0 else function.partitions[part - 1][2]
     size = int(model.memory) // function.parts
     folder = f"sys/devices/virtual/kfd/kfd/topology/nodes/{function.agent + part}"
@@ -349,7 +404,9 @@ def _agent(function: Function, part: int) -> dict[str, str]:
     }  # fmt: skip
     bank = f"heap_type 1\nsize_in_bytes {size}\nflags 0\nwidth 8192\nmem_clk_max 1300"
     return {
-        f"{folder}/gpu_id": str(int(hashlib.sha256(f"{function.address} {part}".encode()).hexdigest()[:4], 16) + 1),
+        f"{folder}/gpu_id": str(
+            int(hashlib.sha256(f"{function.address} {part}".encode()).hexdigest()[:4], 16) + 1
+        ),
         f"{folder}/name": more.chip,
         f"{folder}/properties": "\n".join(f"{name} {value}" for name, value in values.items()),
         f"{folder}/mem_banks/0/properties": bank,

@@ -1,4 +1,5 @@
-"""What PCI ids and compile targets tell of a GPU's generation. Tables only; where they end, it is `unknown`.
+"""What PCI ids and compile targets tell of a GPU's generation. Tables only; where they end, it is
+`unknown`.
 
 What a driver tells itself must not be repeated here.
 """
@@ -9,7 +10,8 @@ from bisect import bisect_right
 
 from .gpu import UNKNOWN
 
-# The first PCI device id of a generation, its name, what its compilers call it. NVIDIA gives ids in rows.
+# The first PCI device id of a generation, its name, what its compilers call it. NVIDIA gives ids in
+# rows.
 _NVIDIA = (
     (0x0000, UNKNOWN, None),
     (0x15F0, "Pascal", "sm_60"),

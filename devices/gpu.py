@@ -1,4 +1,5 @@
-"""What the rest of the program knows of hardware: Gpu, DeviceNode, Inventory. Frozen, sorted, comparable, plain data.
+"""What the rest of the program knows of hardware: Gpu, DeviceNode, Inventory. Frozen, sorted,
+comparable, plain data.
 
 No I/O here, and no Kubernetes word: an Inventory is the only thing that crosses to the other side.
 """
@@ -12,8 +13,9 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roots:
-    """Where the kernel's trees are for us. A container may see the host's /dev as /host/dev: names that are handed to
-    others are the host's all the same."""
+    """Where the kernel's trees are for us. A container may see the host's /dev as /host/dev: names
+    that are handed to others are the host's all the same.
+    """
 
     sys: Path = Path("/sys")
     proc: Path = Path("/proc")
@@ -33,8 +35,9 @@ def name_of(address: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class DeviceNode:
-    """A character device that a user of the GPU opens. The path is the host's; the numbers come from the kernel, not
-    from /dev, and are valid for this boot only."""
+    """A character device that a user of the GPU opens. The path is the host's; the numbers come
+    from the kernel, not from /dev, and are valid for this boot only.
+    """
 
     path: str
     major: int
@@ -43,10 +46,12 @@ class DeviceNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A GPU, or a part of one that can be given away by itself, as the kernel shows it. What it does not tell is None,
-    never a guess."""
+    """A GPU, or a part of one that can be given away by itself, as the kernel shows it. What it
+    does not tell is None, never a guess.
+    """
 
-    name: str  # gpu-0000-41-00-0: from the PCI address, so it survives reboots and the loss of a neighbour
+    # gpu-0000-41-00-0: from the PCI address, so it survives reboots and the loss of a neighbour
+    name: str
     address: str  # 0000:41:00.0
     vendor: str  # nvidia, amd, intel
     vendor_id: int
@@ -61,10 +66,13 @@ class Gpu:
     nodes: tuple[DeviceNode, ...] = ()  # sorted
     environment: tuple[tuple[str, str], ...] = ()  # what its user space wants to find, sorted
     notes: tuple[str, ...] = ()  # what could not be read, and why
-    kind: str = "gpu"  # gpu, partition (made by its driver), vf (a virtual function), vfio (held for virtual machines)
+    # gpu, partition (made by its driver), vf (a virtual function), vfio (held for virtual machines)
+    kind: str = "gpu"
     parent: str | None = None  # the name of the GPU that it is a part of
     profile: str | None = None  # how it is partitioned, or what part it is, in the vendor's words
-    counters: tuple[tuple[str, int], ...] = ()  # what it takes of its GPU's; the GPU itself takes all there is. Sorted
+    counters: tuple[
+        tuple[str, int], ...
+    ] = ()  # what it takes of its GPU's; the GPU itself takes all there is. Sorted
     family: str | None = None  # the generation, as people call it; "unknown" where the table ends
     architecture: str | None = None  # what compilers call it: sm_90, gfx942
     vbios: str | None = None
@@ -73,13 +81,16 @@ class Gpu:
     tiles: int | None = None
     link_width: int | None = None  # lanes that the link can have
     link_speed: int | None = None  # a lane's, in megatransfers a second, that the link can have
-    # What the link has now: it saves power when the GPU rests, so it is no difference between two inventories.
+    # What the link has now: it saves power when the GPU rests, so it is no difference between two
+    # inventories.
     link_width_now: int | None = field(default=None, compare=False)
     link_speed_now: int | None = field(default=None, compare=False)
     iommu_group: int | None = None
     numa_nodes: tuple[int, ...] = ()  # its own and those as near to it as any other on its socket
     host_cdi: str | None = None  # what a CDI spec of the host's calls it
-    mounts: tuple[tuple[str, str], ...] = ()  # files of the host that its user needs, and where: sorted
+    mounts: tuple[
+        tuple[str, str], ...
+    ] = ()  # files of the host that its user needs, and where: sorted
     libraries: str | None = None  # which way a container gets the vendor's libraries, and why
 
 
@@ -89,10 +100,11 @@ class Skipped:
 
     address: str
     reason: str
-    expected: bool = False  # nothing is wrong: a server's own screen, a virtual one, or a rule of the configuration
+    # nothing is wrong: a server's own screen, a virtual one, or a rule of the configuration
+    expected: bool = False
 
 
-class Refused(Exception):
+class NotUsable(Exception):
     """This function is no Gpu, or not now. The message is the reason that people read."""
 
 
@@ -154,7 +166,9 @@ class Inventory:
 
     @staticmethod
     def of(gpus: Iterable[Gpu], skipped: Iterable[Skipped] = ()) -> Inventory:
-        return Inventory(gpus=tuple(sorted(gpus, key=lambda gpu: gpu.name)), skipped=tuple(sorted(skipped)))
+        return Inventory(
+            gpus=tuple(sorted(gpus, key=lambda gpu: gpu.name)), skipped=tuple(sorted(skipped))
+        )
 
     def named(self, name: str) -> Gpu | None:
         return self._by_name.get(name)
@@ -162,10 +176,12 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Which GPUs to take. A GPU is taken if it matches `include` (or that is empty) and matches nothing in `exclude`.
+    """Which GPUs to take. A GPU is taken if it matches `include` (or that is empty) and matches
+    nothing in `exclude`.
 
-    A rule is a PCI address (`0000:41:00.0`, with * and ? as in file names), a vendor (`nvidia`), a vendor and device id
-    (`10de:2330`, * allowed), or `console` (the GPU whose screen shows the boot).
+    A rule is a PCI address (`0000:41:00.0`, with * and ? as in file names), a vendor (`nvidia`), a
+    vendor and device id (`10de:2330`, * allowed), or `console` (the GPU whose screen shows the
+    boot).
     """
 
     include: tuple[str, ...] = ()

@@ -1,7 +1,8 @@
-"""How GPUs are: symptoms and events in, findings out. Pure: the time is an argument, and nothing is read here.
+"""How GPUs are: symptoms and events in, findings out. Pure: the time is an argument, and nothing is
+read here.
 
-A finding needs more than one bad moment to appear and more than one good moment to go. What a symptom is read from is
-in `symptoms`; when to look is the monitor's.
+A finding needs more than one bad moment to appear and more than one good moment to go. What a
+symptom is read from is in `symptoms`; when to look is the monitor's.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ SEVERITIES = (NOTE, DEGRADED, UNKNOWN, FAILED)
 
 QUIET = 600.0  # seconds without a new error after which the old ones are history
 RESET_QUIET = 3600.0  # the same for what usually takes a reset, if nobody is seen to reset it
-TAKEN_UP = "taken-up"  # the kind of an event: a driver took the GPU up anew, so what befell it before is over
+# the kind of an event: a driver took the GPU up anew, so what befell it before is over
+TAKEN_UP = "taken-up"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +57,19 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class HealthReport:
     """How all GPUs are at one moment. A GPU without findings is well."""
 
-    kept: tuple[Gpu, ...] = ()  # not in the Inventory any more, or not now, and not given up yet; sorted by name
-    findings: tuple[tuple[str, tuple[Finding, ...]], ...] = ()  # by the GPU's name, sorted; the worst finding first
+    kept: tuple[
+        Gpu, ...
+    ] = ()  # not in the Inventory any more, or not now, and not given up yet; sorted by name
+    findings: tuple[
+        tuple[str, tuple[Finding, ...]], ...
+    ] = ()  # by the GPU's name, sorted; the worst finding first
     missing: tuple[str, ...] = ()  # what cannot be watched, and why
-    _by_name: dict[str, tuple[Finding, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _by_name: dict[str, tuple[Finding, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         self._by_name.update(self.findings)
@@ -71,17 +79,36 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class HealthState:
     """What is told once and must outlive the process that heard it."""
 
     gone: tuple[tuple[Gpu, float], ...] = ()  # GPUs that vanished, and when
     events: tuple[Event, ...] = ()  # of GPUs that are not well for it
-    findings: tuple[tuple[str, tuple[Finding, ...]], ...] = ()  # of the last Report, for those who look but once
+    findings: tuple[
+        tuple[str, tuple[Finding, ...]], ...
+    ] = ()  # of the last Report, for those who look but once
 
 
-# How many looks in a row must show a symptom before it is believed, and how many must not before it is over.
-_APPEARS = {"hot": 2, "link": 3, "link-speed": 3, "unreadable": 2, "lost": 1, "survivability": 1, "unresponsive": 1}
-_CLEARS = {"hot": 3, "link": 3, "link-speed": 3, "unreadable": 2, "lost": 2, "survivability": 2, "unresponsive": 1}
+# How many looks in a row must show a symptom before it is believed, and how many must not before it
+# is over.
+_APPEARS = {
+    "hot": 2,
+    "link": 3,
+    "link-speed": 3,
+    "unreadable": 2,
+    "lost": 1,
+    "survivability": 1,
+    "unresponsive": 1,
+}
+_CLEARS = {
+    "hot": 3,
+    "link": 3,
+    "link-speed": 3,
+    "unreadable": 2,
+    "lost": 2,
+    "survivability": 2,
+    "unresponsive": 1,
+}
 
 
 @dataclass(slots=True)
@@ -128,7 +155,11 @@ class History:
 
     def lasting(self) -> tuple[Event, ...]:
         """The events that still count, each when it was first and when it was last."""
-        found = [replace(event, at=at) for since, event in self._events.values() for at in {since, event.at}]
+        found = [
+            replace(event, at=at)
+            for since, event in self._events.values()
+            for at in {since, event.at}
+        ]
         return tuple(sorted(found, key=lambda event: (event.at, event.kind, event.value)))
 
     def taken_up(self, at: float) -> None:
@@ -164,7 +195,8 @@ class History:
                 del self._levels[kind]
 
     def _counted(self, kind: str, symptom: Symptom, value: int, now: float) -> None:
-        # What was counted before we came is not news, but a counter that was not there began at zero.
+        # What was counted before we came is not news, but a counter that was not there began at
+        # zero.
         count = self._counts.setdefault(kind, _Count(0 if self._looked else value))
         if value < count.value:  # the kernel counts anew: the device was set up anew
             count.first = None
@@ -204,12 +236,16 @@ class History:
     def next_change(self, now: float) -> float | None:
         """In how many seconds a finding may go by itself."""
         ends = [count.last + QUIET for count in self._counts.values() if count.first is not None]
-        ends += [event.at + event.lasts for _, event in self._events.values() if event.lasts is not None]
+        ends += [
+            event.at + event.lasts for _, event in self._events.values() if event.lasts is not None
+        ]
         return max(0.0, min(ends) - now) if ends else None
 
 
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    return tuple(sorted(findings, key=lambda one: (-SEVERITIES.index(one.severity), one.kind, one.value)))
+    return tuple(
+        sorted(findings, key=lambda one: (-SEVERITIES.index(one.severity), one.kind, one.value))
+    )
 
 
 def finding(symptom: Symptom, since: float) -> Finding:

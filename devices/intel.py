@@ -1,4 +1,6 @@
-"""Intel GPUs by what i915 and xe say in sysfs. Their names come from a table, since neither driver tells one."""
+"""Intel GPUs by what i915 and xe say in sysfs. Their names come from a table, since neither driver
+tells one.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,9 @@ def describe(roots: Roots, function: Function) -> Detail:
 
 
 def _by_path(function: Function, nodes: tuple[DeviceNode, ...]) -> tuple[DeviceNode, ...]:
-    """The names by which Intel's user space looks for the nodes. On a host udev links them; in a container they are
-    nodes with the same numbers, which needs neither udev nor a hook."""
+    """The names by which Intel's user space looks for the nodes. On a host udev links them; in a
+    container they are nodes with the same numbers, which needs neither udev nor a hook.
+    """
     return tuple(
         DeviceNode(
             path=f"/dev/dri/by-path/pci-{function.address}-{'card' if '/card' in node.path else 'render'}",
@@ -65,9 +68,12 @@ def _i915_memory(function: Function, nodes: tuple[DeviceNode, ...], notes: list[
 
 
 def _xe_memory_and_tiles(function: Function, notes: list[str]) -> tuple[int | None, int | None]:
-    """The tiles' memory together; None if one of them does not tell, since half a sum would be wrong. The kernel's own
-    xe does not tell it at all."""
+    """The tiles' memory together; None if one of them does not tell, since half a sum would be
+    wrong. The kernel's own xe does not tell it at all.
+    """
     tiles = [name for name in sysfs.names(function.folder, notes) or () if _TILE.fullmatch(name)]
-    sizes = [sysfs.decimal(f"{function.folder}/{tile}/physical_vram_size_bytes", notes) for tile in tiles]
+    sizes = [
+        sysfs.decimal(f"{function.folder}/{tile}/physical_vram_size_bytes", notes) for tile in tiles
+    ]
     known = [size for size in sizes if size and size > 0]
     return sum(known) if known and len(known) == len(sizes) else None, len(tiles) or None

@@ -1,6 +1,8 @@
-"""KFD's topology: what amdgpu's compute side tells of each agent, which is a GPU or one partition of it.
+"""KFD's topology: what amdgpu's compute side tells of each agent, which is a GPU or one partition
+of it.
 
-It joins with the PCI bus by the agent's place. What a partition means for who may use it must not go in here.
+It joins with the PCI bus by the agent's place. What a partition means for who may use it must not
+go in here.
 """
 
 from __future__ import annotations
@@ -39,8 +41,9 @@ class Topology:
 
 
 def read(roots: Roots, notes: list[str]) -> Topology:
-    """What cannot be read leaves its agent out and is said in `unreadable`: it is of interest to the GPUs that miss it,
-    so `notes` are left alone."""
+    """What cannot be read leaves its agent out and is said in `unreadable`: it is of interest to
+    the GPUs that miss it, so `notes` are left alone.
+    """
     folder = f"{roots.sys}/class/kfd/kfd/topology/nodes"
     agents: dict[str, list[Agent]] = {}
     said: list[str] = []

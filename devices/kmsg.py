@@ -1,7 +1,8 @@
 """The kernel's log, as far as it tells of devices: one line at a time, with when it was written.
 
-/dev/kmsg where it can be opened; else the system call behind dmesg, which needs no device node. Both take CAP_SYSLOG
-where the administrator has restricted the log. What a line means must not go in here.
+/dev/kmsg where it can be opened; else the system call behind dmesg, which needs no device node.
+Both take CAP_SYSLOG where the administrator has restricted the log. What a line means must not go
+in here.
 """
 
 from __future__ import annotations
@@ -12,14 +13,21 @@ import re
 import time
 from dataclasses import dataclass
 
-from . import aside
+from . import deadline
 from .gpu import Roots
 
-_RECORD = re.compile(r"(\d+),(\d+),(\d+),[^;]*;(.*)")  # priority, number, microseconds since the boot; the text
+_RECORD = re.compile(
+    r"(\d+),(\d+),(\d+),[^;]*;(.*)"
+)  # priority, number, microseconds since the boot; the text
 _LINE = re.compile(r"<\d+>\[\s*(\d+)\.(\d{6})\] (.*)")
 _READ_ALL = 3  # of syslog(2)
-_ROOM, _ROOM_LATER = 1 << 18, 1 << 16  # bytes of the log's end that are asked for: all of a usual log, and what is new
-_AT_ONCE = 20_000  # records of a look: a log that grows as fast as we read is no reason to read for ever
+_ROOM, _ROOM_LATER = (
+    1 << 18,
+    1 << 16,
+)  # bytes of the log's end that are asked for: all of a usual log, and what is new
+_AT_ONCE = (
+    20_000  # records of a look: a log that grows as fast as we read is no reason to read for ever
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,17 +51,21 @@ class Log:
     def fresh(self) -> list[Line]:
         """What was logged since the last call; at the first, all that the kernel still has."""
         try:
-            aside.begin(self._path)
+            deadline.begin(self._path)
             try:
                 found = self._records()
             finally:
-                aside.end()
+                deadline.end()
             self.missing = ""
             return found
         except OSError as error:
             self._close()
             if self._ours:
-                self.missing = "" if error.errno == errno.ENOENT else f"{self._path}: {os.strerror(error.errno or 0)}"
+                self.missing = (
+                    ""
+                    if error.errno == errno.ENOENT
+                    else f"{self._path}: {os.strerror(error.errno or 0)}"
+                )
                 return []
         return self._asked()
 
@@ -95,7 +107,9 @@ class Log:
         found = []
         newest = self._last
         for line in buffer.raw[:length].decode(errors="replace").splitlines():
-            if (match := _LINE.match(line)) and (since := float(f"{match[1]}.{match[2]}")) > self._last:
+            if (match := _LINE.match(line)) and (
+                since := float(f"{match[1]}.{match[2]}")
+            ) > self._last:
                 found.append(Line(at=began + since, text=match[3]))
                 newest = max(newest, since)
         self._last = newest

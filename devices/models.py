@@ -1,10 +1,13 @@
-"""The models and machines that `fake` can write: what PCI and the kernel say of each. Data, and nothing that acts."""
+"""The models and machines that `fake` can write: what PCI and the kernel say of each. Data, and
+nothing that acts.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-# The sound function beside some GPUs, then memory in bytes where the driver tells it, then what the driver calls it.
+# The sound function beside some GPUs, then memory in bytes where the driver tells it, then what the
+# driver calls it.
 _TABLE = """
 nvidia:h100    10de:2330 10de:16c1 030200 a1 nvidia     -    -            NVIDIA H100 80GB HBM3
 nvidia:a100    10de:20b2 10de:1463 030200 a1 nvidia     -    -            NVIDIA A100-SXM4-80GB
@@ -30,7 +33,9 @@ virtual:vmware 15ad:0405 15ad:0405 030000 00 vmwgfx     -    -            -
 """
 
 
-Switch = tuple[str, str, int]  # ids of the port towards the slot and of the one towards the GPU; the latter's number
+Switch = tuple[
+    str, str, int
+]  # ids of the port towards the slot and of the one towards the GPU; the latter's number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +46,12 @@ class More:
     width: str = "16"
     port: str = "8086:352a"  # ids of the root port before it
     switch: Switch | None = None  # on the board or in the package, between the slot and the GPU
-    inner: tuple[str, str] = ("", "")  # speed and width of the link behind the switch, if these are others
-    coherent: bool = False  # a part of the processor's package by NVLink-C2C: its root port says that it has no link
+    inner: tuple[str, str] = (
+        "",
+        "",
+    )  # speed and width of the link behind the switch, if these are others
+    # a part of the processor's package by NVLink-C2C: its root port says that it has no link
+    coherent: bool = False
     gfx: int = 0  # KFD's number of the compile target
     chip: str = "ip discovery"  # as KFD names it
     simds: int = 0
@@ -51,7 +60,8 @@ class More:
     dies: int = 1  # that compute: into so many partitions it can be divided
     modes: str = ""
     memory_modes: str = ""
-    sensors: str = "edge junction mem"  # of temperature, in the order of their numbers; * has no critical value
+    # of temperature, in the order of their numbers; * has no critical value
+    sensors: str = "edge junction mem"
     vbios: str = ""
     address_bits: int = 47  # that NVIDIA's driver says the GPU can reach
     virtual: int = 0  # functions that it can have
@@ -63,7 +73,9 @@ _MORE = {
     "nvidia:h100": More(speed="32.0", vbios="96.00.89.00.01", address_bits=52),
     "nvidia:a100": More(port="1022:1483", vbios="92.00.45.00.03"),
     "nvidia:gb200": More(speed="32.0", port="10de:22b1", vbios="97.00.82.00.2e", address_bits=52),
-    "nvidia:gb10": More(speed="2.5", port="10de:22d1", coherent=True, vbios="9a.0b.15.00.05", address_bits=52),
+    "nvidia:gb10": More(
+        speed="2.5", port="10de:22d1", coherent=True, vbios="9a.0b.15.00.05", address_bits=52
+    ),
     "nvidia:l4": More(vbios="95.04.29.00.06"),
     "nvidia:t4": More(speed="8.0", vbios="90.04.38.00.03"),
     "nvidia:rtx4090": More(port="8086:a70d", vbios="95.02.18.80.5f"),
@@ -108,14 +120,19 @@ _MORE = {
     "intel:max1550": More(speed="32.0", virtual=63, tiles=2),
     "intel:flex170": More(virtual=31, switch=("8086:4fa0", "8086:4fa4", 1), inner=("2.5", "1")),
     "intel:arc": More(port="8086:a70d", switch=("8086:4fa1", "8086:4fa4", 1), inner=("2.5", "1")),
-    "intel:b580": More(port="8086:a70d", width="8", switch=("8086:e2ff", "8086:e2f0", 1), inner=("2.5", "1")),
+    "intel:b580": More(
+        port="8086:a70d", width="8", switch=("8086:e2ff", "8086:e2f0", 1), inner=("2.5", "1")
+    ),
     "intel:uhd770": More(virtual=7),
 }
 
 # A few words each: what they stand for can be said by hand just as well.
 MACHINES = {
     "machine:dgx-h100": ("nvidia:h100=8", "roots=1", "numa=2", "bmc:aspeed"),
-    "machine:gb200": (*(f"nvidia:gb200,domain={domain}" for domain in ("8", "9", "18", "19")), "numa=2"),
+    "machine:gb200": (
+        *(f"nvidia:gb200,domain={domain}" for domain in ("8", "9", "18", "19")),
+        "numa=2",
+    ),
     "machine:gb10": ("nvidia:gb10,domain=f",),
     "machine:l4": ("nvidia:l4=4", "roots=2", "numa=2", "bmc:aspeed"),
     "machine:a100-mig": ("nvidia:a100,mig=7", "nvidia:a100", "numa=2", "bmc:aspeed"),

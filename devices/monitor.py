@@ -1,5 +1,5 @@
-"""Keeps the node's health current: looks at every GPU by the clock, hears the kernel's events, and remembers GPUs that
-are gone for a while, so that others can still look them up.
+"""Keeps the node's health current: looks at every GPU by the clock, hears the kernel's events, and
+remembers GPUs that are gone for a while, so that others can still look them up.
 
 What is read and what follows from it is not decided here.
 """
@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from . import aside, health, kmsg, symptoms
+from . import deadline, health, kmsg, symptoms
 from .gpu import Gpu, Inventory, Roots, name_of
-from .health import Finding, Report, Symptom
+from .health import Finding, HealthReport, Symptom
 from .uevents import Uevent
 
 _log = logging.getLogger("claimd.devices")
@@ -23,7 +23,7 @@ SPACING = 0.25  # seconds at least between two looks, whatever the kernel announ
 
 _VANISHED = "it has vanished from the PCI bus"
 
-Listener = Callable[[Report], None]
+Listener = Callable[[HealthReport], None]
 Look = Callable[[Roots, Iterable[Gpu]], dict[str, tuple[Symptom, ...]]]
 
 
@@ -38,11 +38,17 @@ class _Known:
 
 
 class Monitor:
-    """`last` is how all GPUs are. `saw` and `heard` may be called at any time from the loop's thread."""
+    """`last` is how all GPUs are. `saw` and `heard` may be called at any time from the loop's
+    thread.
+    """
 
-    def __init__(self, roots: Roots, *, grace: float, interval: float, look: Look = symptoms.all_of) -> None:
-        self.last = Report()
-        self.rescan: Callable[[], None] = lambda: None  # called when a GPU answers again that did not
+    def __init__(
+        self, roots: Roots, *, grace: float, interval: float, look: Look = symptoms.all_of
+    ) -> None:
+        self.last = HealthReport()
+        self.rescan: Callable[[], None] = lambda: (
+            None
+        )  # called when a GPU answers again that did not
         self._roots, self._grace, self._interval, self._look = roots, grace, interval, look
         self._log = kmsg.Log(roots)
         self._known: dict[str, _Known] = {}
@@ -53,15 +59,18 @@ class Monitor:
         self._suspect = False
 
     def saw(self, inventory: Inventory) -> bool:
-        """A new Inventory: GPUs that are not in it any more are kept for the grace period. Says whether somebody was
-        told of what follows."""
+        """A new Inventory: GPUs that are not in it any more are kept for the grace period. Says
+        whether somebody was told of what follows.
+        """
         now = time.time()
         reasons = {skipped.address: skipped for skipped in inventory.skipped}
         for gpu in inventory.gpus:
             known = self._known.get(gpu.name) or self._meet(gpu)
             if _absent(known):
                 known.history.taken_up(now)
-                self._earlier = tuple(event for event in self._earlier if event.address != gpu.address)
+                self._earlier = tuple(
+                    event for event in self._earlier if event.address != gpu.address
+                )
             known.gpu, known.away = gpu, None
         for name in [name for name in self._known if inventory.named(name) is None]:
             known = self._known[name]
@@ -79,18 +88,24 @@ class Monitor:
         return self._settle(now)
 
     @property
-    def memory(self) -> health.Memory:
+    def memory(self) -> health.HealthState:
         """For the process that comes after us, on the same boot."""
         gone = [(known.gpu, known.gone_since) for known in self._known.values() if _absent(known)]
         events = {event for known in self._known.values() for event in known.history.lasting()}
-        return health.Memory(
+        return health.HealthState(
             gone=tuple(sorted(gone, key=lambda pair: pair[0].name)),
-            events=tuple(sorted(events, key=lambda event: (event.at, event.address, event.kind, event.value))),
-            findings=tuple((name, grave) for name, found in self.last.findings if (grave := _grave(found))),
+            events=tuple(
+                sorted(events, key=lambda event: (event.at, event.address, event.kind, event.value))
+            ),
+            findings=tuple(
+                (name, grave) for name, found in self.last.findings if (grave := _grave(found))
+            ),
         )
 
-    def remember(self, memory: health.Memory) -> None:
-        """What the process before us knew; before the first Inventory. A GPU that is there again is there again."""
+    def remember(self, memory: health.HealthState) -> None:
+        """What the process before us knew; before the first Inventory. A GPU that is there again is
+        there again.
+        """
         self._earlier = memory.events
         for gpu, since in memory.gone:
             self._known[gpu.name] = _Known(gpu, away=_away(since, _VANISHED), gone_since=since)
@@ -110,7 +125,9 @@ class Monitor:
         self._again.set()
 
     async def run(self, changed: Listener) -> None:
-        """Calls `changed` with the last Report and with every one that differs from it, until cancelled."""
+        """Calls `changed` with the last Report and with every one that differs from it, until
+        cancelled.
+        """
         self._listeners.append(changed)
         try:
             changed(self.last)
@@ -118,7 +135,9 @@ class Monitor:
                 try:
                     await self.look()
                 except Exception:  # noqa: BLE001  a mistake of ours must not end the watch
-                    _log.exception("the look at the GPUs' health failed; the next one may do better")
+                    _log.exception(
+                        "the look at the GPUs' health failed; the next one may do better"
+                    )
                 await asyncio.sleep(min(SPACING, self._interval))
                 try:
                     async with asyncio.timeout(self._pause()):
@@ -128,11 +147,13 @@ class Monitor:
         finally:
             self._listeners.remove(changed)
 
-    async def look(self) -> Report:
+    async def look(self) -> HealthReport:
         """One look at every GPU that is there, and at the kernel's log."""
         self._again.clear()
         there = [known.gpu for known in self._known.values() if known.away is None]
-        shown, lines = await aside.future(lambda: (self._look(self._roots, there), self._log.fresh()))
+        shown, lines = await deadline.future(
+            lambda: (self._look(self._roots, there), self._log.fresh())
+        )
         now = time.time()
         for line in lines:
             if (event := symptoms.event_of(line)) is not None:
@@ -140,7 +161,10 @@ class Monitor:
         for name, found in shown.items():
             if (known := self._known.get(name)) is not None and known.away is None:
                 known.history.looked(found, now)
-        if any(known.away and not _absent(known) and not self._hangs(known.gpu) for known in self._known.values()):
+        if any(
+            known.away and not _absent(known) and not self._hangs(known.gpu)
+            for known in self._known.values()
+        ):
             self.rescan()
         self._missing = (self._log.missing,) if self._log.missing else ()
         self._suspect = any(symptom.count is None for found in shown.values() for symptom in found)
@@ -160,14 +184,20 @@ class Monitor:
                 known.history.happened(event)
 
     def _hangs(self, gpu: Gpu) -> bool:
-        return aside.hangs(f"{self._roots.sys}/bus/pci/devices/{gpu.address}")
+        return deadline.hangs(f"{self._roots.sys}/bus/pci/devices/{gpu.address}")
 
     def _pause(self) -> float:
         """Seconds until the next look, if nothing is heard."""
         now = time.time()
         ends = [self._interval, SOON if self._suspect else self._interval]
-        ends += [end for known in self._known.values() if (end := known.history.next_change(now)) is not None]
-        ends += [known.gone_since + self._grace - now for known in self._known.values() if _absent(known)]
+        ends += [
+            end
+            for known in self._known.values()
+            if (end := known.history.next_change(now)) is not None
+        ]
+        ends += [
+            known.gone_since + self._grace - now for known in self._known.values() if _absent(known)
+        ]
         return max(0.0, min(ends))
 
     def _settle(self, now: float) -> bool:
@@ -176,9 +206,11 @@ class Monitor:
             if _absent(known) and now - known.gone_since >= self._grace:
                 _log.info("%s has not come back for %.0f s and is given up", name, self._grace)
                 del self._known[name]
-        kept = sorted((known.gpu for known in self._known.values() if known.away), key=lambda gpu: gpu.name)
+        kept = sorted(
+            (known.gpu for known in self._known.values() if known.away), key=lambda gpu: gpu.name
+        )
         findings = {name: self._findings(known, now) for name, known in sorted(self._known.items())}
-        report = Report(
+        report = HealthReport(
             kept=tuple(kept),
             findings=tuple((name, found) for name, found in findings.items() if found),
             missing=self._missing,
@@ -195,7 +227,9 @@ class Monitor:
         found = known.history.findings(now)
         if known.away is None:
             return found
-        return health.worst_first((known.away, *(one for one in found if one.kind != known.away.kind)))
+        return health.worst_first(
+            (known.away, *(one for one in found if one.kind != known.away.kind))
+        )
 
 
 def _away(since: float, why: str) -> Finding:
@@ -211,13 +245,22 @@ def _absent(known: _Known) -> bool:
     return known.away is not None and known.away.kind == "absent"
 
 
-def glance(roots: Roots, inventory: Inventory, memory: health.Memory = health.Memory()) -> Report:  # noqa: B008  frozen
-    """How the GPUs seem by one look, for those who have no time for a second one. `memory` is that of a Monitor which
-    has looked for longer: it has heard what is said but once, and knows since when what is seen here has been so."""
+def glance(
+    roots: Roots,
+    inventory: Inventory,
+    memory: health.HealthState = health.HealthState(),  # noqa: B008  frozen
+) -> HealthReport:
+    """How the GPUs seem by one look, for those who have no time for a second one. `memory` is that
+    of a Monitor which has looked for longer: it has heard what is said but once, and knows since
+    when what is seen here has been so.
+    """
     now = time.time()
     log = kmsg.Log(roots)
-    shown, lines = aside.run(lambda: (symptoms.all_of(roots, inventory.gpus), log.fresh()))
-    events = [*memory.events, *(event for line in lines if (event := symptoms.event_of(line)) is not None)]
+    shown, lines = deadline.run(lambda: (symptoms.all_of(roots, inventory.gpus), log.fresh()))
+    events = [
+        *memory.events,
+        *(event for line in lines if (event := symptoms.event_of(line)) is not None),
+    ]
     known = {(name, one.kind): one for name, found in memory.findings for one in found}
     findings: dict[str, list[Finding]] = {}
     for gpu in inventory.gpus:
@@ -228,26 +271,37 @@ def glance(roots: Roots, inventory: Inventory, memory: health.Memory = health.Me
         findings[gpu.name] = [*history.findings(now)]
         for symptom in shown.get(gpu.name, ()):
             if symptom.count is None or (symptom.count and (gpu.name, symptom.kind) in known):
-                findings[gpu.name].append(known.get((gpu.name, symptom.kind)) or health.finding(symptom, 0))
+                findings[gpu.name].append(
+                    known.get((gpu.name, symptom.kind)) or health.finding(symptom, 0)
+                )
             elif symptom.count:
                 sentence = f"{symptom.sentence}: {symptom.count} since the boot"
-                findings[gpu.name].append(Finding(kind=symptom.kind, severity=health.NOTE, sentence=sentence, since=0))
+                findings[gpu.name].append(
+                    Finding(kind=symptom.kind, severity=health.NOTE, sentence=sentence, since=0)
+                )
     for skipped in inventory.skipped:
-        if aside.hangs(f"{roots.sys}/bus/pci/devices/{skipped.address}"):
+        if deadline.hangs(f"{roots.sys}/bus/pci/devices/{skipped.address}"):
             name, hangs = name_of(skipped.address), symptoms.unresponsive()
             findings[name] = [known.get((name, hangs.kind)) or health.finding(hangs, 0)]
     kept = [
-        (gpu, since) for gpu, since in memory.gone if inventory.named(gpu.name) is None and gpu.name not in findings
+        (gpu, since)
+        for gpu, since in memory.gone
+        if inventory.named(gpu.name) is None and gpu.name not in findings
     ]
-    findings |= {gpu.name: [known.get((gpu.name, "absent")) or _away(since, _VANISHED)] for gpu, since in kept}
-    return Report(
+    findings |= {
+        gpu.name: [known.get((gpu.name, "absent")) or _away(since, _VANISHED)]
+        for gpu, since in kept
+    }
+    return HealthReport(
         kept=tuple(gpu for gpu, _ in kept),
-        findings=tuple((name, health.worst_first(found)) for name, found in sorted(findings.items()) if found),
+        findings=tuple(
+            (name, health.worst_first(found)) for name, found in sorted(findings.items()) if found
+        ),
         missing=(log.missing,) if log.missing else (),
     )
 
 
-def _say(before: Report, after: Report) -> None:
+def _say(before: HealthReport, after: HealthReport) -> None:
     for name, found in after.findings:
         known = {(finding.kind, finding.value) for finding in before.of(name)}
         for finding in found:

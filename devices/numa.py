@@ -11,7 +11,9 @@ _RANGE = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 
 
 def near(roots: Roots, node: int | None, shared: sysfs.Shared) -> tuple[int, ...]:
-    """The node itself, then the others at the least distance from it. None where the firmware does not tell."""
+    """The node itself, then the others at the least distance from it. None where the firmware does
+    not tell.
+    """
     if node is None:
         return ()
     return shared.once(f"numa {node}", lambda notes: _near(roots, node, notes), [])
@@ -30,7 +32,11 @@ def _near(roots: Roots, node: int, notes: list[str]) -> tuple[int, ...]:
         return (node,)
     return (
         node,
-        *(other for other in distances if distances[other] == least and _socket(roots, other, notes) == socket),
+        *(
+            other
+            for other in distances
+            if distances[other] == least and _socket(roots, other, notes) == socket
+        ),
     )
 
 
@@ -38,7 +44,9 @@ def _socket(roots: Roots, node: int, notes: list[str]) -> int | None:
     cpus = _numbers(sysfs.text(f"{roots.sys}/devices/system/node/node{node}/cpulist", notes) or "")
     if not cpus:
         return None
-    return sysfs.decimal(f"{roots.sys}/devices/system/cpu/cpu{cpus[0]}/topology/physical_package_id", notes)
+    return sysfs.decimal(
+        f"{roots.sys}/devices/system/cpu/cpu{cpus[0]}/topology/physical_package_id", notes
+    )
 
 
 def _numbers(text: str) -> list[int]:

@@ -9,8 +9,8 @@ import os
 import re
 from dataclasses import replace
 
-from . import drm, families, libs, mig, sysfs
-from .gpu import NOT_READY, Detail, DeviceNode, Refused, Roots
+from . import drm, families, libraries, mig, sysfs
+from .gpu import NOT_READY, Detail, DeviceNode, NotUsable, Roots
 from .pci import Function
 
 NAME = "nvidia"
@@ -52,12 +52,14 @@ def describe(roots: Roots, function: Function) -> Detail:
     path = os.path.join(roots.proc, "driver/nvidia/gpus", function.address, "information")
     card = _information(path, notes)
     if card.get("GPU Excluded", card.get("Blacklisted")) == "Yes":
-        raise Refused("the NVIDIA driver was told to leave it alone (GPU Excluded: Yes)")
+        raise NotUsable("the NVIDIA driver was told to leave it alone (GPU Excluded: Yes)")
     minor = card.get("Device Minor", "")
     if not minor.isdecimal() or int(minor) >= _MODESET:
-        raise Refused(f"{path}: Device Minor {minor[:40]!r} is not a number below {_MODESET}")
+        raise NotUsable(f"{path}: Device Minor {minor[:40]!r} is not a number below {_MODESET}")
     product = card.get("Model")
-    if product is not None and (not product.isprintable() or "?" in product or product == "Unknown"):
+    if product is not None and (
+        not product.isprintable() or "?" in product or product == "Unknown"
+    ):
         notes.append(f"{path}: Model {product[:40]!r} is no name")
         product = None
     memory = None if product and _VGPU.search(product) else _MEMORY.get(function.device_id)
@@ -65,20 +67,28 @@ def describe(roots: Roots, function: Function) -> Detail:
     common = _nodes(roots, int(minor), majors, notes)
     parts = mig.parts(roots, int(minor), common, majors.get("nvidia-caps"), notes)
     family, architecture = families.nvidia(function.device_id)
-    version = function.shared.once("nvidia version", lambda said: _driver_version(roots, said), notes)
+    version = function.shared.once(
+        "nvidia version", lambda said: _driver_version(roots, said), notes
+    )
     uuid = _uuid(path, card.get("GPU UUID"), notes)
-    host = function.shared.once("nvidia libraries", lambda said: libs.look(roots, version), [])
-    host_cdi, mounts, libraries = libs.choose(host, uuid, f"/dev/nvidia{minor}")
-    _, part_mounts, part_libraries = libs.choose(replace(host, specs=()), None, "")
-    parts = tuple(replace(part, mounts=part_mounts, libraries=part_libraries) for part in parts)
+    host = function.shared.once("nvidia libraries", lambda said: libraries.look(roots, version), [])
+    host_cdi, mounts, loadable = libraries.choose(host, uuid, f"/dev/nvidia{minor}")
+    _, part_mounts, part_loadable = libraries.choose(replace(host, specs=()), None, "")
+    parts = tuple(replace(part, mounts=part_mounts, libraries=part_loadable) for part in parts)
     return Detail(
-        nodes=tuple({*common, *drm.nodes(function.folder, notes), *(node for part in parts for node in part.nodes)}),
+        nodes=tuple(
+            {
+                *common,
+                *drm.nodes(function.folder, notes),
+                *(node for part in parts for node in part.nodes),
+            }
+        ),
         driver_version=version,
         product=product,
         uuid=uuid,
         host_cdi=host_cdi,
         mounts=mounts,
-        libraries=libraries,
+        libraries=loadable,
         memory=memory,
         family=family,
         architecture=architecture,
@@ -95,7 +105,11 @@ def describe(roots: Roots, function: Function) -> Detail:
 def _information(path: str, notes: list[str]) -> dict[str, str]:
     lines = sysfs.lines(path, notes)
     if lines is None:
-        raise Refused(notes[-1] if notes else f"{NOT_READY}{path}: missing, the driver has not taken it up yet")
+        raise NotUsable(
+            notes[-1]
+            if notes
+            else f"{NOT_READY}{path}: missing, the driver has not taken it up yet"
+        )
     pairs = (line.partition(":") for line in lines)
     return {key.strip(): value.strip() for key, _, value in pairs}
 
@@ -121,7 +135,9 @@ def _vbios(value: str | None) -> str | None:
     return value if value and value.isprintable() and "?" not in value and value != "N/A" else None
 
 
-def _nodes(roots: Roots, minor: int, majors: dict[str, int], notes: list[str]) -> tuple[DeviceNode, ...]:
+def _nodes(
+    roots: Roots, minor: int, majors: dict[str, int], notes: list[str]
+) -> tuple[DeviceNode, ...]:
     """Those that the kernel knows, whether or not somebody has made them in /dev yet."""
     nodes = [
         DeviceNode(path=f"/dev/nvidia{minor}", major=_MAJOR, minor=minor),

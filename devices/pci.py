@@ -1,4 +1,5 @@
-"""The PCI bus: which display controllers and accelerators there are, and what PCI itself says of them.
+"""The PCI bus: which display controllers and accelerators there are, and what PCI itself says of
+them.
 
 What a vendor's driver adds must not go in here.
 """
@@ -13,7 +14,9 @@ from dataclasses import dataclass, field
 from . import sysfs
 from .gpu import Roots, Skipped
 
-_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")  # a domain may have more than four digits
+_ADDRESS = re.compile(
+    r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
+)  # a domain may have more than four digits
 _DISPLAY, _ACCELERATOR = 0x03, 0x12  # base classes
 _VGA = 0x0300
 # Ports of switches in the packages of Instinct GPUs, which have the processors' vendor.
@@ -35,13 +38,17 @@ class Function:
     pcie_root: str | None
     boot_vga: bool
     notes: tuple[str, ...]
-    physical: str | None = None  # the address of the function that this virtual one is a part of; empty if unreadable
+    physical: str | None = (
+        None  # the address of the function that this virtual one is a part of; empty if unreadable
+    )
     iommu_group: int | None = None
     link_width: int | None = None  # that the link can have, as the two below
     link_speed: int | None = None  # megatransfers a second
     link_width_now: int | None = None
     link_speed_now: int | None = None
-    shared: sysfs.Shared = field(default_factory=sysfs.Shared, compare=False, repr=False)  # by all of one scan
+    shared: sysfs.Shared = field(
+        default_factory=sysfs.Shared, compare=False, repr=False
+    )  # by all of one scan
 
 
 def functions(roots: Roots) -> tuple[list[Function], list[Skipped]]:
@@ -69,11 +76,15 @@ def functions(roots: Roots) -> tuple[list[Function], list[Skipped]]:
             reason = "; ".join(notes) or "class, vendor or device missing"
             skipped.append(Skipped(address=address, reason=f"cannot tell what it is: {reason}"))
             continue
-        found.append(_function(f"{folder}/{address}", (class_code, vendor_id, device_id), shared, notes))
+        found.append(
+            _function(f"{folder}/{address}", (class_code, vendor_id, device_id), shared, notes)
+        )
     return found, skipped
 
 
-def _function(path: str, ids: tuple[int, int, int], shared: sysfs.Shared, notes: list[str]) -> Function:
+def _function(
+    path: str, ids: tuple[int, int, int], shared: sysfs.Shared, notes: list[str]
+) -> Function:
     address = posixpath.basename(path)
     class_code, vendor_id, device_id = ids
     said = len(notes)
@@ -119,11 +130,11 @@ def _group(target: str | None) -> int | None:
 
 
 def ends(path: str, target: str | None, vendor_id: int) -> tuple[str | None, str | None]:
-    """The folder that tells of the link to the slot, and that of the port at the slot's end; None for what cannot be
-    told. `target` is where the link on the bus leads.
+    """The folder that tells of the link to the slot, and that of the port at the slot's end; None
+    for what cannot be told. `target` is where the link on the bus leads.
 
-    Some boards and packages have a switch before the GPU, whose own link is then inside of them; the first port below
-    the root complex never is.
+    Some boards and packages have a switch before the GPU, whose own link is then inside of them;
+    the first port below the root complex never is.
     """
     bus = posixpath.dirname(path)
     if target is None:
@@ -133,7 +144,10 @@ def ends(path: str, target: str | None, vendor_id: int) -> tuple[str | None, str
         vendor = sysfs.hexadecimal(f"{bus}/{above[-1]}/vendor", [])
         if vendor is None:
             return None, None
-        if vendor != vendor_id and (vendor, sysfs.hexadecimal(f"{bus}/{above[-1]}/device", [])) not in _IN_PACKAGE:
+        if (
+            vendor != vendor_id
+            and (vendor, sysfs.hexadecimal(f"{bus}/{above[-1]}/device", [])) not in _IN_PACKAGE
+        ):
             break
         path = f"{bus}/{above.pop()}"
     return path, f"{bus}/{above[-1]}" if above and _ADDRESS.fullmatch(above[-1]) else None
@@ -143,14 +157,19 @@ _Link = tuple[int | None, int | None, int | None, int | None]
 
 
 def _link(path: str | None, port: str | None, notes: list[str]) -> _Link:
-    """Width and speed of the link, as they can be and as they are. One that is inside the chip has none."""
+    """Width and speed of the link, as they can be and as they are. One that is inside the chip has
+    none.
+    """
     if path is None:
         return None, None, None, None
-    # A GPU that hangs together with its processor by other means says that it has a lane or so, and the port before it
+    # A GPU that hangs together with its processor by other means says that it has a lane or so, and
+    # the port before it
     # that it has none.
     if port is not None and not sysfs.decimal(f"{port}/current_link_width", []):
         return None, None, None, None
-    width, now = (sysfs.decimal(f"{path}/{which}_link_width", notes) for which in ("max", "current"))
+    width, now = (
+        sysfs.decimal(f"{path}/{which}_link_width", notes) for which in ("max", "current")
+    )
     return (
         width if width and 0 < width <= 32 else None,  # 255: there is no link
         _speed(f"{path}/max_link_speed", notes),
@@ -171,10 +190,17 @@ def _speed(path: str, notes: list[str]) -> int | None:
 
 
 def _pcie_root(address: str, target: str | None) -> str | None:
-    """The root complex, by the rule that every DRA driver follows: one relative link, nothing resolved."""
+    """The root complex, by the rule that every DRA driver follows: one relative link, nothing
+    resolved.
+    """
     if target is None or target.startswith("/"):
         return None
     parts = posixpath.normpath(f"bus/pci/devices/{target}").split("/")
-    if len(parts) < 3 or parts[0] != "devices" or not parts[1].startswith("pci") or parts[-1] != address:
+    if (
+        len(parts) < 3
+        or parts[0] != "devices"
+        or not parts[1].startswith("pci")
+        or parts[-1] != address
+    ):
         return None
     return parts[1]

@@ -1,6 +1,8 @@
-"""One look at the node: every PCI function that is a GPU of a vendor we know, and why the others are not.
+"""One look at the node: every PCI function that is a GPU of a vendor we know, and why the others
+are not.
 
-No file's trouble and no vendor module's mistake costs another device. What a vendor's files mean is the vendor's.
+No file's trouble and no vendor module's mistake costs another device. What a vendor's files mean is
+the vendor's.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from . import amd, aside, intel, numa, nvidia, pci, vfio
-from .gpu import Detail, Gpu, Inventory, Part, Refused, Roots, Rules, Skipped, name_of
+from . import amd, deadline, intel, numa, nvidia, pci, vfio
+from .gpu import Detail, Gpu, Inventory, NotUsable, Part, Roots, Rules, Skipped, name_of
 
 
 class Vendor(Protocol):
@@ -50,9 +52,11 @@ _OTHERS = {
 
 
 def scan(roots: Roots, rules: Rules = Rules(), vendors: Sequence[Vendor] = VENDORS) -> Inventory:  # noqa: B008  frozen
-    """Same trees, same Inventory. Never raises for anything that is in the trees; ValueError for a bad rule."""
+    """Same trees, same Inventory. Never raises for anything that is in the trees; ValueError for a
+    bad rule.
+    """
     include, exclude = _matchers(rules.include, vendors), _matchers(rules.exclude, vendors)
-    return aside.run(lambda: _scan(roots, vendors, include, exclude, held=rules.vfio))
+    return deadline.run(lambda: _scan(roots, vendors, include, exclude, held=rules.vfio))
 
 
 def _scan(
@@ -84,9 +88,11 @@ def _scan(
             else:
                 physical = by_address.get(function.physical or "")
                 gpus += _gpus(roots, function, vendor, virtual[function.address], physical)
-        except Refused as refused:
+        except NotUsable as refused:
             expected = function.driver is None and function.physical is not None
-            skipped.append(Skipped(address=function.address, reason=str(refused), expected=expected))
+            skipped.append(
+                Skipped(address=function.address, reason=str(refused), expected=expected)
+            )
         except Exception as error:  # noqa: BLE001  a mistake in a vendor's module costs that device alone
             reason = f"claimd made a mistake with it: {type(error).__name__}: {error}"
             skipped.append(Skipped(address=function.address, reason=reason))
@@ -100,19 +106,28 @@ def check_rules(rules: Rules, vendors: Sequence[Vendor] = VENDORS) -> None:
 
 
 def _gpus(
-    roots: Roots, function: pci.Function, vendor: Vendor, virtual: int, physical: pci.Function | None
+    roots: Roots,
+    function: pci.Function,
+    vendor: Vendor,
+    virtual: int,
+    physical: pci.Function | None,
 ) -> list[Gpu]:
-    """The GPU and its parts. `virtual` functions of it exist beside it: whoever has one of these excludes who has all
-    of it, and the other way round."""
+    """The GPU and its parts. `virtual` functions of it exist beside it: whoever has one of these
+    excludes who has all of it, and the other way round.
+    """
     if function.physical == "":
-        raise Refused("; ".join(("what GPU it is a virtual function of cannot be read", *function.notes)))
+        raise NotUsable(
+            "; ".join(("what GPU it is a virtual function of cannot be read", *function.notes))
+        )
     wanted = " or ".join(vendor.DRIVERS)
     if function.driver is None:
         what = "a virtual function, for virtual machines: " if function.physical else ""
-        raise Refused("; ".join((f"{what}bound to no kernel driver, expected {wanted}", *function.notes)))
+        raise NotUsable(
+            "; ".join((f"{what}bound to no kernel driver, expected {wanted}", *function.notes))
+        )
     if function.driver not in vendor.DRIVERS:
         hint = "; the setting vfio publishes such GPUs" if function.driver in vfio.DRIVERS else ""
-        raise Refused(f"bound to the kernel driver {function.driver}, expected {wanted}{hint}")
+        raise NotUsable(f"bound to the kernel driver {function.driver}, expected {wanted}{hint}")
     detail = vendor.describe(roots, function)
     counters = dict(detail.counters)
     if virtual:
@@ -145,7 +160,9 @@ def _gpus(
     return [whole, *(_part(whole, part) for part in detail.parts)]
 
 
-def _of_bus(roots: Roots, function: pci.Function, vendor: Vendor, physical: pci.Function | None) -> dict[str, Any]:
+def _of_bus(
+    roots: Roots, function: pci.Function, vendor: Vendor, physical: pci.Function | None
+) -> dict[str, Any]:
     """What the bus tells of it. A virtual function has the link of the physical one."""
     link = physical or function
     return {
@@ -190,20 +207,27 @@ def _part(whole: Gpu, part: Part) -> Gpu:
 def _held(roots: Roots, function: pci.Function, vendor: Vendor, group: int) -> Gpu:
     """A GPU that waits for a virtual machine. `group` tells how many GPUs its IOMMU group has."""
     if function.iommu_group is None:
-        raise Refused("it is held for virtual machines, but is in no IOMMU group: the IOMMU is off")
+        raise NotUsable(
+            "it is held for virtual machines, but is in no IOMMU group: the IOMMU is off"
+        )
     if group > 1:
-        raise Refused(
+        raise NotUsable(
             f"it shares IOMMU group {function.iommu_group} with another GPU: they can only be given away together"
         )
     notes = list(function.notes)
     nodes = vfio.nodes(roots, function, notes)
-    return Gpu(**_of_bus(roots, function, vendor, None), kind="vfio", nodes=nodes, notes=tuple(notes))
+    return Gpu(
+        **_of_bus(roots, function, vendor, None), kind="vfio", nodes=nodes, notes=tuple(notes)
+    )
 
 
 def _related(gpus: list[Gpu]) -> list[Gpu]:
     """A part whose GPU is not taken has nobody to exclude."""
     names = {gpu.name for gpu in gpus}
-    return [gpu if gpu.parent is None or gpu.parent in names else replace(gpu, counters=()) for gpu in gpus]
+    return [
+        gpu if gpu.parent is None or gpu.parent in names else replace(gpu, counters=())
+        for gpu in gpus
+    ]
 
 
 def _other(function: pci.Function) -> Skipped:
@@ -211,7 +235,9 @@ def _other(function: pci.Function) -> Skipped:
     if what is not None:
         return Skipped(address=function.address, reason=what, expected=True)
     ids = f"{function.vendor_id:04x}:{function.device_id:04x}"
-    return Skipped(address=function.address, reason=f"of a vendor that claimd does not know ({ids})")
+    return Skipped(
+        address=function.address, reason=f"of a vendor that claimd does not know ({ids})"
+    )
 
 
 _Matcher = Callable[[pci.Function], bool]
@@ -235,7 +261,9 @@ def _matcher(rule: str, vendors: Sequence[Vendor]) -> _Matcher:
     if _ADDRESS_RULE.fullmatch(form):
         return lambda function: fnmatch.fnmatchcase(function.address, form)
     if _ID_RULE.fullmatch(form):
-        return lambda function: fnmatch.fnmatchcase(f"{function.vendor_id:04x}:{function.device_id:04x}", form)
+        return lambda function: fnmatch.fnmatchcase(
+            f"{function.vendor_id:04x}:{function.device_id:04x}", form
+        )
     names = ", ".join(vendor.NAME for vendor in vendors)
     raise ValueError(
         f"{rule!r} is no rule for GPUs: expected a PCI address with its domain (0000:41:00.0, * and ? allowed), "
@@ -243,7 +271,9 @@ def _matcher(rule: str, vendors: Sequence[Vendor]) -> _Matcher:
     )
 
 
-def _ruled_out(function: pci.Function, include: list[tuple[str, _Matcher]], exclude: list[tuple[str, _Matcher]]) -> str:
+def _ruled_out(
+    function: pci.Function, include: list[tuple[str, _Matcher]], exclude: list[tuple[str, _Matcher]]
+) -> str:
     for rule, matches in exclude:
         if matches(function):
             return f"excluded by the rule {rule}"

@@ -1,6 +1,8 @@
-"""What the kernel's files and its log show of a GPU's health, by one look. The same for every vendor.
+"""What the kernel's files and its log show of a GPU's health, by one look. The same for every
+vendor.
 
-Reads only: how many looks make a finding is `health`'s. Nothing is read that would wake a sleeping GPU.
+Reads only: how many looks make a finding is `health`'s. Nothing is read that would wake a sleeping
+GPU.
 """
 
 from __future__ import annotations
@@ -9,17 +11,22 @@ import errno
 import re
 from collections.abc import Iterable
 
-from . import aside, pci, sysfs
+from . import deadline, pci, sysfs
 from .gpu import Gpu, Roots
 from .health import DEGRADED, FAILED, NOTE, QUIET, RESET_QUIET, TAKEN_UP, UNKNOWN, Event, Symptom
 from .kmsg import Line
 
 _ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
-_XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-7])?\): (\d+)(?:, (.*))?", re.I)
+_XID = re.compile(
+    r"NVRM: Xid \(PCI:([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-7])?\): (\d+)(?:, (.*))?", re.I
+)
 _WEDGED = re.compile(rf"({_ADDRESS}): \[drm\].*device wedged, needs recovery")
-_TAKEN_UP = re.compile(rf"({_ADDRESS}): enabling device \(|\[drm\].* Initialized \S+ \S+ (?:\S+ )?for ({_ADDRESS}) on")
+_TAKEN_UP = re.compile(
+    rf"({_ADDRESS}): enabling device \(|\[drm\].* Initialized \S+ \S+ (?:\S+ )?for ({_ADDRESS}) on"
+)
 
-# Xids that the program on the GPU brings about: the GPU is well, and the next program will not meet them.
+# Xids that the program on the GPU brings about: the GPU is well, and the next program will not meet
+# them.
 XIDS_OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 69, 109})
 # Xids after which a GPU is not fit for use before it is reset, by what NVIDIA says they mean.
 XIDS_OF_HARDWARE = {
@@ -42,11 +49,14 @@ XIDS_OF_HARDWARE = {
 def read(roots: Roots, address: str) -> tuple[Symptom, ...]:
     """All that one look shows. Counters are always among them, so that their growth can be seen."""
     folder = f"{roots.sys}/bus/pci/devices/{address}"
-    if aside.hangs(folder):
+    if deadline.hangs(folder):
         return (unresponsive(),)
     look = _Look(folder)
     found: list[Symptom] = []
-    if look.text("power/runtime_status") == "suspended" or look.text("power_state") in ("D3hot", "D3cold"):
+    if look.text("power/runtime_status") == "suspended" or look.text("power_state") in (
+        "D3hot",
+        "D3cold",
+    ):
         return look.errors(found)
     head = look.bytes("config")[:4]
     if head and head.strip(b"\xff") == b"":
@@ -71,11 +81,11 @@ def all_of(roots: Roots, gpus: Iterable[Gpu]) -> dict[str, tuple[Symptom, ...]]:
         shown = {address: read(roots, address) for address in addresses}
         return {name: shown[gpu.address] for name, gpu in wanted.items()}
 
-    return aside.run(look)
+    return deadline.run(look)
 
 
 def unresponsive() -> Symptom:
-    sentence = f"the kernel's files of this GPU do not answer: a read has not come back for {aside.DEADLINE:g} s"
+    sentence = f"the kernel's files of this GPU do not answer: a read has not come back for {deadline.DEADLINE:g} s"
     return Symptom(kind="unresponsive", severity=UNKNOWN, sentence=sentence)
 
 
@@ -91,7 +101,7 @@ class _Look:
         path = f"{self.folder}/{name}"
         try:
             return sysfs.read(path)
-        except aside.Hangs:
+        except deadline.Hangs:
             self._hangs = True
         except OSError as error:
             if error.errno == errno.EIO:
@@ -133,7 +143,9 @@ def _links(look: _Look) -> list[Symptom]:
         most = min(most, port_most) if port_most else most
         if 0 < width < most < 255:
             sentence = f"its PCIe link has {width} of {most} lanes: check the slot, the riser and the seating"
-            found.append(Symptom(kind="link", severity=DEGRADED, sentence=sentence, value=str(width)))
+            found.append(
+                Symptom(kind="link", severity=DEGRADED, sentence=sentence, value=str(width))
+            )
     speed, fastest = _speed(link.text("current_link_speed")), _speed(link.text("max_link_speed"))
     if speed and fastest:
         fastest = min(fastest, _speed(port.text("max_link_speed")) or fastest)
@@ -152,11 +164,19 @@ def _counters(look: _Look) -> list[Symptom]:
     found = []
     for severity, kind, words in (
         (FAILED, "fatal", "the PCIe port has reported fatal errors of the GPU (AER)"),
-        (DEGRADED, "nonfatal", "the PCIe port has reported errors of the GPU that were not fatal (AER)"),
+        (
+            DEGRADED,
+            "nonfatal",
+            "the PCIe port has reported errors of the GPU that were not fatal (AER)",
+        ),
     ):
-        match = re.search(rf"^TOTAL_ERR_{kind.upper()} (\d{{1,18}})$", look.text(f"aer_dev_{kind}"), re.M)
+        match = re.search(
+            rf"^TOTAL_ERR_{kind.upper()} (\d{{1,18}})$", look.text(f"aer_dev_{kind}"), re.M
+        )
         if match:
-            found.append(Symptom(kind=f"aer-{kind}", severity=severity, sentence=words, count=int(match[1])))
+            found.append(
+                Symptom(kind=f"aer-{kind}", severity=severity, sentence=words, count=int(match[1]))
+            )
     blocks = [name for name in look.names("ras") if name.endswith("_err_count")]
     counts = [re.search(r"^ue: (\d{1,18})$", look.text(f"ras/{name}"), re.M) for name in blocks]
     if any(counts):
@@ -193,7 +213,9 @@ def event_of(line: Line) -> Event | None:
 
 
 def wedged(address: str, methods: str, at: float) -> Event | None:
-    """The kernel's word that a GPU hangs, by uevent (with what would help) or log; None if it has helped itself."""
+    """The kernel's word that a GPU hangs, by uevent (with what would help) or log; None if it has
+    helped itself.
+    """
     ways = [way for way in methods.split(",") if way and way != "none"]
     if methods and not ways:
         return None
@@ -210,4 +232,12 @@ def _xid(address: str, code: int, detail: str, at: float) -> Event:
     else:
         severity, words, lasts = DEGRADED, "see NVIDIA's list of Xid errors", QUIET
     sentence = f"the NVIDIA driver reported Xid {code}: {words}"
-    return Event(address=address, kind="xid", at=at, severity=severity, sentence=sentence, value=str(code), lasts=lasts)
+    return Event(
+        address=address,
+        kind="xid",
+        at=at,
+        severity=severity,
+        sentence=sentence,
+        value=str(code),
+        lasts=lasts,
+    )

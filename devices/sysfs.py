@@ -1,7 +1,9 @@
-"""One file, link or folder of the kernel's trees at a time. Whatever is wrong with it costs its value, never more.
+"""One file, link or folder of the kernel's trees at a time. Whatever is wrong with it costs its
+value, never more.
 
-A value that is not there is None, and a missing file is normal. Anything else that is wrong adds a line to `notes`:
-empty, not text, unreadable, not what was expected. What a file means must not go in here.
+A value that is not there is None, and a missing file is normal. Anything else that is wrong adds a
+line to `notes`: empty, not text, unreadable, not what was expected. What a file means must not go
+in here.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from . import aside
+from . import deadline
 from .gpu import Roots
 
 _T = TypeVar("_T")
@@ -28,7 +30,9 @@ _answers: dict[str, int] = {}  # errors that the kernel gave where a tree was ca
 
 @contextmanager
 def asked() -> Iterator[set[tuple[str, bool]]]:
-    """Everything that is asked of the trees within the block: the path, and whether a link at its end is followed."""
+    """Everything that is asked of the trees within the block: the path, and whether a link at its
+    end is followed.
+    """
     global _seen  # noqa: PLW0603  one scan at a time is captured, by a command of its own
     found: set[tuple[str, bool]] = set()
     _seen = found
@@ -52,7 +56,9 @@ def _ask(path: str, *, follow: bool = True) -> None:
 
 
 class Shared:
-    """What all devices of one scan have in common, read once. What is wrong with it is noted for each that asks."""
+    """What all devices of one scan have in common, read once. What is wrong with it is noted for
+    each that asks.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Any, list[str]]] = {}
@@ -67,7 +73,9 @@ class Shared:
         return known
 
 
-def module_version(roots: Roots, module: str | None, shared: Shared, notes: list[str]) -> str | None:
+def module_version(
+    roots: Roots, module: str | None, shared: Shared, notes: list[str]
+) -> str | None:
     """A module of the kernel's own tree has none."""
     path = f"{roots.sys}/module/{module}/version"
     return shared.once(path, lambda said: text(path, said), notes)
@@ -172,7 +180,7 @@ def _read(path: str, notes: list[str]) -> str | None:
 def read(path: str, limit: int = _LIMIT) -> bytes:
     """All of a file, or OSError. The one place where a read of a dead device may hang: see aside."""
     _ask(path)
-    aside.begin(path)
+    deadline.begin(path)
     try:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -184,7 +192,7 @@ def read(path: str, limit: int = _LIMIT) -> bytes:
         finally:
             os.close(descriptor)
     finally:
-        aside.end()
+        deadline.end()
 
 
 def _note(path: str, error: OSError, notes: list[str]) -> None:

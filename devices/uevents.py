@@ -1,7 +1,9 @@
-"""The kernel's own word that something changed on the PCI bus or in DRM: its uevents, heard in the event loop.
+"""The kernel's own word that something changed on the PCI bus or in DRM: its uevents, heard in the
+event loop.
 
-An event means "look again", but for what the kernel says in no file: that a GPU hangs. Nothing here reads the trees.
-A fake tree has a folder for sockets of those who listen: whoever changes it tells them as the kernel would.
+An event means "look again", but for what the kernel says in no file: that a GPU hangs. Nothing here
+reads the trees. A fake tree has a folder for sockets of those who listen: whoever changes it tells
+them as the kernel would.
 """
 
 from __future__ import annotations
@@ -47,10 +49,12 @@ Hear = Callable[[Uevent], None]
 
 
 @contextmanager
-def listening(look: Callable[[], None], hear: Hear = lambda _: None, roots: Roots | None = None) -> Iterator[bool]:
-    """Calls `look` from the running loop after events, and `hear` with each, until the block ends. False, and a log
-    line with the reason, where events cannot be heard: nothing is lost but speed, if somebody looks by the clock as
-    well.
+def listening(
+    look: Callable[[], None], hear: Hear = lambda _: None, roots: Roots | None = None
+) -> Iterator[bool]:
+    """Calls `look` from the running loop after events, and `hear` with each, until the block ends.
+    False, and a log line with the reason, where events cannot be heard: nothing is lost but speed,
+    if somebody looks by the clock as well.
     """
     with contextlib.ExitStack() as stack:
         if roots is not None:
@@ -58,7 +62,9 @@ def listening(look: Callable[[], None], hear: Hear = lambda _: None, roots: Root
         try:
             monitor = _monitor()
         except (ImportError, OSError) as error:
-            _log.warning("kernel uevents cannot be heard, changes are seen by the clock alone: %s", error)
+            _log.warning(
+                "kernel uevents cannot be heard, changes are seen by the clock alone: %s", error
+            )
             yield False
             return
         with _kernel(monitor, look, hear):
@@ -86,11 +92,17 @@ def _kernel(monitor: Any, look: Callable[[], None], hear: Hear) -> Iterator[None
                     )
             except OSError as error:
                 heard = True
-                # pyudev says of the kernel's ENOBUFS (more events than the socket holds) only that something is wrong;
+                # pyudev says of the kernel's ENOBUFS (more events than the socket holds) only that
+                # something is wrong;
                 # asking the socket clears it. Anything else would wake us for ever.
-                if errno.ENOBUFS not in (error.errno, events.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)):
+                if errno.ENOBUFS not in (
+                    error.errno,
+                    events.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR),
+                ):
                     loop.remove_reader(events)
-                    _log.warning("kernel uevents are lost, changes are seen by the clock alone: %s", error)
+                    _log.warning(
+                        "kernel uevents are lost, changes are seen by the clock alone: %s", error
+                    )
             if heard:
                 look()
 
@@ -110,7 +122,9 @@ def _injected(folder: Path, look: Callable[[], None], hear: Hear) -> Iterator[No
             events.bind(str(path))
         except OSError as error:
             if error.errno != errno.ENOENT:
-                _log.info("orders of `claimd fake` are seen by the clock alone: %s: %s", folder, error)
+                _log.info(
+                    "orders of `claimd fake` are seen by the clock alone: %s: %s", folder, error
+                )
             yield
             return
         loop = asyncio.get_running_loop()
@@ -151,7 +165,9 @@ def announce(folder: Path, message: bytes) -> int:
 def message(action: str, path: str, subsystem: str, **more: str) -> bytes:
     """An event in the kernel's own form."""
     fields = {"ACTION": action, "DEVPATH": path, "SUBSYSTEM": subsystem, **more}
-    return "\0".join((f"{action}@{path}", *(f"{key}={value}" for key, value in fields.items()), "")).encode()
+    return "\0".join(
+        (f"{action}@{path}", *(f"{key}={value}" for key, value in fields.items()), "")
+    ).encode()
 
 
 def parse(text: bytes) -> Uevent:
@@ -166,7 +182,8 @@ def parse(text: bytes) -> Uevent:
 
 def _monitor() -> Any:
     """A started monitor of pyudev, which has no types."""
-    import pyudev  # here, since libudev costs 3 MB and may be absent: commands that do not watch do without
+    # here, since libudev costs 3 MB and may be absent: commands that do not watch do without
+    import pyudev
 
     # Not the source "udev": it is silent in a container and where no udevd runs.
     monitor = pyudev.Monitor.from_netlink(pyudev.Context(), source="kernel")

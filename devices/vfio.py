@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from . import drm, sysfs
-from .gpu import NOT_READY, DeviceNode, Refused, Roots
+from .gpu import NOT_READY, DeviceNode, NotUsable, Roots
 from .pci import Function
 
 DRIVERS = ("vfio-pci", "xe-vfio-pci", "nvgrace-gpu-vfio-pci")
@@ -13,7 +13,9 @@ _DEVICE = re.compile(r"vfio[0-9]+")
 
 
 def nodes(roots: Roots, function: Function, notes: list[str]) -> tuple[DeviceNode, ...]:
-    """Those of the group's interface, and those of iommufd where the kernel has it: a virtual machine takes either."""
+    """Those of the group's interface, and those of iommufd where the kernel has it: a virtual
+    machine takes either.
+    """
     classes = f"{roots.sys}/class"
     places = {
         f"/dev/vfio/{function.iommu_group}": f"{classes}/vfio/{function.iommu_group}",
@@ -31,5 +33,5 @@ def nodes(roots: Roots, function: Function, notes: list[str]) -> tuple[DeviceNod
     paths = {node.path for node in found}
     grouped = {f"/dev/vfio/{function.iommu_group}", "/dev/vfio/vfio"} <= paths
     if not grouped and not ("/dev/iommu" in paths and any("/devices/" in path for path in paths)):
-        raise Refused(f"{NOT_READY}the kernel has made no nodes for it in /dev/vfio")
+        raise NotUsable(f"{NOT_READY}the kernel has made no nodes for it in /dev/vfio")
     return tuple(sorted(found))

@@ -1,6 +1,8 @@
-"""Keeps the node's Inventory current: a look after every uevent, by the clock, and whenever somebody asks.
+"""Keeps the node's Inventory current: a look after every uevent, by the clock, and whenever
+somebody asks.
 
-Level, not edge: every look is a whole scan, compared with the last one. What a GPU is must not be decided here.
+Level, not edge: every look is a whole scan, compared with the last one. What a GPU is must not be
+decided here.
 """
 
 from __future__ import annotations
@@ -9,11 +11,14 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from . import aside, scan, uevents
+from . import deadline, scan, uevents
 from .gpu import Gpu, Inventory, Roots, Rules
 
 _log = logging.getLogger("claimd.devices")
-FIRST, COALESCE = 0.01, 0.1  # seconds from an event to the look: after a calm, and while events keep coming
+FIRST, COALESCE = (
+    0.01,
+    0.1,
+)  # seconds from an event to the look: after a calm, and while events keep coming
 SLOWEST = 0.4  # while they do not end
 CALM = 1.0  # seconds without an event
 
@@ -50,16 +55,20 @@ class Watch:
         self._again.set()
 
     async def rescan(self) -> Inventory:
-        """A scan that begins after this call. Callers at the same time share it, and listeners hear of it as well.
+        """A scan that begins after this call. Callers at the same time share it, and listeners hear
+        of it as well.
 
-        A scan that is under way does not count: it may have passed the device that the caller asks about.
+        A scan that is under way does not count: it may have passed the device that the caller asks
+        about.
         """
         if self._waiting is None:
             self._waiting = asyncio.create_task(self._next())
         return await asyncio.shield(self._waiting)
 
     async def run(self, changed: Listener) -> None:
-        """Calls `changed` with the first Inventory and with every one that differs from the last, until cancelled."""
+        """Calls `changed` with the first Inventory and with every one that differs from the last,
+        until cancelled.
+        """
         self._listeners.append(changed)
         try:
             if self.last is not None:
@@ -71,8 +80,9 @@ class Watch:
             self._listeners.remove(changed)
 
     async def _look_again_and_again(self) -> None:
-        """The first event after a calm leads to a look at once; what follows it waits, longer and longer: one change in
-        the hardware is a burst of events."""
+        """The first event after a calm leads to a look at once; what follows it waits, longer and
+        longer: one change in the hardware is a burst of events.
+        """
         clock = asyncio.get_running_loop().time
         pause, heard = FIRST, clock() - CALM
         while True:
@@ -98,7 +108,7 @@ class Watch:
         if self._running is not None:
             await asyncio.wait([self._running])
         self._waiting = None
-        self._running = running = aside.future(lambda: self._scan(self._roots, self._rules))
+        self._running = running = deadline.future(lambda: self._scan(self._roots, self._rules))
         try:
             inventory = await running
         finally:
@@ -123,7 +133,9 @@ class Watch:
                 level = logging.INFO if skipped.expected else logging.WARNING
                 _log.log(level, "%s is no GPU of ours: %s", skipped.address, skipped.reason)
         for gpu in inventory.gpus:
-            key = gpu.name if gpu.kind == "partition" else gpu.address  # parts have the address of their GPU
+            key = (
+                gpu.name if gpu.kind == "partition" else gpu.address
+            )  # parts have the address of their GPU
             said[key] = words = "; ".join((f"{gpu.name} is there", *_ways(gpu), *gpu.notes))
             if self._said.get(key) != words:
                 _log.info("%s", words)

@@ -1,7 +1,8 @@
-"""The composition root: the only place that builds objects, starts servers and tasks, and wires them to each other.
+"""The composition root: the only place that builds objects, starts servers and tasks, and wires
+them to each other.
 
-`build` does no I/O; `App.run` starts and stops everything in the order that the kubelet's contract asks for. What the
-parts do is theirs.
+`build` does no I/O; `App.run` starts and stops everything in the order that the kubelet's contract
+asks for. What the parts do is theirs.
 """
 
 from __future__ import annotations
@@ -21,40 +22,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import grpc.aio
-
 from devices import monitor, scan, watch
 from devices.gpu import Inventory, Roots, Rules
-from devices.health import Report
+from devices.health import HealthReport
 
-from . import (
-    cdi,
-    driver,
-    endpoint,
-    errors,
-    events,
-    garbage,
-    health,
-    instance,
-    memory,
-    metrics,
-    names,
-    publisher,
-    record,
-    rivals,
-    status,
-)
+from . import endpoint, errors, instance, metrics, names
 from .config import Config
 from .kube import auth, client, resources
 from .kubelet import dra, podresources, registration, server
 from .kubelet import health as kubelet_health
+from .prepare import cdi, checkpoint, driver, garbage
+from .publish import publisher
+from .report import conflicts, events, health, health_state, status
 
 log = logging.getLogger(__name__)
 
-SIDE_BY_SIDE = 32  # threads at most: a call has 32 claims, which wait for the disk together; an idle node has one
+# threads at most: a call has 32 claims, which wait for the disk together; an idle node has one
+SIDE_BY_SIDE = 32
 TICK = 0.5  # seconds between two glances at what others share with us
 REGISTRATION_PATIENCE = 30.0  # before we say that the kubelet should have come
-DRAIN = 0.5  # seconds for calls under way when we are told to stop; the whole end stays within a second
+DRAIN = (
+    0.5  # seconds for calls under way when we are told to stop; the whole end stays within a second
+)
 RESTART = 5.0  # seconds until a part that failed by a mistake of ours is started again
 
 
@@ -66,12 +55,12 @@ class App:
     watch: watch.Watch
     monitor: monitor.Monitor
     streams: kubelet_health.Streams
-    records: record.RecordFolder
+    records: checkpoint.CheckpointFolder
     driver: driver.Driver
     reporter: status.Reporter
-    events: events.Events
+    events: events.EventRecorder
     garbage: garbage.Garbage
-    rivals: rivals.Rivals
+    conflicts: conflicts.ConflictDetector
     publisher: publisher.Publisher
     instance: instance.Instance
     calls: dra.Calls
@@ -86,12 +75,17 @@ class App:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        fatal: Exception | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 await self._start_and_serve(group, stop)
                 log.info("stopped; what is prepared stays prepared, and our slices stay published")
         except* errors.Fatal as several:
-            raise several.exceptions[0] from None
+            fatal = several.exceptions[0]
+
+        # Python before 3.11.4 wraps what is raised within `except*` into a group once more.
+        if fatal is not None:
+            raise fatal from None
 
     async def _start_and_serve(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
         tasks: list[asyncio.Task[None]] = []
@@ -99,10 +93,14 @@ class App:
         def start(what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
             tasks.append(group.create_task(_always(what, work), name=what))
 
-        asyncio.get_running_loop().set_default_executor(futures.ThreadPoolExecutor(SIDE_BY_SIDE, "claimd"))
+        asyncio.get_running_loop().set_default_executor(
+            futures.ThreadPoolExecutor(SIDE_BY_SIDE, "claimd")
+        )
         self.instance.enter()
-        self.monitor.remember(memory.load(self._folder, self.boot))
-        start("the watch of the slices", self.resources.slices.run)  # the API server is asked while we scan
+        self.monitor.remember(health_state.load(self._folder, self.boot))
+        start(
+            "the watch of the slices", self.resources.slices.run
+        )  # the API server is asked while we scan
         start("the watch of the hardware", lambda: self.watch.run(self._on_change))
         await _first_of(self.scanned, stop)
         if not stop.is_set():
@@ -115,15 +113,21 @@ class App:
         self.instance.leave()
 
     async def _serve(
-        self, start: Callable[[str, Callable[[], Coroutine[Any, Any, None]]], None], stop: asyncio.Event
+        self,
+        start: Callable[[str, Callable[[], Coroutine[Any, Any, None]]], None],
+        stop: asyncio.Event,
     ) -> None:
         config = self.config
         dra_socket, registration_socket = self._sweep()
         services = (*dra.SERVICES, *kubelet_health.SERVICES)
-        registrar = registration.Registration(config.driver_name, dra_socket, services, self._on_registered)
+        registrar = registration.Registration(
+            config.driver_name, dra_socket, services, self._on_registered
+        )
         async with (
             server.Socket(dra_socket, self._add_services, DRAIN) as calls,
-            server.Socket(registration_socket, lambda served: registration.add_to(served, registrar), DRAIN) as door,
+            server.Socket(
+                registration_socket, lambda served: registration.add_to(served, registrar), DRAIN
+            ) as door,
         ):
             start("the publisher", self.publisher.run)
             start("the look at the GPUs' health", lambda: self.monitor.run(self._on_health))
@@ -131,7 +135,7 @@ class App:
             start("the events", self.events.run)
             if config.garbage_grace:
                 start("the collection of garbage", self.garbage.run)
-            start("the look for rivals", self.rivals.run)
+            start("the look for rivals", self.conflicts.run)
             start("the glance at what others share", self._tick)
             start("the glance at the sockets", lambda: _mend(calls, door))
             start("the wait for the kubelet", lambda: self._await_registration(registrar))
@@ -154,7 +158,8 @@ class App:
         config = self.config
         server.sweep(self._folder, names.is_dra_socket)
         server.sweep(
-            config.kubelet_dir / "plugins_registry", lambda name: names.is_registration_socket(name, config.driver_name)
+            config.kubelet_dir / "plugins_registry",
+            lambda name: names.is_registration_socket(name, config.driver_name),
         )
         return _sockets(config)
 
@@ -168,40 +173,52 @@ class App:
         self.publisher.poke()
 
     def _on_change(self, inventory: Inventory) -> None:
-        log.info("%d GPUs; %d other display devices are left alone", len(inventory.gpus), len(inventory.skipped))
+        log.info(
+            "%d GPUs; %d other display devices are left alone",
+            len(inventory.gpus),
+            len(inventory.skipped),
+        )
         metrics.GPUS.replace(collections.Counter(gpu.vendor for gpu in inventory.gpus))
         if not self.monitor.saw(inventory):  # else it is published with what follows from it
             self._publish()
         self.changed = self.scanned.is_set()
         self.scanned.set()
 
-    def _on_health(self, report: Report) -> None:
-        memory.save(self._folder, self.boot, self.monitor.memory)
-        metrics.SICK.replace(collections.Counter(finding.kind for _, found in report.findings for finding in found))
+    def _on_health(self, report: HealthReport) -> None:
+        health_state.save(self._folder, self.boot, self.monitor.memory)
+        metrics.SICK.replace(
+            collections.Counter(finding.kind for _, found in report.findings for finding in found)
+        )
         self._publish()
         self.driver.judge(report)
 
     def _publish(self) -> None:
-        """What there is and how it is, from the same moment: a GPU that vanished is still looked up for its taint."""
+        """What there is and how it is, from the same moment: a GPU that vanished is still looked up
+        for its taint.
+        """
         inventory, report, now = self.watch.last or Inventory(), self.monitor.last, time.time()
-        taints = health.taints(report, failed=self.config.taint_failed, degraded=self.config.taint_degraded, now=now)
+        taints = health.taints(
+            report, failed=self.config.taint_failed, degraded=self.config.taint_degraded, now=now
+        )
         if self.later is not None:
             self.later.cancel()
         wait = health.next_eviction(report, now)
-        self.later = asyncio.get_running_loop().call_later(wait, self._publish) if wait is not None else None
+        self.later = (
+            asyncio.get_running_loop().call_later(wait, self._publish) if wait is not None else None
+        )
         self.publisher.set(Inventory.of((*inventory.gpus, *report.kept)), taints)
         self.streams.set(health.rows(inventory.gpus, report))
 
-    def _add_services(self, grpc_server: grpc.aio.Server) -> None:
+    def _add_services(self, grpc_server: server.GrpcServer) -> None:
         dra.add_to(grpc_server, self.calls)
         kubelet_health.add_to(grpc_server, self.streams)
 
     async def _tick(self) -> None:
         """A glance now and then, at what others may have changed without telling us.
 
-        A container that restarts asks nothing, so its CDI file must be there already; a glance also finds a folder that
-        was removed and made anew, which a watch on the old folder would not. And an instance that died leaves the
-        publishing to us.
+        A container that restarts asks nothing, so its CDI file must be there already; a glance also
+        finds a folder that was removed and made anew, which a watch on the old folder would not.
+        And an instance that died leaves the publishing to us.
         """
         published = False
         while True:
@@ -250,10 +267,12 @@ def build(config: Config) -> App:
     client_ = client.Client(auth.connect(config.kubeconfig, config.service_account), agent="claimd")
     resources_ = resources.Resources(client_, config.driver_name, config.node_name)
     watch_, monitor_ = _hardware(config)
-    events_ = events.Events(resources_, config.driver_name, config.node_name)
+    events_ = events.EventRecorder(resources_, config.driver_name, config.node_name)
     about_node = functools.partial(events_.tell, events.node(config.node_name))
-    boot = memory.boot_id(config.roots)
-    records = record.RecordFolder(folder, boot, functools.partial(about_node, "RecordDamaged"))
+    boot = health_state.boot_id(config.roots)
+    records = checkpoint.CheckpointFolder(
+        folder, boot, functools.partial(about_node, "RecordDamaged")
+    )
     reporter = status.Reporter(resources_, config.driver_name)
     instance_ = instance.Instance(folder, identity)
     driver_ = driver.Driver(
@@ -279,22 +298,29 @@ def build(config: Config) -> App:
         events=events_,
         garbage=garbage.Garbage(
             driver=driver_,
-            pods=functools.partial(podresources.pods, names.pod_resources_socket(config.kubelet_dir)),
-            may_collect=instance_.may_publish,  # not before the kubelet has registered us: first it has its turn
+            pods=functools.partial(
+                podresources.pods, names.pod_resources_socket(config.kubelet_dir)
+            ),
+            # not before the kubelet has registered us: first it has its turn
+            may_collect=instance_.may_publish,
             tell=events_.tell,
             grace=config.garbage_grace,
         ),
-        rivals=rivals.Rivals(
+        conflicts=conflicts.ConflictDetector(
             resources=resources_,
             driver=config.driver_name,
             node=config.node_name,
             inventory=lambda: watch_.last,
             may_look=instance_.may_publish,
-            say=functools.partial(driver_.say, rivals.CONDITION),
+            say=functools.partial(driver_.say, conflicts.CONDITION),
             tell=about_node,
         ),
         publisher=publisher.Publisher(
-            resources_, config.driver_name, config.node_name, instance_.may_publish, numa_list=config.numa_list
+            resources_,
+            config.driver_name,
+            config.node_name,
+            instance_.may_publish,
+            numa_list=config.numa_list,
         ),
         instance=instance_,
         calls=dra.Calls(driver_),
@@ -305,7 +331,9 @@ def build(config: Config) -> App:
 def _check(config: Config) -> None:
     """What would not work is refused before anything is built."""
     if not config.node_name:
-        raise errors.UsageError("node-name is not set; give --node-name, or CLAIMD_NODE_NAME from spec.nodeName")
+        raise errors.UsageError(
+            "node-name is not set; give --node-name, or CLAIMD_NODE_NAME from spec.nodeName"
+        )
     try:
         scan.check_rules(config.rules)
     except ValueError as error:
@@ -314,7 +342,9 @@ def _check(config: Config) -> None:
 
 
 def _hardware(config: Config) -> tuple[watch.Watch, monitor.Monitor]:
-    monitor_ = monitor.Monitor(config.roots, grace=config.absent_grace, interval=config.health_interval)
+    monitor_ = monitor.Monitor(
+        config.roots, grace=config.absent_grace, interval=config.health_interval
+    )
     watch_ = watch.Watch(config.roots, config.rules, config.rescan, _counted, hear=monitor_.heard)
     monitor_.rescan = watch_.wake
     return watch_, monitor_
@@ -358,7 +388,9 @@ async def _mend(*sockets: server.Socket) -> None:
 
 
 def _settle() -> None:
-    """Start-up made garbage and long-lived objects: drop the one, and leave the other out of later collections."""
+    """Start-up made garbage and long-lived objects: drop the one, and leave the other out of later
+    collections.
+    """
     gc.collect()
     gc.freeze()
     with contextlib.suppress(OSError, AttributeError):

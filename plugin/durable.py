@@ -1,6 +1,8 @@
-"""Files of one folder that survive a loss of power: written beside their place, synced, renamed, and the folder synced.
+"""Files of one folder that survive a loss of power: written beside their place, synced, renamed,
+and the folder synced.
 
-A crash at any instruction leaves the old file or the new. What the files mean is decided by the callers.
+A crash at any instruction leaves the old file or the new. What the files mean is decided by the
+callers.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ class Folder:
         self._synced = 0  # how many of them are durable
 
     def make(self) -> None:
-        """Makes the folder if it is not there, and makes durable what a writer may have left without a sync."""
+        """Makes the folder if it is not there, and makes durable what a writer may have left
+        without a sync.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         for folder in (self.path, *self.path.parents[:2]):
             _sync(folder)
@@ -77,7 +81,9 @@ class Folder:
             os.unlink(f"{self.path}/{name}")
 
     def _sync_entries(self) -> None:
-        """Returns when the changes that this thread has made are durable. One sync serves all that wait for it."""
+        """Returns when the changes that this thread has made are durable. One sync serves all that
+        wait for it.
+        """
         with self._changing:
             self._changes += 1
             ours = self._changes
@@ -99,8 +105,12 @@ def _sync(folder: Path) -> None:
 
 
 async def in_thread(work: Callable[[], None]) -> None:
-    """Comes back only when the work has ended, even if cancelled: a lock must not be released in the middle of it."""
-    running = asyncio.get_running_loop().run_in_executor(None, work)  # no task: the loop's end cancels tasks
+    """Comes back only when the work has ended, even if cancelled: a lock must not be released in
+    the middle of it.
+    """
+    running = asyncio.get_running_loop().run_in_executor(
+        None, work
+    )  # no task: the loop's end cancels tasks
     try:
         await asyncio.shield(running)
     except asyncio.CancelledError:

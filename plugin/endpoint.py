@@ -1,13 +1,12 @@
 """The endpoint: answers probes over HTTP, on a TCP port or a unix socket. `probe` asks it.
 
-GET /livez says that the process turns, GET /readyz that it serves, GET /metrics what was counted. What ready means is
-told by the caller.
+GET /livez says that the process turns, GET /readyz that it serves, GET /metrics what was counted.
+What ready means is told by the caller.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -37,26 +36,33 @@ class Endpoint:
                 path.unlink(missing_ok=True)
                 return await asyncio.start_unix_server(self._serve, path, limit=LONGEST_REQUEST)
             host, _, port = self._address.rpartition(":")
-            return await asyncio.start_server(self._serve, host.strip("[]") or None, int(port), limit=LONGEST_REQUEST)
+            return await asyncio.start_server(
+                self._serve, host.strip("[]") or None, int(port), limit=LONGEST_REQUEST
+            )
         except OSError as error:
             raise errors.Fatal(
                 f"cannot answer probes at {self._address}: {error}; change the setting endpoint"
             ) from error
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):
+        nonsense = (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError)
+        try:
             async with asyncio.timeout(CLIENT_PATIENCE):
                 head = await reader.readuntil(b"\r\n\r\n")
                 status, text = self._answer(head.split(b"\r\n", 1)[0].decode("latin-1"))
                 body = f"{text}\n".encode()
-                kind = "text/plain; version=0.0.4; charset=utf-8"  # 0.0.4 is the version of Prometheus' format
+                # 0.0.4 is the version of Prometheus' format
+                kind = "text/plain; version=0.0.4; charset=utf-8"
                 writer.write(
                     f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n"
                     f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
                     + body
                 )
                 await writer.drain()
-        writer.close()
+        except (OSError, TimeoutError, *nonsense):
+            pass  # whoever asks like that gets no answer
+        finally:
+            writer.close()
 
     def _answer(self, line: str) -> tuple[str, str]:
         method, _, rest = line.partition(" ")

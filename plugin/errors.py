@@ -1,16 +1,21 @@
 """Errors by who must act. Messages say what was seen, what was expected and what to do.
 
-A refusal of one claim is a ClaimError; what a person must mend before the program can run is a Fatal. Errors of the
-API server live at its edge, in kube.errors. No text of a log line is made here.
+A refusal of one claim is a ClaimError; what a person must mend before the program can run is a
+Fatal. Errors of the API server live at its edge, in kube.errors. No text of a log line is made
+here.
 """
 
 
 class ClaimError(Exception):
-    """This claim cannot be served now: it becomes the claim's own answer, and the kubelet will ask again."""
+    """This claim cannot be served now: it becomes the claim's own answer, and the kubelet will ask
+    again.
+    """
 
 
 class NotReadyError(ClaimError):
-    """Short trouble: worth waiting for within the call, since the kubelet asks again only after a minute."""
+    """Short trouble: worth waiting for within the call, since the kubelet asks again only after a
+    minute.
+    """
 
     def __init__(self, message: str, *, patience: float) -> None:
         super().__init__(message)

@@ -1,7 +1,9 @@
-"""Several instances of the plugin may live on a node at once (a rolling update): who lives, and who may publish.
+"""Several instances of the plugin may live on a node at once (a rolling update): who lives, and who
+may publish.
 
-The one that the kubelet registered last publishes; if it dies, another that lives takes over. Each instance holds a
-lock on a file of its own as long as it lives, so that death needs no message. What is published is not known here.
+The one that the kubelet registered last publishes; if it dies, another that lives takes over. Each
+instance holds a lock on a file of its own as long as it lives, so that death needs no message. What
+is published is not known here.
 """
 
 from __future__ import annotations
@@ -100,7 +102,9 @@ class Instance:
         os.rename(new, self._publisher)
 
     def _mark(self) -> int:
-        descriptor = os.open(self._lives / self._identity, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(
+            self._lives / self._identity, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -1,6 +1,8 @@
-"""Logs: one JSON line each, or plain text on a terminal, with the operation id of the call that a line belongs to.
+"""Logs: one JSON line each, or plain text on a terminal, with the operation id of the call that a
+line belongs to.
 
-Standard logging underneath: any module says `logging.getLogger(__name__)`. What to log is decided there, not here.
+Standard logging underneath: any module says `logging.getLogger(__name__)`. What to log is decided
+there, not here.
 """
 
 from __future__ import annotations
@@ -14,14 +16,17 @@ from typing import TextIO
 
 import msgspec
 
-# Eight hex digits shared by all lines of one call, also those written by the work that goes on after its reply.
+# Eight hex digits shared by all lines of one call, also those written by the work that goes on
+# after its reply.
 operation: contextvars.ContextVar[str] = contextvars.ContextVar("operation", default="")
 
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def begin() -> str:
-    """Starts an operation: every line that this task and its children write from now on carries the id."""
+    """Starts an operation: every line that this task and its children write from now on carries the
+    id.
+    """
     operation.set(identity := os.urandom(4).hex())
     return identity
 

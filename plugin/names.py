@@ -10,7 +10,12 @@ from pathlib import Path
 from . import errors
 
 CDI_KIND = "claimd.dev/claim"
-SOCKET_LIMIT = 107  # bytes of a unix socket's path; the kernel has room for 108 with the closing NUL
+CONFIG_API_VERSION = (
+    "claimd.dev/v1alpha1"  # of the opaque configuration and of the data in a status
+)
+SOCKET_LIMIT = (
+    107  # bytes of a unix socket's path; the kernel has room for 108 with the closing NUL
+)
 
 _UID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
@@ -88,7 +93,9 @@ def pod_resources_socket(kubelet: Path) -> Path:
 
 
 def _short(pod_uid: str) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(pod_uid.encode()).digest()[:8]).decode().rstrip("=")
+    return (
+        base64.urlsafe_b64encode(hashlib.sha256(pod_uid.encode()).digest()[:8]).decode().rstrip("=")
+    )
 
 
 def _fitting(paths: list[Path], settings: str) -> Path:

@@ -1,4 +1,6 @@
-"""Asks a running plugin's endpoint, as an exec probe does. Loads next to nothing, since kubelets run it all day."""
+"""Asks a running plugin's endpoint, as an exec probe does. Loads next to nothing, since kubelets
+run it all day.
+"""
 
 from __future__ import annotations
 

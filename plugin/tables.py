@@ -1,4 +1,6 @@
-"""How the command line prints: tables for people, JSON and YAML for tools. What is printed, the commands decide."""
+"""How the command line prints: tables for people, JSON and YAML for tools. What is printed, the
+commands decide.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,21 @@ WIDE: tuple[_Column, ...] = (
 
 
 def gpus(columns: Sequence[_Column], listed: Sequence[Gpu]) -> None:
-    rows([[title for title, _ in columns], *([cell(value(gpu)) for _, value in columns] for gpu in listed)])
+    rows(
+        [
+            [title for title, _ in columns],
+            *([cell(value(gpu)) for _, value in columns] for gpu in listed),
+        ]
+    )
 
 
 def rows(table: Sequence[Sequence[str]]) -> None:
     """The first is the titles."""
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     for row in table:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
 
 
 def cell(value: object) -> str:
@@ -82,7 +91,9 @@ def plain(value: object) -> Any:
     import dataclasses
 
     if dataclasses.is_dataclass(value):
-        fields = ((f.name, plain(getattr(value, f.name))) for f in dataclasses.fields(value) if f.init)
+        fields = (
+            (f.name, plain(getattr(value, f.name))) for f in dataclasses.fields(value) if f.init
+        )
         return {name: item for name, item in fields if item not in (None, [], {})}
     if isinstance(value, tuple):
         return [plain(item) for item in value]

@@ -1,7 +1,9 @@
-"""Generates plugin/kubelet/wire from the .proto files beside this script (`make proto`), or elsewhere for comparison.
+"""Generates plugin/kubelet/wire from the .proto files beside this script (`make proto`), or
+elsewhere for comparison.
 
-The generator is an old pinned one: stubs refuse a runtime older than their generator, so the oldest serves the widest
-range. A virtual path gives every file a name of its own, so that all can be loaded in one process.
+The generator is an old pinned one: stubs refuse a runtime older than their generator, so the oldest
+serves the widest range. A virtual path gives every file a name of its own, so that all can be
+loaded in one process.
 """
 
 import os
@@ -22,12 +24,15 @@ def generate(root: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     well_known = resources.files("grpc_tools") / "_proto"
     os.environ["PATH"] = (
-        f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # protoc looks for its plugins there
+        # protoc looks for its plugins there
+        f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     )
     outputs = [f"--{kind}_out={root}" for kind in ("python", "grpc_python", "mypy", "mypy_grpc")]
     if protoc.main(["protoc", f"-I{PACKAGE}={HERE}", f"-I{well_known}", *outputs, *files]) != 0:
         raise SystemExit("protoc failed; see above")
-    (out / "__init__.py").write_text('"""Generated from proto/ by `make proto`. Nothing here is written by hand."""\n')
+    (out / "__init__.py").write_text(
+        '"""Generated from proto/ by `make proto`. Nothing here is written by hand."""\n'
+    )
 
 
 if __name__ == "__main__":

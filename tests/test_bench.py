@@ -1,4 +1,6 @@
-"""The benchmark's own arithmetic and checks, and one short run of all of it against the tests' API server."""
+"""The benchmark's own arithmetic and checks, and one short run of all of it against the tests' API
+server.
+"""
 
 import asyncio
 import json
@@ -45,16 +47,22 @@ def test_p99_is_between_the_last_two_of_a_hundred():
     assert figures.p99([1.0] * 98 + [2.0, 4.0]) == pytest.approx(3.98)
 
 
-@pytest.mark.parametrize("figure", [figure for figure in figures.FIGURES if figure.ratio], ids=lambda f: f.key)
+@pytest.mark.parametrize(
+    "figure", [figure for figure in figures.FIGURES if figure.ratio], ids=lambda f: f.key
+)
 def test_a_limit_to_the_peer(figure):
     assert verdicts(values(figure.ratio), values(1.0))[figure.key] == "ok"
     assert verdicts(values(figure.ratio + 0.001), values(1.0))[figure.key] == "over"
     assert verdicts(values(figure.ratio * 2), values(2.0))[figure.key] == "ok"
     assert verdicts(values(0.0), None)[figure.key] == "needs --peer"
-    assert verdicts(values(1.0), values(None))[figure.key] == "over", "what cannot be compared is not kept"
+    assert verdicts(values(1.0), values(None))[figure.key] == "over", (
+        "what cannot be compared is not kept"
+    )
 
 
-@pytest.mark.parametrize("figure", [figure for figure in figures.FIGURES if figure.limit], ids=lambda f: f.key)
+@pytest.mark.parametrize(
+    "figure", [figure for figure in figures.FIGURES if figure.limit], ids=lambda f: f.key
+)
 @pytest.mark.parametrize("peer", [None, values(0.001)], ids=["alone", "with a better peer"])
 def test_a_limit_of_its_own(figure, peer):
     assert verdicts(values(figure.limit), peer)[figure.key] == "ok"
@@ -97,7 +105,9 @@ def test_the_table_alone_has_no_column_for_a_peer():
 
 def test_ids_are_looked_up_in_the_cdi_folder(tmp_path):
     playing = kubelet.Kubelet(tmp_path, tmp_path)
-    (tmp_path / "one.json").write_text(json.dumps({"kind": "a.b/c", "devices": [{"name": "uid-c-0"}]}))
+    (tmp_path / "one.json").write_text(
+        json.dumps({"kind": "a.b/c", "devices": [{"name": "uid-c-0"}]})
+    )
     (tmp_path / "two.yaml").write_text("kind: a.b/d\ndevices: [{name: all}]\n")
     playing.check_prepared({"uid-c": ["a.b/c=uid-c-0", "a.b/d=all"]})
     for absent in ("a.b/d=uid-c-0", "a.b/c=uid-c", "uid-c-0"):
@@ -115,7 +125,14 @@ def test_a_command_is_words_with_placeholders():
         "--a=b c",
         "--node={node}",
     )
-    for wrong in ("", "driver '", "driver --node={nodes}", "driver {}", "driver {", "driver {node.x}"):
+    for wrong in (
+        "",
+        "driver '",
+        "driver --node={nodes}",
+        "driver {}",
+        "driver {",
+        "driver {node.x}",
+    ):
         with pytest.raises(BenchError, match="the command of peer"):
             turn.parse("peer", wrong)
 
@@ -138,7 +155,9 @@ def test_a_busy_program_is_seen_to_be_busy(tmp_path):
 
 
 class Server(apiserver.ApiServer):
-    """With what the benchmark asks of a server and a node plugin does not: the status written as a whole."""
+    """With what the benchmark asks of a server and a node plugin does not: the status written as a
+    whole.
+    """
 
     def _route(self, request):
         if request.method != "PUT" or not request.path.endswith("/status"):
@@ -146,7 +165,9 @@ class Server(apiserver.ApiServer):
         key, version, _ = self._find(request)
         old, new = self.objects[key], from_wire(json.loads(request.body), version)
         self._expect(key, old, new["metadata"])
-        return 200, to_wire(key[0], self.write(key[0], {**old, "status": new["status"]}, old), version)
+        return 200, to_wire(
+            key[0], self.write(key[0], {**old, "status": new["status"]}, old), version
+        )
 
 
 @pytest.fixture
@@ -165,7 +186,13 @@ async def bench(server, tmp_path, *words):
         "users": [{"name": "t", "user": {}}],
     }
     (tmp_path / "kubeconfig").write_text(json.dumps(cluster))
-    options = ("--rounds=1", "--claims=3", "--idle=0.3", f"--python={sys.executable}", "--output=json")
+    options = (
+        "--rounds=1",
+        "--claims=3",
+        "--idle=0.3",
+        f"--python={sys.executable}",
+        "--output=json",
+    )
     running = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.bench", *options, *words,
         cwd=ROOT, env={**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig"), "PEER": ""},
@@ -204,12 +231,16 @@ async def test_a_node_at_rest_and_one_that_changes(tmp_path):
         cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     out, complaint = await running.communicate()
-    assert running.returncode in (0, 1), complaint.decode()  # so short a rest may have used too much
+    assert running.returncode in (0, 1), (
+        complaint.decode()
+    )  # so short a rest may have used too much
     lines = out.decode().splitlines()
     assert len(lines) == 3 * 2 + 4
     assert all(word in lines[0] for word in ("CPU at rest", "16 GPUs", "limit 0.3 %"))
     writes = [line for line in lines if line.startswith("writes to the API")]
-    assert [line.endswith("limit 0  ok") for line in writes] == [True, True, False], "nothing is written at rest"
+    assert [line.endswith("limit 0  ok") for line in writes] == [True, True, False], (
+        "nothing is written at rest"
+    )
     assert float(writes[2].split()[-1]) > 0
 
 
@@ -222,7 +253,9 @@ async def test_too_few_devices_end_it_and_leave_nothing(server, tmp_path):
 
 
 async def test_a_peer_that_cannot_run_ends_it(server, tmp_path):
-    code, out, complaint = await bench(server, tmp_path, "--gpus=amd:mi300x=32", "--peer=/nowhere/driver {node}")
+    code, out, complaint = await bench(
+        server, tmp_path, "--gpus=amd:mi300x=32", "--peer=/nowhere/driver {node}"
+    )
     assert (code, out) == (2, "")
     assert "cannot run /nowhere/driver: No such file" in complaint
     assert server.objects == {}

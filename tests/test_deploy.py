@@ -1,4 +1,6 @@
-"""What is shipped for clusters is what kubectl makes of it: each kustomization is built, and has what it is for."""
+"""What is shipped for clusters is what kubectl makes of it: each kustomization is built, and has
+what it is for.
+"""
 
 from __future__ import annotations
 
@@ -25,22 +27,32 @@ FOLDERS = sorted(
 
 def kubectl() -> str:
     """The one on the path, or the rig's."""
-    return shutil.which("kubectl", path=f"{os.environ['PATH']}:{places.kube_binary('', places.KUBE)}") or ""
+    return (
+        shutil.which("kubectl", path=f"{os.environ['PATH']}:{places.kube_binary('', places.KUBE)}")
+        or ""
+    )
 
 
-pytestmark = pytest.mark.skipif(not kubectl(), reason="no kubectl: the rig has one (`python3 -m tests.cluster.rig up`)")
+pytestmark = pytest.mark.skipif(
+    not kubectl(), reason="no kubectl: the rig has one (`python3 -m tests.cluster.rig up`)"
+)
 
 
 @functools.cache
 def built(folder: str) -> list[dict[str, Any]]:
-    done = subprocess.run([kubectl(), "kustomize", str(ROOT / folder)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [kubectl(), "kustomize", str(ROOT / folder)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return list(yaml.safe_load_all(done.stdout))
 
 
 def pod_of(folder: str) -> Any:
     (daemonset,) = [one for one in built(folder) if one["kind"] == "DaemonSet"]
-    assert (daemonset["metadata"]["name"], daemonset["metadata"]["namespace"]) == ("claimd", "claimd-system")
+    assert (daemonset["metadata"]["name"], daemonset["metadata"]["namespace"]) == (
+        "claimd",
+        "claimd-system",
+    )
     return daemonset["spec"]["template"]["spec"]
 
 
@@ -59,7 +71,9 @@ def test_it_is_built_and_its_settings_are_known(folder: str) -> None:
 @pytest.mark.parametrize("folder", ["deploy/overlays/nvidia", "deploy/overlays/kernel-log"])
 def test_an_overlay_takes_nothing_away(folder: str) -> None:
     plain, more = pod_of("deploy/base"), pod_of(folder)
-    assert {volume["name"] for volume in plain["volumes"]} <= {volume["name"] for volume in more["volumes"]}
+    assert {volume["name"] for volume in plain["volumes"]} <= {
+        volume["name"] for volume in more["volumes"]
+    }
     (before,), (after,) = plain["containers"], more["containers"]
     for what in ("env", "volumeMounts"):
         assert [one for one in before[what] if one not in after[what]] == []
@@ -78,7 +92,12 @@ def test_the_overlay_for_nvidia_shows_the_host_and_lets_nobody_write_it() -> Non
 
 
 def test_the_overlay_for_the_kernels_log_adds_one_capability() -> None:
-    (before,), (after,) = pod_of("deploy/base")["containers"], pod_of("deploy/overlays/kernel-log")["containers"]
+    (before,), (after,) = (
+        pod_of("deploy/base")["containers"],
+        pod_of("deploy/overlays/kernel-log")["containers"],
+    )
     assert after["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYSLOG"]} | {
-        key: value for key, value in before["securityContext"]["capabilities"].items() if key not in ("drop", "add")
+        key: value
+        for key, value in before["securityContext"]["capabilities"].items()
+        if key not in ("drop", "add")
     }

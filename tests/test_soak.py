@@ -15,7 +15,9 @@ B = Held(devices=frozenset({("gpu-b", "0000:02:00.0")}))
 
 
 def claim(history, device="gpu-a", at=1.0, kind="MODIFIED"):
-    status = {"allocation": {"devices": {"results": [{"driver": "gpu.claimd.dev", "device": device}]}}}
+    status = {
+        "allocation": {"devices": {"results": [{"driver": "gpu.claimd.dev", "device": device}]}}
+    }
     history.claim(kind, {"metadata": {"uid": "u1", "name": "c1"}, "status": status}, at)
 
 
@@ -23,12 +25,18 @@ def pod(history, at, kind="MODIFIED", **container):
     main = {"containerID": "x", "state": {"running": {}}} | container
     status = {"containerStatuses": [main], "conditions": [{"type": "Ready", "status": "True"}]}
     status["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "c1"}]
-    document = {"metadata": {"uid": "p", "name": "p1"}, "spec": {"resourceClaims": [{"name": "gpu"}]}, "status": status}
+    document = {
+        "metadata": {"uid": "p", "name": "p1"},
+        "spec": {"resourceClaims": [{"name": "gpu"}]},
+        "status": status,
+    }
     history.pod(kind, document, at)
 
 
 def story(*glances, said="given\nCLAIMD_GPU_A=0000:01:00.0\n"):
-    """A pod that runs from 10 to 20; glances are pairs of what spec and record hold, from 9 on, one a second."""
+    """A pod that runs from 10 to 20; glances are pairs of what spec and record hold, from 9 on, one
+    a second.
+    """
     history = History()
     claim(history)
     for number in range(14):
@@ -52,7 +60,10 @@ def test_a_good_history_has_no_problem():
 @pytest.mark.parametrize(
     ("glances", "kind"),
     [
-        (((A, A), (A, A), (A, A), (None, A), (A, A)), "not kept"),  # one glance without its CDI file
+        (
+            ((A, A), (A, A), (A, A), (None, A), (A, A)),
+            "not kept",
+        ),  # one glance without its CDI file
         (((A, A), (A, A), (A, A), (A, None), (A, A)), "not kept"),
         (((None, None),), "not kept"),
         (((B, A),), "not as allocated"),
@@ -121,10 +132,16 @@ def test_the_eye_reads_what_is_there_and_sees_it_change(tmp_path):
     records.mkdir()
     eye = folders.Eye(cdi, records)
     assert eye.look(1).specs == {}
-    variables = {"containerEdits": {"env": ["CLAIMD_GPU_A=0000:01:00.0", "NVIDIA_VISIBLE_DEVICES=void"]}}
+    variables = {
+        "containerEdits": {"env": ["CLAIMD_GPU_A=0000:01:00.0", "NVIDIA_VISIBLE_DEVICES=void"]}
+    }
     name = "claimd.dev-claim_gpu.claimd.dev_u1.json"
     write(cdi, name, {"devices": [{"name": "u1-gpu-a", **variables}]})
-    write(records, "u1.json", {"claim": {"uid": "u1", "devices": [{"device": "gpu-a", "address": "0000:01:00.0"}]}})
+    write(
+        records,
+        "u1.json",
+        {"claim": {"uid": "u1", "devices": [{"device": "gpu-a", "address": "0000:01:00.0"}]}},
+    )
     assert (eye.look(2).specs, eye.look(2).records) == ({"u1": A}, {"u1": A})
     write(cdi, name, '{"devices": [')
     assert eye.look(3).specs["u1"].damaged
@@ -133,12 +150,17 @@ def test_the_eye_reads_what_is_there_and_sees_it_change(tmp_path):
     assert (eye.look(4).specs, eye.look(4).records) == ({}, {})
 
 
-@pytest.mark.parametrize(("more", "word"), [((9, 0, 0), "files"), ((0, 70, 0), "threads"), ((0, 0, 9000), "memory")])
+@pytest.mark.parametrize(
+    ("more", "word"), [((9, 0, 0), "files"), ((0, 70, 0), "threads"), ((0, 0, 9000), "memory")]
+)
 def test_growth(more, word):
     def life(files, threads, kib):
         return [
             plugin.Sample(
-                at=at, files=20 + files * at // 100, threads=9 + threads * at // 100, kib=24000 + kib * at // 100
+                at=at,
+                files=20 + files * at // 100,
+                threads=9 + threads * at // 100,
+                kib=24000 + kib * at // 100,
             )
             for at in range(0, 100, 2)
         ]

@@ -1,4 +1,5 @@
-"""The structured allocator: which devices a claim gets, and why it gets none. Pure: no I/O and no clock.
+"""The structured allocator: which devices a claim gets, and why it gets none. Pure: no I/O and no
+clock.
 
 The running plugin never imports it; `claimd explain` and the tests do.
 """

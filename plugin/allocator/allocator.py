@@ -1,6 +1,8 @@
-"""The allocator as its callers see it: made of what is known of a cluster, asked for one node at a time.
+"""The allocator as its callers see it: made of what is known of a cluster, asked for one node at a
+time.
 
-The order of its checks is that of Kubernetes' own, because the first that fails is what people read.
+The order of its checks is that of Kubernetes' own, because the first that fails is what people
+read.
 """
 
 from __future__ import annotations
@@ -11,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from . import constraints, features, pools, requests, results, search, state
 from .counters import PoolCounters
-from .cuts import PATIENCE
 from .devices import Devices
 from .failures import AllocationError
+from .pruning import PATIENCE
 from .requests import RESULTS_MAX, Want, claim_name
 
 if TYPE_CHECKING:
@@ -39,8 +41,12 @@ class Problem:
     limits: list[list[Constraint]]
     pools: list[Pool]
 
-    def begin(self, *, patience: int | None = PATIENCE, cancelled: Callable[[], bool] | None = None) -> search.Search:
-        return search.Search(self.world, self.plan, self.limits, patience=patience, cancelled=cancelled)
+    def begin(
+        self, *, patience: int | None = PATIENCE, cancelled: Callable[[], bool] | None = None
+    ) -> search.Search:
+        return search.Search(
+            self.world, self.plan, self.limits, patience=patience, cancelled=cancelled
+        )
 
     def chosen(self, run: search.Search, claim: int) -> list[Want]:
         """Of each request of the claim the alternative that the search took."""
@@ -51,7 +57,9 @@ class Problem:
 
 
 class Allocator:
-    """Decides for one node which devices claims would get. Never changes after it is made: threads may share one."""
+    """Decides for one node which devices claims would get. Never changes after it is made: threads
+    may share one.
+    """
 
     def __init__(
         self,
@@ -65,7 +73,9 @@ class Allocator:
     ) -> None:
         """What is taken comes from `allocated`, or else from the claims of `claim_lister`."""
         if allocated is None:
-            allocated = state.of_claims(claim_lister.list_all_allocated() if claim_lister else (), features)
+            allocated = state.of_claims(
+                claim_lister.list_all_allocated() if claim_lister else (), features
+            )
         self.features = features
         self._claims = list(claims_to_allocate)
         self._classes, self._allocated = class_lister, allocated
@@ -86,8 +96,8 @@ class Allocator:
     ) -> list[AllocationResult] | None:
         """One result for each claim, or None where the node cannot have them all.
 
-        `cuts=False` searches every combination, as Kubernetes does; otherwise cuts begin after `patience` dead ends.
-        AllocationError where there is no answer.
+        `cuts=False` searches every combination, as Kubernetes does; otherwise cuts begin after
+        `patience` dead ends. AllocationError where there is no answer.
         """
         wanted = self._claims if claims is None else list(claims)
         problem = self.problem(node, wanted)
@@ -97,7 +107,13 @@ class Allocator:
                 raise AllocationError("invalid resource pools were encountered", node_only=True)
             return None
         return [
-            results.result(claim, run.solution[index], problem.chosen(run, index), node=node, features=self.features)
+            results.result(
+                claim,
+                run.solution[index],
+                problem.chosen(run, index),
+                node=node,
+                features=self.features,
+            )
             for index, claim in enumerate(wanted)
         ]
 
@@ -153,14 +169,18 @@ class Allocator:
         return plan, limits
 
     def _find_all(self, want: Want, world: search.World, found: Sequence[Pool]) -> None:
-        """All devices that the request selects. What others hold is among them: the search fails on it."""
+        """All devices that the request selects. What others hold is among them: the search fails on
+        it.
+        """
         for pool in found:
             if not pool.usable:
                 trouble = "being updated" if pool.is_incomplete else "invalid"
                 raise AllocationError(
                     f"{want}: asks for all devices, but resource pool {pool.pool_id} is currently {trouble}"
                 )
-            want.all_devices += [one for one in self._devices.of_slices(pool.slices) if _in_all(want, one, world)]
+            want.all_devices += [
+                one for one in self._devices.of_slices(pool.slices) if _in_all(want, one, world)
+            ]
 
     def _constraints(self, claim: ResourceClaim) -> list[Constraint]:
         made = []

@@ -1,4 +1,5 @@
-"""Exact amounts as whole billionths, the finest that a quantity can say: integers add and compare fast.
+"""Exact amounts as whole billionths, the finest that a quantity can say: integers add and compare
+fast.
 
 How Kubernetes rounds to steps is in capacity.py, not here.
 """

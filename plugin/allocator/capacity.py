@@ -1,4 +1,5 @@
-"""What a request takes of a device's capacity: request policies, their rounding and their limits. One device at a time.
+"""What a request takes of a device's capacity: request policies, their rounding and their limits.
+One device at a time.
 
 How much of a shared device others have taken is known to the search, not here.
 """
@@ -13,13 +14,22 @@ from .amounts import LARGEST, MILLI, WHOLE, Amount
 from .features import FRACTIONAL_CAPACITY_RANGE, Features
 
 if TYPE_CHECKING:
-    from ..api.scheduling import CapacityRequestPolicy, CapacityRequestPolicyRange, Device, DeviceCapacity
+    from ..api.scheduling import (
+        CapacityRequestPolicy,
+        CapacityRequestPolicyRange,
+        Device,
+        DeviceCapacity,
+    )
 
 
-def consumption(requests: Mapping[str, str] | None, device: Device, features: Features) -> dict[str, Amount] | None:
-    """What each capacity of the device would be used for the request; None where the device cannot serve it at all.
+def consumption(
+    requests: Mapping[str, str] | None, device: Device, features: Features
+) -> dict[str, Amount] | None:
+    """What each capacity of the device would be used for the request; None where the device cannot
+    serve it at all.
 
-    ValueError where the numbers themselves are beyond what can be computed with: no other device may be tried then.
+    ValueError where the numbers themselves are beyond what can be computed with: no other device
+    may be tried then.
     """
     asked = requests or {}
     if any(name not in device.capacity for name in asked):
@@ -38,13 +48,17 @@ def consumption(requests: Mapping[str, str] | None, device: Device, features: Fe
 
 def limits(device: Device) -> dict[str, int]:
     """Each capacity's whole amount, in billionths."""
-    return {name: amounts.parse(capacity.value).billionths for name, capacity in device.capacity.items()}
+    return {
+        name: amounts.parse(capacity.value).billionths for name, capacity in device.capacity.items()
+    }
 
 
 def _rounded(text: str | None, capacity: DeviceCapacity, fractional: bool) -> Amount:
     policy = capacity.request_policy
     if text is None:
-        return amounts.parse(policy.default if policy and policy.default is not None else capacity.value)
+        return amounts.parse(
+            policy.default if policy and policy.default is not None else capacity.value
+        )
     asked = amounts.parse(text)
     if policy is None:
         return asked
@@ -57,7 +71,9 @@ def _rounded(text: str | None, capacity: DeviceCapacity, fractional: bool) -> Am
 
 
 def _step_up(asked: Amount, valid: CapacityRequestPolicyRange, fractional: bool) -> Amount:
-    """The least amount in the range, counted from its minimum in whole steps, that is not below what is asked."""
+    """The least amount in the range, counted from its minimum in whole steps, that is not below
+    what is asked.
+    """
     assert valid.min is not None
     minimum = amounts.parse(valid.min)
     if asked.billionths < minimum.billionths:
@@ -73,7 +89,9 @@ def _step_up(asked: Amount, valid: CapacityRequestPolicyRange, fractional: bool)
     least, size = amounts.ceiling(minimum.billionths, unit), amounts.ceiling(step.billionths, unit)
     steps = -(-(amounts.ceiling(asked.billionths, unit) - least) // size)
     if least + size * steps > LARGEST:
-        raise ValueError(f"rounding request {asked.text} up to the next step passes what can be represented")
+        raise ValueError(
+            f"rounding request {asked.text} up to the next step passes what can be represented"
+        )
     return amounts.of((least + size * steps) * unit, step.binary)
 
 
@@ -83,7 +101,9 @@ def _violates(used: Amount, policy: CapacityRequestPolicy | None, fractional: bo
     if policy.valid_range:
         return _outside(used, policy.valid_range, fractional)
     values = policy.valid_values or ()
-    return bool(values) and all(used.billionths != amounts.parse(value).billionths for value in values)
+    return bool(values) and all(
+        used.billionths != amounts.parse(value).billionths for value in values
+    )
 
 
 def _outside(used: Amount, valid: CapacityRequestPolicyRange, fractional: bool) -> bool:
@@ -95,13 +115,17 @@ def _outside(used: Amount, valid: CapacityRequestPolicyRange, fractional: bool) 
     if unit == MILLI and not _in_milli(used):
         return True
     step = amounts.ceiling(amounts.parse(valid.step).billionths, unit)
-    over = amounts.ceiling(used.billionths, unit) - amounts.ceiling(amounts.parse(valid.min).billionths, unit)
+    over = amounts.ceiling(used.billionths, unit) - amounts.ceiling(
+        amounts.parse(valid.min).billionths, unit
+    )
     return over % step != 0
 
 
 def _unit(valid: CapacityRequestPolicyRange, fractional: bool) -> int:
     """Thousandths where the feature is on and the range can be told in them, else whole numbers."""
-    bounds = [amounts.parse(text) for text in (valid.min, valid.max, valid.step) if text is not None]
+    bounds = [
+        amounts.parse(text) for text in (valid.min, valid.max, valid.step) if text is not None
+    ]
     return MILLI if fractional and all(_in_milli(bound) for bound in bounds) else WHOLE
 
 

@@ -1,6 +1,8 @@
-"""A claim's constraints while devices are chosen one after the other, and attributes as constraints compare them.
+"""A claim's constraints while devices are chosen one after the other, and attributes as constraints
+compare them.
 
-Each constraint only ever gets narrower while devices are added: what it refuses now it refuses later too.
+Each constraint only ever gets narrower while devices are added: what it refuses now it refuses
+later too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Shared counters and compatibility groups of one pool while devices are chosen. Amounts are in billionths."""
+"""Shared counters and compatibility groups of one pool while devices are chosen. Amounts are in
+billionths.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,24 @@ if TYPE_CHECKING:
     from .pools import Pool
 
 Groups = frozenset[str]
-CLASH: Groups = frozenset(("",))  # of devices that are allocated with nothing in common: no group has that name
+CLASH: Groups = frozenset(
+    ("",)
+)  # of devices that are allocated with nothing in common: no group has that name
 
 
 class PoolCounters:
     def __init__(self, pool: Pool, allocated: Iterable[Candidate]) -> None:
-        """`allocated`: the pool's devices that claims hold already, also those that other nodes see."""
+        """`allocated`: the pool's devices that claims hold already, also those that other nodes
+        see.
+        """
         self.left = {
             (name, counter): amounts.parse(amount.value).billionths
             for name, counter_set in pool.counter_sets.items()
             for counter, amount in counter_set.counters.items()
         }
-        self.groups: dict[str, Groups] = {}  # what all devices on the counter set have in common; empty: no groups
+        self.groups: dict[
+            str, Groups
+        ] = {}  # what all devices on the counter set have in common; empty: no groups
         for candidate in allocated:
             for counter, used in candidate.uses:
                 if counter in self.left:
@@ -40,7 +48,9 @@ class PoolCounters:
 
     def fits(self, candidate: Candidate) -> bool:
         """A pool that has less than nothing of any counter gives no device that uses one."""
-        return not self._short and all(used <= self.left.get(counter, 0) for counter, used in candidate.uses)
+        return not self._short and all(
+            used <= self.left.get(counter, 0) for counter, used in candidate.uses
+        )
 
     def take(self, candidate: Candidate) -> None:
         for counter, used in candidate.uses:

@@ -1,4 +1,6 @@
-"""Devices as the search meets them: in their order, each with what it uses of its pool. Made once for a slice."""
+"""Devices as the search meets them: in their order, each with what it uses of its pool. Made once
+for a slice.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from . import amounts, capacity, selectors
 from .identity import DeviceID, PoolID
 
 if TYPE_CHECKING:
+    from .. import cel
     from ..api.scheduling import Device, ResourceSlice
-    from . import cel
     from .pools import Pool
 
 Uses = tuple[tuple[tuple[str, str], int], ...]  # counter set and counter, and how much of it
@@ -54,7 +56,9 @@ def _uses(device: Device) -> tuple[Uses, tuple[tuple[str, frozenset[str]], ...]]
 
 
 class Devices:
-    """The candidates of slices, kept while the slices are: allocations for many nodes and pods share them."""
+    """The candidates of slices, kept while the slices are: allocations for many nodes and pods
+    share them.
+    """
 
     def __init__(self) -> None:
         self._of: dict[int, tuple[ResourceSlice, tuple[Candidate, ...]]] = {}
@@ -63,11 +67,15 @@ class Devices:
         known = self._of.get(id(slice_))
         if known is None:
             made = tuple(Candidate(device, slice_) for device in slice_.spec.devices)
-            known = self._of.setdefault(id(slice_), (slice_, made))  # holds the slice, so that its id stays its own
+            known = self._of.setdefault(
+                id(slice_), (slice_, made)
+            )  # holds the slice, so that its id stays its own
         return known[1]
 
     def of_slices(self, slices: Iterable[ResourceSlice]) -> list[Candidate]:
         return [candidate for slice_ in slices for candidate in self.of_slice(slice_)]
 
     def in_order(self, pools: Sequence[Pool]) -> list[Candidate]:
-        return [candidate for pool in pools if pool.usable for candidate in self.of_slices(pool.slices)]
+        return [
+            candidate for pool in pools if pool.usable for candidate in self.of_slices(pool.slices)
+        ]

@@ -1,4 +1,5 @@
-"""Why a node cannot have claims: for each request and device the rules that exclude it, and what would help.
+"""Why a node cannot have claims: for each request and device the rules that exclude it, and what
+would help.
 
 Data only; plugin/explain.py makes text of it. Nothing here searches: it asks the rules one by one.
 """
@@ -11,7 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from . import amounts, cel, constraints, features, nodes, relax, selectors, taints
+from .. import cel
+from . import amounts, constraints, features, nodes, relax, selectors, taints
 from .failures import AllocationError
 from .identity import DeviceID, PoolID
 from .requests import claim_name
@@ -95,25 +97,43 @@ def holders(claims: Iterable[ResourceClaim]) -> dict[DeviceID, tuple[str, ...]]:
 
 
 def node(
-    allocator: Allocator, where: Node, claims: Sequence[ResourceClaim], held: Holders, *, always: bool = False
+    allocator: Allocator,
+    where: Node,
+    claims: Sequence[ResourceClaim],
+    held: Holders,
+    *,
+    always: bool = False,
 ) -> NodeReport:
-    """What an allocation on this node comes to, and if it is no (or `always`), what each device lacks."""
+    """What an allocation on this node comes to, and if it is no (or `always`), what each device
+    lacks.
+    """
     name = where.metadata.name
     try:
         problem = allocator.problem(where, claims)
     except AllocationError as error:
         return NodeReport(node=name, outcome="error", summary=str(error))
-    trouble = tuple(f"pool {pool.pool_id} is {_trouble(pool)}" for pool in problem.pools if not pool.usable)
+    trouble = tuple(
+        f"pool {pool.pool_id} is {_trouble(pool)}" for pool in problem.pools if not pool.usable
+    )
     run = problem.begin()
     try:
         if run.run():
             taken = tuple(one.candidate.id for chosen in run.solution for one in chosen)
             reports = _claims(problem, claims, held) if always else ()
-            return NodeReport(node=name, outcome="yes", summary="", allocation=taken, claims=reports, pools=trouble)
+            return NodeReport(
+                node=name,
+                outcome="yes",
+                summary="",
+                allocation=taken,
+                claims=reports,
+                pools=trouble,
+            )
     except AllocationError as error:
         return NodeReport(node=name, outcome="error", summary=str(error), pools=trouble)
     reports = _claims(problem, claims, held)
-    return NodeReport(node=name, outcome="no", summary=_summary(problem, reports), claims=reports, pools=trouble)
+    return NodeReport(
+        node=name, outcome="no", summary=_summary(problem, reports), claims=reports, pools=trouble
+    )
 
 
 def _trouble(pool: Pool) -> str:
@@ -127,7 +147,11 @@ def _summary(problem: Problem, reports: Sequence[ClaimReport]) -> str:
         return "no driver has usable devices here"
     for index, report in enumerate(reports):
         for alternatives in problem.plan[index]:
-            short = [one for one in report.requests if one.request in {want.path for want in alternatives}]
+            short = [
+                one
+                for one in report.requests
+                if one.request in {want.path for want in alternatives}
+            ]
             if all(one.suitable < one.needed or not one.devices for one in short):
                 best = max(short, key=lambda one: one.suitable - one.needed)
                 return f"claim {report.claim}: {best}"
@@ -166,7 +190,9 @@ def _request_name(want: Want) -> str:
     return want.parent or want.name
 
 
-def _claims(problem: Problem, claims: Sequence[ResourceClaim], held: Holders) -> tuple[ClaimReport, ...]:
+def _claims(
+    problem: Problem, claims: Sequence[ResourceClaim], held: Holders
+) -> tuple[ClaimReport, ...]:
     return tuple(_claim(problem, index, claim, held) for index, claim in enumerate(claims))
 
 
@@ -178,7 +204,9 @@ def _claim(problem: Problem, index: int, claim: ResourceClaim, held: Holders) ->
                 Verdict(device=one.id, reasons=tuple(_reasons(problem, want, one, held)))
                 for one in problem.world.candidates
             )
-            reports.append(RequestReport(request=want.path, needed=max(want.minimum, 1), devices=verdicts))
+            reports.append(
+                RequestReport(request=want.path, needed=max(want.minimum, 1), devices=verdicts)
+            )
     return ClaimReport(
         claim=claim_name(claim),
         requests=tuple(reports),
@@ -196,13 +224,21 @@ def _reasons(problem: Problem, want: Want, candidate: Candidate, held: Holders) 
     ):
         yield Reason(rule="node", text="it is not for this node")
     if not want.admin and candidate.id in world.allocated.devices:
-        yield Reason(rule="held", text=f"held by claim {', '.join(held.get(candidate.id, ('unknown',)))}")
-    taint = taints.blocking(device.taints, want.tolerations) if features.DEVICE_TAINTS in world.features else None
+        yield Reason(
+            rule="held", text=f"held by claim {', '.join(held.get(candidate.id, ('unknown',)))}"
+        )
+    taint = (
+        taints.blocking(device.taints, want.tolerations)
+        if features.DEVICE_TAINTS in world.features
+        else None
+    )
     if taint:
         value = f"={taint.value}" if taint.value else ""
         yield Reason(rule="taint", text=f"taint {taint.key}{value}:{taint.effect} is not tolerated")
     if not world.node_operations(candidate):
-        yield Reason(rule="feature", text="its slice skips node operations, which the node cannot do without")
+        yield Reason(
+            rule="feature", text="its slice skips node operations, which the node cannot do without"
+        )
     if device.binding_conditions and features.BINDING_CONDITIONS not in world.features:
         yield Reason(rule="feature", text="it has binding conditions, and their feature is off")
     yield from _capacity(world, want, candidate)
@@ -211,7 +247,10 @@ def _reasons(problem: Problem, want: Want, candidate: Candidate, held: Holders) 
 
 def _selectors(want: Want, candidate: Candidate) -> Iterable[Reason]:
     assert want.class_
-    for owner, owned in ((f"class {want.class_.metadata.name}: ", want.class_.spec.selectors), ("", want.selectors)):
+    for owner, owned in (
+        (f"class {want.class_.metadata.name}: ", want.class_.spec.selectors),
+        ("", want.selectors),
+    ):
         for number, selector in enumerate(owned, 1):
             assert selector.cel
             try:
@@ -220,7 +259,8 @@ def _selectors(want: Want, candidate: Candidate) -> Iterable[Reason]:
                     continue
                 why = f"false: {program.trace(candidate.seen).text or selector.cel.expression}"
             except (cel.EvalError, cel.CompileError) as error:
-                why = f"fails: {error}"  # the search never asked: another rule keeps the device away already
+                # the search never asked: another rule keeps the device away already
+                why = f"fails: {error}"
             yield Reason(rule="selector", text=f"{owner}selector {number} {why}")
             break  # what comes after may rely on it
 
@@ -250,7 +290,9 @@ def _capacity(world: World, want: Want, candidate: Candidate) -> Iterable[Reason
             if used + amount.billionths > limit:
                 left = amounts.canonical(max(limit - used, 0), amount.binary)
                 whole = candidate.device.capacity[name].value
-                yield Reason(rule="capacity", text=f"{name}: needs {amount.text}, {left} of {whole} left")
+                yield Reason(
+                    rule="capacity", text=f"{name}: needs {amount.text}, {left} of {whole} left"
+                )
 
 
 def _counters(world: World, candidate: Candidate, held: Holders) -> Iterable[Reason]:
@@ -263,12 +305,22 @@ def _counters(world: World, candidate: Candidate, held: Holders) -> Iterable[Rea
     for (counter_set, counter), used in candidate.uses:
         left = counters.left.get((counter_set, counter), 0)
         if used > left:
-            text = f"counter {counter_set}/{counter}: needs {_told(used)}, {_told(max(left, 0))} left"
+            text = (
+                f"counter {counter_set}/{counter}: needs {_told(used)}, {_told(max(left, 0))} left"
+            )
             by = {
-                claim for device in held for claim in held[device] if (device.driver, device.pool) == candidate.pool_id
+                claim
+                for device in held
+                for claim in held[device]
+                if (device.driver, device.pool) == candidate.pool_id
             }
-            yield Reason(rule="counters", text=text + (f" (pool used by {', '.join(sorted(by))})" if by else ""))
-    if counters.overdrawn and all(used <= counters.left.get(counter, 0) for counter, used in candidate.uses):
+            yield Reason(
+                rule="counters",
+                text=text + (f" (pool used by {', '.join(sorted(by))})" if by else ""),
+            )
+    if counters.overdrawn and all(
+        used <= counters.left.get(counter, 0) for counter, used in candidate.uses
+    ):
         yield Reason(rule="counters", text="another counter of its pool is overdrawn")
 
 
@@ -276,11 +328,15 @@ def _told(billionths: int) -> str:
     return amounts.canonical(billionths, billionths % (1024 * amounts.WHOLE) == 0)
 
 
-def _constraints(problem: Problem, index: int, reports: Sequence[RequestReport], held: Holders) -> Iterable[str]:
+def _constraints(
+    problem: Problem, index: int, reports: Sequence[RequestReport], held: Holders
+) -> Iterable[str]:
     by_path = {report.request: report for report in reports}
     for constraint in problem.limits[index]:
         under = [
-            request[0] for request in problem.plan[index] if len(request) == 1 and request[0].under(constraint.requests)
+            request[0]
+            for request in problem.plan[index]
+            if len(request) == 1 and request[0].under(constraint.requests)
         ]
         needed = sum(max(want.minimum, 1) for want in under)
         if not under:
@@ -295,13 +351,18 @@ def _constraints(problem: Problem, index: int, reports: Sequence[RequestReport],
 
 
 def _values(
-    problem: Problem, under: Sequence[Want], constraint: constraints.Constraint, by_path: Mapping[str, RequestReport]
+    problem: Problem,
+    under: Sequence[Want],
+    constraint: constraints.Constraint,
+    by_path: Mapping[str, RequestReport],
 ) -> tuple[Counter[object], dict[object, list[DeviceID]]]:
     """How many suitable devices have each value, and which would suit were they not held."""
     free: Counter[object] = Counter()
     taken: dict[object, list[DeviceID]] = {}
     for position, candidate in enumerate(problem.world.candidates):
-        rules = [{one.rule for one in by_path[want.path].devices[position].reasons} for want in under]
+        rules = [
+            {one.rule for one in by_path[want.path].devices[position].reasons} for want in under
+        ]
         attribute = problem.world.attribute(under[0], candidate, constraint.attribute)
         for kind, value in constraints.values(attribute) if attribute else ():
             del kind
@@ -315,7 +376,15 @@ def _values(
 def _best(free: Counter[object], taken: Mapping[object, Sequence[DeviceID]], held: Holders) -> str:
     if not free:
         return ""
-    value, count = max(free.items(), key=lambda item: (item[1], len(taken.get(item[0], ())), str(item[0])))
-    by = sorted(set(itertools.chain.from_iterable(held.get(device, ()) for device in taken.get(value, ()))))
-    note = f" ({len(taken[value])} held by {'claim ' if len(by) == 1 else ''}{', '.join(by)})" if by else ""
+    value, count = max(
+        free.items(), key=lambda item: (item[1], len(taken.get(item[0], ())), str(item[0]))
+    )
+    by = sorted(
+        set(itertools.chain.from_iterable(held.get(device, ()) for device in taken.get(value, ())))
+    )
+    note = (
+        f" ({len(taken[value])} held by {'claim ' if len(by) == 1 else ''}{', '.join(by)})"
+        if by
+        else ""
+    )
     return f"; best is {value} with {count}{note}"

@@ -42,7 +42,9 @@ ALL: Final[Features] = DEFAULT | {
 
 
 def in_use(slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim]) -> Features:
-    """The default ones and those whose fields are there: an API server drops the fields of a feature that is off."""
+    """The default ones and those whose fields are there: an API server drops the fields of a
+    feature that is off.
+    """
     found = set(DEFAULT)
     for slice_ in slices:
         if slice_.spec.skip_node_operations:
@@ -54,7 +56,11 @@ def in_use(slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim]) -> 
                 found.add(LIST_TYPE_ATTRIBUTES)
     for claim in claims:
         for request in claim.spec.devices.requests or ():
-            if any(asked.derived_attributes for asked in (request.exactly, *request.first_available) if asked):
+            if any(
+                asked.derived_attributes
+                for asked in (request.exactly, *request.first_available)
+                if asked
+            ):
                 found.add(DERIVED_ATTRIBUTES)
     return frozenset(found)
 
@@ -62,7 +68,8 @@ def in_use(slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim]) -> 
 def knows_node_operations(enabled: Features) -> bool:
     """Whether what a slice skips on the node counts at all.
 
-    Kubernetes 1.37 has several allocators and takes the oldest that has all features which are on. The one for the
-    default features has never heard of skipped operations: it allocates such devices and says nothing of it.
+    Kubernetes 1.37 has several allocators and takes the oldest that has all features which are on.
+    The one for the default features has never heard of skipped operations: it allocates such
+    devices and says nothing of it.
     """
     return not enabled <= DEFAULT

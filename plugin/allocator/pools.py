@@ -1,4 +1,6 @@
-"""Resource pools as one node sees them: the newest slices of each, and whether they can be trusted. No claims here."""
+"""Resource pools as one node sees them: the newest slices of each, and whether they can be trusted.
+No claims here.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,17 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pool:
-    """An incomplete pool lacks slices, an invalid one contradicts itself: nothing is allocated from either."""
+    """An incomplete pool lacks slices, an invalid one contradicts itself: nothing is allocated from
+    either.
+    """
 
     pool_id: PoolID
     is_incomplete: bool = False
     invalid_reason: str = ""
     slices: tuple[ResourceSlice, ...] = ()  # with devices for the node, by name
-    slices_elsewhere: tuple[ResourceSlice, ...] = ()  # the pool's others: their devices use its counters too
+    slices_elsewhere: tuple[
+        ResourceSlice, ...
+    ] = ()  # the pool's others: their devices use its counters too
     counter_sets: Mapping[str, CounterSet] = dataclasses.field(default_factory=dict)
 
     @property
@@ -38,7 +44,9 @@ class Pool:
 
 
 class SliceIndex:
-    """Slices by where they are, so that a node of a large cluster looks at few. Never changes once made."""
+    """Slices by where they are, so that a node of a large cluster looks at few. Never changes once
+    made.
+    """
 
     def __init__(self, slices: Iterable[ResourceSlice]) -> None:
         self._of_node: dict[str, list[ResourceSlice]] = {}
@@ -60,7 +68,9 @@ class SliceIndex:
         return self._of_pool[pool_id]
 
 
-def gather_pools(slices: Iterable[ResourceSlice], node: Node, features: Features = DEFAULT) -> list[Pool]:
+def gather_pools(
+    slices: Iterable[ResourceSlice], node: Node, features: Features = DEFAULT
+) -> list[Pool]:
     """The pools that have devices for the node, in the order in which they are searched."""
     return gather(SliceIndex(slices), node, features)
 
@@ -81,25 +91,37 @@ def gather(index: SliceIndex, node: Node, features: Features) -> list[Pool]:
 def _understood(slice_: ResourceSlice, features: Features) -> bool:
     """A slice that needs a feature which is off is as good as absent: its pool is incomplete."""
     spec = slice_.spec
-    if PARTITIONABLE_DEVICES not in features and (spec.per_device_node_selection is not None or spec.shared_counters):
+    if PARTITIONABLE_DEVICES not in features and (
+        spec.per_device_node_selection is not None or spec.shared_counters
+    ):
         return False
     return COMPATIBILITY_GROUPS in features or not _has_groups(slice_)
 
 
 def _has_groups(slice_: ResourceSlice) -> bool:
-    return any(used.compatibility_groups for device in slice_.spec.devices for used in device.consumes_counters)
+    return any(
+        used.compatibility_groups
+        for device in slice_.spec.devices
+        for used in device.consumes_counters
+    )
 
 
 def _relevant(slice_: ResourceSlice, node: Node) -> bool:
-    """Has devices for the node. Where a slice says nothing that we know, it is from the future: not ours."""
+    """Has devices for the node. Where a slice says nothing that we know, it is from the future: not
+    ours.
+    """
     spec = slice_.spec
     try:
         if spec.node_name or spec.all_nodes or spec.node_selector is not None:
             return nodes.matches(node, spec.node_name, spec.all_nodes, spec.node_selector)
         if spec.per_device_node_selection:
-            return any(nodes.matches(node, d.node_name, d.all_nodes, d.node_selector) for d in spec.devices)
+            return any(
+                nodes.matches(node, d.node_name, d.all_nodes, d.node_selector) for d in spec.devices
+            )
     except ValueError as error:
-        raise AllocationError(f"slice {slice_.metadata.name} has a bad node selector: {error}") from error
+        raise AllocationError(
+            f"slice {slice_.metadata.name} has a bad node selector: {error}"
+        ) from error
     return False
 
 
@@ -113,7 +135,9 @@ def _add(newest: dict[PoolID, list[ResourceSlice]], slice_: ResourceSlice) -> No
     known.append(slice_)
 
 
-def _pool(pool_id: PoolID, relevant: list[ResourceSlice], index: SliceIndex, features: Features) -> Pool | None:
+def _pool(
+    pool_id: PoolID, relevant: list[ResourceSlice], index: SliceIndex, features: Features
+) -> Pool | None:
     """None where a newer generation exists that has nothing for the node: what it had is obsolete."""
     pool = relevant[0].spec.pool
     everything = relevant
@@ -131,7 +155,12 @@ def _pool(pool_id: PoolID, relevant: list[ResourceSlice], index: SliceIndex, fea
     return _build(pool_id, relevant, everything, features)
 
 
-def _build(pool_id: PoolID, relevant: list[ResourceSlice], everything: list[ResourceSlice], features: Features) -> Pool:
+def _build(
+    pool_id: PoolID,
+    relevant: list[ResourceSlice],
+    everything: list[ResourceSlice],
+    features: Features,
+) -> Pool:
     here = sorted(relevant, key=lambda slice_: slice_.metadata.name)
     elsewhere: list[ResourceSlice] = []
     if len(relevant) < len(everything):
@@ -150,7 +179,12 @@ def _build(pool_id: PoolID, relevant: list[ResourceSlice], everything: list[Reso
         _check_consumption(counter_sets, here + elsewhere)
     except ValueError as error:
         return Pool(pool_id=pool_id, invalid_reason=str(error))
-    return Pool(pool_id=pool_id, slices=tuple(here), slices_elsewhere=tuple(elsewhere), counter_sets=counter_sets)
+    return Pool(
+        pool_id=pool_id,
+        slices=tuple(here),
+        slices_elsewhere=tuple(elsewhere),
+        counter_sets=counter_sets,
+    )
 
 
 def _check_names(slices: Sequence[ResourceSlice]) -> None:
@@ -172,7 +206,9 @@ def _counter_sets(slices: Sequence[ResourceSlice]) -> dict[str, CounterSet]:
     return found
 
 
-def _check_consumption(counter_sets: Mapping[str, CounterSet], slices: Sequence[ResourceSlice]) -> None:
+def _check_consumption(
+    counter_sets: Mapping[str, CounterSet], slices: Sequence[ResourceSlice]
+) -> None:
     for slice_ in slices:
         for device in slice_.spec.devices:
             for used in device.consumes_counters:
@@ -181,9 +217,13 @@ def _check_consumption(counter_sets: Mapping[str, CounterSet], slices: Sequence[
                     raise ValueError(f"counter set {used.counter_set} not found")
                 for name in used.counters:
                     if name not in counter_set.counters:
-                        raise ValueError(f"counter {name} not found in counter set {counter_set.name}")
+                        raise ValueError(
+                            f"counter {name} not found in counter set {counter_set.name}"
+                        )
 
 
 def _waits(pool: Pool) -> bool:
     """Pools whose devices must be bound first are searched last."""
-    return any(device.binding_conditions for slice_ in pool.slices for device in slice_.spec.devices)
+    return any(
+        device.binding_conditions for slice_ in pool.slices for device in slice_.spec.devices
+    )

@@ -1,8 +1,10 @@
-"""Whether a part of what is asked for is impossible already when the rest is left out. Used by cuts.py alone.
+"""Whether a part of what is asked for is impossible already when the rest is left out. Used by
+cuts.py alone.
 
-Cut: what is left out of an attempt frees devices, counters and capacities and loosens constraints, and takes nothing
-away. So a solution for everything holds one for each part, and where a part has none there is none at all. The parts
-are searched by the same search, for a limited number of steps: one that takes longer says nothing.
+Cut: what is left out of an attempt frees devices, counters and capacities and loosens constraints,
+and takes nothing away. So a solution for everything holds one for each part, and where a part has
+none there is none at all. The parts are searched by the same search, for a limited number of steps:
+one that takes longer says nothing.
 """
 
 from __future__ import annotations
@@ -35,13 +37,23 @@ def culprit(search: Search) -> Part:
     for part in itertools.islice(_parts(search), PARTS):
         if _has_none(search, part):
             return part
-    return frozenset((claim, request) for claim, requests in enumerate(search.plan) for request in range(len(requests)))
+    return frozenset(
+        (claim, request)
+        for claim, requests in enumerate(search.plan)
+        for request in range(len(requests))
+    )
 
 
 def _parts(search: Search) -> Iterator[Part]:
     """The smallest first: each request, claims, then pairs."""
-    every = [(claim, request) for claim, requests in enumerate(search.plan) for request in range(len(requests))]
-    whole = [frozenset(one for one in every if one[0] == claim) for claim in range(len(search.plan))]
+    every = [
+        (claim, request)
+        for claim, requests in enumerate(search.plan)
+        for request in range(len(requests))
+    ]
+    whole = [
+        frozenset(one for one in every if one[0] == claim) for claim in range(len(search.plan))
+    ]
     parts = [frozenset((one,)) for one in every] + whole
     parts += [frozenset(pair) for pair in itertools.combinations(every, 2)]
     parts += [left | right for left, right in itertools.combinations(whole, 2)]
@@ -67,7 +79,9 @@ def _has_none(search: Search, part: Part) -> bool:
         for claim, requests in enumerate(search.plan)
     ]
     limits = [[constraint.fresh() for constraint in constraints] for constraints in search.limits]
-    attempt = searches.Search(search.world, plan, limits, patience=0, cancelled=enough, partial=True)
+    attempt = searches.Search(
+        search.world, plan, limits, patience=0, cancelled=enough, partial=True
+    )
     try:
         return not attempt.run()
     except _EnoughError:

@@ -1,4 +1,5 @@
-"""Requests of claims, checked once before the search: what is asked for, of which class, how many devices.
+"""Requests of claims, checked once before the search: what is asked for, of which class, how many
+devices.
 
 A request of a prioritised list is several of these, one for each subrequest.
 """
@@ -9,7 +10,13 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from .failures import AllocationError
-from .features import ADMIN_ACCESS, CONSUMABLE_CAPACITY, DERIVED_ATTRIBUTES, PRIORITIZED_LIST, Features
+from .features import (
+    ADMIN_ACCESS,
+    CONSUMABLE_CAPACITY,
+    DERIVED_ATTRIBUTES,
+    PRIORITIZED_LIST,
+    Features,
+)
 
 if TYPE_CHECKING:
     from ..api.scheduling import (
@@ -69,8 +76,12 @@ class Want:
         self.has_admin, self.admin = access is not None, bool(access)
         self.selectors = asked.selectors
         self.tolerations = asked.tolerations
-        self.capacity: Mapping[str, str] | None = asked.capacity.requests if asked.capacity else None
-        self.derived = {attribute.name: attribute.expression for attribute in asked.derived_attributes}
+        self.capacity: Mapping[str, str] | None = (
+            asked.capacity.requests if asked.capacity else None
+        )
+        self.derived = {
+            attribute.name: attribute.expression for attribute in asked.derived_attributes
+        }
         self.class_name = asked.device_class_name
         self.class_: DeviceClass | None = None
         self.all_devices: list[Candidate] = []
@@ -96,7 +107,9 @@ def claim_name(claim: ResourceClaim) -> str:
     return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
 
 
-def wants(request: DeviceRequest, claim: ResourceClaim, claim_index: int, key: int, features: Features) -> list[Want]:
+def wants(
+    request: DeviceRequest, claim: ResourceClaim, claim_index: int, key: int, features: Features
+) -> list[Want]:
     """The alternatives of one request, in their order; one alone unless it is a prioritised list."""
     where = f"claim {claim_name(claim)}"
     if request.first_available and PRIORITIZED_LIST not in features:
@@ -112,23 +125,43 @@ def wants(request: DeviceRequest, claim: ResourceClaim, claim_index: int, key: i
                 raise AllocationError(f"{where}, subrequest {sub.name}: {off}")
     if request.first_available:
         return [
-            Want(sub, claim=claim, claim_index=claim_index, name=sub.name, parent=request.name, key=key + index)
+            Want(
+                sub,
+                claim=claim,
+                claim_index=claim_index,
+                name=sub.name,
+                parent=request.name,
+                key=key + index,
+            )
             for index, sub in enumerate(request.first_available)
         ]
     if request.exactly is None:
         raise AllocationError(
             f"{where}, request {request.name}: nothing known is asked for (unsupported request type?)"
         )
-    return [Want(request.exactly, claim=claim, claim_index=claim_index, name=request.name, parent=None, key=key)]
+    return [
+        Want(
+            request.exactly,
+            claim=claim,
+            claim_index=claim_index,
+            name=request.name,
+            parent=None,
+            key=key,
+        )
+    ]
 
 
 def check(want: Want, lister: ClassLister, features: Features) -> None:
     """What must hold before any device is looked at; sets the class."""
     if want.derived and DERIVED_ATTRIBUTES not in features:
-        raise AllocationError(f"{want}: cannot handle request with derived attributes, the feature is disabled")
+        raise AllocationError(
+            f"{want}: cannot handle request with derived attributes, the feature is disabled"
+        )
     for index, selector in enumerate(want.selectors):
         if selector.cel is None:
-            raise AllocationError(f"{want}, selector #{index}: CEL expression empty (unsupported selector type?)")
+            raise AllocationError(
+                f"{want}, selector #{index}: CEL expression empty (unsupported selector type?)"
+            )
     if want.has_admin and ADMIN_ACCESS not in features:
         raise AllocationError(f"{want}: admin access is requested, but the feature is disabled")
     name = want.class_name
@@ -136,6 +169,8 @@ def check(want: Want, lister: ClassLister, features: Features) -> None:
         raise AllocationError(f"{want}: missing device class name (unsupported request type?)")
     want.class_ = lister.get(name)
     if want.class_ is None:
-        raise AllocationError(f'{want}: could not retrieve device class {name}: deviceclass "{name}" not found')
+        raise AllocationError(
+            f'{want}: could not retrieve device class {name}: deviceclass "{name}" not found'
+        )
     if want.mode not in ("ExactCount", "All"):
         raise AllocationError(f"{want}: unsupported count mode {want.mode}")

@@ -40,13 +40,16 @@ def result(
     """`wants`: of each request the alternative that was chosen."""
     return AllocationResult(
         devices=DeviceAllocationResult(
-            results=[_device(one, features, share_id) for one in chosen], config=_config(claim, wants)
+            results=[_device(one, features, share_id) for one in chosen],
+            config=_config(claim, wants),
         ),
         node_selector=_node_selector(claim, chosen, node),
     )
 
 
-def _device(one: Chosen, features: Features, share_id: Callable[[], str]) -> DeviceRequestAllocationResult:
+def _device(
+    one: Chosen, features: Features, share_id: Callable[[], str]
+) -> DeviceRequestAllocationResult:
     device, spec = one.candidate.device, one.candidate.slice.spec
     binding = BINDING_CONDITIONS in features
     return DeviceRequestAllocationResult(
@@ -59,13 +62,17 @@ def _device(one: Chosen, features: Features, share_id: Callable[[], str]) -> Dev
         binding_conditions=device.binding_conditions if binding else [],
         binding_failure_conditions=device.binding_failure_conditions if binding else [],
         share_id=None if one.consumed is None else share_id(),
-        consumed_capacity={name: amount.text for name, amount in one.consumed.items()} if one.consumed else None,
+        consumed_capacity={name: amount.text for name, amount in one.consumed.items()}
+        if one.consumed
+        else None,
         skip_node_operations=spec.skip_node_operations if knows_node_operations(features) else [],
     )
 
 
 def _config(claim: ResourceClaim, wants: Sequence[Want]) -> list[DeviceAllocationConfiguration]:
-    """Classes first, each once with all its requests, then the claim's; no requests where it is for all of them."""
+    """Classes first, each once with all its requests, then the claim's; no requests where it is for
+    all of them.
+    """
     of_class: dict[str, list[Want]] = {}
     for want in wants:
         assert want.class_
@@ -86,15 +93,21 @@ def _configuration(
     source: str, requests: Sequence[str], wants: Sequence[Want], opaque: OpaqueConfig | None
 ) -> DeviceAllocationConfiguration:
     everything = all(_names(requests, want) for want in wants)
-    return DeviceAllocationConfiguration(source=source, requests=[] if everything else list(requests), opaque=opaque)
+    return DeviceAllocationConfiguration(
+        source=source, requests=[] if everything else list(requests), opaque=opaque
+    )
 
 
 def _names(requests: Sequence[str], want: Want) -> bool:
     return want.path in requests or want.parent in requests
 
 
-def _node_selector(claim: ResourceClaim, chosen: Sequence[Chosen], node: Node) -> NodeSelector | None:
-    """Where the devices can be used: on this node alone as soon as one of them is local to it or binds to it."""
+def _node_selector(
+    claim: ResourceClaim, chosen: Sequence[Chosen], node: Node
+) -> NodeSelector | None:
+    """Where the devices can be used: on this node alone as soon as one of them is local to it or
+    binds to it.
+    """
     wider = []
     for one in chosen:
         device, spec = one.candidate.device, one.candidate.slice.spec
@@ -108,4 +121,6 @@ def _node_selector(claim: ResourceClaim, chosen: Sequence[Chosen], node: Node) -
     try:
         return nodes.together(wider)
     except ValueError as error:
-        raise AllocationError(f"create NodeSelector for claim {claim.metadata.name}: {error}") from error
+        raise AllocationError(
+            f"create NodeSelector for claim {claim.metadata.name}: {error}"
+        ) from error

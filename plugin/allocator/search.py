@@ -1,6 +1,8 @@
-"""The search: claim after claim, request after request, device after device; the first complete choice is the answer.
+"""The search: claim after claim, request after request, device after device; the first complete
+choice is the answer.
 
-What makes it faster lies in cuts.py and never changes the answer. Results are put together in results.py.
+What makes it faster lies in cuts.py and never changes the answer. Results are put together in
+results.py.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..api.scheduling import DeviceAttribute
-from . import capacity, constraints, cuts, features, nodes, selectors, taints
+from . import capacity, constraints, features, nodes, pruning, selectors, taints
 from .counters import PoolCounters
 from .failures import AllocationError, CancelledError, TooManyDevicesError
 from .requests import RESULTS_MAX, Want, claim_name
@@ -37,7 +39,12 @@ class World:
 
     def __init__(self, *, node: Node, candidates: Sequence[Candidate], allocated: AllocatedState,
                  enabled: Features, counters: Callable[[PoolID], PoolCounters]) -> None:  # fmt: skip
-        self.node, self.candidates, self.allocated, self.features = node, candidates, allocated, enabled
+        self.node, self.candidates, self.allocated, self.features = (
+            node,
+            candidates,
+            allocated,
+            enabled,
+        )
         self.counters = counters
         self.positions = {candidate.id: position for position, candidate in enumerate(candidates)}
         self.consumable = features.CONSUMABLE_CAPACITY in enabled
@@ -71,9 +78,13 @@ class World:
         if not spec.per_device_node_selection:
             return True
         try:
-            return nodes.matches(self.node, device.node_name, device.all_nodes, device.node_selector)
+            return nodes.matches(
+                self.node, device.node_name, device.all_nodes, device.node_selector
+            )
         except ValueError as error:
-            raise AllocationError(f"device {candidate.id} has a bad node selector: {error}") from error
+            raise AllocationError(
+                f"device {candidate.id} has a bad node selector: {error}"
+            ) from error
 
     def consumption(self, want: Want, candidate: Candidate) -> dict[str, Amount] | None:
         """What the request would consume of each capacity; None where the device cannot serve it."""
@@ -82,7 +93,9 @@ class World:
             try:
                 found = capacity.consumption(want.capacity, candidate.device, self.features)
             except ValueError as error:
-                raise AllocationError(f"{want}: checking capacity for device {candidate.id}: {error}") from error
+                raise AllocationError(
+                    f"{want}: checking capacity for device {candidate.id}: {error}"
+                ) from error
             self._consumption[key] = found
         return self._consumption[key]
 
@@ -98,7 +111,9 @@ class World:
 
     def node_operations(self, candidate: Candidate) -> bool:
         """Whether the node can do without the operations that the slice says to skip."""
-        if not candidate.slice.spec.skip_node_operations or not features.knows_node_operations(self.features):
+        if not candidate.slice.spec.skip_node_operations or not features.knows_node_operations(
+            self.features
+        ):
             return True
         return (
             features.OPTIONAL_NODE_OPERATIONS in self.features
@@ -115,15 +130,17 @@ class Search:
         plan: Sequence[Sequence[Sequence[Want]]],
         limits: Sequence[Sequence[Constraint]],
         *,
-        patience: int | None = cuts.PATIENCE,
+        patience: int | None = pruning.PATIENCE,
         cancelled: Callable[[], bool] | None = None,
         partial: bool = False,
     ) -> None:
-        """`patience`: dead ends before cuts are looked for; None for no cuts. `partial`: a part of a plan."""
+        """`patience`: dead ends before cuts are looked for; None for no cuts. `partial`: a part of
+        a plan.
+        """
         self.world, self.plan, self.limits = world, plan, limits
         self.patience, self.dead_ends = patience, 0
         self.partial = partial
-        self.cuts: cuts.Cuts | None = None
+        self.cuts: pruning.Cuts | None = None
         self._counters: dict[PoolID, PoolCounters] = {}
         self.cancelled = cancelled
         self.chosen: list[list[Chosen]] = [[] for _ in plan]
@@ -157,7 +174,8 @@ class Search:
                 if self.cancelled and self.cancelled():
                     raise CancelledError("filter operation aborted")
                 if following is _DONE:
-                    # The suspended steps undo their choices when they are dropped: what they chose is kept here.
+                    # The suspended steps undo their choices when they are dropped: what they chose
+                    # is kept here.
                     self.solution = [list(chosen) for chosen in self.chosen]
                     self.alternatives = dict(self.picked)
                     return True
@@ -173,7 +191,8 @@ class Search:
             try:
                 yield self._request(claim + 1, 0)
             except TooManyDevicesError:
-                return  # another choice for an earlier claim may leave a smaller alternative to this one
+                # another choice for an earlier claim may leave a smaller alternative to this one
+                return
         elif self.plan[claim][request][0].parent is None:
             yield self._devices(claim, request, 0)
         else:
@@ -250,11 +269,11 @@ class Search:
         if cut:
             cut.fail(place)
 
-    def _cuts(self) -> cuts.Cuts | None:
+    def _cuts(self) -> pruning.Cuts | None:
         """Looked for once, when the search has met so many dead ends that it pays."""
         if self.patience is not None and self.dead_ends >= self.patience:
             self.patience = None
-            self.cuts = cuts.find(self)
+            self.cuts = pruning.find(self)
         return self.cuts
 
     def in_use(self, want: Want, candidate: Candidate) -> bool:
@@ -274,12 +293,15 @@ class Search:
         allocated = self.world.allocated.capacity.get(candidate.id, {})
         allocating = self.shares.get(candidate.id, {})
         return all(
-            amount.billionths + allocated.get(name, 0) + allocating.get(name, 0) <= candidate.limits[name]
+            amount.billionths + allocated.get(name, 0) + allocating.get(name, 0)
+            <= candidate.limits[name]
             for name, amount in consumed.items()
         )
 
     def _allocate(self, want: Want, candidate: Candidate, *, must: bool) -> _Undo | None:
-        """Take the device if it can be had; `must` where nothing else would do, and a constraint is then an error."""
+        """Take the device if it can be had; `must` where nothing else would do, and a constraint is
+        then an error.
+        """
         world = self.world
         if self.in_use(want, candidate) or not world.node_operations(candidate):
             return None
@@ -287,7 +309,8 @@ class Search:
             return None
         undo = _Undo(want, candidate)
         taken = self._take_counters(undo) and not (
-            features.DEVICE_TAINTS in world.features and taints.blocking(candidate.device.taints, want.tolerations)
+            features.DEVICE_TAINTS in world.features
+            and taints.blocking(candidate.device.taints, want.tolerations)
         )
         if taken and not self._constrain(undo):
             self._undo(undo)
@@ -377,7 +400,16 @@ class Search:
 class _Undo:
     """What taking one device changed."""
 
-    __slots__ = ("candidate", "constraints", "consumed", "counters", "held", "joined", "recorded", "want")
+    __slots__ = (
+        "candidate",
+        "constraints",
+        "consumed",
+        "counters",
+        "held",
+        "joined",
+        "recorded",
+        "want",
+    )
 
     def __init__(self, want: Want, candidate: Candidate) -> None:
         self.want, self.candidate = want, candidate

@@ -24,7 +24,9 @@ class ClaimLister(Protocol):
 class AllocatedState:
     devices: frozenset[DeviceID] = frozenset()  # each held by one claim alone
     shares: frozenset[SharedDeviceID] = frozenset()
-    capacity: Mapping[DeviceID, Mapping[str, int]] = dataclasses.field(default_factory=dict)  # consumed, in billionths
+    capacity: Mapping[DeviceID, Mapping[str, int]] = dataclasses.field(
+        default_factory=dict
+    )  # consumed, in billionths
     shared: frozenset[DeviceID] = dataclasses.field(init=False)  # devices that have a share
 
     def __post_init__(self) -> None:
@@ -64,7 +66,11 @@ def of_claims(claims: Iterable[ResourceClaim], features: Features = DEFAULT) -> 
 
 def together(one: AllocatedState, other: AllocatedState) -> AllocatedState:
     """What two sets of claims hold that have no claim in common."""
-    capacity = {device: dict(consumed) for device, consumed in one.capacity.items() if device in other.capacity}
+    capacity = {
+        device: dict(consumed)
+        for device, consumed in one.capacity.items()
+        if device in other.capacity
+    }
     for device, consumed in capacity.items():
         for name, amount in other.capacity[device].items():
             consumed[name] = consumed.get(name, 0) + amount

@@ -1,4 +1,6 @@
-"""Taints and what tolerates them, and DeviceTaintRules, which taint devices in slices that others write."""
+"""Taints and what tolerates them, and DeviceTaintRules, which taint devices in slices that others
+write.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,12 @@ if TYPE_CHECKING:
 _BLOCKING = ("NoSchedule", "NoExecute")
 
 
-def blocking(taints: Iterable[DeviceTaint], tolerations: Sequence[DeviceToleration]) -> DeviceTaint | None:
-    """The first taint that keeps the device from the request. Effects that we do not know keep nothing away."""
+def blocking(
+    taints: Iterable[DeviceTaint], tolerations: Sequence[DeviceToleration]
+) -> DeviceTaint | None:
+    """The first taint that keeps the device from the request. Effects that we do not know keep
+    nothing away.
+    """
     for taint in taints:
         if taint.effect in _BLOCKING and not any(tolerates(one, taint) for one in tolerations):
             return taint
@@ -30,8 +36,12 @@ def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
     return toleration.operator == "Exists"
 
 
-def apply_rules(slices: Iterable[ResourceSlice], rules: Iterable[DeviceTaintRule]) -> list[ResourceSlice]:
-    """The slices as the scheduler sees them: with the rules' taints after the devices' own, in the order of names."""
+def apply_rules(
+    slices: Iterable[ResourceSlice], rules: Iterable[DeviceTaintRule]
+) -> list[ResourceSlice]:
+    """The slices as the scheduler sees them: with the rules' taints after the devices' own, in the
+    order of names.
+    """
     ordered = sorted(rules, key=lambda rule: rule.metadata.name)
     return [_apply(slice_, ordered) for slice_ in slices]
 

@@ -1,6 +1,8 @@
-"""Kubernetes quantities: an amount as text in the API server's canonical form, and text back to an exact number.
+"""Kubernetes quantities: an amount as text in the API server's canonical form, and text back to an
+exact number.
 
-What we send must already be canonical, or the stored object would differ from ours for ever. No arithmetic here.
+What we send must already be canonical, or the stored object would differ from ours for ever. No
+arithmetic here.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ _FORM = re.compile(
 def of_bytes(amount: int) -> str:
     """The canonical text of a whole amount: 85899345920 is 80Gi, 1536 is 1536.
 
-    Digits alone are decimal to the API server, so 2000 would come back as 2k: it is written like that here.
+    Digits alone are decimal to the API server, so 2000 would come back as 2k: it is written like
+    that here.
     """
     if not 0 <= amount <= LARGEST:
         raise ValueError(f"a quantity must be between 0 and {LARGEST}, got {amount}")
@@ -41,7 +44,9 @@ def of_bytes(amount: int) -> str:
 
 
 def parse(text: str) -> Fraction:
-    """The exact amount. What is finer than a billionth is rounded away from zero, as the API server does."""
+    """The exact amount. What is finer than a billionth is rounded away from zero, as the API server
+    does.
+    """
     from fractions import Fraction  # a running plugin only writes quantities: spare it the module
 
     found = _FORM.fullmatch(text)
@@ -51,6 +56,8 @@ def parse(text: str) -> Fraction:
     if found["binary"]:
         number *= 1024 ** _BINARY.index(found["binary"])
     else:
-        number *= Fraction(10) ** (int(found["exponent"]) if found["exponent"] else _DECIMAL[found["decimal"]])
+        number *= Fraction(10) ** (
+            int(found["exponent"]) if found["exponent"] else _DECIMAL[found["decimal"]]
+        )
     billionths = -(-number * 10**9 // 1)
     return Fraction(billionths, 10**9) * (-1 if found["sign"] == "-" else 1)

@@ -1,4 +1,5 @@
-"""resource.k8s.io in the shape of v1: claims as far as a driver reads them, slices as far as it writes them.
+"""resource.k8s.io in the shape of v1: claims as far as a driver reads them, slices as far as it
+writes them.
 
 Field names are the API's, in snake case. No behaviour beyond reading an attribute's one value.
 """
@@ -12,6 +13,7 @@ import msgspec
 from .meta import Condition, ObjectMeta, Wire
 
 GROUP = "resource.k8s.io"
+STANDARD = "resource.kubernetes.io/"  # the domain of attributes that all drivers share
 
 
 class OpaqueConfig(Wire, frozen=True, kw_only=True):
@@ -77,7 +79,9 @@ class DeviceAttribute(Wire, frozen=True, kw_only=True):
     bool_: bool | None = msgspec.field(name="bool", default=None)
     string: str | None = None
     version: str | None = None
-    ints: list[int] | None = None  # not everywhere: an API server without the gate refuses the whole slice
+    ints: list[int] | None = (
+        None  # not everywhere: an API server without the gate refuses the whole slice
+    )
 
     @property
     def value(self) -> int | bool | str | list[int] | None:

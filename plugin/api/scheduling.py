@@ -1,6 +1,8 @@
-"""resource.k8s.io in the shape of v1 as a scheduler reads it: whole claims, classes, slices and taint rules.
+"""resource.k8s.io in the shape of v1 as a scheduler reads it: whole claims, classes, slices and
+taint rules.
 
-The running plugin keeps to resource.py, which has what a driver needs and costs it a third of the memory. No behaviour.
+The running plugin keeps to resource.py, which has what a driver needs and costs it a third of the
+memory. No behaviour.
 """
 
 from __future__ import annotations
@@ -9,7 +11,14 @@ import msgspec
 
 from .core import NodeSelector
 from .meta import ObjectMeta, Wire
-from .resource import Counter, CounterSet, DeviceAllocationConfiguration, DeviceTaint, OpaqueConfig, ResourcePool
+from .resource import (
+    Counter,
+    CounterSet,
+    DeviceAllocationConfiguration,
+    DeviceTaint,
+    OpaqueConfig,
+    ResourcePool,
+)
 
 
 class DeviceToleration(Wire, frozen=True, kw_only=True):
@@ -150,7 +159,9 @@ class DeviceAttribute(Wire, frozen=True, kw_only=True):
     @property
     def value(self) -> int | bool | str | None:
         """The one value; None where there is a list of them."""
-        return next((v for v in (self.int_, self.bool_, self.string, self.version) if v is not None), None)
+        return next(
+            (v for v in (self.int_, self.bool_, self.string, self.version) if v is not None), None
+        )
 
 
 class CapacityRequestPolicyRange(Wire, frozen=True, kw_only=True):

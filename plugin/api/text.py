@@ -1,4 +1,6 @@
-"""Text to plain data and back: JSON, and YAML for what people write and read. No types of ours, no files."""
+"""Text to plain data and back: JSON, and YAML for what people write and read. No types of ours, no
+files.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,11 @@ def yaml_loader(base: Any) -> Any:
         (base,),
         {
             "yaml_implicit_resolvers": {
-                first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+                first: [
+                    (tag, pattern)
+                    for tag, pattern in resolvers
+                    if tag != "tag:yaml.org,2002:timestamp"
+                ]
                 for first, resolvers in base.yaml_implicit_resolvers.items()
             }
         },

@@ -1,1 +1,3 @@
-"""The API server: who we are there, requests, watches, and what a node plugin asks of it. HTTP lives here alone."""
+"""The API server: who we are there, requests, watches, and what a node plugin asks of it. HTTP
+lives here alone.
+"""

@@ -1,7 +1,8 @@
-"""Where the API server is, whom it must be, and who we are: a kubeconfig file, or the service account of a pod.
+"""Where the API server is, whom it must be, and who we are: a kubeconfig file, or the service
+account of a pod.
 
-Reads files and sends nothing; the forms of a kubeconfig are in `kubeconfig`. What is wrong from the start is a
-UsageError; what goes wrong later is an error of the request that met it.
+Reads files and sends nothing; the forms of a kubeconfig are in `kubeconfig`. What is wrong from the
+start is a UsageError; what goes wrong later is an error of the request that met it.
 """
 
 from __future__ import annotations
@@ -20,12 +21,16 @@ from . import errors
 
 log = logging.getLogger(__name__)
 
-TOKEN_AGE = 60.0  # seconds until a token file is read again; the kubelet renews it long before it expires
+TOKEN_AGE = (
+    60.0  # seconds until a token file is read again; the kubelet renews it long before it expires
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Credential:
-    """What goes with a request. The certificate and key are PEM texts that a kubeconfig's command has given."""
+    """What goes with a request. The certificate and key are PEM texts that a kubeconfig's command
+    has given.
+    """
 
     token: str = field(default="", repr=False)
     certificate: str = ""
@@ -62,8 +67,12 @@ class Connection:
         return f"{host}:{self.port}"
 
 
-def connect(kubeconfig: str, account: Path, environment: Mapping[str, str] | None = None) -> Connection:
-    """By the kubeconfig file if one is named, else as the pod that we run in. Reads the files that are named."""
+def connect(
+    kubeconfig: str, account: Path, environment: Mapping[str, str] | None = None
+) -> Connection:
+    """By the kubeconfig file if one is named, else as the pod that we run in. Reads the files that
+    are named.
+    """
     if kubeconfig:
         from . import kubeconfig as kubeconfigs  # not needed in a pod
 
@@ -72,7 +81,10 @@ def connect(kubeconfig: str, account: Path, environment: Mapping[str, str] | Non
 
 
 def in_cluster(account: Path, environment: Mapping[str, str]) -> Connection:
-    host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT", "")
+    host, port = (
+        environment.get("KUBERNETES_SERVICE_HOST", ""),
+        environment.get("KUBERNETES_SERVICE_PORT", ""),
+    )
     if not host or not port.isdigit():
         raise plugin_errors.UsageError(
             f"no API server is known: KUBERNETES_SERVICE_HOST is {host!r} and KUBERNETES_SERVICE_PORT is {port!r}, "
@@ -120,7 +132,9 @@ class Fixed:
 
 
 class TokenFile:
-    """A token in a file that others renew. A file that cannot be read leaves us the token that we had."""
+    """A token in a file that others renew. A file that cannot be read leaves us the token that we
+    had.
+    """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
@@ -129,7 +143,11 @@ class TokenFile:
         self._until = 0.0
 
     async def get(self, refused: Credential | None = None) -> Credential:
-        if self._credential is not None and self._clock() < self._until and self._credential != refused:
+        if (
+            self._credential is not None
+            and self._clock() < self._until
+            and self._credential != refused
+        ):
             return self._credential
         try:
             return self.read()
@@ -150,7 +168,9 @@ class TokenFile:
 
 
 class Tls:
-    """The TLS context of a connection, made anew when a file or the credential's certificate has changed."""
+    """The TLS context of a connection, made anew when a file or the credential's certificate has
+    changed.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -158,7 +178,9 @@ class Tls:
         self._context: ssl.SSLContext | None = None
 
     def context(self, credential: Credential) -> ssl.SSLContext | None:
-        """None for plain HTTP. OSError or ValueError if the files are no good and there is no older context."""
+        """None for plain HTTP. OSError or ValueError if the files are no good and there is no older
+        context.
+        """
         if not self._connection.secure:
             return None
         connection = self._connection
@@ -184,7 +206,10 @@ class Tls:
             context.load_verify_locations(cadata=_text(connection.ca))
         else:
             context.load_default_certs()
-        certificate, key = credential.certificate or connection.certificate, credential.key or connection.key
+        certificate, key = (
+            credential.certificate or connection.certificate,
+            credential.key or connection.key,
+        )
         if certificate:
             _load_pair(context, _text(certificate), _text(key) if key else "")
         return context
@@ -199,7 +224,9 @@ def _load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
 
 
 def _text(source: Path | str) -> str:
-    return source.read_text(encoding="ascii", errors="replace") if isinstance(source, Path) else source
+    return (
+        source.read_text(encoding="ascii", errors="replace") if isinstance(source, Path) else source
+    )
 
 
 def _stat(source: Path | str) -> object:

@@ -1,6 +1,8 @@
-"""Requests to the API server over kept connections, and streams of lines. HTTP and bytes; no knowledge of objects.
+"""Requests to the API server over kept connections, and streams of lines. HTTP and bytes; no
+knowledge of objects.
 
-What is asked and what an answer means is decided by the callers; every failure leaves here as an error of kube.errors.
+What is asked and what an answer means is decided by the callers; every failure leaves here as an
+error of kube.errors.
 """
 
 from __future__ import annotations
@@ -18,11 +20,16 @@ import h11
 from .. import metrics
 from . import auth, errors
 
-LARGEST = 32 << 20  # bytes of an answer or of one line of a watch; etcd takes objects of at most 1.5 MiB
+LARGEST = (
+    32 << 20
+)  # bytes of an answer or of one line of a watch; etcd takes objects of at most 1.5 MiB
 CHUNK = 256 << 10
 CONNECT_TIMEOUT = 5.0
-IDLE = 20.0  # seconds until kept connections beyond the first are given back: each has buffers of 300 KB
-SAFE = frozenset({"GET", "PUT", "DELETE", "PATCH"})  # again is as good as once; our only patch is an apply
+# seconds until kept connections beyond the first are given back: each has buffers of 300 KB
+IDLE = 20.0
+SAFE = frozenset(
+    {"GET", "PUT", "DELETE", "PATCH"}
+)  # again is as good as once; our only patch is an apply
 KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 
 
@@ -33,16 +40,25 @@ class _Unanswered(Exception):
 class _Wire:
     """One connection: the streams and h11's view of them."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, credential: auth.Credential) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        credential: auth.Credential,
+    ) -> None:
         self.reader = reader
         self.writer = writer
-        self.certificate = credential.certificate  # of the client, that the connection was made with
+        self.certificate = (
+            credential.certificate
+        )  # of the client, that the connection was made with
         self.http = h11.Connection(h11.CLIENT)
         self.used = False  # has served a request before
         self.since = 0.0  # when it became idle
 
     def send(self, head: h11.Request, body: bytes | None) -> None:
-        """All in one write. The system has room for it, or the transport keeps it: bodies are ours and small."""
+        """All in one write. The system has room for it, or the transport keeps it: bodies are ours
+        and small.
+        """
         parts = [self.http.send(head)]
         if body:
             parts.append(self.http.send(h11.Data(data=body)))
@@ -52,7 +68,11 @@ class _Wire:
     async def event(self) -> h11.Event | type[h11.PAUSED]:
         while (event := self.http.next_event()) is h11.NEED_DATA:
             data = await self.reader.read(CHUNK)
-            if not data and self.http.their_state is h11.SEND_RESPONSE and not self.http.trailing_data[0]:
+            if (
+                not data
+                and self.http.their_state is h11.SEND_RESPONSE
+                and not self.http.trailing_data[0]
+            ):
                 raise _Unanswered
             self.http.receive_data(data)
         return event  # type: ignore[return-value]
@@ -73,14 +93,20 @@ class _Wire:
         return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
     def ready_again(self) -> bool:
-        if self.http.our_state is not h11.DONE or self.http.their_state is not h11.DONE or self.http.trailing_data[0]:
+        if (
+            self.http.our_state is not h11.DONE
+            or self.http.their_state is not h11.DONE
+            or self.http.trailing_data[0]
+        ):
             return False
         self.http.start_next_cycle()
         self.used = True
         return True
 
     def closed(self) -> bool:
-        return self.reader.at_eof() or self.reader.exception() is not None or self.writer.is_closing()
+        return (
+            self.reader.at_eof() or self.reader.exception() is not None or self.writer.is_closing()
+        )
 
     def drop(self) -> None:
         self.writer.transport.abort()
@@ -92,7 +118,11 @@ class Client:
     def __init__(self, connection: auth.Connection, agent: str, limit: int = 4) -> None:
         self.connection = connection
         self._tls = auth.Tls(connection)
-        self._headers = [("Host", connection.authority), ("User-Agent", agent), ("Accept", "application/json")]
+        self._headers = [
+            ("Host", connection.authority),
+            ("User-Agent", agent),
+            ("Accept", "application/json"),
+        ]
         self._slots = asyncio.Semaphore(limit)
         self._kept: list[_Wire] = []  # the last is used next, so that the others grow idle
         self._open: set[_Wire] = set()
@@ -110,7 +140,11 @@ class Client:
     ) -> bytes:
         """The body of a successful answer, within the time; ApiError for everything else."""
         target = self._target(path, query)
-        fields = [("Content-Type", content_type), ("Content-Length", str(len(body)))] if body is not None else []
+        fields = (
+            [("Content-Type", content_type), ("Content-Length", str(len(body)))]
+            if body is not None
+            else []
+        )
         what, outcome = f"{method} {path}", "Abandoned"
         try:
             async with asyncio.timeout(timeout):
@@ -129,9 +163,12 @@ class Client:
         finally:
             metrics.API_REQUESTS.add(method, outcome)
 
-    async def lines(self, path: str, query: Mapping[str, str], *, idle: float) -> AsyncGenerator[bytes, None]:
-        """The lines of an endless answer, on a connection of its own, until the server ends it. Silence for `idle`
-        seconds is an error. Close it with contextlib.aclosing."""
+    async def lines(
+        self, path: str, query: Mapping[str, str], *, idle: float
+    ) -> AsyncGenerator[bytes, None]:
+        """The lines of an endless answer, on a connection of its own, until the server ends it.
+        Silence for `idle` seconds is an error. Close it with contextlib.aclosing.
+        """
         what = f"GET {path}"
         head = self._target(path, query)
         wire = None
@@ -154,7 +191,9 @@ class Client:
                 for line in whole:
                     yield bytes(line)
         except TimeoutError:
-            raise errors.Unreachable(f"{what}: {self.connection.address} was silent for {idle:g} s") from None
+            raise errors.Unreachable(
+                f"{what}: {self.connection.address} was silent for {idle:g} s"
+            ) from None
         except (OSError, _Unanswered, h11.RemoteProtocolError) as error:
             raise self._broken(what, error) from error
         finally:
@@ -182,7 +221,10 @@ class Client:
                 what, credential, self._request(method, target, credential, fields), body
             )
             if status == 401:
-                refused, credential = credential, await self.connection.credentials.get(refused=credential)
+                refused, credential = (
+                    credential,
+                    await self.connection.credentials.get(refused=credential),
+                )
                 if credential != refused:
                     status, headers, answer = await self._exchange(
                         what, credential, self._request(method, target, credential, fields), body
@@ -205,9 +247,12 @@ class Client:
                 keep = wire.ready_again()
                 return response.status_code, _headers(response), answer
             except (OSError, _Unanswered, h11.RemoteProtocolError) as error:
-                # The server closes idle connections, perhaps in the moment that we use one. A create is left to the
+                # The server closes idle connections, perhaps in the moment that we use one. A
+                # create is left to the
                 # caller: it may have been carried out.
-                started = wire.http.their_state is not h11.SEND_RESPONSE or bool(wire.http.trailing_data[0])
+                started = wire.http.their_state is not h11.SEND_RESPONSE or bool(
+                    wire.http.trailing_data[0]
+                )
                 if not wire.used or started or head.method.decode() not in SAFE:
                     raise self._broken(what, error) from error
             except errors.Malformed as error:
@@ -282,10 +327,14 @@ class Client:
         name = (connection.server_name or connection.host) if context else None
         more: dict[str, Any] = {"ssl": context, "server_hostname": name, "limit": CHUNK}
         if any(c.isalpha() for c in connection.host) and ":" not in connection.host:
-            more["happy_eyeballs_delay"] = 0.25  # a name may have two addresses, one of which leads nowhere
+            more["happy_eyeballs_delay"] = (
+                0.25  # a name may have two addresses, one of which leads nowhere
+            )
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                reader, writer = await asyncio.open_connection(connection.host, connection.port, **more)
+                reader, writer = await asyncio.open_connection(
+                    connection.host, connection.port, **more
+                )
         except TimeoutError:
             raise errors.Unreachable(
                 f"{what}: {connection.address} did not take the connection within {CONNECT_TIMEOUT:g} s; "
@@ -295,7 +344,10 @@ class Client:
             raise self._broken(what, error) from error
         raw: socket.socket = writer.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in KEEP_ALIVE:  # so that a server that vanished is noticed within a minute
+        for (
+            option,
+            value,
+        ) in KEEP_ALIVE:  # so that a server that vanished is noticed within a minute
             raw.setsockopt(socket.IPPROTO_TCP, option, value)
         wire = _Wire(reader, writer, credential)
         self._open.add(wire)

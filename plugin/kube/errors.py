@@ -1,7 +1,7 @@
 """What can go wrong with the API server, told apart by what the caller should do.
 
-An error is made from an answer or from a failed connection; no exception of a library leaves `kube`. What to do
-about an error is decided where it is caught.
+An error is made from an answer or from a failed connection; no exception of a library leaves
+`kube`. What to do about an error is decided where it is caught.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiError(Exception):
-    """An answer that is not a success. `name` is the object that the answer is about, if it says so."""
+    """An answer that is not a success. `name` is the object that the answer is about, if it says
+    so.
+    """
 
     def __init__(
         self,
@@ -48,7 +50,9 @@ class NotFound(ApiError):
 
 
 class NotServed(ApiError):
-    """The API server has no version of the resource API that we speak: an administrator must enable one."""
+    """The API server has no version of the resource API that we speak: an administrator must enable
+    one.
+    """
 
 
 class Conflict(ApiError):
@@ -84,7 +88,9 @@ class ServerError(ApiError):
 
 
 class Unreachable(ApiError):
-    """No answer: refused, reset, no such name, no trust, or out of time. The message says what to check."""
+    """No answer: refused, reset, no such name, no trust, or out of time. The message says what to
+    check.
+    """
 
 
 class Malformed(ApiError):
@@ -108,7 +114,9 @@ def is_transient(error: BaseException) -> bool:
 
 
 def from_answer(what: str, status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
-    """The error that an answer means. `what` says which request it was; header names are in lower case."""
+    """The error that an answer means. `what` says which request it was; header names are in lower
+    case.
+    """
     told = _status(body)
     if told is None:
         text = body[:MESSAGE_LIMIT].decode(errors="replace").strip()
@@ -118,7 +126,9 @@ def from_answer(what: str, status: int, headers: Mapping[str, str], body: bytes)
 
 def from_status(what: str, status: object) -> ApiError:
     """The error that a Status within a watch means."""
-    told = _status(msgspec.json.encode(status)) or _Status(message="an ERROR event without a Status")
+    told = _status(msgspec.json.encode(status)) or _Status(
+        message="an ERROR event without a Status"
+    )
     return _build(what, told.code, told, "")
 
 

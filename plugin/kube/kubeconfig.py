@@ -107,7 +107,9 @@ class ExecCredential(msgspec.Struct, frozen=True, tag_field="kind", tag="ExecCre
 
 
 class Command:
-    """The command of a kubeconfig that prints a credential, run again when that has expired or was refused."""
+    """The command of a kubeconfig that prints a credential, run again when that has expired or was
+    refused.
+    """
 
     def __init__(self, exec_: Exec, folder: Path, cluster: dict[str, object]) -> None:
         self._exec = exec_
@@ -121,7 +123,9 @@ class Command:
         if (known := self._known(refused)) is not None:
             return known
         async with self._lock:
-            if (known := self._known(refused)) is not None:  # another request has had it run meanwhile
+            if (
+                known := self._known(refused)
+            ) is not None:  # another request has had it run meanwhile
                 return known
             self._credential, self._expiry = self._parse(await self._run())
             return self._credential
@@ -136,11 +140,17 @@ class Command:
         found = str(self._folder / command) if "/" in command else shutil.which(command)
         if not found or not os.access(found, os.X_OK):
             hint = self._exec.install_hint or "install it"
-            raise errors.UsageError(f"the command {command!r} of the kubeconfig's user is not there; {hint}")
+            raise errors.UsageError(
+                f"the command {command!r} of the kubeconfig's user is not there; {hint}"
+            )
         return found
 
     async def _run(self) -> bytes:
-        info = {"apiVersion": self._exec.api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
+        info = {
+            "apiVersion": self._exec.api_version,
+            "kind": "ExecCredential",
+            "spec": {"interactive": False},
+        }
         if self._exec.provide_cluster_info:
             info["spec"] = {"interactive": False, "cluster": self._cluster}
         environment = os.environ | {pair.name: pair.value for pair in self._exec.env or ()}
@@ -152,7 +162,9 @@ class Command:
                 env=environment,
             )  # fmt: skip
         except (OSError, errors.UsageError) as error:
-            raise api_errors.Unauthorized(f"no credential: {self._exec.command} cannot be run: {error}") from error
+            raise api_errors.Unauthorized(
+                f"no credential: {self._exec.command} cannot be run: {error}"
+            ) from error
         try:
             async with asyncio.timeout(EXEC_TIMEOUT):
                 out, complaint = await running.communicate()
@@ -179,7 +191,9 @@ class Command:
                 f"no credential: {self._exec.command} printed no ExecCredential of {self._exec.api_version}: {error}"
             ) from error
         if not status.token and not status.client_certificate_data:
-            raise api_errors.Unauthorized(f"no credential: {self._exec.command} printed neither token nor certificate")
+            raise api_errors.Unauthorized(
+                f"no credential: {self._exec.command} printed neither token nor certificate"
+            )
         expiry = status.expiration_timestamp
         if expiry is not None and expiry.tzinfo is None:
             expiry = expiry.replace(tzinfo=datetime.UTC)
@@ -201,10 +215,16 @@ def connection(path: Path) -> auth.Connection:
     config = _read(path)
     chosen = {named.name: named.context for named in config.contexts or ()}
     context = _named(path, "context", config.current_context, chosen) or Context()
-    cluster = _named(path, "cluster", context.cluster, {c.name: c.cluster for c in config.clusters or ()}) or Cluster()
+    cluster = (
+        _named(path, "cluster", context.cluster, {c.name: c.cluster for c in config.clusters or ()})
+        or Cluster()
+    )
     user = User()
     if context.user:
-        user = _named(path, "user", context.user, {u.name: u.user for u in config.users or ()}) or User()
+        user = (
+            _named(path, "user", context.user, {u.name: u.user for u in config.users or ()})
+            or User()
+        )
     _refuse(path, cluster, user)
     url = urlsplit(cluster.server)
     try:
@@ -214,7 +234,9 @@ def connection(path: Path) -> auth.Connection:
     if url.scheme not in ("http", "https") or not url.hostname or port == -1:
         raise errors.UsageError(f"{path}: server {cluster.server!r}: expected https://HOST:PORT")
     secure = url.scheme == "https"
-    certificate = _pem(path, "client-certificate", user.client_certificate_data, user.client_certificate)
+    certificate = _pem(
+        path, "client-certificate", user.client_certificate_data, user.client_certificate
+    )
     key = _pem(path, "client-key", user.client_key_data, user.client_key)
     found = auth.Connection(
         host=url.hostname,
@@ -222,7 +244,12 @@ def connection(path: Path) -> auth.Connection:
         secure=secure,
         prefix=url.path.rstrip("/"),
         server_name=cluster.tls_server_name,
-        ca=_pem(path, "certificate-authority", cluster.certificate_authority_data, cluster.certificate_authority),
+        ca=_pem(
+            path,
+            "certificate-authority",
+            cluster.certificate_authority_data,
+            cluster.certificate_authority,
+        ),
         verify=not cluster.insecure_skip_tls_verify,
         certificate=certificate,
         key=key,
@@ -238,7 +265,9 @@ def _read(path: Path) -> Kubeconfig:
     except OSError as error:
         raise errors.UsageError(f"cannot read the kubeconfig {path}: {error.strerror}") from error
     except ValueError as error:
-        raise errors.UsageError(f"the kubeconfig {path} is neither JSON nor YAML: {error}") from error
+        raise errors.UsageError(
+            f"the kubeconfig {path} is neither JSON nor YAML: {error}"
+        ) from error
     try:
         return msgspec.convert(document, Kubeconfig)
     except msgspec.ValidationError as error:
@@ -247,9 +276,13 @@ def _read(path: Path) -> Kubeconfig:
 
 def _named(path: Path, what: str, name: str, known: dict[str, _T]) -> _T:
     if not name:
-        raise errors.UsageError(f"{path} names no {'current-context' if what == 'context' else what}; set one")
+        raise errors.UsageError(
+            f"{path} names no {'current-context' if what == 'context' else what}; set one"
+        )
     if name not in known:
-        raise errors.UsageError(f"{path} has no {what} {name!r}; it has: {', '.join(sorted(known)) or 'none'}")
+        raise errors.UsageError(
+            f"{path} has no {what} {name!r}; it has: {', '.join(sorted(known)) or 'none'}"
+        )
     return known[name]
 
 
@@ -262,7 +295,9 @@ def _refuse(path: Path, cluster: Cluster, user: User) -> None:
     }
     for name, value in refused.items():
         if value:
-            raise errors.UsageError(f"{path}: {name} is not supported; use a token, tokenFile, a certificate or exec")
+            raise errors.UsageError(
+                f"{path}: {name} is not supported; use a token, tokenFile, a certificate or exec"
+            )
 
 
 def _pem(path: Path, what: str, inline: str, file: str) -> Path | str:
@@ -286,10 +321,20 @@ def _credentials(path: Path, cluster: Cluster, user: User) -> auth.Credentials:
             f"{path}: exec says apiVersion {user.exec.api_version!r}; expected {' or '.join(EXEC_VERSIONS)}"
         )
     if user.exec.interactive_mode == "Always":
-        raise errors.UsageError(f"{path}: exec wants a terminal (interactiveMode Always), which we have not")
-    about: dict[str, object] = {"server": cluster.server, "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify}
+        raise errors.UsageError(
+            f"{path}: exec wants a terminal (interactiveMode Always), which we have not"
+        )
+    about: dict[str, object] = {
+        "server": cluster.server,
+        "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
+    }
     about |= {"tls-server-name": cluster.tls_server_name} if cluster.tls_server_name else {}
-    ca = _pem(path, "certificate-authority", cluster.certificate_authority_data, cluster.certificate_authority)
+    ca = _pem(
+        path,
+        "certificate-authority",
+        cluster.certificate_authority_data,
+        cluster.certificate_authority,
+    )
     if isinstance(ca, Path) and ca.is_file():
         ca = ca.read_text()
     if isinstance(ca, str) and ca:

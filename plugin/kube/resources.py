@@ -1,7 +1,9 @@
-"""What this driver asks of the API server, as typed operations, in the newest version that the server serves.
+"""What this driver asks of the API server, as typed operations, in the newest version that the
+server serves.
 
-The version is found out before the first request and again when a path is not there any more or the watch of the
-slices begins anew: the API server may be upgraded while we run. Everything goes out and comes in in the shape of v1.
+The version is found out before the first request and again when a path is not there any more or the
+watch of the slices begins anew: the API server may be upgraded while we run. Everything goes out
+and comes in in the shape of v1.
 """
 
 from __future__ import annotations
@@ -58,8 +60,9 @@ class _Group(msgspec.Struct, frozen=True):
 
 
 class Resources:
-    """Claims and slices of one driver on one node. `slices` is the live copy of what the API server has of ours; it is
-    kept as long as somebody runs `slices.run()`, its specs have the shape of v1."""
+    """Claims and slices of one driver on one node. `slices` is the live copy of what the API server
+    has of ours; it is kept as long as somebody runs `slices.run()`, its specs have the shape of v1.
+    """
 
     def __init__(self, client_: client.Client, driver: str, node: str) -> None:
         self._client = client_
@@ -79,10 +82,17 @@ class Resources:
         return _decode(answer, ResourceClaim, f"claim {namespace}/{name}")
 
     async def apply_devices(
-        self, namespace: str, name: str, uid: str, devices: list[AllocatedDeviceStatus], manager: str
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        devices: list[AllocatedDeviceStatus],
+        manager: str,
     ) -> ResourceClaim:
-        """Makes these all that `manager` says in the claim's status.devices; others' entries stay. A claim that was
-        created anew since answers Invalid, one that is gone NotFound. Returns the claim as it is then."""
+        """Makes these all that `manager` says in the claim's status.devices; others' entries stay.
+        A claim that was created anew since answers Invalid, one that is gone NotFound. Returns the
+        claim as it is then.
+        """
 
         def body(version: str) -> dict[str, Any]:
             return {
@@ -97,11 +107,19 @@ class Resources:
         return _decode(answer, ResourceClaim, f"claim {namespace}/{name}")
 
     async def remove_devices(self, claim: ResourceClaim, driver: str) -> None:
-        """Takes the driver's entries out of status.devices, whoever owns them. Invalid if the claim is another now."""
+        """Takes the driver's entries out of status.devices, whoever owns them. Invalid if the claim
+        is another now.
+        """
         operations: list[dict[str, Any]] = [
-            {"op": "test", "path": "/metadata/resourceVersion", "value": claim.metadata.resource_version}
+            {
+                "op": "test",
+                "path": "/metadata/resourceVersion",
+                "value": claim.metadata.resource_version,
+            }
         ]
-        for index in reversed(range(len(claim.status.devices))):  # from the end: earlier ones keep their places
+        for index in reversed(
+            range(len(claim.status.devices))
+        ):  # from the end: earlier ones keep their places
             if claim.status.devices[index].driver == driver:
                 operations.append({"op": "remove", "path": f"/status/devices/{index}"})
         path = _status_of(claim.metadata.namespace, claim.metadata.name)
@@ -125,16 +143,24 @@ class Resources:
         return [_in_our_shape({"apiVersion": found.api_version, **item}) for item in found.items]
 
     async def create_slice(self, slice_: ResourceSlice) -> dict[str, Any]:
-        """The object as stored. It may have been created although this fails: AlreadyExists or the copy will tell."""
+        """The object as stored. It may have been created although this fails: AlreadyExists or the
+        copy will tell.
+        """
         return await self._write("POST", "resourceslices", slice_)
 
     async def update_slice(self, slice_: ResourceSlice, dry_run: bool = False) -> dict[str, Any]:
-        """The object as stored, or as it would be. Conflict if it is not the one that the metadata tells of."""
+        """The object as stored, or as it would be. Conflict if it is not the one that the metadata
+        tells of.
+        """
         query = {"dryRun": "All"} if dry_run else {}
-        return await self._write("PUT", f"resourceslices/{quote(slice_.metadata.name, safe='')}", slice_, query)
+        return await self._write(
+            "PUT", f"resourceslices/{quote(slice_.metadata.name, safe='')}", slice_, query
+        )
 
     async def keeps_counters(self, probe: ResourceSlice) -> str:
-        """Why the API server would not keep the counters of this slice, which is not written; empty if it would."""
+        """Why the API server would not keep the counters of this slice, which is not written; empty
+        if it would.
+        """
         answer = await self._client.request("GET", "/version")
         server = _decode(answer, _Server, "the API server's version")
         found = re.match(r"[0-9]{1,6}", server.minor)
@@ -146,14 +172,18 @@ class Resources:
         return ""
 
     async def delete_slice(self, name: str, uid: str, resource_version: str) -> None:
-        """Deletes this very state of the object; Conflict if it is another one. One that is gone is fine."""
+        """Deletes this very state of the object; Conflict if it is another one. One that is gone is
+        fine.
+        """
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "preconditions": {"uid": uid, "resourceVersion": resource_version},
         }
         try:
-            await self._ask("DELETE", f"resourceslices/{quote(name, safe='')}", name, lambda _: options)
+            await self._ask(
+                "DELETE", f"resourceslices/{quote(name, safe='')}", name, lambda _: options
+            )
         except errors.NotFound:
             log.debug("slice %s is gone already", name)
 
@@ -180,12 +210,19 @@ class Resources:
         query: dict[str, str] | None = None,
         timeout: float = 10.0,
     ) -> bytes:
-        """One request to the group, once more if the server turns out not to serve the version any more. `name` is the
-        object's: a NotFound that does not name it is about the path."""
+        """One request to the group, once more if the server turns out not to serve the version any
+        more. `name` is the object's: a NotFound that does not name it is about the path.
+        """
         version = self._version or await self._negotiate("", timeout)
         for _ in range(2):
             content = body(version) if body else None
-            kind = JSON_PATCH if isinstance(content, list) else APPLY if method == "PATCH" else "application/json"
+            kind = (
+                JSON_PATCH
+                if isinstance(content, list)
+                else APPLY
+                if method == "PATCH"
+                else "application/json"
+            )
             try:
                 return await self._client.request(
                     method,
@@ -199,32 +236,44 @@ class Resources:
                 if error.name == name:
                     raise
                 seen, version = error, await self._negotiate(version, timeout)
-        raise errors.NotServed(f"the API server says that it serves {GROUP}/{version}, but: {seen}") from seen
+        raise errors.NotServed(
+            f"the API server says that it serves {GROUP}/{version}, but: {seen}"
+        ) from seen
 
     async def _negotiate(self, doubted: str, timeout: float = 10.0) -> str:
-        """The version to use, asked for only if nobody has found another than the doubted one meanwhile."""
+        """The version to use, asked for only if nobody has found another than the doubted one
+        meanwhile.
+        """
         try:
             async with asyncio.timeout(timeout), self._asking:
                 if not self._version or self._version == doubted:
                     self._version = await self._discover(timeout)
                 return self._version
         except TimeoutError:
-            raise errors.Unreachable(f"the API server has not said within {timeout:g} s what it serves") from None
+            raise errors.Unreachable(
+                f"the API server has not said within {timeout:g} s what it serves"
+            ) from None
 
     async def _discover(self, timeout: float) -> str:
         try:
             answer = await self._client.request("GET", f"/apis/{GROUP}", timeout=timeout)
         except errors.NotFound as error:
-            raise errors.NotServed(f"the API server does not serve {GROUP} at all; {_ADVICE}") from error
-        served = [item.version for item in _decode(answer, _Group, f"the API group {GROUP}").versions]
+            raise errors.NotServed(
+                f"the API server does not serve {GROUP} at all; {_ADVICE}"
+            ) from error
+        served = [
+            item.version for item in _decode(answer, _Group, f"the API group {GROUP}").versions
+        ]
         found = next((version for version in versions.PREFERRED if version in served), "")
         if not found:
-            raise errors.NotServed(f"the API server serves {GROUP} in {', '.join(served) or 'no version'}; {_ADVICE}")
+            raise errors.NotServed(
+                f"the API server serves {GROUP} in {', '.join(served) or 'no version'}; {_ADVICE}"
+            )
         if found != self._version:
             log.info("using %s/%s", GROUP, found)
         return found
 
-    async def _find_slices(self) -> watch.Place:
+    async def _find_slices(self) -> watch.Endpoint:
         version = await self._negotiate(self._version)
         return _Slices(version=version, query={"fieldSelector": self._selector})
 
@@ -253,7 +302,9 @@ def _status_of(namespace: str, name: str) -> str:
 
 
 def _in_our_shape(obj: dict[str, Any]) -> dict[str, Any]:
-    """A slice of any version as plain data in the shape of v1. What it says of its own version would be wrong then."""
+    """A slice of any version as plain data in the shape of v1. What it says of its own version
+    would be wrong then.
+    """
     version = str(obj.get("apiVersion", "")).rpartition("/")[2]
     rest = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind")}
     try:
@@ -266,4 +317,6 @@ def _decode(answer: bytes, kind: type[_T], what: str) -> _T:
     try:
         return msgspec.json.decode(answer, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise errors.Malformed(f"{what}: the API server's answer is not as expected: {error}") from error
+        raise errors.Malformed(
+            f"{what}: the API server's answer is not as expected: {error}"
+        ) from error

@@ -1,4 +1,5 @@
-"""A live copy of one collection: list, then watch, for ever. What the objects mean is decided elsewhere.
+"""A live copy of one collection: list, then watch, for ever. What the objects mean is decided
+elsewhere.
 
 Level, not edge: whoever reads the copy is told that something changed, not what.
 """
@@ -25,10 +26,13 @@ HEALTHY = 10.0  # seconds that a watch must have lived for the trouble before it
 LONGEST_PAUSE = 30.0
 LONGEST_ASKED = 60.0  # of what a server may ask us to wait
 IDLE = 90.0  # seconds of silence that end a watch; bookmarks come about once a minute
-SERVER_TIMEOUT = (300.0, 600.0)  # seconds after which the server is asked to end a watch, spread over the nodes
+SERVER_TIMEOUT = (
+    300.0,
+    600.0,
+)  # seconds after which the server is asked to end a watch, spread over the nodes
 
 
-class Place(Protocol):
+class Endpoint(Protocol):
     """Where the collection is, as of now, and how its objects come into our shape."""
 
     @property
@@ -39,22 +43,30 @@ class Place(Protocol):
 
 
 class Finder(Protocol):
-    async def __call__(self) -> Place:
+    async def __call__(self) -> Endpoint:
         """Asked before every list and every watch; the same place compares equal."""
 
 
 class Mirror:
-    """`objects` by name, or namespace/name where they have a namespace, as the API server last told us.
+    """`objects` by name, or namespace/name where they have a namespace, as the API server last told
+    us.
 
     Who subscribes is called after they have changed.
     """
 
     def __init__(
-        self, client_: client.Client, find: Finder, *, idle: float = IDLE, sleep: Sleep = asyncio.sleep
+        self,
+        client_: client.Client,
+        find: Finder,
+        *,
+        idle: float = IDLE,
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
         self.objects: dict[str, Object] = {}
         self.synced = False  # until the first list has arrived
-        self.listing = asyncio.Lock()  # for lists of others as well: a sick API server is asked for one at a time
+        self.listing = (
+            asyncio.Lock()
+        )  # for lists of others as well: a sick API server is asked for one at a time
         self._client = client_
         self._find = find
         self._idle = idle
@@ -79,10 +91,12 @@ class Mirror:
                 await self._pause(error)
 
     def subscribe(self, changed: Callable[[], None]) -> None:
-        """`changed` is called from the loop: when the first list has arrived, and after every change."""
+        """`changed` is called from the loop: when the first list has arrived, and after every
+        change.
+        """
         self._subscribers.append(changed)
 
-    async def _list(self, place: Place) -> str:
+    async def _list(self, place: Endpoint) -> str:
         """Replaces the whole copy. Returns the version to watch from."""
         async with self.listing:
             answer = await self._client.request("GET", place.path, query=place.query, timeout=30.0)
@@ -101,7 +115,7 @@ class Mirror:
         for changed in self._subscribers:
             changed()
 
-    async def _follow(self, place: Place, version: str) -> str:
+    async def _follow(self, place: Endpoint, version: str) -> str:
         """One watch, to its clean end. Returns the version to go on from."""
         loop = asyncio.get_running_loop()
         seconds = random.uniform(*SERVER_TIMEOUT)  # noqa: S311 - spreads load, hides nothing
@@ -124,7 +138,7 @@ class Mirror:
         await self._pause()
         return version
 
-    def _take(self, place: Place, line: bytes) -> str:
+    def _take(self, place: Endpoint, line: bytes) -> str:
         """One event; the version that it brings us to."""
         try:
             event = msgspec.json.decode(line, type=_Event)
@@ -144,14 +158,19 @@ class Mirror:
         return version
 
     async def _pause(self, error: errors.ApiError | None = None) -> None:
-        """Waits longer the more has gone wrong without a healthy watch between. The first clean end costs nothing."""
+        """Waits longer the more has gone wrong without a healthy watch between. The first clean end
+        costs nothing.
+        """
         pause = random.uniform(0.1, 0.3) if error else 0.0  # noqa: S311 - as above
         if self._failures:
-            pause = min(LONGEST_PAUSE, 1.5 * 2.0 ** (self._failures - 1)) * random.uniform(0.67, 1.0)  # noqa: S311
+            longest = min(LONGEST_PAUSE, 1.5 * 2.0 ** (self._failures - 1))
+            pause = longest * random.uniform(0.67, 1.0)  # noqa: S311 - as above
         self._failures = min(self._failures + 1, 10)
         if error:
             pause = max(pause, min(error.retry_after or 0.0, LONGEST_ASKED))
-            log.warning("what we know of the cluster may be old, asking again in %.1f s: %s", pause, error)
+            log.warning(
+                "what we know of the cluster may be old, asking again in %.1f s: %s", pause, error
+            )
         await self._sleep(pause)
 
 

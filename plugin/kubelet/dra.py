@@ -1,6 +1,8 @@
-"""NodePrepareResources and NodeUnprepareResources, v1 and v1beta1: messages in, the driver's answers out.
+"""NodePrepareResources and NodeUnprepareResources, v1 and v1beta1: messages in, the driver's
+answers out.
 
-Work goes on when the kubelet gives up on a call: it will ask again and find it done. No decision is made here.
+Work goes on when the kubelet gives up on a call: it will ask again and find it done. No decision is
+made here.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from typing import Any, TypeVar, cast
 
 import grpc.aio
 
-from .. import driver, names
 from .. import log as logs
-from ..claims import PreparedClaim
+from .. import names
+from ..prepare import driver
+from ..prepared import PreparedClaim
 from .wire.dra.v1 import api_pb2 as v1
 from .wire.dra.v1 import api_pb2_grpc as v1_grpc
 from .wire.dra.v1beta1 import api_pb2 as v1beta1
@@ -24,7 +27,10 @@ log = logging.getLogger(__name__)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")  # newer first: kubelets take the first that they know
+SERVICES = (
+    "v1.DRAPlugin",
+    "v1beta1.DRAPlugin",
+)  # newer first: kubelets take the first that they know
 CALL_TIMEOUT = 45.0  # seconds that a kubelet waits for an answer
 
 T = TypeVar("T")
@@ -37,7 +43,9 @@ class Calls:
         self._driver = driver_
         self._under_way: set[asyncio.Task[Any]] = set()
 
-    async def prepare(self, claims: Iterable[Any], context: Context) -> dict[str, PreparedClaim | str]:
+    async def prepare(
+        self, claims: Iterable[Any], context: Context
+    ) -> dict[str, PreparedClaim | str]:
         remaining = context.time_remaining()
         patience = CALL_TIMEOUT if remaining is None else min(remaining, CALL_TIMEOUT)
         deadline = asyncio.get_running_loop().time() + patience
@@ -67,7 +75,10 @@ class Calls:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            log.warning("the kubelet gave up on a %s call; the work goes on and the next call finds it done", what)
+            log.warning(
+                "the kubelet gave up on a %s call; the work goes on and the next call finds it done",
+                what,
+            )
             raise
 
 
@@ -105,7 +116,9 @@ class DRAPlugin(v1_grpc.DRAPluginServicer):
     async def NodeUnprepareResources(
         self, request: v1.NodeUnprepareResourcesRequest, context: Context
     ) -> v1.NodeUnprepareResourcesResponse:
-        response: v1.NodeUnprepareResourcesResponse = self._messages.NodeUnprepareResourcesResponse()
+        response: v1.NodeUnprepareResourcesResponse = (
+            self._messages.NodeUnprepareResourcesResponse()
+        )
         for uid, error in (await self._calls.unprepare(request.claims)).items():
             response.claims[uid].error = error or ""
         return response

@@ -1,5 +1,6 @@
-"""The stream by which the kubelet learns how our devices are: the whole list at once, on every change, and again and
-again, since the kubelet forgets what it has not heard for a while. v1 and v1alpha1 differ in their name alone.
+"""The stream by which the kubelet learns how our devices are: the whole list at once, on every
+change, and again and again, since the kubelet forgets what it has not heard for a while. v1 and
+v1alpha1 differ in their name alone.
 
 What a device's health is is decided by the caller.
 """
@@ -13,10 +14,13 @@ from typing import Any
 
 import grpc.aio
 
-from .. import health
+from ..report import health
 from .wire.dra_health.v1 import api_pb2
 
-SERVICES = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")  # kubelets before 1.37 know the second alone
+SERVICES = (
+    "v1.DRAResourceHealth",
+    "v1alpha1.DRAResourceHealth",
+)  # kubelets before 1.37 know the second alone
 AGAIN = 10.0  # seconds between two reports
 TIMEOUT = 30  # seconds without a report after which the kubelet shows Unknown
 
@@ -28,7 +32,9 @@ _STATES = {
 
 
 class Streams:
-    """All streams tell the same. Nothing is told before the first `set`, since an empty list would say something."""
+    """All streams tell the same. Nothing is told before the first `set`, since an empty list would
+    say something.
+    """
 
     def __init__(self, pool: str, again: float = AGAIN) -> None:
         self._pool, self._again = pool, again
@@ -44,7 +50,9 @@ class Streams:
             self.poke()
 
     def poke(self) -> None:
-        """Says it again now: another instance that left may have taken what the kubelet knew with it."""
+        """Says it again now: another instance that left may have taken what the kubelet knew with
+        it.
+        """
         for wake in self._wakes:
             wake.set()
 
@@ -88,5 +96,8 @@ def add_to(server: grpc.aio.Server, streams: Streams) -> None:
         request_deserializer=api_pb2.NodeWatchResourcesRequest.FromString,
         response_serializer=api_pb2.NodeWatchResourcesResponse.SerializeToString,
     )
-    handlers = [grpc.method_handlers_generic_handler(name, {"NodeWatchResources": method}) for name in SERVICES]
+    handlers = [
+        grpc.method_handlers_generic_handler(name, {"NodeWatchResources": method})
+        for name in SERVICES
+    ]
     server.add_generic_rpc_handlers(handlers)

@@ -1,4 +1,5 @@
-"""Asks the kubelet which pods it has and which claims their containers were given (service v1.PodResourcesLister).
+"""Asks the kubelet which pods it has and which claims their containers were given (service
+v1.PodResourcesLister).
 
 What follows from the answer, or from having none, is decided by the caller.
 """
@@ -18,8 +19,10 @@ PATIENCE = 3.0  # seconds
 
 
 async def pods(socket: Path) -> dict[tuple[str, str], dict[str, frozenset[str]]]:
-    """By pod, namespace and name: by claim the CDI ids that its containers were given. ConnectionError if the kubelet
-    cannot be asked. Kubelets before 1.34 name no claims; init containers that have ended are not looked at."""
+    """By pod, namespace and name: by claim the CDI ids that its containers were given.
+    ConnectionError if the kubelet cannot be asked. Kubelets before 1.34 name no claims; init
+    containers that have ended are not looked at.
+    """
     # Loaded when first needed: a node without claims never asks.
     from .wire.podresources.v1 import api_pb2, api_pb2_grpc
 
@@ -38,6 +41,8 @@ def _claims(pod: api_pb2.PodResources) -> dict[str, frozenset[str]]:
     found: dict[str, frozenset[str]] = {}
     for container in pod.containers:
         for given in container.dynamic_resources:
-            ids = {device.name for resource in given.claim_resources for device in resource.cdi_devices}
+            ids = {
+                device.name for resource in given.claim_resources for device in resource.cdi_devices
+            }
             found[given.claim_name] = found.get(given.claim_name, frozenset()) | ids
     return found

@@ -21,7 +21,11 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 class Registration(api_pb2_grpc.RegistrationServicer):
     def __init__(
-        self, driver: str, endpoint: Path, services: tuple[str, ...], on_registered: Callable[[], None]
+        self,
+        driver: str,
+        endpoint: Path,
+        services: tuple[str, ...],
+        on_registered: Callable[[], None],
     ) -> None:
         self._info = api_pb2.PluginInfo(
             type="DRAPlugin", name=driver, endpoint=str(endpoint), supported_versions=services

@@ -1,7 +1,7 @@
 """gRPC servers on unix sockets that others may have left behind or still hold.
 
-A socket of a dead predecessor is swept away; one that somebody answers on is never stolen; one of ours that somebody
-takes away is made anew. What is served is decided by the callers.
+A socket of a dead predecessor is swept away; one that somebody answers on is never stolen; one of
+ours that somebody takes away is made anew. What is served is decided by the callers.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from .. import errors
 
 log = logging.getLogger(__name__)
 
+GrpcServer = grpc.aio.Server  # for those that may not import grpc
+
 
 class Socket:
     """A server on a path, for as long as it is open. In use as a context."""
 
-    def __init__(self, path: Path, add: Callable[[grpc.aio.Server], None], drain: float) -> None:
+    def __init__(self, path: Path, add: Callable[[GrpcServer], None], drain: float) -> None:
         """`drain`: seconds for the calls under way at the end."""
         self._path, self._add, self._drain = path, add, drain
-        self._server: grpc.aio.Server | None = None
+        self._server: GrpcServer | None = None
         self._file: tuple[int, int] | None = None  # what we have made at the path
         self._trouble = ""  # what was said last of why there is no server
         self._changing = asyncio.Lock()
@@ -47,7 +49,9 @@ class Socket:
             self._path.unlink()
 
     async def mend(self) -> None:
-        """Listens anew if the socket is gone: whoever is connected is served all the same, but nobody else finds us."""
+        """Listens anew if the socket is gone: whoever is connected is served all the same, but
+        nobody else finds us.
+        """
         async with self._changing:
             if self._wanted:
                 await self._mend()
@@ -83,8 +87,10 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-async def listen(path: Path, add: Callable[[grpc.aio.Server], None]) -> grpc.aio.Server:
-    """A started server. The socket can be dialled from the moment it exists, so what it needs must be there before."""
+async def listen(path: Path, add: Callable[[GrpcServer], None]) -> GrpcServer:
+    """A started server. The socket can be dialled from the moment it exists, so what it needs must
+    be there before.
+    """
     if is_alive(path):
         raise errors.Fatal(
             f"somebody serves {path} already: another claimd with the same driver name? "
@@ -94,7 +100,9 @@ async def listen(path: Path, add: Callable[[grpc.aio.Server], None]) -> grpc.aio
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise errors.Fatal(f"cannot make room for the socket {path}: {error}; is kubelet-dir right?") from error
+        raise errors.Fatal(
+            f"cannot make room for the socket {path}: {error}; is kubelet-dir right?"
+        ) from error
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     add(server)
     before = os.umask(0o177)
@@ -118,12 +126,16 @@ def sweep(folder: Path, ours: Callable[[str], bool]) -> None:
         path = folder / name
         if ours(name) and path.is_socket() and not is_alive(path):
             log.info("removing the socket of a dead predecessor: %s", path)
-            with contextlib.suppress(OSError):  # it stays a dead one, and harms nobody but the kubelet's log
+            with contextlib.suppress(
+                OSError
+            ):  # it stays a dead one, and harms nobody but the kubelet's log
                 path.unlink()
 
 
 def is_alive(path: Path) -> bool:
-    """Whether somebody listens. Only a plain refusal or absence counts as no: a doubt leaves the socket alone."""
+    """Whether somebody listens. Only a plain refusal or absence counts as no: a doubt leaves the
+    socket alone.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         result = probe.connect_ex(str(path))

@@ -1,6 +1,8 @@
-"""What the clients of the simulated control plane share: calls as data, live copies ahead by our own writes, one loop.
+"""What the clients of the simulated control plane share: calls as data, live copies ahead by our
+own writes, one loop.
 
-Objects are plain data in the newest version of their kind. What is done with them is decided by the clients.
+Objects are plain data in the newest version of their kind. What is done with them is decided by the
+clients.
 """
 
 from __future__ import annotations
@@ -29,7 +31,11 @@ STRATEGIC = "application/strategic-merge-patch+json"
 JSON = "application/json"
 
 DRA = "resource.k8s.io"
-VERSIONS = ("v1", "v1beta2", "v1alpha3")  # the newest that has the kind, and only shapes that are alike
+VERSIONS = (
+    "v1",
+    "v1beta2",
+    "v1alpha3",
+)  # the newest that has the kind, and only shapes that are alike
 PLACES = {
     "configmaps": "/api/v1",
     "namespaces": "/api/v1",
@@ -94,7 +100,9 @@ class Api:
         try:
             return self._places[kind]
         except KeyError:
-            raise errors.NotServed(f"the API server has no {kind} of {DRA} in {', '.join(VERSIONS)}") from None
+            raise errors.NotServed(
+                f"the API server has no {kind} of {DRA} in {', '.join(VERSIONS)}"
+            ) from None
 
     async def serves(self, kind: str) -> bool:
         """Waits for an API server that can be asked."""
@@ -119,7 +127,12 @@ class Api:
         body = None if call.body is None else msgspec.json.encode(call.body)
         async with self._turns:
             answer = await self.client.request(
-                call.method, path, query=call.query, body=body, content_type=call.form, timeout=timeout
+                call.method,
+                path,
+                query=call.query,
+                body=body,
+                content_type=call.form,
+                timeout=timeout,
             )
         try:
             return msgspec.json.decode(answer, type=dict[str, Any])
@@ -175,7 +188,9 @@ class Collection:
         self._query = dict(query or {})
         self._mirror = watch.Mirror(api.client, self._find)
         self._mirror.subscribe(self._changed)
-        self._ahead: dict[str, tuple[Document, float]] = {}  # what we wrote; until when it counts without being seen
+        self._ahead: dict[
+            str, tuple[Document, float]
+        ] = {}  # what we wrote; until when it counts without being seen
         self._absent = False  # there is no such kind here, and so no object
         self._subscribers: list[Callable[[], None]] = []
 
@@ -196,7 +211,9 @@ class Collection:
     def wrote(self, obj: Document, *, new: bool = False) -> None:
         """The answer to a write of ours. What is not known and not new has been deleted since."""
         key = key_of(obj)
-        if (key not in self.objects and not new) or _version(obj) <= _version(self.objects.get(key)):
+        if (key not in self.objects and not new) or _version(obj) <= _version(
+            self.objects.get(key)
+        ):
             return
         known = key in self._mirror.objects
         self._ahead[key] = obj, 0.0 if known else time.monotonic() + UNSEEN
@@ -207,11 +224,13 @@ class Collection:
         for key, (obj, until) in list(self._ahead.items()):
             if _version(seen.get(key)) >= _version(obj) or (key not in seen and now >= until):
                 del self._ahead[key]
-        self.objects = seen | {key: obj for key, (obj, _) in self._ahead.items()} if self._ahead else seen
+        self.objects = (
+            seen | {key: obj for key, (obj, _) in self._ahead.items()} if self._ahead else seen
+        )
         for changed in self._subscribers:
             changed()
 
-    async def _find(self) -> watch.Place:
+    async def _find(self) -> watch.Endpoint:
         place = await self._api.place(self.kind)
         version = place.removeprefix("/apis/").removeprefix("/api/")
         word = WORDS.get(self.kind) or self.kind.removesuffix("s").capitalize()
@@ -231,8 +250,10 @@ def _version(obj: Document | None) -> int:
     return int(obj["metadata"].get("resourceVersion") or 0) if obj else 0
 
 
-class Worker:
-    """Looks at collections whenever one of them has changed, and when its own last look asked for it."""
+class WorkLoop:
+    """Looks at collections whenever one of them has changed, and when its own last look asked for
+    it.
+    """
 
     def __init__(self, name: str, api: Api, collections: Iterable[Collection]) -> None:
         self.name = name
@@ -294,19 +315,27 @@ def _ends(error: errors.ApiError) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class Teller:
+class EventRecorder:
     """Who reports an event, and what it was doing."""
 
     name: str
     action: str
 
 
-def event(about: Document, kind: str, reason: str, note: str, by: Teller, *, warning: bool = False) -> Call:
+def event(
+    about: Document, kind: str, reason: str, note: str, by: EventRecorder, *, warning: bool = False
+) -> Call:
     metadata = about["metadata"]
     now = time.time()
     namespace = metadata.get("namespace", "default")
-    digest = hashlib.sha256(f"{metadata.get('uid')} {reason} {note} {now}".encode()).hexdigest()[:16]
-    regarding = {name: metadata[name] for name in ("namespace", "name", "uid", "resourceVersion") if name in metadata}
+    digest = hashlib.sha256(f"{metadata.get('uid')} {reason} {note} {now}".encode()).hexdigest()[
+        :16
+    ]
+    regarding = {
+        name: metadata[name]
+        for name in ("namespace", "name", "uid", "resourceVersion")
+        if name in metadata
+    }
     body = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -326,15 +355,27 @@ def event(about: Document, kind: str, reason: str, note: str, by: Teller, *, war
 def delete(kind: str, obj: Document, **options: Any) -> Call:
     """Of this very object, not of one that has its name by now."""
     metadata = obj["metadata"]
-    body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": metadata["uid"]}} | options
-    return Call(method="DELETE", kind=kind, namespace=metadata.get("namespace", ""), name=metadata["name"], body=body)
+    body = {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": metadata["uid"]},
+    } | options
+    return Call(
+        method="DELETE",
+        kind=kind,
+        namespace=metadata.get("namespace", ""),
+        name=metadata["name"],
+        body=body,
+    )
 
 
 def put(kind: str, obj: Document, sub: str = "") -> Call:
     """Conflict if it has changed since."""
     metadata = obj["metadata"]
     namespace = metadata.get("namespace", "")
-    return Call(method="PUT", kind=kind, namespace=namespace, name=metadata["name"], sub=sub, body=obj)
+    return Call(
+        method="PUT", kind=kind, namespace=namespace, name=metadata["name"], sub=sub, body=obj
+    )
 
 
 def patch_status(kind: str, obj: Document, status: Document) -> Call:
@@ -356,7 +397,9 @@ def timestamp(seconds: float) -> str:
 
 
 def micro(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds % 1 * 1e6):06d}Z"
+    return (
+        time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds % 1 * 1e6):06d}Z"
+    )
 
 
 def seconds(stamp: str) -> float:

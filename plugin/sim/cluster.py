@@ -1,7 +1,8 @@
-"""A whole cluster in one process: API server, scheduler, controllers, and nodes with a kubelet and a real `claimd run`.
+"""A whole cluster in one process: API server, scheduler, controllers, and nodes with a kubelet and
+a real `claimd run`.
 
-Brings it up and takes it down; what happens in it is decided by its parts, which talk to each other over HTTP and unix
-sockets alone.
+Brings it up and takes it down; what happens in it is decided by its parts, which talk to each other
+over HTTP and unix sockets alone.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from typing import Any
 
 import msgspec
 
-from devices import fake, orders
+from devices import fake, faults
 
 from .. import names
 from ..kube import client, errors, kubeconfig
 from . import client as sim_client
-from . import controllers, daemon, manifests, scheduler, served, strike
+from . import controllers, crash, daemon, dynamic_client, manifests, scheduler
 from .apiserver import server
 from .controllers import workloads
 from .kubelet.kubelet import Kubelet
@@ -46,7 +47,9 @@ class Machine:
 
     name: str
     gpus: Sequence[str]  # as `claimd fake` takes them
-    settings: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of its `claimd run`, by key
+    settings: Mapping[str, str] = dataclasses.field(
+        default_factory=dict
+    )  # of its `claimd run`, by key
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -61,10 +64,10 @@ class Node:
         """Its fake GPUs."""
         return self.folder / "tree"
 
-    def strike(self) -> strike.Strike:
+    def strike(self) -> crash.CrashInPrepare:
         """A kill of its plugin that lies in wait for a prepare."""
         records = names.plugin_folder(self.folder / "kubelet", DRIVER) / "claims"
-        return strike.Strike(self.daemon, records, self.folder / "cdi", DRIVER)
+        return crash.CrashInPrepare(self.daemon, records, self.folder / "cdi", DRIVER)
 
 
 class Cluster:
@@ -98,28 +101,43 @@ class Cluster:
 
 
 @contextlib.asynccontextmanager
-async def up(machines: Sequence[Machine], folder: Path, *, options: server.Options) -> AsyncIterator[Cluster]:
-    """Running, with claimd's manifests applied, until the context ends; then nothing is left of it but `folder`."""
+async def up(
+    machines: Sequence[Machine], folder: Path, *, options: server.Options
+) -> AsyncIterator[Cluster]:
+    """Running, with claimd's manifests applied, until the context ends; then nothing is left of it
+    but `folder`.
+    """
     async with contextlib.AsyncExitStack() as stack:
         folder.mkdir(parents=True, exist_ok=True)
         api = await stack.enter_async_context(server.serve(options))
         admin = _client(stack, api.kubeconfig(folder / "kubeconfig"), "claimd-demo")
         cluster = Cluster(api, admin, folder)
         api.serve_logs(cluster.logs)
-        kinds = served.Served(admin)
+        kinds = dynamic_client.DynamicClient(admin)
         daemonset = await _install(kinds)
         runtimes = [
             await stack.enter_async_context(
-                Runtime(folder / machine.name / "run", [folder / machine.name / "cdi"], network=f"10.88.{number}")
+                Runtime(
+                    folder / machine.name / "run",
+                    [folder / machine.name / "cdi"],
+                    network=f"10.88.{number}",
+                )
             )
             for number, machine in enumerate(machines)
         ]
-        parts = [(part, _client(stack, cluster.kubeconfig, part.NAME)) for part in (scheduler, controllers)]
+        parts = [
+            (part, _client(stack, cluster.kubeconfig, part.NAME))
+            for part in (scheduler, controllers)
+        ]
         agents = [_client(stack, cluster.kubeconfig, "kubelet") for _ in machines]
         group = await stack.enter_async_context(_Tasks())  # ends before what it uses
         for machine, runtime, agent in zip(machines, runtimes, agents, strict=True):
-            kubelet = Kubelet(machine.name, folder / machine.name / "kubelet", agent, runtime, timing=TIMING)
-            await kinds.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": machine.name}})
+            kubelet = Kubelet(
+                machine.name, folder / machine.name / "kubelet", agent, runtime, timing=TIMING
+            )
+            await kinds.apply(
+                {"apiVersion": "v1", "kind": "Node", "metadata": {"name": machine.name}}
+            )
             pod = await _pod(kinds, daemonset, machine.name)
             node = Node(
                 name=machine.name,
@@ -131,13 +149,18 @@ async def up(machines: Sequence[Machine], folder: Path, *, options: server.Optio
             group.start(kubelet.run(), f"the kubelet of {node.name}")
             group.start(node.daemon.run(), f"claimd on {node.name}")
             group.start(_report(cluster, node.daemon, pod), f"the pod of claimd on {node.name}")
-        for part, its_client in parts:  # last: they would take the plugins' pods for mistakes while there are no nodes
+        for (
+            part,
+            its_client,
+        ) in parts:  # last: they would take the plugins' pods for mistakes while there are no nodes
             group.start(part.run(its_client), part.NAME)
         yield cluster
 
 
 class _Tasks(contextlib.AbstractAsyncContextManager["_Tasks"]):
-    """Cancelled at the end, all at once. One that fails before is told in the log; the others go on."""
+    """Cancelled at the end, all at once. One that fails before is told in the log; the others go
+    on.
+    """
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[Any]] = []
@@ -164,7 +187,7 @@ def _client(stack: contextlib.AsyncExitStack, path: Path, agent: str) -> client.
     return made
 
 
-async def _install(kinds: served.Served) -> Document:
+async def _install(kinds: dynamic_client.DynamicClient) -> Document:
     """What `kubectl apply -k deploy/base` does. The DaemonSet as it is then."""
     daemonset: Document = {}
     for obj in manifests.base():
@@ -183,7 +206,7 @@ async def _daemon(cluster: Cluster, machine: Machine, pod: Document) -> daemon.D
     for path in (kubelet / "plugins_registry", kubelet / "plugins", folder / "cdi"):
         path.mkdir(parents=True, exist_ok=True)
     fake.write(folder / "tree", fake.parse(machine.gpus))
-    orders.accept(folder / "tree")
+    faults.accept(folder / "tree")
     uid = pod["metadata"]["uid"]
     names.dra_socket(kubelet, DRIVER, uid)  # refused here if a path is too long for a socket
     names.registration_socket(kubelet, DRIVER, uid)
@@ -197,14 +220,23 @@ async def _daemon(cluster: Cluster, machine: Machine, pod: Document) -> daemon.D
         "log-format": "text",
         **machine.settings,
     }
-    environment = {f"CLAIMD_{key.replace('-', '_').upper()}": value for key, value in settings.items()}
+    environment = {
+        f"CLAIMD_{key.replace('-', '_').upper()}": value for key, value in settings.items()
+    }
     return daemon.Daemon(environment, folder / "claimd.log", cluster.changed)
 
 
-async def _pod(kinds: served.Served, daemonset: Document, node: str) -> Document:
-    """The DaemonSet's pod on the node: `claimd run` is a process of ours, but its token is bound to a pod."""
+async def _pod(kinds: dynamic_client.DynamicClient, daemonset: Document, node: str) -> Document:
+    """The DaemonSet's pod on the node: `claimd run` is a process of ours, but its token is bound to
+    a pod.
+    """
     metadata, template = daemonset["metadata"], daemonset["spec"]["template"]
-    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": metadata["name"], "uid": metadata["uid"]}
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
     return await kinds.apply(
         {
             "apiVersion": "v1",
@@ -212,7 +244,8 @@ async def _pod(kinds: served.Served, daemonset: Document, node: str) -> Document
             "metadata": {
                 "name": f"{metadata['name']}-{node}",
                 "namespace": NAMESPACE,
-                "labels": template["metadata"]["labels"] | {workloads.HASH: workloads.digest_of_template(template)},
+                "labels": template["metadata"]["labels"]
+                | {workloads.HASH: workloads.digest_of_template(template)},
                 "annotations": {MIRROR: node},
                 "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
             },
@@ -231,7 +264,9 @@ async def _kubeconfig(cluster: Cluster, pod: Document, path: Path) -> Path:
         "spec": {"audiences": [], "expirationSeconds": _TOKEN_SECONDS, "boundObjectRef": bound},
     }
     where = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
-    answer = msgspec.json.decode(await cluster.client.request("POST", where, body=msgspec.json.encode(body)))
+    answer = msgspec.json.decode(
+        await cluster.client.request("POST", where, body=msgspec.json.encode(body))
+    )
     return cluster.api.kubeconfig(path, token=answer["status"]["token"], namespace=NAMESPACE)
 
 
@@ -243,8 +278,19 @@ async def _report(cluster: Cluster, daemon_: daemon.Daemon, pod: Document) -> No
         changed.clear()
         runs = daemon_.state == daemon.RUNNING
         now = sim_client.timestamp(time.time())
-        state = {"running": {"startedAt": now}} if runs else {"waiting": {"reason": daemon_.state.capitalize()}}
-        container = {"name": "claimd", "image": "claimd", "imageID": "", "ready": runs, "started": runs, "state": state}
+        state = (
+            {"running": {"startedAt": now}}
+            if runs
+            else {"waiting": {"reason": daemon_.state.capitalize()}}
+        )
+        container = {
+            "name": "claimd",
+            "image": "claimd",
+            "imageID": "",
+            "ready": runs,
+            "started": runs,
+            "state": state,
+        }
         status = {
             "phase": "Running",
             "conditions": [{"type": "Ready", "status": str(runs), "lastTransitionTime": now}],

@@ -1,4 +1,5 @@
-"""One `claimd run` process of a node, started again when it ends, as a DaemonSet's pod is. And its violent end.
+"""One `claimd run` process of a node, started again when it ends, as a DaemonSet's pod is. And its
+violent end.
 
 What the plugin says and does is its own: here it is a process with a log.
 """
@@ -22,7 +23,10 @@ if os.getppid() == int(sys.argv[1]):
     os.execv(sys.argv[2], sys.argv[2:])
 """
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds until it is started again; a run of `HEALTHY` seconds forgets them
+FIRST_PAUSE, LONGEST_PAUSE = (
+    0.5,
+    30.0,
+)  # seconds until it is started again; a run of `HEALTHY` seconds forgets them
 HEALTHY = 10.0
 GRACE = 5.0  # seconds from SIGTERM to SIGKILL
 
@@ -32,7 +36,9 @@ STARTING, RUNNING, KILLED, ENDED, STOPPED = "starting", "running", "killed", "en
 class Daemon:
     """Runs between `run` and its cancellation. `changed` is called when `state` is another one."""
 
-    def __init__(self, settings: Mapping[str, str], log: Path, changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, settings: Mapping[str, str], log: Path, changed: Callable[[], None] = lambda: None
+    ) -> None:
         """`settings` are the plugin's, as its environment has them."""
         self.state = STARTING
         self.restarts = 0
@@ -122,7 +128,11 @@ class Daemon:
 
     def _environment(self) -> dict[str, str]:
         """Ours, without what would be settings of its own."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("CLAIMD_", "KUBERNETES_"))}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("CLAIMD_", "KUBERNETES_"))
+        }
         paths = [str(PACKAGE), *filter(None, [os.environ.get("PYTHONPATH", "")])]
         return kept | self._settings | {"PYTHONPATH": os.pathsep.join(paths)}
 

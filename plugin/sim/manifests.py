@@ -1,4 +1,5 @@
-"""The manifests of claimd as plain objects: what an administrator applies, so that its rules hold here too.
+"""The manifests of claimd as plain objects: what an administrator applies, so that its rules hold
+here too.
 
 A wheel has them beside this file; in a source tree they are the originals.
 """
@@ -18,13 +19,19 @@ _ORIGINAL = Path(__file__).resolve().parents[2] / "deploy" / "base"
 
 
 def base() -> list[Document]:
-    """What deploy/base has, in its order, with the namespace and the labels that kustomize would give it."""
+    """What deploy/base has, in its order, with the namespace and the labels that kustomize would
+    give it.
+    """
     folder = next((one for one in (_BESIDE, _ORIGINAL) if one.is_dir()), None)
     if folder is None:
-        raise errors.Fatal(f"the manifests of claimd are neither at {_BESIDE} nor at {_ORIGINAL}: install it anew")
+        raise errors.Fatal(
+            f"the manifests of claimd are neither at {_BESIDE} nor at {_ORIGINAL}: install it anew"
+        )
     rules = text.load((folder / "kustomization.yaml").read_bytes())
     namespace = rules["namespace"]
-    labels = {name: value for entry in rules.get("labels") or () for name, value in entry["pairs"].items()}
+    labels = {
+        name: value for entry in rules.get("labels") or () for name, value in entry["pairs"].items()
+    }
     found = []
     for file in rules["resources"]:
         for obj in text.load_all((folder / file).read_bytes()):

@@ -1,4 +1,5 @@
-"""The benchmark's command line: `python -m tests.bench --help`, or `make bench`. Drivers take turns, then the table.
+"""The benchmark's command line: `python -m tests.bench --help`, or `make bench`. Drivers take
+turns, then the table.
 
 Exit codes: 0 every limit is kept, 1 one is not, 2 it could not be measured.
 """
@@ -30,11 +31,15 @@ The peer that the limits are about is kubernetes-sigs/dra-example-driver, which 
 
 def main() -> int:
     asked = arguments().parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is stopped
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
+    )  # so that what was started is stopped
     try:
         with tempfile.TemporaryDirectory(prefix="bench-") as folder:
             peers = [turn.parse(PEER, asked.peer)] if asked.peer else []
-            own = ours.driver(asked.python or ours.default_python(), asked.gpus.split(), Path(folder))
+            own = ours.driver(
+                asked.python or ours.default_python(), asked.gpus.split(), Path(folder)
+            )
             with control_plane.kubeconfig() as kubeconfig:
                 cluster = turn.Cluster(api=api.connect(kubeconfig), kubeconfig=kubeconfig)
                 rounds = measure([own, *peers], cluster, asked)
@@ -59,18 +64,32 @@ def arguments() -> argparse.ArgumentParser:
         + " ".join(f"{{{place}}}" for place in turn.PLACEHOLDERS)
         + " for its folders, node and API server; {kubelet} holds plugins/ and plugins_registry/ (default $PEER)",
     )
-    parser.add_argument("--rounds", type=_count, default=3, help="turns for each driver; medians are shown (default 3)")
-    parser.add_argument("--claims", type=_several, default=300, help="prepared one by one in a turn (default 300)")
-    parser.add_argument("--idle", type=float, default=60.0, help="seconds for the CPU when idle (default 60)")
+    parser.add_argument(
+        "--rounds",
+        type=_count,
+        default=3,
+        help="turns for each driver; medians are shown (default 3)",
+    )
+    parser.add_argument(
+        "--claims", type=_several, default=300, help="prepared one by one in a turn (default 300)"
+    )
+    parser.add_argument(
+        "--idle", type=float, default=60.0, help="seconds for the CPU when idle (default 60)"
+    )
     parser.add_argument(
         "--python",
         type=Path,
         help=f"runs claimd (default {ours.SYSTEM_PYTHON} if new enough, else the one that runs us)",
     )
     parser.add_argument(
-        "--gpus", default="nvidia:h100=64", metavar="WORDS", help="as `claimd fake` takes them (default nvidia:h100=64)"
+        "--gpus",
+        default="nvidia:h100=64",
+        metavar="WORDS",
+        help="as `claimd fake` takes them (default nvidia:h100=64)",
     )
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: table")
+    parser.add_argument(
+        "-o", "--output", choices=("table", "json"), default="table", help="default: table"
+    )
     return parser
 
 
@@ -109,10 +128,17 @@ def report(asked: argparse.Namespace, rounds: dict[str, list[figures.Values]]) -
     peer = figures.medians(rounds[PEER]) if PEER in rounds else None
     rows = figures.compare(own, peer)
     if asked.output == "json":
-        head = {"rounds": asked.rounds, "claims": asked.claims, "idleSeconds": asked.idle, "cores": os.cpu_count()}
+        head = {
+            "rounds": asked.rounds,
+            "claims": asked.claims,
+            "idleSeconds": asked.idle,
+            "cores": os.cpu_count(),
+        }
         print(json.dumps({**head, "figures": figures.as_json(rows), "byRound": rounds}, indent=2))
     else:
-        print(f"medians of {asked.rounds} rounds with {asked.claims} claims each, on {os.cpu_count()} cores\n")
+        print(
+            f"medians of {asked.rounds} rounds with {asked.claims} claims each, on {os.cpu_count()} cores\n"
+        )
         print(figures.table(rows, ours=ours.NAME, peer=PEER if peer is not None else None))
     return OVER if any(row.verdict == figures.OVER for row in rows) else KEPT
 

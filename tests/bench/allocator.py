@@ -1,7 +1,9 @@
-"""The allocator beside Kubernetes' own, in one run: `python -m tests.bench.allocator`. Needs Go, no cluster, no root.
+"""The allocator beside Kubernetes' own, in one run: `python -m tests.bench.allocator`. Needs Go, no
+cluster, no root.
 
-Both get the same worlds, parsed and with expressions compiled before; both are timed from the making of an allocator to
-its answer, by the monotonic clock of their own process. Ours runs under the system's Python, as in an image.
+Both get the same worlds, parsed and with expressions compiled before; both are timed from the
+making of an allocator to its answer, by the monotonic clock of their own process. Ours runs under
+the system's Python, as in an image.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from plugin import allocator, explain, sources
+from plugin import allocator
+from plugin.explain import pending, sources
 from tests.support import alloc_hard, alloc_worlds, allocating, cluster_objects, oracle
 
 from . import ours
@@ -40,7 +43,9 @@ class Row:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.allocator", description=__doc__)
     parser.add_argument("--worlds", type=int, default=1000, help="random ones (default 1000)")
-    parser.add_argument("--first", type=int, default=0, help="seed of the first of them (default 0)")
+    parser.add_argument(
+        "--first", type=int, default=0, help="seed of the first of them (default 0)"
+    )
     asked = parser.parse_args()
     if why := oracle.missing("allocator"):
         print(f"bench: {why}", file=sys.stderr)
@@ -88,7 +93,14 @@ def large_nodes(go: oracle.Oracle) -> list[Row]:
         decide(parsed)  # compiles
         theirs = allocating.theirs(go, world, repeat=ROUNDS)
         title = f"128 devices, {count} with two selectors and a matchAttribute"
-        rows.append(Row(title=title, ours=median(lambda p=parsed: decide(p)), go=theirs["seconds"], limit=5e-3))
+        rows.append(
+            Row(
+                title=title,
+                ours=median(lambda p=parsed: decide(p)),
+                go=theirs["seconds"],
+                limit=5e-3,
+            )
+        )
     return rows
 
 
@@ -97,7 +109,9 @@ def of_explain() -> Row:
     objects = sources.Objects()
     selectors = [
         cluster_objects.selector('device.attributes["gpu.claimd.dev"].vendor == "nvidia"'),
-        cluster_objects.selector('device.capacity["gpu.claimd.dev"].memory.compareTo(quantity("40Gi")) >= 0'),
+        cluster_objects.selector(
+            'device.capacity["gpu.claimd.dev"].memory.compareTo(quantity("40Gi")) >= 0'
+        ),
     ]
     constraints = [{"matchAttribute": cluster_objects.ROOT}]
     objects.add(cluster_objects.class_())
@@ -107,8 +121,8 @@ def of_explain() -> Row:
         objects.add(cluster_objects.slice_(cluster_objects.gpus(8), node=node))
         held = [cluster_objects.name(number) for number in (0, 1, 4, 5)]
         objects.add(cluster_objects.claim(f"job-{index}", held=held, on=node))
-    claim = explain.find(objects, "train", "default")
-    took = median(lambda: explain.as_text(explain.report(objects, claim)), 5)
+    claim = pending.find(objects, "train", "default")
+    took = median(lambda: pending.as_text(pending.report(objects, claim)), 5)
     return Row(title="explain of a claim that 100 nodes of 8 refuse", ours=took, limit=0.5)
 
 
@@ -151,7 +165,13 @@ def random_worlds(go: oracle.Oracle, first: int, count: int) -> Row:
             took = median(lambda p=parsed: decide(p), 7)
         if worst is None or took / limit > worst.ours / (worst.limit or FLOOR):
             title = f"worst of {count} random worlds (seed {seed})"
-            worst = Row(title=title, ours=took, go=theirs["seconds"], cut_off="timedOut" in theirs, limit=limit)
+            worst = Row(
+                title=title,
+                ours=took,
+                go=theirs["seconds"],
+                cut_off="timedOut" in theirs,
+                limit=limit,
+            )
     assert worst
     return worst
 
@@ -161,7 +181,9 @@ def table(rows: list[Row]) -> str:
     for row in rows:
         go = "" if row.go is None else f"{'>' if row.cut_off else ''}{told(row.go)}"
         verdict = "over" if row.over else "ok"
-        lines.append((row.title, told(row.ours), go, "" if row.limit is None else told(row.limit), verdict))
+        lines.append(
+            (row.title, told(row.ours), go, "" if row.limit is None else told(row.limit), verdict)
+        )
     if all(row.go is None for row in rows):
         lines = [(title, found, "", limit, verdict) for title, found, _, limit, verdict in lines]
     widths = [max(len(line[column]) for line in lines) for column in range(5)]

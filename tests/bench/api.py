@@ -1,4 +1,5 @@
-"""The API server as the benchmark asks it: one request after the other on one connection, JSON in and out.
+"""The API server as the benchmark asks it: one request after the other on one connection, JSON in
+and out.
 
 Not claimd's own client: what is measured must not be what measures.
 """
@@ -33,18 +34,28 @@ class ApiError(BenchError):
 class Api:
     def __init__(self, connection: auth.Connection, tls: ssl.SSLContext | None, token: str) -> None:
         self._at, self._tls = connection, tls
-        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        self._headers = {"Content-Type": "application/json"} | (
+            {"Authorization": f"Bearer {token}"} if token else {}
+        )
         self._open: http.client.HTTPConnection | None = None
 
-    def __call__(self, method: str, path: str, body: Object | None = None, *, but: tuple[int, ...] = ()) -> Object:
-        """The answer's object. A status in `but` is no error: the caller says that it does not mind."""
+    def __call__(
+        self, method: str, path: str, body: Object | None = None, *, but: tuple[int, ...] = ()
+    ) -> Object:
+        """The answer's object. A status in `but` is no error: the caller says that it does not
+        mind.
+        """
         content = None if body is None else json.dumps(body)
         try:
             status, answer = self._exchange(method, path, content)
         except (http.client.HTTPException, OSError) as error:
-            raise BenchError(f"{method} {path} at {self._at.address}: {error!r}; is the API server up?") from error
+            raise BenchError(
+                f"{method} {path} at {self._at.address}: {error!r}; is the API server up?"
+            ) from error
         if status >= 300 and status not in but:
-            raise ApiError(status, f"{method} {path}: {status} {answer[:400].decode(errors='replace')}")
+            raise ApiError(
+                status, f"{method} {path}: {status} {answer[:400].decode(errors='replace')}"
+            )
         return json.loads(answer) if answer else {}
 
     def close(self) -> None:
@@ -60,7 +71,9 @@ class Api:
             self.close()
             if kept is None:
                 raise
-            return self._send(self._connect(), method, path, content)  # it had been idle for too long
+            return self._send(
+                self._connect(), method, path, content
+            )  # it had been idle for too long
         except BaseException:
             self.close()  # its answer would be taken for the next one's
             raise
@@ -68,12 +81,16 @@ class Api:
     def _connect(self) -> http.client.HTTPConnection:
         at = self._at
         if self._tls is not None:
-            self._open = http.client.HTTPSConnection(at.host, at.port, context=self._tls, timeout=TIMEOUT)
+            self._open = http.client.HTTPSConnection(
+                at.host, at.port, context=self._tls, timeout=TIMEOUT
+            )
         else:
             self._open = http.client.HTTPConnection(at.host, at.port, timeout=TIMEOUT)
         return self._open
 
-    def _send(self, way: http.client.HTTPConnection, method: str, path: str, content: str | None) -> tuple[int, bytes]:
+    def _send(
+        self, way: http.client.HTTPConnection, method: str, path: str, content: str | None
+    ) -> tuple[int, bytes]:
         way.request(method, self._at.prefix + path, content, self._headers)
         answer = way.getresponse()
         return answer.status, answer.read()
@@ -88,5 +105,7 @@ def connect(file: Path) -> Api:
     except plugin_errors.UsageError as error:
         raise BenchError(str(error)) from error
     if connection.server_name:
-        raise BenchError(f"{file}: tls-server-name is not supported here; name the server by what it is certified for")
+        raise BenchError(
+            f"{file}: tls-server-name is not supported here; name the server by what it is certified for"
+        )
     return Api(connection, tls, credential.token)

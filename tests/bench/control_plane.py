@@ -1,4 +1,6 @@
-"""Which API server is asked: that of KUBECONFIG, else the rig's that is up, else one that is up for the benchmark."""
+"""Which API server is asked: that of KUBECONFIG, else the rig's that is up, else one that is up for
+the benchmark.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ def kubeconfig() -> Iterator[Path]:
     if daemons.pid_of("apiserver"):
         yield own
         return
-    print("no KUBECONFIG and no rig: a control plane of our own (12 minutes the first time)", file=sys.stderr)
+    print(
+        "no KUBECONFIG and no rig: a control plane of our own (12 minutes the first time)",
+        file=sys.stderr,
+    )
     _rig("packages")
     try:
         _rig("up", "--control-plane-only")
@@ -36,6 +41,11 @@ def kubeconfig() -> Iterator[Path]:
 
 def _rig(*words: str) -> None:
     # Its words are for people; ours may be JSON.
-    done = subprocess.run([sys.executable, "-m", "tests.cluster.rig", *words], cwd=ROOT, stdout=sys.stderr, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.cluster.rig", *words],
+        cwd=ROOT,
+        stdout=sys.stderr,
+        check=False,
+    )
     if done.returncode:
         raise BenchError(f"rig {' '.join(words)} ended with {done.returncode}; it has said why")

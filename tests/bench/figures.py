@@ -1,5 +1,6 @@
-"""The figures, the limits that the project set itself, and the arithmetic from rounds to a table. Nothing is measured
-here: values in, values out."""
+"""The figures, the limits that the project set itself, and the arithmetic from rounds to a table.
+Nothing is measured here: values in, values out.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ OK, OVER, NEEDS_PEER = "ok", "over", "needs --peer"
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """At most one limit: `limit` in the figure's own unit, or `ratio` to what the peer needs in the same run."""
+    """At most one limit: `limit` in the figure's own unit, or `ratio` to what the peer needs in the
+    same run.
+    """
 
     key: str
     title: str
@@ -31,7 +34,9 @@ FIGURES = (
     Figure(key="exec_to_slices", title="exec to slices", unit="s", digits=3, ratio=0.55),
     Figure(key="prepare_p50", title="prepare of one, p50", unit="ms", ratio=0.8),
     Figure(key="prepare_p99", title="prepare of one, p99", unit="ms", ratio=0.8),
-    Figure(key="status_after_prepare", title="status after prepare", unit="ms", digits=1, limit=100),
+    Figure(
+        key="status_after_prepare", title="status after prepare", unit="ms", digits=1, limit=100
+    ),
     Figure(key="unprepare_p50", title="unprepare of one, p50", unit="ms"),
     Figure(key="prepare_batch", title="prepare of 32 in a call", unit="ms", digits=1, ratio=0.45),
     Figure(key="prepare_again_p50", title="repeated prepare, p50", unit="ms", ratio=0.6),
@@ -41,7 +46,9 @@ FIGURES = (
     Figure(key="slice_back", title="deleted slice is back", unit="s", digits=3, limit=1.0),
     Figure(key="scan_16", title="scan of 16 GPUs", unit="ms", digits=1, limit=25),
     Figure(key="scan_parts", title="scan of 8 GPUs, 64 parts each", unit="ms", digits=1, limit=150),
-    Figure(key="scan_growth", title="memory that 1,000 scans cost", unit="KiB", digits=0, limit=512),
+    Figure(
+        key="scan_growth", title="memory that 1,000 scans cost", unit="KiB", digits=0, limit=512
+    ),
     Figure(key="uevent_16", title="uevent to inventory, 16 GPUs", unit="ms", digits=1, limit=50),
     Figure(key="stop", title="stop", unit="s", digits=3),
 )
@@ -63,7 +70,9 @@ def p99(values: Sequence[float]) -> float:
 
 
 def medians(rounds: Sequence[Values]) -> Medians:
-    """A figure that is missing in one round is missing: a promise that was broken once is not kept on average."""
+    """A figure that is missing in one round is missing: a promise that was broken once is not kept
+    on average.
+    """
     found = {}
     for figure in FIGURES:
         values = [values[figure.key] for values in rounds]

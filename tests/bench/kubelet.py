@@ -1,4 +1,6 @@
-"""The kubelet's part: registers the driver in a folder, calls it, and looks into its CDI folder as a runtime would."""
+"""The kubelet's part: registers the driver in a folder, calls it, and looks into its CDI folder as
+a runtime would.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Kubelet:
                 with grpc.insecure_channel(f"unix:{path}") as channel:
                     stub = api_pb2_grpc.RegistrationStub(channel)
                     offer = stub.GetInfo(api_pb2.InfoRequest(), timeout=2)
-                    stub.NotifyRegistrationStatus(api_pb2.RegistrationStatus(plugin_registered=True), timeout=2)
+                    stub.NotifyRegistrationStatus(
+                        api_pb2.RegistrationStatus(plugin_registered=True), timeout=2
+                    )
             except grpc.RpcError:
                 continue  # it does not serve yet
             self._dial(offer)
@@ -53,7 +57,9 @@ class Kubelet:
     def _dial(self, offer: api_pb2.PluginInfo) -> None:
         served = [name for name in SERVICES if name in offer.supported_versions]
         if not served:
-            raise BenchError(f"{offer.name} serves {list(offer.supported_versions)}, the benchmark {list(SERVICES)}")
+            raise BenchError(
+                f"{offer.name} serves {list(offer.supported_versions)}, the benchmark {list(SERVICES)}"
+            )
         self._messages, services = SERVICES[served[0]]
         self._channel = grpc.insecure_channel(f"unix:{offer.endpoint}")
         self._stub = services.DRAPluginStub(self._channel)
@@ -65,16 +71,25 @@ class Kubelet:
 
     def prepare(self, claims: Sequence[Object]) -> dict[str, list[str]]:
         """The CDI ids by the claim's uid. Every claim has to have some."""
-        request = self._messages.NodePrepareResourcesRequest(claims=[self._ref(claim) for claim in claims])
+        request = self._messages.NodePrepareResourcesRequest(
+            claims=[self._ref(claim) for claim in claims]
+        )
         answers = self._call(self._stub.NodePrepareResources, request)
-        ids = {uid: [id_ for device in answer.devices for id_ in device.cdi_device_ids] for uid, answer in answers}
+        ids = {
+            uid: [id_ for device in answer.devices for id_ in device.cdi_device_ids]
+            for uid, answer in answers
+        }
         for uid in map(_uid, claims):
             if not ids.get(uid):
-                raise BenchError(f"no device was prepared for claim {uid}: {dict(answers).get(uid)}")
+                raise BenchError(
+                    f"no device was prepared for claim {uid}: {dict(answers).get(uid)}"
+                )
         return ids
 
     def unprepare(self, claims: Sequence[Object]) -> None:
-        request = self._messages.NodeUnprepareResourcesRequest(claims=[self._ref(claim) for claim in claims])
+        request = self._messages.NodeUnprepareResourcesRequest(
+            claims=[self._ref(claim) for claim in claims]
+        )
         answers = dict(self._call(self._stub.NodeUnprepareResources, request))
         for uid in map(_uid, claims):
             if uid not in answers or answers[uid].error:
@@ -92,7 +107,11 @@ class Kubelet:
 
     def check_prepared(self, ids: dict[str, list[str]]) -> None:
         """A runtime would find every id in a file of the CDI folder."""
-        known = {f"{spec['kind']}={device['name']}" for _, text in self._files() for spec, device in _devices(text)}
+        known = {
+            f"{spec['kind']}={device['name']}"
+            for _, text in self._files()
+            for spec, device in _devices(text)
+        }
         for uid, wanted in ids.items():
             for id_ in wanted:
                 if id_ not in known:

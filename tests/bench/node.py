@@ -1,6 +1,8 @@
-"""What the API server holds for one driver's turn: a node, its slices, and claims that are allocated by hand.
+"""What the API server holds for one driver's turn: a node, its slices, and claims that are
+allocated by hand.
 
-No scheduler and no pod has a part: the allocation is written here, so that only the driver's work is measured.
+No scheduler and no pod has a part: the allocation is written here, so that only the driver's work
+is measured.
 """
 
 from __future__ import annotations
@@ -22,7 +24,11 @@ class Node:
         self._claims: dict[str, Object] = {}
 
     def create(self) -> None:
-        self._api("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.name}})
+        self._api(
+            "POST",
+            "/api/v1/nodes",
+            {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.name}},
+        )
 
     def delete(self) -> None:
         """The node and whatever the turn has left."""
@@ -32,12 +38,16 @@ class Node:
 
     def slices(self, driver: str = "") -> list[Object]:
         """Of one driver, or of all."""
-        found = self._api("GET", f"{RESOURCES}/resourceslices?fieldSelector=spec.nodeName%3D{self.name}")["items"]
+        found = self._api(
+            "GET", f"{RESOURCES}/resourceslices?fieldSelector=spec.nodeName%3D{self.name}"
+        )["items"]
         return [item for item in found if driver in ("", item["spec"]["driver"])]
 
     def delete_slices(self, slices: Sequence[Object]) -> None:
         for item in slices:
-            self._api("DELETE", f"{RESOURCES}/resourceslices/{item['metadata']['name']}", but=(GONE,))
+            self._api(
+                "DELETE", f"{RESOURCES}/resourceslices/{item['metadata']['name']}", but=(GONE,)
+            )
 
     def claim(self, name: str, driver: str, place: Place) -> Object:
         """A claim that is allocated to this device of the node and reserved for a pod."""
@@ -47,7 +57,11 @@ class Node:
         made = self._api(
             "POST",
             CLAIMS,
-            head | {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"devices": {"requests": requests}}},
+            head
+            | {
+                "metadata": {"name": name, "namespace": NAMESPACE},
+                "spec": {"devices": {"requests": requests}},
+            },
         )
         self._claims[name] = made
         here = {"key": "metadata.name", "operator": "In", "values": [self.name]}
@@ -68,7 +82,9 @@ class Node:
         (wanted,) = claim["status"]["allocation"]["devices"]["results"]
         status = self._api("GET", f"{CLAIMS}/{claim['metadata']['name']}").get("status", {})
         keys = ("driver", "pool", "device")
-        return any(all(entry[key] == wanted[key] for key in keys) for entry in status.get("devices", []))
+        return any(
+            all(entry[key] == wanted[key] for key in keys) for entry in status.get("devices", [])
+        )
 
     def remove(self, claims: Sequence[Object]) -> None:
         """As a cluster does it after unprepare: deallocated, then deleted."""
@@ -77,6 +93,8 @@ class Node:
             fresh = self._api("GET", f"{CLAIMS}/{name}", but=(GONE,))
             if fresh["kind"] == "ResourceClaim":
                 # A driver may be writing the status at the same moment; the claim goes either way.
-                self._api("PUT", f"{CLAIMS}/{name}/status", {**fresh, "status": {}}, but=(GONE, CONFLICT))
+                self._api(
+                    "PUT", f"{CLAIMS}/{name}/status", {**fresh, "status": {}}, but=(GONE, CONFLICT)
+                )
                 self._api("DELETE", f"{CLAIMS}/{name}", but=(GONE,))
             self._claims.pop(name, None)

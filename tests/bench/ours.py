@@ -1,5 +1,6 @@
-"""claimd as one of the drivers: the checkout's own code, what it needs in an environment of its own, and a tree of
-fake GPUs. Made before the first turn; nothing here is measured."""
+"""claimd as one of the drivers: the checkout's own code, what it needs in an environment of its
+own, and a tree of fake GPUs. Made before the first turn; nothing here is measured.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from .errors import BenchError
 from .turn import Driver
 
 ROOT = Path(__file__).resolve().parents[2]
-SYSTEM_PYTHON = Path("/usr/bin/python3")  # what a distribution ships and an image has, not a developer's build
+SYSTEM_PYTHON = Path(
+    "/usr/bin/python3"
+)  # what a distribution ships and an image has, not a developer's build
 OLDEST = (3, 11)
 NAME = "claimd"
 
@@ -29,7 +32,11 @@ def default_python() -> Path:
 def driver(python: Path, gpus: list[str], folder: Path) -> Driver:
     """Ready to run: the environment made, the code compiled, the fake tree written into the folder."""
     chosen = interpreter(python)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("CLAIMD_", "PYTHON"))}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("CLAIMD_", "PYTHON"))
+    }
     environment["PYTHONPATH"] = str(ROOT)
     # As in the image. Else the first turn alone would pay for it.
     _run([str(chosen), "-m", "compileall", "-q", "plugin", "devices"], environment)
@@ -41,18 +48,30 @@ def driver(python: Path, gpus: list[str], folder: Path) -> Driver:
         "kubeconfig": "{kubeconfig}",
         "root": str(folder / "gpus"),
     }
-    command = (str(chosen), "-m", "plugin", "run", *(f"--{name}={value}" for name, value in settings.items()))
+    command = (
+        str(chosen),
+        "-m",
+        "plugin",
+        "run",
+        *(f"--{name}={value}" for name, value in settings.items()),
+    )
     return Driver(name=NAME, command=command, environment=environment)
 
 
 def interpreter(python: Path) -> Path:
-    """Itself for the one that runs us, which has what claimd needs; else that of an environment made from it."""
+    """Itself for the one that runs us, which has what claimd needs; else that of an environment
+    made from it.
+    """
     if python.absolute() == Path(sys.executable):
         return python
     if (version := _version(python)) < OLDEST:
-        raise BenchError(f"{python} is {'.'.join(map(str, version))}; claimd needs {'.'.join(map(str, OLDEST))}")
+        raise BenchError(
+            f"{python} is {'.'.join(map(str, version))}; claimd needs {'.'.join(map(str, OLDEST))}"
+        )
     lock = ROOT / "requirements.txt"
-    key = hashlib.sha256(f"{python.resolve()} {version}".encode() + lock.read_bytes()).hexdigest()[:16]
+    key = hashlib.sha256(f"{python.resolve()} {version}".encode() + lock.read_bytes()).hexdigest()[
+        :16
+    ]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     environment = cache / "claimd-bench" / key
     if not (environment / "made").exists():
@@ -60,8 +79,17 @@ def interpreter(python: Path) -> Path:
         shutil.rmtree(environment, ignore_errors=True)
         # Without pip: Debian's Python cannot bring one, and ours can install there.
         _run([str(python), "-m", "venv", "--without-pip", str(environment)])
-        install = ["install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r", str(lock)]
-        _run([sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"), *install])
+        install = [
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--require-hashes",
+            "-r",
+            str(lock),
+        ]
+        _run(
+            [sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"), *install]
+        )
         (environment / "made").touch()
     return environment / "bin" / "python"
 
@@ -73,9 +101,13 @@ def _version(python: Path) -> tuple[int, ...]:
 
 def _run(command: list[str], environment: dict[str, str] | None = None) -> str:
     try:
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
     except OSError as error:
         raise BenchError(f"cannot run {command[0]}: {error.strerror}") from error
     if done.returncode:
-        raise BenchError(f"{' '.join(command)} ended with {done.returncode}: {(done.stderr or done.stdout).strip()}")
+        raise BenchError(
+            f"{' '.join(command)} ended with {done.returncode}: {(done.stderr or done.stdout).strip()}"
+        )
     return done.stdout

@@ -1,4 +1,6 @@
-"""A driver's program while it runs: started, watched, weighed and stopped. What it serves is not known here."""
+"""A driver's program while it runs: started, watched, weighed and stopped. What it serves is not
+known here.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ STOP = 20.0  # seconds until a program that was asked to end is killed
 
 
 class Program:
-    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None) -> None:
+    def __init__(
+        self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None
+    ) -> None:
         self._command, self._log, self._environment = command, log, environment
         self._child: subprocess.Popen[bytes] | None = None
         self.began = 0.0
@@ -28,7 +32,11 @@ class Program:
             self.began = time.perf_counter()
             try:
                 self._child = subprocess.Popen(
-                    self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment
+                    self._command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=self._environment,
                 )
             except OSError as error:
                 raise BenchError(f"cannot run {self._command[0]}: {error.strerror}") from error
@@ -45,7 +53,9 @@ class Program:
             raise BenchError(f"waited {PATIENCE:g} s in vain for {what}")
         return took
 
-    def seconds_until(self, look: Callable[[], bool], *, since: float, patience: float) -> float | None:
+    def seconds_until(
+        self, look: Callable[[], bool], *, since: float, patience: float
+    ) -> float | None:
         """Seconds from `since` until the fact is so; None if it is not in time."""
         while not look():
             if self.child.poll() is not None:
@@ -56,8 +66,12 @@ class Program:
         return time.perf_counter() - since
 
     def memory(self) -> tuple[float, float]:
-        """MiB that are resident, and MiB of them that are its own: not a file's, and shared with nobody."""
-        status, rollup = (_proc(self.child.pid, name).splitlines() for name in ("status", "smaps_rollup"))
+        """MiB that are resident, and MiB of them that are its own: not a file's, and shared with
+        nobody.
+        """
+        status, rollup = (
+            _proc(self.child.pid, name).splitlines() for name in ("status", "smaps_rollup")
+        )
         return _kilobytes(status, "VmRSS:") / 1024, _kilobytes(rollup, "Anonymous:") / 1024
 
     def cpu(self, seconds: float) -> float:
@@ -83,13 +97,21 @@ class Program:
         return time.perf_counter() - began
 
     def last_words(self, lines: int = 20) -> str:
-        said = self._log.read_text(errors="replace").splitlines()[-lines:] if self._log.exists() else []
+        said = (
+            self._log.read_text(errors="replace").splitlines()[-lines:]
+            if self._log.exists()
+            else []
+        )
         return "\n".join(said) or "nothing"
 
 
 @contextlib.contextmanager
-def running(command: Sequence[str], log: Path, environment: Mapping[str, str] | None) -> Iterator[Program]:
-    """The program, started; ended at the latest when the context ends. An error of the context gets its last words."""
+def running(
+    command: Sequence[str], log: Path, environment: Mapping[str, str] | None
+) -> Iterator[Program]:
+    """The program, started; ended at the latest when the context ends. An error of the context gets
+    its last words.
+    """
     program = Program(command, log, environment)
     program.start()
     try:
@@ -104,7 +126,9 @@ def _proc(pid: int, name: str) -> str:
     try:
         return Path(f"/proc/{pid}/{name}").read_text()
     except OSError as error:
-        raise BenchError(f"cannot read /proc/{pid}/{name}: {error.strerror}; does the program still run?") from error
+        raise BenchError(
+            f"cannot read /proc/{pid}/{name}: {error.strerror}; does the program still run?"
+        ) from error
 
 
 def _kilobytes(lines: Sequence[str], name: str) -> int:

@@ -1,7 +1,9 @@
-"""What it costs to have claimd when nothing happens, and after very much has: `python -m tests.bench.resting --help`.
+"""What it costs to have claimd when nothing happens, and after very much has: `python -m
+tests.bench.resting --help`.
 
-One `claimd run` a fake node, against the tests' API server, with claims prepared and the tests as the kubelet. At rest
-it must write nothing and use no CPU; after 10,000 changes of the hardware its memory must be what it was after 100.
+One `claimd run` a fake node, against the tests' API server, with claims prepared and the tests as
+the kubelet. At rest it must write nothing and use no CPU; after 10,000 changes of the hardware its
+memory must be what it was after 100.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from devices import fake, orders, scan
+from devices import fake, faults, scan
 from devices.gpu import Gpu, Roots
 from plugin import names
 from tests.support import apiserver, podresources
@@ -53,13 +55,23 @@ class World:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.resting", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=2.0, help="at rest; the goal is an hour (default 2)")
-    parser.add_argument("--changes", type=int, default=10_000, help="of the hardware; 0: none (default 10000)")
-    parser.add_argument("--settle", type=float, default=15.0, help="seconds before each look at it (default 15)")
+    parser.add_argument(
+        "--minutes", type=float, default=2.0, help="at rest; the goal is an hour (default 2)"
+    )
+    parser.add_argument(
+        "--changes", type=int, default=10_000, help="of the hardware; 0: none (default 10000)"
+    )
+    parser.add_argument(
+        "--settle", type=float, default=15.0, help="seconds before each look at it (default 15)"
+    )
     asked = parser.parse_args()
     rows = asyncio.run(_measure(asked.minutes, asked.changes, asked.settle))
     for title, value, unit, limit in rows:
-        verdict = "" if limit is None else f"  limit {limit:g}{unit}  {'ok' if value <= limit else 'OVER'}"
+        verdict = (
+            ""
+            if limit is None
+            else f"  limit {limit:g}{unit}  {'ok' if value <= limit else 'OVER'}"
+        )
         print(f"{title:<58} {value:8.3f}{unit}{verdict}", flush=True)
     return 1 if any(limit is not None and value > limit for _, value, _, limit in rows) else 0
 
@@ -71,18 +83,25 @@ async def _measure(minutes: float, changes: int, settle: float) -> Rows:
     rows: Rows = []
     if minutes:
         async with contextlib.AsyncExitStack() as stack:
-            worlds = {title: await stack.enter_async_context(_world(words)) for title, words in NODES.items()}
+            worlds = {
+                title: await stack.enter_async_context(_world(words))
+                for title, words in NODES.items()
+            }
             await asyncio.sleep(settle)
             before = {title: one.used() for title, one in worlds.items()}
             loop = asyncio.get_running_loop()
             began = loop.time()
             await asyncio.sleep(60 * minutes)
             for title, one in worlds.items():
-                writes, requests, cpu = (now - then for now, then in zip(one.used(), before[title], strict=True))
+                writes, requests, cpu = (
+                    now - then for now, then in zip(one.used(), before[title], strict=True)
+                )
                 share = cpu / (loop.time() - began) * 100
                 rows.append((f"CPU at rest for {minutes:g} min, {title}", share, " %", IDLE_LIMIT))
                 rows.append((f"writes to the API meanwhile, {title}", writes, "", 0.0))
-                rows.append((f"reads and watches begun meanwhile, {title}", requests - writes, "", None))
+                rows.append(
+                    (f"reads and watches begun meanwhile, {title}", requests - writes, "", None)
+                )
     if changes:
         async with _world(SICK) as one:
             rows += await _change(one, changes, settle)
@@ -95,7 +114,7 @@ async def _world(words: list[str]) -> AsyncIterator[World]:
     with tempfile.TemporaryDirectory(prefix="r-") as name:
         folder = Path(name)
         fake.write(folder / "fake", fake.parse(words))
-        orders.accept(folder / "fake")
+        faults.accept(folder / "fake")
         gpus = scan.scan(Roots.under(folder / "fake")).gpus
         async with (
             apiserver.serve() as api,
@@ -109,7 +128,9 @@ async def _world(words: list[str]) -> AsyncIterator[World]:
                 parts = [gpu for gpu in gpus if gpu.parent] or list(gpus)
                 async with calling(info.endpoint) as caller:
                     for number, gpu in enumerate(parts[:CLAIMS]):
-                        claim = api.put("resourceclaims", claim_object(f"c{number}", result(gpu.name)))
+                        claim = api.put(
+                            "resourceclaims", claim_object(f"c{number}", result(gpu.name))
+                        )
                         answer = (await caller.prepare(claim))[claim["metadata"]["uid"]]
                         assert not answer.error, answer.error
                         ids = [id_ for device in answer.devices for id_ in device.cdi_device_ids]
@@ -134,11 +155,19 @@ def _command(folder: Path, url: str) -> list[str]:
         "kubeconfig": folder / "kubeconfig",
         "endpoint": f"unix:{folder}/endpoint.sock",
     }
-    return [sys.executable, "-m", "plugin", "run", *(f"--{key}={value}" for key, value in settings.items())]
+    return [
+        sys.executable,
+        "-m",
+        "plugin",
+        "run",
+        *(f"--{key}={value}" for key, value in settings.items()),
+    ]
 
 
 async def _change(world: World, changes: int, settle: float) -> Rows:
-    """Memory after the first changes and after all. Each goes to files first and is then told as the kernel would."""
+    """Memory after the first changes and after all. Each goes to files first and is then told as
+    the kernel would.
+    """
     few = min(FEW, changes)
     writes = world.writes()
     await _give(world, few)
@@ -158,7 +187,7 @@ async def _give(world: World, changes: int) -> None:
     for number in range(changes):
         gpu = whole[number // len(ROUND) % len(whole)]
         order = ROUND[number % len(ROUND)]
-        await asyncio.to_thread(orders.give, world.folder / "fake", order, gpu.address)
+        await asyncio.to_thread(faults.give, world.folder / "fake", order, gpu.address)
         log = world.folder / "fake/dev/kmsg"
         if number % 50 == 0 and log.exists() and log.stat().st_size > 1 << 16:
             log.unlink()  # the kernel's own is a ring

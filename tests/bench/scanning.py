@@ -1,7 +1,8 @@
-"""How long a look at the hardware takes, from the kernel's word as well, and whether many looks cost memory, on fake
-nodes of the largest kinds.
+"""How long a look at the hardware takes, from the kernel's word as well, and whether many looks
+cost memory, on fake nodes of the largest kinds.
 
-Runs in a process of its own, `python -m tests.bench.scanning`, so that memory is that of scans alone.
+Runs in a process of its own, `python -m tests.bench.scanning`, so that memory is that of scans
+alone.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from devices import fake, orders, scan, uevents, watch
+from devices import fake, faults, scan, uevents, watch
 from devices.gpu import Inventory, Roots, Rules
 
 from .errors import BenchError
@@ -29,8 +30,12 @@ EVENTS = 6  # changes that the kernel tells of, each after a calm
 
 
 def take() -> dict[str, float]:
-    """Milliseconds of a scan by kind of node, and by how many KiB 1,000 scans make the process grow."""
-    done = subprocess.run([sys.executable, "-m", __name__], capture_output=True, text=True, check=False)
+    """Milliseconds of a scan by kind of node, and by how many KiB 1,000 scans make the process
+    grow.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", __name__], capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise BenchError(f"the scans failed: {done.stderr.strip()[-500:]}")
     found: dict[str, float] = json.loads(done.stdout)
@@ -43,7 +48,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-scan-", dir=memory) as folder:
         for key, words in NODES.items():
             fake.write(Path(folder) / key, fake.parse(words))
-            found[key] = 1000 * statistics.median(_seconds(Roots.under(Path(folder) / key)) for _ in range(LOOKS))
+            found[key] = 1000 * statistics.median(
+                _seconds(Roots.under(Path(folder) / key)) for _ in range(LOOKS)
+            )
         roots = Roots.under(Path(folder) / "scan_16")
         for _ in range(50):
             scan.scan(roots)
@@ -51,7 +58,9 @@ def main() -> None:
         for _ in range(MANY):
             scan.scan(roots)
         found["scan_growth"] = _resident() - before
-        found["uevent_16"] = 1000 * statistics.median(asyncio.run(_until_seen(Path(folder) / "scan_16")))
+        found["uevent_16"] = 1000 * statistics.median(
+            asyncio.run(_until_seen(Path(folder) / "scan_16"))
+        )
     print(json.dumps(found))
 
 
@@ -63,11 +72,13 @@ def _seconds(roots: Roots) -> float:
 
 async def _until_seen(tree: Path) -> list[float]:
     """Seconds from a uevent until there is an Inventory with what it is about."""
-    orders.accept(tree)
+    faults.accept(tree)
     address = scan.scan(Roots.under(tree)).gpus[0].address
     path = f"/devices/pci0000:10/0000:10:01.0/{address}"
     seen: asyncio.Queue[Inventory] = asyncio.Queue()
-    watching = asyncio.create_task(watch.Watch(Roots.under(tree), Rules(), 3600.0).run(seen.put_nowait))
+    watching = asyncio.create_task(
+        watch.Watch(Roots.under(tree), Rules(), 3600.0).run(seen.put_nowait)
+    )
     await seen.get()
     took = []
     for number in range(EVENTS):

@@ -1,7 +1,9 @@
-"""The simulated API server with 1,000 claims and the slices of 100 nodes: `python -m tests.bench.sim`.
+"""The simulated API server with 1,000 claims and the slices of 100 nodes: `python -m
+tests.bench.sim`.
 
-The server is a process of its own, as `claimd sim` starts it; times are those of a client on the same machine, who
-reads answers but does not parse them. The start is from exec to the first answer, the median of several.
+The server is a process of its own, as `claimd sim` starts it; times are those of a client on the
+same machine, who reads answers but does not parse them. The start is from exec to the first answer,
+the median of several.
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ LIST, CREATE, WATCH, START = 50e-3, 2e-3, 100e-3, 0.5  # what the project wants,
 def main() -> int:
     under_system_python("tests.bench.sim")
     starts = [start_once() for _ in range(STARTS)]
-    rows = [Row(title="exec to first answer", ours=statistics.median(starts), limit=START), *asyncio.run(measured())]
+    rows = [
+        Row(title="exec to first answer", ours=statistics.median(starts), limit=START),
+        *asyncio.run(measured()),
+    ]
     print(
         f"Python {sys.version.split()[0]} of {sys.base_prefix}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.2f}\n"
     )
@@ -50,7 +55,10 @@ def start_once() -> float:
     ) as server:
         try:
             while True:
-                with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/version") as answer:
+                with (
+                    contextlib.suppress(OSError),
+                    urllib.request.urlopen(f"http://127.0.0.1:{port}/version") as answer,
+                ):
                     answer.read()
                     return time.monotonic() - began
                 time.sleep(0.001)
@@ -76,8 +84,13 @@ async def connected() -> AsyncIterator[client.Client]:
 
 async def measured() -> list[Row]:
     async with connected() as api:
-        claims = [await timed(api, "POST", PLACE, claim(f"c{number:04}")) for number in range(CLAIMS)]
-        slices = [await timed(api, "POST", f"{GROUP}/resourceslices", slice_(number)) for number in range(NODES)]
+        claims = [
+            await timed(api, "POST", PLACE, claim(f"c{number:04}")) for number in range(CLAIMS)
+        ]
+        slices = [
+            await timed(api, "POST", f"{GROUP}/resourceslices", slice_(number))
+            for number in range(NODES)
+        ]
         lists = {
             f"list of {CLAIMS} claims": (PLACE, LIST),
             f"list of {NODES} slices of 8 devices": (f"{GROUP}/resourceslices", LIST),
@@ -91,7 +104,9 @@ async def measured() -> list[Row]:
             took = [await timed(api, "GET", path) for _ in range(11)]
             rows.append(Row(title=title, ours=statistics.median(took), limit=limit))
         events = statistics.median(await events_of(api))
-        rows.append(Row(title=f"an event at the last of {WATCHERS} watchers", ours=events, limit=WATCH))
+        rows.append(
+            Row(title=f"an event at the last of {WATCHERS} watchers", ours=events, limit=WATCH)
+        )
         return rows
 
 
@@ -111,7 +126,9 @@ async def events_of(api: client.Client) -> list[float]:
             async for _ in lines:
                 seen.release()
 
-    version = json.loads(await api.request("GET", PLACE, query={"limit": "1"}))["metadata"]["resourceVersion"]
+    version = json.loads(await api.request("GET", PLACE, query={"limit": "1"}))["metadata"][
+        "resourceVersion"
+    ]
     watchers = [asyncio.create_task(watch()) for _ in range(WATCHERS)]
     took = []
     for number in range(11):
@@ -128,7 +145,11 @@ async def events_of(api: client.Client) -> list[float]:
 def claim(name: str) -> bytes:
     request = {
         "name": "gpu",
-        "exactly": {"deviceClassName": "gpu.example.com", "allocationMode": "ExactCount", "count": 1},
+        "exactly": {
+            "deviceClassName": "gpu.example.com",
+            "allocationMode": "ExactCount",
+            "count": 1,
+        },
     }
     labels = {"app": name, "team": "a"}
     return json.dumps(

@@ -1,4 +1,6 @@
-"""One driver's turn: the same work for every driver, in the same order, in folders and with a node of its own."""
+"""One driver's turn: the same work for every driver, in the same order, in folders and with a node
+of its own.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def parse(name: str, command: str) -> Driver:
             word.format(**dict.fromkeys(PLACEHOLDERS, ""))
     except (ValueError, KeyError, IndexError, AttributeError) as error:
         known = ", ".join(f"{{{place}}}" for place in PLACEHOLDERS)
-        raise BenchError(f"the command of {name} is not understood ({error!r}); placeholders are {known}") from error
+        raise BenchError(
+            f"the command of {name} is not understood ({error!r}); placeholders are {known}"
+        ) from error
     if not words:
         raise BenchError(f"the command of {name} is empty")
     return Driver(name=name, command=words)
@@ -69,7 +73,14 @@ def parse(name: str, command: str) -> Driver:
 def take(driver: Driver, cluster: Cluster, tag: str, work: Work) -> figures.Values:
     """All figures of one turn. `tag` tells its node and claims from those of other turns."""
     with _turn(driver, cluster, f"bench-{driver.name}-{tag}".lower(), work) as turn:
-        found = turn.start() | turn.one_by_one() | turn.many() | turn.again() | turn.rest() | turn.lost_slices()
+        found = (
+            turn.start()
+            | turn.one_by_one()
+            | turn.many()
+            | turn.again()
+            | turn.rest()
+            | turn.lost_slices()
+        )
         return {**found, "stop": turn.program.stop()}
 
 
@@ -101,10 +112,18 @@ class _Turn:
         registered = self.program.wait_for("a driver that registers", self.kubelet.register)
         published = self.program.wait_for("ResourceSlices", self._has_slices)
         for item in self.slices:
-            self.places += [(item["spec"]["pool"]["name"], device["name"]) for device in item["spec"]["devices"]]
+            self.places += [
+                (item["spec"]["pool"]["name"], device["name"]) for device in item["spec"]["devices"]
+            ]
         if len(self.places) < BATCH:
-            raise BenchError(f"the driver publishes {len(self.places)} devices; the work needs {BATCH}")
-        return {"exec_to_registered": registered, "exec_to_slices": published, "devices": len(self.places)}
+            raise BenchError(
+                f"the driver publishes {len(self.places)} devices; the work needs {BATCH}"
+            )
+        return {
+            "exec_to_registered": registered,
+            "exec_to_slices": published,
+            "devices": len(self.places),
+        }
 
     def _has_slices(self) -> bool:
         self.slices = self.node.slices(self.kubelet.driver)
@@ -134,7 +153,9 @@ class _Turn:
 
     def _reported(self, claim: Object) -> float | None:
         took = self.program.seconds_until(
-            lambda: self.node.is_reported(claim), since=time.perf_counter(), patience=STATUS_PATIENCE
+            lambda: self.node.is_reported(claim),
+            since=time.perf_counter(),
+            patience=STATUS_PATIENCE,
         )
         return None if took is None else took * 1e3
 
@@ -162,7 +183,9 @@ class _Turn:
                 repeats.append(took)
                 for uid, given in ids.items():
                     if given != first[uid]:
-                        raise BenchError(f"claim {uid} was given {first[uid]} first and {given} when asked again")
+                        raise BenchError(
+                            f"claim {uid} was given {first[uid]} first and {given} when asked again"
+                        )
         self.kubelet.unprepare(claims)
         self.node.remove(claims)
         return {"prepare_again_p50": statistics.median(repeats)}
@@ -171,7 +194,11 @@ class _Turn:
         """What it costs to have it, long after the last call."""
         time.sleep(min(REST, self.work.idle))
         resident, anonymous = self.program.memory()
-        return {"resident": resident, "anonymous": anonymous, "idle_cpu": self.program.cpu(self.work.idle)}
+        return {
+            "resident": resident,
+            "anonymous": anonymous,
+            "idle_cpu": self.program.cpu(self.work.idle),
+        }
 
     def lost_slices(self) -> dict[str, float | None]:
         """Somebody deletes them; counted from the answer to the last deletion."""
@@ -184,7 +211,9 @@ class _Turn:
 
         self.node.delete_slices(lost)
         since = time.perf_counter()
-        return {"slice_back": self.program.seconds_until(are_back, since=since, patience=SLICE_PATIENCE)}
+        return {
+            "slice_back": self.program.seconds_until(are_back, since=since, patience=SLICE_PATIENCE)
+        }
 
     def _claim(self, name: str, index: int) -> Object:
         place = self.places[index % len(self.places)]

@@ -1,5 +1,7 @@
-"""The cluster suite from nothing: `python -m tests.cluster` makes a one-node cluster, deploys claimd there, tests it
-and takes all down again. With KUBECONFIG set it tests that cluster instead. What is tested stands in test_*.py."""
+"""The cluster suite from nothing: `python -m tests.cluster` makes a one-node cluster, deploys
+claimd there, tests it and takes all down again. With KUBECONFIG set it tests that cluster instead.
+What is tested stands in test_*.py.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,17 @@ API_VERSIONS = "tests/cluster/test_11_api_versions.py"
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
     parser.add_argument(
-        "--matrix", action="store_true", help=f"also with kubelet {OLDER_KUBELET} and other API servers"
+        "--matrix",
+        action="store_true",
+        help=f"also with kubelet {OLDER_KUBELET} and other API servers",
     )
     parser.add_argument("--keep", action="store_true", help="leave the cluster up at the end")
     parser.add_argument("pytest", nargs="*", help="for pytest, after `--`: files, -k, -x, …")
     asked = parser.parse_args()
     if os.environ.get("KUBECONFIG"):
-        say(f"testing claimd on the cluster of {os.environ['KUBECONFIG']}; tests that need the rig are skipped")
+        say(
+            f"testing claimd on the cluster of {os.environ['KUBECONFIG']}; tests that need the rig are skipped"
+        )
         return suite(*asked.pytest)
     say("packages")
     packages.install()
@@ -70,7 +76,12 @@ def cluster(*, keep: bool) -> Iterator[None]:
         except subprocess.CalledProcessError:
             command("kubectl", there, "describe", "pods")
             command(
-                "kubectl", there, "logs", "--selector=app.kubernetes.io/name=claimd", "--all-containers", check=False
+                "kubectl",
+                there,
+                "logs",
+                "--selector=app.kubernetes.io/name=claimd",
+                "--all-containers",
+                check=False,
             )
             raise
         yield
@@ -83,7 +94,9 @@ def cluster(*, keep: bool) -> Iterator[None]:
 
 
 def change_kubelet() -> None:
-    """Returns when the new kubelet has deleted our slices, as each does when it starts, and they are back."""
+    """Returns when the new kubelet has deleted our slices, as each does when it starts, and they
+    are back.
+    """
     get = ("kubectl", "get", "resourceslices", "--output=jsonpath={.items[*].metadata.uid}")
 
     def slices() -> set[str]:

@@ -1,5 +1,7 @@
-"""What the cluster suite's tests share: the cluster, a namespace for each test, the driver, and the rig where there is
-one. `python -m tests.cluster` sets all of it up; KUBECONFIG alone is enough for a cluster that has claimd."""
+"""What the cluster suite's tests share: the cluster, a namespace for each test, the driver, and the
+rig where there is one. `python -m tests.cluster` sets all of it up; KUBECONFIG alone is enough for
+a cluster that has claimd.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +48,15 @@ def driver(kube: Kubectl) -> Driver:
 
 @pytest.fixture
 def ns(kube: Kubectl, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
-    """kubectl in a namespace of the test's own. Pods and claims are gone before the next test begins."""
+    """kubectl in a namespace of the test's own. Pods and claims are gone before the next test
+    begins.
+    """
     words = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())
     name = f"{words[:40].strip('-')}-{secrets.token_hex(3)}"
     labels = {"resource.kubernetes.io/admin-access": "true"} if "admin" in name else {}
-    kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+    kube.create(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+    )
     inside = kube.within(name)
     wait_for("the default service account", lambda: inside.find("serviceaccount", "default"))
     yield inside
@@ -61,8 +67,10 @@ def ns(kube: Kubectl, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
 
 @pytest.fixture
 def running(ns: Kubectl) -> Running:
-    """Waits until a pod runs, all its containers ready, and gives it back. Long enough for one more try of the kubelet
-    (60 to 90 s): on a busy machine its first may come before the API server's authorizer knows of the pod's claim."""
+    """Waits until a pod runs, all its containers ready, and gives it back. Long enough for one more
+    try of the kubelet (60 to 90 s): on a busy machine its first may come before the API server's
+    authorizer knows of the pod's claim.
+    """
 
     def wait(name: str, seconds: float = 110) -> Object:
         def look() -> Object:
@@ -93,11 +101,18 @@ def rig(kube: Kubectl) -> Rig:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """What a person would look at first when a test has failed."""
     report = yield
     kubeconfig = os.environ.get("KUBECONFIG")
-    if report.when == "call" and report.failed and kubeconfig and "kube" in getattr(item, "fixturenames", ()):
+    if (
+        report.when == "call"
+        and report.failed
+        and kubeconfig
+        and "kube" in getattr(item, "fixturenames", ())
+    ):
         report.sections.append(("the cluster", _look_around(Kubectl(kubeconfig=Path(kubeconfig)))))
     return report
 

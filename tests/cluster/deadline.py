@@ -9,8 +9,12 @@ from typing import TypeVar
 Found = TypeVar("Found")
 
 
-def wait_for(what: str, look: Callable[[], Found], seconds: float = 60, every: float = 0.2) -> Found:
-    """What `look` says as soon as it is true. An AssertionError of `look` means "not yet" and says why."""
+def wait_for(
+    what: str, look: Callable[[], Found], seconds: float = 60, every: float = 0.2
+) -> Found:
+    """What `look` says as soon as it is true. An AssertionError of `look` means "not yet" and says
+    why.
+    """
     end = time.monotonic() + seconds
     while True:
         reason = "it was not so"

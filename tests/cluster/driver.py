@@ -1,6 +1,8 @@
-"""The deployed driver as the suite sees it: its pod, its files on the node, its slices, and what it gave to a pod.
+"""The deployed driver as the suite sees it: its pod, its files on the node, its slices, and what it
+gave to a pod.
 
-Everything is asked through kubectl, so that any cluster will do. Nothing here imports the driver's code.
+Everything is asked through kubectl, so that any cluster will do. Nothing here imports the driver's
+code.
 """
 
 from __future__ import annotations
@@ -26,13 +28,19 @@ class Driver:
     node: str
 
     def pods(self) -> list[Object]:
-        return self.kube.list("pods", f"--selector={SELECTOR}", f"--field-selector=spec.nodeName={self.node}")
+        return self.kube.list(
+            "pods", f"--selector={SELECTOR}", f"--field-selector=spec.nodeName={self.node}"
+        )
 
     def pod(self) -> Object:
-        """The one that is ready and stays. A kubelet that has started takes a moment to find it ready again."""
+        """The one that is ready and stays. A kubelet that has started takes a moment to find it
+        ready again.
+        """
 
         def look() -> Object:
-            ready = [p for p in self.pods() if is_ready(p) and "deletionTimestamp" not in p["metadata"]]
+            ready = [
+                p for p in self.pods() if is_ready(p) and "deletionTimestamp" not in p["metadata"]
+            ]
             assert ready, f"{[phase(p) for p in self.pods()]}"
             return ready[-1]
 
@@ -40,7 +48,9 @@ class Driver:
 
     def kubelet(self) -> tuple[int, int]:
         """The release of the node's kubelet: what gates are on by default goes by it."""
-        major, minor, *_ = self.kube.get("node", self.node)["status"]["nodeInfo"]["kubeletVersion"][1:].split(".")
+        major, minor, *_ = self.kube.get("node", self.node)["status"]["nodeInfo"]["kubeletVersion"][
+            1:
+        ].split(".")
         return int(major), int(minor)
 
     def exec(self, *command: str) -> str:
@@ -80,12 +90,17 @@ class Driver:
 
     def slices(self) -> list[Object]:
         selector = f"--field-selector=spec.driver={DRIVER},spec.nodeName={self.node}"
-        return sorted(self.kube.list("resourceslices", selector), key=lambda s: str(s["metadata"]["name"]))
+        return sorted(
+            self.kube.list("resourceslices", selector), key=lambda s: str(s["metadata"]["name"])
+        )
 
     def published(self) -> dict[str, Object]:
         """PCI address → device, over all slices."""
         listed = [device for each in self.slices() for device in each["spec"]["devices"]]
-        return {device["attributes"]["resource.kubernetes.io/pciBusID"]["string"]: device for device in listed}
+        return {
+            device["attributes"]["resource.kubernetes.io/pciBusID"]["string"]: device
+            for device in listed
+        }
 
     def give(self, order: str, device: str, *value: str) -> None:
         """Makes a fake GPU sick, or well again."""
@@ -103,31 +118,45 @@ class Driver:
         return sum(float(line.split()[-1]) for line in lines if re.match(rf"{name}(\{{| )", line))
 
     def tree_addresses(self) -> list[str]:
-        """The GPUs of the fake tree, asked of the tree itself: functions of the classes 03xx and 12xx."""
-        told = self.exec("sh", "-c", f"cd {TREE}/sys/bus/pci/devices && grep -lE '^0x(03|12)' */class")
+        """The GPUs of the fake tree, asked of the tree itself: functions of the classes 03xx and
+        12xx.
+        """
+        told = self.exec(
+            "sh", "-c", f"cd {TREE}/sys/bus/pci/devices && grep -lE '^0x(03|12)' */class"
+        )
         return sorted(line.split("/")[0] for line in told.split())
 
     def tree_numbers(self, address: str) -> dict[str, tuple[int, int]]:
-        """Device node → major and minor, as the fake tree's own files say: DRM for everyone, and NVIDIA's own count."""
+        """Device node → major and minor, as the fake tree's own files say: DRM for everyone, and
+        NVIDIA's own count.
+        """
         function = f"{TREE}/sys/bus/pci/devices/{address}"
         told = self.exec("sh", "-c", f"cd {function}; grep -H . drm/*/dev || true")
         numbers: dict[str, tuple[int, int]] = {}
         for line in told.splitlines():
             path, major, minor = line.split(":")
             numbers[f"/dev/dri/{path.split('/')[1]}"] = (int(major), int(minor))
-        told = self.exec("sh", "-c", f"cat {TREE}/proc/driver/nvidia/gpus/{address}/information 2>/dev/null || true")
+        told = self.exec(
+            "sh",
+            "-c",
+            f"cat {TREE}/proc/driver/nvidia/gpus/{address}/information 2>/dev/null || true",
+        )
         if minor_of := re.search(r"Device Minor:\s*(\d+)", told):
             numbers[f"/dev/nvidia{minor_of[1]}"] = (195, int(minor_of[1]))
         return numbers
 
 
 def is_ready(pod: Object) -> bool:
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", []))
+    return any(
+        c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", [])
+    )
 
 
 def phase(pod: Object) -> str:
     """For people: the pod's phase and what its containers wait for."""
-    statuses = pod["status"].get("initContainerStatuses", []) + pod["status"].get("containerStatuses", [])
+    statuses = pod["status"].get("initContainerStatuses", []) + pod["status"].get(
+        "containerStatuses", []
+    )
     waiting = [s["state"]["waiting"].get("reason", "") for s in statuses if "waiting" in s["state"]]
     return " ".join([pod["metadata"]["name"], pod["status"].get("phase", "?"), *waiting])
 

@@ -1,4 +1,6 @@
-"""kubectl as a person would use it, with JSON for what it prints. No knowledge of claimd, and no waiting of its own."""
+"""kubectl as a person would use it, with JSON for what it prints. No knowledge of claimd, and no
+waiting of its own.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,19 @@ class Kubectl:
         return replace(self, namespace=namespace)
 
     def __call__(self, *words: str, text: str | None = None, seconds: float = 120) -> str:
-        command = ["kubectl", f"--kubeconfig={self.kubeconfig}", f"--namespace={self.namespace}", *words]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=seconds, check=False)
+        command = [
+            "kubectl",
+            f"--kubeconfig={self.kubeconfig}",
+            f"--namespace={self.namespace}",
+            *words,
+        ]
+        done = subprocess.run(
+            command, input=text, capture_output=True, text=True, timeout=seconds, check=False
+        )
         if done.returncode:
-            raise KubectlError(f"kubectl {' '.join(words)}: {done.stderr.strip() or done.stdout.strip()}")
+            raise KubectlError(
+                f"kubectl {' '.join(words)}: {done.stderr.strip() or done.stdout.strip()}"
+            )
         return done.stdout
 
     def find(self, kind: str, name: str) -> Object | None:
@@ -61,15 +72,25 @@ class Kubectl:
         return self("exec", pod, *chosen, "--", *command)
 
     def may(self, verb: str, resource: str, name: str = "") -> bool:
-        """Whether RBAC lets this user do it, in every namespace. A resource is `group/resource/subresource`."""
+        """Whether RBAC lets this user do it, in every namespace. A resource is
+        `group/resource/subresource`.
+        """
         group, plural, subresource = (*resource.split("/"), "")[:3]
-        asked = {"verb": verb, "group": group, "resource": plural, "subresource": subresource, "name": name}
+        asked = {
+            "verb": verb,
+            "group": group,
+            "resource": plural,
+            "subresource": subresource,
+            "name": name,
+        }
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": asked},
         }
-        told = self("create", "--validate=false", "--filename=-", "--output=json", text=json.dumps(review))
+        told = self(
+            "create", "--validate=false", "--filename=-", "--output=json", text=json.dumps(review)
+        )
         allowed: bool = json.loads(told)["status"]["allowed"]
         return allowed
 

@@ -1,4 +1,6 @@
-"""The kubelet's side of the plugin's sockets, for clusters without a node. It speaks as kubelets do."""
+"""The kubelet's side of the plugin's sockets, for clusters without a node. It speaks as kubelets
+do.
+"""
 
 from __future__ import annotations
 
@@ -25,16 +27,24 @@ class Kubelet:
     def register(self) -> registration.PluginInfo:
         """Finds the plugin's socket, asks who it is, and tells it that it is registered."""
         folder = self.root / "plugins_registry"
-        (socket,) = wait_for("a registration socket", lambda: list(folder.glob("*.sock")), seconds=20)
+        (socket,) = wait_for(
+            "a registration socket", lambda: list(folder.glob("*.sock")), seconds=20
+        )
         with grpc.insecure_channel(f"unix://{socket}") as channel:
             stub = registration_grpc.RegistrationStub(channel)
-            info: registration.PluginInfo = stub.GetInfo(registration.InfoRequest(), timeout=1, wait_for_ready=True)
-            stub.NotifyRegistrationStatus(registration.RegistrationStatus(plugin_registered=True), timeout=5)
+            info: registration.PluginInfo = stub.GetInfo(
+                registration.InfoRequest(), timeout=1, wait_for_ready=True
+            )
+            stub.NotifyRegistrationStatus(
+                registration.RegistrationStatus(plugin_registered=True), timeout=5
+            )
         self._endpoint = info.endpoint
         return info
 
     def prepare(self, namespace: str, name: str, uid: str) -> list[dra.Device]:
-        request = dra.NodePrepareResourcesRequest(claims=[dra.Claim(namespace=namespace, name=name, uid=uid)])
+        request = dra.NodePrepareResourcesRequest(
+            claims=[dra.Claim(namespace=namespace, name=name, uid=uid)]
+        )
         with grpc.insecure_channel(f"unix://{self._endpoint}") as channel:
             stub = dra_grpc.DRAPluginStub(channel)
             answer = stub.NodePrepareResources(request, timeout=CALL_SECONDS).claims[uid]
@@ -42,7 +52,9 @@ class Kubelet:
         return list(answer.devices)
 
     def unprepare(self, namespace: str, name: str, uid: str) -> None:
-        request = dra.NodeUnprepareResourcesRequest(claims=[dra.Claim(namespace=namespace, name=name, uid=uid)])
+        request = dra.NodeUnprepareResourcesRequest(
+            claims=[dra.Claim(namespace=namespace, name=name, uid=uid)]
+        )
         with grpc.insecure_channel(f"unix://{self._endpoint}") as channel:
             stub = dra_grpc.DRAPluginStub(channel)
             answer = stub.NodeUnprepareResources(request, timeout=CALL_SECONDS).claims[uid]

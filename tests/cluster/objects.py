@@ -21,12 +21,22 @@ def devices(*requests: Object, **rest: Any) -> Object:
 
 
 def claim(name: str, spec: Object | None = None) -> Object:
-    return {"apiVersion": API, "kind": "ResourceClaim", "metadata": {"name": name}, "spec": spec or devices()}
+    return {
+        "apiVersion": API,
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": spec or devices(),
+    }
 
 
 def template(name: str, spec: Object | None = None) -> Object:
     inner = {"spec": spec or devices()}
-    return {"apiVersion": API, "kind": "ResourceClaimTemplate", "metadata": {"name": name}, "spec": inner}
+    return {
+        "apiVersion": API,
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name},
+        "spec": inner,
+    }
 
 
 def container(name: str = "main", *claims: str, command: list[str] | None = None) -> Object:
@@ -41,7 +51,12 @@ def container(name: str = "main", *claims: str, command: list[str] | None = None
     }
 
 
-def pod(name: str, node: str, claims: dict[str, str] | None = None, containers: list[Object] | None = None) -> Object:
+def pod(
+    name: str,
+    node: str,
+    claims: dict[str, str] | None = None,
+    containers: list[Object] | None = None,
+) -> Object:
     """`claims` leads from the pod's own names to claims; with a leading `=`, to templates."""
     named = claims or {}
     return {

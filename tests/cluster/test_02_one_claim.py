@@ -29,7 +29,11 @@ def test_container_has_nodes_and_variables_and_status_says_so(
     assert variables(ns, "user")[f"CLAIMD_{device['name'].upper().replace('-', '_')}"] == address
 
     entry = _status(ns)
-    assert (entry["driver"], entry["pool"], entry["device"]) == (DRIVER, driver.node, device["name"])
+    assert (entry["driver"], entry["pool"], entry["device"]) == (
+        DRIVER,
+        driver.node,
+        device["name"],
+    )
     (ready,) = [c for c in entry["conditions"] if c["type"] == "Ready"]
     assert ready["status"] == "True"
     assert ready["reason"]
@@ -49,11 +53,19 @@ def test_nothing_is_left_after_deletion(ns: Kubectl, driver: Driver, running: Ru
     ns.delete("pod", "user")
     wait_for("the CDI file to go", lambda: uid not in driver.cdi_files(), seconds=15)
     wait_for("the record to go", lambda: uid not in driver.records(), seconds=15)
-    wait_for("the status to go", lambda: not ns.get("resourceclaim", "one")["status"].get("devices"), seconds=15)
+    wait_for(
+        "the status to go",
+        lambda: not ns.get("resourceclaim", "one")["status"].get("devices"),
+        seconds=15,
+    )
 
 
 def test_configuration_reaches_the_container(ns: Kubectl, driver: Driver, running: Running) -> None:
-    parameters = {"apiVersion": "claimd.dev/v1alpha1", "kind": "GpuConfig", "environment": {"SUITE": "was here"}}
+    parameters = {
+        "apiVersion": "claimd.dev/v1alpha1",
+        "kind": "GpuConfig",
+        "environment": {"SUITE": "was here"},
+    }
     configured = devices(config=[{"opaque": {"driver": DRIVER, "parameters": parameters}}])
     ns.create(claim("one", configured), pod("user", driver.node, {"gpu": "one"}))
     running("user")
@@ -67,7 +79,11 @@ def test_unknown_field_of_a_configuration_is_named_to_the_user(ns: Kubectl, driv
 
     def refusals() -> list[str]:
         reason = "--field-selector=reason=FailedPrepareDynamicResources"
-        return [event["message"] for event in ns.list("events", reason) if "enviroment" in event["message"]]
+        return [
+            event["message"]
+            for event in ns.list("events", reason)
+            if "enviroment" in event["message"]
+        ]
 
     wait_for("an event that names the field", refusals, seconds=30)
 

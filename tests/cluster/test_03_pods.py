@@ -47,7 +47,9 @@ def test_three_claims_of_three_requests_reach_the_right_containers(
     ns: Kubectl, driver: Driver, running: Running
 ) -> None:
     names = ("a", "b", "c")
-    claims = [claim(name, devices(*(request(f"r{number}") for number in range(3)))) for name in names]
+    claims = [
+        claim(name, devices(*(request(f"r{number}") for number in range(3)))) for name in names
+    ]
     containers = [
         container("diagonal", "a/r0", "b/r1", "c/r2"),
         container("whole", "b"),
@@ -80,7 +82,9 @@ def test_claim_from_a_template(ns: Kubectl, driver: Driver, running: Running) ->
     wait_for("the generated claim to go", lambda: not ns.list("resourceclaims"), seconds=30)
 
 
-def test_admin_access_in_a_labelled_namespace(ns: Kubectl, driver: Driver, running: Running) -> None:
+def test_admin_access_in_a_labelled_namespace(
+    ns: Kubectl, driver: Driver, running: Running
+) -> None:
     every = devices(request(allocationMode="All"))
     watching = devices(request(allocationMode="All", adminAccess=True))
     ns.create(claim("work", every), pod("worker", driver.node, {"gpu": "work"}))
@@ -113,7 +117,10 @@ def test_first_available(ns: Kubectl, driver: Driver, running: Running) -> None:
     running("user")
     assert list(allotted(ns.get("resourceclaim", "one"))) == ["gpu/good"]
     published = driver.published()
-    assert [published[a]["attributes"]["vendor"]["string"] for a in given(ns, "user")] == ["amd", "amd"]
+    assert [published[a]["attributes"]["vendor"]["string"] for a in given(ns, "user")] == [
+        "amd",
+        "amd",
+    ]
 
 
 def test_extended_resource(ns: Kubectl, driver: Driver, running: Running) -> None:
@@ -140,6 +147,9 @@ def test_two_gpus_of_the_same_pcie_root(ns: Kubectl, driver: Driver, running: Ru
     running("user")
     published = driver.published()
     addresses = given(ns, "user")
-    roots = {published[address]["attributes"]["resource.kubernetes.io/pcieRoot"]["string"] for address in addresses}
+    roots = {
+        published[address]["attributes"]["resource.kubernetes.io/pcieRoot"]["string"]
+        for address in addresses
+    }
     assert len(addresses) == 2
     assert len(roots) == 1

@@ -1,4 +1,6 @@
-"""Line 4: the kubelet restarts. It deletes our slices when it starts, and knows us only after it has found us again."""
+"""Line 4: the kubelet restarts. It deletes our slices when it starts, and knows us only after it
+has found us again.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ def test_kubelet_restart(rig: Rig, ns: Kubectl, driver: Driver, running: Running
         lambda: (now := driver.slices()) and not old & {each["metadata"]["uid"] for each in now},
         seconds=10,
     )
-    wait_for("all GPUs in them", lambda: driver.published() == published, seconds=10 - (time.monotonic() - began))
+    wait_for(
+        "all GPUs in them",
+        lambda: driver.published() == published,
+        seconds=10 - (time.monotonic() - began),
+    )
 
     ns.create(claim("two"), pod("after", driver.node, {"gpu": "two"}))
     running("after")
@@ -35,9 +41,13 @@ def test_kubelet_restart(rig: Rig, ns: Kubectl, driver: Driver, running: Running
     now = ns.get("pod", "before")
     assert now["metadata"]["uid"] == before["metadata"]["uid"]
     kept = ("containerID", "restartCount", "ready")
-    statuses = [[s[key] for key in kept] for p in (before, now) for s in p["status"]["containerStatuses"]]
+    statuses = [
+        [s[key] for key in kept] for p in (before, now) for s in p["status"]["containerStatuses"]
+    ]
     assert statuses[0] == statuses[1], "the running pod was touched"
 
     ns.delete("pod", "before")
-    wait_for("unprepare of the older pod's claim", lambda: uid not in driver.cdi_files(), seconds=15)
+    wait_for(
+        "unprepare of the older pod's claim", lambda: uid not in driver.cdi_files(), seconds=15
+    )
     assert uid not in driver.records()

@@ -15,7 +15,9 @@ from tests.cluster.objects import claim, pod
 
 def test_killed_while_pods_run(rig: Rig, ns: Kubectl, driver: Driver, running: Running) -> None:
     users = [f"old-{number}" for number in range(3)]
-    ns.create(*(claim(user) for user in users), *(pod(user, driver.node, {"gpu": user}) for user in users))
+    ns.create(
+        *(claim(user) for user in users), *(pod(user, driver.node, {"gpu": user}) for user in users)
+    )
     for user in users:
         running(user)
     before = {user: given(ns, user) for user in users}
@@ -28,7 +30,9 @@ def test_killed_while_pods_run(rig: Rig, ns: Kubectl, driver: Driver, running: R
 
     def back() -> bool:
         (status,) = driver.kube.get("pod", name)["status"]["containerStatuses"]
-        assert status["restartCount"] == plugin["status"]["containerStatuses"][0]["restartCount"] + 1
+        assert (
+            status["restartCount"] == plugin["status"]["containerStatuses"][0]["restartCount"] + 1
+        )
         return driver.is_registered()  # the pod's own condition can be from before its death
 
     wait_for("the plugin to come back by itself", back, seconds=60)
@@ -41,12 +45,19 @@ def test_killed_while_pods_run(rig: Rig, ns: Kubectl, driver: Driver, running: R
 
     uids = [ns.get("resourceclaim", user)["metadata"]["uid"] for user in users]
     ns.delete("pods", *users)
-    wait_for("unprepare of the old ones", lambda: not set(uids) & set(driver.cdi_files()), seconds=15)
+    wait_for(
+        "unprepare of the old ones", lambda: not set(uids) & set(driver.cdi_files()), seconds=15
+    )
     assert not set(uids) & set(driver.records())
 
 
 def _identity(each: Object) -> tuple[object, ...]:
-    return each["metadata"]["name"], each["metadata"]["uid"], each["spec"]["pool"], each["spec"]["devices"]
+    return (
+        each["metadata"]["name"],
+        each["metadata"]["uid"],
+        each["spec"]["pool"],
+        each["spec"]["devices"],
+    )
 
 
 def _processes(pod_uid: str) -> list[int]:

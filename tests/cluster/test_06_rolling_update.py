@@ -10,7 +10,10 @@ from tests.cluster.kubectl import Kubectl, Object
 from tests.cluster.objects import claim, pod
 
 WORKERS = 3
-UPDATES, MOST_UPDATES = 2, 8  # more if pods come slowly: an older kubelet takes a minute for one now and then
+UPDATES, MOST_UPDATES = (
+    2,
+    8,
+)  # more if pods come slowly: an older kubelet takes a minute for one now and then
 
 
 def test_rolling_update_with_pods_coming_and_going(ns: Kubectl, driver: Driver) -> None:
@@ -33,7 +36,9 @@ def test_rolling_update_with_pods_coming_and_going(ns: Kubectl, driver: Driver) 
             worker.join()
     for worker in workers:
         assert worker.failure is None, worker.failure
-        assert worker.rounds >= 2, f"worker {worker.number} had {worker.rounds} pods only: no pods came and went"
+        assert worker.rounds >= 2, (
+            f"worker {worker.number} had {worker.rounds} pods only: no pods came and went"
+        )
 
     failed = ns.list("events", "--field-selector=reason=FailedPrepareDynamicResources")
     assert [event["message"] for event in failed if not _is_the_kubelets_own(event)] == []
@@ -53,7 +58,9 @@ def _identity(each: Object) -> tuple[object, ...]:
 
 
 def _is_the_kubelets_own(event: Object) -> bool:
-    """It could not read the claim, so it asked no driver: the API server's authorizer had not yet seen the pod."""
+    """It could not read the claim, so it asked no driver: the API server's authorizer had not yet
+    seen the pod.
+    """
     return "fetch ResourceClaim" in event["message"] and "forbidden" in event["message"]
 
 

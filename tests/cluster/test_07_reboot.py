@@ -19,7 +19,9 @@ BOOT_ID = HOST_TREE / "proc/sys/kernel/random/boot_id"
 
 def test_reboot_of_the_node(rig: Rig, ns: Kubectl, driver: Driver, running: Running) -> None:
     users = [f"user-{number}" for number in range(3)]
-    ns.create(*(claim(user) for user in users), *(pod(user, driver.node, {"gpu": user}) for user in users))
+    ns.create(
+        *(claim(user) for user in users), *(pod(user, driver.node, {"gpu": user}) for user in users)
+    )
     before = {user: _container_id(running(user)) for user in users}
     given_before = {user: given(ns, user) for user in users}
     uids = {ns.get("resourceclaim", user)["metadata"]["uid"] for user in users}
@@ -32,11 +34,15 @@ def test_reboot_of_the_node(rig: Rig, ns: Kubectl, driver: Driver, running: Runn
         for user in users:
             found = ns.get("pod", user)
             assert is_ready(found), phase(found)
-            assert _container_id(found) != before[user], f"{user} still shows its container from before"
+            assert _container_id(found) != before[user], (
+                f"{user} still shows its container from before"
+            )
         return True
 
     wait_for("every pod to run again", all_back, seconds=150)
-    assert driver.read(f"{TREE}/{BOOT_ID.relative_to(HOST_TREE)}") == boot_id, "the driver saw no new boot"
+    assert driver.read(f"{TREE}/{BOOT_ID.relative_to(HOST_TREE)}") == boot_id, (
+        "the driver saw no new boot"
+    )
     assert uids <= set(driver.cdi_files())
     assert {user: given(ns, user) for user in users} == given_before
     for user in users:
@@ -45,7 +51,9 @@ def test_reboot_of_the_node(rig: Rig, ns: Kubectl, driver: Driver, running: Runn
         assert {path: nodes(ns, user).get(path) for path in expected} == expected
 
 
-def test_cdi_folder_emptied_under_a_running_pod(ns: Kubectl, driver: Driver, running: Running) -> None:
+def test_cdi_folder_emptied_under_a_running_pod(
+    ns: Kubectl, driver: Driver, running: Running
+) -> None:
     ns.create(claim("one"), pod("user", driver.node, {"gpu": "one"}))
     before = _container_id(running("user"))
     address = given(ns, "user")
@@ -66,14 +74,19 @@ def test_cdi_folder_emptied_under_a_running_pod(ns: Kubectl, driver: Driver, run
     assert uid in driver.cdi_files()
 
 
-def test_emptied_cdi_folder_is_filled_within_a_second(ns: Kubectl, driver: Driver, running: Running) -> None:
+def test_emptied_cdi_folder_is_filled_within_a_second(
+    ns: Kubectl, driver: Driver, running: Running
+) -> None:
     users = ["a", "b"]
     containers = {user: [container("main", "gpu")] for user in users}
-    ns.create(*(claim(u) for u in users), *(pod(u, driver.node, {"gpu": u}, containers[u]) for u in users))
+    ns.create(
+        *(claim(u) for u in users), *(pod(u, driver.node, {"gpu": u}, containers[u]) for u in users)
+    )
     for user in users:
         running(user)
     uids = {ns.get("resourceclaim", user)["metadata"]["uid"] for user in users}
-    # In one command, since each way to the pod takes its time: empties it, and says after a second what is there.
+    # In one command, since each way to the pod takes its time: empties it, and says after a second
+    # what is there.
     told = driver.exec("sh", "-c", f"find {CDI} -mindepth 1 -delete; sleep 1; ls {CDI}")
     assert all(uid in told for uid in uids), f"after a second: {told}"
 
@@ -83,7 +96,9 @@ def test_emptied_plugin_folder_and_registry(ns: Kubectl, driver: Driver, running
     ns.create(claim("before"), pod("before", driver.node, {"gpu": "before"}))
     container = _container_id(running("before"))
     held, registered = set(driver.records()), driver.registrations()
-    driver.exec("sh", "-c", f"find {PLUGIN} -mindepth 1 -delete; find {REGISTRY} -name '{DRIVER}*' -delete")
+    driver.exec(
+        "sh", "-c", f"find {PLUGIN} -mindepth 1 -delete; find {REGISTRY} -name '{DRIVER}*' -delete"
+    )
 
     def again() -> bool:
         assert driver.registrations() > registered

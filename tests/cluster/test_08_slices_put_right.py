@@ -30,7 +30,13 @@ def test_edited_slice_is_right_within_a_second(kube: Kubectl, driver: Driver) ->
 def test_edited_attribute_is_right_within_a_second(kube: Kubectl, driver: Driver) -> None:
     wanted = _steady(driver)
     victim = driver.slices()[0]["metadata"]["name"]
-    lie = [{"op": "replace", "path": "/spec/devices/0/attributes/vendor", "value": {"string": "nobody"}}]
+    lie = [
+        {
+            "op": "replace",
+            "path": "/spec/devices/0/attributes/vendor",
+            "value": {"string": "nobody"},
+        }
+    ]
     kube.patch("resourceslice", victim, "json", lie)
     _right_again(driver, wanted)
 
@@ -39,7 +45,10 @@ def test_foreign_slice_of_our_pool_is_removed(kube: Kubectl, driver: Driver) -> 
     """A slice that a former version left would make the pool incomplete for ever."""
     wanted = _steady(driver)
     stray = driver.slices()[0]
-    stray["metadata"] = {"name": "stray-of-the-suite", "ownerReferences": stray["metadata"]["ownerReferences"]}
+    stray["metadata"] = {
+        "name": "stray-of-the-suite",
+        "ownerReferences": stray["metadata"]["ownerReferences"],
+    }
     stray["spec"]["devices"] = []
     kube.create(stray)
     _right_again(driver, wanted)
@@ -68,4 +77,6 @@ def _right_again(driver: Driver, wanted: list[Object], gone: str = "") -> None:
         uids = [each["metadata"]["uid"] for each in slices]
         if content == wanted and whole and gone not in uids:
             return
-        assert began - deed <= 1, f"not right after {began - deed:.2f} s: {len(content)} devices, pools {pools}"
+        assert began - deed <= 1, (
+            f"not right after {began - deed:.2f} s: {len(content)} devices, pools {pools}"
+        )

@@ -14,7 +14,9 @@ SLOW = ["sh", "-c", "trap 'sleep 3; exit 0' TERM; while :; do sleep 0.1; done"]
 
 
 @pytest.mark.parametrize("force", [False, True], ids=["gently", "by force"])
-def test_claim_again_while_its_pod_ends(ns: Kubectl, driver: Driver, running: Running, force: bool) -> None:
+def test_claim_again_while_its_pod_ends(
+    ns: Kubectl, driver: Driver, running: Running, force: bool
+) -> None:
     old = pod("old", driver.node, {"gpu": "same"}, [container("main", "gpu", command=SLOW)])
     old["spec"]["terminationGracePeriodSeconds"] = 6
     ns.create(claim("same"), old)
@@ -36,11 +38,19 @@ def test_claim_again_while_its_pod_ends(ns: Kubectl, driver: Driver, running: Ru
     second = ns.get("resourceclaim", "same")["metadata"]["uid"]
     assert second != first
     ns.create(pod("new", driver.node, {"gpu": "same"}))
-    running("new", seconds=150)  # the kubelet may refuse it once, and tries again after a minute and a half at most
+    running(
+        "new", seconds=150
+    )  # the kubelet may refuse it once, and tries again after a minute and a half at most
 
     assert len(given(ns, "new")) == 1
-    wait_for("the old claim's files to go", lambda: first not in driver.cdi_files() + driver.records(), seconds=90)
+    wait_for(
+        "the old claim's files to go",
+        lambda: first not in driver.cdi_files() + driver.records(),
+        seconds=90,
+    )
     assert second in driver.cdi_files()
     assert second in driver.records()
-    (entry,) = wait_for("status of the new claim", lambda: ns.get("resourceclaim", "same")["status"].get("devices"))
+    (entry,) = wait_for(
+        "status of the new claim", lambda: ns.get("resourceclaim", "same")["status"].get("devices")
+    )
     assert entry["data"]["pciBusID"] in given(ns, "new")

@@ -92,7 +92,9 @@ def test_rbac_denies_what_it_need_not_do(as_driver: Kubectl, words: tuple[str, .
     ],
     ids=["another node", "all nodes", "another driver"],
 )
-def test_policy_denies_to_create(as_driver: Kubectl, driver: Driver, change: Object, reason: str) -> None:
+def test_policy_denies_to_create(
+    as_driver: Kubectl, driver: Driver, change: Object, reason: str
+) -> None:
     with pytest.raises(KubectlError, match="denied request") as denied:
         as_driver.create(_slice(driver.node, change))
     assert reason in str(denied.value)
@@ -115,11 +117,15 @@ def test_policy_denies_to_change_and_delete_a_slice_of_another_node(
 
 
 def test_policy_allows_its_own_node(as_driver: Kubectl, driver: Driver) -> None:
-    as_driver("create", "--dry-run=server", "--filename=-", text=json.dumps(_slice(driver.node, {})))
+    as_driver(
+        "create", "--dry-run=server", "--filename=-", text=json.dumps(_slice(driver.node, {}))
+    )
 
 
 def test_policy_leaves_others_alone(kube: Kubectl) -> None:
-    kube("create", "--dry-run=server", "--filename=-", text=json.dumps(_slice("somewhere-else", {})))
+    kube(
+        "create", "--dry-run=server", "--filename=-", text=json.dumps(_slice("somewhere-else", {}))
+    )
 
 
 def _slice(node: str, change: Object) -> Object:

@@ -1,7 +1,8 @@
-"""Line 11: API servers that serve one version of resource.k8s.io only, and one that is upgraded while we run.
+"""Line 11: API servers that serve one version of resource.k8s.io only, and one that is upgraded
+while we run.
 
-Control planes of their own, one after the other, so no other cluster may be up; `claimd run` is a process of this
-machine, and the test is its kubelet. Part of `python -m tests.cluster --matrix`.
+Control planes of their own, one after the other, so no other cluster may be up; `claimd run` is a
+process of this machine, and the test is its kubelet. Part of `python -m tests.cluster --matrix`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ VERSIONS = ("v1beta1", "v1beta2", "v1")
 
 def serving(*wanted: str) -> str:
     """kube-apiserver's flag for these versions of resource.k8s.io and no other."""
-    return ",".join(["api/all=true", *(f"resource.k8s.io/{v}=false" for v in VERSIONS if v not in wanted)])
+    return ",".join(
+        ["api/all=true", *(f"resource.k8s.io/{v}=false" for v in VERSIONS if v not in wanted)]
+    )
 
 
 @dataclass(kw_only=True)
@@ -48,7 +51,9 @@ class World:
         return f"{plural}.{self.version}.resource.k8s.io"
 
     def slices(self) -> list[Object]:
-        return sorted(self.kube.list(self.kind("resourceslices")), key=lambda s: str(s["metadata"]["name"]))
+        return sorted(
+            self.kube.list(self.kind("resourceslices")), key=lambda s: str(s["metadata"]["name"])
+        )
 
     def devices(self) -> list[str]:
         return [device["name"] for each in self.slices() for device in each["spec"]["devices"]]
@@ -77,7 +82,14 @@ class World:
         here = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [NODE]}]}]
         allocation = {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": here}}
         patch = f"--patch={json.dumps({'status': {'allocation': allocation}})}"
-        self.kube("patch", self.kind("resourceclaims"), name, "--subresource=status", "--type=merge", patch)
+        self.kube(
+            "patch",
+            self.kind("resourceclaims"),
+            name,
+            "--subresource=status",
+            "--type=merge",
+            patch,
+        )
         return str(self.claim(name)["metadata"]["uid"])
 
     def claim(self, name: str) -> Object:
@@ -91,7 +103,9 @@ class World:
         assert list(prepared.request_names) == ["gpu"]
         file = self.folder / "cdi" / f"claimd.dev-claim_{DRIVER}_{uid}.json"
         assert file.exists()
-        (entry,) = wait_for("status.devices", lambda: self.claim(name)["status"].get("devices"), seconds=10)
+        (entry,) = wait_for(
+            "status.devices", lambda: self.claim(name)["status"].get("devices"), seconds=10
+        )
         assert entry["device"] == device
         self.kubelet.unprepare("default", name, uid)
         assert not file.exists()
@@ -104,7 +118,9 @@ Start = Callable[..., World]
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     if daemons.pid_of("apiserver"):
-        pytest.skip("a cluster of the rig is up; these tests start control planes of their own (--matrix)")
+        pytest.skip(
+            "a cluster of the rig is up; these tests start control planes of their own (--matrix)"
+        )
     rig, processes = Rig(), []
 
     def begin(*versions: str) -> World:
@@ -120,10 +136,19 @@ def start(tmp_path: Path) -> Iterator[Start]:
             "root": tmp_path / "fake",
             "kubeconfig": kube.kubeconfig,
         }
-        process = _claimd("run", *(f"--{key}={value}" for key, value in settings.items()), log=tmp_path / "log")
+        process = _claimd(
+            "run", *(f"--{key}={value}" for key, value in settings.items()), log=tmp_path / "log"
+        )
         processes.append(process)
         kubelet.register()
-        return World(rig=rig, kube=kube, kubelet=kubelet, process=process, folder=tmp_path, version=versions[0])
+        return World(
+            rig=rig,
+            kube=kube,
+            kubelet=kubelet,
+            process=process,
+            folder=tmp_path,
+            version=versions[0],
+        )
 
     yield begin
     for process in processes:
@@ -141,10 +166,15 @@ def test_only_one_version_is_served(start: Start, version: str) -> None:
     _deleted_slice_is_back(world)
 
 
-@pytest.mark.parametrize("steps", [(VERSIONS, ("v1",)), (("v1",),)], ids=["step by step", "at once"])
-def test_api_server_is_upgraded_while_we_run(start: Start, steps: tuple[tuple[str, ...], ...]) -> None:
-    """From v1beta1 alone to v1 alone, with and without a time when both are served (1.33 to 1.34 by default is
-    without): each step keeps what stands and serves what comes."""
+@pytest.mark.parametrize(
+    "steps", [(VERSIONS, ("v1",)), (("v1",),)], ids=["step by step", "at once"]
+)
+def test_api_server_is_upgraded_while_we_run(
+    start: Start, steps: tuple[tuple[str, ...], ...]
+) -> None:
+    """From v1beta1 alone to v1 alone, with and without a time when both are served (1.33 to 1.34 by
+    default is without): each step keeps what stands and serves what comes.
+    """
     world = start("v1beta1")
     world.all_published()
     devices = world.devices()
@@ -156,10 +186,14 @@ def test_api_server_is_upgraded_while_we_run(start: Start, steps: tuple[tuple[st
         world.rig("apiserver", "restart", "--runtime-config", serving(*versions))
         world.version = versions[-1]
         world.all_published(seconds=10)
-        assert [each["metadata"]["uid"] for each in world.slices()] == uids, "the slices were written anew"
+        assert [each["metadata"]["uid"] for each in world.slices()] == uids, (
+            "the slices were written anew"
+        )
         assert world.process.poll() is None, "the plugin ended"
         world.thread(f"after-{step}", devices[1 + step])
-        assert [device.device_name for device in world.kubelet.prepare("default", "held", held)] == devices[:1]
+        assert [
+            device.device_name for device in world.kubelet.prepare("default", "held", held)
+        ] == devices[:1]
         _deleted_slice_is_back(world, seconds=15)  # its watch may have to find the new server first
         uids = [each["metadata"]["uid"] for each in world.slices()]
 

@@ -41,7 +41,9 @@ def test_unplugged_it_is_tainted_then_leaves_and_plugged_in_it_is_back(evicting:
     name = sorted(before)[-1]
     driver.give("unplug", name)
     try:
-        wait_for("the taint", lambda: driver.taints()[name] == [("claimd.dev/absent", EFFECT)], seconds=5)
+        wait_for(
+            "the taint", lambda: driver.taints()[name] == [("claimd.dev/absent", EFFECT)], seconds=5
+        )
         wait_for("its leave after the grace", lambda: name not in driver.taints(), seconds=15)
     finally:
         driver.give("plug", name)
@@ -55,21 +57,36 @@ def test_unplugged_it_is_tainted_then_leaves_and_plugged_in_it_is_back(evicting:
 def test_a_gpu_that_hangs_under_a_pod(ns: Kubectl, evicting: Driver, running: Running) -> None:
     driver = evicting
     patience = {"operator": "Exists", "effect": EFFECT, "tolerationSeconds": 15}
-    ns.create(claim("one", devices(request(tolerations=[patience]))), pod("user", driver.node, {"gpu": "one"}))
+    ns.create(
+        claim("one", devices(request(tolerations=[patience]))),
+        pod("user", driver.node, {"gpu": "one"}),
+    )
     running("user")
     assert len(given(ns, "user")) == 1
     ((device,),) = allotted(ns.get("resourceclaim", "one")).values()
     driver.give("wedge", device)
     try:
-        wait_for("the taint", lambda: driver.taints()[device] == [("claimd.dev/wedged", EFFECT)], seconds=5)
-        found = wait_for("the claim's condition", lambda: _condition(ns.get("resourceclaim", "one")), seconds=5)
+        wait_for(
+            "the taint",
+            lambda: driver.taints()[device] == [("claimd.dev/wedged", EFFECT)],
+            seconds=5,
+        )
+        found = wait_for(
+            "the claim's condition", lambda: _condition(ns.get("resourceclaim", "one")), seconds=5
+        )
         status, reason, message = found
         assert (status, reason) == ("False", "Wedged")
         assert "the GPU hangs" in message
         if driver.kubelet() >= (1, 36):  # those before have ResourceHealthStatus off by default
-            said = wait_for("Unhealthy in the pod's status", lambda: _unhealthy(ns.find("pod", "user")), seconds=14)
+            said = wait_for(
+                "Unhealthy in the pod's status",
+                lambda: _unhealthy(ns.find("pod", "user")),
+                seconds=14,
+            )
             assert said == message
-        wait_for("an Event", lambda: "DeviceUnhealthy" in _reasons(ns.list("events"), "one"), seconds=5)
+        wait_for(
+            "an Event", lambda: "DeviceUnhealthy" in _reasons(ns.list("events"), "one"), seconds=5
+        )
         wait_for("the pod's eviction", lambda: ns.find("pod", "user") is None, seconds=40)
     finally:
         driver.give("heal", device)
@@ -78,14 +95,17 @@ def test_a_gpu_that_hangs_under_a_pod(ns: Kubectl, evicting: Driver, running: Ru
 
 def test_a_sick_gpu_is_not_given_out(ns: Kubectl, evicting: Driver, running: Running) -> None:
     driver = evicting
-    (address, *others) = [a for a, d in driver.published().items() if d["attributes"]["vendor"]["string"] == "intel"]
+    (address, *others) = [
+        a for a, d in driver.published().items() if d["attributes"]["vendor"]["string"] == "intel"
+    ]
     assert others
     name = driver.published()[address]["name"]
     driver.give("wedge", name)
     try:
         wait_for("the taint", lambda: driver.taints()[name], seconds=5)
         ns.create(
-            claim("one", devices(request(device_class=f"intel.{DRIVER}"))), pod("user", driver.node, {"g": "one"})
+            claim("one", devices(request(device_class=f"intel.{DRIVER}"))),
+            pod("user", driver.node, {"g": "one"}),
         )
         running("user")
         assert given(ns, "user")[0] in others
@@ -103,7 +123,10 @@ def test_a_burst_of_300_events(evicting: Driver, rig: Rig) -> None:
         wait_for("the first look", lambda: driver.taints()[name], seconds=5)
         fake.plug(FAKE_TREE, address)
         time.sleep(CALM)  # there is no fact to wait for: nothing must happen
-        before = {name: driver.metric(name) for name in ("claimd_scans_total", "claimd_slice_writes_total")}
+        before = {
+            name: driver.metric(name)
+            for name in ("claimd_scans_total", "claimd_slice_writes_total")
+        }
         _announce(300)
         wait_for("the GPU to be well", lambda: driver.taints()[name] == [], seconds=5)
         time.sleep(CALM)
@@ -117,7 +140,9 @@ def test_a_burst_of_300_events(evicting: Driver, rig: Rig) -> None:
             _announce()
 
 
-def test_from_the_kernel_s_event_to_the_slice(evicting: Driver, rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_the_kernel_s_event_to_the_slice(
+    evicting: Driver, rig: Rig, capsys: pytest.CaptureFixture[str]
+) -> None:
     driver, address = evicting, sorted(evicting.published())[-1]
     name = driver.published()[address]["name"]
     taken = []
@@ -135,7 +160,10 @@ def test_from_the_kernel_s_event_to_the_slice(evicting: Driver, rig: Rig, capsys
                         break
                 taken.append(at - began)
     with capsys.disabled():
-        print(f" median {statistics.median(taken) * 1000:.0f} ms, worst {max(taken) * 1000:.0f} ms", end="")
+        print(
+            f" median {statistics.median(taken) * 1000:.0f} ms, worst {max(taken) * 1000:.0f} ms",
+            end="",
+        )
     assert statistics.median(taken) <= 0.15
 
 
@@ -173,7 +201,9 @@ def _watching(driver: Driver) -> Iterator[queue.Queue[tuple[float, Object]]]:
     selector = f"--field-selector=spec.driver={DRIVER},spec.nodeName={driver.node}"
     words = ("get", "resourceslices", selector, "--watch", "--output=json")
     process = subprocess.Popen(
-        ["kubectl", f"--kubeconfig={driver.kube.kubeconfig}", *words], stdout=subprocess.PIPE, text=True
+        ["kubectl", f"--kubeconfig={driver.kube.kubeconfig}", *words],
+        stdout=subprocess.PIPE,
+        text=True,
     )
 
     def read() -> None:

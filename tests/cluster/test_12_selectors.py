@@ -1,4 +1,6 @@
-"""Selectors that the API server takes or refuses are those that our CEL takes or refuses as new, for any reason."""
+"""Selectors that the API server takes or refuses are those that our CEL takes or refuses as new,
+for any reason.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import json
 import random
 import re
 
-from plugin.allocator import cel
+from plugin import cel
 from tests.cluster.conftest import ROOT
 from tests.cluster.kubectl import Kubectl, KubectlError, Object
 from tests.oracle.cel.expressions import Expressions
@@ -16,7 +18,9 @@ RANDOM, LEAST = 250, 300
 
 
 def expressions() -> list[str]:
-    found = [line for path in sorted(CASES.glob("*.txt")) for line in path.read_text().splitlines()[::2]]
+    found = [
+        line for path in sorted(CASES.glob("*.txt")) for line in path.read_text().splitlines()[::2]
+    ]
     return found + [Expressions(random.Random(seed)).one() for seed in range(RANDOM)]
 
 
@@ -42,9 +46,18 @@ def refusals(kube: Kubectl, asked: dict[int, str]) -> dict[int, str]:
     items = [device_class(number, expression) for number, expression in asked.items()]
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
     try:
-        kube("create", "--dry-run=server", "--validate=false", "--output=name", "--filename=-", text=text)
+        kube(
+            "create",
+            "--dry-run=server",
+            "--validate=false",
+            "--output=name",
+            "--filename=-",
+            text=text,
+        )
     except KubectlError as error:
-        parts = re.split(r'DeviceClass(?:\.resource\.k8s\.io)? "suite-([0-9]+)" is invalid', str(error))
+        parts = re.split(
+            r'DeviceClass(?:\.resource\.k8s\.io)? "suite-([0-9]+)" is invalid', str(error)
+        )
         return {int(number): said for number, said in zip(parts[1::2], parts[2::2], strict=True)}
     return {}
 
@@ -54,7 +67,9 @@ def test_the_api_server_refuses_the_same(kube: Kubectl) -> None:
     refused = refusals(kube, asked)
     assert refused, "the API server refuses none: were they read at all?"
     accepted = {number: expression for number, expression in asked.items() if number not in refused}
-    assert refusals(kube, accepted) == {}  # it goes on after a refusal, so these have been judged, and are taken
+    assert (
+        refusals(kube, accepted) == {}
+    )  # it goes on after a refusal, so these have been judged, and are taken
     different = [
         (expression, refused.get(number, "taken"))
         for number, expression in asked.items()

@@ -1,6 +1,8 @@
-"""The scheduler and our allocator asked about the same worlds: the same devices, or both no. And `claimd explain`.
+"""The scheduler and our allocator asked about the same worlds: the same devices, or both no. And
+`claimd explain`.
 
-The worlds' node is an object without a kubelet, so that no pod ever starts; each world has a driver of its own.
+The worlds' node is an object without a kubelet, so that no pod ever starts; each world has a driver
+of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +23,16 @@ from tests.cluster.kubectl import Kubectl, Object
 from tests.cluster.worlds import NODE, OTHER, WORLDS, World
 from tests.support import allocating
 
-KEPT = ("request", "driver", "pool", "device", "adminAccess", "consumedCapacity", "tolerations", "bindingConditions")
+KEPT = (
+    "request",
+    "driver",
+    "pool",
+    "device",
+    "adminAccess",
+    "consumedCapacity",
+    "tolerations",
+    "bindingConditions",
+)
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +74,17 @@ def pod(world: World) -> Object:
 
 
 def all_decided(ns: Kubectl) -> bool:
-    """Whether the scheduler has said yes or no to each. A no may be early, before it has seen all objects."""
+    """Whether the scheduler has said yes or no to each. A no may be early, before it has seen all
+    objects.
+    """
     fits = {world.name for world in WORLDS if world.fits}
     for one in ns.list("pods"):
         name = one["metadata"]["name"]
-        said = [each for each in one.get("status", {}).get("conditions", []) if each["type"] == "PodScheduled"]
+        said = [
+            each
+            for each in one.get("status", {}).get("conditions", [])
+            if each["type"] == "PodScheduled"
+        ]
         assert said, f"nothing is said about {name}"
         assert name not in fits or said[0]["status"] == "True", f"{name}: {said[0].get('message')}"
     return True
@@ -88,7 +105,9 @@ def told(allocation: Object) -> object:
 
 def ours(world: World, everything: Object, claims: list[Object]) -> list[object] | None:
     """From the objects as the API server has them, with its defaults."""
-    waiting = [{name: value for name, value in claim.items() if name != "status"} for claim in claims]
+    waiting = [
+        {name: value for name, value in claim.items() if name != "status"} for claim in claims
+    ]
     (node,) = [one for one in everything["nodes"] if one["metadata"]["name"] == world.node]
     try:
         found = allocating.decide(allocating.parse(everything | {"node": node, "claims": waiting}))
@@ -97,7 +116,9 @@ def ours(world: World, everything: Object, claims: list[Object]) -> list[object]
     return None if found is None else [told(allocating.plain(one)) for one in found]
 
 
-def test_the_scheduler_decides_the_same(kube: Kubectl, ns: Kubectl, worlds: None, tmp_path: Path) -> None:
+def test_the_scheduler_decides_the_same(
+    kube: Kubectl, ns: Kubectl, worlds: None, tmp_path: Path
+) -> None:
     wait_for("the scheduler to decide", lambda: all_decided(ns), 60)
     kinds = {"nodes": "nodes", "classes": "deviceclasses", "slices": "resourceslices"}
     everything = {name: kube.list(kind) for name, kind in kinds.items()}
@@ -122,13 +143,21 @@ def explained(ns: Kubectl, folder: Path, *words: str) -> str:
     ns("create", "clusterrolebinding", binding, "--clusterrole=claimd-explain", person)
     try:
         config = json.loads(ns("config", "view", "--raw", "--minify", "--flatten", "--output=json"))
-        config["users"] = [{"name": "person", "user": {"token": ns("create", "token", "person").strip()}}]
+        config["users"] = [
+            {"name": "person", "user": {"token": ns("create", "token", "person").strip()}}
+        ]
         config["contexts"][0]["context"]["user"] = "person"
         path = folder / "kubeconfig"
         path.touch(mode=0o600)
         path.write_text(json.dumps(config))
         command = [sys.executable, "-m", "plugin", "explain", *words, f"--namespace={ns.namespace}"]
-        done = subprocess.run([*command, f"--kubeconfig={path}"], cwd=ROOT, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*command, f"--kubeconfig={path}"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     finally:
         ns.delete("clusterrolebinding", binding)
     assert done.returncode == 0, done.stderr

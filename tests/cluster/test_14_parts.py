@@ -1,5 +1,6 @@
-"""Line 14: GPUs that are divided. The API server takes their counters, the scheduler counts by them, and a container
-gets its part and nothing of the others."""
+"""Line 14: GPUs that are divided. The API server takes their counters, the scheduler counts by
+them, and a container gets its part and nothing of the others.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ def write(tree: Path, description: Object) -> Inventory:
 
 
 def published(driver: Driver) -> set[str]:
-    return {device["name"] for each in driver.slices() for device in each["spec"].get("devices", [])}
+    return {
+        device["name"] for each in driver.slices() for device in each["spec"].get("devices", [])
+    }
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +44,19 @@ def divided(driver: Driver, rig: Rig) -> Iterator[Inventory]:
     assert isinstance(more, list)
     there = write(FAKE_TREE, {**before, "devices": [*before["devices"], *more]})
     try:
-        wait_for("the divided GPUs", lambda: published(driver) == {gpu.name for gpu in there.gpus}, SETTLE)
+        wait_for(
+            "the divided GPUs",
+            lambda: published(driver) == {gpu.name for gpu in there.gpus},
+            SETTLE,
+        )
         yield there
     finally:
         there = write(FAKE_TREE, before)
-        wait_for("the GPUs of before", lambda: published(driver) == {gpu.name for gpu in there.gpus}, SETTLE)
+        wait_for(
+            "the GPUs of before",
+            lambda: published(driver) == {gpu.name for gpu in there.gpus},
+            SETTLE,
+        )
 
 
 @pytest.fixture(params=["nvidia", "amd"])
@@ -67,7 +78,9 @@ def part_of(vendor: str) -> Object:
 
 def all_of(whole: Gpu) -> Object:
     expression = f'device.attributes["resource.kubernetes.io"].pciBusID == "{whole.address}"'
-    return request(device_class=f"{whole.vendor}.{DRIVER}", selectors=[{"cel": {"expression": expression}}])
+    return request(
+        device_class=f"{whole.vendor}.{DRIVER}", selectors=[{"cel": {"expression": expression}}]
+    )
 
 
 def refusal(ns: Kubectl, name: str) -> str:
@@ -81,12 +94,22 @@ def refusal(ns: Kubectl, name: str) -> str:
 def test_the_api_server_keeps_the_counters(divided: Inventory, driver: Driver, vendor: str) -> None:
     whole = whole_of(divided, vendor)
     name, total = COUNTERS[vendor]
-    sets = {one["name"]: one["counters"] for each in driver.slices() for one in each["spec"].get("sharedCounters", [])}
+    sets = {
+        one["name"]: one["counters"]
+        for each in driver.slices()
+        for one in each["spec"].get("sharedCounters", [])
+    }
     assert sets[whole.name] == {name: {"value": total}}
-    taken = {d["name"]: d.get("consumesCounters") for s in driver.slices() for d in s["spec"].get("devices", [])}
+    taken = {
+        d["name"]: d.get("consumesCounters")
+        for s in driver.slices()
+        for d in s["spec"].get("devices", [])
+    }
     for gpu in (gpu for gpu in divided.gpus if whole.name in (gpu.name, gpu.parent)):
         amount = total if gpu.name == whole.name else "1"
-        assert taken[gpu.name] == [{"counterSet": whole.name, "counters": {name: {"value": amount}}}]
+        assert taken[gpu.name] == [
+            {"counterSet": whole.name, "counters": {name: {"value": amount}}}
+        ]
 
 
 def test_who_has_a_part_excludes_who_wants_all(
@@ -111,7 +134,9 @@ def test_who_has_a_part_excludes_who_wants_all(
     assert held[0] != held[1]
     whole = whole_of(divided, vendor)
     ns.create(claim("all", devices(all_of(whole))), pod("greedy", driver.node, {"gpu": "all"}))
-    wait_for("the scheduler's no", lambda: "cannot allocate all claims" in refusal(ns, "greedy"), 30)
+    wait_for(
+        "the scheduler's no", lambda: "cannot allocate all claims" in refusal(ns, "greedy"), 30
+    )
     ns("delete", "pod", "user", "neighbour", seconds=60)
     ns("delete", "resourceclaim", "part", "beside", seconds=60)
     running("greedy")

@@ -1,4 +1,5 @@
-"""Small worlds for the real scheduler: what drivers publish, what a pod's claims ask for, and whether it fits.
+"""Small worlds for the real scheduler: what drivers publish, what a pod's claims ask for, and
+whether it fits.
 
 Each has a driver and a class named after it, so that all of them may be there at once. Plain data.
 """
@@ -31,7 +32,11 @@ def driver(name: str) -> str:
 
 def device(number: int, root: str = "", memory: str = "80Gi", **more: Any) -> Object:
     attributes = {"index": {"int": number}} | ({"root": {"string": root}} if root else {})
-    return {"name": f"gpu-{number}", "attributes": attributes, "capacity": {"memory": {"value": memory}}} | more
+    return {
+        "name": f"gpu-{number}",
+        "attributes": attributes,
+        "capacity": {"memory": {"value": memory}},
+    } | more
 
 
 def slice_(name: str, node: str, number: int, count: int, spec: Object) -> Object:
@@ -57,7 +62,12 @@ def cel(text: str, name: str) -> list[Object]:
 
 
 def world(
-    name: str, fits: bool, *specs: Any, devices: list[Object] | None = None, config: bool = False, **more: Any
+    name: str,
+    fits: bool,
+    *specs: Any,
+    devices: list[Object] | None = None,
+    config: bool = False,
+    **more: Any,
 ) -> World:
     """`devices` in one slice, or slices by their specs; `more` makes the claim `name`."""
     published = [dict(spec) for spec in specs] or [{"devices": devices or []}]
@@ -66,7 +76,9 @@ def world(
     node = more.pop("node", NODE)
     class_spec: Object = {"selectors": cel('device.driver == "DRIVER"', name)}
     if config:
-        class_spec["config"] = [{"opaque": {"driver": driver(name), "parameters": {"from": "class"}}}]
+        class_spec["config"] = [
+            {"opaque": {"driver": driver(name), "parameters": {"from": "class"}}}
+        ]
     others: dict[str, Object] = more.pop("others", {})
     claims = {name: more} | others
     return World(
@@ -74,13 +86,24 @@ def world(
         fits=fits,
         node=node,
         slices=tuple(
-            slice_(name, node, at, pools.count(pools[at]) + missing, spec) for at, spec in enumerate(published)
+            slice_(name, node, at, pools.count(pools[at]) + missing, spec)
+            for at, spec in enumerate(published)
         ),
         classes=(
-            {"apiVersion": API, "kind": "DeviceClass", "metadata": {"name": f"suite-{name}"}, "spec": class_spec},
+            {
+                "apiVersion": API,
+                "kind": "DeviceClass",
+                "metadata": {"name": f"suite-{name}"},
+                "spec": class_spec,
+            },
         ),
         claims=tuple(
-            {"apiVersion": API, "kind": "ResourceClaim", "metadata": {"name": called}, "spec": {"devices": asked}}
+            {
+                "apiVersion": API,
+                "kind": "ResourceClaim",
+                "metadata": {"name": called},
+                "spec": {"devices": asked},
+            }
             for called, asked in claims.items()
         ),
     )
@@ -131,7 +154,13 @@ WORLDS = (
         "no-such-key",
         False,
         devices=[device(0)],
-        requests=[request("r", "no-such-key", selectors=cel('device.attributes["DRIVER"].no == 1', "no-such-key"))],
+        requests=[
+            request(
+                "r",
+                "no-such-key",
+                selectors=cel('device.attributes["DRIVER"].no == 1', "no-such-key"),
+            )
+        ],
     ),
     world(
         "alternatives",
@@ -167,10 +196,17 @@ WORLDS = (
         devices=[device(0, taints=HOT), device(1)],
         requests=[
             request("a", "tainted"),
-            request("b", "tainted", tolerations=[{"key": "suite.example.com/hot", "operator": "Exists"}]),
+            request(
+                "b", "tainted", tolerations=[{"key": "suite.example.com/hot", "operator": "Exists"}]
+            ),
         ],
     ),
-    world("all-tainted", False, devices=[device(0, taints=HOT)], requests=[request("r", "all-tainted")]),
+    world(
+        "all-tainted",
+        False,
+        devices=[device(0, taints=HOT)],
+        requests=[request("r", "all-tainted")],
+    ),
     world(
         "counters",
         True,
@@ -190,9 +226,20 @@ WORLDS = (
         True,
         devices=[device(0, allowMultipleAllocations=True)],
         requests=[request("r", "shares", capacity={"requests": {"memory": "50Gi"}})],
-        others={"shares-2": {"requests": [request("r", "shares", capacity={"requests": {"memory": "30Gi"}})]}},
+        others={
+            "shares-2": {
+                "requests": [request("r", "shares", capacity={"requests": {"memory": "30Gi"}})]
+            }
+        },
     ),
-    world("incomplete", False, node=OTHER, devices=[device(0)], missing=1, requests=[request("r", "incomplete")]),
+    world(
+        "incomplete",
+        False,
+        node=OTHER,
+        devices=[device(0)],
+        missing=1,
+        requests=[request("r", "incomplete")],
+    ),
     world(
         "two-pools",
         True,

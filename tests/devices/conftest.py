@@ -24,7 +24,9 @@ def tree(tmp_path: Path) -> Make:
 
 @pytest.fixture
 def quiet_kernel() -> Iterator[None]:
-    """The kernel's events reach everybody on the machine: tests that count what they lead to take turns."""
+    """The kernel's events reach everybody on the machine: tests that count what they lead to take
+    turns.
+    """
     with (Path(tempfile.gettempdir()) / "claimd-uevents.lock").open("w") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
         yield

@@ -9,7 +9,9 @@ import pytest
 
 
 def announce(times: int = 1) -> None:
-    """Has the kernel send `change` events of a real PCI device. Whoever listens on this machine hears them."""
+    """Has the kernel send `change` events of a real PCI device. Whoever listens on this machine
+    hears them.
+    """
     path = sorted(Path("/sys/bus/pci/devices").glob("*/uevent"))[0]
     for _ in range(times):
         path.write_text("change")

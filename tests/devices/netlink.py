@@ -1,4 +1,6 @@
-"""Uevents of any content, sent through the kernel to all that listen: what a driver would announce. It takes root."""
+"""Uevents of any content, sent through the kernel to all that listen: what a driver would announce.
+It takes root.
+"""
 
 from __future__ import annotations
 

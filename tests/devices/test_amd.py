@@ -19,7 +19,12 @@ def test_a_gpu(tree: Make) -> None:
     assert (gpu.product, gpu.uuid) == ("AMD Instinct MI300X OAM", "6c62a5a6f4f1b3c7")
     assert gpu.memory == 206141652992
     assert (gpu.environment, gpu.notes) == ((), ())
-    assert (gpu.family, gpu.architecture, gpu.compute_units, gpu.integrated) == ("CDNA 3", "gfx942", 304, False)
+    assert (gpu.family, gpu.architecture, gpu.compute_units, gpu.integrated) == (
+        "CDNA 3",
+        "gfx942",
+        304,
+        False,
+    )
     assert (gpu.profile, gpu.counters) == ("spx_nps1", ())
     assert gpu.nodes == (
         DeviceNode(path="/dev/dri/card0", major=226, minor=0),
@@ -46,7 +51,9 @@ def test_a_version_of_four_parts_is_kept_as_printed(tree: Make) -> None:
     assert made.only().driver_version == "6.19.14.31400000"
 
 
-@pytest.mark.parametrize("value", ["0000000000000000", "0x6c62a5a6f4f1b3c7", "7809984429061111111", "none"])
+@pytest.mark.parametrize(
+    "value", ["0000000000000000", "0x6c62a5a6f4f1b3c7", "7809984429061111111", "none"]
+)
 def test_a_unique_id_that_is_none(tree: Make, value: str) -> None:
     made = tree("amd:mi210")
     (made.function(ADDRESS) / "unique_id").write_text(f"{value}\n")
@@ -80,16 +87,29 @@ def test_bound_before_its_nodes_are_there(tree: Make) -> None:
 
 
 def test_another_driver(tree: Make) -> None:
-    assert tree("amd:radeon,driver=radeon").refusal() == "bound to the kernel driver radeon, expected amdgpu"
+    assert (
+        tree("amd:radeon,driver=radeon").refusal()
+        == "bound to the kernel driver radeon, expected amdgpu"
+    )
 
 
 @pytest.mark.parametrize(("mode", "count"), [("dpx", 2), ("qpx", 4), ("cpx", 8)])
 def test_partitions(tree: Make, mode: str, count: int) -> None:
     whole, *parts = tree(f"amd:mi300x,mode={mode},memory_mode=nps4").scan().gpus
-    assert (whole.kind, whole.profile, whole.counters) == ("gpu", f"{mode}_nps4", (("partitions", count),))
-    assert [part.name for part in parts] == [f"{whole.name}-xcp-{number}" for number in range(count)]
+    assert (whole.kind, whole.profile, whole.counters) == (
+        "gpu",
+        f"{mode}_nps4",
+        (("partitions", count),),
+    )
+    assert [part.name for part in parts] == [
+        f"{whole.name}-xcp-{number}" for number in range(count)
+    ]
     for part in parts:
-        assert (part.kind, part.parent, part.counters) == ("partition", whole.name, (("partitions", 1),))
+        assert (part.kind, part.parent, part.counters) == (
+            "partition",
+            whole.name,
+            (("partitions", 1),),
+        )
         assert (part.memory, part.compute_units) == (206141652992 // count, 304 // count)
         assert [node.path.rpartition("/")[2][:7] for node in part.nodes] == ["renderD", "kfd"]
         assert set(part.nodes) <= set(whole.nodes)
@@ -144,7 +164,10 @@ def test_a_partition_never_gets_the_node_of_another_gpu(tree: Make) -> None:
     edit(made, 2, "drm_render_minor 129", "drm_render_minor 130")
     inventory = made.scan()
     assert [gpu.address for gpu in inventory.gpus] == ["0000:17:00.0"]
-    assert inventory.skipped[0].reason == "KFD tells of a partition at renderD130, which is another device's"
+    assert (
+        inventory.skipped[0].reason
+        == "KFD tells of a partition at renderD130, which is another device's"
+    )
 
 
 @pytest.mark.parametrize("word", ["location_id 1 the number", "drm_render_minor"])
@@ -184,8 +207,15 @@ def test_the_function_bits_of_a_partition_do_not_matter(tree: Make) -> None:
 
 
 def test_an_apu_is_told_apart(tree: Make) -> None:
-    apu, card = sorted(tree("amd:strix", "amd:radeon").scan().gpus, key=lambda gpu: not gpu.integrated)
-    assert (apu.integrated, apu.architecture, apu.memory, apu.uuid) == (True, "gfx1150", 512 << 20, None)
+    apu, card = sorted(
+        tree("amd:strix", "amd:radeon").scan().gpus, key=lambda gpu: not gpu.integrated
+    )
+    assert (apu.integrated, apu.architecture, apu.memory, apu.uuid) == (
+        True,
+        "gfx1150",
+        512 << 20,
+        None,
+    )
     assert (card.integrated, card.architecture, card.compute_units) == (False, "gfx1100", 96)
 
 

@@ -66,7 +66,9 @@ def test_a_capture_of_a_capture_is_the_same_but_for_its_place(tree: Make, tmp_pa
         "proc/devices",
     ],
 )
-def test_what_is_wrong_is_wrong_again(tree: Make, tmp_path: Path, path: str, damage: Callable[[Path], None]) -> None:
+def test_what_is_wrong_is_wrong_again(
+    tree: Make, tmp_path: Path, path: str, damage: Callable[[Path], None]
+) -> None:
     made = tree("amd:mi300x=2", "nvidia:l4")
     if damage.__name__ == "_io_error" and (made.folder / path).is_symlink():
         pytest.skip("a link of the kernel's never leads out of its tree")
@@ -94,7 +96,9 @@ def test_serials_are_replaced_on_request(tree: Make, tmp_path: Path) -> None:
 def hostile(file: Path, *entries: tuple[str, bytes, str], about: object = None) -> None:
     """A tar file with an entry for each name, type and target."""
     about = (
-        {"format": 1, "roots": {"sys": "/sys", "proc": "/proc", "host": ""}, "errors": {}} if about is None else about
+        {"format": 1, "roots": {"sys": "/sys", "proc": "/proc", "host": ""}, "errors": {}}
+        if about is None
+        else about
     )
     with tarfile.open(file, "w") as tar:
         content = json.dumps(about).encode()
@@ -128,21 +132,33 @@ def test_a_file_that_leads_out_is_refused(tmp_path: Path, entry: tuple[str, byte
 
 
 def test_a_link_that_leads_out_leads_nowhere(tmp_path: Path) -> None:
-    hostile(tmp_path / "c.tar", ("sys/a", tarfile.SYMTYPE, "/etc"), ("sys/b", tarfile.SYMTYPE, "../../../etc"))
+    hostile(
+        tmp_path / "c.tar",
+        ("sys/a", tarfile.SYMTYPE, "/etc"),
+        ("sys/b", tarfile.SYMTYPE, "../../../etc"),
+    )
     replayed(tmp_path / "c.tar", tmp_path / "again")
     assert not [path for path in (tmp_path / "again").rglob("*") if path.is_symlink()]
 
 
 def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "again").mkdir()
-    hostile(tmp_path / "c.tar", ("sys/a", tarfile.SYMTYPE, "../proc"), ("sys/a/b", tarfile.REGTYPE, ""))
+    hostile(
+        tmp_path / "c.tar", ("sys/a", tarfile.SYMTYPE, "../proc"), ("sys/a/b", tarfile.REGTYPE, "")
+    )
     with pytest.raises(ValueError, match="is no capture"):
         capture.read(tmp_path / "c.tar", tmp_path / "again")
     assert not (tmp_path / "again/proc").exists()
 
 
 @pytest.mark.parametrize(
-    "about", [[], {}, {"roots": {}}, {"roots": {"sys": "/sys", "proc": "/proc", "host": ""}, "errors": {"x": 1}}]
+    "about",
+    [
+        [],
+        {},
+        {"roots": {}},
+        {"roots": {"sys": "/sys", "proc": "/proc", "host": ""}, "errors": {"x": 1}},
+    ],
 )
 def test_words_about_it_that_make_no_sense(tmp_path: Path, about: object) -> None:
     hostile(tmp_path / "c.tar", about=about)

@@ -1,4 +1,6 @@
-"""Every file of a node's trees, damaged in every way: the scan goes on, and what it says is right or absent."""
+"""Every file of a node's trees, damaged in every way: the scan goes on, and what it says is right
+or absent.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,15 @@ def _loop(path: Path) -> None:
     path.symlink_to(path.name)
 
 
-DAMAGES: tuple[Callable[[Path], None], ...] = (_delete, _empty, _garbage, _unprintable, _folder, _io_error, _loop)
+DAMAGES: tuple[Callable[[Path], None], ...] = (
+    _delete,
+    _empty,
+    _garbage,
+    _unprintable,
+    _folder,
+    _io_error,
+    _loop,
+)
 
 
 @pytest.fixture(scope="module", params=MACHINES)
@@ -98,7 +108,9 @@ def files(tree: Tree) -> list[Path]:
     found = []
     for top in ("sys", "proc"):
         for folder, folders, names in os.walk(tree.folder / top):
-            found += [Path(folder, name) for name in (*names, *folders) if not Path(folder, name).is_dir()]
+            found += [
+                Path(folder, name) for name in (*names, *folders) if not Path(folder, name).is_dir()
+            ]
             found += [Path(folder, name) for name in folders if Path(folder, name).is_symlink()]
     return sorted(found)
 
@@ -159,14 +171,18 @@ def check(tree: Tree, path: Path, before: Inventory, after: Inventory) -> None:
         if gpu.address in found and (gpu.address == own or (own is None and gpu.vendor == vendor)):
             check_right_or_absent(gpu, found[gpu.address])
         elif gpu.address == own:
-            gone = path.name == gpu.address and gpu.address not in reasons  # its link on the bus was deleted
+            gone = (
+                path.name == gpu.address and gpu.address not in reasons
+            )  # its link on the bus was deleted
             assert gone or reasons[gpu.address]
         else:
             assert found.get(gpu.address) == gpu, "a neighbour changed"
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_costs_its_own_gpu_at_most(machine: Tree, damage: Callable[[Path], None]) -> None:
+def test_a_damaged_file_costs_its_own_gpu_at_most(
+    machine: Tree, damage: Callable[[Path], None]
+) -> None:
     before = machine.scan()
     assert len(before.gpus) >= 3
     changed = 0
@@ -185,7 +201,9 @@ def test_a_damaged_file_costs_its_own_gpu_at_most(machine: Tree, damage: Callabl
 
 def test_a_missing_folder_costs_its_own_gpu_at_most(machine: Tree) -> None:
     before = machine.scan()
-    folders = [Path(folder) for top in ("sys", "proc") for folder, _, _ in os.walk(machine.folder / top)]
+    folders = [
+        Path(folder) for top in ("sys", "proc") for folder, _, _ in os.walk(machine.folder / top)
+    ]
     aside = machine.folder / "aside"
     for path in folders:
         parts = path.relative_to(machine.folder).parts
@@ -252,7 +270,9 @@ def unreadable(made: Tree, path: Path, code: int) -> Iterator[None]:
 @settings(max_examples=2000, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_file_of_any_machine(machines: list[Machine], data: st.DataObject) -> None:
-    """Deleted, emptied, corrupted or unreadable: a device is right or absent, its neighbours are as they were."""
+    """Deleted, emptied, corrupted or unreadable: a device is right or absent, its neighbours are as
+    they were.
+    """
     machine = data.draw(st.sampled_from(machines))
     path = data.draw(st.sampled_from(machine.files))
     damage = data.draw(st.sampled_from((*DAMAGES, *ERRORS)) | st.binary(max_size=24))
@@ -272,12 +292,17 @@ def test_any_file_of_any_machine(machines: list[Machine], data: st.DataObject) -
 
 def check_all(machine: Machine, path: Path, after: Inventory, *, plausible: bool) -> None:
     whole = [gpu.address for gpu in machine.before.gpus if gpu.kind != "vf"]
-    own, vendor = owner(machine.tree, path, [gpu.address for gpu in machine.before.gpus]), vendor_of(machine.tree, path)
+    own, vendor = (
+        owner(machine.tree, path, [gpu.address for gpu in machine.before.gpus]),
+        vendor_of(machine.tree, path),
+    )
     found = {gpu.name: gpu for gpu in after.gpus}
     assert set(found) <= {gpu.name for gpu in machine.before.gpus}, "a device that is not there"
     for gpu in machine.before.gpus:
         parent = machine.before.named(gpu.parent or "")
-        concerned = own in (gpu.address, parent and parent.address) or (own is None and vendor == gpu.vendor)
+        concerned = own in (gpu.address, parent and parent.address) or (
+            own is None and vendor == gpu.vendor
+        )
         concerned = concerned or (
             own is not None
             and own not in whole
@@ -293,10 +318,20 @@ def check_all(machine: Machine, path: Path, after: Inventory, *, plausible: bool
         else:
             if path.name == "physfn":
                 continue  # without it nothing tells a virtual function; the kernel always has it
-            assert [getattr(new, name) for name in IDENTITY] == [getattr(gpu, name) for name in IDENTITY]
+            assert [getattr(new, name) for name in IDENTITY] == [
+                getattr(gpu, name) for name in IDENTITY
+            ]
             assert set(new.nodes) <= set(gpu.nodes), "a node of somebody else"
             for field in fields(Gpu):
                 old, now = getattr(gpu, field.name), getattr(new, field.name)
-                if plausible or field.name in ("notes", "nodes", "family", "counters", "numa_nodes"):
+                if plausible or field.name in (
+                    "notes",
+                    "nodes",
+                    "family",
+                    "counters",
+                    "numa_nodes",
+                ):
                     continue
-                assert now == old or now in ABSENT or field.name == "integrated", f"{field.name} became {now!r}"
+                assert now == old or now in ABSENT or field.name == "integrated", (
+                    f"{field.name} became {now!r}"
+                )

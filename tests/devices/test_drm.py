@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from devices import drm
-from devices.gpu import DeviceNode, Refused
+from devices.gpu import DeviceNode, NotUsable
 
 
 def node(folder: Path, name: str, content: str) -> None:
@@ -28,10 +28,10 @@ def test_nodes_have_the_kernels_numbers_and_the_hosts_paths(tmp_path: Path) -> N
 
 
 def test_before_the_driver_has_made_them_it_is_not_ready(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"^not ready: the driver has made no drm/card\* yet"):
+    with pytest.raises(NotUsable, match=r"^not ready: the driver has made no drm/card\* yet"):
         drm.card_and_render(str(tmp_path))
     node(tmp_path, "card0", "226:0\n")
-    with pytest.raises(Refused, match=r"^not ready: the driver has made no drm/renderD\* yet"):
+    with pytest.raises(NotUsable, match=r"^not ready: the driver has made no drm/renderD\* yet"):
         drm.card_and_render(str(tmp_path))
 
 
@@ -40,5 +40,5 @@ def test_numbers_that_are_none_or_not_drms(tmp_path: Path, content: str) -> None
     """A disk's number in the place of a GPU's must not reach a container."""
     node(tmp_path, "card0", content)
     node(tmp_path, "renderD128", "226:128\n")
-    with pytest.raises(Refused, match="drm/card0/dev: "):
+    with pytest.raises(NotUsable, match="drm/card0/dev: "):
         drm.card_and_render(str(tmp_path))

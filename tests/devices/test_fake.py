@@ -11,7 +11,15 @@ from devices.gpu import Inventory, Roots
 from devices.scan import scan
 from tests.devices.trees import Make, Tree
 
-WORDS = ("nvidia:h100=2", "nvidia:rtx4090", "amd:mi300x=2", "intel:max1550", "bmc:aspeed", "roots=2", "numa=2")
+WORDS = (
+    "nvidia:h100=2",
+    "nvidia:rtx4090",
+    "amd:mi300x=2",
+    "intel:max1550",
+    "bmc:aspeed",
+    "roots=2",
+    "numa=2",
+)
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -43,7 +51,10 @@ def test_words_and_mappings_mean_the_same(tmp_path: Path) -> None:
         ],
     }
     fake.write(tmp_path / "one", description)
-    fake.write(tmp_path / "two", fake.parse(["roots=2", "nvidia:l4=2,driver=nouveau", "amd:radeon,console,domain=1"]))
+    fake.write(
+        tmp_path / "two",
+        fake.parse(["roots=2", "nvidia:l4=2,driver=nouveau", "amd:radeon,console,domain=1"]),
+    )
     trees = [contents(tmp_path / name) for name in ("one", "two")]
     assert [tree.pop(fake.MARKER) != "" for tree in trees] == [True, True]
     assert trees[0] == trees[1]
@@ -60,7 +71,10 @@ def test_every_model_is_found_as_what_it_is(tree: Make, model: str) -> None:
     else:
         assert [gpu.vendor for gpu in inventory.gpus] == [vendor, vendor]
         assert [gpu.notes for gpu in inventory.gpus] == [(), ()]
-        assert all(f"{gpu.vendor_id:04x}:{gpu.device_id:04x}" == fake.MODELS[model].ids for gpu in inventory.gpus)
+        assert all(
+            f"{gpu.vendor_id:04x}:{gpu.device_id:04x}" == fake.MODELS[model].ids
+            for gpu in inventory.gpus
+        )
 
 
 def test_files_end_with_a_newline_and_links_are_relative(tree: Make) -> None:
@@ -69,7 +83,11 @@ def test_files_end_with_a_newline_and_links_are_relative(tree: Make) -> None:
         if path.is_symlink():
             assert not path.readlink().is_absolute()
             assert path.exists(), f"{path} dangles"
-        elif path.is_file() and path.name != "config" and path.relative_to(made.folder).parts[0] != "dev":
+        elif (
+            path.is_file()
+            and path.name != "config"
+            and path.relative_to(made.folder).parts[0] != "dev"
+        ):
             assert path.read_bytes().endswith(b"\n")
 
 
@@ -104,7 +122,9 @@ def test_links_are_as_the_kernel_makes_them(tree: Make) -> None:
     assert (sys / "bus/pci/drivers/nvidia/0000:11:00.0").readlink() == Path(
         "../../../../devices/pci0000:10/0000:10:01.0/0000:11:00.0"
     )
-    assert (sys / "class/drm/card1").readlink() == Path("../../devices/pci0000:10/0000:10:01.0/0000:11:00.0/drm/card1")
+    assert (sys / "class/drm/card1").readlink() == Path(
+        "../../devices/pci0000:10/0000:10:01.0/0000:11:00.0/drm/card1"
+    )
     assert (function / "drm/card1/device").readlink() == Path("../../../0000:11:00.0")
 
 
@@ -129,7 +149,8 @@ def test_drm_numbers_are_unique_across_vendors(tree: Make) -> None:
 def test_nvidias_count_does_not_follow_the_bus(tree: Make) -> None:
     """As on some real boards: who takes the index for the place gets the wrong GPU."""
     paths = [
-        [node.path for node in gpu.nodes if node.path[-1].isdigit()][-1] for gpu in tree("nvidia:h100=3").scan().gpus
+        [node.path for node in gpu.nodes if node.path[-1].isdigit()][-1]
+        for gpu in tree("nvidia:h100=3").scan().gpus
     ]
     assert paths == ["/dev/nvidia2", "/dev/nvidia1", "/dev/nvidia0"]
 
@@ -148,7 +169,13 @@ def test_gpus_on_one_root(tree: Make, word: str, roots: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "nodes"), [("numa=1", [0] * 4), ("numa=2", [0, 0, 1, 1]), ("numa=4", [0, 1, 2, 3]), ("numa=0", [None] * 4)]
+    ("word", "nodes"),
+    [
+        ("numa=1", [0] * 4),
+        ("numa=2", [0, 0, 1, 1]),
+        ("numa=4", [0, 1, 2, 3]),
+        ("numa=0", [None] * 4),
+    ],
 )
 def test_numa_nodes(tree: Make, word: str, nodes: list[int | None]) -> None:
     assert [gpu.numa_node for gpu in tree("amd:mi300x=4", word).scan().gpus] == nodes
@@ -158,7 +185,9 @@ def test_the_first_screen_is_the_console_unless_told_otherwise(tree: Make) -> No
     def consoles(*words: str) -> list[str]:
         made = tree(*words)
         return [
-            path.parent.name for path in made.folder.glob("sys/bus/pci/devices/*/boot_vga") if path.read_text() == "1\n"
+            path.parent.name
+            for path in made.folder.glob("sys/bus/pci/devices/*/boot_vga")
+            if path.read_text() == "1\n"
         ]
 
     assert consoles("nvidia:h100", "amd:radeon", "bmc:aspeed") == ["0000:00:02.0"]
@@ -227,7 +256,9 @@ def test_a_bad_word_is_refused_by_name(word: str, message: str) -> None:
         fake.parse([word])
 
 
-@pytest.mark.parametrize("description", [{"devices": "nvidia:l4"}, {"devices": ["nvidia:l4"]}, {"gpus": []}])
+@pytest.mark.parametrize(
+    "description", [{"devices": "nvidia:l4"}, {"devices": ["nvidia:l4"]}, {"gpus": []}]
+)
 def test_a_bad_mapping_is_refused(tmp_path: Path, description: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"is not (a list|a mapping|one of)"):
         fake.write(tmp_path / "tree", description)

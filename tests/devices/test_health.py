@@ -75,7 +75,9 @@ def test_a_counter_that_was_not_there_began_at_zero() -> None:
 def test_the_same_with_other_numbers_is_no_news() -> None:
     history = History()
     for now in (10, 20, 30):
-        history.looked([Symptom(kind="hot", severity=DEGRADED, sentence=f"it has {now} degrees")], now)
+        history.looked(
+            [Symptom(kind="hot", severity=DEGRADED, sentence=f"it has {now} degrees")], now
+        )
     assert [finding.sentence for finding in history.findings(30)] == ["it has 20 degrees"]
 
 
@@ -101,7 +103,11 @@ def test_an_event_lasts_until_a_driver_takes_the_gpu_up_anew() -> None:
 def test_an_event_that_lasts_a_while_goes_by_itself() -> None:
     history = History()
     for at in (100.0, 400.0):
-        history.happened(Event(address="a", kind="xid", value="31", at=at, severity=NOTE, sentence="x", lasts=QUIET))
+        history.happened(
+            Event(
+                address="a", kind="xid", value="31", at=at, severity=NOTE, sentence="x", lasts=QUIET
+            )
+        )
     (finding,) = history.findings(500)
     assert (finding.since, finding.value) == (100, "31")
     assert history.next_change(500) == 400 + QUIET - 500

@@ -48,7 +48,10 @@ def test_a_product_beyond_the_table_is_unknown(tree: Make) -> None:
 
 def test_where_the_driver_does_not_tell_the_memory_the_board_may(tree: Make) -> None:
     """There are two sizes of the A770, one of the B580; the UHD 770 has none of its own."""
-    found = {gpu.product: gpu.memory for gpu in tree("intel:arc", "intel:b580", "intel:uhd770").scan().gpus}
+    found = {
+        gpu.product: gpu.memory
+        for gpu in tree("intel:arc", "intel:b580", "intel:uhd770").scan().gpus
+    }
     assert found == {"Arc A770": None, "Arc B580": 12 << 30, "UHD Graphics 770": None}
 
 
@@ -92,7 +95,12 @@ def test_virtual_functions_and_the_physical_one_exclude_each_other(tree: Make) -
     assert (whole.kind, whole.counters) == ("gpu", (("vfs", 3),))
     assert [part.address for part in parts] == ["0000:13:00.1", "0000:13:00.2", "0000:13:00.3"]
     for part in parts:
-        assert (part.kind, part.parent, part.counters, part.memory) == ("vf", whole.name, (("vfs", 1),), None)
+        assert (part.kind, part.parent, part.counters, part.memory) == (
+            "vf",
+            whole.name,
+            (("vfs", 1),),
+            None,
+        )
         assert (part.link_width, part.link_speed) == (16, 16000)
         assert not set(part.nodes) & set(whole.nodes)
 
@@ -112,7 +120,9 @@ def test_virtual_functions_without_a_driver_are_no_surprise(tree: Make) -> None:
         (made.function(f"0000:13:00.{number}") / "driver").unlink()
     inventory = made.scan()
     assert [gpu.kind for gpu in inventory.gpus] == ["gpu"]
-    assert all(skipped.expected and "a virtual function" in skipped.reason for skipped in inventory.skipped)
+    assert all(
+        skipped.expected and "a virtual function" in skipped.reason for skipped in inventory.skipped
+    )
 
 
 def test_virtual_functions_whose_physical_one_is_not_taken_exclude_nobody(tree: Make) -> None:
@@ -137,4 +147,6 @@ def test_a_virtual_function_is_never_taken_for_a_whole_gpu(tree: Make) -> None:
     path.write_text("not a link\n")
     inventory = made.scan()
     assert [gpu.kind for gpu in inventory.gpus] == ["gpu"]
-    assert inventory.skipped[0].reason.startswith("what GPU it is a virtual function of cannot be read")
+    assert inventory.skipped[0].reason.startswith(
+        "what GPU it is a virtual function of cannot be read"
+    )

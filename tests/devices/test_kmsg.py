@@ -37,7 +37,9 @@ def test_all_at_first_then_what_is_new(log: Log, tmp_path: Path) -> None:
     assert log.missing == ""
 
 
-def test_a_log_that_is_another_file_now_is_read_from_its_beginning(log: Log, tmp_path: Path) -> None:
+def test_a_log_that_is_another_file_now_is_read_from_its_beginning(
+    log: Log, tmp_path: Path
+) -> None:
     write(tmp_path, "one")
     log.fresh()
     (tmp_path / "dev/kmsg").rename(tmp_path / "old")
@@ -82,8 +84,18 @@ XID = "NVRM: Xid (PCI:0000:41:00): {}, pid=1234, name=python3, Ch 00000008"
         ("NVRM: Xid (PCI:10000:e1:00): 48, DBE", "10000:e1:00.0", "xid", FAILED),
         ("xe 0000:03:00.0: [drm] device wedged, needs recovery", "0000:03:00.0", "wedged", FAILED),
         ("nvidia 0000:41:00.0: enabling device (0000 -> 0003)", "0000:41:00.0", TAKEN_UP, NOTE),
-        ("[drm] Initialized xe 1.1.0 20201103 for 0000:03:00.0 on minor 0", "0000:03:00.0", TAKEN_UP, NOTE),
-        ("amdgpu 0000:03:00.0: [drm] Initialized amdgpu 3.64.0 for 0000:03:00.0 on", "0000:03:00.0", TAKEN_UP, NOTE),
+        (
+            "[drm] Initialized xe 1.1.0 20201103 for 0000:03:00.0 on minor 0",
+            "0000:03:00.0",
+            TAKEN_UP,
+            NOTE,
+        ),
+        (
+            "amdgpu 0000:03:00.0: [drm] Initialized amdgpu 3.64.0 for 0000:03:00.0 on",
+            "0000:03:00.0",
+            TAKEN_UP,
+            NOTE,
+        ),
     ],
 )
 def test_what_a_line_says(text: str, address: str, kind: str, severity: str) -> None:

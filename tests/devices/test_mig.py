@@ -15,7 +15,11 @@ def test_instances(tree: Make) -> None:
         (f"{whole.name}-mig-8-0", "gi8/ci0"),
     ]
     for part, minors in zip(parts, [(66, 67), (75, 76)], strict=True):
-        assert (part.kind, part.parent, part.counters) == ("partition", whole.name, (("instances", 1),))
+        assert (part.kind, part.parent, part.counters) == (
+            "partition",
+            whole.name,
+            (("instances", 1),),
+        )
         assert (part.uuid, part.memory) == (None, None)
         found = {node.path: (node.major, node.minor) for node in part.nodes}
         caps = {path: numbers for path, numbers in found.items() if "caps" in path}
@@ -26,7 +30,9 @@ def test_instances(tree: Make) -> None:
 
 def test_two_computing_parts_of_one_instance(tree: Make) -> None:
     made = tree("nvidia:a100,mig=1")
-    made.put(f"{MIG}/gi7/ci1/access", "DeviceFileMinor: 68\nDeviceFileMode: 292\nDeviceFileModify: 1\n")
+    made.put(
+        f"{MIG}/gi7/ci1/access", "DeviceFileMinor: 68\nDeviceFileMode: 292\nDeviceFileModify: 1\n"
+    )
     assert [gpu.profile for gpu in made.scan().gpus] == [None, "gi7/ci0", "gi7/ci1"]
 
 

@@ -1,4 +1,6 @@
-"""Each fault that `claimd fake` can give, as the monitor judges it, and that it is over when it is healed."""
+"""Each fault that `claimd fake` can give, as the monitor judges it, and that it is over when it is
+healed.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from devices import models, monitor, orders, watch
+from devices import faults, models, monitor, watch
 from devices.gpu import Inventory, Rules
-from devices.health import DEGRADED, FAILED, UNKNOWN, Report
+from devices.health import DEGRADED, FAILED, UNKNOWN, HealthReport
 from tests.devices.netlink import broadcast, needs_broadcast
 from tests.devices.trees import Make, Tree
 
@@ -25,10 +27,10 @@ class World:
 
     def __init__(self, tree: Tree, monitor_: monitor.Monitor, watch_: watch.Watch) -> None:
         self.tree, self.monitor, self.watch = tree, monitor_, watch_
-        self.reports: list[Report] = []
+        self.reports: list[HealthReport] = []
 
     def give(self, order: str, device: str = FIRST, value: str = "") -> None:
-        orders.give(self.tree.folder, order, device, value)
+        faults.give(self.tree.folder, order, device, value)
 
     def kinds(self, name: str = NAME) -> list[tuple[str, str]]:
         return [(finding.kind, finding.severity) for finding in self.monitor.last.of(name)]
@@ -46,8 +48,10 @@ class World:
 
 
 @asynccontextmanager
-async def watching(tree: Tree, grace: float = 300.0, period: float = 3600.0) -> AsyncIterator[World]:
-    orders.accept(tree.folder)
+async def watching(
+    tree: Tree, grace: float = 300.0, period: float = 3600.0
+) -> AsyncIterator[World]:
+    faults.accept(tree.folder)
     monitor_ = monitor.Monitor(tree.roots, grace=grace, interval=0.02)
     watch_ = watch.Watch(tree.roots, Rules(), period, hear=monitor_.heard)
     monitor_.rescan = watch_.wake
@@ -132,10 +136,10 @@ async def test_a_gpu_that_vanished_is_kept_for_a_while(tree: Make) -> None:
         report = world.monitor.last
         assert [gpu.name for gpu in report.kept] == [NAME]
         assert "vanished from the PCI bus" in report.of(NAME)[0].sentence
-        await world.until(lambda: world.monitor.last == Report())
+        await world.until(lambda: world.monitor.last == HealthReport())
         world.give("plug")
         await world.until(lambda: world.watch.last is not None and len(world.watch.last.gpus) == 2)
-        assert world.monitor.last == Report()
+        assert world.monitor.last == HealthReport()
 
 
 async def test_a_gpu_without_its_driver_is_kept_with_the_reason(tree: Make) -> None:
@@ -160,7 +164,9 @@ async def test_what_befell_a_gpu_is_over_when_it_was_plugged_anew(tree: Make) ->
 @needs_broadcast
 async def test_the_kernel_s_own_word_that_a_gpu_hangs(tree: Make) -> None:
     """By the event alone: nothing in the files or in the log says so."""
-    made = tree("nvidia:l4,domain=fa1d")  # whoever listens on this machine hears it: of a GPU that it does not have
+    made = tree(
+        "nvidia:l4,domain=fa1d"
+    )  # whoever listens on this machine hears it: of a GPU that it does not have
     name, address = made.only().name, made.only().address
     async with watching(made) as world:
         path = f"/devices/pcifa1d:10/fa1d:10:01.0/{address}"
@@ -214,7 +220,9 @@ async def test_a_sleeping_gpu_is_not_woken(tree: Make) -> None:
         assert world.kinds() == []
 
 
-async def test_faults_are_said_once_and_that_they_are_over(tree: Make, caplog: pytest.LogCaptureFixture) -> None:
+async def test_faults_are_said_once_and_that_they_are_over(
+    tree: Make, caplog: pytest.LogCaptureFixture
+) -> None:
     async with watching(tree("nvidia:l4")) as world:
         with caplog.at_level(logging.INFO, "claimd.devices"):
             world.give("wedge")
@@ -224,20 +232,22 @@ async def test_faults_are_said_once_and_that_they_are_over(tree: Make, caplog: p
             world.give("heal")
             await world.is_well()
     said = [record.getMessage() for record in caplog.records if f"{NAME}: " in record.getMessage()]
-    assert [line for line in said if "failed: the GPU hangs" in line or "over: the GPU hangs" in line] == said
+    assert [
+        line for line in said if "failed: the GPU hangs" in line or "over: the GPU hangs" in line
+    ] == said
     assert len(said) == 2
 
 
 def test_one_glance_tells_what_it_can(tree: Make) -> None:
     made = tree("nvidia:h100=2")
     for order, value in (("aer", ""), ("hot", ""), ("wedge", ""), ("xid", "48")):
-        orders.give(made.folder, order, FIRST, value)
+        faults.give(made.folder, order, FIRST, value)
     report = monitor.glance(made.roots, made.scan())
     found = [(finding.kind, finding.severity) for finding in report.of(NAME)]
     assert found == [("wedged", FAILED), ("xid", FAILED), ("hot", DEGRADED), ("aer-fatal", "note")]
     assert report.of(OTHER) == ()
-    orders.give(made.folder, "heal", NAME)
-    assert monitor.glance(made.roots, made.scan()) == Report()
+    faults.give(made.folder, "heal", NAME)
+    assert monitor.glance(made.roots, made.scan()) == HealthReport()
 
 
 async def test_parts_share_the_fate_of_their_gpu(tree: Make) -> None:

@@ -34,9 +34,17 @@ def edited(old: str, new: str) -> str:
 def test_a_gpu(tree: Make) -> None:
     made = tree("nvidia:h100")
     made.put(INFORMATION, RTX_3090)
-    made.put("proc/devices", "Character devices:\n195 nvidia\n226 drm\n506 nvidia-uvm\n\nBlock devices:\n  7 loop\n")
+    made.put(
+        "proc/devices",
+        "Character devices:\n195 nvidia\n226 drm\n506 nvidia-uvm\n\nBlock devices:\n  7 loop\n",
+    )
     gpu = made.only()
-    assert (gpu.vendor, gpu.product, gpu.uuid, gpu.driver) == ("nvidia", "NVIDIA GeForce RTX 3090", UUID, "nvidia")
+    assert (gpu.vendor, gpu.product, gpu.uuid, gpu.driver) == (
+        "nvidia",
+        "NVIDIA GeForce RTX 3090",
+        UUID,
+        "nvidia",
+    )
     assert gpu.environment == (("NVIDIA_VISIBLE_DEVICES", "void"),)
     assert gpu.notes == ()
     assert gpu.nodes == (
@@ -53,10 +61,22 @@ def test_a_gpu(tree: Make) -> None:
 @pytest.mark.parametrize(
     ("line", "version"),
     [
-        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024", "550.54.15"),
-        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104  Wed Aug 16 01:02:03 UTC 2023", "535.104"),
-        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15  Release Build  (b@h)  Tue", "550.54.15"),
-        ("NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.65.06  Release Build  (root@)", "580.65.06"),
+        (
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024",
+            "550.54.15",
+        ),
+        (
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104  Wed Aug 16 01:02:03 UTC 2023",
+            "535.104",
+        ),
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15  Release Build  (b@h)  Tue",
+            "550.54.15",
+        ),
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.65.06  Release Build  (root@)",
+            "580.65.06",
+        ),
         ("NVRM version: something new", "580.95.05"),  # then the module's own file
         ("", "580.95.05"),
     ],
@@ -83,7 +103,9 @@ def test_a_uuid_that_is_not_known_yet(tree: Make, value: str) -> None:
     assert "not known until the GPU is first used" in " ".join(gpu.notes)
 
 
-@pytest.mark.parametrize("text", [edited(f"GPU UUID: \t {UUID}\n", ""), edited(UUID, "GPU-1234"), edited(UUID, "\x07")])
+@pytest.mark.parametrize(
+    "text", [edited(f"GPU UUID: \t {UUID}\n", ""), edited(UUID, "GPU-1234"), edited(UUID, "\x07")]
+)
 def test_a_uuid_that_is_none(tree: Make, text: str) -> None:
     made = tree("nvidia:h100")
     made.put(INFORMATION, text)
@@ -123,7 +145,13 @@ def test_a_model_that_is_none(tree: Make) -> None:
 
 @pytest.mark.parametrize(
     ("model", "gib"),
-    [("nvidia:h100", 80), ("nvidia:a100", 80), ("nvidia:l4", 24), ("nvidia:t4", 16), ("nvidia:rtx4090", 24)],
+    [
+        ("nvidia:h100", 80),
+        ("nvidia:a100", 80),
+        ("nvidia:l4", 24),
+        ("nvidia:t4", 16),
+        ("nvidia:rtx4090", 24),
+    ],
 )
 def test_memory_of_known_boards(tree: Make, model: str, gib: int) -> None:
     assert tree(model).only().memory == gib << 30
@@ -150,7 +178,10 @@ def test_a_boards_name_that_ends_like_a_share_does_not_lose_its_memory(tree: Mak
 
 def test_without_the_uvm_module_it_is_a_gpu_with_a_note(tree: Make) -> None:
     made = tree("nvidia:h100")
-    made.put("proc/devices", "Character devices:\n195 nvidia-frontend\n\nBlock devices:\n511 nvidia-uvm\n")
+    made.put(
+        "proc/devices",
+        "Character devices:\n195 nvidia-frontend\n\nBlock devices:\n511 nvidia-uvm\n",
+    )
     gpu = made.only()
     assert not any("uvm" in node.path for node in gpu.nodes)
     assert "no /dev/nvidia-uvm" in " ".join(gpu.notes)
@@ -171,7 +202,10 @@ def test_without_modeset_and_drm_it_is_a_gpu_for_computing(tree: Make) -> None:
 
 
 def test_another_driver(tree: Make) -> None:
-    assert tree("nvidia:h100,driver=nouveau").refusal() == "bound to the kernel driver nouveau, expected nvidia"
+    assert (
+        tree("nvidia:h100,driver=nouveau").refusal()
+        == "bound to the kernel driver nouveau, expected nvidia"
+    )
 
 
 def test_it_is_told_which_numbers_nodes_have_that_nobody_has_made_yet(tree: Make) -> None:
@@ -198,7 +232,9 @@ def test_it_is_told_which_numbers_nodes_have_that_nobody_has_made_yet(tree: Make
         ("0xffff", "unknown", None),
     ],
 )
-def test_its_generation_is_that_of_its_id(tree: Make, device_id: str, family: str, architecture: str | None) -> None:
+def test_its_generation_is_that_of_its_id(
+    tree: Make, device_id: str, family: str, architecture: str | None
+) -> None:
     made = tree("nvidia:h100")
     path = made.function(ADDRESS) / "device"
     path.write_text(f"{device_id}\n")

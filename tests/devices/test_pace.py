@@ -1,4 +1,6 @@
-"""How fast a change is seen, how seldom nothing is looked at, and that nothing is kept of what is over."""
+"""How fast a change is seen, how seldom nothing is looked at, and that nothing is kept of what is
+over.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from devices import fake, monitor, orders, uevents, watch
+from devices import fake, faults, monitor, uevents, watch
 from devices.gpu import Gpu, Inventory, Roots, Rules
 from tests.devices.test_watch import FIRST, Counted, running
 from tests.devices.trees import Make
@@ -21,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("quiet_kernel")
 
 async def test_a_burst_of_300_events_costs_few_scans_and_the_last_is_not_lost(tree: Make) -> None:
     made, counted = tree("nvidia:l4=16"), Counted()
-    orders.accept(made.folder)
+    faults.accept(made.folder)
     event = uevents.message("change", f"/devices/pci0000:10/0000:10:01.0/{FIRST}", "pci")
     async with running(watch.Watch(made.roots, Rules(), NEVER, counted)) as changes:
         assert len(await changes.next()) == 16
@@ -63,7 +65,9 @@ async def test_memory_after_10_000_changes_is_what_it_was_after_100(
 ) -> None:
     caplog.set_level(logging.CRITICAL, "claimd")  # pytest keeps what is logged
     whole = Inventory.of(gpu(number) for number in range(16))
-    parts = [Inventory.of(gpu(other) for other in range(16) if other != number) for number in range(16)]
+    parts = [
+        Inventory.of(gpu(other) for other in range(16) if other != number) for number in range(16)
+    ]
     one = monitor.Monitor(Roots.under(tmp_path), grace=0.0, interval=10.0)
 
     def change(times: int) -> int:

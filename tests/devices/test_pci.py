@@ -38,7 +38,10 @@ def look(folder: Path) -> list[pci.Function]:
     [
         ("../../../devices/pci0000:40/0000:40:01.1/0000:41:00.0", "pci0000:40"),
         ("../../../devices/pci0000:00/0000:41:00.0", "pci0000:00"),
-        ("../../../devices/pci0000:00/0000:00:06.0/0000:02:00.0/0000:03:01.0/0000:41:00.0", "pci0000:00"),
+        (
+            "../../../devices/pci0000:00/0000:00:06.0/0000:02:00.0/0000:03:01.0/0000:41:00.0",
+            "pci0000:00",
+        ),
         ("../../../devices/platform/40000000.pcie/pci0000:40/0000:40:01.1/0000:41:00.0", None),
         ("../../../devices/pci0000:40/0000:40:01.1/0000:42:00.0", None),
         (None, None),
@@ -141,19 +144,29 @@ ABOVE = {  # the ports of a GPU in a package with a switch: towards the slot, an
 }
 
 
-def linked(folder: Path, ports: dict[str, dict[str, str]], *, root: dict[str, str], **values: str) -> pci.Function:
+def linked(
+    folder: Path, ports: dict[str, dict[str, str]], *, root: dict[str, str], **values: str
+) -> pci.Function:
     place = "../../../devices/pci0000:40/0000:40:01.1"
     function(
         folder,
         place,
         "0000:40:01.1",
-        **{"class": "0x060400", "vendor": "0x1022", "device": "0x14ab", "current_link_width": "16", **root},
+        **{
+            "class": "0x060400",
+            "vendor": "0x1022",
+            "device": "0x14ab",
+            "current_link_width": "16",
+            **root,
+        },
     )
     for address, files in ports.items():
         place += f"/{address}"
         function(folder, place, address, **files)
     links = {"current_link_width": "16", "max_link_width": "16", "max_link_speed": "32.0 GT/s PCIe"}
-    function(folder, f"{place}/0000:44:00.0", "0000:44:00.0", **{"vendor": "0x1002"} | links | values)
+    function(
+        folder, f"{place}/0000:44:00.0", "0000:44:00.0", **{"vendor": "0x1002"} | links | values
+    )
     (found,) = look(folder)
     return found
 
@@ -165,7 +178,12 @@ def test_the_link_of_a_package_with_a_switch_is_the_one_to_the_slot(tmp_path: Pa
 
 
 def test_a_switch_of_the_mainboard_is_not_the_gpus(tmp_path: Path) -> None:
-    chipset = {"class": "0x060400", "vendor": "0x1022", "device": "0x43f4", "current_link_width": "4"}
+    chipset = {
+        "class": "0x060400",
+        "vendor": "0x1022",
+        "device": "0x43f4",
+        "current_link_width": "4",
+    }
     assert linked(tmp_path, {"0000:42:00.0": chipset}, root={}).link_width_now == 16
 
 
@@ -173,4 +191,6 @@ def test_a_switch_of_the_mainboard_is_not_the_gpus(tmp_path: Path) -> None:
 def test_a_gpu_whose_port_has_no_link_has_none(tmp_path: Path, width: str) -> None:
     """As a GB10 says it: one lane of sixteen, below a port that has none at all."""
     found = linked(tmp_path, {}, root={"current_link_width": width}, current_link_width="1")
-    assert (found.link_width, found.link_speed, found.link_width_now, found.link_speed_now) == (None,) * 4
+    assert (found.link_width, found.link_speed, found.link_width_now, found.link_speed_now) == (
+        None,
+    ) * 4

@@ -1,4 +1,5 @@
-"""Whole machines: each file of tests/roots says of a tree what is found there. They are checked by hand.
+"""Whole machines: each file of tests/roots says of a tree what is found there. They are checked by
+hand.
 
 What a GPU does not say is as that of the first one, so that a file shows what differs.
 """

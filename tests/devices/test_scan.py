@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from devices import amd, pci, scan
-from devices.gpu import Detail, DeviceNode, Inventory, Refused, Roots, Rules
+from devices.gpu import Detail, DeviceNode, Inventory, NotUsable, Roots, Rules
 from tests.devices.trees import Make
 
 MIXED = ("nvidia:h100=2", "amd:mi210", "amd:radeon,console", "intel:max1550", "bmc:aspeed")
@@ -39,7 +39,11 @@ def test_nothing_there(tree: Make) -> None:
 
 def test_a_domain_of_five_digits(tree: Make) -> None:
     gpu = tree("nvidia:l4,domain=10000").only()
-    assert (gpu.name, gpu.address, gpu.pcie_root) == ("gpu-10000-11-00-0", "10000:11:00.0", "pci10000:10")
+    assert (gpu.name, gpu.address, gpu.pcie_root) == (
+        "gpu-10000-11-00-0",
+        "10000:11:00.0",
+        "pci10000:10",
+    )
 
 
 def test_a_name_survives_the_loss_of_a_neighbour(tree: Make) -> None:
@@ -98,7 +102,9 @@ INTEL = ["0000:1d:00.0"]
         (("console",), (), AMD[1:]),
     ],
 )
-def test_rules(tree: Make, include: tuple[str, ...], exclude: tuple[str, ...], taken: list[str]) -> None:
+def test_rules(
+    tree: Make, include: tuple[str, ...], exclude: tuple[str, ...], taken: list[str]
+) -> None:
     inventory = scan.scan(tree(*MIXED).roots, Rules(include=include, exclude=exclude))
     assert addresses(inventory) == taken
     ruled_out = [skipped for skipped in inventory.skipped if "rule" in skipped.reason]
@@ -129,13 +135,20 @@ def test_the_reason_names_the_rule(tree: Make) -> None:
 )
 def test_a_bad_rule_is_refused_by_name(tmp_path: object, rule: str) -> None:
     for rules in (Rules(include=("nvidia", rule)), Rules(exclude=(rule,))):
-        with pytest.raises(ValueError, match="is no rule for GPUs: expected a PCI address") as caught:
+        with pytest.raises(
+            ValueError, match="is no rule for GPUs: expected a PCI address"
+        ) as caught:
             scan.check_rules(rules)
         assert repr(rule) in str(caught.value)
 
 
 def test_good_rules_pass() -> None:
-    scan.check_rules(Rules(include=("nvidia", "10000:e1:00.0", "*:*", "10de:23*"), exclude=("console", "0000:0?:1f.*")))
+    scan.check_rules(
+        Rules(
+            include=("nvidia", "10000:e1:00.0", "*:*", "10de:23*"),
+            exclude=("console", "0000:0?:1f.*"),
+        )
+    )
 
 
 # A vendor that nobody has heard of, as a module would be.
@@ -145,7 +158,10 @@ MATROX = SimpleNamespace(
     VENDOR_ID=0x102B,
     DRIVERS=("mgag200",),
     describe=lambda roots, function: Detail(
-        nodes=(DeviceNode(path="/dev/b", major=1, minor=2), DeviceNode(path="/dev/a", major=1, minor=3)),
+        nodes=(
+            DeviceNode(path="/dev/b", major=1, minor=2),
+            DeviceNode(path="/dev/a", major=1, minor=3),
+        ),
         product=f"at {function.address}",
     ),
 )
@@ -165,12 +181,17 @@ def test_a_fourth_vendor_is_one_row(tree: Make) -> None:
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (Refused("asleep"), "asleep"),
+        (NotUsable("asleep"), "asleep"),
         (KeyError("x"), "claimd made a mistake with it: KeyError: 'x'"),
-        (OSError(5, "Input/output error"), "claimd made a mistake with it: OSError: [Errno 5] Input/output error"),
+        (
+            OSError(5, "Input/output error"),
+            "claimd made a mistake with it: OSError: [Errno 5] Input/output error",
+        ),
     ],
 )
-def test_a_vendor_that_fails_costs_its_device_alone(tree: Make, error: Exception, reason: str) -> None:
+def test_a_vendor_that_fails_costs_its_device_alone(
+    tree: Make, error: Exception, reason: str
+) -> None:
     def describe(roots: Roots, function: pci.Function) -> Detail:
         if function.address == "0000:13:00.0":
             raise error
@@ -180,7 +201,9 @@ def test_a_vendor_that_fails_costs_its_device_alone(tree: Make, error: Exception
     made = tree("amd:mi300x=3")
     inventory = scan.scan(made.roots, vendors=(sick,))
     assert inventory.gpus == made.scan().gpus[1:]
-    assert [(skipped.address, skipped.reason) for skipped in inventory.skipped] == [("0000:13:00.0", reason)]
+    assert [(skipped.address, skipped.reason) for skipped in inventory.skipped] == [
+        ("0000:13:00.0", reason)
+    ]
 
 
 @pytest.mark.parametrize("words", [("nvidia:h100=64",), ("amd:mi300x=32", "intel:max1550=32")])

@@ -26,7 +26,9 @@ def test_text(tmp_path: Path, content: bytes, value: str | None, note: str | Non
     notes: list[str] = []
     assert sysfs.text(str(file), notes) == value
     assert [note for note in notes if note.startswith(str(file))] == notes
-    assert (note is None and not notes) or (note is not None and len(notes) == 1 and note in notes[0])
+    assert (note is None and not notes) or (
+        note is not None and len(notes) == 1 and note in notes[0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,9 @@ def test_text(tmp_path: Path, content: bytes, value: str | None, note: str | Non
         ("0x\n", None, None),
     ],
 )
-def test_numbers(tmp_path: Path, content: str, decimal: int | None, hexadecimal: int | None) -> None:
+def test_numbers(
+    tmp_path: Path, content: str, decimal: int | None, hexadecimal: int | None
+) -> None:
     file = tmp_path / "value"
     file.write_text(content)
     for read, value in ((sysfs.decimal, decimal), (sysfs.hexadecimal, hexadecimal)):
@@ -54,7 +58,14 @@ def test_numbers(tmp_path: Path, content: str, decimal: int | None, hexadecimal:
 def test_a_missing_file_is_normal(tmp_path: Path) -> None:
     notes: list[str] = []
     missing = str(tmp_path / "missing")
-    for read in (sysfs.text, sysfs.decimal, sysfs.hexadecimal, sysfs.lines, sysfs.link, sysfs.names):
+    for read in (
+        sysfs.text,
+        sysfs.decimal,
+        sysfs.hexadecimal,
+        sysfs.lines,
+        sysfs.link,
+        sysfs.names,
+    ):
         assert read(missing, notes) is None
     assert notes == []
 
@@ -64,7 +75,11 @@ def test_what_cannot_be_read_is_noted(tmp_path: Path) -> None:
     (tmp_path / "sick").symlink_to("/proc/self/mem")
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("x")
-    for name, reason in (("sick", "Input/output error"), ("folder", "Is a directory"), ("file/x", "Not a directory")):
+    for name, reason in (
+        ("sick", "Input/output error"),
+        ("folder", "Is a directory"),
+        ("file/x", "Not a directory"),
+    ):
         notes: list[str] = []
         assert sysfs.text(str(tmp_path / name), notes) is None
         assert notes == [f"{tmp_path}/{name}: {reason}"]

@@ -1,4 +1,6 @@
-"""The kernel's own events, made by asking it to announce a PCI device once more. That takes root and a PCI bus."""
+"""The kernel's own events, made by asking it to announce a PCI device once more. That takes root
+and a PCI bus.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ async def test_after_the_block_nothing_is_heard() -> None:
 
 
 async def test_without_libudev_the_reason_is_said(tmp_path: Path) -> None:
-    """A pyudev that finds no libudev raises ImportError, as in an image that lacks it. The clock goes on."""
+    """A pyudev that finds no libudev raises ImportError, as in an image that lacks it. The clock
+    goes on.
+    """
     (tmp_path / "pyudev.py").write_text("raise ImportError('No library named udev')\n")
     program = """
 import asyncio, logging, sys, tempfile
@@ -117,7 +121,9 @@ print(seen)
 """
     environment = {"PYTHONPATH": f"{tmp_path}:{REPOSITORY}"}
     arguments = [sys.executable, "-c", program, str(tmp_path / "tree")]
-    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run(
+        arguments, env=environment, capture_output=True, text=True, timeout=20, check=True
+    )
     first, *_, last = done.stdout.splitlines()
     assert first == (
         "WARNING kernel uevents cannot be heard, changes are seen by the clock alone: No library named udev"

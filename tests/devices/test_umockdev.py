@@ -1,4 +1,6 @@
-"""Uevents of an invented kernel, heard through libudev and pyudev: no root, and nobody else hears them."""
+"""Uevents of an invented kernel, heard through libudev and pyudev: no root, and nobody else hears
+them.
+"""
 
 from __future__ import annotations
 

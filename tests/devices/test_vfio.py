@@ -50,8 +50,14 @@ def test_without_an_iommu(tree: Make) -> None:
 def test_before_its_nodes_are_there(tree: Make) -> None:
     made = tree("nvidia:a100,driver=vfio-pci")
     (made.folder / "sys/class/vfio/20").unlink()
-    assert look(made).skipped[0].reason == "not ready: the kernel has made no nodes for it in /dev/vfio"
+    assert (
+        look(made).skipped[0].reason
+        == "not ready: the kernel has made no nodes for it in /dev/vfio"
+    )
 
 
 def test_a_group_is_told_of_every_gpu(tree: Make) -> None:
-    assert [gpu.iommu_group for gpu in tree("nvidia:l4", "amd:mi210", "iommu=1").scan().gpus] == [20, 21]
+    assert [gpu.iommu_group for gpu in tree("nvidia:l4", "amd:mi210", "iommu=1").scan().gpus] == [
+        20,
+        21,
+    ]

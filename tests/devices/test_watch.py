@@ -213,7 +213,9 @@ async def test_a_caller_that_gives_up_takes_nothing_from_the_others(tree: Make) 
     assert callers[0].cancelled()
 
 
-async def test_a_scan_that_fails_is_said_and_the_watch_goes_on(tree: Make, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_scan_that_fails_is_said_and_the_watch_goes_on(
+    tree: Make, caplog: pytest.LogCaptureFixture
+) -> None:
     made, failures = tree("amd:mi210"), [RuntimeError("a mistake")]
 
     def sick(roots: Roots, rules: Rules) -> Inventory:
@@ -248,7 +250,10 @@ async def test_what_is_wrong_is_said_once(tree: Make, caplog: pytest.LogCaptureF
     assert await said() == [
         ("INFO", "0000:00:02.0 is no GPU of ours: an ASPEED server management chip's screen"),
         ("INFO", "gpu-0000-13-00-0 is there"),
-        ("WARNING", "0000:15:00.0 is no GPU of ours: bound to the kernel driver nouveau, expected nvidia"),
+        (
+            "WARNING",
+            "0000:15:00.0 is no GPU of ours: bound to the kernel driver nouveau, expected nvidia",
+        ),
     ]
     assert await said() == []
     unique_id.write_text("")
@@ -310,5 +315,7 @@ print("ended")
 """
     arguments = [sys.executable, "-c", program, str(tmp_path / "tree")]
     environment = {"PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=10, check=True)
+    done = subprocess.run(
+        arguments, env=environment, capture_output=True, text=True, timeout=10, check=True
+    )
     assert done.stdout == "ended\n"

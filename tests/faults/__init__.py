@@ -1,1 +1,3 @@
-"""Campaigns: claimd dies, its disk fails, the machine loses power, at every step. `python -m tests.faults --help`."""
+"""Campaigns: claimd dies, its disk fails, the machine loses power, at every step. `python -m
+tests.faults --help`.
+"""

@@ -1,4 +1,6 @@
-"""The campaigns' command line: `python -m tests.faults --help`. Exit codes: 0 every promise was kept, 1 one was not."""
+"""The campaigns' command line: `python -m tests.faults --help`. Exit codes: 0 every promise was
+kept, 1 one was not.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ STATES = Path(tempfile.gettempdir()) / "claimd-faults"
 
 def main() -> int:
     asked = _arguments().parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # either way what was started is ended
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # either way what was started is ended
     with contextlib.suppress(KeyboardInterrupt):
         return 1 if asyncio.run(asked.run(asked)) else 0
     print("stopped; the same command with --seed goes on from here")
@@ -32,7 +36,9 @@ async def _deaths(asked: argparse.Namespace) -> int:
     began = time.monotonic()
     async with world() as made:
         if asked.only:
-            return sum([await _alone(lambda p: deaths.attempt(made, p), point) for point in asked.only])
+            return sum(
+                [await _alone(lambda p: deaths.attempt(made, p), point) for point in asked.only]
+            )
         run = campaign.Campaign.begin("deaths", asked.seed, _state(asked))
         try:
             points = await deaths.points(made, asked.seed)
@@ -53,7 +59,9 @@ async def _alone(attempt: Callable[[str], Awaitable[str]], point: str) -> int:
 
 async def _power(asked: argparse.Namespace) -> int:
     began = time.monotonic()
-    logging.getLogger("plugin").addHandler(logging.NullHandler())  # claimd is in this process; its words are many
+    logging.getLogger("plugin").addHandler(
+        logging.NullHandler()
+    )  # claimd is in this process; its words are many
     run = campaign.Campaign.begin("power", asked.seed, _state(asked))
     recordings = await _recordings(run.path.with_suffix(".recordings"), asked.recordings)
     async with world() as made:
@@ -89,18 +97,30 @@ def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     commands = parser.add_subparsers(required=True, dest="campaign")
     for name, run, about in (
-        ("deaths", _deaths, "a real claimd is killed, or its disk fails, at every step of every scenario"),
+        (
+            "deaths",
+            _deaths,
+            "a real claimd is killed, or its disk fails, at every step of every scenario",
+        ),
         ("power", _power, "the machine loses power at every step, with what was not synced"),
     ):
         command = commands.add_parser(name, help=about)
         command.set_defaults(run=run)
-        command.add_argument("--seed", type=int, default=random.randrange(10**6), help="of the order (default: any)")
+        command.add_argument(
+            "--seed", type=int, default=random.randrange(10**6), help="of the order (default: any)"
+        )
         command.add_argument("--count", type=int, help="so many points (default: all)")
-        command.add_argument("--resume", type=Path, help="file with the state, to go on from (default: by the seed)")
+        command.add_argument(
+            "--resume", type=Path, help="file with the state, to go on from (default: by the seed)"
+        )
         command.add_argument("--only", action="append", help="this point alone, no state")
         if name == "power":
-            command.add_argument("--variants", type=int, default=8, help="losses at each step (default: 8)")
-            command.add_argument("--recordings", type=int, help="only the first so many lives (default: all)")
+            command.add_argument(
+                "--variants", type=int, default=8, help="losses at each step (default: 8)"
+            )
+            command.add_argument(
+                "--recordings", type=int, help="only the first so many lives (default: all)"
+            )
     return parser
 
 

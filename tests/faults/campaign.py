@@ -1,5 +1,6 @@
-"""Points to try, one after the other: progress, an order by a seed, a state on disk so that Ctrl-C costs nothing, and
-for each failure the command that repeats it alone. What a point is, is decided by others.
+"""Points to try, one after the other: progress, an order by a seed, a state on disk so that Ctrl-C
+costs nothing, and for each failure the command that repeats it alone. What a point is, is decided
+by others.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class Campaign:
             state = json.loads(path.read_text())
             if (state["name"], state["seed"]) == (name, seed):
                 return cls(name=name, seed=seed, path=path, outcomes=state["outcomes"])
-            raise SystemExit(f"{path} is of {state['name']} --seed {state['seed']}: name another file with --resume")
+            raise SystemExit(
+                f"{path} is of {state['name']} --seed {state['seed']}: name another file with --resume"
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
         return cls(name=name, seed=seed, path=path)
 
@@ -46,7 +49,9 @@ class Campaign:
         """`attempt` returns in a word what became of the point, or raises Broken."""
         began, open_ = time.monotonic(), [point for point in points if point not in self.outcomes]
         if len(open_) < len(points):
-            self.say(f"{len(points) - len(open_)} of {len(points)} points were tried before", end="\n")
+            self.say(
+                f"{len(points) - len(open_)} of {len(points)} points were tried before", end="\n"
+            )
         try:
             for number, point in enumerate(open_, 1):
                 try:
@@ -55,7 +60,9 @@ class Campaign:
                     self.outcomes[point] = f"BROKEN: {broken}"
                     self.say(f"BROKEN {point}: {broken}\n  again: {self.command(point)}", end="\n")
                 rate = number / (time.monotonic() - began)
-                self.say(f"{number} of {len(open_)}, {rate:.1f}/s, {(len(open_) - number) / rate:.0f} s to go, {point}")
+                self.say(
+                    f"{number} of {len(open_)}, {rate:.1f}/s, {(len(open_) - number) / rate:.0f} s to go, {point}"
+                )
                 if time.monotonic() > self.saved + SAVE:
                     self.save()
         finally:
@@ -67,15 +74,21 @@ class Campaign:
     def save(self) -> None:
         self.saved = time.monotonic()
         new = self.path.with_name(self.path.name + ".new")
-        new.write_text(json.dumps({"name": self.name, "seed": self.seed, "outcomes": self.outcomes}, indent=0))
+        new.write_text(
+            json.dumps({"name": self.name, "seed": self.seed, "outcomes": self.outcomes}, indent=0)
+        )
         os.replace(new, self.path)
 
     def report(self, seconds: float) -> int:
         """Prints what came of it; the number of failures."""
         broken = {point: why for point, why in self.outcomes.items() if why.startswith("BROKEN")}
-        counts = Counter("broken" if point in broken else why for point, why in self.outcomes.items())
+        counts = Counter(
+            "broken" if point in broken else why for point, why in self.outcomes.items()
+        )
         figures = ", ".join(f"{count} {what}" for what, count in counts.most_common())
-        print(f"{self.name}: {figures}; seed {self.seed}, {seconds:.0f} s this time, state in {self.path}")
+        print(
+            f"{self.name}: {figures}; seed {self.seed}, {seconds:.0f} s this time, state in {self.path}"
+        )
         for point, why in list(broken.items())[:SHOWN]:
             print(f"  {why}\n    {self.command(point)}")
         return len(broken)

@@ -1,8 +1,8 @@
-"""Death at every step: a real claimd is killed, or meets an error of the disk, at the Nth call of each kind in each
-scenario; then it starts again, the kubelet tries again, and the observer looks.
+"""Death at every step: a real claimd is killed, or meets an error of the disk, at the Nth call of
+each kind in each scenario; then it starts again, the kubelet tries again, and the observer looks.
 
-A point is SCENARIO/CALL/N/kill or SCENARIO/CALL@PATH/N/ERROR (N+: from then on). Which N there are is seen in a run
-without trouble. Power loss is another campaign.
+A point is SCENARIO/CALL/N/kill or SCENARIO/CALL@PATH/N/ERROR (N+: from then on). Which N there are
+is seen in a run without trouble. Power loss is another campaign.
 """
 
 from __future__ import annotations
@@ -89,20 +89,28 @@ def _points(scenario: scenarios.Scenario, calls: list[strace.Call], world: World
         if ours and call.name in ERRORS:
             times[call.name, path.removeprefix(f"{world.folder}/")] += 1
     for name, number in sorted(kills):
-        yield str(Point(scenario=scenario.name, call=name, path="", when=str(number), trouble="kill"))
+        yield str(
+            Point(scenario=scenario.name, call=name, path="", when=str(number), trouble="kill")
+        )
     for (name, path), count in sorted(times.items()):
         if path.startswith(("fake/", "log", "kubeconfig")):
             continue
         if re.search(r"/[0-9a-f]{32}$|\.[0-9a-f]{32}$", path):
             continue  # named after an instance that has a new name at each start
         tail = path.rpartition(".")[2]
-        known = path if not (path.startswith("cdi/.") and tail.isdigit()) else path.removesuffix(tail) + PID
+        known = (
+            path
+            if not (path.startswith("cdi/.") and tail.isdigit())
+            else path.removesuffix(tail) + PID
+        )
         if known.endswith(PID) and scenario.starts:
             continue  # its number is not known beforehand
         whens = [str(number) for number in range(1, min(count, 3) + 1)]
         for when in whens if scenario.starts else [*whens, "1+"]:
             for error in ERRORS[name]:
-                yield str(Point(scenario=scenario.name, call=name, path=known, when=when, trouble=error))
+                yield str(
+                    Point(scenario=scenario.name, call=name, path=known, when=when, trouble=error)
+                )
 
 
 @contextlib.asynccontextmanager
@@ -170,7 +178,9 @@ async def _attempt(world: World, point: Point) -> str:
             await victim.kill()  # until its code is known
         code = victim.code
     killed = code in (-9, 255)  # asyncio says 255 where it could not wait for the process
-    outcome = (DIED if killed else MISSED) if point.trouble == "kill" else _survived(world, stage, victim)
+    outcome = (
+        (DIED if killed else MISSED) if point.trouble == "kill" else _survived(world, stage, victim)
+    )
     if point.call == "unlink" and point.path.endswith((".new", ".gone")) and outcome != DIED:
         await stage.claimd.kill()  # what could not be swept is swept at the next start
     if scenario.starts and not victim.dead and not stage.uids(PREPARING, UNPREPARING):

@@ -1,8 +1,10 @@
-"""What a disk may hold after the power went: a model of files, folders and what was synced, and trees made from it.
+"""What a disk may hold after the power went: a model of files, folders and what was synced, and
+trees made from it.
 
-The rules are those that POSIX promises and no more: fsync of a file makes its content durable, fsync of a folder makes
-its entries durable. Until then each create, rename, unlink and mkdir may or may not have come to the disk, in any
-combination, and of the writes to a file nothing, a part or all. Nothing of claimd is known here.
+The rules are those that POSIX promises and no more: fsync of a file makes its content durable,
+fsync of a folder makes its entries durable. Until then each create, rename, unlink and mkdir may or
+may not have come to the disk, in any combination, and of the writes to a file nothing, a part or
+all. Nothing of claimd is known here.
 """
 
 from __future__ import annotations
@@ -23,10 +25,14 @@ class Node:
     is_folder: bool
     entries: dict[str, Node] = field(default_factory=dict)  # as running programs see them
     kept_entries: dict[str, Node] = field(default_factory=dict)
-    open_entries: list[tuple[Entry, ...]] = field(default_factory=list)  # changes since the last sync, each atomic
+    open_entries: list[tuple[Entry, ...]] = field(
+        default_factory=list
+    )  # changes since the last sync, each atomic
     content: bytes = b""
     kept_content: bytes = b""
-    contents: list[bytes] = field(default_factory=list)  # what it was after each write since the last sync
+    contents: list[bytes] = field(
+        default_factory=list
+    )  # what it was after each write since the last sync
 
     def change(self, *entries: Entry) -> None:
         self.open_entries.append(entries)
@@ -65,7 +71,9 @@ class Disk:
         return node
 
     def place(self, path: str) -> tuple[Node, str] | None:
-        """The folder that holds the path, and the name in it. None if there is none, or it is not ours."""
+        """The folder that holds the path, and the name in it. None if there is none, or it is not
+        ours.
+        """
         *_, name = ["", *self._names(path)]
         folder = self.find(os.path.dirname(path)) if name else None
         return (folder, name) if folder is not None and folder.is_folder else None
@@ -74,7 +82,11 @@ class Disk:
         return path == self.root or path.startswith(self.root + "/")
 
     def _names(self, path: str) -> list[str]:
-        return path.removeprefix(self.root).strip("/").split("/") if path.rstrip("/") != self.root else []
+        return (
+            path.removeprefix(self.root).strip("/").split("/")
+            if path.rstrip("/") != self.root
+            else []
+        )
 
     # ------------------------------------------------------------------ what programs do
 
@@ -128,7 +140,9 @@ Tree = dict[str, "Tree | bytes"]
 
 @dataclass(kw_only=True)
 class Chooser:
-    """Which of what is not synced comes to the disk. `entries` and `data` are the chances; 0 and 1 leave none."""
+    """Which of what is not synced comes to the disk. `entries` and `data` are the chances; 0 and 1
+    leave none.
+    """
 
     entries: float
     data: float

@@ -1,7 +1,8 @@
-"""The hostile API server campaign: real `claimd run` processes, each with an API server that is sick in its own way.
+"""The hostile API server campaign: real `claimd run` processes, each with an API server that is
+sick in its own way.
 
-A row of TROUBLES says how; `suffer` plays the kubelet before, under and after it, and checks what a user was promised.
-How answers are spoilt is the proxy's.
+A row of TROUBLES says how; `suffer` plays the kubelet before, under and after it, and checks what a
+user was promised. How answers are spoilt is the proxy's.
 """
 
 from __future__ import annotations
@@ -51,11 +52,15 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble:
-    """One way of being sick. A prepare of a new claim says `reason` meanwhile; without one it works all the same."""
+    """One way of being sick. A prepare of a new claim says `reason` meanwhile; without one it works
+    all the same.
+    """
 
     reason: str = ""  # a pattern
     spoil: proxy.Spoil = field(default_factory=proxy.Spoil)
-    outside: Literal["", "away", "certificate", "token", "name", "resolver"] = ""  # what else is wrong meanwhile
+    outside: Literal["", "away", "certificate", "token", "name", "resolver"] = (
+        ""  # what else is wrong meanwhile
+    )
     cuts: bool = True  # connections of before are cut when it begins
     crowd: int = 0  # so many other claims are asked for at the same time
     restart: bool = False  # claimd is stopped and started again meanwhile
@@ -67,7 +72,9 @@ TROUBLES: dict[str, Trouble] = {
     "slow": Trouble(spoil=proxy.Spoil(delay=1.5)),
     "mute": Trouble(reason="no answer", spoil=proxy.Spoil(upto="nothing")),
     "headers, then nothing": Trouble(reason="no answer", spoil=proxy.Spoil(upto="head")),
-    "hangs up": Trouble(reason="closed the connection", spoil=proxy.Spoil(upto="nothing", closes=True)),
+    "hangs up": Trouble(
+        reason="closed the connection", spoil=proxy.Spoil(upto="nothing", closes=True)
+    ),
     "cut short": Trouble(reason="broke off", spoil=proxy.Spoil(upto="half", closes=True)),
     "429": Trouble(reason="429", spoil=proxy.Spoil(status=429, headers={"Retry-After": "2"})),
     "500": Trouble(reason="500", spoil=proxy.Spoil(status=500)),
@@ -86,14 +93,18 @@ TROUBLES: dict[str, Trouble] = {
     "500 to every watch": Trouble(spoil=proxy.Spoil(which="watches", status=500)),
     "watches end at once": Trouble(spoil=proxy.Spoil(which="watches", upto="head", closes=True)),
     # Nobody is told that it is over: silence is found out after a minute and a half.
-    "watch goes silent": Trouble(spoil=proxy.Spoil(silent=True), cuts=False, heals=130.0, long=True),
+    "watch goes silent": Trouble(
+        spoil=proxy.Spoil(silent=True), cuts=False, heals=130.0, long=True
+    ),
 }
 
 
 class World:
     """A node, its API server behind the proxy, and one claimd. The certificates lie in `keys`."""
 
-    def __init__(self, folder: Path, keys: Path, trouble: Trouble, api: apiserver.ApiServer) -> None:
+    def __init__(
+        self, folder: Path, keys: Path, trouble: Trouble, api: apiserver.ApiServer
+    ) -> None:
         self.folder, self.keys, self.trouble, self.api = folder, keys, trouble, api
         secure = trouble.outside == "certificate"
         self.proxy = proxy.Proxy(api.port, _tls(keys / "server.crt") if secure else None)
@@ -114,7 +125,9 @@ class World:
         return self.api.put("resourceclaims", claim_object(name, result(self.gpus[index].name)))
 
     def entries(self, name: str) -> list[Object]:
-        found: list[Object] = self.api.objects["resourceclaims", "default", name]["status"].get("devices", [])
+        found: list[Object] = self.api.objects["resourceclaims", "default", name]["status"].get(
+            "devices", []
+        )
         return found
 
     def slices(self) -> list[str]:
@@ -130,7 +143,9 @@ class World:
         """Resident bytes and open files of claimd."""
         assert self.process is not None
         of = Path(f"/proc/{self.process.pid}")
-        return int((of / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"), len(os.listdir(of / "fd"))
+        return int((of / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"), len(
+            os.listdir(of / "fd")
+        )
 
     # ------------------------------------------------------------------ claimd
 
@@ -144,9 +159,18 @@ class World:
             "kubeconfig": self.folder / "kubeconfig",
             "log-format": "json",
         }
-        command = [sys.executable, "-m", "plugin", "run", *(f"--{key}={value}" for key, value in settings.items())]
+        command = [
+            sys.executable,
+            "-m",
+            "plugin",
+            "run",
+            *(f"--{key}={value}" for key, value in settings.items()),
+        ]
         if self.named:
-            binds = " && ".join(f"mount --bind {self.folder}/{name} /etc/{name}" for name in ("hosts", "resolv.conf"))
+            binds = " && ".join(
+                f"mount --bind {self.folder}/{name} /etc/{name}"
+                for name in ("hosts", "resolv.conf")
+            )
             command = ["unshare", "--mount", "sh", "-c", f'{binds} && exec "$@"', "sh", *command]
         with (self.folder / "log").open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
@@ -171,9 +195,13 @@ class World:
         await self.proxy.start()
         if self.named:
             self._resolve(NAME)
-            (self.folder / "resolv.conf").write_text(f"nameserver {self._resolver}\noptions timeout:5 attempts:2\n")
+            (self.folder / "resolv.conf").write_text(
+                f"nameserver {self._resolver}\noptions timeout:5 attempts:2\n"
+            )
         host = NAME if self.named else "127.0.0.1"
-        cluster: Object = {"server": f"{'https' if self.proxy.tls else 'http'}://{host}:{self.proxy.port}"}
+        cluster: Object = {
+            "server": f"{'https' if self.proxy.tls else 'http'}://{host}:{self.proxy.port}"
+        }
         if self.proxy.tls:
             cluster["certificate-authority"] = str(self.keys / "ca.crt")
         user = {}
@@ -194,7 +222,9 @@ class World:
 
     def _resolve(self, *names: str) -> None:
         """In place: the file is mounted over /etc/hosts, for claimd alone."""
-        (self.folder / "hosts").write_text("".join(f"127.0.0.1 {name}\n" for name in ("localhost", *names)))
+        (self.folder / "hosts").write_text(
+            "".join(f"127.0.0.1 {name}\n" for name in ("localhost", *names))
+        )
 
     # ------------------------------------------------------------------ trouble
 
@@ -240,17 +270,22 @@ class World:
 
 
 async def suffer(name: str, keys: Path, seconds: float) -> str:
-    """One scenario, with so many seconds of trouble. Returns figures; AssertionError tells the broken promise."""
+    """One scenario, with so many seconds of trouble. Returns figures; AssertionError tells the
+    broken promise.
+    """
     trouble = TROUBLES[name]
     async with _world(keys, trouble) as world:
         endpoint = await world.start()
         kept, leaving, new, late = (
-            world.claim(claim, index) for index, claim in enumerate(("kept", "leaving", "new", "late"))
+            world.claim(claim, index)
+            for index, claim in enumerate(("kept", "leaving", "new", "late"))
         )
         async with calling(endpoint) as caller:
             before = await _prepared(caller, kept)
             await _prepared(caller, leaving)
-        await apiserver.until(lambda: world.slices() and world.entries("kept") and world.entries("leaving"), 20)
+        await apiserver.until(
+            lambda: world.slices() and world.entries("kept") and world.entries("leaving"), 20
+        )
         usage = world.usage()
 
         await world.fall_sick()
@@ -263,10 +298,16 @@ async def suffer(name: str, keys: Path, seconds: float) -> str:
             endpoint = await world.start()
             usage = world.usage()
         async with calling(endpoint) as caller:
-            hopeless = asyncio.create_task(_refused(caller, new, trouble, max(4.0, min(45.0, seconds - 3.0))))
+            hopeless = asyncio.create_task(
+                _refused(caller, new, trouble, max(4.0, min(45.0, seconds - 3.0)))
+            )
             crowd = [world.claim(f"crowd-{number}", 3) for number in range(trouble.crowd)]
-            others = [asyncio.create_task(caller.prepare(claim, timeout=seconds)) for claim in crowd]
-            assert await _prepared(caller, kept, 6.0) == before, "a repeated prepare gave something else"
+            others = [
+                asyncio.create_task(caller.prepare(claim, timeout=seconds)) for claim in crowd
+            ]
+            assert await _prepared(caller, kept, 6.0) == before, (
+                "a repeated prepare gave something else"
+            )
             assert not (await caller.unprepare(leaving, timeout=5.0))["uid-leaving"].error
             await asyncio.gather(hopeless, *others)
             # The kubelet asks for one more, and waits: this one sees the end of the trouble.
@@ -283,11 +324,15 @@ async def suffer(name: str, keys: Path, seconds: float) -> str:
         await apiserver.until(lambda: world.slices() == right, trouble.heals)
         healed = time.monotonic() - ended
         await apiserver.until(
-            lambda: all(map(world.entries, ("kept", "new", "late"))) and not world.entries("leaving"),
+            lambda: (
+                all(map(world.entries, ("kept", "new", "late"))) and not world.entries("leaving")
+            ),
             max(1.0, ended + trouble.heals + 2 * seconds - time.monotonic()),
         )
         reported = time.monotonic() - ended
-        figures = f"late claim after {waited:.1f} s, slices {healed:.1f} s, status {reported:.1f} s; "
+        figures = (
+            f"late claim after {waited:.1f} s, slices {healed:.1f} s, status {reported:.1f} s; "
+        )
         return figures + _moderate(world, (began, ended), usage)
 
 
@@ -297,9 +342,7 @@ def _moderate(world: World, sick: tuple[float, float], usage: tuple[int, int]) -
     mean, most = world.proxy.count(*sick) / seconds, world.proxy.busiest(*sick)
     lists = world.proxy.count(*sick, lambda seen: seen.is_list)
     memory, files = (now - then for now, then in zip(world.usage(), usage, strict=True))
-    figures = (
-        f"{mean:.1f} requests/s, {most} in the worst second, {lists} lists; {memory >> 10} KiB, {files} files more"
-    )
+    figures = f"{mean:.1f} requests/s, {most} in the worst second, {lists} lists; {memory >> 10} KiB, {files} files more"
     assert world.proxy.lists_at_once <= 1, f"{world.proxy.lists_at_once} lists at once: {figures}"
     assert lists <= 2 + seconds, f"too many lists: {figures}"
     assert mean <= FEW, f"too many requests: {figures}"
@@ -320,7 +363,9 @@ async def _refused(caller: Caller, claim: Object, trouble: Trouble, timeout: flo
     began = time.monotonic()
     answer = (await caller.prepare(claim, timeout=timeout))[claim["metadata"]["uid"]]
     assert time.monotonic() - began < timeout - MARGIN / 2, "the answer came at the last moment"
-    assert re.search(trouble.reason, answer.error), f"expected {trouble.reason!r}, got {answer.error!r}"
+    assert re.search(trouble.reason, answer.error), (
+        f"expected {trouble.reason!r}, got {answer.error!r}"
+    )
     assert bool(answer.error) == bool(trouble.reason), answer.error
 
 
@@ -345,7 +390,9 @@ async def _world(keys: Path, trouble: Trouble) -> AsyncIterator[World]:
 def make_keys(folder: Path) -> None:
     """A certificate by the authority that claimd trusts, and one by another."""
     for authority, server in (("ca", "server"), ("other", "stranger")):
-        pki.signed(folder, pki.authority(folder, authority), server, "DNS:kubernetes.test,IP:127.0.0.1")
+        pki.signed(
+            folder, pki.authority(folder, authority), server, "DNS:kubernetes.test,IP:127.0.0.1"
+        )
 
 
 def _tls(certificate: Path) -> ssl.SSLContext:
@@ -368,7 +415,9 @@ def missing(name: str) -> str:
 async def suffer_all(
     names: list[str], seconds: float, at_once: int, tell: Callable[[str], None] = print
 ) -> dict[str, str]:
-    """Plays these scenarios, some of them side by side: most of the time they wait. Returns the failures, by name."""
+    """Plays these scenarios, some of them side by side: most of the time they wait. Returns the
+    failures, by name.
+    """
     failed: dict[str, str] = {}
     slots = asyncio.Semaphore(at_once)
 
@@ -387,7 +436,9 @@ async def suffer_all(
 
 
 def run(seed: int, count: int) -> None:
-    """`count` rounds of every scenario, each with half a minute to a minute of trouble. AssertionError at the end."""
+    """`count` rounds of every scenario, each with half a minute to a minute of trouble.
+    AssertionError at the end.
+    """
     dice = random.Random(seed)
     failed: dict[str, str] = {}
     for _ in range(count):

@@ -1,7 +1,8 @@
-"""A long life: many claims prepared and given back by one plugin. It must not grow slower or larger.
+"""A long life: many claims prepared and given back by one plugin. It must not grow slower or
+larger.
 
-`python -m tests.faults.long [CLAIMS]`; exit code 1 if a limit is not kept. The API server is the loopback one of
-tests.support, so that nothing but the plugin can change over time.
+`python -m tests.faults.long [CLAIMS]`; exit code 1 if a limit is not kept. The API server is the
+loopback one of tests.support, so that nothing but the plugin can change over time.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class State:
     @classmethod
     def of(cls, pid: int) -> State:
         status = dict(
-            line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+            line.split(":", 1)
+            for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
         )
         return cls(
             files=len(os.listdir(f"/proc/{pid}/fd")),
@@ -62,7 +64,9 @@ async def live(claims: int, folder: Path) -> list[str]:
             took, states = [], []
             async with calling(info.endpoint) as kubelets:
                 for n in range(claims):
-                    claim = api.put("resourceclaims", claim_object(f"c{n}", result(gpus[n % len(gpus)].name)))
+                    claim = api.put(
+                        "resourceclaims", claim_object(f"c{n}", result(gpus[n % len(gpus)].name))
+                    )
                     began = time.perf_counter()
                     answer = (await kubelets.prepare(claim))[claim["metadata"]["uid"]]
                     took.append(time.perf_counter() - began)
@@ -97,15 +101,21 @@ def command(folder: Path, url: str) -> list[str]:
 
 def judge(took: list[float], early: State, late: State) -> list[str]:
     part = int(len(took) * PART)
-    first, last = (statistics.quantiles(some, n=10)[8] * 1e3 for some in (took[:part], took[-part:]))
+    first, last = (
+        statistics.quantiles(some, n=10)[8] * 1e3 for some in (took[:part], took[-part:])
+    )
     print(
         f"{len(took)} claims; p90 of the first {part}: {first:.2f} ms, of the last: {last:.2f} ms ({last / first:.2f})"
     )
     for when, state in (("after a quarter", early), ("at the end", late)):
-        print(f"{when}: {state.files} open files, {state.threads} threads, {state.resident_kb} kB resident")
+        print(
+            f"{when}: {state.files} open files, {state.threads} threads, {state.resident_kb} kB resident"
+        )
     wrong = []
     if last > SLOWER * first:
-        wrong.append(f"the last are {last / first:.2f} times as slow as the first; at most {SLOWER} is right")
+        wrong.append(
+            f"the last are {last / first:.2f} times as slow as the first; at most {SLOWER} is right"
+        )
     if late.files > early.files + 1:  # a connection may be on its way
         wrong.append(f"{late.files - early.files} more open files")
     if late.resident_kb > early.resident_kb + MORE_KB:

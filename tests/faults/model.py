@@ -1,5 +1,6 @@
-"""The model campaign: many claims, two instances that crash, freeze and overlap, reboots, hardware that comes and goes,
-an API server in trouble, a kubelet that asks again, all in the order of hypothesis' dice.
+"""The model campaign: many claims, two instances that crash, freeze and overlap, reboots, hardware
+that comes and goes, an API server in trouble, a kubelet that asks again, all in the order of
+hypothesis' dice.
 
 What must hold is in `promises`; what a node is made of in `node`; time, disk and death in `turns`.
 """
@@ -22,14 +23,22 @@ import hypothesis
 from hypothesis import stateful
 from hypothesis import strategies as st
 
-from plugin import claims, driver
+from plugin.prepare import driver
+from plugin.prepared import PreparedClaim
 from tests.faults import node, promises, turns
 from tests.support import apiserver, worlds
 
 CALL = 45.0  # seconds that a kubelet waits
 NAMES = 6
 FOREIGN = {"driver": "nic.example", "pool": worlds.NODE, "device": "nic0"}
-TROUBLES = [(500, "answer"), (503, "answer"), (429, "answer"), (401, "answer"), (200, "hangup"), (200, "truncate")]
+TROUBLES = [
+    (500, "answer"),
+    (503, "answer"),
+    (429, "answer"),
+    (401, "answer"),
+    (200, "hangup"),
+    (200, "truncate"),
+]
 TROUBLES += [(200, "silent"), (0, "away"), (0, "away")]
 
 figures: collections.Counter[str] = collections.Counter()
@@ -42,7 +51,9 @@ class Call:
     kind: Kind
     instance: node.Instance
     refs: list[driver.ClaimRef]
-    crossed: set[str]  # claims for which the opposite was asked at the same time: either may have come last
+    crossed: set[
+        str
+    ]  # claims for which the opposite was asked at the same time: either may have come last
     delayed: bool = False  # an instance was frozen meanwhile, and perhaps held the lock
 
 
@@ -73,7 +84,9 @@ class Model(stateful.RuleBasedStateMachine):
         self.slots: list[node.Instance | None] = [None, None]
         self.dead: list[node.Instance] = []
         self.refs: list[driver.ClaimRef] = []
-        self.moved: set[str] = set()  # claims allocated anew: nobody has to report them before a prepare
+        self.moved: set[str] = (
+            set()
+        )  # claims allocated anew: nobody has to report them before a prepare
         self.under_way: dict[asyncio.Task[None], Call] = {}
         self.api = apiserver.ApiServer()
         self.away = False
@@ -93,7 +106,9 @@ class Model(stateful.RuleBasedStateMachine):
 
     @stateful.rule(
         index=st.integers(0, NAMES - 1),
-        how=st.sampled_from(["delete", "create anew", "create anew", "allocate", "allocate", "deallocate"]),
+        how=st.sampled_from(
+            ["delete", "create anew", "create anew", "allocate", "allocate", "deallocate"]
+        ),
         allocation=ALLOCATION,
     )
     def change_claim(self, index: int, how: str, allocation: Any) -> None:
@@ -111,7 +126,10 @@ class Model(stateful.RuleBasedStateMachine):
         name, uid = f"c{index}", uid or f"uid-{len(self.refs)}"
         results = []
         for gpu, how in allocation:
-            kinds: dict[str, dict[str, Any]] = {"share": {"shareID": f"{uid}-{gpu}"}, "admin": {"adminAccess": True}}
+            kinds: dict[str, dict[str, Any]] = {
+                "share": {"shareID": f"{uid}-{gpu}"},
+                "admin": {"adminAccess": True},
+            }
             more = kinds.get(how, {})
             results.append(worlds.result(worlds.gpu(gpu).name, f"{how}-{gpu}", **more))
         if results and index % 2:
@@ -135,7 +153,11 @@ class Model(stateful.RuleBasedStateMachine):
     def allocated(self, ref: driver.ClaimRef) -> list[dict[str, Any]] | None:
         """Our results of this very claim, as the API server has it."""
         claim = self.claim(ref.name)
-        if claim is None or claim["metadata"]["uid"] != ref.uid or "allocation" not in claim["status"]:
+        if (
+            claim is None
+            or claim["metadata"]["uid"] != ref.uid
+            or "allocation" not in claim["status"]
+        ):
             return None
         results = claim["status"]["allocation"]["devices"]["results"]
         return [found for found in results if found["driver"] == worlds.DRIVER]
@@ -146,7 +168,9 @@ class Model(stateful.RuleBasedStateMachine):
     def start(self, slot: int, death: int) -> None:
         """Perhaps to die at once."""
         if self.slots[slot] is None:
-            self.slots[slot] = instance = node.Instance(self.loop, self.folder, self.kernel, self.api)
+            self.slots[slot] = instance = node.Instance(
+                self.loop, self.folder, self.kernel, self.api
+            )
             if any(other and other.life.frozen for other in self.slots):
                 instance.records.patience = 0.02
             self.plan_death(instance, death)
@@ -208,34 +232,59 @@ class Model(stateful.RuleBasedStateMachine):
         slow=SLOW,
         dice=st.integers(0, 255),
     )
-    def call(self, calls: list[Any], death: tuple[int, int], lost: bool, slow: float, dice: int) -> None:
-        """Calls at the same time. If the replies are lost the kubelet does not wait for them, and work goes on."""
+    def call(
+        self, calls: list[Any], death: tuple[int, int], lost: bool, slow: float, dice: int
+    ) -> None:
+        """Calls at the same time. If the replies are lost the kubelet does not wait for them, and
+        work goes on.
+        """
         self.loop.disk.dice, self.loop.disk.slow = random.Random(dice), slow
         if (victim := self.slots[death[0]]) is not None:
             self.plan_death(victim, death[1])
         alone = len(calls) == 1 and not lost and not self.under_way and not (victim and death[1])
         started = []
         for kind, slot, indexes in calls:
-            if (instance := self.slots[slot] or self.slots[1 - slot]) is not None and instance.life.alive:
+            if (
+                instance := self.slots[slot] or self.slots[1 - slot]
+            ) is not None and instance.life.alive:
                 refs = list({self.refs[-1 - index % len(self.refs)] for index in indexes})
                 refs.sort(key=lambda ref: ref.uid)
-                expected = self.must_work(refs[0]) if alone and len(refs) == 1 and not instance.life.frozen else None
+                expected = (
+                    self.must_work(refs[0])
+                    if alone and len(refs) == 1 and not instance.life.frozen
+                    else None
+                )
                 started.append(self.begin_call(Call(kind, instance, refs, set()), expected))
-        self.do(asyncio.wait(started, timeout=0.01 if lost else CALL + 5.0) if started else asyncio.sleep(0.0))
+        self.do(
+            asyncio.wait(started, timeout=0.01 if lost else CALL + 5.0)
+            if started
+            else asyncio.sleep(0.0)
+        )
         self.gather()
         self.after_death()
 
     @stateful.rule(
-        slot=st.integers(0, 1), kinds=st.text("pu", min_size=1, max_size=4), slow=SLOW, index=st.integers(0, 5)
+        slot=st.integers(0, 1),
+        kinds=st.text("pu", min_size=1, max_size=4),
+        slow=SLOW,
+        index=st.integers(0, 5),
     )
     def one_claim(self, slot: int, kinds: str, slow: float, index: int) -> None:
         """The kubelet asks this and that of one claim, call after call."""
         for kind in kinds:
-            self.call([("prepare" if kind == "p" else "unprepare", slot, [index])], (0, 0), False, slow, index)
+            self.call(
+                [("prepare" if kind == "p" else "unprepare", slot, [index])],
+                (0, 0),
+                False,
+                slow,
+                index,
+            )
 
     def must_work(self, ref: driver.ClaimRef) -> bool | None:
         """What a prepare has to come to while nothing else happens; None if it may come to either."""
-        if any(instance and (instance.life.frozen or not instance.sees_all) for instance in self.slots):
+        if any(
+            instance and (instance.life.frozen or not instance.sees_all) for instance in self.slots
+        ):
             return None
         if any(fault.kind == "silent" for fault in self.api.faults):
             return None  # several silences in a row may last longer than a call
@@ -255,7 +304,9 @@ class Model(stateful.RuleBasedStateMachine):
                 if (wanted := self.allocated(ref)) is not None and ref.uid in self.promises.given:
                     now = promises.ids(ref.uid, tuple(map(promises.of_result, wanted)))
                     if now != self.promises.given[ref.uid]:
-                        del self.promises.given[ref.uid]  # allocated to another device: that one may be given now
+                        del self.promises.given[
+                            ref.uid
+                        ]  # allocated to another device: that one may be given now
             else:
                 self.promises.given.pop(ref.uid, None)
         task = self.loop.create_task(self.finish_call(call, expected))
@@ -274,19 +325,25 @@ class Model(stateful.RuleBasedStateMachine):
             return  # it died
         assert set(answers) == {ref.uid for ref in call.refs}
         if not call.delayed:
-            assert self.loop.time() <= began + CALL, f"{call.kind} took {self.loop.time() - began:.1f} s"
+            assert self.loop.time() <= began + CALL, (
+                f"{call.kind} took {self.loop.time() - began:.1f} s"
+            )
         for uid, answer in answers.items():
             figures["refusals" if isinstance(answer, str) else f"{call.kind}d"] += 1
             assert not (isinstance(answer, str) and "unexpected trouble" in answer), answer
             if call.kind == "prepare" and expected is not None:
-                assert expected == (not isinstance(answer, str)), f"{uid}: expected {expected}, got {answer}"
+                assert expected == (not isinstance(answer, str)), (
+                    f"{uid}: expected {expected}, got {answer}"
+                )
             self.note(call, uid, answer)
 
     def note(self, call: Call, uid: str, answer: object) -> None:
         if uid in call.crossed:
             return
-        if isinstance(answer, claims.PreparedClaim):
-            given = tuple(promises.Given(d.device, d.share_id, d.admin, d.uuid) for d in answer.devices)
+        if isinstance(answer, PreparedClaim):
+            given = tuple(
+                promises.Given(d.device, d.share_id, d.admin, d.uuid) for d in answer.devices
+            )
             told = promises.ids(uid, given)
             before = self.promises.given.setdefault(uid, told)
             assert before == told, f"{uid} was given {before}, and now {told}"
@@ -321,7 +378,9 @@ class Model(stateful.RuleBasedStateMachine):
             headers = {"Retry-After": "1"} if trouble[0] == 429 else {}
             self.api.fail(trouble[0], kind=trouble[1], times=times, headers=headers)
 
-    @stateful.rule(index=st.integers(0, 99), how=st.sampled_from(["gone", "empty", "edited", "all"]))
+    @stateful.rule(
+        index=st.integers(0, 99), how=st.sampled_from(["gone", "empty", "edited", "all"])
+    )
     def vandal(self, index: int, how: str) -> None:
         """Somebody else in the CDI folder."""
         files = sorted((self.folder / "cdi").glob("claimd.dev-claim_*"))
@@ -362,16 +421,24 @@ class Model(stateful.RuleBasedStateMachine):
             self.do(self.reported())
 
     async def reported(self) -> None:
-        """Waits until every claim's status.devices says what is prepared, for three minutes at most."""
+        """Waits until every claim's status.devices says what is prepared, for three minutes at
+        most.
+        """
         deadline = self.loop.time() + 200.0
         for ref in self.refs:
             wanted = self.allocated(ref)
-            while wanted is not None and not self.status_right(ref, {result["device"] for result in wanted}):
-                assert self.loop.time() < deadline, f"status.devices is not what is prepared: {self.claim(ref.name)}"
+            while wanted is not None and not self.status_right(
+                ref, {result["device"] for result in wanted}
+            ):
+                assert self.loop.time() < deadline, (
+                    f"status.devices is not what is prepared: {self.claim(ref.name)}"
+                )
                 await asyncio.sleep(0.5)
 
     def status_right(self, ref: driver.ClaimRef, allocated: set[str]) -> bool:
-        entries = self.api.objects["resourceclaims", "default", ref.name]["status"].get("devices", [])
+        entries = self.api.objects["resourceclaims", "default", ref.name]["status"].get(
+            "devices", []
+        )
         theirs = [entry for entry in entries if entry["driver"] != worlds.DRIVER]
         assert len(theirs) == int(ref.name[1:]) % 2, "the entry of another driver was touched"
         ours = {entry["device"] for entry in entries if entry["driver"] == worlds.DRIVER}
@@ -407,13 +474,17 @@ class Model(stateful.RuleBasedStateMachine):
 
 
 def run(seed: int, count: int, steps: int = 70, shrink: bool = True) -> None:
-    """`count` runs of up to `steps` steps each; the same seed gives the same runs. A failure is made small first."""
+    """`count` runs of up to `steps` steps each; the same seed gives the same runs. A failure is
+    made small first.
+    """
     settings = hypothesis.settings(
         max_examples=count,
         stateful_step_count=steps,
         deadline=None,
         database=None,
         suppress_health_check=list(hypothesis.HealthCheck),
-        phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink) if shrink else (hypothesis.Phase.generate,),
+        phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink)
+        if shrink
+        else (hypothesis.Phase.generate,),
     )
     stateful.run_state_machine_as_test(hypothesis.seed(seed)(Model), settings=settings)

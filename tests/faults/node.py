@@ -1,7 +1,8 @@
-"""A node of the model campaign: a kernel that shows GPUs, an API server, and up to two instances of the plugin's heart
-over the same folders, each with a life of its own.
+"""A node of the model campaign: a kernel that shows GPUs, an API server, and up to two instances of
+the plugin's heart over the same folders, each with a life of its own.
 
-The parts are claimd's own, wired as `app` wires them. What should come of it is in `promises`, what happens in `model`.
+The parts are claimd's own, wired as `app` wires them. What should come of it is in `promises`, what
+happens in `model`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from devices.gpu import DeviceNode, Inventory
-from plugin import cdi, driver, errors, record, status
+from plugin import errors
 from plugin.kube import auth, client, resources
+from plugin.prepare import cdi, checkpoint, driver
+from plugin.report import status
 from tests.faults import turns
 from tests.support import apiserver, worlds
 
@@ -22,7 +25,9 @@ GPUS = 4
 
 
 class Kernel:
-    """GPUs at fixed addresses, with device numbers that belong to a boot or to a moment of plugging in."""
+    """GPUs at fixed addresses, with device numbers that belong to a boot or to a moment of plugging
+    in.
+    """
 
     def __init__(self) -> None:
         self.boot = 1
@@ -50,7 +55,9 @@ class Kernel:
             worlds.gpu(
                 index,
                 uuid=f"{index:08x}{card:08x}",
-                nodes=(DeviceNode(path=f"/dev/dri/renderD{128 + minor}", major=226, minor=128 + minor),),
+                nodes=(
+                    DeviceNode(path=f"/dev/dri/renderD{128 + minor}", major=226, minor=128 + minor),
+                ),
             )
             for index, (minor, card) in self._there.items()
         )
@@ -71,12 +78,16 @@ class Hardware:
 class Instance:
     """What a process of the plugin is, without its sockets for the kubelet."""
 
-    def __init__(self, loop: turns.Loop, folder: Path, kernel: Kernel, api: apiserver.ApiServer) -> None:
+    def __init__(
+        self, loop: turns.Loop, folder: Path, kernel: Kernel, api: apiserver.ApiServer
+    ) -> None:
         self.life = turns.Life(loop)
-        connection = auth.Connection(host="127.0.0.1", port=api.port, secure=False, credentials=auth.Fixed())
+        connection = auth.Connection(
+            host="127.0.0.1", port=api.port, secure=False, credentials=auth.Fixed()
+        )
         self._client = client.Client(connection, agent="model")
         resources_ = resources.Resources(self._client, worlds.DRIVER, worlds.NODE)
-        self.records = record.RecordFolder(folder / "plugin", f"boot-{kernel.boot}")
+        self.records = checkpoint.CheckpointFolder(folder / "plugin", f"boot-{kernel.boot}")
         self.specs = cdi.SpecFolder(folder / "cdi", worlds.DRIVER)
         self._reporter = status.Reporter(resources_, worlds.DRIVER)
         self._kernel, self._hardware = kernel, Hardware(kernel)
@@ -116,7 +127,9 @@ class Instance:
         await self._client.close()
 
     async def _starting(self) -> None:
-        with contextlib.suppress(errors.ClaimError):  # the other one is frozen: the next glance does it
+        with contextlib.suppress(
+            errors.ClaimError
+        ):  # the other one is frozen: the next glance does it
             await self._restore()
             await self.driver.report_all()
 
@@ -132,8 +145,10 @@ class Instance:
         self._restored = seen
 
     def _release(self) -> None:
-        """As the kernel does for the dead: locks are let go and connections are cut. Nothing of ours is asked. Another
-        file takes the descriptor's place, so that its number is not given to somebody else."""
+        """As the kernel does for the dead: locks are let go and connections are cut. Nothing of
+        ours is asked. Another file takes the descriptor's place, so that its number is not given to
+        somebody else.
+        """
         if (lock := self.records._lock) is not None:
             with open(os.devnull, "rb") as nothing:
                 os.dup2(nothing.fileno(), lock)

@@ -1,4 +1,5 @@
-"""The outside observer: reads the folders of a node and says what is not as promised, with no code of plugin.record.
+"""The outside observer: reads the folders of a node and says what is not as promised, with no code
+of plugin.prepare.checkpoint.
 
 Asks nobody and changes nothing; what claims ought to be there is told by who asks.
 """
@@ -23,8 +24,9 @@ KNOWN = re.compile(r"claims|claims\.lock|instances|\.?publisher(\.[\w-]+)?|dra(-
 
 
 def observe(plugin: Path, cdi: Path, must: Collection[str], may: Collection[str] = ()) -> set[str]:
-    """Raises Broken unless exactly the claims of `must`, and some of `may`, are recorded and have a CDI file, whole,
-    and nothing else of ours is there. By uid. Says what is recorded."""
+    """Raises Broken unless exactly the claims of `must`, and some of `may`, are recorded and have a
+    CDI file, whole, and nothing else of ours is there. By uid. Says what is recorded.
+    """
     recorded = set(records(plugin / "claims"))
     if missing := sorted(set(must) - recorded):
         raise Broken(f"lost: no record of {', '.join(missing)}, which was prepared")
@@ -34,7 +36,9 @@ def observe(plugin: Path, cdi: Path, must: Collection[str], may: Collection[str]
         raise Broken(f"left over: a record of {', '.join(surplus)}, which is not prepared")
     written = set(specs(cdi))
     if written != recorded:
-        raise Broken(f"recorded are {sorted(recorded)}, but CDI files are there for {sorted(written)}")
+        raise Broken(
+            f"recorded are {sorted(recorded)}, but CDI files are there for {sorted(written)}"
+        )
     if strange := [name for name in _entries(plugin) if not KNOWN.fullmatch(name)]:
         raise Broken(f"left in the plugin's folder: {', '.join(strange)}")
     return recorded
@@ -49,7 +53,9 @@ def records(folder: Path) -> Iterator[str]:
             raise Broken(f"left among the records: {name}")
         try:
             text = (folder / name).read_bytes()
-        except FileNotFoundError:  # unprepared in this moment; who has to be there is asked by others
+        except (
+            FileNotFoundError
+        ):  # unprepared in this moment; who has to be there is asked by others
             continue
         body, mark, tail = text.rpartition(b',\n "checksum": "sha256:')
         if not mark or tail[:64].decode(errors="replace") != hashlib.sha256(body).hexdigest():
@@ -66,7 +72,9 @@ def owed(folder: Path) -> set[str]:
 
 
 def specs(folder: Path) -> Iterator[str]:
-    """The uids; Broken if a file of ours is none that a runtime takes, or there is any other beside the foreign one."""
+    """The uids; Broken if a file of ours is none that a runtime takes, or there is any other beside
+    the foreign one.
+    """
     entries = _entries(folder)
     if FOREIGN not in entries or (folder / FOREIGN).read_text() != "{}":
         raise Broken("the CDI file of somebody else was touched")
@@ -81,7 +89,9 @@ def specs(folder: Path) -> Iterator[str]:
         try:
             devices = [device["name"] for device in json.loads(text)["devices"]]
         except (ValueError, KeyError):
-            raise Broken(f"the CDI file of {uid} is damaged, {len(text)} bytes: {text[:60]!r}…") from None
+            raise Broken(
+                f"the CDI file of {uid} is damaged, {len(text)} bytes: {text[:60]!r}…"
+            ) from None
         if not all(device.startswith(uid) for device in devices):
             raise Broken(f"the CDI file of {uid} has the devices {devices}")
         yield uid

@@ -1,8 +1,10 @@
-"""Power loss: what a recording's processes did is replayed up to every step, what was not synced is left out in part,
-and claimd starts on what remains, after a boot that gave every device another number. Then the kubelet tries again.
+"""Power loss: what a recording's processes did is replayed up to every step, what was not synced is
+left out in part, and claimd starts on what remains, after a boot that gave every device another
+number. Then the kubelet tries again.
 
-claimd is built here as `claimd run` builds it, but runs in this process, one after the other. A point is
-RECORDING/STEP/VARIANT; of the variants, the first has all that was written, the second nothing that was not synced.
+claimd is built here as `claimd run` builds it, but runs in this process, one after the other. A
+point is RECORDING/STEP/VARIANT; of the variants, the first has all that was written, the second
+nothing that was not synced.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 
 from devices.gpu import Gpu, Inventory
-from plugin import app, cdi, config, driver, names, status
-from plugin.claims import PreparedClaim
+from plugin import app, config, names
+from plugin.prepare import cdi, driver
+from plugin.prepared import PreparedClaim
+from plugin.report import status
 from tests.support import apiserver
 from tests.support.worlds import DRIVER, NODE
 
@@ -42,7 +46,9 @@ class Hardware:
 
 
 def points(recordings: Iterable[Recording], variants: int, seed: int) -> list[str]:
-    """Every step that changes or syncs something, and the end, in so many variants, in an order by the seed."""
+    """Every step that changes or syncs something, and the end, in so many variants, in an order by
+    the seed.
+    """
     found = [
         f"{recording.name}/{step}/{variant}"
         for recording in recordings
@@ -55,7 +61,9 @@ def points(recordings: Iterable[Recording], variants: int, seed: int) -> list[st
 
 def _steps(recording: Recording) -> list[int]:
     ground = next(number for number, step in enumerate(recording.steps) if step[1] == "settled")
-    changing = [n for n, (_, what, *given) in enumerate(recording.steps) if what != "open" or given[2]]
+    changing = [
+        n for n, (_, what, *given) in enumerate(recording.steps) if what != "open" or given[2]
+    ]
     return [number for number in changing if number > ground] + [len(recording.steps)]
 
 
@@ -67,7 +75,9 @@ def tree(recording: Recording, step: int, variant: int, seed: int) -> disk.Tree:
     elif variant < 6:  # one change of an entry goes the other way, of the newest ones
         choice = disk.Chooser(entries=kept, data=kept, random=dice)
         recording.disk_at(step).remains(choice)
-        choice = disk.Chooser(entries=kept, data=dice.random(), random=dice, skip=choice.counted - variant // 2)
+        choice = disk.Chooser(
+            entries=kept, data=dice.random(), random=dice, skip=choice.counted - variant // 2
+        )
     else:
         choice = disk.Chooser(entries=dice.choice([0.2, 0.5, 0.8]), data=dice.random(), random=dice)
     return recording.disk_at(step).remains(choice)
@@ -97,13 +107,17 @@ class Bench:
         try:
             await self._boot(recording, left, states, folder)
         except Broken as broken:
-            raise Broken(f"{broken}\n  the kubelet knew: {states}\n  on the disk was:\n{_shown(left)}") from None
+            raise Broken(
+                f"{broken}\n  the kubelet knew: {states}\n  on the disk was:\n{_shown(left)}"
+            ) from None
         finally:
             shutil.rmtree(folder)
             self.world.forget()
         return SURVIVED
 
-    async def _boot(self, recording: Recording, left: disk.Tree, states: dict[str, str], folder: Path) -> None:
+    async def _boot(
+        self, recording: Recording, left: disk.Tree, states: dict[str, str], folder: Path
+    ) -> None:
         disk.lay_out(left, folder)
         world = self.world
         world.kubelet, world.cdi = folder / "kubelet", folder / "cdi"
@@ -163,11 +177,15 @@ class InProcess:
     async def prepare(self, *claims: Object, timeout: float = 30.0) -> dict[str, Devices | str]:
         deadline = asyncio.get_running_loop().time() + timeout
         answers = await self._built.driver.prepare([_ref(claim) for claim in claims], deadline)
-        return {claim["metadata"]["name"]: _given(answers[claim["metadata"]["uid"]]) for claim in claims}
+        return {
+            claim["metadata"]["name"]: _given(answers[claim["metadata"]["uid"]]) for claim in claims
+        }
 
     async def unprepare(self, *claims: Object) -> dict[str, str]:
         answers = await self._built.driver.unprepare([_ref(claim) for claim in claims])
-        return {claim["metadata"]["name"]: answers[claim["metadata"]["uid"]] or "" for claim in claims}
+        return {
+            claim["metadata"]["name"]: answers[claim["metadata"]["uid"]] or "" for claim in claims
+        }
 
     async def until(self, fact: Callable[[], object], what: str) -> None:
         try:
@@ -196,7 +214,9 @@ def _ref(claim: Object) -> driver.ClaimRef:
 def _given(answer: PreparedClaim | str) -> Devices | str:
     if isinstance(answer, str):
         return answer
-    return tuple((d.device, (names.cdi_id(answer.uid, d.device, d.share_id),)) for d in answer.devices)
+    return tuple(
+        (d.device, (names.cdi_id(answer.uid, d.device, d.share_id),)) for d in answer.devices
+    )
 
 
 def _renumbered(gpu: Gpu) -> Gpu:

@@ -1,4 +1,5 @@
-"""What claimd promises about claims on a node, and an observer that sees whether it holds: the model of the campaign.
+"""What claimd promises about claims on a node, and an observer that sees whether it holds: the
+model of the campaign.
 
 The observer reads files and answers alone. It knows no class of the driver's, and no state of it.
 """
@@ -33,7 +34,9 @@ def of_result(result: dict[str, Any]) -> Given:
 
 def exclude(left: Given, right: Given) -> bool:
     """Whether two claims may not have these at the same time."""
-    return left.device == right.device and not (left.admin or right.admin or (left.share and right.share))
+    return left.device == right.device and not (
+        left.admin or right.admin or (left.share and right.share)
+    )
 
 
 class Disk:
@@ -61,7 +64,8 @@ class Disk:
         document = json.loads((self.cdi / names.cdi_file(DRIVER, uid)).read_bytes())
         return {
             f"{document['kind']}={device['name']}": {
-                (node["path"], node["major"], node["minor"]) for node in device["containerEdits"]["deviceNodes"]
+                (node["path"], node["major"], node["minor"])
+                for node in device["containerEdits"]["deviceNodes"]
             }
             for device in document["devices"]
         }
@@ -73,7 +77,12 @@ class Disk:
             claim = json.loads(Path(entry).read_bytes())["claim"]
             assert f"{claim['uid']}.json" == entry.name
             given = tuple(
-                Given(device["device"], device.get("shareId"), device.get("admin", False), device.get("uuid"))
+                Given(
+                    device["device"],
+                    device.get("shareId"),
+                    device.get("admin", False),
+                    device.get("uuid"),
+                )
                 for device in claim.get("devices", ())
             )
             known = self._read[entry.name] = (seen.st_ino, seen.st_mtime_ns, given)
@@ -91,7 +100,9 @@ def ids(uid: Uid, given: tuple[Given, ...]) -> Ids:
 
 
 class Promises:
-    """The model. `given` is what answers said and nobody took back since; `taken` is what was taken back for good."""
+    """The model. `given` is what answers said and nobody took back since; `taken` is what was taken
+    back for good.
+    """
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
@@ -104,15 +115,24 @@ class Promises:
         assert specs <= set(records), f"CDI files that no record names: {specs - set(records)}"
         for uid, told in self.given.items():
             assert uid in records, f"{uid} was answered, and its record is lost"
-            assert ids(uid, records[uid]) == told, f"{uid} was given {told}, its record says {records[uid]}"
-        assert not self.taken & set(records), f"unprepared, and recorded all the same: {self.taken & set(records)}"
+            assert ids(uid, records[uid]) == told, (
+                f"{uid} was given {told}, its record says {records[uid]}"
+            )
+        assert not self.taken & set(records), (
+            f"unprepared, and recorded all the same: {self.taken & set(records)}"
+        )
         for (one, a), (other, b) in itertools.combinations(records.items(), 2):
             for left, right in itertools.product(a, b):
-                assert not exclude(left, right), f"{left.device} is prepared for {one} and for {other}"
+                assert not exclude(left, right), (
+                    f"{left.device} is prepared for {one} and for {other}"
+                )
 
-    def expects(self, uid: Uid, wanted: tuple[Given, ...] | None, kernel: Inventory, away: bool) -> bool | None:
-        """Whether a prepare that nobody disturbs must work; None if it may work or not. `wanted` is the allocation,
-        None if the API server has none for this claim; `away`: it cannot be asked."""
+    def expects(
+        self, uid: Uid, wanted: tuple[Given, ...] | None, kernel: Inventory, away: bool
+    ) -> bool | None:
+        """Whether a prepare that nobody disturbs must work; None if it may work or not. `wanted` is
+        the allocation, None if the API server has none for this claim; `away`: it cannot be asked.
+        """
         records = self.disk.records()
         there = {gpu.name: gpu for gpu in kernel.gpus}
         if (given := records.get(uid)) is not None:
@@ -132,10 +152,16 @@ class Promises:
         for uid, given in self.disk.records().items():
             whole = all(d.device in there and d.uuid == there[d.device].uuid for d in given)
             has, should = uid in self.disk.specs(), whole and bool(given)
-            assert has == should, f"{uid} has {'a' if has else 'no'} CDI file; it was given {given}; there is {there}"
+            assert has == should, (
+                f"{uid} has {'a' if has else 'no'} CDI file; it was given {given}; there is {there}"
+            )
             if whole and given:
                 nodes = {
-                    names.cdi_id(uid, d.device, d.share): {(n.path, n.major, n.minor) for n in there[d.device].nodes}
+                    names.cdi_id(uid, d.device, d.share): {
+                        (n.path, n.major, n.minor) for n in there[d.device].nodes
+                    }
                     for d in given
                 }
-                assert self.disk.spec(uid) == nodes, f"{uid}: its CDI file is not about the device nodes of now"
+                assert self.disk.spec(uid) == nodes, (
+                    f"{uid}: its CDI file is not about the device nodes of now"
+                )

@@ -1,7 +1,8 @@
-"""A hostile API server: a proxy before a sound one that spoils what passes, as it is told to at the moment.
+"""A hostile API server: a proxy before a sound one that spoils what passes, as it is told to at the
+moment.
 
-It reads requests and answers as far as HTTP goes, and counts what it sees. Which trouble is worth a scenario, and what
-must hold under it, is decided in `hostile`.
+It reads requests and answers as far as HTTP goes, and counts what it sees. Which trouble is worth a
+scenario, and what must hold under it, is decided in `hostile`.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ Which = Literal["all", "watches", "requests"]
 
 @dataclass(frozen=True, kw_only=True)
 class Spoil:
-    """What happens to `which` of the requests. An answer of 200 without `status` is the sound server's own."""
+    """What happens to `which` of the requests. An answer of 200 without `status` is the sound
+    server's own.
+    """
 
     which: Which = "all"
     delay: float = 0.0  # before the answer
     status: int = 0  # answer with this, and do not ask the sound server
     headers: Mapping[str, str] = field(default_factory=dict)
-    # What reaches the client of the answer before silence or, if `closes`, the end of the connection.
+    # What reaches the client of the answer before silence or, if `closes`, the end of the
+    # connection.
     upto: Literal["", "nothing", "head", "half"] = ""
     closes: bool = False
     silent: bool = False  # watches that are open go silent, and stay so
@@ -130,14 +134,26 @@ class Proxy:
     async def _answer(
         self, seen: Seen, request: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        spoil = self.spoil if self.spoil.which in ("all", "watches" if seen.is_watch else "requests") else Spoil()
+        spoil = (
+            self.spoil
+            if self.spoil.which in ("all", "watches" if seen.is_watch else "requests")
+            else Spoil()
+        )
         if spoil.delay:
             await _unless_gone(reader, spoil.delay)
         if spoil.event:
-            event = {"type": "ERROR", "object": {"kind": "Status", "code": spoil.event, "reason": "Expired"}}
+            event = {
+                "type": "ERROR",
+                "object": {"kind": "Status", "code": spoil.event, "reason": "Expired"},
+            }
             answer = _framed(200, {}, json.dumps(event).encode() + b"\n")
         elif spoil.status:
-            status = {"kind": "Status", "code": spoil.status, "reason": "Spoilt", "message": "by the hostile proxy"}
+            status = {
+                "kind": "Status",
+                "code": spoil.status,
+                "reason": "Spoilt",
+                "message": "by the hostile proxy",
+            }
             answer = _framed(spoil.status, spoil.headers, json.dumps(status).encode())
         elif seen.is_watch:
             return await self._stream(spoil, request, reader, writer)
@@ -146,14 +162,23 @@ class Proxy:
                 head = await sound.readuntil(b"\r\n\r\n")
                 answer = head + await sound.readexactly(_length(head))
         head_ends = answer.index(b"\r\n\r\n") + 4
-        ends = {"": len(answer), "nothing": 0, "head": head_ends, "half": (head_ends + len(answer)) // 2}
+        ends = {
+            "": len(answer),
+            "nothing": 0,
+            "head": head_ends,
+            "half": (head_ends + len(answer)) // 2,
+        }
         writer.write(answer[: ends[spoil.upto]])
         await writer.drain()
         if spoil.upto:
             await self._leave(spoil, reader)
 
     async def _stream(
-        self, spoil: Spoil, request: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        spoil: Spoil,
+        request: bytes,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
         """Passes a watch on, until somebody ends it."""
         async with self._asked(request) as sound:
@@ -171,7 +196,9 @@ class Proxy:
                         more.cancel()
                         break
                     if self.spoil.silent:
-                        await gone  # from now on, for ever: what forgot this connection does not remember it
+                        await (
+                            gone
+                        )  # from now on, for ever: what forgot this connection does not remember it
                         break
                     writer.write(more.result())
                     await writer.drain()
@@ -210,7 +237,11 @@ async def _unless_gone(reader: asyncio.StreamReader, seconds: float | None) -> N
 
 
 def _framed(status: int, headers: Mapping[str, str], body: bytes) -> bytes:
-    lines = [f"HTTP/1.1 {status} Spoilt", "Content-Type: application/json", f"Content-Length: {len(body)}"]
+    lines = [
+        f"HTTP/1.1 {status} Spoilt",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+    ]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, "", ""]).encode() + body
 

@@ -1,6 +1,8 @@
-"""What real processes did with their files, step by step, and what the kubelet was told meanwhile. Made with strace.
+"""What real processes did with their files, step by step, and what the kubelet was told meanwhile.
+Made with strace.
 
-A recording can be kept as JSON, so that a loss of power within it can be repeated. What follows from one is not here.
+A recording can be kept as JSON, so that a loss of power within it can be repeated. What follows
+from one is not here.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ class Recording:
         return made
 
 
-def _replay(made: disk.Disk, open_: dict[str, tuple[disk.Node | None, int]], what: str, given: list[Any]) -> None:
+def _replay(
+    made: disk.Disk, open_: dict[str, tuple[disk.Node | None, int]], what: str, given: list[Any]
+) -> None:
     if what == "settled":
         made.sync_all()
     elif what == "open":
@@ -84,7 +88,9 @@ def _replay(made: disk.Disk, open_: dict[str, tuple[disk.Node | None, int]], wha
 def steps(calls: Iterator[strace.Call], process: int, root: str) -> Iterator[list[Any]]:
     """The successful calls that change or sync something below the root, by one process."""
     handles: dict[str, str] = {}
-    opened: dict[str, str] = {}  # the path behind each: a close may be told after its number is in use again
+    opened: dict[
+        str, str
+    ] = {}  # the path behind each: a close may be told after its number is in use again
     for number, call in enumerate(calls):
         if call.result < 0:
             continue
@@ -135,7 +141,9 @@ Life = Callable[["Recorder"], Awaitable[None]]
 
 
 class Recorder:
-    """Runs real processes under strace, starts them again when they die, and repeats as a kubelet does."""
+    """Runs real processes under strace, starts them again when they die, and repeats as a kubelet
+    does.
+    """
 
     def __init__(self, world: World, inject: str) -> None:
         self.world, self._inject = world, inject
@@ -145,7 +153,9 @@ class Recorder:
     async def start(self, pod_uid: str = "") -> None:
         while True:
             log = self.world.folder / f"strace-{len(self.logs)}"
-            tracer = strace.command(log, calls=strace.STORING, inject=self._inject, fast=not self._inject)
+            tracer = strace.command(
+                log, calls=strace.STORING, inject=self._inject, fast=not self._inject
+            )
             self._inject = ""
             self.stage.claimd = await self.world.start(pod_uid, tracer)
             self.logs.append((self.stage.claimd.process.pid, log))
@@ -164,11 +174,15 @@ class Recorder:
                 return
             if self.stage.claimd.dead:
                 await self.start(self.stage.claimd.pod_uid)
-        raise Broken(f"still fails after {TRIES} tries: {self.stage.errors[-1:]}\n{self.world.tail()}")
+        raise Broken(
+            f"still fails after {TRIES} tries: {self.stage.errors[-1:]}\n{self.world.tail()}"
+        )
 
     def result(self, name: str) -> Recording:
         root = str(self.world.folder)
-        found = [step for process, log in self.logs for step in steps(strace.read(log), process, root)]
+        found = [
+            step for process, log in self.logs for step in steps(strace.read(log), process, root)
+        ]
         found.sort(key=lambda step: step[0])
         kept = (f"{root}/kubelet", f"{root}/cdi")
         found = [step for step in found if not isinstance(step[2], str) or _ours(step, kept)]
@@ -176,7 +190,11 @@ class Recorder:
         found = [s for s in found if s[1] not in ("write", "sync", "truncate") or s[2] in opened]
         states = [list(entry) for entry in self.stage.history]
         return Recording(
-            name=name, root=root, steps=_ground(root) + found, states=states, claims=dict(self.stage.claims)
+            name=name,
+            root=root,
+            steps=_ground(root) + found,
+            states=states,
+            claims=dict(self.stage.claims),
         )
 
 
@@ -241,10 +259,19 @@ async def _update(life: Recorder) -> None:
     await life.prepare(("e", 2))
 
 
-LIVES: dict[str, Life] = {"one": _one, "several": _several, "restarts": _restarts, "update": _update}
+LIVES: dict[str, Life] = {
+    "one": _one,
+    "several": _several,
+    "restarts": _restarts,
+    "update": _update,
+}
 TROUBLES = (
     "",
-    *(f"{call}:signal=SIGKILL:when={n}" for call in ("fsync", "rename", "unlink") for n in (1, 2, 3)),
+    *(
+        f"{call}:signal=SIGKILL:when={n}"
+        for call in ("fsync", "rename", "unlink")
+        for n in (1, 2, 3)
+    ),
     "mkdir:signal=SIGKILL:when=1",
     "fsync:error=EIO:when=1",
     "fsync:error=EIO:when=2",

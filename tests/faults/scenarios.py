@@ -1,4 +1,6 @@
-"""What claimd is doing when it dies: one scenario each. How it dies, and what must hold then, is not here."""
+"""What claimd is doing when it dies: one scenario each. How it dies, and what must hold then, is
+not here.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ Step = Callable[[Stage], Awaitable[None]]
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """`before` the trouble is made, and `act` while it waits. If it `starts`, claimd is killed after `before`, and its
-    next start is traced from the first instruction."""
+    """`before` the trouble is made, and `act` while it waits. If it `starts`, claimd is killed
+    after `before`, and its next start is traced from the first instruction.
+    """
 
     name: str
     before: Step
@@ -85,7 +88,9 @@ async def _remove_everything(stage: Stage) -> None:
 
 async def _start(stage: Stage) -> None:
     world = stage.world
-    world.api.objects = {key: o for key, o in world.api.objects.items() if key[0] != "resourceslices"}
+    world.api.objects = {
+        key: o for key, o in world.api.objects.items() if key[0] != "resourceslices"
+    }
     if await stage.claimd.register():
         await stage.claimd.until(world.published, "the slices")
         await stage.settled()
@@ -143,7 +148,9 @@ SCENARIOS = {
         Scenario(name="hand-over", before=_prepare, act=_hand_over),
         Scenario(name="start", before=_many, act=_start, starts=True),
         Scenario(name="restore", before=_damage, act=_start, starts=True),
-        Scenario(name="first-start", before=_remove_everything, act=_start_and_prepare, starts=True),
+        Scenario(
+            name="first-start", before=_remove_everything, act=_start_and_prepare, starts=True
+        ),
         Scenario(name="update-new", before=_before_update, act=_update, starts=True, pod_uid=NEW),
         Scenario(name="update-old", before=_before_update, act=_be_replaced),
         Scenario(name="stop", before=_prepare, act=_stop),

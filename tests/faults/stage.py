@@ -1,5 +1,5 @@
-"""What a kubelet does with claims, and remembers of it: it tries again until it is answered. And the checks that go
-with what it was told: who was answered is recorded, who was not may be.
+"""What a kubelet does with claims, and remembers of it: it tries again until it is answered. And
+the checks that go with what it was told: who was answered is recorded, who was not may be.
 
 Where and when claimd dies is decided by others.
 """
@@ -14,7 +14,13 @@ from dataclasses import dataclass, field
 from . import observer
 from .world import Broken, Claimd, Object, World, expected
 
-IDLE, PREPARING, PREPARED, UNPREPARING, GONE = "idle", "preparing", "prepared", "unpreparing", "gone"
+IDLE, PREPARING, PREPARED, UNPREPARING, GONE = (
+    "idle",
+    "preparing",
+    "prepared",
+    "unpreparing",
+    "gone",
+)
 STATUS_PATIENCE = 15.0  # seconds; what another instance owes is left to it for some of them
 BRIEF = 2.05  # seconds: a call with so little time is tried once, and its refusal comes at once
 
@@ -26,8 +32,12 @@ class Stage:
     old: Claimd | None = None  # the one that a rolling update takes away
     claims: dict[str, int] = field(default_factory=dict)  # the GPU of each
     states: dict[str, str] = field(default_factory=dict)
-    history: list[tuple[float, str, str]] = field(default_factory=list)  # when, whose state, the state
-    patience: float = 0.0  # seconds in which claimd may put right what an error of the disk kept it from
+    history: list[tuple[float, str, str]] = field(
+        default_factory=list
+    )  # when, whose state, the state
+    patience: float = (
+        0.0  # seconds in which claimd may put right what an error of the disk kept it from
+    )
     errors: list[str] = field(default_factory=list)
     ended_by: dict[str, Claimd] = field(
         default_factory=dict
@@ -90,7 +100,9 @@ class Stage:
         deadline = asyncio.get_running_loop().time() + self.patience
         while True:
             try:
-                observer.observe(plugin, cdi, self.uids(PREPARED), self.uids(PREPARING, UNPREPARING))
+                observer.observe(
+                    plugin, cdi, self.uids(PREPARED), self.uids(PREPARING, UNPREPARING)
+                )
                 return
             except Broken:
                 if asyncio.get_running_loop().time() > deadline:
@@ -100,7 +112,9 @@ class Stage:
     # ------------------------------------------------------------------ after a death
 
     async def recover(self) -> None:
-        """As after a death, if there was one: claimd runs again, and the kubelet repeats what it was not answered."""
+        """As after a death, if there was one: claimd runs again, and the kubelet repeats what it
+        was not answered.
+        """
         if self.claimd.dead:
             self.claimd = await self.world.start(self.claimd.pod_uid)
             if not await self.claimd.register():
@@ -122,10 +136,14 @@ class Stage:
             if not done and self.claimd.dead:
                 return
             if not done:
-                raise Broken(f"claim {name}, {state}, fails at the next try as well: {self.errors[-1:]}")
+                raise Broken(
+                    f"claim {name}, {state}, fails at the next try as well: {self.errors[-1:]}"
+                )
 
     async def wind_down(self) -> None:
-        """A device is another claim's only when it is free; at the end nothing is left, whoever died with a debt."""
+        """A device is another claim's only when it is free; at the end nothing is left, whoever
+        died with a debt.
+        """
         if self.old is not None and not self.old.dead and await self.old.stop() != 0:
             raise Broken("the old instance did not end well")
         await self.settled()
@@ -144,13 +162,17 @@ class Stage:
             answers = await self.claimd.prepare(self.world.claim(rival, index))
             if answers is None or answers[rival] != expected(self.world, rival, index):
                 raise Broken(f"the device of claim {name} is not free afterwards: {answers}")
-            if (ended := await self.claimd.unprepare(self.world.claim(rival, index))) != {rival: ""}:
+            if (ended := await self.claimd.unprepare(self.world.claim(rival, index))) != {
+                rival: ""
+            }:
                 raise Broken(f"the next claim of the device cannot be unprepared: {ended}")
         await self.observe()
         deadline = asyncio.get_running_loop().time() + STATUS_PATIENCE
         while left := [name for name in self.claims if self.world.status(name)]:
             if asyncio.get_running_loop().time() > deadline:
-                raise Broken(f"status.devices of {', '.join(left)} still has our entries after the unprepare")
+                raise Broken(
+                    f"status.devices of {', '.join(left)} still has our entries after the unprepare"
+                )
             await asyncio.sleep(0.01)
         while left := sorted(observer.owed(self.world.plugin / "claims")):
             if asyncio.get_running_loop().time() > deadline:

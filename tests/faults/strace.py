@@ -1,6 +1,8 @@
-"""strace around a real process: what it did with files, and a death or an error at the Nth time that it does something.
+"""strace around a real process: what it did with files, and a death or an error at the Nth time
+that it does something.
 
-`when=N` counts for each thread by itself, and only what a path filter lets through. Nothing of claimd is known here.
+`when=N` counts for each thread by itself, and only what a path filter lets through. Nothing of
+claimd is known here.
 """
 
 from __future__ import annotations
@@ -35,27 +37,43 @@ class Call:
     result: int
 
 
-def command(output: Path, *, calls: str, inject: str = "", paths: Iterable[str] = (), fast: bool = True) -> list[str]:
-    """To put before a command: the process that it starts is ours, the tracer a grandchild. If `fast`, only what is
-    traced is slowed down, but then no signal can be injected and the tracer cannot let go."""
-    return ["strace", "-D", *(["--seccomp-bpf"] if fast else []), *_options(output, calls, inject, paths)]
+def command(
+    output: Path, *, calls: str, inject: str = "", paths: Iterable[str] = (), fast: bool = True
+) -> list[str]:
+    """To put before a command: the process that it starts is ours, the tracer a grandchild. If
+    `fast`, only what is traced is slowed down, but then no signal can be injected and the tracer
+    cannot let go.
+    """
+    return [
+        "strace",
+        "-D",
+        *(["--seccomp-bpf"] if fast else []),
+        *_options(output, calls, inject, paths),
+    ]
 
 
 async def let_go(process: int) -> None:
-    """Ends the tracing of a process that was started with `command(fast=False)`. A tracer that sleeps over the end of a
-    thread hears no SIGTERM, ever."""
+    """Ends the tracing of a process that was started with `command(fast=False)`. A tracer that
+    sleeps over the end of a thread hears no SIGTERM, ever.
+    """
     until = asyncio.get_running_loop().time() + 2
     while tracer := tracer_of(process):
         with contextlib.suppress(ProcessLookupError):
-            os.kill(tracer, signal.SIGTERM if asyncio.get_running_loop().time() < until else signal.SIGKILL)
+            os.kill(
+                tracer,
+                signal.SIGTERM if asyncio.get_running_loop().time() < until else signal.SIGKILL,
+            )
         await asyncio.sleep(0.005)
 
 
 async def finished(output: Path, process: int) -> None:
-    """Returns when the trace of a process that has ended is whole. Now and then strace sleeps over the end; then all
-    the rest has long been written."""
+    """Returns when the trace of a process that has ended is whole. Now and then strace sleeps over
+    the end; then all the rest has long been written.
+    """
     until = asyncio.get_running_loop().time() + 2
-    while not re.search(rf"^{process} .*\+\+\+ (exited|killed)", output.read_text(errors="replace"), re.MULTILINE):
+    while not re.search(
+        rf"^{process} .*\+\+\+ (exited|killed)", output.read_text(errors="replace"), re.MULTILINE
+    ):
         if asyncio.get_running_loop().time() > until:
             return
         await asyncio.sleep(0.005)
@@ -76,7 +94,11 @@ async def attached(
 ) -> AsyncIterator[None]:
     """Traces a running process, from before the body to after it. The process may die in between."""
     tracer = await asyncio.create_subprocess_exec(
-        "strace", "-p", str(process), *_options(output, calls, inject, paths), stderr=asyncio.subprocess.PIPE
+        "strace",
+        "-p",
+        str(process),
+        *_options(output, calls, inject, paths),
+        stderr=asyncio.subprocess.PIPE,
     )
     assert tracer.stderr is not None
     said = b""

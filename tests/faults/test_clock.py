@@ -1,4 +1,6 @@
-"""The clock of the node steps by a year, forth and back, under a real claimd: no promise hangs on it."""
+"""The clock of the node steps by a year, forth and back, under a real claimd: no promise hangs on
+it.
+"""
 
 import json
 import os
@@ -11,7 +13,11 @@ from tests.faults.stage import Stage
 from tests.faults.world import world
 
 PROMPT = 5.0  # seconds for a call
-LIBRARIES = [path for path in Path("/usr/lib").glob("*/faketime/libfaketime.so.1") if os.access(path, os.R_OK)]
+LIBRARIES = [
+    path
+    for path in Path("/usr/lib").glob("*/faketime/libfaketime.so.1")
+    if os.access(path, os.R_OK)
+]
 
 
 def step(clock, offset):
@@ -39,7 +45,9 @@ async def test_the_clock_steps(first):
             "FAKETIME_NO_CACHE": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         }
-        claimd = await made.start(tracer=["env", *(f"{key}={value}" for key, value in settings.items())])
+        claimd = await made.start(
+            tracer=["env", *(f"{key}={value}" for key, value in settings.items())]
+        )
         assert await claimd.register(), made.tail()
         stage = Stage(world=made, claimd=claimd)
         assert await stage.prepare(("c", 0))

@@ -1,4 +1,6 @@
-"""The short run of deaths and of power loss: 320 points, drawn by FAULTS_SEED. In full: `python -m tests.faults`."""
+"""The short run of deaths and of power loss: 320 points, drawn by FAULTS_SEED. In full: `python -m
+tests.faults`.
+"""
 
 import asyncio
 import contextlib
@@ -29,7 +31,9 @@ def seed():
 
 
 async def tried(points, attempts, wanted, counts):
-    """Tries points until `wanted` of them came to what `counts`, one for each of `attempts` at the same time."""
+    """Tries points until `wanted` of them came to what `counts`, one for each of `attempts` at the
+    same time.
+    """
     broken, reached, left = [], 0, iter(points)
 
     async def one_after_the_other(attempt):
@@ -53,7 +57,9 @@ async def test_death_at_any_step(seed):
         worlds = [await stack.enter_async_context(world()) for _ in range(AT_ONCE)]
         points = await deaths.points(worlds[0], seed)
         counts = (deaths.DIED, deaths.SURVIVED, deaths.ENDED)
-        await tried(points, [functools.partial(deaths.attempt, made) for made in worlds], DEATHS, counts)
+        await tried(
+            points, [functools.partial(deaths.attempt, made) for made in worlds], DEATHS, counts
+        )
 
 
 async def test_loss_of_power_at_any_step(seed):

@@ -1,4 +1,6 @@
-"""The folder of the records is taken away, replaced, read-only or full under a real claimd; or claimd is frozen."""
+"""The folder of the records is taken away, replaced, read-only or full under a real claimd; or
+claimd is frozen.
+"""
 
 import asyncio
 import contextlib
@@ -74,7 +76,9 @@ def small_disk(folder):
 
 
 def mountable():
-    return not subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode
+    return not subprocess.run(
+        ["unshare", "--mount", "true"], capture_output=True, check=False
+    ).returncode
 
 
 @pytest.mark.skipif(not mountable(), reason="may not mount")
@@ -94,8 +98,12 @@ async def test_the_disk_will_not_have_it_and_then_will(how):
                     while file.write(b"x" * 4096):
                         pass
             else:
-                subprocess.run(["mount", "--bind", made.plugin / "claims", made.plugin / "claims"], check=True)
-                subprocess.run(["mount", "-o", "remount,bind,ro", made.plugin / "claims"], check=True)
+                subprocess.run(
+                    ["mount", "--bind", made.plugin / "claims", made.plugin / "claims"], check=True
+                )
+                subprocess.run(
+                    ["mount", "-o", "remount,bind,ro", made.plugin / "claims"], check=True
+                )
             assert not await stage.prepare(("d", 1))
             assert "default/d" in stage.errors[-1]
             assert ("No space" if how == "full" else "Read-only") in stage.errors[-1]

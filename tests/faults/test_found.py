@@ -1,4 +1,6 @@
-"""What the model found, each as small as it gets: two instances over one folder, one of which dies or does not know."""
+"""What the model found, each as small as it gets: two instances over one folder, one of which dies
+or does not know.
+"""
 
 import asyncio
 import fcntl
@@ -8,7 +10,9 @@ import tempfile
 from pathlib import Path
 
 from devices import fake
-from plugin import app, claims, config, driver, names
+from plugin import app, config, names
+from plugin.prepare import driver
+from plugin.prepared import PreparedClaim
 from tests.faults import node, promises, turns
 from tests.support import apiserver, worlds
 
@@ -35,7 +39,7 @@ class Scene:
 
     async def prepare(self, by, ref):
         answers = await by.done(by.life.start(by.driver.prepare([ref], self.loop.time() + 45.0)))
-        assert isinstance(answers[ref.uid], claims.PreparedClaim), answers[ref.uid]
+        assert isinstance(answers[ref.uid], PreparedClaim), answers[ref.uid]
 
     async def unprepare(self, by, ref):
         assert await by.done(by.life.start(by.driver.unprepare([ref]))) == {ref.uid: None}
@@ -66,7 +70,10 @@ def play(scenario):
                     await instance.bury()
 
     def test():
-        with tempfile.TemporaryDirectory() as folder, asyncio.Runner(loop_factory=turns.Loop) as runner:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            asyncio.Runner(loop_factory=turns.Loop) as runner,
+        ):
             runner.run(whole(runner.get_loop(), Path(folder)))
 
     test.__doc__ = scenario.__doc__
@@ -148,7 +155,9 @@ async def test_a_claim_given_back_twice_in_a_moment_leaves_no_status(scene):
 
 @play
 async def test_a_claim_given_back_twice_after_a_restart_leaves_no_status(scene):
-    """The end of the dead process's report is still to come when the claim is prepared anew, for a moment."""
+    """The end of the dead process's report is still to come when the claim is prepared anew, for a
+    moment.
+    """
     only = await scene.instance()
     ref = scene.claim()
     await scene.prepare(only, ref)
@@ -163,7 +172,9 @@ async def test_a_claim_given_back_twice_after_a_restart_leaves_no_status(scene):
 
 @play
 async def test_a_report_that_leaves_while_its_claim_is_given_back_is_cleared(scene):
-    """The process is frozen in the moment in which the report is due, and what it wakes to is the unprepare."""
+    """The process is frozen in the moment in which the report is due, and what it wakes to is the
+    unprepare.
+    """
     only = await scene.instance()
     ref = scene.claim()
     await scene.prepare(only, ref)
@@ -196,7 +207,9 @@ async def test_a_cdi_file_is_not_restored_while_its_claim_is_given_back(scene):
 
 @play
 async def test_a_debt_is_not_settled_by_a_prepare_that_dies_before_its_record_is_there(scene):
-    """The claim is given back and prepared anew at once. What is reported then is the record on its way."""
+    """The claim is given back and prepared anew at once. What is reported then is the record on its
+    way.
+    """
     only = await scene.instance()
     ref = scene.claim()
     await scene.prepare(only, ref)
@@ -274,7 +287,9 @@ async def test_a_start_survives_an_instance_that_is_frozen_with_the_lock_in_hand
                 made.records.patience = 0.2
                 running = asyncio.create_task(made.run())
                 try:
-                    await apiserver.until(lambda: list(plugin.glob("*.sock")) or running.done(), 10.0)
+                    await apiserver.until(
+                        lambda: list(plugin.glob("*.sock")) or running.done(), 10.0
+                    )
                     await asyncio.wait([running], timeout=2.0)
                     assert not running.done(), running.exception()
                 finally:

@@ -1,4 +1,6 @@
-"""Each bug of the whole program that the crash campaign found, as the point of the campaign that shows it."""
+"""Each bug of the whole program that the crash campaign found, as the point of the campaign that
+shows it.
+"""
 
 import shutil
 
@@ -18,10 +20,14 @@ RESTORE = f"restore/rename@cdi/.{names.cdi_file(DRIVER, 'uid-c')}.new/1/ENOSPC"
 @pytest.mark.parametrize(
     "point",
     [
-        f"start/openat@{PLUGIN}/claims.lock/2/EIO",  # the records cannot be read when they are to be reported
-        f"start/unlink@kubelet/plugins_registry/{DRIVER}-reg.sock/1/EROFS",  # a dead predecessor's socket stays
-        f"stop/unlink@kubelet/plugins_registry/{DRIVER}-reg.sock/1+/EROFS",  # our own socket stays at the end
-        f"update-new/openat@{PLUGIN}/.publisher.{NEW}/1/ENOSPC",  # the kubelet's word that we are registered
+        # the records cannot be read when they are to be reported
+        f"start/openat@{PLUGIN}/claims.lock/2/EIO",
+        # a dead predecessor's socket stays
+        f"start/unlink@kubelet/plugins_registry/{DRIVER}-reg.sock/1/EROFS",
+        # our own socket stays at the end
+        f"stop/unlink@kubelet/plugins_registry/{DRIVER}-reg.sock/1+/EROFS",
+        # the kubelet's word that we are registered
+        f"update-new/openat@{PLUGIN}/.publisher.{NEW}/1/ENOSPC",
     ],
 )
 async def test_an_error_of_the_disk_ends_nothing(point):
@@ -33,9 +39,12 @@ async def test_an_error_of_the_disk_ends_nothing(point):
 @pytest.mark.parametrize(
     "point",
     [
-        f"update-old/unlink@{PLUGIN}/instances/{OLD}/1/EROFS",  # the mark of our life stays at the end
-        f"update-new/flock@{PLUGIN}/instances/{NEW}/1/ENOLCK",  # the mark of our life cannot be locked at the start
-        f"many/flock@{PLUGIN}/claims.lock/3/ENOLCK",  # the records cannot be read when one is to be reported
+        # the mark of our life stays at the end
+        f"update-old/unlink@{PLUGIN}/instances/{OLD}/1/EROFS",
+        # the mark of our life cannot be locked at the start
+        f"update-new/flock@{PLUGIN}/instances/{NEW}/1/ENOLCK",
+        # the records cannot be read when one is to be reported
+        f"many/flock@{PLUGIN}/claims.lock/3/ENOLCK",
     ],
 )
 async def test_an_error_of_the_disk_is_told_in_a_sentence(point):

@@ -1,4 +1,6 @@
-"""The short run of the hostile API server: every scenario but the longest, with some seconds of trouble each."""
+"""The short run of the hostile API server: every scenario but the longest, with some seconds of
+trouble each.
+"""
 
 import asyncio
 

@@ -9,7 +9,9 @@ from tests.faults import long
 async def test_a_plugin_does_not_grow_with_the_claims_that_it_has_seen():
     with tempfile.TemporaryDirectory(prefix="long-") as folder:  # a socket's path has to be short
         wrong = await long.live(400, Path(folder))
-    assert not [sentence for sentence in wrong if "slow" not in sentence], "and of times a busy machine says nothing"
+    assert not [sentence for sentence in wrong if "slow" not in sentence], (
+        "and of times a busy machine says nothing"
+    )
 
 
 def test_each_way_to_grow_is_named():

@@ -1,4 +1,6 @@
-"""The short run of the model campaign: 200 runs of some 50 steps. FAULTS_SEED repeats one that failed."""
+"""The short run of the model campaign: 200 runs of some 50 steps. FAULTS_SEED repeats one that
+failed.
+"""
 
 import os
 import random
@@ -18,4 +20,10 @@ def test_every_promise_holds_whatever_happens():
     print(dict(did))
     assert did["runs"] >= 200
     assert did["steps"] >= 50 * did["runs"]
-    assert min(did[what] for what in ("prepared", "unprepared", "refusals", "deaths", "freezes", "reboots")) > 100
+    assert (
+        min(
+            did[what]
+            for what in ("prepared", "unprepared", "refusals", "deaths", "freezes", "reboots")
+        )
+        > 100
+    )

@@ -1,8 +1,9 @@
-"""Processes within one process: a loop whose clock runs while everything waits, a disk that is slow on demand, and
-lives that end at a chosen await without any clean-up.
+"""Processes within one process: a loop whose clock runs while everything waits, a disk that is slow
+on demand, and lives that end at a chosen await without any clean-up.
 
-Sockets and files are real. A life is a set of tasks: dead, they are never stepped again, so no `finally` of theirs
-runs, and what they had begun stays half done, as with SIGKILL. What a claim or a driver is must not be known here.
+Sockets and files are real. A life is a set of tasks: dead, they are never stepped again, so no
+`finally` of theirs runs, and what they had begun stays half done, as with SIGKILL. What a claim or
+a driver is must not be known here.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-FASTER = 1000  # times as fast as the world's clock; data between two sockets of ours needs microseconds
-LONGEST = 0.0003  # real seconds of a wait, however long it is for the loop: most of a run would be waiting
+FASTER = (
+    1000  # times as fast as the world's clock; data between two sockets of ours needs microseconds
+)
+# real seconds of a wait, however long it is for the loop: most of a run would be waiting
+LONGEST = 0.0003
 PATIENCE = 20.0  # real seconds of nothing at all: everybody waits for each other
 
 _life: contextvars.ContextVar[Life | None] = contextvars.ContextVar("life", default=None)
@@ -54,7 +58,9 @@ class _Selector(selectors.SelectSelector):
 
 
 class Life:
-    """One process. A moment is a task of it that goes on, or a piece of disk work that begins or ends."""
+    """One process. A moment is a task of it that goes on, or a piece of disk work that begins or
+    ends.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -103,7 +109,8 @@ class Life:
                 self.die()
         if self.alive and not self.frozen:
             return None
-        # One for each that waits: a timer of the process may cancel it, which must not wake the others.
+        # One for each that waits: a timer of the process may cancel it, which must not wake the
+        # others.
         self._parked.append(self._loop.create_future())
         return self._parked[-1]
 
@@ -153,7 +160,9 @@ def _task(loop: asyncio.AbstractEventLoop, work: Any, **more: Any) -> asyncio.Ta
 
 
 class Disk(futures.ThreadPoolExecutor):
-    """Does the loop's blocking work in the loop, each piece after a delay by dice; the dead's is not done."""
+    """Does the loop's blocking work in the loop, each piece after a delay by dice; the dead's is
+    not done.
+    """
 
     def __init__(self, loop: Loop) -> None:
         super().__init__(1)  # which is never started

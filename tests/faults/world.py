@@ -1,4 +1,5 @@
-"""One node for a campaign: folders, fake GPUs, an API server, real `claimd run` processes, and their kubelet's calls.
+"""One node for a campaign: folders, fake GPUs, an API server, real `claimd run` processes, and
+their kubelet's calls.
 
 What is done to them, and what must hold then, is decided by others.
 """
@@ -32,7 +33,8 @@ from tests.support.worlds import DRIVER, NODE, claim_object, result
 
 from . import strace
 
-PATIENCE = 30.0  # seconds for anything that has to come about; a campaign that waits so long has found something
+# seconds for anything that has to come about; a campaign that waits so long has found something
+PATIENCE = 30.0
 PF_SIGNALED = 0x400  # of the kernel: a signal has killed it, though it may not be gone yet
 FOREIGN = "vendor.example-other.json"  # a CDI file of somebody else
 
@@ -88,7 +90,8 @@ class World:
             **({"pod-uid": pod_uid} if pod_uid else {}),
         }
         for dead in [claimd for claimd in self.running if claimd.dead]:
-            await dead.kill()  # until its last thread is gone it holds its files and locks, which no real start meets
+            # until its last thread is gone it holds its files and locks, which no real start meets
+            await dead.kill()
             self.running.remove(dead)
         log = self.folder / "log"
         flags = [f"--{key}={value}" for key, value in settings.items()]
@@ -113,7 +116,9 @@ class World:
             await claimd.kill()
 
     def forget(self) -> None:
-        """What the API server keeps of each request and event would fill the memory of a long campaign."""
+        """What the API server keeps of each request and event would fill the memory of a long
+        campaign.
+        """
         self.api.requests.clear()
         self.api.log.clear()
 
@@ -127,7 +132,9 @@ class World:
     def tail(self, lines: int = 15) -> str:
         """The end of what claimd logged."""
         with contextlib.suppress(OSError):
-            return "\n".join((self.folder / "log").read_text(errors="replace").splitlines()[-lines:])
+            return "\n".join(
+                (self.folder / "log").read_text(errors="replace").splitlines()[-lines:]
+            )
         return ""
 
 
@@ -141,7 +148,9 @@ class Claimd:
 
     @property
     def code(self) -> int | None:
-        """As a process's return code. The kernel says it before the tracer has taken note of the end."""
+        """As a process's return code. The kernel says it before the tracer has taken note of the
+        end.
+        """
         if self.process.returncode is not None:
             return self.process.returncode
         try:
@@ -169,7 +178,9 @@ class Claimd:
         return True
 
     async def register(self) -> bool:
-        """As the kubelet does when a socket appears. False if the process dies before it is registered."""
+        """As the kubelet does when a socket appears. False if the process dies before it is
+        registered.
+        """
         if not await self.until(lambda: _listens(self._registration), "the registration socket"):
             return False
         try:
@@ -184,7 +195,9 @@ class Claimd:
             return False
         return True
 
-    async def prepare(self, *claims: Object, timeout: float = 30.0) -> dict[str, Devices | str] | None:
+    async def prepare(
+        self, *claims: Object, timeout: float = 30.0
+    ) -> dict[str, Devices | str] | None:
         """By claim name: what was given, or the error. None if no answer came."""
         try:
             async with calling(str(self._socket)) as caller:
@@ -220,7 +233,8 @@ class Claimd:
                 async with asyncio.timeout(0.3):
                     await self.process.wait()
                     return
-            # Now and then strace sleeps over the end of a process with many threads, which then cannot end.
+            # Now and then strace sleeps over the end of a process with many threads, which then
+            # cannot end.
             with contextlib.suppress(ProcessLookupError):
                 if tracer := strace.tracer_of(self.process.pid):
                     os.kill(tracer, signal.SIGKILL)
@@ -239,7 +253,9 @@ def expected(world: World, name: str, index: int) -> Devices:
 
 
 def _given(answer: api_pb2.NodePrepareResourceResponse) -> Devices | str:
-    return answer.error or tuple((device.device_name, tuple(device.cdi_device_ids)) for device in answer.devices)
+    return answer.error or tuple(
+        (device.device_name, tuple(device.cdi_device_ids)) for device in answer.devices
+    )
 
 
 def _named(claims: Iterable[Object]) -> list[tuple[str, str]]:
@@ -253,7 +269,9 @@ def _listens(path: Path) -> bool:
 
 @contextlib.asynccontextmanager
 async def world() -> AsyncIterator[World]:
-    """A folder of few letters, since a socket's path has room for 107; in memory where the machine has such a place."""
+    """A folder of few letters, since a socket's path has room for 107; in memory where the machine
+    has such a place.
+    """
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="f-", dir=memory) as folder:
         async with apiserver.serve() as api:

@@ -1,1 +1,3 @@
-"""Kubernetes' own code beside ours, for comparison only; each folder is a Go program with a go.mod of its own."""
+"""Kubernetes' own code beside ours, for comparison only; each folder is a Go program with a go.mod
+of its own.
+"""

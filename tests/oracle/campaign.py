@@ -1,7 +1,9 @@
-"""Ours against Kubernetes' own, at random and in full: `python -m tests.oracle.campaign allocator --count 20000`.
+"""Ours against Kubernetes' own, at random and in full: `python -m tests.oracle.campaign allocator
+--count 20000`.
 
-Each number is a seed: the same number, the same world or expression. It tells how far it is, so that `--first` goes on
-from there, and prints what differs; such a world or expression becomes a case in tests/cases.
+Each number is a seed: the same number, the same world or expression. It tells how far it is, so
+that `--first` goes on from there, and prints what differs; such a world or expression becomes a
+case in tests/cases.
 """
 
 import argparse
@@ -26,9 +28,14 @@ def of_world(kubernetes, seed):
         return "too slow for Kubernetes", None
     # Without cuts ours is as slow as theirs, times what Python costs.
     mode = MODES[seed % (3 if theirs["seconds"] < 0.05 else 2)]
-    expected, got = allocating.comparable(theirs), allocating.comparable(allocating.ours(world, **mode))
+    expected, got = (
+        allocating.comparable(theirs),
+        allocating.comparable(allocating.ours(world, **mode)),
+    )
     kind = "no" if expected is None else "error" if isinstance(expected, dict) else "yes"
-    kind += " of incubating" if features.DEFAULT.issuperset(world["features"]) else " of experimental"
+    kind += (
+        " of incubating" if features.DEFAULT.issuperset(world["features"]) else " of experimental"
+    )
     if expected == got:
         return kind, None
     return kind, f"{mode}\n  theirs {json.dumps(expected)}\n  ours   {json.dumps(got)}"
@@ -37,7 +44,12 @@ def of_world(kubernetes, seed):
 def of_pools(kubernetes, seed):
     world = pool_worlds.numbered(seed)
     expected, got = pool_worlds.theirs(kubernetes, world), pool_worlds.ours(world)
-    return "pools", None if expected == got else f"\n  theirs {json.dumps(expected)}\n  ours   {json.dumps(got)}"
+    return (
+        "pools",
+        None
+        if expected == got
+        else f"\n  theirs {json.dumps(expected)}\n  ours   {json.dumps(got)}",
+    )
 
 
 def of_expression(kubernetes, seed):
@@ -77,12 +89,17 @@ def run(subject, first, count):
                 print(f"{subject} {seed}: {difference}", flush=True)
             if (seed + 1 - first) % TOLD == 0 or seed + 1 == first + count:
                 told = ", ".join(f"{kind}: {number}" for kind, number in sorted(kinds.items()))
-                print(f"{subject} {first} to {seed}: {told} ({time.monotonic() - began:.0f} s)", flush=True)
+                print(
+                    f"{subject} {first} to {seed}: {told} ({time.monotonic() - began:.0f} s)",
+                    flush=True,
+                )
     return kinds["DIFFERENT"]
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("subject", choices=sorted(SUBJECTS))
     parser.add_argument("--count", type=int, default=20000)
     parser.add_argument("--first", type=int, default=0)

@@ -3,7 +3,8 @@
     python3 -m tests.cluster.rig up --api-server-only --kube 1.37.1
     python -m tests.oracle.exchanges --release 1.37 --kubeconfig /var/tmp/rig/admin.kubeconfig [TOPIC ...]
 
-The server should have nothing else to do: no controllers, no nodes, and no objects but those of the scripts.
+The server should have nothing else to do: no controllers, no nodes, and no objects but those of the
+scripts.
 """
 
 import argparse
@@ -41,10 +42,17 @@ def record(server, script, release, version):
             request["events"] = len(answer["events"])  # so that nobody waits for more
         if request.pop("setup", False):
             if answer["code"] >= 300:
-                sys.exit(f"{script['topic']} {version}: {json.dumps(request)}: {json.dumps(answer)}")
+                sys.exit(
+                    f"{script['topic']} {version}: {json.dumps(request)}: {json.dumps(answer)}"
+                )
             answer = None
         exchanges.append({"request": request} | ({"answer": answer} if answer else {}))
-    return {"release": release, "topic": script["topic"], "version": version, "exchanges": exchanges}
+    return {
+        "release": release,
+        "topic": script["topic"],
+        "version": version,
+        "exchanges": exchanges,
+    }
 
 
 def clean(server):
@@ -53,7 +61,11 @@ def clean(server):
     session.plain = lambda value: value
     paths = []
     for group in ("/api/v1", "/apis/resource.k8s.io"):
-        versions = session.ask({"method": "GET", "path": group})["body"].get("versions") if group != "/api/v1" else None
+        versions = (
+            session.ask({"method": "GET", "path": group})["body"].get("versions")
+            if group != "/api/v1"
+            else None
+        )
         for version in [v["version"] for v in versions or ()] or [""]:
             at = f"{group}/{version}".rstrip("/")
             found = session.ask({"method": "GET", "path": at})["body"]["resources"]
@@ -72,7 +84,14 @@ def clean(server):
             at += f"/namespaces/{metadata['namespace']}" if metadata.get("namespace") else ""
             at += f"/{plural}/{metadata['name']}"
             body = {"metadata": {"finalizers": None}}
-            session.ask({"method": "PATCH", "path": at, "body": body, "type": "application/merge-patch+json"})
+            session.ask(
+                {
+                    "method": "PATCH",
+                    "path": at,
+                    "body": body,
+                    "type": "application/merge-patch+json",
+                }
+            )
             session.ask({"method": "DELETE", "path": at + "?gracePeriodSeconds=0"})
     for item in session.ask({"method": "GET", "path": "/api/v1/namespaces"})["body"]["items"]:
         at = f"/api/v1/namespaces/{item['metadata']['name']}"
@@ -83,7 +102,9 @@ def clean(server):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("topics", nargs="*", metavar="TOPIC")
     parser.add_argument("--release", required=True)
     parser.add_argument("--kubeconfig", required=True, type=Path)
@@ -99,7 +120,10 @@ def main():
             target = CASES / "exchanges" / asked.release / f"{script['topic']}-{version}.json"
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(written(recording))
-            print(f"{target.name}: {sum('answer' in e for e in recording['exchanges'])} exchanges", flush=True)
+            print(
+                f"{target.name}: {sum('answer' in e for e in recording['exchanges'])} exchanges",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

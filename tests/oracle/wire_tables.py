@@ -1,9 +1,10 @@
-"""Writes plugin/sim/apiserver/wire.txt from Kubernetes' Go types: how its objects look in protobuf.
+"""Writes plugin/sim/apiserver/wire/protobuf.txt from Kubernetes' Go types: how its objects look in
+protobuf.
 
     python -m tests.oracle.wire_tables API APIMACHINERY    (folders of the modules k8s.io/api and k8s.io/apimachinery)
 
-Go's struct tags say what the .proto files do not: what is a pointer, what JSON leaves out when it is empty, what is
-inlined.
+Go's struct tags say what the .proto files do not: what is a pointer, what JSON leaves out when it
+is empty, what is inlined.
 """
 
 import re
@@ -16,7 +17,17 @@ ROOTS = {  # package: (folder, api version, kinds)
     "core": (
         "core/v1",
         "v1",
-        ["Binding", "ConfigMap", "Event", "Namespace", "Node", "Pod", "Secret", "Service", "ServiceAccount"],
+        [
+            "Binding",
+            "ConfigMap",
+            "Event",
+            "Namespace",
+            "Node",
+            "Pod",
+            "Secret",
+            "Service",
+            "ServiceAccount",
+        ],
     ),
     "policy": ("policy/v1", "policy/v1", ["Eviction"]),
     "apps": ("apps/v1", "apps/v1", ["DaemonSet", "Deployment", "ReplicaSet"]),
@@ -28,7 +39,12 @@ ROOTS = {  # package: (folder, api version, kinds)
     "authorization": (
         "authorization/v1",
         "authorization.k8s.io/v1",
-        ["LocalSubjectAccessReview", "SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview"],
+        [
+            "LocalSubjectAccessReview",
+            "SelfSubjectAccessReview",
+            "SelfSubjectRulesReview",
+            "SubjectAccessReview",
+        ],
     ),
     "admission": (
         "admissionregistration/v1",
@@ -46,21 +62,39 @@ ROOTS = {  # package: (folder, api version, kinds)
     "resource1": (
         "resource/v1",
         "resource.k8s.io/v1",
-        ["DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceTaintRule"],
+        [
+            "DeviceClass",
+            "ResourceClaim",
+            "ResourceClaimTemplate",
+            "ResourceSlice",
+            "DeviceTaintRule",
+        ],
     ),
     "resource2": (
         "resource/v1beta2",
         "resource.k8s.io/v1beta2",
-        ["DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceTaintRule"],
+        [
+            "DeviceClass",
+            "ResourceClaim",
+            "ResourceClaimTemplate",
+            "ResourceSlice",
+            "DeviceTaintRule",
+        ],
     ),
     "resource3": (
         "resource/v1beta1",
         "resource.k8s.io/v1beta1",
         ["DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"],
     ),
-    "resource4": ("resource/v1alpha3", "resource.k8s.io/v1alpha3", ["DeviceTaintRule", "ResourcePoolStatusRequest"]),
+    "resource4": (
+        "resource/v1alpha3",
+        "resource.k8s.io/v1alpha3",
+        ["DeviceTaintRule", "ResourcePoolStatusRequest"],
+    ),
 }
-FIELD = re.compile(r'^\t(?:(\w+)\s+)?(\S+)\s+`json:"([^",]*)((?:,\w+)*)"(?:\s+\S+?)*?\s+protobuf:"(\w+),(\d+)')
+FIELD = re.compile(
+    r'^\t(?:(\w+)\s+)?(\S+)\s+`json:"([^",]*)((?:,\w+)*)"(?:\s+\S+?)*?\s+protobuf:"(\w+),(\d+)'
+)
 SPECIAL = {  # what has a form of its own in JSON
     "resource.Quantity": "quantity",
     "metav1.Time": "time",
@@ -73,7 +107,14 @@ SPECIAL = {  # what has a form of its own in JSON
     "IntOrString": "either",
     "[]byte": "bytes",
 }
-PLAIN = {"string": "text", "bool": "flag", "int": "int", "int32": "int", "int64": "int", "uint32": "int"}
+PLAIN = {
+    "string": "text",
+    "bool": "flag",
+    "int": "int",
+    "int32": "int",
+    "int64": "int",
+    "uint32": "int",
+}
 META, CORE = "meta/v1", "core/v1"
 IMPORTS = {
     "apiv1": CORE,
@@ -90,7 +131,9 @@ IMPORTS = {
 class Package:
     """The types of one Go package, as text."""
 
-    types: dict[str, str] = field(default_factory=dict)  # of those that are no structs: what stands after the name
+    types: dict[str, str] = field(
+        default_factory=dict
+    )  # of those that are no structs: what stands after the name
     structs: dict[str, list[str]] = field(default_factory=dict)
 
 
@@ -165,7 +208,9 @@ def write(api: Path, machinery: Path) -> str:
     kinds = []
     for folder, api_version, names in ROOTS.values():
         kinds += [f"kind {api_version} {name} {tables.add(folder, name)}" for name in names]
-    lines = ["# Kubernetes' objects in protobuf: number, name, form, flags (* pointer, ^ inline, ! kept when empty)."]
+    lines = [
+        "# Kubernetes' objects in protobuf: number, name, form, flags (* pointer, ^ inline, ! kept when empty)."
+    ]
     lines += ["# Written by tests/oracle/wire_tables.py.", *kinds]
     for name, fields in sorted(tables.messages.items()):
         lines += [f"message {name}", *fields]

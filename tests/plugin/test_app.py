@@ -1,4 +1,6 @@
-"""The whole program as a process: a fake tree, a real API server of the tests', and the tests as its kubelet."""
+"""The whole program as a process: a fake tree, a real API server of the tests', and the tests as
+its kubelet.
+"""
 
 import asyncio
 import json
@@ -128,7 +130,9 @@ async def test_from_start_to_end(world):
         await world.published()
         (slice_,) = world.slices()
         assert slice_["metadata"]["ownerReferences"][0]["uid"] == "node-uid"
-        assert [device["name"] for device in slice_["spec"]["devices"]] == [gpu.name for gpu in world.gpus]
+        assert [device["name"] for device in slice_["spec"]["devices"]] == [
+            gpu.name for gpu in world.gpus
+        ]
         claim = world.claim("c")
         async with calling(info.endpoint) as caller:
             answer = (await caller.prepare(claim))[claim["metadata"]["uid"]]
@@ -158,14 +162,21 @@ async def test_a_gpu_that_the_hosts_cdi_spec_names_comes_with_it(world):
     nvidia = next(gpu for gpu in world.gpus if gpu.vendor == "nvidia")
     file = world.tmp_path / "fake/etc/cdi/nvidia.json"
     file.parent.mkdir(parents=True)
-    file.write_text(json.dumps({"kind": "nvidia.com/gpu", "devices": [{"name": nvidia.uuid, "containerEdits": {}}]}))
+    file.write_text(
+        json.dumps(
+            {"kind": "nvidia.com/gpu", "devices": [{"name": nvidia.uuid, "containerEdits": {}}]}
+        )
+    )
     claim = world.claim("c", world.gpus.index(nvidia))
     for _ in range(2):  # the second time from the record, with the spec gone
         async with world.plugin():
             info = await world.kubelet.register()
             async with calling(info.endpoint) as caller:
                 (device,) = (await caller.prepare(claim))[claim["metadata"]["uid"]].devices
-        assert [id_.partition("=")[0] for id_ in device.cdi_device_ids] == ["nvidia.com/gpu", "claimd.dev/claim"]
+        assert [id_.partition("=")[0] for id_ in device.cdi_device_ids] == [
+            "nvidia.com/gpu",
+            "claimd.dev/claim",
+        ]
         file.unlink(missing_ok=True)
 
 
@@ -214,7 +225,9 @@ async def test_killed_and_started_again_it_knows_what_it_gave(world):
     (world.tmp_path / "cdi" / file).unlink()
     async with world.plugin():
         info = await world.kubelet.register()
-        assert (world.tmp_path / "cdi" / file).read_bytes() == spec, "restored before the socket is there"
+        assert (world.tmp_path / "cdi" / file).read_bytes() == spec, (
+            "restored before the socket is there"
+        )
         async with calling(info.endpoint) as caller:
             assert (await caller.prepare(claim))["uid-c"] == before
             refused = world.claim("other")
@@ -272,7 +285,9 @@ async def test_two_instances_of_a_rolling_update(world):
         before = json.dumps(world.slices())
         async with calling(first.endpoint) as caller:
             await caller.prepare(claim)
-        async with world.plugin(**{"pod-uid": two, "endpoint": f"unix:{world.tmp_path}/two.sock"}) as new:
+        async with world.plugin(
+            **{"pod-uid": two, "endpoint": f"unix:{world.tmp_path}/two.sock"}
+        ) as new:
             registry = world.tmp_path / "kubelet" / "plugins_registry"
             await apiserver.until(lambda: len(list(registry.glob("*.sock"))) == 2, 20)
             (path,) = registry.glob(f"*{two}*")
@@ -358,7 +373,9 @@ async def test_what_was_left_behind_is_collected_once_the_kubelet_has_registered
         await world.kubelet.info()
         asked = world.api.count("GET", "resourceclaims/c")
         with pytest.raises(AssertionError, match="has not come about"):
-            await apiserver.until(lambda: pods.asked or world.api.count("GET", "resourceclaims/c") > asked, 2.5)
+            await apiserver.until(
+                lambda: pods.asked or world.api.count("GET", "resourceclaims/c") > asked, 2.5
+            )
         await world.kubelet.register()
         await apiserver.until(lambda: not world.cdi(), 10)
         await apiserver.until(lambda: world.reasons() == ["ClaimCollected"])

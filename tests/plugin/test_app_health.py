@@ -1,4 +1,6 @@
-"""The whole program beside a fake tree that falls sick: the slice's taint, the kubelet's stream, the claim, Events."""
+"""The whole program beside a fake tree that falls sick: the slice's taint, the kubelet's stream,
+the claim, Events.
+"""
 
 import asyncio
 import contextlib
@@ -8,7 +10,7 @@ import sys
 import grpc
 import pytest
 
-from devices import fake, orders, scan
+from devices import fake, faults, scan
 from devices.gpu import Roots
 from plugin.kubelet.wire.dra_health.v1 import api_pb2 as v1
 from plugin.kubelet.wire.dra_health.v1 import api_pb2_grpc as v1_grpc
@@ -44,7 +46,14 @@ SENTENCES = {
 async def wide(*flags: str) -> list[str]:
     """What `claimd devices -o wide` prints, by a process of its own."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "plugin", "devices", "-o", "wide", *flags, stdout=asyncio.subprocess.PIPE
+        sys.executable,
+        "-m",
+        "plugin",
+        "devices",
+        "-o",
+        "wide",
+        *flags,
+        stdout=asyncio.subprocess.PIPE,
     )
     out, _ = await process.communicate()
     assert process.returncode == 0
@@ -56,21 +65,27 @@ class World:
         self.node = node
         self.tree = node.tmp_path / "fake"
         fake.write(self.tree, fake.parse(words))
-        orders.accept(self.tree)
+        faults.accept(self.tree)
         self.gpus = node.gpus = scan.scan(Roots.under(self.tree)).gpus
         self.told: dict[str, tuple[int, str]] = {}  # by the kubelet's stream
 
     def give(self, order: str, index: int = 0, value: str = "") -> None:
-        orders.give(self.tree, order, self.gpus[index].address, value)
+        faults.give(self.tree, order, self.gpus[index].address, value)
 
     async def ailing(self) -> dict[str, str]:
-        """What `devices -o wide` says beside a running claimd: the kind of trouble and since when, by device."""
+        """What `devices -o wide` says beside a running claimd: the kind of trouble and since when,
+        by device.
+        """
         lines = await wide(f"--root={self.tree}", f"--kubelet-dir={self.node.kubelet.folder}")
-        found = (re.fullmatch(r"(gpu-\S+): (failed|degraded|unknown): (.*)", line) for line in lines)
+        found = (
+            re.fullmatch(r"(gpu-\S+): (failed|degraded|unknown): (.*)", line) for line in lines
+        )
         return {match[1]: match[3] for match in found if match}
 
     def taints(self) -> dict[str, list[tuple[str, str]]]:
-        devices = [device for slice_ in self.node.slices() for device in slice_["spec"].get("devices", [])]
+        devices = [
+            device for slice_ in self.node.slices() for device in slice_["spec"].get("devices", [])
+        ]
         return {d["name"]: [(t["key"], t["effect"]) for t in d.get("taints", [])] for d in devices}
 
     async def until(self, fact) -> None:
@@ -80,7 +95,10 @@ class World:
     async def running(self, **settings):
         async with self.node.plugin(**{"health-interval": 1, **settings}) as plugin:
             info = await self.node.kubelet.register()
-            assert list(info.supported_versions)[2:] == ["v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"]
+            assert list(info.supported_versions)[2:] == [
+                "v1.DRAResourceHealth",
+                "v1alpha1.DRAResourceHealth",
+            ]
             await self.node.published()
             async with grpc.aio.insecure_channel(f"unix:{info.endpoint}") as channel:
                 listening = asyncio.create_task(self._listen(channel))
@@ -92,7 +110,9 @@ class World:
                     await asyncio.wait([listening])
 
     async def _listen(self, channel) -> None:
-        call = v1_grpc.DRAResourceHealthStub(channel).NodeWatchResources(v1.NodeWatchResourcesRequest())
+        call = v1_grpc.DRAResourceHealthStub(channel).NodeWatchResources(
+            v1.NodeWatchResourcesRequest()
+        )
         async for response in call:
             self.told = {d.device.device_name: (d.health, d.message) for d in response.devices}
 
@@ -106,13 +126,17 @@ async def test_each_fault_is_in_the_slice_and_in_the_stream_and_clears(node):
             world.give(order, index)
         for index, (kind, health) in enumerate(FAULTS.values()):
             name = world.gpus[index].name
-            await world.until(lambda n=name, k=kind: world.taints()[n] == [(f"claimd.dev/{k}", "NoSchedule")])
+            await world.until(
+                lambda n=name, k=kind: world.taints()[n] == [(f"claimd.dev/{k}", "NoSchedule")]
+            )
             await world.until(lambda n=name, h=health: world.told[n][0] == h and world.told[n][1])
         ailing = await world.ailing()
         assert set(ailing) == {gpu.name for gpu in world.gpus[:8]}
         for index, order in enumerate(FAULTS):
             assert SENTENCES[order] in ailing[world.gpus[index].name]
-            assert re.search(r" \(since 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ\)$", ailing[world.gpus[index].name]), order
+            assert re.search(
+                r" \(since 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ\)$", ailing[world.gpus[index].name]
+            ), order
         assert world.taints()[world.gpus[8].name] == []
         assert world.told[world.gpus[8].name] == (v1.HEALTHY, "")
         for index, order in enumerate(FAULTS):
@@ -143,7 +167,9 @@ async def test_the_claim_and_the_events_say_the_same(node):
             sentence = world.told[world.gpus[0].name][1]
             assert "the GPU hangs" in sentence
             await world.until(lambda: ("Healthy", "False", "Wedged", sentence) in conditions())
-            await world.until(lambda: node.reasons().count("DeviceUnhealthy") == 2)  # of the claim and of the node
+            await world.until(
+                lambda: node.reasons().count("DeviceUnhealthy") == 2
+            )  # of the claim and of the node
             world.give("heal")
             await world.until(lambda: [c[0] for c in conditions()] == ["Ready"])
             await world.until(lambda: node.reasons().count("DeviceHealthy") == 2)
@@ -164,7 +190,11 @@ async def test_a_divided_gpu_is_one_event_of_the_node_and_one_of_each_claim(node
             for (kind, _, _), obj in sorted(node.api.objects.items(), key=lambda item: item[0])
             if kind == "events" and obj["reason"] == "DeviceUnhealthy"
         ]
-        assert sorted(about) == [("Node", "node-1"), ("ResourceClaim", "c0"), ("ResourceClaim", "c1")]
+        assert sorted(about) == [
+            ("Node", "node-1"),
+            ("ResourceClaim", "c0"),
+            ("ResourceClaim", "c1"),
+        ]
 
 
 async def test_a_gpu_that_vanished_is_published_for_the_grace_and_comes_back(node):
@@ -173,7 +203,9 @@ async def test_a_gpu_that_vanished_is_published_for_the_grace_and_comes_back(nod
     async with world.running(**{"absent-grace": 4, "taint-failed": "NoExecute"}):
         before = node.slices()[0]["spec"]["devices"]
         world.give("unplug")
-        await world.until(lambda: world.taints() == {first: [("claimd.dev/absent", "NoExecute")], second: []})
+        await world.until(
+            lambda: world.taints() == {first: [("claimd.dev/absent", "NoExecute")], second: []}
+        )
         assert node.slices()[0]["spec"]["devices"][0]["attributes"] == before[0]["attributes"]
         await world.until(lambda: world.taints() == {second: []})
         await world.until(lambda: set(world.told) == {second})
@@ -205,7 +237,11 @@ async def test_killed_and_started_again_it_knows_which_gpus_are_sick(node):
     """Of a GPU that hangs the kernel speaks once; one that is gone shows nowhere."""
     world = World(node, ["amd:mi300x=3"])
     first, second, third = (gpu.name for gpu in world.gpus)
-    known = {first: [("claimd.dev/wedged", "NoSchedule")], second: [("claimd.dev/absent", "NoSchedule")], third: []}
+    known = {
+        first: [("claimd.dev/wedged", "NoSchedule")],
+        second: [("claimd.dev/absent", "NoSchedule")],
+        third: [],
+    }
     async with world.running() as (plugin, _):
         world.give("wedge", 0)
         world.give("unplug", 1)
@@ -216,8 +252,12 @@ async def test_killed_and_started_again_it_knows_which_gpus_are_sick(node):
     before = node.slices()[0]["metadata"]["resourceVersion"]
     world.told = {}
     async with world.running() as (plugin, _):
-        await world.until(lambda: world.told and world.told[first][0] == world.told[second][0] == v1.UNHEALTHY)
-        assert node.slices()[0]["metadata"]["resourceVersion"] == before, "a start that knows all writes nothing"
+        await world.until(
+            lambda: world.told and world.told[first][0] == world.told[second][0] == v1.UNHEALTHY
+        )
+        assert node.slices()[0]["metadata"]["resourceVersion"] == before, (
+            "a start that knows all writes nothing"
+        )
         world.give("heal", 0)
         world.give("plug", 1)
         await world.until(lambda: world.taints() == {name: [] for name in known})

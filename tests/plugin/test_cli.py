@@ -66,7 +66,9 @@ def test_wide_shows_a_fault_until_it_is_healed(capsys, tree, tmp_path, order):
     run(capsys, "fake", tree, order, "gpu-0000-11-00-0")
     arguments = ("devices", "--root", tree, "--kubelet-dir", str(tmp_path), "-o", "wide")
     _, out, _ = run(capsys, *arguments)
-    said = [line for line in out.splitlines() if line.startswith(f"gpu-0000-11-00-0: {FAULTS[order]}")]
+    said = [
+        line for line in out.splitlines() if line.startswith(f"gpu-0000-11-00-0: {FAULTS[order]}")
+    ]
     assert len(said) == 1
     assert ("(since 20" in said[0]) == (order in ("wedge", "xid")), "what the kernel's log has told"
     run(capsys, "fake", tree, "heal", "gpu-0000-11-00-0")
@@ -84,7 +86,9 @@ def test_wide_shows_other_numbers(capsys, tree):
 def test_wide_says_why_it_does_not_know_what_was_seen(capsys, tree, tmp_path):
     (tmp_path / "plugins/gpu.claimd.dev").mkdir(parents=True)
     (tmp_path / "plugins/gpu.claimd.dev/health.json").write_text("{")
-    code, out, _ = run(capsys, "devices", "--root", tree, "--kubelet-dir", str(tmp_path), "-o", "wide")
+    code, out, _ = run(
+        capsys, "devices", "--root", tree, "--kubelet-dir", str(tmp_path), "-o", "wide"
+    )
     assert code == 0
     assert "not known: what a running claimd has seen: " in out
 
@@ -121,7 +125,9 @@ def test_a_root_that_is_not_there(capsys, tmp_path, command):
         ("a: \x01", "character 4: special characters are not allowed"),
     ],
 )
-@pytest.mark.parametrize("command", [("devices", "--config"), ("convert", "-f"), ("explain", "x", "-f")])
+@pytest.mark.parametrize(
+    "command", [("devices", "--config"), ("convert", "-f"), ("explain", "x", "-f")]
+)
 def test_a_file_that_is_no_yaml_is_named_with_the_place(capsys, tmp_path, command, content, said):
     (tmp_path / "bad.yaml").write_text(content)
     code, _, err = run(capsys, *command, str(tmp_path / "bad.yaml"))
@@ -213,7 +219,9 @@ def test_a_capture_that_cannot_be_written(capsys, tree, tmp_path):
 
 
 def test_help_names_every_command():
-    told = subprocess.run([sys.executable, "-m", "plugin", "--help"], capture_output=True, text=True, check=True).stdout
+    told = subprocess.run(
+        [sys.executable, "-m", "plugin", "--help"], capture_output=True, text=True, check=True
+    ).stdout
     for command in ("run", "devices", "slices", "fake", "capture", "convert", "explain", "probe"):
         assert f"\n    {command} " in told
 

@@ -35,7 +35,9 @@ def test_documents_to_v1_with_what_is_lost_on_stderr(capsys, file):
     claim, other = yaml.load_all(out, yaml.BaseLoader)
     assert claim["apiVersion"] == "resource.k8s.io/v1"
     assert claim["metadata"]["creationTimestamp"] == "2026-01-01T00:00:00Z"
-    assert claim["spec"]["devices"] == {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}
+    assert claim["spec"]["devices"] == {
+        "requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]
+    }
     assert other["kind"] == "ConfigMap"
     assert err == "claimd: ResourceClaim ns/a: spec.devices.mood: lost: v1 has no such field\n"
 
@@ -45,7 +47,9 @@ def test_json_and_stdin(file):
     done = subprocess.run(command, input=FILE, capture_output=True, text=True, check=True)
     listed = json.loads(done.stdout)
     assert (listed["kind"], len(listed["items"])) == ("List", 2)
-    one = subprocess.run(command, input=json.dumps(listed["items"][0]), capture_output=True, text=True, check=True)
+    one = subprocess.run(
+        command, input=json.dumps(listed["items"][0]), capture_output=True, text=True, check=True
+    )
     assert json.loads(one.stdout) == listed["items"][0]
 
 

@@ -16,7 +16,12 @@ def test_flags_over_environment_over_file_over_defaults(tmp_path):
     file.write_text("node-name: file\nrescan: 10\nlog-level: debug\ninclude: [nvidia, 'amd']\n")
     environment = {"CLAIMD_NODE_NAME": "environment", "CLAIMD_LOG_LEVEL": "error", "HOME": "/root"}
     loaded = config.load({"config": str(file), "node_name": "flag"}, environment)
-    assert (loaded.node_name, loaded.log_level, loaded.rescan, loaded.log_format) == ("flag", "error", 10.0, "auto")
+    assert (loaded.node_name, loaded.log_level, loaded.rescan, loaded.log_format) == (
+        "flag",
+        "error",
+        10.0,
+        "auto",
+    )
     assert loaded.include == ("nvidia", "amd")
 
 
@@ -63,19 +68,30 @@ def test_a_wrong_file_is_refused_by_what_is_wrong(tmp_path, content, message):
 
 
 def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(errors.UsageError, match=r"cannot read the configuration file .*: No such file"):
+    with pytest.raises(
+        errors.UsageError, match=r"cannot read the configuration file .*: No such file"
+    ):
         config.load({"config": str(tmp_path / "none")}, {})
 
 
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        ({"CLAIMD_NODENAME": "x"}, r"unknown environment variable CLAIMD_NODENAME; did you mean CLAIMD_NODE_NAME\?"),
+        (
+            {"CLAIMD_NODENAME": "x"},
+            r"unknown environment variable CLAIMD_NODENAME; did you mean CLAIMD_NODE_NAME\?",
+        ),
         ({"CLAIMD_node_name": "x"}, "unknown environment variable CLAIMD_node_name"),
-        ({"CLAIMD_LOG_LEVEL": "loud"}, "CLAIMD_LOG_LEVEL: expected one of debug, info, warning, error, got 'loud'"),
+        (
+            {"CLAIMD_LOG_LEVEL": "loud"},
+            "CLAIMD_LOG_LEVEL: expected one of debug, info, warning, error, got 'loud'",
+        ),
         ({"CLAIMD_DRIVER_NAME": "GPU"}, "CLAIMD_DRIVER_NAME: expected a DNS name in lower case"),
         ({"CLAIMD_DRIVER_NAME": "a" * 64}, "at most 63"),
-        ({"CLAIMD_VFIO": "yes"}, "environment variable CLAIMD_VFIO: expected true or false, got 'yes'"),
+        (
+            {"CLAIMD_VFIO": "yes"},
+            "environment variable CLAIMD_VFIO: expected true or false, got 'yes'",
+        ),
         ({"CLAIMD_CDI_DIR": "cdi"}, "expected an absolute path, got cdi"),
         ({"CLAIMD_ENDPOINT": "8081"}, "expected ':PORT', 'HOST:PORT' or 'unix:/PATH', got '8081'"),
     ],

@@ -11,7 +11,9 @@ from plugin import endpoint, errors, metrics, probe
 @pytest.fixture(params=["unix", "tcp"])
 async def served(request, unused_tcp_port):
     with tempfile.TemporaryDirectory(prefix="c-") as folder:
-        address = f"unix:{folder}/e.sock" if request.param == "unix" else f"127.0.0.1:{unused_tcp_port}"
+        address = (
+            f"unix:{folder}/e.sock" if request.param == "unix" else f"127.0.0.1:{unused_tcp_port}"
+        )
         reasons = []
         running = asyncio.create_task(endpoint.Endpoint(address, lambda: "; ".join(reasons)).run())
         deadline = asyncio.get_running_loop().time() + 5
@@ -59,12 +61,21 @@ async def raw(address, data):
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"GET", b"\x00\xff\r\n\r\n", b"POST /livez HTTP/1.1\r\n\r\n", b"A" * 20000 + b"\r\n\r\n"]
+    "data",
+    [b"", b"GET", b"\x00\xff\r\n\r\n", b"POST /livez HTTP/1.1\r\n\r\n", b"A" * 20000 + b"\r\n\r\n"],
 )
 async def test_nonsense_does_no_harm(served, data):
     address, _ = served
     assert not (await raw(address, data)).startswith(b"HTTP/1.1 200")
     assert await ask(address, "/livez") == (True, "ok")
+
+
+async def test_heads_that_are_too_long_leave_neither_a_connection_nor_a_trace(served, caplog):
+    address, _ = served
+    for _ in range(20):
+        await raw(address, b"GET /livez HTTP/1.1\r\nX: " + b"x" * 20_000)  # ends when we hang up
+    assert await ask(address, "/livez") == (True, "ok")
+    assert caplog.records == []
 
 
 async def test_a_port_that_is_taken_says_so(served):

@@ -78,6 +78,8 @@ async def test_lines_of_one_operation_share_its_id(lines):
 
     ids = await asyncio.gather(call("a"), call("b"))
     logging.getLogger("x").info("outside")
-    parsed = {line["message"]: line.get("op") for line in map(json.loads, stream.getvalue().splitlines())}
+    parsed = {
+        line["message"]: line.get("op") for line in map(json.loads, stream.getvalue().splitlines())
+    }
     assert parsed == {"a": ids[0], "b": ids[1], "outside": None}
     assert ids[0] != ids[1]

@@ -57,7 +57,9 @@ def test_counter():
     counter.add("x", "z")
     counter.add("x", "y")
     assert counter.samples() == [("", '{a="x",b="y"}', 2), ("", '{a="x",b="z"}', 1)]
-    assert made(metrics.Counter).samples() == [("", "", 0)], "a rate needs the zero before the first"
+    assert made(metrics.Counter).samples() == [("", "", 0)], (
+        "a rate needs the zero before the first"
+    )
 
 
 def test_gauge():
@@ -77,7 +79,16 @@ def test_histogram_counts_up_to_each_bound():
         histogram.add(value, "ok")
     samples = {suffix + labels: value for suffix, labels, value in histogram.samples()}
     bounds = ["0.005", "0.02", "0.1", "0.5", "2", "10", "45", "+Inf"]
-    assert [samples[f'_bucket{{result="ok",le="{bound}"}}'] for bound in bounds] == [2, 3, 3, 3, 3, 4, 4, 5]
+    assert [samples[f'_bucket{{result="ok",le="{bound}"}}'] for bound in bounds] == [
+        2,
+        3,
+        3,
+        3,
+        3,
+        4,
+        4,
+        5,
+    ]
     assert samples['_count{result="ok"}'] == 5
     assert abs(samples['_sum{result="ok"}'] - 103.012) < 1e-9
 

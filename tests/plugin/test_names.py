@@ -23,7 +23,10 @@ def test_a_long_slice_name_is_cut_and_stays_unique():
 
 def test_sockets_without_and_with_a_pod():
     assert names.dra_socket(KUBELET, DRIVER, "") == KUBELET / "plugins" / DRIVER / "dra.sock"
-    assert names.registration_socket(KUBELET, DRIVER, "") == KUBELET / "plugins_registry" / f"{DRIVER}-reg.sock"
+    assert (
+        names.registration_socket(KUBELET, DRIVER, "")
+        == KUBELET / "plugins_registry" / f"{DRIVER}-reg.sock"
+    )
     assert names.dra_socket(KUBELET, DRIVER, UID).name == f"dra-{UID}.sock"
     assert names.registration_socket(KUBELET, DRIVER, UID).name == f"{DRIVER}-{UID}-reg.sock"
 
@@ -37,7 +40,10 @@ def test_a_pods_uid_is_shortened_before_the_path_is_too_long():
 
 
 def test_too_long_a_path_shows_the_arithmetic():
-    with pytest.raises(errors.UsageError, match=r"has 1\d\d bytes = \d+ \(folder\) \+ 1 \+ \d+ \(name\).*may have 107"):
+    with pytest.raises(
+        errors.UsageError,
+        match=r"has 1\d\d bytes = \d+ \(folder\) \+ 1 \+ \d+ \(name\).*may have 107",
+    ):
         names.dra_socket(Path("/" + "k" * 100), DRIVER, UID)
 
 
@@ -64,7 +70,8 @@ def test_only_our_registration_sockets_are_ours(name, ours):
 
 
 @pytest.mark.parametrize(
-    ("name", "ours"), [("dra.sock", True), (f"dra-{UID}.sock", True), ("dra-x.sock", False), ("my.sock", False)]
+    ("name", "ours"),
+    [("dra.sock", True), (f"dra-{UID}.sock", True), ("dra-x.sock", False), ("my.sock", False)],
 )
 def test_only_our_dra_sockets_are_ours(name, ours):
     assert names.is_dra_socket(name) is ours

@@ -67,7 +67,9 @@ def test_text_is_read_exactly(text: str, amount: Fraction | int):
     assert quantity.parse(text) == amount
 
 
-@pytest.mark.parametrize("text", ["", "Gi", "1 Gi", "1gi", "1K", "0x10", "1e", "1e9999", "\uff11", "1Gi\n", "--1"])
+@pytest.mark.parametrize(
+    "text", ["", "Gi", "1 Gi", "1gi", "1K", "0x10", "1e", "1e9999", "\uff11", "1Gi\n", "--1"]
+)
 def test_what_is_no_quantity_is_refused(text: str):
     with pytest.raises(ValueError, match="expected a quantity"):
         quantity.parse(text)

@@ -1,4 +1,5 @@
-"""The rig's API server as its administrator asks it, from many threads, through its deaths. It knows nothing of claimd.
+"""The rig's API server as its administrator asks it, from many threads, through its deaths. It
+knows nothing of claimd.
 
 Away means: no whole answer came, ask again. ApiError means that the API server said no.
 """
@@ -40,14 +41,18 @@ class Api:
         self._tls.load_cert_chain(places.PKI / "admin.crt", places.PKI / "admin.key")
         self._mine = threading.local()
 
-    def __call__(self, method: str, path: str, body: Object | None = None, *, but: tuple[int, ...] = ()) -> Object:
+    def __call__(
+        self, method: str, path: str, body: Object | None = None, *, but: tuple[int, ...] = ()
+    ) -> Object:
         """The answer's object. A status in `but` is no error."""
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         connection: http.client.HTTPSConnection | None = getattr(self._mine, "open", None)
         if connection is None:
             connection = self._mine.open = self._connect(PATIENCE)
         try:
-            connection.request(method, path, None if body is None else json.dumps(body), {"Content-Type": kind})
+            connection.request(
+                method, path, None if body is None else json.dumps(body), {"Content-Type": kind}
+            )
             answer = connection.getresponse()
             content = answer.read()
         except (http.client.HTTPException, OSError) as error:
@@ -57,12 +62,21 @@ class Api:
         if answer.status >= 500 or answer.status == 429:
             raise Away(f"{method} {path}: {answer.status}")
         if answer.status >= 300 and answer.status not in but:
-            raise ApiError(answer.status, f"{method} {path}: {answer.status} {content[:300].decode(errors='replace')}")
+            raise ApiError(
+                answer.status,
+                f"{method} {path}: {answer.status} {content[:300].decode(errors='replace')}",
+            )
         found: Object = json.loads(content)
         return found
 
     def surely(
-        self, method: str, path: str, body: Object | None = None, *, but: tuple[int, ...] = (), seconds: float = 90
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        *,
+        but: tuple[int, ...] = (),
+        seconds: float = 90,
     ) -> Object:
         """Asks until there is an answer."""
         end = time.monotonic() + seconds
@@ -90,7 +104,9 @@ class Api:
             connection.close()
 
     def _connect(self, patience: float) -> http.client.HTTPSConnection:
-        return http.client.HTTPSConnection(places.API_ADDRESS, 443, context=self._tls, timeout=patience)
+        return http.client.HTTPSConnection(
+            places.API_ADDRESS, 443, context=self._tls, timeout=patience
+        )
 
 
 class Watcher(threading.Thread):

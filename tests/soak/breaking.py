@@ -1,4 +1,6 @@
-"""What a soak must find: files that are broken on purpose behind a frozen plugin. `--sabotage` asks for one of them."""
+"""What a soak must find: files that are broken on purpose behind a frozen plugin. `--sabotage` asks
+for one of them.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +60,12 @@ def _used(stage: Stage) -> list[str]:
 
     def look() -> list[str]:
         with stage.history.lock:
-            pods = [each for each in stage.history.pods.values() if each.running and each.asked is None]
-            found = {uid for each in pods for uid in each.claims.values() if uid and _spec(uid).exists()}
+            pods = [
+                each for each in stage.history.pods.values() if each.running and each.asked is None
+            ]
+            found = {
+                uid for each in pods for uid in each.claims.values() if uid and _spec(uid).exists()
+            }
         return sorted(found) if len(found) >= 2 else []
 
     used: list[str] = until("two claims in use", look)

@@ -1,4 +1,6 @@
-"""The rig with claimd of this tree on it: brought up and deployed if it is not there, taken down if it was not."""
+"""The rig with claimd of this tree on it: brought up and deployed if it is not there, taken down if
+it was not.
+"""
 
 from __future__ import annotations
 
@@ -61,19 +63,25 @@ def deploy() -> None:
 
 def image_of(commit: str) -> str:
     """Builds this commit's own image; nothing if the clone has no such commit."""
-    known = subprocess.run(["git", "rev-parse", "--verify", "--short", f"{commit}^{{commit}}"], check=False, **QUIETLY)
+    known = subprocess.run(
+        ["git", "rev-parse", "--verify", "--short", f"{commit}^{{commit}}"], check=False, **QUIETLY
+    )
     if known.returncode:
         return ""
     image = f"localhost/claimd:{known.stdout.strip()}"
     with tempfile.TemporaryDirectory() as folder:
-        packed = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
+        packed = subprocess.run(
+            ["git", "archive", commit], cwd=ROOT, check=True, stdout=subprocess.PIPE
+        ).stdout
         subprocess.run(["tar", "-x", "-C", folder], input=packed, check=True)
         rig("build-image", folder, f"{folder}/deploy/Containerfile", "--tag", image)
     return image
 
 
 def newest_tag() -> str:
-    return str(subprocess.run(["git", "describe", "--tags", "--abbrev=0"], check=False, **QUIETLY).stdout).strip()
+    return str(
+        subprocess.run(["git", "describe", "--tags", "--abbrev=0"], check=False, **QUIETLY).stdout
+    ).strip()
 
 
 def kubectl(*words: str) -> str:
@@ -85,4 +93,6 @@ def kubectl(*words: str) -> str:
 
 
 def rig(*words: str) -> None:
-    subprocess.run([sys.executable, "-m", "tests.cluster.rig", *words], cwd=ROOT, check=True, stdout=sys.stderr)
+    subprocess.run(
+        [sys.executable, "-m", "tests.cluster.rig", *words], cwd=ROOT, check=True, stdout=sys.stderr
+    )

@@ -1,4 +1,6 @@
-"""What befalls the node: its daemons and the plugin killed, frozen and replaced, one after the other, by a seed."""
+"""What befalls the node: its daemons and the plugin killed, frozen and replaced, one after the
+other, by a seed.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,13 @@ Seconds = tuple[float, float]
 
 
 class Faults(threading.Thread):
-    """Every kind once in random order, then again, until told to end; what was killed is started again."""
+    """Every kind once in random order, then again, until told to end; what was killed is started
+    again.
+    """
 
-    def __init__(self, api: Api, seed: int, say: Callable[[str], None], *, pauses: Seconds, freezes: Seconds) -> None:
+    def __init__(
+        self, api: Api, seed: int, say: Callable[[str], None], *, pauses: Seconds, freezes: Seconds
+    ) -> None:
         super().__init__(daemon=True, name="faults")
         self._api, self._random, self._say = api, random.Random(seed), say
         self._pauses, self._freezes = pauses, freezes
@@ -132,7 +138,9 @@ def roll(api: Api, image: str = "") -> None:
         if living and not living & before and rolled(api):
             return
         if time.monotonic() > end:
-            raise AssertionError(f"the DaemonSet was not rolled out in {ROLL_PATIENCE:g} s: {living} live")
+            raise AssertionError(
+                f"the DaemonSet was not rolled out in {ROLL_PATIENCE:g} s: {living} live"
+            )
         time.sleep(0.5)
 
 

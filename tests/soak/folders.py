@@ -1,7 +1,8 @@
-"""A glance at the node's folders: which claims have a CDI file, which a record, and with which devices.
+"""A glance at the node's folders: which claims have a CDI file, which a record, and with which
+devices.
 
-Read as anybody may read them, with no code of the plugin. A glance is no moment: what it calls present was there from
-its begin to its end.
+Read as anybody may read them, with no code of the plugin. A glance is no moment: what it calls
+present was there from its begin to its end.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class Eye:
 
     def look(self, at: float) -> Glance:
         before = self._marks(self._cdi, SPEC)
-        records = self._held(self._records, self._marks(self._records, re.compile(r"([^.].*)\.json")), _record)
+        records = self._held(
+            self._records, self._marks(self._records, re.compile(r"([^.].*)\.json")), _record
+        )
         specs = self._held(self._cdi, before, _spec)
         after = self._marks(self._cdi, SPEC)
         stayed = {uid: held for uid, held in specs.items() if after.get(uid) == before[uid]}
@@ -67,7 +70,10 @@ class Eye:
                             status = os.stat(entry.path)
                         except FileNotFoundError:
                             continue
-                        found[known[1]] = (entry.path, (status.st_ino, status.st_size, status.st_mtime_ns))
+                        found[known[1]] = (
+                            entry.path,
+                            (status.st_ino, status.st_size, status.st_mtime_ns),
+                        )
         except FileNotFoundError:
             pass
         return found
@@ -83,7 +89,11 @@ class Eye:
                     continue
                 self._read[path] = known
             found[uid] = known[1]
-        gone = [path for path in self._read if Path(path).parent == folder and Path(path).name not in _names(marks)]
+        gone = [
+            path
+            for path in self._read
+            if Path(path).parent == folder and Path(path).name not in _names(marks)
+        ]
         for path in gone:
             del self._read[path]
         return found
@@ -96,13 +106,19 @@ def left() -> list[str]:
 
 
 def surplus() -> list[str]:
-    """Sockets and signs of life that no living instance owns: there is one of each when nothing is being updated."""
+    """Sockets and signs of life that no living instance owns: there is one of each when nothing is
+    being updated.
+    """
     kinds = {
         "DRA sockets": [name for name in _entries(PLUGIN) if name.endswith(".sock")],
         "registration sockets": [name for name in _entries(REGISTRY) if name.startswith(DRIVER)],
         "instances": _entries(PLUGIN / "instances"),
     }
-    return [f"{len(names)} {kind}: {', '.join(names)}" for kind, names in kinds.items() if len(names) != 1]
+    return [
+        f"{len(names)} {kind}: {', '.join(names)}"
+        for kind, names in kinds.items()
+        if len(names) != 1
+    ]
 
 
 def _names(marks: dict[str, tuple[str, Mark]]) -> set[str]:
@@ -121,7 +137,9 @@ def _spec(uid: str, text: bytes) -> Held:
         found = set()
         for device in json.loads(text)["devices"]:
             variables = dict(each.split("=", 1) for each in device["containerEdits"]["env"])
-            addresses = {value for name, value in variables.items() if name.startswith("CLAIMD_GPU_")}
+            addresses = {
+                value for name, value in variables.items() if name.startswith("CLAIMD_GPU_")
+            }
             (address,) = addresses
             if not device["name"].startswith(f"{uid}-"):
                 return Held(devices=frozenset(), damaged=f"it has the device {device['name']}")
@@ -138,7 +156,8 @@ def _record(uid: str, text: bytes) -> Held:
         if claim["uid"] != uid:
             return Held(devices=frozenset(), damaged=f"it is about {claim['uid']}")
         devices = {
-            (_shared(each["device"], each.get("shareId") or each.get("shareID")), each["address"]) for each in listed
+            (_shared(each["device"], each.get("shareId") or each.get("shareID")), each["address"])
+            for each in listed
         }
         return Held(devices=frozenset(devices), admin=any(each.get("admin") for each in listed))
     except (ValueError, KeyError, TypeError) as error:

@@ -1,7 +1,8 @@
-"""The whole history of every claim and pod: what the API server told, what glances at the folders saw. No judgement.
+"""The whole history of every claim and pod: what the API server told, what glances at the folders
+saw. No judgement.
 
-Times are of one monotonic clock. What was written is kept as spans: from the first glance that saw a file with this
-content to the last one.
+Times are of one monotonic clock. What was written is kept as spans: from the first glance that saw
+a file with this content to the last one.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class Span:
 class ClaimLife:
     uid: str
     name: str
-    allocations: list[frozenset[str]] = field(default_factory=list)  # each one that it had, oldest first
+    allocations: list[frozenset[str]] = field(
+        default_factory=list
+    )  # each one that it had, oldest first
     reported: float | None = None  # when the driver's first report was there
     still: list[str] = field(default_factory=list)  # devices that the driver reports now
     allocated: bool = False
@@ -67,7 +70,9 @@ class History:
     def claim(self, kind: str, item: Object, at: float) -> None:
         with self.lock:
             meta, status = item["metadata"], item.get("status", {})
-            life = self.claims.setdefault(meta["uid"], ClaimLife(uid=meta["uid"], name=meta["name"]))
+            life = self.claims.setdefault(
+                meta["uid"], ClaimLife(uid=meta["uid"], name=meta["name"])
+            )
             self.names[meta["name"]] = meta["uid"]
             if kind == "DELETED":
                 life.gone, life.still, life.allocated = at, [], False
@@ -81,20 +86,26 @@ class History:
             life.allocated = bool(results)
             if results and (not life.allocations or life.allocations[-1] != chosen):
                 life.allocations.append(chosen)
-            life.still = [each["device"] for each in status.get("devices", []) if each["driver"] == DRIVER]
+            life.still = [
+                each["device"] for each in status.get("devices", []) if each["driver"] == DRIVER
+            ]
             if life.still and life.reported is None:
                 life.reported = at
 
     def pod(self, kind: str, item: Object, at: float) -> None:
         with self.lock:
             meta, status = item["metadata"], item["status"]
-            life = self.pods.setdefault(meta["name"], PodLife(uid=meta["uid"], name=meta["name"], created=at))
+            life = self.pods.setdefault(
+                meta["name"], PodLife(uid=meta["uid"], name=meta["name"], created=at)
+            )
             for entry in item["spec"].get("resourceClaims", []):
                 life.claims.setdefault(entry["name"], None)
                 if name := entry.get("resourceClaimName"):
                     life.claims[entry["name"]] = self.names.get(name) or life.claims[entry["name"]]
             for entry in status.get("resourceClaimStatuses", []):
-                life.claims[entry["name"]] = self.names.get(entry["resourceClaimName"]) or life.claims[entry["name"]]
+                life.claims[entry["name"]] = (
+                    self.names.get(entry["resourceClaimName"]) or life.claims[entry["name"]]
+                )
             for container in status.get("containerStatuses", []):
                 self._container(life, container, is_ready(item), at)
             if "deletionTimestamp" in meta and life.asked is None:

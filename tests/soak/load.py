@@ -1,7 +1,8 @@
-"""Pods with claims that come and go at a steady rate, by a seed, through every fault. It judges nothing.
+"""Pods with claims that come and go at a steady rate, by a seed, through every fault. It judges
+nothing.
 
-Open loop: a pod is due at its time whatever became of the ones before it, and what was late is made up for, as long as
-the kubelet has room.
+Open loop: a pod is due at its time whatever became of the ones before it, and what was late is made
+up for, as long as the kubelet has room.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from tests.soak.history import History
 
 ROOM = 95  # pods at the same time: a kubelet takes 110, and some are the system's
 STEP = 0.05
-# Says in its last words what it was given, so that every container's own view is checked at no cost.
+# Says in its last words what it was given, so that every container's own view is checked at no
+# cost.
 TELL = [
     "sh",
     "-c",
@@ -146,7 +148,12 @@ class Load:
     def _go_on(self) -> None:
         while self._due and len(self._jobs) < ROOM:
             kind, name, document = self._due.popleft()
-            job = Job(name=name, kind=kind, wait=self._random.uniform(*kind.seconds), since=time.monotonic())
+            job = Job(
+                name=name,
+                kind=kind,
+                wait=self._random.uniform(*kind.seconds),
+                since=time.monotonic(),
+            )
             job.call = self._calls.submit(self._create, document)
             self._jobs[name] = job
             self.made[kind.name] += 1
@@ -175,7 +182,9 @@ class Load:
         path = f"/api/v1/namespaces/{self.namespace}/pods"
         while True:
             try:
-                self.api.surely("POST", path, document, but=(409,))  # 409: an answer was lost, the pod was not
+                self.api.surely(
+                    "POST", path, document, but=(409,)
+                )  # 409: an answer was lost, the pod was not
                 return
             except ApiError as error:
                 if "admission" not in str(error) and error.status != 403:

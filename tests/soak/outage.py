@@ -1,7 +1,8 @@
-"""Scenario `outage`: the API server is away for minutes, and everybody who has a claim notices nothing.
+"""Scenario `outage`: the API server is away for minutes, and everybody who has a claim notices
+nothing.
 
-The kubelet reads a claim itself before it asks the plugin, so the call that is under way when the API server returns is
-a second kubelet's.
+The kubelet reads a claim itself before it asks the plugin, so the call that is under way when the
+API server returns is a second kubelet's.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ def run(stage: Stage, *, minutes: float, frozen: bool, seed: int) -> None:
         os.kill(plugin.living()[-1].pid, signal.SIGKILL)
         _rest(away + minutes * 60 - BEFORE)
         if (now := kubelet.prepare(held)) != ids:
-            stage.fail("not kept", f"a claim that was given {ids} was given {now} by a plugin that started meanwhile")
+            stage.fail(
+                "not kept",
+                f"a claim that was given {ids} was given {now} by a plugin that started meanwhile",
+            )
         began = time.monotonic()
         under_way = calls.submit(kubelet.prepare, flight)
         _rest(away + minutes * 60)
@@ -58,7 +62,11 @@ def run(stage: Stage, *, minutes: float, frozen: bool, seed: int) -> None:
     for name in (*HOLDERS, *FAILING):
         stage.history.asking(name)
         stage.api.surely("DELETE", f"/api/v1/namespaces/{stage.namespace}/pods/{name}", but=(GONE,))
-    until("all pods to go", lambda: all(each.gone for each in stage.history.pods.values()), seconds=120)
+    until(
+        "all pods to go",
+        lambda: all(each.gone for each in stage.history.pods.values()),
+        seconds=120,
+    )
     stage.end()
 
 
@@ -74,7 +82,9 @@ def _holders(stage: Stage) -> None:
     stage.api("POST", f"{where}/resourceclaimtemplates", template("one", asked))
     stage.api("POST", f"{where}/resourceclaims", claim("common", asked))
     for name, wanted in zip(
-        HOLDERS, ({"a": "=one"}, {"a": "=one", "b": "=one"}, {"a": "common"}, {"a": "common"}), strict=True
+        HOLDERS,
+        ({"a": "=one"}, {"a": "=one", "b": "=one"}, {"a": "common"}, {"a": "common"}),
+        strict=True,
     ):
         _pod(stage, name, wanted)
     until("the pods to run", lambda: all(_ran(stage, name) for name in HOLDERS), seconds=120)
@@ -86,7 +96,9 @@ def _ran(stage: Stage, name: str) -> bool:
 
 
 def _fail_from_now_on(stage: Stage, frozen: bool) -> None:
-    """Pods whose first prepare is under way when the API server leaves: the plugin sleeps until it has left."""
+    """Pods whose first prepare is under way when the API server leaves: the plugin sleeps until it
+    has left.
+    """
     pids = [each.pid for each in plugin.living()]
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
@@ -113,26 +125,39 @@ def _fail_from_now_on(stage: Stage, frozen: bool) -> None:
 
 
 def _begun(stage: Stage) -> bool:
-    """The kubelet has seen the pods: their folders are there, which it makes before it asks for their claims."""
+    """The kubelet has seen the pods: their folders are there, which it makes before it asks for
+    their claims.
+    """
     uids = [stage.history.pods[name].uid for name in FAILING if name in stage.history.pods]
-    return len(uids) == len(FAILING) and all((places.KUBELET_ROOT / "pods" / uid).exists() for uid in uids)
+    return len(uids) == len(FAILING) and all(
+        (places.KUBELET_ROOT / "pods" / uid).exists() for uid in uids
+    )
 
 
-def _while_away(stage: Stage, kubelet: Kubelet, refused: Object, held: Object, ids: list[str]) -> None:
+def _while_away(
+    stage: Stage, kubelet: Kubelet, refused: Object, held: Object, ids: list[str]
+) -> None:
     began = time.monotonic()
     try:
         kubelet.prepare(refused, CALL)
         stage.fail("no refusal", "a claim that nobody could read was prepared")
     except Refused as error:
         took = time.monotonic() - began
-        stage.found["outage"] = {"a new claim was refused after s": round(took, 1), "words": str(error)[:150]}
+        stage.found["outage"] = {
+            "a new claim was refused after s": round(took, 1),
+            "words": str(error)[:150],
+        }
         if "DEADLINE" in str(error) or "cannot read claim" not in str(error):
             stage.fail("no reason", f"a new claim was refused after {took:.0f} s with: {error}")
     began = time.monotonic()
     again = kubelet.prepare(held)
-    stage.found["outage"]["a recorded claim was answered after s"] = round(time.monotonic() - began, 2)
+    stage.found["outage"]["a recorded claim was answered after s"] = round(
+        time.monotonic() - began, 2
+    )
     if again != ids or not in_cdi(held["metadata"]["uid"], ids):
-        stage.fail("not kept", f"a claim that was given {ids} was given {again} without the API server")
+        stage.fail(
+            "not kept", f"a claim that was given {ids} was given {again} without the API server"
+        )
 
 
 def _return(stage: Stage, frozen: bool) -> float:
@@ -160,18 +185,30 @@ def _judge_flight(stage: Stage, under_way: Future[list[str]], began: float, back
         stage.found["outage"]["the call under way took s"] = round(took, 1)
         stage.found["outage"]["after the return s"] = round(began + took - back, 1)
     except Refused as error:
-        stage.fail("failed call", f"the call that was under way when the API server returned: {error}")
+        stage.fail(
+            "failed call", f"the call that was under way when the API server returned: {error}"
+        )
 
 
 def _judge_pods(stage: Stage, containers: dict[str, str], back: float) -> None:
-    until("the failed pods", lambda: all(_ran(stage, name) for name in FAILING), seconds=NEXT_TRY + 60)
+    until(
+        "the failed pods", lambda: all(_ran(stage, name) for name in FAILING), seconds=NEXT_TRY + 60
+    )
     waited = [(stage.history.pods[name].running or 0) - back for name in FAILING]
     stage.found["outage"]["failed pods ran after s"] = [round(each, 1) for each in waited]
     if max(waited) > NEXT_TRY:
-        stage.fail("late", f"pods whose prepare had failed ran {max(waited):.0f} s after the API server was back")
+        stage.fail(
+            "late",
+            f"pods whose prepare had failed ran {max(waited):.0f} s after the API server was back",
+        )
     for name, before in containers.items():
         life = stage.history.pods[name]
-        if life.container != before or life.restarted or life.over is not None or life.gone is not None:
+        if (
+            life.container != before
+            or life.restarted
+            or life.over is not None
+            or life.gone is not None
+        ):
             stage.fail("touched", f"pod {name} had the container {before} and has {life.container}")
 
 

@@ -1,4 +1,6 @@
-"""The plugin's living processes on this machine: which they are, what they hold open, what they have counted."""
+"""The plugin's living processes on this machine: which they are, what they hold open, what they
+have counted.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from pathlib import Path
 
 PERIOD = 2.0  # seconds between two samples
 SETTLING = 20.0  # seconds after a start that are not compared
-# What a living plugin may add from one quiet moment to another: a thread of a pool, a connection, pages of memory.
+# What a living plugin may add from one quiet moment to another: a thread of a pool, a connection,
+# pages of memory.
 MORE_FILES, MORE_THREADS, MORE_KIB = 4, 32, 4096  # 32: the most that the pool may have
 
 
@@ -38,7 +41,9 @@ def living() -> list[Instance]:
             if b"run" not in words or not any(word.endswith(b"/claimd") for word in words):
                 continue
             environment = dict(
-                each.split(b"=", 1) for each in (folder / "environ").read_bytes().split(b"\0") if b"=" in each
+                each.split(b"=", 1)
+                for each in (folder / "environ").read_bytes().split(b"\0")
+                if b"=" in each
             )
             if pod := environment.get(b"CLAIMD_POD_UID"):
                 started = (folder / "stat").read_text().rsplit(")", 1)[1].split()[19]
@@ -54,15 +59,19 @@ def sample(pid: int) -> Sample | None:
         files = len(list((folder / "fd").iterdir()))
         status = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
         return Sample(
-            at=time.monotonic(), files=files, threads=int(status["Threads"]), kib=int(status["RssAnon"].split()[0])
+            at=time.monotonic(),
+            files=files,
+            threads=int(status["Threads"]),
+            kib=int(status["RssAnon"].split()[0]),
         )
     except (OSError, KeyError):
         return None
 
 
 def metrics(pid: int) -> dict[str, float]:
-    """What this instance has counted; nothing if it does not answer. Its socket is asked where it sees it itself: the
-    path from outside is too long for one."""
+    """What this instance has counted; nothing if it does not answer. Its socket is asked where it
+    sees it itself: the path from outside is too long for one.
+    """
     path = f"/proc/{pid}/root/run/claimd/endpoint.sock"
     try:
         with socket.socket(socket.AF_UNIX) as way:
@@ -76,7 +85,9 @@ def metrics(pid: int) -> dict[str, float]:
 
 
 class Sampler(threading.Thread):
-    """Samples every instance as long as it lives, and keeps what it had counted when it was last asked."""
+    """Samples every instance as long as it lives, and keeps what it had counted when it was last
+    asked.
+    """
 
     def __init__(self) -> None:
         super().__init__(daemon=True, name="sampler")
@@ -101,7 +112,9 @@ class Sampler(threading.Thread):
 
     def total(self, name: str) -> float:
         """Over all instances; what one counted in its last two seconds may be missing."""
-        return sum(value for told in self.counted.values() for key, value in told.items() if key == name)
+        return sum(
+            value for told in self.counted.values() for key, value in told.items() if key == name
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +131,11 @@ class Growth:
             ("threads", self.early.threads, self.late.threads, MORE_THREADS),
             ("KiB of anonymous memory", self.early.kib, self.late.kib, MORE_KIB),
         )
-        told = [f"{before} → {after} {what}" for what, before, after, more in rows if after > before + more]
+        told = [
+            f"{before} → {after} {what}"
+            for what, before, after, more in rows
+            if after > before + more
+        ]
         return f"in {self.seconds:.0f} s a plugin grew: {', '.join(told)}" if told else ""
 
 
@@ -129,7 +146,9 @@ def growth(samples: list[Sample]) -> Growth | None:
         return None
     third = len(settled) // 3
     return Growth(
-        seconds=settled[-1].at - settled[0].at, early=_median(settled[:third]), late=_median(settled[-third:])
+        seconds=settled[-1].at - settled[0].at,
+        early=_median(settled[:third]),
+        late=_median(settled[-third:]),
     )
 
 

@@ -1,4 +1,6 @@
-"""What must hold of a history, and the sentence that says what did not. Pure: histories in, problems out."""
+"""What must hold of a history, and the sentence that says what did not. Pure: histories in,
+problems out.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from tests.soak.folders import Glance
 from tests.soak.history import ClaimLife, History, PodLife, Span
 
 SLACK = 0.5  # seconds by which a glance may come after the file, and a watch before the glance
-RUN_PATIENCE = 300.0  # seconds to run: a failed try is repeated after 60 to 90 s, and a fault may meet that one too
+# seconds to run: a failed try is repeated after 60 to 90 s, and a fault may meet that one too
+RUN_PATIENCE = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,14 +44,20 @@ class Judge:
             for device, _ in held.devices:
                 other = holders.setdefault(device, uid)
                 if other != uid:
-                    self._say("twice", f"{device} {uid}", f"{device} is in the CDI files of claims {other} and {uid}")
+                    self._say(
+                        "twice",
+                        f"{device} {uid}",
+                        f"{device} is in the CDI files of claims {other} and {uid}",
+                    )
 
     def _say(self, kind: str, key: str, text: str) -> None:
         self.problems.setdefault(f"{kind} {key}", Problem(kind=kind, text=text))
 
 
 def judge(history: History, published: Mapping[str, str], until: float) -> list[Problem]:
-    """What the whole history shows. `published` leads from devices to PCI addresses, as the slices have it."""
+    """What the whole history shows. `published` leads from devices to PCI addresses, as the slices
+    have it.
+    """
     found: list[Problem] = []
     for claim in history.claims.values():
         found += _as_allocated(claim, published)
@@ -66,7 +75,12 @@ def _as_allocated(claim: ClaimLife, published: Mapping[str, str]) -> list[Proble
             devices = frozenset(device for device, _ in span.held.devices)
             if claim.allocations and devices not in claim.allocations and not span.held.damaged:
                 text = f"the {what} of claim {claim.name} ({claim.uid}) has {sorted(devices)}, allocated were "
-                found.append(Problem(kind="not as allocated", text=text + str([sorted(a) for a in claim.allocations])))
+                found.append(
+                    Problem(
+                        kind="not as allocated",
+                        text=text + str([sorted(a) for a in claim.allocations]),
+                    )
+                )
             wrong = [(d, a) for d, a in span.held.devices if _address(d, published) not in (a, "")]
             if wrong:
                 text = f"the {what} of claim {claim.name} ({claim.uid}) leads elsewhere than the slices say: {wrong}"
@@ -75,7 +89,9 @@ def _as_allocated(claim: ClaimLife, published: Mapping[str, str]) -> list[Proble
 
 
 def _kept(pod: PodLife, history: History, until: float) -> list[Problem]:
-    """From when it was seen to run until it was to be deleted, its claims have both files, the same all the time."""
+    """From when it was seen to run until it was to be deleted, its claims have both files, the same
+    all the time.
+    """
     assert pod.running is not None
     ends = [end for end in (pod.asked, pod.over, pod.gone, until) if end is not None]
     begin, end = pod.running + SLACK, min(ends) - SLACK
@@ -85,7 +101,9 @@ def _kept(pod: PodLife, history: History, until: float) -> list[Problem]:
     for uid in pod.claims.values():
         life = history.claims.get(uid or "")
         if life is None:
-            found.append(Problem(kind="unknown claim", text=f"pod {pod.name} ran with {pod.claims}"))
+            found.append(
+                Problem(kind="unknown claim", text=f"pod {pod.name} ran with {pod.claims}")
+            )
             continue
         contents = set()
         for what, spans in (("record", life.records), ("CDI file", life.specs)):
@@ -97,7 +115,12 @@ def _kept(pod: PodLife, history: History, until: float) -> list[Problem]:
             else:
                 contents.add(span.held.devices)
         if len(contents) > 1:
-            found.append(Problem(kind="differs", text=f"record and CDI file of {life.name} ({uid}) differ: {contents}"))
+            found.append(
+                Problem(
+                    kind="differs",
+                    text=f"record and CDI file of {life.name} ({uid}) differ: {contents}",
+                )
+            )
     return found
 
 
@@ -108,9 +131,15 @@ def _covering(spans: list[Span], begin: float, end: float) -> Span | None:
 def _given(pod: PodLife, history: History, published: Mapping[str, str]) -> list[Problem]:
     """What the container says that it was given is what the scheduler chose for its pod."""
     lives = [history.claims[uid] for uid in pod.claims.values() if uid in history.claims]
-    if pod.given is None or len(lives) != len(pod.claims) or any(len(life.allocations) != 1 for life in lives):
+    if (
+        pod.given is None
+        or len(lives) != len(pod.claims)
+        or any(len(life.allocations) != 1 for life in lives)
+    ):
         return []
-    chosen = frozenset(_address(device, published) for life in lives for device in life.allocations[0])
+    chosen = frozenset(
+        _address(device, published) for life in lives for device in life.allocations[0]
+    )
     if chosen == pod.given:
         return []
     text = f"the container of pod {pod.name} was given {sorted(pod.given)}, allocated were {sorted(chosen)}"
@@ -120,27 +149,46 @@ def _given(pod: PodLife, history: History, published: Mapping[str, str]) -> list
 def _address(device: str, published: Mapping[str, str]) -> str:
     if device in published:
         return published[device]
-    return next((address for name, address in published.items() if device.startswith(f"{name}-")), "")
+    return next(
+        (address for name, address in published.items() if device.startswith(f"{name}-")), ""
+    )
 
 
-def at_the_end(history: History, left: list[str], surplus: list[str], patience: float = RUN_PATIENCE) -> list[Problem]:
+def at_the_end(
+    history: History, left: list[str], surplus: list[str], patience: float = RUN_PATIENCE
+) -> list[Problem]:
     """Once everything has been deleted and its time has passed."""
     found = [Problem(kind="left over", text=f"left in the folders: {name}") for name in left]
-    found += [Problem(kind="left over", text=f"more than one instance would need: {what}") for what in surplus]
+    found += [
+        Problem(kind="left over", text=f"more than one instance would need: {what}")
+        for what in surplus
+    ]
     for pod in history.pods.values():
         if pod.gone is None:
-            found.append(Problem(kind="stuck", text=f"pod {pod.name} is still there{_words(history, pod.name)}"))
+            found.append(
+                Problem(
+                    kind="stuck", text=f"pod {pod.name} is still there{_words(history, pod.name)}"
+                )
+            )
         if pod.running is not None and pod.running - pod.created > patience:
             took = pod.running - pod.created
             found.append(
-                Problem(kind="late", text=f"pod {pod.name} took {took:.0f} s to run{_words(history, pod.name)}")
+                Problem(
+                    kind="late",
+                    text=f"pod {pod.name} took {took:.0f} s to run{_words(history, pod.name)}",
+                )
             )
     for claim in history.claims.values():
         if claim.still:
             text = f"the status of claim {claim.name} ({claim.uid}) still tells of {claim.still}, and no pod is left"
             found.append(Problem(kind="left in status", text=text))
         if claim.gone is None and claim.allocated:
-            found.append(Problem(kind="still allocated", text=f"claim {claim.name} ({claim.uid}) is still allocated"))
+            found.append(
+                Problem(
+                    kind="still allocated",
+                    text=f"claim {claim.name} ({claim.uid}) is still allocated",
+                )
+            )
     return found
 
 

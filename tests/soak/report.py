@@ -40,10 +40,16 @@ def figures(history: History) -> dict[str, Any]:
             "reported": sum(each.reported is not None for each in claims),
         },
         "seconds": {
-            "created to running": waits(each.running - each.created for each in ran if each.running is not None),
-            "deletion to gone": waits(each.gone - each.asked for each in pods if each.gone and each.asked),
+            "created to running": waits(
+                each.running - each.created for each in ran if each.running is not None
+            ),
+            "deletion to gone": waits(
+                each.gone - each.asked for each in pods if each.gone and each.asked
+            ),
             "claim deleted, record still there": waits(
-                max(0.0, each.records[-1].last - each.gone) for each in claims if each.gone and each.records
+                max(0.0, each.records[-1].last - each.gone)
+                for each in claims
+                if each.gone and each.records
             ),
             "longest between two glances": {"worst": round(history.worst_gap, 2)},
         },
@@ -70,15 +76,23 @@ def table(told: Mapping[str, Any]) -> str:
             continue
         lines.append(f"  {section}")
         for key, value in rows.items():
-            shown = "  ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, Mapping) else value
+            shown = (
+                "  ".join(f"{k} {v}" for k, v in value.items())
+                if isinstance(value, Mapping)
+                else value
+            )
             lines.append(f"    {key:40} {shown}")
     by_kind = Counter(each["kind"] for each in told["problems"])
     for kind, count in by_kind.items():
         lines.append(f"  PROBLEM {kind}: {count}")
-        lines += [f"    {each['text']}" for each in told["problems"] if each["kind"] == kind][:SHOWN]
+        lines += [f"    {each['text']}" for each in told["problems"] if each["kind"] == kind][
+            :SHOWN
+        ]
     return "\n".join(lines)
 
 
 def _short(words: str) -> str:
     """The kind of a refusal: what is particular to a claim left out."""
-    return " ".join(word if not any(c.isdigit() for c in word) else "…" for word in words.split())[:160]
+    return " ".join(word if not any(c.isdigit() for c in word) else "…" for word in words.split())[
+        :160
+    ]

@@ -1,7 +1,9 @@
-"""Scenarios `rolling` and `builds`: the DaemonSet is updated under 100 claims a minute, and no prepare fails.
+"""Scenarios `rolling` and `builds`: the DaemonSet is updated under 100 claims a minute, and no
+prepare fails.
 
-Four in ten claims belong to real pods, the others to a second kubelet's calls. Claims that are held from one update to
-the next are asked for again afterwards: what one build has recorded, the other reads.
+Four in ten claims belong to real pods, the others to a second kubelet's calls. Claims that are held
+from one update to the next are asked for again afterwards: what one build has recorded, the other
+reads.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ PODS, CALLS = 42.0, 72.0  # a minute
 HELD = 3  # claims kept over each update
 BETWEEN = 12.0  # seconds of load between two updates
 DRAIN = 240.0
-# The API server's authorizer had not yet seen the pod, or the pod of a shared claim came while the claim was going.
+# The API server's authorizer had not yet seen the pod, or the pod of a shared claim came while the
+# claim was going.
 KUBELETS_OWN = ("fetch ResourceClaim", "is being unprepared")
 
 Kept = list[tuple[Object, list[str]]]
@@ -71,9 +74,15 @@ def run(stage: Stage, images: list[str], *, seed: int) -> None:
     }
     stage.found["claims a minute"] = round(made / minutes, 1)
     if made / minutes < 100:
-        stage.fail("rate", f"only {made / minutes:.0f} claims a minute were prepared, asked are 100")
+        stage.fail(
+            "rate", f"only {made / minutes:.0f} claims a minute were prepared, asked are 100"
+        )
     stage.end()
-    refused = {k: v for k, v in stage.found["plugin"].items() if k in ("prepares refused", "prepares failed") and v}
+    refused = {
+        k: v
+        for k, v in stage.found["plugin"].items()
+        if k in ("prepares refused", "prepares failed") and v
+    }
     if refused:
         stage.fail("refused", f"the plugin has counted {refused}")
 
@@ -91,7 +100,9 @@ def _again(stage: Stage, calls: Calls, kept: Kept) -> None:
     for made, ids in kept:
         name, uid = made["metadata"]["name"], made["metadata"]["uid"]
         if not in_cdi(uid, ids):
-            stage.fail("not kept", f"the CDI file of {name} is not what it was before the update: {ids}")
+            stage.fail(
+                "not kept", f"the CDI file of {name} is not what it was before the update: {ids}"
+            )
         if (now := _prepared(calls, made)) != ids:
             stage.fail("not kept", f"{name} was given {ids}, after the update {now}")
         try:

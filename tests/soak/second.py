@@ -1,7 +1,9 @@
-"""A second kubelet's calls to the plugin's sockets, with claims that are allocated by hand, beside the real kubelet.
+"""A second kubelet's calls to the plugin's sockets, with claims that are allocated by hand, beside
+the real kubelet.
 
-Real pods cost half a second of this machine each; these cost the plugin the same and the machine next to nothing. Its
-devices are of a vendor that no real pod asks for, so that the scheduler never takes one of them.
+Real pods cost half a second of this machine each; these cost the plugin the same and the machine
+next to nothing. Its devices are of a vendor that no real pod asks for, so that the scheduler never
+takes one of them.
 """
 
 from __future__ import annotations
@@ -37,16 +39,28 @@ class Kubelet:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: dict[tuple[str, int], str] = {}  # registration socket → DRA socket, oldest first
+        self._known: dict[
+            tuple[str, int], str
+        ] = {}  # registration socket → DRA socket, oldest first
         self._ways: dict[str, grpc.Channel] = {}
 
     def prepare(self, made: Object, seconds: float = CALL) -> list[str]:
         """The CDI ids."""
-        answer = self._call("NodePrepareResources", dra.NodePrepareResourcesRequest(claims=[_ref(made)]), made, seconds)
+        answer = self._call(
+            "NodePrepareResources",
+            dra.NodePrepareResourcesRequest(claims=[_ref(made)]),
+            made,
+            seconds,
+        )
         return sorted(id_ for device in answer.devices for id_ in device.cdi_device_ids)
 
     def unprepare(self, made: Object) -> None:
-        self._call("NodeUnprepareResources", dra.NodeUnprepareResourcesRequest(claims=[_ref(made)]), made, CALL)
+        self._call(
+            "NodeUnprepareResources",
+            dra.NodeUnprepareResourcesRequest(claims=[_ref(made)]),
+            made,
+            CALL,
+        )
 
     def _call(self, name: str, message: Any, made: Object, seconds: float) -> Any:
         stub = dra_grpc.DRAPluginStub(self._way())
@@ -79,10 +93,14 @@ class Kubelet:
 
 
 def _asked(path: Path) -> str:
-    """Its DRA socket, once it serves that too: a kubelet as well calls nobody to whom it has no connection yet."""
+    """Its DRA socket, once it serves that too: a kubelet as well calls nobody to whom it has no
+    connection yet.
+    """
     try:
         with grpc.insecure_channel(f"unix://{path}") as way:
-            offer = registration_grpc.RegistrationStub(way).GetInfo(registration.InfoRequest(), timeout=1)
+            offer = registration_grpc.RegistrationStub(way).GetInfo(
+                registration.InfoRequest(), timeout=1
+            )
         with grpc.insecure_channel(f"unix://{offer.endpoint}") as way:
             grpc.channel_ready_future(way).result(timeout=1)
     except (grpc.RpcError, grpc.FutureTimeoutError):
@@ -105,7 +123,9 @@ class Claims:
 
     def make(self, name: str, device: str) -> Object:
         where = f"{RESOURCES}/namespaces/{self.namespace}/resourceclaims"
-        made = self.api.surely("POST", where, claim(name, devices(request(device_class=f"amd.{DRIVER}"))))
+        made = self.api.surely(
+            "POST", where, claim(name, devices(request(device_class=f"amd.{DRIVER}")))
+        )
         here = {"key": "metadata.name", "operator": "In", "values": [self.node]}
         chosen = {"request": "gpu", "driver": DRIVER, "pool": self.node, "device": device}
         made["status"] = {
@@ -114,7 +134,14 @@ class Claims:
                 "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [here]}]},
             },
             # no pod: the claim controller would look for it and take the allocation back
-            "reservedFor": [{"apiGroup": "soak.claimd.dev", "resource": "loads", "name": name, "uid": f"load-{name}"}],
+            "reservedFor": [
+                {
+                    "apiGroup": "soak.claimd.dev",
+                    "resource": "loads",
+                    "name": name,
+                    "uid": f"load-{name}",
+                }
+            ],
         }
         return self.api.surely("PUT", f"{where}/{name}/status", made)
 
@@ -124,7 +151,9 @@ class Claims:
             fresh = self.api.surely("GET", path, but=(GONE,))
             if fresh["kind"] != "ResourceClaim":
                 return
-            answer = self.api.surely("PUT", f"{path}/status", {**fresh, "status": {}}, but=(GONE, CONFLICT))
+            answer = self.api.surely(
+                "PUT", f"{path}/status", {**fresh, "status": {}}, but=(GONE, CONFLICT)
+            )
             if answer["kind"] == "ResourceClaim":
                 self.api.surely("DELETE", path, but=(GONE,))
                 return
@@ -134,7 +163,11 @@ def in_cdi(uid: str, ids: list[str]) -> bool:
     """Whether a runtime would find these now."""
     glance = folders.Eye().look(0)
     held = glance.specs.get(uid)
-    return held is not None and {f"{KIND}={uid}-{device}" for device, _ in held.devices} == set(ids) and bool(ids)
+    return (
+        held is not None
+        and {f"{KIND}={uid}-{device}" for device, _ in held.devices} == set(ids)
+        and bool(ids)
+    )
 
 
 @dataclass(kw_only=True)
@@ -171,7 +204,12 @@ class Calls:
                 while free and number < (time.monotonic() - began) * self.rate / 60:
                     number += 1
                     device = free.pop(0)
-                    under_way.append((device, pool.submit(self._one, f"c{number:04}", device, chance.uniform(0, 3))))
+                    under_way.append(
+                        (
+                            device,
+                            pool.submit(self._one, f"c{number:04}", device, chance.uniform(0, 3)),
+                        )
+                    )
 
     def _one(self, name: str, device: str, hold: float) -> None:
         try:

@@ -17,9 +17,20 @@ DRAIN = 400.0
 def run(stage: Stage, *, minutes: float, rate: float, seed: int, sabotage: str = "") -> None:
     stage.begin()
     short = minutes < 4
-    load = Load(api=stage.api, history=stage.history, namespace=stage.namespace, node=stage.node, rate=rate, seed=seed)
+    load = Load(
+        api=stage.api,
+        history=stage.history,
+        namespace=stage.namespace,
+        node=stage.node,
+        rate=rate,
+        seed=seed,
+    )
     faults = Faults(
-        stage.api, seed, stage.say, pauses=(1, 3) if short else (4, 14), freezes=(2, 5) if short else (2, 10)
+        stage.api,
+        seed,
+        stage.say,
+        pauses=(1, 3) if short else (4, 14),
+        freezes=(2, 5) if short else (2, 10),
     )
     load.prepare()
     load.start()
@@ -35,7 +46,9 @@ def run(stage: Stage, *, minutes: float, rate: float, seed: int, sabotage: str =
     faults.end()
     load.stop()
     took = load.ended - load.began
-    stage.say(f"draining; {sum(load.made.values())} pods in {took:.0f} s, {sum(faults.done.values())} faults")
+    stage.say(
+        f"draining; {sum(load.made.values())} pods in {took:.0f} s, {sum(faults.done.values())} faults"
+    )
     for name in load.drain(DRAIN):
         stage.say(f"{name} has not gone")
     stage.found["load"] = {
@@ -44,12 +57,14 @@ def run(stage: Stage, *, minutes: float, rate: float, seed: int, sabotage: str =
         "kinds": dict(load.made),
     }
     stage.found["faults"] = {
-        kind: {"times": faults.done[kind], "longest s": round(faults.longest.get(kind, 0), 1)} for kind in faults.kinds
+        kind: {"times": faults.done[kind], "longest s": round(faults.longest.get(kind, 0), 1)}
+        for kind in faults.kinds
     }
     stage.end()
     if sum(load.made.values()) / took * 60 < rate * 0.97:
         stage.fail(
-            "rate", f"only {sum(load.made.values()) / took * 60:.0f} pods a minute were made, asked were {rate:g}"
+            "rate",
+            f"only {sum(load.made.values()) / took * 60:.0f} pods a minute were made, asked were {rate:g}",
         )
     for kind in faults.kinds:
         if not faults.done[kind]:

@@ -1,4 +1,6 @@
-"""One scenario's surroundings: a namespace, the history of all that happens in it, the samples, and the end."""
+"""One scenario's surroundings: a namespace, the history of all that happens in it, the samples, and
+the end.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from tests.soak.api import GONE, RESOURCES, Api, Watcher
 from tests.soak.history import History, Observer
 
 PCI = "resource.kubernetes.io/pciBusID"
-LEFT_PATIENCE = 300.0  # seconds for the kubelet, and then the garbage collector with its grace of two minutes
+LEFT_PATIENCE = (
+    300.0  # seconds for the kubelet, and then the garbage collector with its grace of two minutes
+)
 SURPLUS_PATIENCE = 45.0
 
 
@@ -45,9 +49,14 @@ class Stage:
 
     def begin(self) -> None:
         labels = {"resource.kubernetes.io/admin-access": "true"}
-        self.api("POST", "/api/v1/namespaces", {"metadata": {"name": self.namespace, "labels": labels}})
+        self.api(
+            "POST", "/api/v1/namespaces", {"metadata": {"name": self.namespace, "labels": labels}}
+        )
         self.published, self._vendors = published(self.api, PCI), published(self.api, "vendor")
-        core, dra = f"/api/v1/namespaces/{self.namespace}", f"{RESOURCES}/namespaces/{self.namespace}"
+        core, dra = (
+            f"/api/v1/namespaces/{self.namespace}",
+            f"{RESOURCES}/namespaces/{self.namespace}",
+        )
         self._watchers = [
             Watcher(self.api, f"{dra}/resourceclaims", self.history.claim),
             Watcher(self.api, f"{core}/pods", self.history.pod),
@@ -58,18 +67,34 @@ class Stage:
         until("the default service account", self._account)
 
     def _account(self) -> bool:
-        found = self.api("GET", f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default", but=(GONE,))
+        found = self.api(
+            "GET", f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default", but=(GONE,)
+        )
         return bool(found["kind"] == "ServiceAccount")
 
     def end(self) -> None:
         """Nothing may be left once the named claims are gone too. Fills `found` and `problems`."""
         took = self._emptied()
-        names = [life.name for life in self.history.claims.values() if life.gone is None and life.name != "?"]
+        names = [
+            life.name
+            for life in self.history.claims.values()
+            if life.gone is None and life.name != "?"
+        ]
         with contextlib.suppress(AssertionError):  # what is left in a status is told below
-            until("the statuses", lambda: not any(life.still for life in self.history.claims.values()), seconds=30)
+            until(
+                "the statuses",
+                lambda: not any(life.still for life in self.history.claims.values()),
+                seconds=30,
+            )
         with contextlib.suppress(AssertionError):
-            until("deallocation", lambda: not any(life.allocated for life in self.history.claims.values()), seconds=30)
-        self.problems += promises.at_the_end(self.history, folders.left(), folders.surplus(), self.patience)
+            until(
+                "deallocation",
+                lambda: not any(life.allocated for life in self.history.claims.values()),
+                seconds=30,
+            )
+        self.problems += promises.at_the_end(
+            self.history, folders.left(), folders.surplus(), self.patience
+        )
         for name in names:
             path = f"{RESOURCES}/namespaces/{self.namespace}/resourceclaims/{name}"
             self.api.surely("DELETE", path, but=(GONE,))
@@ -101,7 +126,9 @@ class Stage:
 
     def _grown(self) -> None:
         """The plugin's own figures; a growth beyond measure is a problem."""
-        grown = [each for each in map(plugin.growth, self.sampler.samples.values()) if each is not None]
+        grown = [
+            each for each in map(plugin.growth, self.sampler.samples.values()) if each is not None
+        ]
         for each in grown:
             if each.sentence:
                 self.fail("growth", each.sentence)
@@ -110,7 +137,9 @@ class Stage:
             "instances": len(self.sampler.samples),
             "compared for growth": len(grown),
             **{
-                f"prepares {result}": int(total(f'claimd_prepare_seconds_count{{result="{result}"}}'))
+                f"prepares {result}": int(
+                    total(f'claimd_prepare_seconds_count{{result="{result}"}}')
+                )
                 for result in ("ok", "refused", "failed")
             },
             "collected as garbage": int(total("claimd_garbage_unprepared_total")),
@@ -130,7 +159,11 @@ class Stage:
 def published(api: Api, attribute: str) -> dict[str, str]:
     """Device → this attribute, of all slices of the node."""
     slices = api("GET", f"{RESOURCES}/resourceslices?fieldSelector=spec.driver%3D{DRIVER}")["items"]
-    return {d["name"]: d["attributes"][attribute]["string"] for each in slices for d in each["spec"]["devices"]}
+    return {
+        d["name"]: d["attributes"][attribute]["string"]
+        for each in slices
+        for d in each["spec"]["devices"]
+    }
 
 
 def until(what: str, look: Any, seconds: float = 60, every: float = 0.1, seen: Any = None) -> Any:
@@ -138,6 +171,8 @@ def until(what: str, look: Any, seconds: float = 60, every: float = 0.1, seen: A
     end = time.monotonic() + seconds
     while not (found := look()):
         if time.monotonic() > end:
-            raise AssertionError(f"waited {seconds:g} s for {what}" + (f"; there is {seen()}" if seen else ""))
+            raise AssertionError(
+                f"waited {seconds:g} s for {what}" + (f"; there is {seen()}" if seen else "")
+            )
         time.sleep(every)
     return found

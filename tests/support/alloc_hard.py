@@ -1,4 +1,6 @@
-"""Worlds in which a search over every combination takes seconds, and one as large as nodes get. Plain data."""
+"""Worlds in which a search over every combination takes seconds, and one as large as nodes get.
+Plain data.
+"""
 
 NODE = {"metadata": {"name": "node-1", "labels": {}}}
 ROOT = "resource.kubernetes.io/pcieRoot"
@@ -10,7 +12,12 @@ def world(devices, request, *, constraints=(), counters=None, selectors=()):
     pool = {"name": "node-1", "generation": 1, "resourceSliceCount": 2 if counters else 1}
     slices = [{"metadata": {"name": "devices"}, "spec": spec | {"pool": pool, "devices": devices}}]
     if counters:
-        slices.append({"metadata": {"name": "counters"}, "spec": spec | {"pool": pool, "sharedCounters": counters}})
+        slices.append(
+            {
+                "metadata": {"name": "counters"},
+                "spec": spec | {"pool": pool, "sharedCounters": counters},
+            }
+        )
     exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount"} | request
     claim = {"requests": [{"name": "gpus", "exactly": exactly}], "constraints": list(constraints)}
     class_ = {
@@ -30,7 +37,10 @@ def rooted(count, per_root):
     return [
         {
             "name": f"gpu-{index}",
-            "attributes": {ROOT: {"string": f"pci{index // per_root:04x}"}, "uuid": {"string": f"GPU-{index}"}},
+            "attributes": {
+                ROOT: {"string": f"pci{index // per_root:04x}"},
+                "uuid": {"string": f"GPU-{index}"},
+            },
         }
         for index in range(count)
     ]
@@ -38,7 +48,10 @@ def rooted(count, per_root):
 
 def sharing(count, allowed):
     devices = [
-        {"name": f"gpu-{n}", "consumesCounters": [{"counterSet": "all", "counters": {"memory": {"value": "1"}}}]}
+        {
+            "name": f"gpu-{n}",
+            "consumesCounters": [{"counterSet": "all", "counters": {"memory": {"value": "1"}}}],
+        }
         for n in range(count)
     ]
     return devices, [{"name": "all", "counters": {"memory": {"value": str(allowed)}}}]
@@ -71,14 +84,20 @@ def large_node(count):
         'device.attributes["gpu.example.com"].model == "h100"',
         'device.capacity["gpu.example.com"].memory.compareTo(quantity("40Gi")) >= 0',
     ]
-    return world(devices, {"count": count}, constraints=[{"matchAttribute": ROOT}], selectors=selectors)
+    return world(
+        devices, {"count": count}, constraints=[{"matchAttribute": ROOT}], selectors=selectors
+    )
 
 
 def apart(hard):
-    """The same as so many requests for one device each: every order of the devices is another choice then."""
+    """The same as so many requests for one device each: every order of the devices is another
+    choice then.
+    """
     [claim] = hard["claims"]
     devices = claim["spec"]["devices"]
     [request] = devices["requests"]
     one = request["exactly"] | {"count": 1}
-    several = [{"name": f"gpu-{index}", "exactly": one} for index in range(request["exactly"]["count"])]
+    several = [
+        {"name": f"gpu-{index}", "exactly": one} for index in range(request["exactly"]["count"])
+    ]
     return hard | {"claims": [claim | {"spec": {"devices": devices | {"requests": several}}}]}

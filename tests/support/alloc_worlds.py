@@ -1,4 +1,6 @@
-"""Random worlds for the allocator, from tiny, where everything interacts, to larger. The same draws, the same world."""
+"""Random worlds for the allocator, from tiny, where everything interacts, to larger. The same
+draws, the same world.
+"""
 
 import random
 
@@ -66,7 +68,10 @@ def world(draw, *, size=4, selectors=True):
         for pool in ("pool-a", "pool-b")[: 1 + draw.chance(25)]:
             slices += _pool(draw, driver, pool, size, flavour)
     classes = [_class(draw, name, flavour) for name in ("any", "some")]
-    claims = [_claim(draw, f"claim-{index}", flavour, size) for index in range(1 + draw.chance(35) + draw.chance(10))]
+    claims = [
+        _claim(draw, f"claim-{index}", flavour, size)
+        for index in range(1 + draw.chance(35) + draw.chance(10))
+    ]
     labels = {"zone": draw.pick(("a", "b")), "rank": draw.pick(("1", "5", "x"))}
     node = {"metadata": {"name": NODE, "labels": labels}}
     if flavour["skip"] and draw.chance(80):
@@ -87,7 +92,10 @@ def _pool(draw, driver, pool, size, flavour):
     per_device = flavour["per_device"] and draw.chance(70)
     slices = []
     for index in range(count):
-        spec = {"driver": driver, "pool": {"name": pool, "generation": 1, "resourceSliceCount": count + counters}}
+        spec = {
+            "driver": driver,
+            "pool": {"name": pool, "generation": 1, "resourceSliceCount": count + counters},
+        }
         if per_device:
             spec["perDeviceNodeSelection"] = True
         else:
@@ -101,10 +109,20 @@ def _pool(draw, driver, pool, size, flavour):
         slices.append({"metadata": {"name": f"{pool}-{draw.number(0, 9)}{index}"}, "spec": spec})
     if counters:
         sets = [
-            {"name": name, "counters": {c: {"value": draw.pick(("2", "3", "5", "8"))} for c in ("memory", "cores")}}
+            {
+                "name": name,
+                "counters": {
+                    c: {"value": draw.pick(("2", "3", "5", "8"))} for c in ("memory", "cores")
+                },
+            }
             for name in ("set-0", "set-1")
         ]
-        spec = {"driver": driver, "pool": dict(slices[0]["spec"]["pool"]), "sharedCounters": sets, **_where(draw)}
+        spec = {
+            "driver": driver,
+            "pool": dict(slices[0]["spec"]["pool"]),
+            "sharedCounters": sets,
+            **_where(draw),
+        }
         slices.append({"metadata": {"name": f"{pool}-counters"}, "spec": spec})
     if flavour["odd"]:
         _oddities(draw, slices)
@@ -168,7 +186,10 @@ def _device(draw, name, flavour, counters, per_device):
             device["allowMultipleAllocations"] = True
     if counters and draw.chance(85):
         device["consumesCounters"] = [
-            {"counterSet": name, "counters": {c: {"value": draw.pick(("1", "2", "3"))} for c in used}}
+            {
+                "counterSet": name,
+                "counters": {c: {"value": draw.pick(("1", "2", "3"))} for c in used},
+            }
             | ({"compatibilityGroups": groups} if groups else {})
             for name in draw.some(("set-0", "set-1"), 60)
             for used in [draw.some(("memory", "cores"), 70) or ["memory"]]
@@ -176,7 +197,11 @@ def _device(draw, name, flavour, counters, per_device):
         ]
     if flavour["taints"] and draw.chance(40):
         device["taints"] = [
-            {"key": key, "value": draw.pick(("", "v")), "effect": draw.pick(("NoSchedule", "NoExecute", "None"))}
+            {
+                "key": key,
+                "value": draw.pick(("", "v")),
+                "effect": draw.pick(("NoSchedule", "NoExecute", "None")),
+            }
             for key in draw.some(("k", "l"), 60)
         ]
     if flavour["binding"] and draw.chance(50):
@@ -190,14 +215,18 @@ def _device(draw, name, flavour, counters, per_device):
 
 def _attributes(draw, flavour):
     attributes = {}
-    # A device with one attribute under both its names is legal, but what expressions see of it is left to chance.
+    # A device with one attribute under both its names is legal, but what expressions see of it is
+    # left to chance.
     twice = draw.pick(("root", "gpu.example.com/root"))
     for name in draw.some(("root", "numa", "model", "gpu.example.com/root", "other.org/root"), 60):
         if name == twice:
             continue
         if flavour["lists"] and draw.chance(50):
             attributes[name] = draw.pick(
-                ({"ints": draw.some((1, 2, 3), 60) or [1]}, {"strings": draw.some(("a", "b", "c"), 60) or ["a"]})
+                (
+                    {"ints": draw.some((1, 2, 3), 60) or [1]},
+                    {"strings": draw.some(("a", "b", "c"), 60) or ["a"]},
+                )
             )
         elif name == "numa":
             attributes[name] = {"int": draw.number(0, 1)}
@@ -255,29 +284,47 @@ def _expression(draw):
 
 
 def _claim(draw, name, flavour, size):
-    requests = [_request(draw, f"r{index}", flavour, size) for index in range(1 + draw.chance(50) + draw.chance(20))]
+    requests = [
+        _request(draw, f"r{index}", flavour, size)
+        for index in range(1 + draw.chance(50) + draw.chance(20))
+    ]
     devices = {"requests": requests}
     names = [request["name"] for request in requests]
-    names += [f"{request['name']}/{sub['name']}" for request in requests for sub in request.get("firstAvailable", ())]
+    names += [
+        f"{request['name']}/{sub['name']}"
+        for request in requests
+        for sub in request.get("firstAvailable", ())
+    ]
     if flavour["constraints"]:
         devices["constraints"] = [_constraint(draw, names) for _ in range(1 + draw.chance(25))]
     if draw.chance(30):
         devices["config"] = [
-            {"opaque": {"driver": DRIVERS[0], "parameters": {"of": index}}, "requests": draw.some(names, 40)}
+            {
+                "opaque": {"driver": DRIVERS[0], "parameters": {"of": index}},
+                "requests": draw.some(names, 40),
+            }
             for index in range(draw.number(1, 2))
         ]
-    return {"metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"}, "spec": {"devices": devices}}
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+        "spec": {"devices": devices},
+    }
 
 
 def _constraint(draw, names):
     kind = draw.pick(("matchAttribute", "matchAttribute", "distinctAttribute"))
-    attribute = draw.pick(("gpu.example.com/root", "gpu.example.com/numa", "gpu.example.com/model", "other.org/root"))
+    attribute = draw.pick(
+        ("gpu.example.com/root", "gpu.example.com/numa", "gpu.example.com/model", "other.org/root")
+    )
     return {kind: attribute} | ({"requests": draw.some(names, 60)} if draw.chance(50) else {})
 
 
 def _request(draw, name, flavour, size):
     if flavour["first"] and draw.chance(60):
-        subs = [{"name": f"s{index}"} | _exactly(draw, flavour, size, False) for index in range(draw.number(1, 3))]
+        subs = [
+            {"name": f"s{index}"} | _exactly(draw, flavour, size, False)
+            for index in range(draw.number(1, 3))
+        ]
         return {"name": name, "firstAvailable": subs}
     return {"name": name, "exactly": _exactly(draw, flavour, size, True)}
 
@@ -307,9 +354,13 @@ def _exactly(draw, flavour, size, whole):
         names = ("memory", "slots", "nothing") if draw.chance(5) else ("memory", "slots")
         asked["capacity"] = {"requests": {c: draw.pick(AMOUNTS) for c in draw.some(names, 60)}}
     if flavour["selectors"] and draw.chance(50):
-        asked["selectors"] = [{"cel": {"expression": _expression(draw)}} for _ in range(draw.number(1, 2))]
+        asked["selectors"] = [
+            {"cel": {"expression": _expression(draw)}} for _ in range(draw.number(1, 2))
+        ]
     if flavour["derived"] and draw.chance(60):
-        expression = draw.pick(('device.attributes["gpu.example.com"].?root.orValue("z")', "device.driver", "1"))
+        expression = draw.pick(
+            ('device.attributes["gpu.example.com"].?root.orValue("z")', "device.driver", "1")
+        )
         asked["derivedAttributes"] = [{"name": "gpu.example.com/root", "expression": expression}]
     return asked
 
@@ -322,12 +373,23 @@ def _taken(draw, slices):
         for device in spec.get("devices", ()):
             if not draw.chance(15):
                 continue
-            result = {"request": "r", "driver": spec["driver"], "pool": spec["pool"]["name"], "device": device["name"]}
+            result = {
+                "request": "r",
+                "driver": spec["driver"],
+                "pool": spec["pool"]["name"],
+                "device": device["name"],
+            }
             if device.get("allowMultipleAllocations"):
                 result["shareID"] = f"share-{len(results)}"
-                result["consumedCapacity"] = {c: draw.pick(("1", "2", "1Gi")) for c in device.get("capacity", ())}
+                result["consumedCapacity"] = {
+                    c: draw.pick(("1", "2", "1Gi")) for c in device.get("capacity", ())
+                }
             elif draw.chance(10):
                 result["adminAccess"] = True
             results.append(result)
     status = {"allocation": {"devices": {"results": results}}}
-    return [{"metadata": {"name": "holder", "namespace": "default"}, "status": status}] if results else []
+    return (
+        [{"metadata": {"name": "holder", "namespace": "default"}, "status": status}]
+        if results
+        else []
+    )

@@ -1,6 +1,8 @@
-"""Worlds for the allocator: plain data as the API has it, put to ours and to Kubernetes' own, and the answers compared.
+"""Worlds for the allocator: plain data as the API has it, put to ours and to Kubernetes' own, and
+the answers compared.
 
-A world is {features, node, classes, slices, claims, taken}: `claims` are to be allocated, `taken` are allocated.
+A world is {features, node, classes, slices, claims, taken}: `claims` are to be allocated, `taken`
+are allocated.
 """
 
 import re
@@ -80,7 +82,9 @@ def theirs(oracle, world, **more):
 
 
 def comparable(answer):
-    """What must be equal: everything but fresh share IDs, the words of errors after their subject, and the clock."""
+    """What must be equal: everything but fresh share IDs, the words of errors after their subject,
+    and the clock.
+    """
     if answer.get("error"):
         return {"error": _subject(answer["error"]), "onNode": bool(answer.get("onNode"))}
     if answer["results"] is None:
@@ -101,7 +105,8 @@ def _plain(result):
     devices = result.get("devices", {})
     return {
         "results": [
-            {name: value for name, value in one.items() if name != "shareID"} | {"shared": "shareID" in one}
+            {name: value for name, value in one.items() if name != "shareID"}
+            | {"shared": "shareID" in one}
             for one in devices.get("results") or []
         ],
         "config": list(devices.get("config") or []),

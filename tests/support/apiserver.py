@@ -1,8 +1,9 @@
-"""A small real API server for unit tests: HTTP/1.1 on a loopback port, objects in memory, troubles to order.
+"""A small real API server for unit tests: HTTP/1.1 on a loopback port, objects in memory, troubles
+to order.
 
-It knows what a node plugin does with an API server: nodes, claims with server-side apply on status.devices, slices
-with list, watch and preconditions, events to create, discovery. No admission and no persistence; validation only where
-a test needs it.
+It knows what a node plugin does with an API server: nodes, claims with server-side apply on
+status.devices, slices with list, watch and preconditions, events to create, discovery. No admission
+and no persistence; validation only where a test needs it.
 
     async with apiserver.serve() as api:
         api.put("resourceclaims", {"metadata": {"namespace": "ns", "name": "c"}, ...})   # stored in the v1 shape
@@ -58,8 +59,9 @@ class Request:
 
 @dataclass(kw_only=True)
 class Fault:
-    """What the next `times` matching requests meet: `answer` with the status, silence, or a connection that closes
-    before (`hangup`) or within (`truncate`) the answer."""
+    """What the next `times` matching requests meet: `answer` with the status, silence, or a
+    connection that closes before (`hangup`) or within (`truncate`) the answer.
+    """
 
     kind: Literal["answer", "silent", "hangup", "truncate"]
     status: int
@@ -100,8 +102,13 @@ class ApiServer(Store):
         return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     def count(self, method: str = "", path: str = "") -> int:
-        """Requests so far with this method and this part in the path or as a parameter's name, as in `watch`."""
-        return sum((not method or r.method == method) and (path in r.path or path in r.query) for r in self.requests)
+        """Requests so far with this method and this part in the path or as a parameter's name, as
+        in `watch`.
+        """
+        return sum(
+            (not method or r.method == method) and (path in r.path or path in r.query)
+            for r in self.requests
+        )
 
     def fail(
         self,
@@ -114,7 +121,9 @@ class ApiServer(Store):
         headers: dict[str, str] | None = None,
         body: bytes | None = None,
     ) -> None:
-        """The next requests that match get this; `path` is a part of the path or a parameter's name."""
+        """The next requests that match get this; `path` is a part of the path or a parameter's
+        name.
+        """
         wanted = {"kind": kind, "status": status, "headers": headers or {}, "body": body}
         self.faults.append(Fault(**wanted, method=method, path=path, times=times))
 
@@ -141,14 +150,18 @@ class ApiServer(Store):
             task.cancel()
         await asyncio.gather(*(task for _, task in tasks), return_exceptions=True)
         for writer, _ in tasks:
-            with contextlib.suppress(OSError, asyncio.CancelledError):  # its task may have been waiting for the same
+            with contextlib.suppress(
+                OSError, asyncio.CancelledError
+            ):  # its task may have been waiting for the same
                 await writer.wait_closed()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self._open[writer] = asyncio.ensure_future(self._serve(reader, writer, self.connections))
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int
+    ) -> None:
         try:
             while True:
                 request = await self._read(reader, number)
@@ -164,17 +177,28 @@ class ApiServer(Store):
 
     async def _read(self, reader: asyncio.StreamReader, number: int) -> Request:
         first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("ascii").rstrip().split("\r\n")
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        headers = {
+            name.lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in lines)
+        }
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         method, target, _ = first.split(" ")
         url = urlsplit(target)
         query = dict(parse_qsl(url.query))
         return Request(
-            method=method, path=unquote(url.path), query=query, headers=headers, body=body, connection=number
+            method=method,
+            path=unquote(url.path),
+            query=query,
+            headers=headers,
+            body=body,
+            connection=number,
         )
 
     async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> None:
-        fault = next((f for f in self.faults if f.method in ("", request.method) and _within(f, request)), None)
+        fault = next(
+            (f for f in self.faults if f.method in ("", request.method) and _within(f, request)),
+            None,
+        )
         if fault:
             fault.times -= 1
             self.faults = [f for f in self.faults if f.times > 0]
@@ -192,7 +216,11 @@ class ApiServer(Store):
                 body = json.dumps(answer).encode()
         except Refused as refusal:
             status, body = refusal.code, refusal.body
-        lines = [f"HTTP/1.1 {status} Status", "Content-Type: application/json", f"Content-Length: {len(body)}"]
+        lines = [
+            f"HTTP/1.1 {status} Status",
+            "Content-Type: application/json",
+            f"Content-Length: {len(body)}",
+        ]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         writer.write("\r\n".join([*lines, "", ""]).encode() + body)
         await writer.drain()
@@ -205,10 +233,17 @@ class ApiServer(Store):
             await writer.drain()
         if fault.kind != "answer":
             raise EOFError
-        return fault.body if fault.body is not None else Refused(fault.status, "Ordered", "ordered by a test").body
+        return (
+            fault.body
+            if fault.body is not None
+            else Refused(fault.status, "Ordered", "ordered by a test").body
+        )
 
     def _authenticate(self, request: Request) -> None:
-        if self.token is not None and request.headers.get("authorization") != f"Bearer {self.token}":
+        if (
+            self.token is not None
+            and request.headers.get("authorization") != f"Bearer {self.token}"
+        ):
             raise Refused(401, "Unauthorized", "Unauthorized")
 
     def _find(self, request: Request) -> tuple[Key, str, bool]:
@@ -244,8 +279,14 @@ class ApiServer(Store):
             if obj["metadata"].get("generateName") and not obj["metadata"].get("name"):
                 obj["metadata"]["name"] = obj["metadata"]["generateName"] + uuid.uuid4().hex[:5]
             if (resource, namespace, obj["metadata"]["name"]) in self.objects:
-                raise Refused(409, "AlreadyExists", f'{resource}.{GROUP} "{obj["metadata"]["name"]}" already exists')
-            return 201, to_wire(resource, self.write(resource, obj, None, "dryRun" in request.query), version)
+                raise Refused(
+                    409,
+                    "AlreadyExists",
+                    f'{resource}.{GROUP} "{obj["metadata"]["name"]}" already exists',
+                )
+            return 201, to_wire(
+                resource, self.write(resource, obj, None, "dryRun" in request.query), version
+            )
         old = self.objects.get(key)
         if old is None:
             details = {"name": name, "group": GROUP if version else "", "kind": resource}
@@ -260,7 +301,11 @@ class ApiServer(Store):
             self._expect(key, old, (json.loads(request.body or b"{}")).get("preconditions") or {})
             old = old if "dryRun" in request.query else self.delete(resource, name, namespace)
         elif request.method != "GET":
-            raise Refused(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+            raise Refused(
+                405,
+                "MethodNotAllowed",
+                "the server does not allow this method on the requested resource",
+            )
         return 200, to_wire(resource, old, version)
 
     def _patch(self, request: Request, key: Key) -> Object:
@@ -268,8 +313,14 @@ class ApiServer(Store):
         if "json-patch" in kind:
             return self.patch_devices(key, body)
         if "apply-patch" not in kind:
-            raise Refused(415, "UnsupportedMediaType", f"the body of the request was in an unknown format: {kind}")
-        return self.apply_devices(key, body, request.query["fieldManager"], request.query.get("force") == "true")
+            raise Refused(
+                415,
+                "UnsupportedMediaType",
+                f"the body of the request was in an unknown format: {kind}",
+            )
+        return self.apply_devices(
+            key, body, request.query["fieldManager"], request.query.get("force") == "true"
+        )
 
     def _create_event(self, request: Request, namespace: str) -> tuple[int, Object]:
         if request.method != "POST":
@@ -302,7 +353,10 @@ class ApiServer(Store):
         listed = [to_wire(resource, item, version) for item in items]
         for item in listed:  # typed lists leave these out of their items
             del item["apiVersion"], item["kind"]
-        head = {"kind": f"{KINDS[resource]}List", "apiVersion": f"{GROUP}/{version}" if version else "v1"}
+        head = {
+            "kind": f"{KINDS[resource]}List",
+            "apiVersion": f"{GROUP}/{version}" if version else "v1",
+        }
         return head | {"metadata": {"resourceVersion": str(self.version)} | more, "items": listed}
 
     async def _watch(self, request: Request, writer: asyncio.StreamWriter) -> None:
@@ -311,13 +365,17 @@ class ApiServer(Store):
         watch = Watch(resource, wanted, version, request.query.get("allowWatchBookmarks") == "true")
         start = int(request.query.get("resourceVersion") or self.version)
         if start < self.oldest:
-            watch.queue.put_nowait(("ERROR", Refused(410, "Expired", f"too old resource version: {start}").status))
+            watch.queue.put_nowait(
+                ("ERROR", Refused(410, "Expired", f"too old resource version: {start}").status)
+            )
             watch.queue.put_nowait(None)
         for at, kind, of, obj in self.log:
             if at > start >= self.oldest and of == resource and selected(obj, wanted):
                 watch.queue.put_nowait((kind, obj))
         self.watches.add(watch)
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
         deadline = time.monotonic() + float(request.query.get("timeoutSeconds", "3600"))
         try:
             while not self.silent_watches or await asyncio.Event().wait():

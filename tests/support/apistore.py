@@ -1,4 +1,5 @@
-"""What tests/support/apiserver.py serves: objects in memory in the v1 shape, their versions, events and field owners.
+"""What tests/support/apiserver.py serves: objects in memory in the v1 shape, their versions, events
+and field owners.
 
 No HTTP here, and only the rules of the API that the tests lean on.
 """
@@ -30,11 +31,28 @@ Key = tuple[str, str, str]  # resource, namespace, name
 
 
 class Refused(Exception):
-    def __init__(self, code: int, reason: str, message: str, details: Object | None = None, text: bool = False):
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        details: Object | None = None,
+        text: bool = False,
+    ):
         super().__init__(message)
         self.code, self.text, self.headers = code, text, dict[str, str]()
-        self.status: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
-        self.status |= {"message": message, "reason": reason, "details": details or {}, "code": code}
+        self.status: Object = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+        }
+        self.status |= {
+            "message": message,
+            "reason": reason,
+            "details": details or {},
+            "code": code,
+        }
 
     @property
     def body(self) -> bytes:
@@ -47,7 +65,9 @@ class Watch:
     selector: dict[str, str]
     version: str
     bookmarks: bool
-    queue: asyncio.Queue[tuple[str, Object] | None] = field(default_factory=asyncio.Queue)  # None: end of the watch
+    queue: asyncio.Queue[tuple[str, Object] | None] = field(
+        default_factory=asyncio.Queue
+    )  # None: end of the watch
 
 
 class Store:
@@ -60,7 +80,9 @@ class Store:
         self.log: list[tuple[int, str, str, Object]] = []
         self.watches: set[Watch] = set()
         self.owners: dict[tuple[Key, str], set[str]] = {}  # managers of an entry of status.devices
-        self.dropped: set[str] = set()  # fields of a slice and its devices that this server does not know
+        self.dropped: set[str] = (
+            set()
+        )  # fields of a slice and its devices that this server does not know
         self.minor = "36"  # of its version
 
     def put(self, resource: str, obj: Object) -> Object:
@@ -79,7 +101,9 @@ class Store:
         if old is not None:
             meta["uid"] = old["metadata"]["uid"]
             meta["resourceVersion"] = old["metadata"]["resourceVersion"]
-            meta["generation"] = old["metadata"].get("generation", 1) + (obj.get("spec") != old.get("spec"))
+            meta["generation"] = old["metadata"].get("generation", 1) + (
+                obj.get("spec") != old.get("spec")
+            )
             meta["creationTimestamp"] = old["metadata"].get("creationTimestamp")
             if obj == old:
                 return copy.deepcopy(old)
@@ -112,10 +136,14 @@ class Store:
     def bookmark(self) -> None:
         for watch in self.watches:
             if watch.bookmarks:
-                watch.queue.put_nowait(("BOOKMARK", {"metadata": {"resourceVersion": str(self.version)}}))
+                watch.queue.put_nowait(
+                    ("BOOKMARK", {"metadata": {"resourceVersion": str(self.version)}})
+                )
 
     def expire(self) -> None:
-        """Forgets the log, as etcd's compaction does. Running watches go on; older ones cannot be taken up again."""
+        """Forgets the log, as etcd's compaction does. Running watches go on; older ones cannot be
+        taken up again.
+        """
         self.version += 1
         self.oldest = self.version
 
@@ -130,7 +158,11 @@ class Store:
         old = self.objects[key]
         uid = applied["metadata"].get("uid")
         if uid and uid != old["metadata"]["uid"]:
-            cause = {"reason": "FieldValueInvalid", "field": "metadata.uid", "message": "field is immutable"}
+            cause = {
+                "reason": "FieldValueInvalid",
+                "field": "metadata.uid",
+                "message": "field is immutable",
+            }
             raise invalid(key, f'metadata.uid: Invalid value: "{uid}": field is immutable', cause)
         new = copy.deepcopy(old)
         status = new.setdefault("status", {})
@@ -139,14 +171,26 @@ class Store:
         mine = {entry_key(entry): entry for entry in applied.get("status", {}).get("devices", [])}
         for name, entry in mine.items():
             if name not in {entry_key(result) for result in results}:
-                cause = {"reason": "FieldValueInvalid", "field": "status.devices[0]", "message": "not allocated"}
-                raise invalid(key, f"status.devices: {name}: must be an allocated device in the claim", cause)
+                cause = {
+                    "reason": "FieldValueInvalid",
+                    "field": "status.devices[0]",
+                    "message": "not allocated",
+                }
+                raise invalid(
+                    key, f"status.devices: {name}: must be an allocated device in the claim", cause
+                )
             others = self.owners.get((key, name), set()) - {manager}
             if others and not force and entries.get(name) != entry:
-                raise Refused(409, "Conflict", f"Apply failed with 1 conflict: conflict with {sorted(others)}")
+                raise Refused(
+                    409, "Conflict", f"Apply failed with 1 conflict: conflict with {sorted(others)}"
+                )
             entries[name] = entries[name] | entry if others and name in entries else entry
             self.owners.setdefault((key, name), set()).add(manager)
-        for name in [name for name in entries if name not in mine and manager in self.owners.get((key, name), ())]:
+        for name in [
+            name
+            for name in entries
+            if name not in mine and manager in self.owners.get((key, name), ())
+        ]:
             self.owners[key, name].discard(manager)
             if not self.owners[key, name]:
                 del entries[name]
@@ -154,13 +198,17 @@ class Store:
         return self.write(key[0], new, old)
 
     def patch_devices(self, key: Key, operations: list[Object]) -> Object:
-        """A JSON patch as a driver sends it: a test of the resourceVersion, and entries of status.devices removed."""
+        """A JSON patch as a driver sends it: a test of the resourceVersion, and entries of
+        status.devices removed.
+        """
         old = self.objects[key]
         new = copy.deepcopy(old)
         for operation in operations:
             if operation["op"] == "test":
                 if old["metadata"]["resourceVersion"] != operation["value"]:
-                    raise invalid(key, "the server rejected our request due to an error in our request", {})
+                    raise invalid(
+                        key, "the server rejected our request due to an error in our request", {}
+                    )
             else:
                 assert operation["op"] == "remove"
                 assert operation["path"].startswith("/status/devices/")
@@ -184,25 +232,46 @@ def entry_key(entry: Object) -> str:
 
 def invalid(key: Key, message: str, cause: Object) -> Refused:
     details = {"name": key[2], "group": GROUP, "kind": "ResourceClaim", "causes": [cause]}
-    return Refused(422, "Invalid", f'ResourceClaim.{GROUP} "{key[2]}" is invalid: {message}', details)
+    return Refused(
+        422, "Invalid", f'ResourceClaim.{GROUP} "{key[2]}" is invalid: {message}', details
+    )
 
 
 def check_event(obj: Object, namespace: str) -> None:
     """What API servers ask of an event of events.k8s.io/v1."""
     about = obj.get("regarding", {})
-    wrong = [name for name in ("eventTime", "reportingController", "reportingInstance", "action") if not obj.get(name)]
+    wrong = [
+        name
+        for name in ("eventTime", "reportingController", "reportingInstance", "action")
+        if not obj.get(name)
+    ]
     limits = {"reportingInstance": 128, "action": 128, "reason": 128, "note": 1024}
     wrong += [name for name, limit in limits.items() if len(obj.get(name, "").encode()) > limit]
     wrong += [] if obj.get("type") in ("Normal", "Warning") else ["type"]
-    wrong += [] if re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", obj.get("eventTime", "")) else ["eventTime"]
-    wrong += [] if re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", obj["metadata"].get("name", "")) else ["name"]
-    wrong += [] if namespace == obj["metadata"].get("namespace") == about.get("namespace", "default") else ["namespace"]
+    wrong += (
+        []
+        if re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", obj.get("eventTime", ""))
+        else ["eventTime"]
+    )
+    wrong += (
+        []
+        if re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", obj["metadata"].get("name", ""))
+        else ["name"]
+    )
+    wrong += (
+        []
+        if namespace == obj["metadata"].get("namespace") == about.get("namespace", "default")
+        else ["namespace"]
+    )
     if wrong:
         raise Refused(422, "Invalid", f"Event is invalid: {', '.join(wrong)}: {obj}")
 
 
 def to_wire(resource: str, obj: Object, version: str) -> Object:
-    obj = {"apiVersion": f"{GROUP}/{version}" if version else "v1", "kind": KINDS[resource]} | copy.deepcopy(obj)
+    obj = {
+        "apiVersion": f"{GROUP}/{version}" if version else "v1",
+        "kind": KINDS[resource],
+    } | copy.deepcopy(obj)
     if version == "v1beta1" and resource == "resourceslices":
         for device in obj.get("spec", {}).get("devices", []):
             rest = {name: device.pop(name) for name in list(device) if name != "name"}
@@ -216,7 +285,9 @@ def to_wire(resource: str, obj: Object, version: str) -> Object:
 
 def from_wire(obj: Object, version: str) -> Object:
     if obj.get("apiVersion") != (f"{GROUP}/{version}" if version else "v1") or not obj.get("kind"):
-        raise Refused(400, "BadRequest", f"the object says {obj.get('apiVersion')}, the path says {version}")
+        raise Refused(
+            400, "BadRequest", f"the object says {obj.get('apiVersion')}, the path says {version}"
+        )
     obj = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind")}
     for device in obj.get("spec", {}).get("devices", []):
         if version == "v1beta1":

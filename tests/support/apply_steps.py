@@ -1,12 +1,19 @@
-"""Random writes of several managers to one object, what ours makes of them, and what the API server's library does."""
+"""Random writes of several managers to one object, what ours makes of them, and what the API
+server's library does.
+"""
 
 import json
 import random
 import re
 
-from plugin.sim.apiserver import fields, managed, patches, refused, schema
+from plugin.sim.apiserver.storage import managed_fields, patches
+from plugin.sim.apiserver.types import fields, schema, status_errors
 
-CLAIM, SLICE, POD = ("resource.k8s.io/v1", "ResourceClaim"), ("resource.k8s.io/v1", "ResourceSlice"), ("v1", "Pod")
+CLAIM, SLICE, POD = (
+    ("resource.k8s.io/v1", "ResourceClaim"),
+    ("resource.k8s.io/v1", "ResourceSlice"),
+    ("v1", "Pod"),
+)
 DEPLOYMENT = ("apps/v1", "Deployment")
 DATA = ({"a": 1}, {"a": 2, "b": {"c": [1]}}, {"b": {}}, {"b": {"c": [1, 2]}})
 
@@ -15,7 +22,12 @@ def numbered(seed):
     """The same number, the same writes."""
     draw = random.Random(seed)
     version, kind = draw.choice([CLAIM, CLAIM, SLICE, POD, DEPLOYMENT])
-    make = {"ResourceClaim": _claim, "ResourceSlice": _slice, "Pod": _pod, "Deployment": _deployment}[kind]
+    make = {
+        "ResourceClaim": _claim,
+        "ResourceSlice": _slice,
+        "Pod": _pod,
+        "Deployment": _deployment,
+    }[kind]
     steps = []
     for number in range(draw.randint(2, 5)):
         whole = {"apiVersion": version, "kind": kind, "metadata": _metadata(draw)} | make(draw)
@@ -25,7 +37,9 @@ def numbered(seed):
         if draw.random() < 0.6:
             steps.append(step | {"op": "apply", "force": draw.random() < 0.4})
         else:
-            steps.append(step | {"op": "update", "object": _change(draw, whole) if number else whole})
+            steps.append(
+                step | {"op": "update", "object": _change(draw, whole) if number else whole}
+            )
     return {"start": {"apiVersion": version, "kind": kind}, "steps": steps}
 
 
@@ -35,15 +49,17 @@ def ours(question):
     live = question["start"] | {"metadata": {}}
     answers = []
     for step in question["steps"]:
-        writer = managed.Writer(step["manager"], step["op"].capitalize(), version)
+        writer = managed_fields.Writer(step["manager"], step["op"].capitalize(), version)
         before = json.dumps(live)
         try:
             if step["op"] == "apply":
-                new = managed.applied(rules, live, step["object"], writer, step["force"], "2026-01-01T00:00:00Z")
+                new = managed_fields.applied(
+                    rules, live, step["object"], writer, step["force"], "2026-01-01T00:00:00Z"
+                )
             else:
                 changed = patches.merge_patch(live, step["object"])
-                new = managed.updated(rules, live, changed, writer, "2026-01-01T00:00:00Z")
-        except refused.Refused as error:
+                new = managed_fields.updated(rules, live, changed, writer, "2026-01-01T00:00:00Z")
+        except status_errors.StatusError as error:
             answers.append({"error": str(error), "causes": error.details["causes"]})
         else:
             assert json.dumps(live) == before, "what is stored was changed"
@@ -53,7 +69,9 @@ def ours(question):
 
 
 def theirs(kubernetes, question):
-    """None where the library leaves a null: a server's typed objects lose it at once, and go on otherwise."""
+    """None where the library leaves a null: a server's typed objects lose it at once, and go on
+    otherwise.
+    """
     answers = kubernetes.ask(question)
     return comparable(answers) if fields.without_nulls(answers) == answers else None
 
@@ -63,7 +81,9 @@ def comparable(answers):
     plain = [_timeless(answer) for answer in answers]
     for answer in plain:
         if "causes" in answer:
-            answer["causes"] = sorted(answer["causes"], key=lambda cause: (cause["message"], cause["field"]))
+            answer["causes"] = sorted(
+                answer["causes"], key=lambda cause: (cause["message"], cause["field"])
+            )
         elif entries := answer["metadata"].get("managedFields"):
             entries.sort(key=lambda entry: (entry["operation"], entry["manager"]))
     return plain
@@ -99,17 +119,24 @@ def _metadata(draw):
 
 
 def _claim(draw):
-    spec = {"requests": [{"name": "r", "exactly": {"deviceClassName": draw.choice("xy")}}], "constraints": []}
+    spec = {
+        "requests": [{"name": "r", "exactly": {"deviceClassName": draw.choice("xy")}}],
+        "constraints": [],
+    }
     terms = draw.choice([[], [{"matchFields": []}]])
     uids = ["u1", "u2", "u3"]
     status = (
-        _maybe(draw, 0.7, devices=lambda: [_device(draw, name) for name in _some(draw, ["g0", "g1"])])
-        | _maybe(draw, 0.6, reservedFor=lambda: [_reference(draw, uid) for uid in _some(draw, uids)])
+        _maybe(
+            draw, 0.7, devices=lambda: [_device(draw, name) for name in _some(draw, ["g0", "g1"])]
+        )
+        | _maybe(
+            draw, 0.6, reservedFor=lambda: [_reference(draw, uid) for uid in _some(draw, uids)]
+        )
         | _maybe(draw, 0.3, allocation=lambda: {"nodeSelector": {"nodeSelectorTerms": terms}})
     )
-    return _maybe(draw, 0.6, spec=lambda: {"devices": {name: spec[name] for name in _some(draw, list(spec))}}) | _maybe(
-        draw, 0.8, status=lambda: status
-    )
+    return _maybe(
+        draw, 0.6, spec=lambda: {"devices": {name: spec[name] for name in _some(draw, list(spec))}}
+    ) | _maybe(draw, 0.8, status=lambda: status)
 
 
 def _reference(draw, uid):
@@ -122,13 +149,21 @@ def _device(draw, name):
         {"driver": "d", "pool": "p", "device": name}
         | _maybe(draw, 0.3, shareID=lambda: "s1")
         | _maybe(draw, 0.5, data=lambda: draw.choice(DATA))
-        | _maybe(draw, 0.5, conditions=lambda: [_condition(draw, kind) for kind in _some(draw, ["A", "B"])])
+        | _maybe(
+            draw,
+            0.5,
+            conditions=lambda: [_condition(draw, kind) for kind in _some(draw, ["A", "B"])],
+        )
         | _maybe(draw, 0.3, networkData=lambda: {"ips": addresses, "interfaceName": "e"})
     )
 
 
 def _condition(draw, kind):
-    told = {"status": draw.choice(["True", "False"]), "reason": "R", "message": draw.choice(["", "m"])}
+    told = {
+        "status": draw.choice(["True", "False"]),
+        "reason": "R",
+        "message": draw.choice(["", "m"]),
+    }
     return {"type": kind, "lastTransitionTime": "2026-01-01T00:00:00Z"} | told
 
 
@@ -138,14 +173,20 @@ def _slice(draw):
     return {
         "spec": {"driver": "d", "pool": pool, "nodeName": draw.choice("nm")}
         | _maybe(draw, 0.5, devices=lambda: [device])
-        | _maybe(draw, 0.3, skipNodeOperations=lambda: _some(draw, ["NodePrepareResources", "*"], 1, 1))
+        | _maybe(
+            draw, 0.3, skipNodeOperations=lambda: _some(draw, ["NodePrepareResources", "*"], 1, 1)
+        )
     }
 
 
 def _pod(draw):
     return {
         "spec": {"containers": [_container(draw, name) for name in _some(draw, "ab")]}
-        | _maybe(draw, 0.3, resourceClaims=lambda: [{"name": "g", "resourceClaimName": draw.choice("cd")}])
+        | _maybe(
+            draw,
+            0.3,
+            resourceClaims=lambda: [{"name": "g", "resourceClaimName": draw.choice("cd")}],
+        )
         | _maybe(draw, 0.3, nodeSelector=lambda: dict.fromkeys(_some(draw, "ab"), "1"))
     }
 
@@ -163,15 +204,29 @@ def _container(draw, name):
     return (
         {"name": name}
         | _maybe(draw, 0.5, image=lambda: draw.choice("xy"))
-        | _maybe(draw, 0.5, env=lambda: [{"name": n, "value": draw.choice("12")} for n in _some(draw, "EF")])
-        | _maybe(draw, 0.4, resources=lambda: {"claims": [{"name": "g"}], "limits": {"cpu": draw.choice("12")}})
+        | _maybe(
+            draw,
+            0.5,
+            env=lambda: [{"name": n, "value": draw.choice("12")} for n in _some(draw, "EF")],
+        )
+        | _maybe(
+            draw,
+            0.4,
+            resources=lambda: {"claims": [{"name": "g"}], "limits": {"cpu": draw.choice("12")}},
+        )
         | _maybe(draw, 0.3, args=lambda: draw.choice([[], ["1"], ["2"]]))
     )
 
 
 def _change(draw, whole):
     """As a merge patch: what stays nameless, and some of it taken away."""
-    metadata = {name: value for name, value in whole["metadata"].items() if name not in ("name", "namespace")}
+    metadata = {
+        name: value
+        for name, value in whole["metadata"].items()
+        if name not in ("name", "namespace")
+    }
     metadata |= {name: None for name in ("labels", "finalizers") if draw.random() < 0.2}
     parts = {name: whole[name] for name in ("spec", "status") if name in whole}
-    return {"metadata": metadata} | {name: None if draw.random() < 0.1 else part for name, part in parts.items()}
+    return {"metadata": metadata} | {
+        name: None if draw.random() < 0.1 else part for name, part in parts.items()
+    }

@@ -1,13 +1,17 @@
-"""An expression put to ours and to Kubernetes' own CEL, and the two answers compared: refused or not, value, cost."""
+"""An expression put to ours and to Kubernetes' own CEL, and the two answers compared: refused or
+not, value, cost.
+"""
 
-from plugin.allocator import cel
-from plugin.allocator.cel import cost
-from plugin.allocator.cel.attributes import Meter
+from plugin import cel
+from plugin.cel import cost
+from plugin.cel.attributes import Meter
 
 
 def theirs(oracle, expression, devices, *, new=False):
     """The oracle's answer. `new`: as the API server judges what is created."""
-    return oracle.ask({"expression": expression, "devices": [_wire(device) for device in devices], "new": new})
+    return oracle.ask(
+        {"expression": expression, "devices": [_wire(device) for device in devices], "new": new}
+    )
 
 
 def _wire(device):
@@ -47,7 +51,9 @@ def differ(oracle, expression, devices):
 
 
 def differ_as_new(oracle, expression):
-    """How ours differs from what an API server with default features says when it is created, or None."""
+    """How ours differs from what an API server with default features says when it is created, or
+    None.
+    """
     answer = theirs(oracle, expression, [], new=True)
     refused = answer.get("compile") or ("its cost" if answer["estimate"] > cost.LIMIT else "")
     try:

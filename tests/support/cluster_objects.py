@@ -1,4 +1,6 @@
-"""The objects of a small cluster in a few words, as `kubectl get -o yaml` would write them. Plain data."""
+"""The objects of a small cluster in a few words, as `kubectl get -o yaml` would write them. Plain
+data.
+"""
 
 DRIVER = "gpu.claimd.dev"
 API = "resource.k8s.io/v1"
@@ -62,16 +64,21 @@ def class_(called=DRIVER, *expressions, **spec):
 def request(called="gpus", **exactly):
     return {
         "name": called,
-        "exactly": {"deviceClassName": DRIVER, "allocationMode": "ExactCount", "count": 1} | exactly,
+        "exactly": {"deviceClassName": DRIVER, "allocationMode": "ExactCount", "count": 1}
+        | exactly,
     }
 
 
 def claim(called="train", *requests, held=(), on="node-1", constraints=(), **exactly):
-    """One request with these fields, or the requests given; `held` devices of the node `on` are allocated to it."""
+    """One request with these fields, or the requests given; `held` devices of the node `on` are
+    allocated to it.
+    """
     asked = {"requests": list(requests) or [request(**exactly)], "constraints": list(constraints)}
     found = made("ResourceClaim", called, {"devices": asked})
     if held:
-        results = [{"request": "gpus", "driver": DRIVER, "pool": on, "device": device} for device in held]
+        results = [
+            {"request": "gpus", "driver": DRIVER, "pool": on, "device": device} for device in held
+        ]
         found["status"] = {"allocation": {"devices": {"results": results}}}
     return found
 
@@ -89,4 +96,6 @@ def taint(key, effect="NoSchedule", value=""):
 
 
 def rule(called, key, **chosen):
-    return made("DeviceTaintRule", called, {"deviceSelector": chosen, "taint": taint(key)}, namespace="")
+    return made(
+        "DeviceTaintRule", called, {"deviceSelector": chosen, "taint": taint(key)}, namespace=""
+    )

@@ -1,12 +1,17 @@
-"""A node with claims that were left behind: instances of the plugin's inner parts, and the files that they keep."""
+"""A node with claims that were left behind: instances of the plugin's inner parts, and the files
+that they keep.
+"""
 
 import asyncio
 import json
 import os
 
-from plugin import cdi, claims, driver, events, garbage, names, record, status
+from plugin import names
 from plugin.kube import auth, client, resources
 from plugin.kubelet import podresources
+from plugin.prepare import cdi, checkpoint, driver, garbage
+from plugin.prepared import PreparedClaim
+from plugin.report import events, status
 from tests.support.worlds import DRIVER, NODE, claim_object, gpu, inventory, result
 
 FIRST, SECOND = gpu(0).name, gpu(1).name
@@ -24,19 +29,21 @@ class Instance:
     """One process of the plugin on the node."""
 
     def __init__(self, world):
-        self.client = client.Client(auth.connect(str(world.tmp_path / "kubeconfig"), world.tmp_path), agent="test")
+        self.client = client.Client(
+            auth.connect(str(world.tmp_path / "kubeconfig"), world.tmp_path), agent="test"
+        )
         resources_ = resources.Resources(self.client, DRIVER, NODE)
         self.reporter = status.Reporter(resources_, DRIVER)
         self.driver = driver.Driver(
             name=DRIVER,
             node=NODE,
             resources=resources_,
-            records=record.RecordFolder(world.tmp_path / "plugin", "boot-1"),
+            records=checkpoint.CheckpointFolder(world.tmp_path / "plugin", "boot-1"),
             specs=cdi.SpecFolder(world.tmp_path / "cdi", DRIVER),
             reporter=self.reporter,
             hardware=Hardware(),
         )
-        self.events = events.Events(resources_, DRIVER, NODE)
+        self.events = events.EventRecorder(resources_, DRIVER, NODE)
         self.socket = names.pod_resources_socket(world.tmp_path)
         self.asking = None  # awaited before the kubelet is asked
         self.may_collect = True
@@ -48,7 +55,10 @@ class Instance:
             grace=GRACE,
             spacing=0.0,
         )
-        self.tasks = [asyncio.create_task(self.reporter.run()), asyncio.create_task(self.events.run())]
+        self.tasks = [
+            asyncio.create_task(self.reporter.run()),
+            asyncio.create_task(self.events.run()),
+        ]
 
     async def pods(self):
         if self.asking:
@@ -93,13 +103,19 @@ class World:
     async def prepared(self, name="c", device=FIRST):
         """A claim that was prepared."""
         obj = self.claim(name, device)
-        assert isinstance(await self.one.prepare(obj), claims.PreparedClaim)
+        assert isinstance(await self.one.prepare(obj), PreparedClaim)
         return obj
 
     def kept(self):
-        """The claims of which there are a record and a CDI file; a claim with one of them alone fails the test."""
+        """The claims of which there are a record and a CDI file; a claim with one of them alone
+        fails the test.
+        """
         found = [
-            {entry[len(prefix) : -len(".json")] for entry in os.listdir(folder) if entry.endswith(".json")}
+            {
+                entry[len(prefix) : -len(".json")]
+                for entry in os.listdir(folder)
+                if entry.endswith(".json")
+            }
             for folder, prefix in (
                 (self.tmp_path / "plugin" / "claims", ""),
                 (self.tmp_path / "cdi", names.cdi_prefix(DRIVER)),
@@ -109,7 +125,11 @@ class World:
         return found[0]
 
     def records(self):
-        return [entry for entry in os.listdir(self.tmp_path / "plugin" / "claims") if entry.endswith(".json")]
+        return [
+            entry
+            for entry in os.listdir(self.tmp_path / "plugin" / "claims")
+            if entry.endswith(".json")
+        ]
 
     def asked(self):
         return self.api.count("GET", "/resourceclaims/")

@@ -1,4 +1,6 @@
-"""Hypothesis strategies for documents of any class, made from its field table; and a document without some paths."""
+"""Hypothesis strategies for documents of any class, made from its field table; and a document
+without some paths.
+"""
 
 import copy
 import re
@@ -11,7 +13,9 @@ WORDS = st.text("abz09-", min_size=1, max_size=4)
 NAMES = st.text("abz./", min_size=1, max_size=4)
 QUANTITIES = st.sampled_from(["1", "80Gi", "500m", "1e3"])
 FREE = st.dictionaries(
-    WORDS, st.one_of(st.none(), st.integers(), WORDS, st.lists(st.booleans(), max_size=2)), max_size=2
+    WORDS,
+    st.one_of(st.none(), st.integers(), WORDS, st.lists(st.booleans(), max_size=2)),
+    max_size=2,
 )
 
 
@@ -47,8 +51,16 @@ def value(shape: Shape):
     if shape.kind == "list":
         items = value(shape.item)
         if shape.keys:
-            return st.lists(items, max_size=2, unique_by=lambda item: tuple(item.get(key, "") for key in shape.keys))
-        return st.lists(items, max_size=2, unique=True) if shape.unique else st.lists(items, max_size=2)
+            return st.lists(
+                items,
+                max_size=2,
+                unique_by=lambda item: tuple(item.get(key, "") for key in shape.keys),
+            )
+        return (
+            st.lists(items, max_size=2, unique=True)
+            if shape.unique
+            else st.lists(items, max_size=2)
+        )
     if shape.kind == "map":
         return st.dictionaries(NAMES, value(shape.item), max_size=2)
     if shape.choices:
@@ -66,7 +78,10 @@ def without(document, paths):
     """The document less what lies at these paths, as notes and problems write them."""
     left = copy.deepcopy(document)
     for path in paths:
-        steps = [name or key for name, key in re.findall(r"\.?([^.\[\]]+)(?![^\[]*\])|\[([^\]]*)\]", path)]
+        steps = [
+            name or key
+            for name, key in re.findall(r"\.?([^.\[\]]+)(?![^\[]*\])|\[([^\]]*)\]", path)
+        ]
         place = left
         for step in steps[:-1]:
             place = place[int(step)] if isinstance(place, list) else place[step]

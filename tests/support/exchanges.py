@@ -1,8 +1,10 @@
-"""Requests to an API server and what it answered, so that two servers can be compared (tests/cases/sim/README.md).
+"""Requests to an API server and what it answered, so that two servers can be compared
+(tests/cases/sim/README.md).
 
-A script (YAML) says what to send, once for all versions. A recording (JSON) is one topic on one version: requests with
-references such as ${a.metadata.uid}, which each server fills in from its own answers, and answers without what no two
-servers share (uids, times, versions). Which server is asked is not known here.
+A script (YAML) says what to send, once for all versions. A recording (JSON) is one topic on one
+version: requests with references such as ${a.metadata.uid}, which each server fills in from its own
+answers, and answers without what no two servers share (uids, times, versions). Which server is
+asked is not known here.
 """
 
 import base64
@@ -55,11 +57,21 @@ def requests_of(script, version):
     """The script's requests for one version of the API, ready to be sent and to be written down."""
     topic = script["topic"]
     namespace = f"{topic}-{version}"
-    paths = {name: f"/apis/{GROUP}/{version}/namespaces/{namespace}/{plural}" for name, plural in NAMESPACED.items()}
-    paths |= {f"all-{name}": f"/apis/{GROUP}/{version}/{plural}" for name, plural in NAMESPACED.items()}
+    paths = {
+        name: f"/apis/{GROUP}/{version}/namespaces/{namespace}/{plural}"
+        for name, plural in NAMESPACED.items()
+    }
+    paths |= {
+        f"all-{name}": f"/apis/{GROUP}/{version}/{plural}" for name, plural in NAMESPACED.items()
+    }
     paths |= {name: f"/apis/{GROUP}/{version}/{plural}" for name, plural in CLUSTER.items()}
     paths |= {name: f"/api/v1/namespaces/{namespace}/{plural}" for name, plural in CORE.items()}
-    paths |= {"namespace": namespace, "version": version, "nodes": "/api/v1/nodes", "namespaces": "/api/v1/namespaces"}
+    paths |= {
+        "namespace": namespace,
+        "version": version,
+        "nodes": "/api/v1/nodes",
+        "namespaces": "/api/v1/namespaces",
+    }
     metadata = {"name": "{namespace}"} | script.get("namespace", {})
     new = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
     setup = [{"send": "POST {namespaces}", "body": new, "setup": True}]
@@ -82,7 +94,9 @@ def _request(script, step, paths):
         request["type"] = step["type"]
     if "body" in step:
         request["body"] = _body(script, step["body"], paths)
-    return request | {name: step[name] for name in ("save", "headers", "events", "as", "setup") if name in step}
+    return request | {
+        name: step[name] for name in ("save", "headers", "events", "as", "setup") if name in step
+    }
 
 
 def _filled(value, paths):
@@ -90,11 +104,17 @@ def _filled(value, paths):
         return re.sub(r"(?<!\$)\{([\w-]+)\}", lambda found: paths.get(found[1], found[0]), value)
     if isinstance(value, dict):
         if set(value) == {"times", "of"}:
-            return [_filled(copy.deepcopy(value["of"]), paths | {"i": str(i)}) for i in range(value["times"])]
+            return [
+                _filled(copy.deepcopy(value["of"]), paths | {"i": str(i)})
+                for i in range(value["times"])
+            ]
         if set(value) == {"times", "text"}:
             return value["text"] * value["times"]
         if set(value) == {"times", "entry", "of"}:
-            return {value["entry"].replace("{i}", str(i)): copy.deepcopy(value["of"]) for i in range(value["times"])}
+            return {
+                value["entry"].replace("{i}", str(i)): copy.deepcopy(value["of"])
+                for i in range(value["times"])
+            }
         return {_filled(name, paths): _filled(below, paths) for name, below in value.items()}
     return [_filled(item, paths) for item in value] if isinstance(value, list) else value
 
@@ -135,9 +155,12 @@ def _shaped(version, body):
     if body.get("kind") == "ResourceSlice" and isinstance(spec.get("devices"), list):
         spec["devices"] = [_with_basic(version, device) for device in spec["devices"]]
     claim = spec.get("spec", spec) if body.get("kind") == "ResourceClaimTemplate" else spec
-    if isinstance(claim.get("devices"), dict) and isinstance(claim["devices"].get("requests"), list):
+    if isinstance(claim.get("devices"), dict) and isinstance(
+        claim["devices"].get("requests"), list
+    ):
         claim["devices"]["requests"] = [
-            {name: value for name, value in request.items() if name != "exactly"} | (request.get("exactly") or {})
+            {name: value for name, value in request.items() if name != "exactly"}
+            | (request.get("exactly") or {})
             for request in claim["devices"]["requests"]
         ]
     return body
@@ -147,7 +170,9 @@ def _with_basic(version, device):
     rest = {name: value for name, value in device.items() if name != "name"}
     if version == "v1alpha3" and "capacity" in rest:
         rest["capacity"] = {name: value.get("value") for name, value in rest["capacity"].items()}
-    return {name: device[name] for name in ("name",) if name in device} | ({"basic": rest} if rest else {})
+    return {name: device[name] for name in ("name",) if name in device} | (
+        {"basic": rest} if rest else {}
+    )
 
 
 # ---------------------------------------------------------------- sending
@@ -165,9 +190,16 @@ class Server:
         config = yaml.safe_load(path.read_text())
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
         ca = base64.b64decode(cluster["certificate-authority-data"]).decode()
-        context, anonymous = ssl.create_default_context(cadata=ca), ssl.create_default_context(cadata=ca)
+        context, anonymous = (
+            ssl.create_default_context(cadata=ca),
+            ssl.create_default_context(cadata=ca),
+        )
         with tempfile.NamedTemporaryFile() as both:
-            both.write(b"".join(base64.b64decode(user[f"client-{part}-data"]) for part in ("certificate", "key")))
+            both.write(
+                b"".join(
+                    base64.b64decode(user[f"client-{part}-data"]) for part in ("certificate", "key")
+                )
+            )
             both.flush()
             context.load_cert_chain(both.name)
         made = cls(cluster["server"], context, compact=compact)
@@ -177,11 +209,15 @@ class Server:
     def connect(self, credentials=True):
         if self.address.scheme == "https":
             context = self.context if credentials else self.anonymous
-            return http.client.HTTPSConnection(self.address.hostname, self.address.port, context=context, timeout=20)
+            return http.client.HTTPSConnection(
+                self.address.hostname, self.address.port, context=context, timeout=20
+            )
         return http.client.HTTPConnection(self.address.hostname, self.address.port, timeout=20)
 
     def headers(self, request):
-        headers = {"Accept": "application/json", "User-Agent": "exchanges"} | request.get("headers", {})
+        headers = {"Accept": "application/json", "User-Agent": "exchanges"} | request.get(
+            "headers", {}
+        )
         if "body" in request:
             headers["Content-Type"] = request.get("type", "application/json")
         if request.get("as") == "stranger":
@@ -192,7 +228,9 @@ class Server:
 
 
 class Session:
-    """One topic on one server: what was saved of its answers, and names for what only this server has."""
+    """One topic on one server: what was saved of its answers, and names for what only this server
+    has.
+    """
 
     def __init__(self, server):
         self.server = server
@@ -210,8 +248,16 @@ class Session:
         connection = self.server.connect(credentials=not request.get("as"))
         try:
             body = request.get("body")
-            sent = None if body is None else body.encode() if isinstance(body, str) else json.dumps(body).encode()
-            connection.request(request["method"], request["path"], sent, self.server.headers(request))
+            sent = (
+                None
+                if body is None
+                else body.encode()
+                if isinstance(body, str)
+                else json.dumps(body).encode()
+            )
+            connection.request(
+                request["method"], request["path"], sent, self.server.headers(request)
+            )
             response = connection.getresponse()
             events = request.get("events") if response.status == 200 else None
             got = self._events(response, events) if events is not None else response.read().decode()
@@ -257,9 +303,17 @@ class Session:
     def plain(self, value, name=""):
         if isinstance(value, dict):
             if "resourceVersion" in value and "continue" not in value and not value.get("name"):
-                value = value | {"resourceVersion": "<of the list>"} if value["resourceVersion"] else value
-            if value.get("generateName") and value.get("name", "").startswith(value["generateName"]):
-                self.generated.setdefault(value["name"], f"{value['generateName']}<{len(self.generated) + 1}>")
+                value = (
+                    value | {"resourceVersion": "<of the list>"}
+                    if value["resourceVersion"]
+                    else value
+                )
+            if value.get("generateName") and value.get("name", "").startswith(
+                value["generateName"]
+            ):
+                self.generated.setdefault(
+                    value["name"], f"{value['generateName']}<{len(self.generated) + 1}>"
+                )
             return {key: self.plain(below, key) for key, below in value.items()}
         if isinstance(value, list):
             items = sorted(value, key=_writer) if name == "managedFields" else value
@@ -275,7 +329,9 @@ class Session:
             text = text.replace(generated, short)
         text = UUID.sub(lambda found: self._uid(found[0]), text)
         text = TIME.sub(lambda found: "<now>" if self._is_now(found[0]) else found[0], text)
-        return VERSIONS.sub(r"\1<version>", text) if name == "message" and "ersion" in text else text
+        return (
+            VERSIONS.sub(r"\1<version>", text) if name == "message" and "ersion" in text else text
+        )
 
     def _uid(self, uid):
         if len(set(uid)) < 5:
@@ -289,14 +345,20 @@ class Session:
         return names[value]
 
     def align(self, expected, raw):
-        """Calls what only this server has as the other answer does, as far as they have the same places."""
+        """Calls what only this server has as the other answer does, as far as they have the same
+        places.
+        """
         if isinstance(expected, dict) and isinstance(raw, dict):
             for name in set(expected) & set(raw):
                 self.align(expected[name], raw[name])
         elif isinstance(expected, list) and isinstance(raw, list):
             for one, other in zip(expected, raw, strict=False):
                 self.align(one, other)
-        elif isinstance(expected, str) and isinstance(raw, str) and (found := NAMED.fullmatch(expected)):
+        elif (
+            isinstance(expected, str)
+            and isinstance(raw, str)
+            and (found := NAMED.fullmatch(expected))
+        ):
             (self.uids if found[1] == "uid" else self.versions)[raw] = expected
 
     def count(self, answer):

@@ -1,4 +1,6 @@
-"""Plays the kubelet: finds a registration socket, registers the plugin, and calls it, as a real one does."""
+"""Plays the kubelet: finds a registration socket, registers the plugin, and calls it, as a real one
+does.
+"""
 
 from __future__ import annotations
 
@@ -49,16 +51,22 @@ class Kubelet:
 class Caller:
     """Calls one plugin, in v1 by default."""
 
-    def __init__(self, channel: grpc.aio.Channel, messages: Any = v1, services: Any = v1_grpc) -> None:
+    def __init__(
+        self, channel: grpc.aio.Channel, messages: Any = v1, services: Any = v1_grpc
+    ) -> None:
         self._messages = messages
         self._stub = services.DRAPluginStub(channel)
 
     async def prepare(self, *claims: dict[str, Any], timeout: float = 45) -> Any:
-        request = self._messages.NodePrepareResourcesRequest(claims=[self._ref(claim) for claim in claims])
+        request = self._messages.NodePrepareResourcesRequest(
+            claims=[self._ref(claim) for claim in claims]
+        )
         return (await self._stub.NodePrepareResources(request, timeout=timeout)).claims
 
     async def unprepare(self, *claims: dict[str, Any], timeout: float = 45) -> Any:
-        request = self._messages.NodeUnprepareResourcesRequest(claims=[self._ref(claim) for claim in claims])
+        request = self._messages.NodeUnprepareResourcesRequest(
+            claims=[self._ref(claim) for claim in claims]
+        )
         return (await self._stub.NodeUnprepareResources(request, timeout=timeout)).claims
 
     def _ref(self, claim: dict[str, Any]) -> Any:
@@ -67,6 +75,8 @@ class Caller:
 
 
 @contextlib.asynccontextmanager
-async def calling(endpoint: str, messages: Any = v1, services: Any = v1_grpc) -> AsyncIterator[Caller]:
+async def calling(
+    endpoint: str, messages: Any = v1, services: Any = v1_grpc
+) -> AsyncIterator[Caller]:
     async with grpc.aio.insecure_channel(f"unix:{endpoint}") as channel:
         yield Caller(channel, messages, services)

@@ -32,7 +32,9 @@ def build(name):
     BUILT.mkdir(parents=True, exist_ok=True)
     with open(BUILT / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not binary.exists() or binary.stat().st_mtime < max(path.stat().st_mtime for path in sources):
+        if not binary.exists() or binary.stat().st_mtime < max(
+            path.stat().st_mtime for path in sources
+        ):
             command = ["go", "build", "-p", "1", "-o", str(binary), "."]
             subprocess.run(command, cwd=SOURCES / name, check=True, capture_output=True)
     return binary
@@ -40,7 +42,9 @@ def build(name):
 
 class Oracle:
     def __init__(self, name="allocator"):
-        self.process = subprocess.Popen([build(name)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.process = subprocess.Popen(
+            [build(name)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
 
     def ask(self, world):
         self.process.stdin.write(json.dumps(world).encode() + b"\n")

@@ -1,4 +1,6 @@
-"""A simulated control plane that runs, as a test sees it: its objects, and parts of it as clients of the API server."""
+"""A simulated control plane that runs, as a test sees it: its objects, and parts of it as clients
+of the API server.
+"""
 
 import asyncio
 import contextlib
@@ -18,7 +20,14 @@ class Plane:
         self.api = Api(self.client)
         self.copies = {
             kind: Collection(self.api, kind)
-            for kind in ("pods", "resourceclaims", "events", "namespaces", "nodes", "devicetaintrules")
+            for kind in (
+                "pods",
+                "resourceclaims",
+                "events",
+                "namespaces",
+                "nodes",
+                "devicetaintrules",
+            )
         }
         self._changed = asyncio.Event()
         for each in self.copies.values():
@@ -33,9 +42,13 @@ class Plane:
             plural = {"DeviceClass": "deviceclasses"}.get(one["kind"], one["kind"].lower() + "s")
             clean = {name: value for name, value in one.items() if name != "status"}
             kept = ("name", "namespace", "labels", "finalizers")
-            clean["metadata"] = {name: one["metadata"][name] for name in kept if name in one["metadata"]}
+            clean["metadata"] = {
+                name: one["metadata"][name] for name in kept if name in one["metadata"]
+            }
             namespace = clean["metadata"].get("namespace", "")
-            made = await self.api.send(Call(method="POST", kind=plural, namespace=namespace, body=clean))
+            made = await self.api.send(
+                Call(method="POST", kind=plural, namespace=namespace, body=clean)
+            )
             if one["kind"] == "Node":
                 await self.api.send(put(plural, made | {"status": one["status"]}, "status"))
 
@@ -64,7 +77,10 @@ class Plane:
         return sorted(
             (one["pool"], one["device"])
             for claim in self.claims()
-            for one in claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
+            for one in claim.get("status", {})
+            .get("allocation", {})
+            .get("devices", {})
+            .get("results", [])
         )
 
     def told(self, name, reason):

@@ -25,7 +25,10 @@ def node(name, labels=None, taints=(), unschedulable=False, **allocatable):
         "kind": "Node",
         "metadata": meta(name, "", labels={"kubernetes.io/hostname": name} | (labels or {})),
         "spec": {"taints": list(taints), "unschedulable": unschedulable},
-        "status": {"allocatable": ample | allocatable, "conditions": [{"type": "Ready", "status": "True"}]},
+        "status": {
+            "allocatable": ample | allocatable,
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
     }
 
 
@@ -38,13 +41,19 @@ def pod(name, claims=(), templates=(), on="", requests=None, **spec):
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": meta(name),
-        "spec": {"containers": [container], "resourceClaims": entries} | ({"nodeName": on} if on else {}) | spec,
+        "spec": {"containers": [container], "resourceClaims": entries}
+        | ({"nodeName": on} if on else {})
+        | spec,
         "status": {"phase": "Running" if on else "Pending"},
     }
 
 
 def request(name="gpu", count=1, **more):
-    return {"name": name, "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count} | more}
+    return {
+        "name": name,
+        "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count}
+        | more,
+    }
 
 
 def claim(name, *requests, devices=(), node="node-1", pods=(), **metadata):
@@ -56,7 +65,9 @@ def claim(name, *requests, devices=(), node="node-1", pods=(), **metadata):
         "spec": {"devices": {"requests": list(requests) or [request()]}},
     }
     if devices:
-        results = [result(device, node) if isinstance(device, str) else device for device in devices]
+        results = [
+            result(device, node) if isinstance(device, str) else device for device in devices
+        ]
         field = {"key": "metadata.name", "operator": "In", "values": [node]}
         where = {"nodeSelectorTerms": [{"matchFields": [field]}]}
         found["status"] = {"allocation": {"devices": {"results": results}, "nodeSelector": where}}
@@ -73,13 +84,19 @@ def result(device, node="node-1", **more):
 
 def template(name, *requests, **head):
     spec = {"spec": {"devices": {"requests": list(requests) or [request()]}}}
-    return {"apiVersion": API, "kind": "ResourceClaimTemplate", "metadata": meta(name), "spec": spec | head}
+    return {
+        "apiVersion": API,
+        "kind": "ResourceClaimTemplate",
+        "metadata": meta(name),
+        "spec": spec | head,
+    }
 
 
 def slice_(node, count=2, driver=DRIVER, **devices):
     """`devices`: more of single ones, by name with underscores."""
     made = [
-        {"name": f"gpu-{n}", "attributes": {"index": {"int": n}}} | devices.get(f"gpu_{n}", {}) for n in range(count)
+        {"name": f"gpu-{n}", "attributes": {"index": {"int": n}}} | devices.get(f"gpu_{n}", {})
+        for n in range(count)
     ]
     pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
     return {
@@ -116,7 +133,9 @@ def world(nodes=(), pods=(), claims=(), slices=(), classes=None, rules=()):
         read(list(rules), list[Rule]),
         read([class_()] if classes is None else list(classes), list[Class]),
     )
-    return World.of(read(list(nodes), list[Node]), parsed(*pods), read(list(claims), list[Claim]), published)
+    return World.of(
+        read(list(nodes), list[Node]), parsed(*pods), read(list(claims), list[Claim]), published
+    )
 
 
 def parsed(*pods):
@@ -125,11 +144,22 @@ def parsed(*pods):
 
 def copies(**collections):
     """As controllers take them; kinds that are not named are empty."""
-    kinds = ("pods", "nodes", "resourceclaims", "resourceclaimtemplates", "resourceslices", "devicetaintrules")
+    kinds = (
+        "pods",
+        "nodes",
+        "resourceclaims",
+        "resourceclaimtemplates",
+        "resourceslices",
+        "devicetaintrules",
+    )
     found = {kind: {} for kind in (*kinds, "deployments", "daemonsets", "namespaces")}
     for kind, objects in collections.items():
         for one in objects:
             metadata = one["metadata"]
-            key = f"{metadata['namespace']}/{metadata['name']}" if "namespace" in metadata else metadata["name"]
+            key = (
+                f"{metadata['namespace']}/{metadata['name']}"
+                if "namespace" in metadata
+                else metadata["name"]
+            )
             found[kind][key] = one
     return found

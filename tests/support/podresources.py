@@ -1,4 +1,6 @@
-"""Plays the kubelet that is asked what its pods were given: its podresources service on a unix socket."""
+"""Plays the kubelet that is asked what its pods were given: its podresources service on a unix
+socket.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from tests.support import sockets
 
 class PodResources(api_pb2_grpc.PodResourcesListerServicer):
     def __init__(self) -> None:
-        self.pods: dict[str, dict[str, list[str]]] = {}  # by name of a pod in "default": by claim its CDI ids
+        self.pods: dict[
+            str, dict[str, list[str]]
+        ] = {}  # by name of a pod in "default": by claim its CDI ids
         self.asked = 0
         self.trouble: grpc.StatusCode | None = None
 
@@ -23,7 +27,9 @@ class PodResources(api_pb2_grpc.PodResourcesListerServicer):
         """A pod that was given CDI ids by these claims."""
         self.pods[pod] = {name: list(ids) for name, ids in claims.items()}
 
-    async def List(self, request: api_pb2.ListPodResourcesRequest, context: Any) -> api_pb2.ListPodResourcesResponse:
+    async def List(
+        self, request: api_pb2.ListPodResourcesRequest, context: Any
+    ) -> api_pb2.ListPodResourcesResponse:
         self.asked += 1
         if self.trouble is not None:
             await context.abort(self.trouble, "ordered by a test")

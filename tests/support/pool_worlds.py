@@ -1,7 +1,8 @@
-"""Random slices for gather_pools, put to ours and to the last release whose GatherPools can be called.
+"""Random slices for gather_pools, put to ours and to the last release whose GatherPools can be
+called.
 
-Two rules are newer than that release, so the worlds keep off them: a pool's slices are for this node all or none, as
-now all of them are counted and a newer generation for other nodes counts too.
+Two rules are newer than that release, so the worlds keep off them: a pool's slices are for this
+node all or none, as now all of them are counted and a newer generation for other nodes counts too.
 """
 
 import random
@@ -27,7 +28,9 @@ def numbered(seed):
 
 
 def _pool(draw, driver, pool, first):
-    where = draw.pick(({"nodeName": alloc_worlds.NODE}, {"nodeName": "node-2"}, {"allNodes": True}, None))
+    where = draw.pick(
+        ({"nodeName": alloc_worlds.NODE}, {"nodeName": "node-2"}, {"allNodes": True}, None)
+    )
     where = where or {"nodeSelector": alloc_worlds.selector(draw)}
     for index in range(first, first + draw.number(1, 4)):
         generation, count = draw.number(1, 2), draw.number(1, 3)
@@ -56,11 +59,15 @@ def _state(pool):
     """What is wrong with a pool hides what it has: nothing is allocated from it."""
     if pool.is_incomplete:
         return "incomplete", []
-    return pool.invalid_reason, [] if pool.is_invalid else [one.metadata.name for one in pool.slices]
+    return pool.invalid_reason, [] if pool.is_invalid else [
+        one.metadata.name for one in pool.slices
+    ]
 
 
 def theirs(oracle, slices):
-    beta = [one | {"spec": one["spec"] | {"devices": _basic(one["spec"]["devices"])}} for one in slices]
+    beta = [
+        one | {"spec": one["spec"] | {"devices": _basic(one["spec"]["devices"])}} for one in slices
+    ]
     answer = oracle.ask({"node": NODE, "slices": beta})
     return sorted(
         [

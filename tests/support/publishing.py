@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from devices.gpu import Gpu, Inventory
-from plugin import publisher
 from plugin.kube import auth, client, resources
+from plugin.publish import publisher
 from tests.support import apiserver
 
 DRIVER, NODE = "gpu.claimd.dev", "node-a"
@@ -68,12 +68,21 @@ class World:
                 task.result()  # neither ever ends by itself
 
     def stored(self) -> dict[str, dict[str, Any]]:
-        return {name: obj for (kind, _, name), obj in sorted(self.api.objects.items()) if kind == "resourceslices"}
+        return {
+            name: obj
+            for (kind, _, name), obj in sorted(self.api.objects.items())
+            if kind == "resourceslices"
+        }
 
     def shape(self) -> list[tuple[str, int, int, int]]:
         """Of every slice its name, generation, count, and number of devices."""
         return [
-            (name, spec["pool"]["generation"], spec["pool"]["resourceSliceCount"], len(spec.get("devices", [])))
+            (
+                name,
+                spec["pool"]["generation"],
+                spec["pool"]["resourceSliceCount"],
+                len(spec.get("devices", [])),
+            )
             for name, spec in ((name, obj["spec"]) for name, obj in self.stored().items())
         ]
 
@@ -104,8 +113,16 @@ class World:
 
     def refuse(self, *fields: str, message: str = "no", **more: Any) -> None:
         """The next write of a slice is refused because of these fields."""
-        causes = [{"reason": "FieldValueInvalid", "field": field, "message": message} for field in fields]
-        status = {"kind": "Status", "code": 422, "reason": "Invalid", "message": message, "details": {"causes": causes}}
+        causes = [
+            {"reason": "FieldValueInvalid", "field": field, "message": message} for field in fields
+        ]
+        status = {
+            "kind": "Status",
+            "code": 422,
+            "reason": "Invalid",
+            "message": message,
+            "details": {"causes": causes},
+        }
         self.api.fail(422, body=json.dumps(status).encode(), path=SLICES, **more)
 
 

@@ -1,4 +1,5 @@
-"""A node of the simulated control plane: API server, kubelet with runtime, and a real `claimd run` on a fake tree.
+"""A node of the simulated control plane: API server, kubelet with runtime, and a real `claimd run`
+on a fake tree.
 
 The tests are the scheduler: they allocate, reserve and bind by themselves.
 """
@@ -17,7 +18,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-from devices import fake, orders, scan
+from devices import fake, faults, scan
 from devices.gpu import Roots
 from plugin.kube import auth, client, errors
 from plugin.sim.apiserver.server import Api, Options, serve
@@ -52,7 +53,7 @@ class SimNode:
         self._running: asyncio.Task[None] | None = None
         self._count = 0
         fake.write(folder / "tree", fake.parse(["amd:mi300x=2", "nvidia:h100=2"]))
-        orders.accept(folder / "tree")
+        faults.accept(folder / "tree")
         self.gpus = scan.scan(Roots.under(folder / "tree")).gpus
 
     async def start_kubelet(
@@ -103,7 +104,9 @@ class SimNode:
     async def ask(self, method: str, path: str, body: Any = None, **query: str) -> Any:
         form = "application/merge-patch+json" if method == "PATCH" else "application/json"
         data = json.dumps(body).encode() if body is not None else None
-        return json.loads(await self.client.request(method, path, query=query, body=data, content_type=form))
+        return json.loads(
+            await self.client.request(method, path, query=query, body=data, content_type=form)
+        )
 
     async def claim(
         self,
@@ -116,10 +119,17 @@ class SimNode:
         metadata: dict[str, Any] = {"name": name}
         if owner:
             about = {"apiVersion": "v1", "kind": "Pod", "controller": True}
-            metadata["ownerReferences"] = [about | {key: owner["metadata"][key] for key in ("name", "uid")}]
-        requests = [{"name": f"r{n}", "exactly": {"deviceClassName": "gpu.claimd.dev"}} for n in range(len(gpus))]
+            metadata["ownerReferences"] = [
+                about | {key: owner["metadata"][key] for key in ("name", "uid")}
+            ]
+        requests = [
+            {"name": f"r{n}", "exactly": {"deviceClassName": "gpu.claimd.dev"}}
+            for n in range(len(gpus))
+        ]
         path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
-        await self.ask("POST", path, {"metadata": metadata, "spec": {"devices": {"requests": requests}}})
+        await self.ask(
+            "POST", path, {"metadata": metadata, "spec": {"devices": {"requests": requests}}}
+        )
         results = [
             {"request": f"r{n}", "driver": DRIVER, "pool": NODE, "device": self.gpus[gpu].name}
             for n, gpu in enumerate(gpus)
@@ -145,7 +155,9 @@ class SimNode:
             "metadata": {"name": name, **(metadata or {})},
             "spec": {
                 "containers": [container],
-                "resourceClaims": [{"name": f"c-{claim}", "resourceClaimName": claim} for claim in claims],
+                "resourceClaims": [
+                    {"name": f"c-{claim}", "resourceClaimName": claim} for claim in claims
+                ],
                 "terminationGracePeriodSeconds": 2,
                 **spec,
             },
@@ -166,13 +178,18 @@ class SimNode:
         )
 
     async def reserve(self, claim: str, *pods: dict[str, Any]) -> None:
-        users = [{"resource": "pods", "name": p["metadata"]["name"], "uid": p["metadata"]["uid"]} for p in pods]
+        users = [
+            {"resource": "pods", "name": p["metadata"]["name"], "uid": p["metadata"]["uid"]}
+            for p in pods
+        ]
         path = f"/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/{claim}"
         known = (await self.ask("GET", path))["status"].get("reservedFor") or []
         await self.ask("PATCH", f"{path}/status", {"status": {"reservedFor": known + users}})
 
     async def status(self, name: str) -> dict[str, Any]:
-        return (await self.ask("GET", f"/api/v1/namespaces/default/pods/{name}")).get("status") or {}
+        return (await self.ask("GET", f"/api/v1/namespaces/default/pods/{name}")).get(
+            "status"
+        ) or {}
 
     async def phase(self, name: str, phase: str, timeout: float = LONG) -> dict[str, Any]:
         return await self.wait(lambda s: s.get("phase") == phase, name, timeout)
@@ -185,7 +202,9 @@ class SimNode:
                 while not fact(found := await self.status(name)):
                     await asyncio.sleep(0.02)
         except TimeoutError:
-            raise AssertionError(f"{name} is not so in time: {json.dumps(found, indent=1)}") from None
+            raise AssertionError(
+                f"{name} is not so in time: {json.dumps(found, indent=1)}"
+            ) from None
         return found
 
     async def events(self, reason: str) -> list[str]:
@@ -200,14 +219,18 @@ class SimNode:
                 while part not in "\n".join(found := await self.events(reason)):
                     await asyncio.sleep(0.02)
         except TimeoutError:
-            raise AssertionError(f"no event {reason} with {part!r}, only {found}; {self.log()[-2000:]}") from None
+            raise AssertionError(
+                f"no event {reason} with {part!r}, only {found}; {self.log()[-2000:]}"
+            ) from None
 
     async def published(self, fact: Any = bool, timeout: float = LONG) -> dict[str, str]:
         """The slices, by uid their names, as soon as the fact is so of them."""
         async with asyncio.timeout(timeout):
             while True:
                 found = await self.ask("GET", "/apis/resource.k8s.io/v1/resourceslices")
-                slices = {each["metadata"]["uid"]: each["metadata"]["name"] for each in found["items"]}
+                slices = {
+                    each["metadata"]["uid"]: each["metadata"]["name"] for each in found["items"]
+                }
                 if fact(slices):
                     return slices
                 await asyncio.sleep(0.02)
@@ -218,7 +241,10 @@ class SimNode:
             while True:
                 with contextlib.suppress(errors.NotFound):
                     node = await self.ask("GET", f"/api/v1/nodes/{NODE}")
-                    await self.ask("GET", f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE}")
+                    await self.ask(
+                        "GET",
+                        f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE}",
+                    )
                     if {"Ready": "True"}.items() <= {
                         c["type"]: c["status"] for c in node["status"]["conditions"]
                     }.items():
@@ -230,7 +256,10 @@ class SimNode:
 
     async def gone(self, name: str, timeout: float = LONG) -> None:
         async with asyncio.timeout(timeout):
-            while any(p["metadata"]["name"] == name for p in (await self.ask("GET", "/api/v1/pods"))["items"]):
+            while any(
+                p["metadata"]["name"] == name
+                for p in (await self.ask("GET", "/api/v1/pods"))["items"]
+            ):
                 await asyncio.sleep(0.02)
 
     async def clean(self) -> None:
@@ -246,7 +275,7 @@ class SimNode:
 
     def give(self, order: str, gpu: int, value: str = "") -> None:
         """An order to the fake tree."""
-        orders.give(self.folder / "tree", order, self.gpus[gpu].address, value)
+        faults.give(self.folder / "tree", order, self.gpus[gpu].address, value)
 
     def log(self) -> str:
         """What the last plugin has written."""

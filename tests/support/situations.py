@@ -1,6 +1,8 @@
-"""Why pods are pending: situations from real clusters, and docs/explain.md made of what claimd says about each.
+"""Why pods are pending: situations from real clusters, and docs/explain.md made of what claimd says
+about each.
 
-`python -m tests.support.situations > docs/explain.md` writes it anew; a test compares. Nothing is asserted here.
+`python -m tests.support.situations > docs/explain.md` writes it anew; a test compares. Nothing is
+asserted here.
 """
 
 import contextlib
@@ -83,7 +85,10 @@ def slices_of_one_gpu(*wanted):
             "name": f"gpu-0-{slices}g-{index}",
             "attributes": {"profile": {"string": f"{slices}g.{slices * 10}gb"}},
             "consumesCounters": [
-                {"counterSet": "gpu-0", "counters": {"slices": {"value": str(slices)}, "memory": {"value": memory}}}
+                {
+                    "counterSet": "gpu-0",
+                    "counters": {"slices": {"value": str(slices)}, "memory": {"value": memory}},
+                }
             ],
         }
         for index, (slices, memory) in enumerate(wanted)
@@ -98,7 +103,13 @@ def shared(index, **policy):
 
 def sharer(called, memory):
     found = claim(called, capacity={"requests": {"memory": memory}})
-    result = {"request": "gpus", "driver": DRIVER, "pool": "node-1", "device": name(0), "shareID": called}
+    result = {
+        "request": "gpus",
+        "driver": DRIVER,
+        "pool": "node-1",
+        "device": name(0),
+        "shareID": called,
+    }
     result["consumedCapacity"] = {"memory": memory}
     return found | {"status": {"allocation": {"devices": {"results": [result]}}}}
 
@@ -108,7 +119,9 @@ def fleet(count):
     for index in range(count):
         yield slice_(gpus(8), node=f"node-{index}")
         if index + 1 < count:
-            yield claim(f"job-{index}", held=[name(n) for n in range(6 - index % 2)], on=f"node-{index}")
+            yield claim(
+                f"job-{index}", held=[name(n) for n in range(6 - index % 2)], on=f"node-{index}"
+            )
 
 
 SITUATIONS = (
@@ -128,7 +141,11 @@ SITUATIONS = (
         claim("other", held=[name(index) for index in range(7)], on="node-2"),
         claim(count=2, selectors=[VENDOR]),
     ),
-    situation("A model that nobody has", slice_([*gpus(2), gpu(2, A100)]), claim(selectors=[MODEL, MEMORY])),
+    situation(
+        "A model that nobody has",
+        slice_([*gpus(2), gpu(2, A100)]),
+        claim(selectors=[MODEL, MEMORY]),
+    ),
     situation("An attribute that is not there", slice_(gpus(2)), claim(selectors=[MISSPELT])),
     situation(
         "Four GPUs under one PCIe root",
@@ -161,7 +178,9 @@ SITUATIONS = (
         claim(),
     ),
     situation("No driver runs on the node", node("node-1"), claim()),
-    situation("The class does not exist", slice_(gpus(1)), claim(deviceClassName="gpus.claimd.dev")),
+    situation(
+        "The class does not exist", slice_(gpus(1)), claim(deviceClassName="gpus.claimd.dev")
+    ),
     situation(
         "All of them, but one is held",
         slice_(gpus(4)),
@@ -178,7 +197,12 @@ SITUATIONS = (
             {
                 "name": "gpus",
                 "firstAvailable": [
-                    {"name": "two-large", "deviceClassName": DRIVER, "count": 2, "selectors": [MEMORY]},
+                    {
+                        "name": "two-large",
+                        "deviceClassName": DRIVER,
+                        "count": 2,
+                        "selectors": [MEMORY],
+                    },
                     {"name": "any-amd", "deviceClassName": DRIVER, "selectors": [VENDOR]},
                 ],
             },
@@ -233,7 +257,10 @@ SITUATIONS = (
         slice_(gpus(8), node="node-2"),
         claim("notebook", held=[name(0)]),
         claim("train"),
-        pod(nodeSelector={"pool": "batch"}, resourceClaims=[{"name": "gpu", "resourceClaimName": "train"}]),
+        pod(
+            nodeSelector={"pool": "batch"},
+            resourceClaims=[{"name": "gpu", "resourceClaimName": "train"}],
+        ),
         words=("job",),
     ),
     situation("A large cluster", *fleet(40), claim(count=4)),
@@ -247,7 +274,8 @@ SITUATIONS = (
         "What a class has",
         slice_([gpu(0), gpu(1), gpu(2, MI300X)]),
         class_(
-            "nvidia.gpu.claimd.dev", f'device.driver == "{DRIVER}" && device.attributes["{DRIVER}"].vendor == "nvidia"'
+            "nvidia.gpu.claimd.dev",
+            f'device.driver == "{DRIVER}" && device.attributes["{DRIVER}"].vendor == "nvidia"',
         ),
         claim("notebook", held=[name(1)]),
         words=("--class", "nvidia.gpu.claimd.dev"),
@@ -258,7 +286,9 @@ SITUATIONS = (
 def say(one, folder, *more):
     """The exit code, what `claimd explain` prints, and what it complains about."""
     dump = folder / "dump.yaml"
-    dump.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": list(one.objects)}))
+    dump.write_text(
+        yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": list(one.objects)})
+    )
     if one.dry:
         (folder / "claim.yaml").write_text(yaml.safe_dump(one.dry))
     words = [str(folder / word) if word.endswith(".yaml") else word for word in one.words]
@@ -273,7 +303,9 @@ def document():
     with tempfile.TemporaryDirectory() as folder:
         for one in SITUATIONS:
             _, out, err = say(one, Path(folder))
-            parts.append(f"## {one.title}\n\n```\n$ claimd explain {' '.join(one.words)}\n{out}{err}```\n")
+            parts.append(
+                f"## {one.title}\n\n```\n$ claimd explain {' '.join(one.words)}\n{out}{err}```\n"
+            )
     return "\n".join(parts)
 
 

@@ -1,5 +1,6 @@
-"""umockdev (Debian: package umockdev), as far as tests need it: devices that announce themselves to libudev as the
-kernel's would, with no root and nobody else hearing it. A process must be started with `environment()` for that.
+"""umockdev (Debian: package umockdev), as far as tests need it: devices that announce themselves to
+libudev as the kernel's would, with no root and nobody else hearing it. A process must be started
+with `environment()` for that.
 """
 
 from __future__ import annotations
@@ -37,8 +38,12 @@ class Testbed:
     def add(self, path: str, subsystem: str, **properties: str) -> None:
         """A device that is there from now on; `path` as uevents name it."""
         fields = {"SUBSYSTEM": subsystem, **properties}
-        words = f"P: {path}\n" + "".join(f"E: {key}={value}\n" for key, value in fields.items()) + "\n"
-        assert self._library.umockdev_testbed_add_from_string(self._bed, words.encode(), None), words
+        words = (
+            f"P: {path}\n" + "".join(f"E: {key}={value}\n" for key, value in fields.items()) + "\n"
+        )
+        assert self._library.umockdev_testbed_add_from_string(self._bed, words.encode(), None), (
+            words
+        )
 
     def uevent(self, path: str, action: str) -> None:
         """Announces it with all its properties."""

@@ -45,7 +45,10 @@ def result(device: str, request: str = "gpu", **more: Any) -> dict[str, Any]:
 
 
 def claim_object(
-    name: str = "c", *results: dict[str, Any], uid: str = "", config: list[dict[str, Any]] | None = None
+    name: str = "c",
+    *results: dict[str, Any],
+    uid: str = "",
+    config: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """A claim as the API server keeps it, allocated to the results (not allocated without any)."""
     status: dict[str, Any] = {}
@@ -53,25 +56,40 @@ def claim_object(
         status["allocation"] = {
             "devices": {"results": list(results), "config": config or []},
             "nodeSelector": {
-                "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [NODE]}]}]
+                "nodeSelectorTerms": [
+                    {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [NODE]}]}
+                ]
             },
         }
-        status["reservedFor"] = [{"resource": "pods", "name": f"pod-{name}", "uid": f"pod-uid-{name}"}]
+        status["reservedFor"] = [
+            {"resource": "pods", "name": f"pod-{name}", "uid": f"pod-uid-{name}"}
+        ]
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
         "metadata": {"name": name, "namespace": "default", "uid": uid or f"uid-{name}"},
-        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.claimd.dev"}}]}},
+        "spec": {
+            "devices": {
+                "requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.claimd.dev"}}]
+            }
+        },
         "status": status,
     }
 
 
 def claim(name: str = "c", *results: dict[str, Any], **more: Any) -> ResourceClaim:
-    return msgspec.json.decode(msgspec.json.encode(claim_object(name, *results, **more)), type=ResourceClaim)
+    return msgspec.json.decode(
+        msgspec.json.encode(claim_object(name, *results, **more)), type=ResourceClaim
+    )
 
 
-def opaque(parameters: Any, source: str = "FromClaim", requests: list[str] | None = None) -> dict[str, Any]:
-    entry: dict[str, Any] = {"source": source, "opaque": {"driver": DRIVER, "parameters": parameters}}
+def opaque(
+    parameters: Any, source: str = "FromClaim", requests: list[str] | None = None
+) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "source": source,
+        "opaque": {"driver": DRIVER, "parameters": parameters},
+    }
     return {**entry, "requests": requests} if requests else entry
 
 

@@ -1,7 +1,9 @@
-"""Builders: `claim.but.spec.devices.with_config_mixin(...)` is a copy of the claim with that much changed.
+"""Builders: `claim.but.spec.devices.with_config_mixin(...)` is a copy of the claim with that much
+changed.
 
-A place is an object and the way into it. Its methods come from the field tables: `with_x` replaces x, and None takes
-it away; `with_x_mixin` appends to a list, or merges into a map or an object. The object one starts from stays as it is.
+A place is an object and the way into it. Its methods come from the field tables: `with_x` replaces
+x, and None takes it away; `with_x_mixin` appends to a list, or merges into a map or an object. The
+object one starts from stays as it is.
 """
 
 from __future__ import annotations
@@ -18,14 +20,14 @@ from .shapes import Field, Shape, child, fields_of
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-class Place(Generic[T]):
+class FieldPath(Generic[T]):
     def __init__(self, root: T, way: tuple[Field, ...] = ()) -> None:
         self._root, self._way = root, way
 
     def __getattr__(self, name: str) -> Any:
         fields = {field.name: field for field in fields_of(self._struct()).values()}
         if name in fields and fields[name].shape.kind == "struct":
-            return Place(self._root, (*self._way, fields[name]))
+            return FieldPath(self._root, (*self._way, fields[name]))
         wanted = name.removeprefix("with_")
         if name.startswith("with_") and wanted in fields:
             return self._setter(fields[wanted], lambda shape, ours, theirs: theirs)
@@ -39,7 +41,11 @@ class Place(Generic[T]):
         for field in fields_of(self._struct()).values():
             names += [field.name] if field.shape.kind == "struct" else []
             names += [f"with_{field.name}"]
-            names += [f"with_{field.name}_mixin"] if field.shape.kind in ("list", "map", "struct") else []
+            names += (
+                [f"with_{field.name}_mixin"]
+                if field.shape.kind in ("list", "map", "struct")
+                else []
+            )
         return names
 
     def _struct(self) -> type[msgspec.Struct]:
@@ -56,7 +62,9 @@ class Place(Generic[T]):
         return with_value
 
 
-def _put(target: Any, way: tuple[Field, ...], new: Any, join: Callable[[Shape, Any, Any], Any]) -> None:
+def _put(
+    target: Any, way: tuple[Field, ...], new: Any, join: Callable[[Shape, Any, Any], Any]
+) -> None:
     """Sets the end of the way, making what is missing on it."""
     field, *rest = way
     ours = getattr(target, field.name)
@@ -65,7 +73,8 @@ def _put(target: Any, way: tuple[Field, ...], new: Any, join: Callable[[Shape, A
         return
     if ours is None:
         assert field.shape.struct
-        # What this leaves unset although it is required, the check before sending finds, with its path.
+        # What this leaves unset although it is required, the check before sending finds, with its
+        # path.
         ours = field.shape.struct(**{f.name: None for f in fields_of(field.shape.struct).values()})
         setattr(target, field.name, ours)
     _put(ours, tuple(rest), new, join)
@@ -78,13 +87,19 @@ def _mixed(shape: Shape, ours: Any, theirs: Any) -> Any:
 
 
 def _taken(shape: Shape, value: Any, path: str) -> Any:
-    """The value as the field has it: an object or its plain form, and one item where a list is expected."""
+    """The value as the field has it: an object or its plain form, and one item where a list is
+    expected.
+    """
     if shape.kind == "list" and not isinstance(value, list | tuple):
         value = [value]
     problems: list[plain.Problem] = []
     plain_value = list(value) if isinstance(value, tuple) else value
     new = plain.read(
-        shape, copy.deepcopy(plain_value), path, False, lambda at, text: problems.append(plain.Problem(at, text))
+        shape,
+        copy.deepcopy(plain_value),
+        path,
+        False,
+        lambda at, text: problems.append(plain.Problem(at, text)),
     )
     if problems:
         raise plain.Invalid(child("with", path), problems)

@@ -1,7 +1,9 @@
-"""What became of v1alpha2: classes with a driver's name, parameters in objects of their own, a driver's own controller.
+"""What became of v1alpha2: classes with a driver's name, parameters in objects of their own, a
+driver's own controller.
 
-`up` puts into the shape of v1 what v1 can say, and notes the rest by its path. An object that a reference names is
-looked for among the documents beside; its content becomes opaque configuration, which the driver has to understand.
+`up` puts into the shape of v1 what v1 can say, and notes the rest by its path. An object that a
+reference names is looked for among the documents beside; its content becomes opaque configuration,
+which the driver has to understand.
 """
 
 from __future__ import annotations
@@ -46,10 +48,14 @@ def up(doc: Traced, among: Sequence[Document], tell: Tell) -> Traced | None:
 
 
 def with_flat_pod_claims(document: Document) -> Document:
-    """A pod, or what makes pods, with `resourceClaims[].source` of 1.30 and older written as it is since."""
+    """A pod, or what makes pods, with `resourceClaims[].source` of 1.30 and older written as it is
+    since.
+    """
     if isinstance(document.get("resourceClaims"), list):
         claims = [_flat(claim) for claim in document["resourceClaims"]]
-        return {name: claims if name == "resourceClaims" else value for name, value in document.items()}
+        return {
+            name: claims if name == "resourceClaims" else value for name, value in document.items()
+        }
     for name in ("spec", "template", "jobTemplate"):
         if isinstance(document.get(name), dict):
             document = document | {name: with_flat_pod_claims(document[name])}
@@ -92,9 +98,16 @@ def _claim_spec(spec: Traced, doc: Traced, among: Sequence[Document], tell: Tell
             driver = _driver(exactly["deviceClassName"], among)
             if driver:
                 devices["config"] = [_opaque(driver, _content(found))]
-                tell(path, f"the content of {_named(reference)} is now opaque configuration of {driver}", lost=False)
+                tell(
+                    path,
+                    f"the content of {_named(reference)} is now opaque configuration of {driver}",
+                    lost=False,
+                )
             else:
-                tell(path, f"the driver of class {exactly['deviceClassName']} is not in this file; {_ADVICE}")
+                tell(
+                    path,
+                    f"the driver of class {exactly['deviceClassName']} is not in this file; {_ADVICE}",
+                )
     for name in spec:
         tell(spec.path(name), "v1 has no such field")
     return Traced({"devices": devices})
@@ -104,7 +117,9 @@ _ADVICE = "put its content into spec.devices.config, as the opaque parameters of
 
 
 def _structured_claim(devices: Traced, found: Document, path: str, tell: Tell) -> None:
-    """A request for each of the parameters' requests, and the vendor's parameters as opaque configuration."""
+    """A request for each of the parameters' requests, and the vendor's parameters as opaque
+    configuration.
+    """
     exactly = devices["requests"][0]["exactly"]
     requests: list[Traced] = []
     config: list[Document] = []
@@ -119,9 +134,15 @@ def _structured_claim(devices: Traced, found: Document, path: str, tell: Tell) -
             if wanted.get("vendorParameters") is not None:
                 config.append(_opaque(driver, wanted["vendorParameters"]) | {"requests": [name]})
             if selector := (wanted.get("namedResources") or {}).get("selector"):
-                tell(path, f"{named} selects by {selector!r}; write that as a CEL selector of {name}")
+                tell(
+                    path, f"{named} selects by {selector!r}; write that as a CEL selector of {name}"
+                )
     if found.get("shareable") is not None:
-        tell(path, f"{named} says shareable; a claim may now always be used by several pods", lost=False)
+        tell(
+            path,
+            f"{named} says shareable; a claim may now always be used by several pods",
+            lost=False,
+        )
     if requests:
         devices["requests"] = requests
     if config:
@@ -130,14 +151,19 @@ def _structured_claim(devices: Traced, found: Document, path: str, tell: Tell) -
 
 
 def _status(doc: Traced, tell: Tell) -> tuple[str, ...]:
-    """An old allocation names no devices, so that nothing of it can hold: it is noted field by field."""
+    """An old allocation names no devices, so that nothing of it can hold: it is noted field by
+    field.
+    """
     status = doc.get("status", Traced())
     allocation = status.get("allocation", Traced())
     for name in allocation:
         why = {
             "resourceHandles": "handles were private to a driver and its controller; drivers now get devices",
             "shareable": "a claim may now always be used by several pods",
-        }.get(name, "without the devices of an allocation its nodes mean nothing; the claim is allocated anew")
+        }.get(
+            name,
+            "without the devices of an allocation its nodes mean nothing; the claim is allocated anew",
+        )
         tell(allocation.path(name), why)
     for name in status:
         why = {
@@ -161,11 +187,14 @@ def _class(doc: Traced, among: Sequence[Document], tell: Tell) -> Traced:
     found = _find(reference, doc, among) if reference else None
     if reference and found is None:
         tell(
-            path, f"{_named(reference)} is not in this file; put its content into spec.config, as the opaque parameters"
+            path,
+            f"{_named(reference)} is not in this file; put its content into spec.config, as the opaque parameters",
         )
     elif found and found.get("kind") in STRUCTURED:
         parts = found.get("vendorParameters") or ()
-        spec["config"] = [_opaque(part.get("driverName", ""), part.get("parameters")) for part in parts]
+        spec["config"] = [
+            _opaque(part.get("driverName", ""), part.get("parameters")) for part in parts
+        ]
         for part in found.get("filters") or ():
             selector = (part.get("namedResources") or {}).get("selector")
             tell(
@@ -174,9 +203,16 @@ def _class(doc: Traced, among: Sequence[Document], tell: Tell) -> Traced:
             )
     elif found:
         spec["config"] = [_opaque(driver, _content(found))]
-        tell(path, f"the content of {_named(reference)} is now opaque configuration of {driver}", lost=False)
+        tell(
+            path,
+            f"the content of {_named(reference)} is now opaque configuration of {driver}",
+            lost=False,
+        )
     if "suitableNodes" in doc:
-        tell(doc.path("suitableNodes"), "a class has no nodes; devices say in their slices where they are")
+        tell(
+            doc.path("suitableNodes"),
+            "a class has no nodes; devices say in their slices where they are",
+        )
     if "structuredParameters" in doc:
         tell(
             doc.path("structuredParameters"),
@@ -210,7 +246,9 @@ def _device(instance: Traced, tell: Tell) -> Traced:
     for attribute in instance.get("attributes", ()):
         name = attribute["name"]
         if "quantity" in attribute:
-            capacity[name] = Traced({"value": attribute["quantity"]}, {"value": attribute.path("quantity")})
+            capacity[name] = Traced(
+                {"value": attribute["quantity"]}, {"value": attribute.path("quantity")}
+            )
             continue
         value = Traced()
         for kind in ("bool", "int", "string", "version"):

@@ -1,7 +1,8 @@
-"""Documents from one version of the resource API to another, with a note for everything that cannot come along.
+"""Documents from one version of the resource API to another, with a note for everything that cannot
+come along.
 
-Every version goes through the shape of v1: a step up, a step down, and then the target's field tables say what they
-have no place for. What v1alpha2 meant is in `classic`. No files.
+Every version goes through the shape of v1: a step up, a step down, and then the target's field
+tables say what they have no place for. What v1alpha2 meant is in `classic`. No files.
 """
 
 from __future__ import annotations
@@ -42,10 +43,11 @@ class NotConvertible(ValueError):
 
 
 def convert(document: dict[str, Any], to: str, among: Sequence[dict[str, Any]] = ()) -> Converted:
-    """The document in another version. `among` are the documents beside it, which v1alpha2's may refer to.
+    """The document in another version. `among` are the documents beside it, which v1alpha2's may
+    refer to.
 
-    Documents of other APIs come back as they are, but for pods that name their claims as 1.30 had it. A document whose
-    fields are not what its own version says is `plain.Invalid`.
+    Documents of other APIs come back as they are, but for pods that name their claims as 1.30 had
+    it. A document whose fields are not what its own version says is `plain.Invalid`.
     """
     if to not in TARGETS:
         raise NotConvertible(f"expected one of {', '.join(TARGETS)} to convert to, got {to!r}")
@@ -91,11 +93,16 @@ def name_of(document: Any) -> str:
 
 def convert_object(obj: Object, version: str, to: str) -> tuple[Object, tuple[Note, ...]]:
     """The same for a typed object of a version, checked against the target's rules."""
-    document = obj.to_dict() | {"apiVersion": f"{models.GROUP}/{version.partition('-')[0]}", "kind": type(obj).__name__}
+    document = obj.to_dict() | {
+        "apiVersion": f"{models.GROUP}/{version.partition('-')[0]}",
+        "kind": type(obj).__name__,
+    }
     converted = convert(document, to)
     if converted.document is None:
         raise NotConvertible(f"{to} has nothing like {type(obj).__name__}")
-    return models.kinds(to)[converted.document["kind"]].from_dict(converted.document), converted.notes
+    return models.kinds(to)[converted.document["kind"]].from_dict(
+        converted.document
+    ), converted.notes
 
 
 def _finish(doc: Traced, version: str, to: str, notes: list[Note]) -> Converted:
@@ -110,12 +117,15 @@ def _finish(doc: Traced, version: str, to: str, notes: list[Note]) -> Converted:
     api = to.partition("-")[0]
     doc["apiVersion"] = f"{models.GROUP}/{api}"
     shape = Shape("struct", struct=target)
-    result = traced.prune(shape, doc, lambda path, text: notes.append(Note(path, text)), f"{to} has no such field")
+    result = traced.prune(
+        shape, doc, lambda path, text: notes.append(Note(path, text)), f"{to} has no such field"
+    )
     try:
         target.from_dict(result)
     except plain.Invalid as invalid:
         notes += [
-            Note(problem.path, f"{to} does not take this: {problem.text}", lost=False) for problem in invalid.problems
+            Note(problem.path, f"{to} does not take this: {problem.text}", lost=False)
+            for problem in invalid.problems
         ]
     return Converted(result, tuple(notes))
 
@@ -140,7 +150,9 @@ def _check_types(source: type[Object], document: dict[str, Any], whole: bool) ->
     """What is only missing is for the target to say, unless v1alpha2 is to be understood."""
     problems: list[plain.Problem] = []
     shape = Shape("struct", struct=source)
-    plain.read(shape, document, "", True, lambda path, text: problems.append(plain.Problem(path, text)))
+    plain.read(
+        shape, document, "", True, lambda path, text: problems.append(plain.Problem(path, text))
+    )
     wrong = [problem for problem in problems if whole or problem.text != plain.REQUIRED]
     if wrong:
         raise plain.Invalid(source.__name__, wrong)
@@ -204,7 +216,11 @@ def _requests(doc: Traced) -> list[Traced]:
     spec = doc.get("spec", {})
     if doc["kind"] == "ResourceClaimTemplate":
         spec = spec.get("spec", {})
-    found: list[Traced] = spec.get("devices", {}).get("requests", []) if doc["kind"].startswith("ResourceClaim") else []
+    found: list[Traced] = (
+        spec.get("devices", {}).get("requests", [])
+        if doc["kind"].startswith("ResourceClaim")
+        else []
+    )
     return found
 
 

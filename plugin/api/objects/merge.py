@@ -1,4 +1,6 @@
-"""Deep merge: what the other object says is laid over ours, by the rules of each field. No I/O, no conversion."""
+"""Deep merge: what the other object says is laid over ours, by the rules of each field. No I/O, no
+conversion.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from .shapes import Shape, fields_of
 
 
 def merge_into(target: msgspec.Struct, other: msgspec.Struct) -> None:
-    """Absent leaves alone, scalars and free documents replace, structs and maps merge, lists by their rule."""
+    """Absent leaves alone, scalars and free documents replace, structs and maps merge, lists by
+    their rule.
+    """
     for field in fields_of(type(target)).values():
         theirs = getattr(other, field.name)
         if theirs is not None:
@@ -33,7 +37,9 @@ def merged(shape: Shape, ours: Any, theirs: Any) -> Any:
         return ours
     assert shape.item
     if shape.kind == "map":
-        return ours | {key: merged(shape.item, ours.get(key), value) for key, value in theirs.items()}
+        return ours | {
+            key: merged(shape.item, ours.get(key), value) for key, value in theirs.items()
+        }
     if shape.unique:
         return ours + [item for item in theirs if item not in ours]
     if shape.keys:

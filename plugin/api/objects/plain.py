@@ -1,6 +1,8 @@
-"""Plain data to objects and back, and the rules that an object breaks, each with the path of its field.
+"""Plain data to objects and back, and the rules that an object breaks, each with the path of its
+field.
 
-`read` builds what it can and reports the rest, so that one look tells everything. No files, no text.
+`read` builds what it can and reports the rest, so that one look tells everything. No files, no
+text.
 """
 
 from __future__ import annotations
@@ -17,7 +19,12 @@ from .shapes import Shape, child, fields_of
 Report = Callable[[str, str], None]  # path, what is wrong
 
 REQUIRED = "is required"
-NAMES = {"string": "a string", "integer": "a whole number", "boolean": "true or false", "list": "a list"}
+NAMES = {
+    "string": "a string",
+    "integer": "a whole number",
+    "boolean": "true or false",
+    "list": "a list",
+}
 TYPES: dict[str, type] = {"string": str, "integer": int, "boolean": bool, "list": list}
 
 
@@ -50,7 +57,9 @@ def read(shape: Shape, value: Any, path: str, keep: bool, report: Report) -> Any
         return {k: read(_item(shape), v, f"{path}[{k}]", keep, report) for k, v in value.items()}
     if shape.kind == "quantity":
         return _read_quantity(value, path, report)
-    right = isinstance(value, TYPES[shape.kind]) and not (shape.kind == "integer" and isinstance(value, bool))
+    right = isinstance(value, TYPES[shape.kind]) and not (
+        shape.kind == "integer" and isinstance(value, bool)
+    )
     if not right:
         return _wrong(path, NAMES[shape.kind], value, report)
     if shape.kind == "list":
@@ -69,7 +78,9 @@ def _read_struct(shape: Shape, value: Any, path: str, keep: bool, report: Report
     given: dict[str, Any] = {}
     for field in fields.values():
         if value.get(field.wire) is not None:
-            given[field.name] = read(field.shape, value[field.wire], child(path, field.wire), keep, report)
+            given[field.name] = read(
+                field.shape, value[field.wire], child(path, field.wire), keep, report
+            )
         elif field.required:
             report(child(path, field.wire), REQUIRED)
             given[field.name] = None
@@ -95,7 +106,9 @@ def write(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         fields = fields_of(type(value)).values()
         pairs = ((field.wire, getattr(value, field.name)) for field in fields)
-        return {name: write(v) for name, v in pairs if v is not None} | write(getattr(value, "unknown", {}))
+        return {name: write(v) for name, v in pairs if v is not None} | write(
+            getattr(value, "unknown", {})
+        )
     if isinstance(value, dict):
         return {k: write(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -104,7 +117,9 @@ def write(value: Any) -> Any:
 
 
 def check(shape: Shape, value: Any, path: str, report: Report) -> None:
-    """Reports every rule that the value breaks: types, what is required, limits, choices, keys, one of several."""
+    """Reports every rule that the value breaks: types, what is required, limits, choices, keys, one
+    of several.
+    """
     if shape.kind == "struct":
         if not (shape.struct and isinstance(value, shape.struct)):
             _wrong(path, "an object", value, report)
@@ -141,7 +156,10 @@ def _check_struct(value: msgspec.Struct, path: str, report: Report) -> None:
         found = [name for name in group if getattr(value, fields[name].name) is not None]
         # A field that we do not know may be the one that is set: newer servers have more of them.
         if len(found) > 1 or (not found and not getattr(value, "unknown", None)):
-            report(path, f"exactly one of {', '.join(group)} is expected, got {' and '.join(found) or 'none'}")
+            report(
+                path,
+                f"exactly one of {', '.join(group)} is expected, got {' and '.join(found) or 'none'}",
+            )
 
 
 def _check_keys(shape: Shape, items: list[Any], path: str, report: Report) -> None:
@@ -149,14 +167,20 @@ def _check_keys(shape: Shape, items: list[Any], path: str, report: Report) -> No
     for index, item in enumerate(items) if shape.keys or shape.unique else ():
         key = key_of(shape, item) if shape.keys else item
         if key in seen:
-            report(f"{path}[{index}]", f"is there twice: {key if shape.unique else ', '.join(filter(None, key))}")
+            report(
+                f"{path}[{index}]",
+                f"is there twice: {key if shape.unique else ', '.join(filter(None, key))}",
+            )
         seen.add(key)
 
 
 def key_of(shape: Shape, item: Any) -> tuple[str, ...]:
     """What tells an item of a keyed list apart. Absent and empty are the same."""
     table = fields_of(type(item)) if isinstance(item, msgspec.Struct) else {}
-    return tuple(str(getattr(item, table[name].name, None) or "") if name in table else "" for name in shape.keys)
+    return tuple(
+        str(getattr(item, table[name].name, None) or "") if name in table else ""
+        for name in shape.keys
+    )
 
 
 def _size(shape: Shape, value: Any) -> int:

@@ -1,6 +1,8 @@
-"""Field tables: what a class of a version's module says about each of its fields. No values here, no documents.
+"""Field tables: what a class of a version's module says about each of its fields. No values here,
+no documents.
 
-The classes have plain annotations, with the rules `Most`, `Keys`, `Unique` and `Amount` put into `Annotated`:
+The classes have plain annotations, with the rules `Most`, `Keys`, `Unique` and `Amount` put into
+`Annotated`:
 
     reserved_for: Annotated[list[ResourceClaimConsumerReference], Keys("uid"), Most(256)] | None = None
 """
@@ -19,7 +21,9 @@ SCALARS = {str: "string", int: "integer", bool: "boolean"}
 
 @dataclass(frozen=True)
 class Most:
-    """At most so many: items of a list, entries of a map, bytes of a text or of a free document as JSON."""
+    """At most so many: items of a list, entries of a map, bytes of a text or of a free document as
+    JSON.
+    """
 
     count: int
 
@@ -36,7 +40,9 @@ class Keys:
 
 @dataclass(frozen=True)
 class Unique:
-    """The list is a set: merging adds what is not there. A list with neither `Keys` nor this is replaced whole."""
+    """The list is a set: merging adds what is not there. A list with neither `Keys` nor this is
+    replaced whole.
+    """
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""Plain data that remembers where each value came from, so that a conversion can name what it lost. No rules here."""
+"""Plain data that remembers where each value came from, so that a conversion can name what it lost.
+No rules here.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ Lose = Callable[[str, str], None]  # the path in the source, why
 class Traced(dict[str, Any]):
     """A map with the source's path of each value. What is set without a path is new."""
 
-    def __init__(self, pairs: dict[str, Any] | None = None, came: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, pairs: dict[str, Any] | None = None, came: dict[str, str] | None = None
+    ) -> None:
         super().__init__(pairs or {})
         self.came = came or {}
 
@@ -31,7 +35,9 @@ class Traced(dict[str, Any]):
 
 
 def trace(shape: Shape, value: Any, path: str) -> Any:
-    """The value with every map of it traced, as far as the field tables know it. Nulls are left out."""
+    """The value with every map of it traced, as far as the field tables know it. Nulls are left
+    out.
+    """
     if shape.kind == "list" and isinstance(value, list):
         assert shape.item
         return [trace(shape.item, item, f"{path}[{index}]") for index, item in enumerate(value)]

@@ -13,7 +13,9 @@ from .shapes import Keys, Most, Unique
 Names = Annotated[list[str], Most(32)]  # of requests
 Effect = Literal["None", "NoSchedule", "NoExecute"]
 Value = Annotated[str, Most(64)]
-Operations = Annotated[list[Literal["NodePrepareResources", "NodeUnprepareResources", "*"]], Unique()]
+Operations = Annotated[
+    list[Literal["NodePrepareResources", "NodeUnprepareResources", "*"]], Unique()
+]
 
 # ---------------------------------------------------------------- selectors, configuration, taints
 
@@ -173,8 +175,12 @@ class ResourceClaimConsumerReference(Model, kw_only=True):
 
 class ResourceClaimStatus(Model, kw_only=True):
     allocation: AllocationResult | None = None
-    devices: Annotated[list[AllocatedDeviceStatus], Keys("driver", "pool", "device", "shareID")] | None = None
-    reserved_for: Annotated[list[ResourceClaimConsumerReference], Keys("uid"), Most(256)] | None = None
+    devices: (
+        Annotated[list[AllocatedDeviceStatus], Keys("driver", "pool", "device", "shareID")] | None
+    ) = None
+    reserved_for: Annotated[list[ResourceClaimConsumerReference], Keys("uid"), Most(256)] | None = (
+        None
+    )
 
 
 class ResourceClaim(Object, kw_only=True):
@@ -350,7 +356,13 @@ class DeviceTaintRuleList(ObjectList, kw_only=True):
     items: list[DeviceTaintRule]
 
 
-KINDS: tuple[type[Object], ...] = (ResourceClaim, ResourceClaimTemplate, DeviceClass, ResourceSlice, DeviceTaintRule)
+KINDS: tuple[type[Object], ...] = (
+    ResourceClaim,
+    ResourceClaimTemplate,
+    DeviceClass,
+    ResourceSlice,
+    DeviceTaintRule,
+)
 LISTS: tuple[type[ObjectList], ...] = (
     ResourceClaimList,
     ResourceClaimTemplateList,

@@ -1,5 +1,7 @@
-"""resource.k8s.io/v1alpha2 as Kubernetes 1.30 served it: classes with a driver's name, parameters in objects of their
-own, allocation by a driver's controller, and the first try at structured parameters ("named resources")."""
+"""resource.k8s.io/v1alpha2 as Kubernetes 1.30 served it: classes with a driver's name, parameters
+in objects of their own, allocation by a driver's controller, and the first try at structured
+parameters ("named resources").
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ class AllocationResult(Model, kw_only=True):
 class ResourceClaimStatus(Model, kw_only=True):
     driver_name: str | None = None
     allocation: AllocationResult | None = None
-    reserved_for: Annotated[list[ResourceClaimConsumerReference], Keys("uid"), Most(32)] | None = None
+    reserved_for: Annotated[list[ResourceClaimConsumerReference], Keys("uid"), Most(32)] | None = (
+        None
+    )
     deallocation_requested: bool | None = None
 
 
@@ -197,7 +201,8 @@ class ResourceSliceList(ObjectList, kw_only=True):
     items: list[ResourceSlice]
 
 
-# ---------------------------------------------------------------- a scheduler's talk with a driver's controller
+# ---------------------------------------------------------------- a scheduler's talk with a
+# driver's controller
 
 
 class ResourceClaimSchedulingStatus(Model, kw_only=True):

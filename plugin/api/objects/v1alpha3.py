@@ -1,6 +1,8 @@
-"""resource.k8s.io/v1alpha3 as Kubernetes 1.33 served it whole, and what newer releases still have in it.
+"""resource.k8s.io/v1alpha3 as Kubernetes 1.33 served it whole, and what newer releases still have
+in it.
 
-Kubernetes 1.32 has less of it (no taints, counters or lists of alternatives). For 1.31 see `v1alpha3_31`.
+Kubernetes 1.32 has less of it (no taints, counters or lists of alternatives). For 1.31 see
+`v1alpha3_31`.
 """
 
 from __future__ import annotations
@@ -100,7 +102,9 @@ class AllocatedDeviceStatus(Model, kw_only=True):
 class ResourceClaimStatus(Model, kw_only=True):
     allocation: AllocationResult | None = None
     devices: Annotated[list[AllocatedDeviceStatus], Keys("driver", "pool", "device")] | None = None
-    reserved_for: Annotated[list[ResourceClaimConsumerReference], Keys("uid"), Most(256)] | None = None
+    reserved_for: Annotated[list[ResourceClaimConsumerReference], Keys("uid"), Most(256)] | None = (
+        None
+    )
 
 
 class ResourceClaim(Object, kw_only=True):
@@ -171,7 +175,8 @@ class Device(Model, kw_only=True):
 
 
 class ResourceSliceSpec(Model, kw_only=True):
-    # An empty nodeName and a false allNodes mean the same as none here, so that several may be there: no `one_of`.
+    # An empty nodeName and a false allNodes mean the same as none here, so that several may be
+    # there: no `one_of`.
     driver: Annotated[str, Most(63)]
     pool: ResourcePool
     node_name: str | None = None

@@ -1,5 +1,7 @@
-"""resource.k8s.io/v1alpha3 as Kubernetes 1.31 served it: structured parameters in their first shape, beside what was
-left of allocation by a driver's own controller (deallocationRequested, controller, PodSchedulingContext)."""
+"""resource.k8s.io/v1alpha3 as Kubernetes 1.31 served it: structured parameters in their first
+shape, beside what was left of allocation by a driver's own controller (deallocationRequested,
+controller, PodSchedulingContext).
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ class AllocationResult(Model, kw_only=True):
 
 class ResourceClaimStatus(Model, kw_only=True):
     allocation: AllocationResult | None = None
-    reserved_for: Annotated[list[ResourceClaimConsumerReference], Keys("uid"), Most(32)] | None = None
+    reserved_for: Annotated[list[ResourceClaimConsumerReference], Keys("uid"), Most(32)] | None = (
+        None
+    )
     deallocation_requested: bool | None = None
 
 
@@ -116,7 +120,8 @@ class Device(Model, kw_only=True):
 
 
 class ResourceSliceSpec(Model, kw_only=True):
-    # An empty nodeName and a false allNodes mean the same as none here, so that several may be there: no `one_of`.
+    # An empty nodeName and a false allNodes mean the same as none here, so that several may be
+    # there: no `one_of`.
     driver: Annotated[str, Most(63)]
     pool: ResourcePool
     node_name: str | None = None
@@ -133,7 +138,8 @@ class ResourceSliceList(ObjectList, kw_only=True):
     items: list[ResourceSlice]
 
 
-# ---------------------------------------------------------------- a scheduler's talk with a driver's controller
+# ---------------------------------------------------------------- a scheduler's talk with a
+# driver's controller
 
 
 class ResourceClaimSchedulingStatus(Model, kw_only=True):

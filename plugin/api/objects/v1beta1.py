@@ -1,4 +1,6 @@
-"""resource.k8s.io/v1beta1 as Kubernetes 1.37 serves it: v1, but that requests are flat and devices are not."""
+"""resource.k8s.io/v1beta1 as Kubernetes 1.37 serves it: v1, but that requests are flat and devices
+are not.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,8 @@ class Device(Model, kw_only=True):
 
 
 class ResourceSliceSpec(Model, kw_only=True):
-    # An empty nodeName and a false allNodes mean the same as none here, so that several may be there: no `one_of`.
+    # An empty nodeName and a false allNodes mean the same as none here, so that several may be
+    # there: no `one_of`.
     driver: Annotated[str, Most(63)]
     pool: ResourcePool
     node_name: str | None = None
@@ -119,4 +122,9 @@ class ResourceSliceList(ObjectList, kw_only=True):
 
 
 KINDS: tuple[type[Object], ...] = (ResourceClaim, ResourceClaimTemplate, DeviceClass, ResourceSlice)
-LISTS: tuple[type[ObjectList], ...] = (ResourceClaimList, ResourceClaimTemplateList, DeviceClassList, ResourceSliceList)
+LISTS: tuple[type[ObjectList], ...] = (
+    ResourceClaimList,
+    ResourceClaimTemplateList,
+    DeviceClassList,
+    ResourceSliceList,
+)

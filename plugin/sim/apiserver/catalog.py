@@ -1,4 +1,5 @@
-"""What is served where: a kind under a group and version, and how its objects get from the version kept to that one.
+"""What is served where: a kind under a group and version, and how its objects get from the version
+kept to that one.
 
 The tables are in `kinds`. A version that is not the one kept is made at the edge, object by object.
 """
@@ -11,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...api.objects import convert, plain
-from . import kinds, refused
-from .kinds import Served
-from .registry import Kind
-from .rules import strategy, written
+from . import kinds
+from .kinds import ServedKind
+from .rules import canonical, strategy
+from .types import status_errors
+from .types.kind import Kind
 
 Document = dict[str, Any]
 EVENTS = "events.k8s.io"
@@ -36,9 +38,11 @@ RENAMED = {
 class Edition:
     """A kind as it is served under one group and version."""
 
-    served: Served
+    served: ServedKind
     version: str
-    _known: OrderedDict[int, tuple[Document, Document]] = field(default_factory=OrderedDict, repr=False)
+    _known: OrderedDict[int, tuple[Document, Document]] = field(
+        default_factory=OrderedDict, repr=False
+    )
 
     @property
     def kind(self) -> Kind:
@@ -69,12 +73,14 @@ class Edition:
             return obj
         if self.group == EVENTS:
             back = {old: new for new, old in RENAMED.items()}
-            return {back.get(name, name): value for name, value in obj.items()} | {"apiVersion": self.api_version}
+            return {back.get(name, name): value for name, value in obj.items()} | {
+                "apiVersion": self.api_version
+            }
         known = self._known.get(id(obj))
         if known and known[0] is obj:  # it is never changed
             return known[1]
         found = _converted(obj, self.version)
-        shown = written.typed(self.version, self.kind.resource.kind, found, self.served.release)
+        shown = canonical.typed(self.version, self.kind.resource.kind, found, self.served.release)
         self._known[id(obj)] = obj, shown
         if len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
@@ -82,8 +88,14 @@ class Edition:
 
     @property
     def empty(self) -> Document:
-        found = strategy.of(self.kind.resource, self.version, self.served.release or kinds.NEWEST).empty
-        return {name: value for name, value in found.items() if name not in ("metadata", "apiVersion", "kind")}
+        found = strategy.of(
+            self.kind.resource, self.version, self.served.release or kinds.NEWEST
+        ).empty
+        return {
+            name: value
+            for name, value in found.items()
+            if name not in ("metadata", "apiVersion", "kind")
+        }
 
     @property
     def deprecation(self) -> str:
@@ -109,7 +121,7 @@ def _converted(obj: Document, version: str) -> Document:
     try:
         found = convert.convert(obj, version).document
     except (convert.NotConvertible, plain.Invalid) as error:
-        raise refused.bad_request(str(error)) from error
+        raise status_errors.bad_request(str(error)) from error
     assert found is not None
     return found
 
@@ -140,4 +152,6 @@ class Catalog:
         return list(dict.fromkeys(one.kind for one in self.served))
 
     def kind(self, plural: str, group: str = "") -> Kind:
-        return next(k for k in self.kinds if (k.resource.plural, k.resource.group) == (plural, group))
+        return next(
+            k for k in self.kinds if (k.resource.plural, k.resource.group) == (plural, group)
+        )

@@ -1,4 +1,6 @@
-"""From a request to its answer: who asks, may they, what is it about, and who answers that. One step, no waiting."""
+"""From a request to its answer: who asks, may they, what is it about, and who answers that. One
+step, no waiting.
+"""
 
 from __future__ import annotations
 
@@ -7,34 +9,24 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from . import (
-    admission,
-    claimrights,
-    codec,
-    discovery,
-    impersonation,
-    openapi,
-    podlogs,
-    printing,
-    rbac,
-    routes,
-    scaling,
-    watching,
-    writing,
-)
-from .asked import Asked, Found
+from .access import admission, claim_status, impersonation, rbac
+from .access.policies import Policies
+from .access.tokens import Tokens
 from .catalog import Catalog
-from .http import Answer, Request
-from .objects import Objects, selection
-from .policies import Policies
-from .refused import Refused, bad_request
-from .registry import Admit, Registry
-from .reviews import Reviews
-from .routes import Route
-from .subresources import Subresources
-from .tokens import Tokens, User
-from .watching import Watches
-from .writing import Form
+from .handlers import discovery, openapi, pod_logs, scale, watches
+from .handlers.objects import Objects, selection
+from .handlers.reviews import Reviews
+from .handlers.subresources import Subresources
+from .handlers.watches import Watches
+from .storage.registry import Registry
+from .types.options import Admit
+from .types.status_errors import StatusError, bad_request
+from .types.user import User
+from .wire import codec, responses, routes, tables
+from .wire.http import Answer, Request
+from .wire.request_info import RequestInfo, Result
+from .wire.responses import Form
+from .wire.routes import Route
 
 log = logging.getLogger(__name__)
 
@@ -45,10 +37,15 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 class Dispatch:
     def __init__(
-        self, catalog: Catalog, registry: Registry, tokens: Tokens, now: Callable[[], float], bookmark_every: float
+        self,
+        catalog: Catalog,
+        registry: Registry,
+        tokens: Tokens,
+        now: Callable[[], float],
+        bookmark_every: float,
     ) -> None:
         self.address = ""  # once the server has one
-        self.logs: podlogs.Logs | None = None  # once somebody runs pods
+        self.logs: pod_logs.Logs | None = None  # once somebody runs pods
         self._now = now
         self._catalog, self._registry, self._tokens = catalog, registry, tokens
         self._discovery = discovery.Discovery(catalog)
@@ -63,29 +60,33 @@ class Dispatch:
         try:
             user, request = self._authenticated(request)
             return self._warned(request, self._answer(user, request))
-        except Refused as error:
-            return self._warned(request, writing.refusal(request, error))
+        except StatusError as error:
+            return self._warned(request, responses.refusal(request, error))
         except RecursionError:  # wherever it was met: nobody means a document of such a depth
-            return writing.refusal(request, bad_request("json: exceeded max depth"))
+            return responses.refusal(request, bad_request("json: exceeded max depth"))
         except Exception as error:
             log.exception("%s %s", request.method, request.path)
-            return writing.refusal(request, Refused(500, "InternalError", f"Internal error occurred: {error!r}"))
+            return responses.refusal(
+                request, StatusError(500, "InternalError", f"Internal error occurred: {error!r}")
+            )
 
     def _warned(self, request: Request, answer: Answer) -> Answer:
         """Users of an old version are told so, whatever else they are told."""
         try:
             route = routes.of(request)
-        except Refused:
+        except StatusError:
             return answer
         edition = self._catalog.edition(route.group, route.version, route.plural)
         if answer.status in (401, 415) or not edition or not edition.deprecation:
             return answer
-        return dataclasses.replace(answer, headers=(("Warning", f'299 - "{edition.deprecation}"'), *answer.headers))
+        return dataclasses.replace(
+            answer, headers=(("Warning", f'299 - "{edition.deprecation}"'), *answer.headers)
+        )
 
     def busy(self, request: Request) -> Answer:
         details = {"retryAfterSeconds": 1}
         text = "The server has received too many requests and has asked us to try again later"
-        return writing.refusal(request, Refused(429, "TooManyRequests", text, details))
+        return responses.refusal(request, StatusError(429, "TooManyRequests", text, details))
 
     def _authenticated(self, request: Request) -> tuple[User, Request]:
         """The token is a prefix of the path or a header."""
@@ -106,21 +107,25 @@ class Dispatch:
         if self._is_review(route):
             if request.method != "POST":
                 raise not_allowed()
-            return writing.answer(request, self._reviews.answer(route, user, request), writing.form(request))
+            return responses.answer(
+                request, self._reviews.answer(route, user, request), responses.form(request)
+            )
         edition = self._catalog.edition(route.group, route.version, route.plural)
         if edition is None and route.group not in self._catalog.versions:
             return Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
         if edition is None:
             raise unknown()
         if route.verb == "watch":
-            return self._watch(Asked(edition, route, request, user))
-        asked = Asked(edition, route, request, user)
+            return self._watch(RequestInfo(edition, route, request, user))
+        asked = RequestInfo(edition, route, request, user)
         if (route.plural, route.subresource, route.verb) == ("pods", "log", "get") and self.logs:
-            return podlogs.answer(self._registry.store, self.logs, asked)
-        form = writing.form(request)
-        return writing.answer(request, self._shaped(asked, self._found(asked), form), form, asked.warnings)
+            return pod_logs.answer(self._registry.store, self.logs, asked)
+        form = responses.form(request)
+        return responses.answer(
+            request, self._shaped(asked, self._found(asked), form), form, asked.warnings
+        )
 
-    def _found(self, asked: Asked) -> Found:
+    def _found(self, asked: RequestInfo) -> Result:
         edition, route = asked.edition, asked.route
         verb, subresource = route.verb, route.subresource
         if route.namespace and not edition.kind.namespaced:
@@ -133,7 +138,10 @@ class Dispatch:
             raise unknown()
         if verb == "create" and not route.name:
             admission.check(
-                self._registry.store, edition, route, codec.document(asked.request, edition.kind.resource.kind)
+                self._registry.store,
+                edition,
+                route,
+                codec.document(asked.request, edition.kind.resource.kind),
             )
             return self._objects.create(asked)
         if verb == "list":
@@ -143,58 +151,71 @@ class Dispatch:
         if verb == "delete" and route.name and not subresource:
             admission.check(self._registry.store, edition, route)
             return self._objects.delete(asked)
-        answers = {"get": self._objects.get, "update": self._objects.update, "patch": self._objects.patch}
+        answers = {
+            "get": self._objects.get,
+            "update": self._objects.update,
+            "patch": self._objects.patch,
+        }
         if route.name and verb in answers:
             return answers[verb](asked)
         raise not_allowed()
 
-    def _admission(self, asked: Asked) -> Admit:
+    def _admission(self, asked: RequestInfo) -> Admit:
         """Rights come first: a policy is asked about what may be written."""
         policies = self._policies.admission(asked)
 
         def admit(old: Document | None, new: Document | None) -> None:
-            claimrights.check(self._registry.store, self._catalog.release, asked, old, new)
+            claim_status.check(self._registry.store, self._catalog.release, asked, old, new)
             policies(old, new)
 
         return admit
 
-    def _below(self, asked: Asked) -> Found:
+    def _below(self, asked: RequestInfo) -> Result:
         verb, subresource = asked.route.verb, asked.route.subresource
         if subresource not in asked.edition.served.subresources:
             raise unknown()
         if subresource == "finalize" and verb == "update":
             return self._objects.update(asked)
         if subresource == "scale":
-            found = scaling.answer(self._registry, asked)
+            found = scale.answer(self._registry, asked)
         else:
             found = self._subresources.create(asked) if verb == "create" else None
         if found is None:
             raise not_allowed()
         return found
 
-    def _watch(self, asked: Asked) -> Answer:
-        form = writing.form(asked.request, stream=True)
-        wanted = watching.Wanted.of(asked.request, self._catalog.release)
+    def _watch(self, asked: RequestInfo) -> Answer:
+        form = responses.form(asked.request, stream=True)
+        wanted = watches.Wanted.of(asked.request, self._catalog.release)
 
         def shown(obj: Document) -> Document:
             return self._shape(asked, asked.edition.shown(obj), form)
 
         shape = f"{form.shape}/{form.version}/{asked.text('includeObject')}"
-        return Answer(200, stream=self._watches.stream(asked, selection(asked), wanted, shape, shown))
+        return Answer(
+            200, stream=self._watches.stream(asked, selection(asked), wanted, shape, shown)
+        )
 
-    def _shaped(self, asked: Asked, found: Found, form: Form) -> Found:
+    def _shaped(self, asked: RequestInfo, found: Result, form: Form) -> Result:
         return dataclasses.replace(found, document=self._shape(asked, found.document, form))
 
-    def _shape(self, asked: Asked, obj: Document, form: Form) -> Document:
+    def _shape(self, asked: RequestInfo, obj: Document, form: Form) -> Document:
         kind = asked.edition.kind.resource.kind
         if form.shape == "Table" and "metadata" in obj and obj.get("kind") in (kind, f"{kind}List"):
-            return printing.table(kind, obj, self._now(), asked.text("includeObject") or "Metadata")
-        if form.shape.startswith("PartialObjectMetadata") and "metadata" in obj and obj.get("kind") != "Status":
-            return writing.partial(obj, form.version)
+            return tables.table(kind, obj, self._now(), asked.text("includeObject") or "Metadata")
+        if (
+            form.shape.startswith("PartialObjectMetadata")
+            and "metadata" in obj
+            and obj.get("kind") != "Status"
+        ):
+            return responses.partial(obj, form.version)
         return obj
 
     def _is_review(self, route: Route) -> bool:
-        return any((group, plural) == (route.group, route.plural) for group, plural, *_ in discovery.REVIEWS)
+        return any(
+            (group, plural) == (route.group, route.plural)
+            for group, plural, *_ in discovery.REVIEWS
+        )
 
     # ------------------------------------------------------------ what is no object
 
@@ -209,7 +230,7 @@ class Dispatch:
             return Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
         if isinstance(found, Answer):
             return found
-        return writing.answer(request, Found(200, found), Form())
+        return responses.answer(request, Result(200, found), Form())
 
     def _document(self, path: str, route: Route, request: Request) -> Document | Answer | None:
         versions = self._discovery.versions
@@ -228,9 +249,13 @@ class Dispatch:
         if path in ("/api", "/apis"):
             if version := _aggregated(request):
                 document = self._discovery.aggregated(path == "/api", version)
-                kind = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+                kind = (
+                    f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+                )
                 return Answer(200, codec.encode(document), kind)
-            return self._discovery.core(self.address) if path == "/api" else self._discovery.groups()
+            return (
+                self._discovery.core(self.address) if path == "/api" else self._discovery.groups()
+            )
         if route.version and route.version in versions.get(route.group, ()):
             return self._discovery.resources(route.group, route.version)
         name = path.removeprefix("/apis/")
@@ -245,7 +270,9 @@ def _attempt(route: Route, request: Request) -> rbac.Attempt:
     name = route.name
     if route.verb in ("list", "watch", "deletecollection") and not name:
         wanted = [
-            term for term in routes.text(request, "fieldSelector").split(",") if term.startswith("metadata.name=")
+            term
+            for term in routes.text(request, "fieldSelector").split(",")
+            if term.startswith("metadata.name=")
         ]
         name = wanted[0].partition("=")[2].lstrip("=") if len(wanted) == 1 else ""
     inside = route.name if (route.group, route.plural) == ("", "namespaces") else route.namespace
@@ -263,9 +290,14 @@ def _aggregated(request: Request) -> str:
     return ""
 
 
-def unknown() -> Refused:
-    return Refused(404, "NotFound", "the server could not find the requested resource", {})
+def unknown() -> StatusError:
+    return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
-def not_allowed() -> Refused:
-    return Refused(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
+def not_allowed() -> StatusError:
+    return StatusError(
+        405,
+        "MethodNotAllowed",
+        "the server does not allow this method on the requested resource",
+        {},
+    )

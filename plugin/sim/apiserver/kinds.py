@@ -1,6 +1,8 @@
-"""What the server of a release serves: kinds, their versions, and in which version each is kept. Tables only.
+"""What the server of a release serves: kinds, their versions, and in which version each is kept.
+Tables only.
 
-Of the kinds around the resource API, those that drivers, schedulers and this project's own demos touch.
+Of the kinds around the resource API, those that drivers, schedulers and this project's own demos
+touch.
 """
 
 from __future__ import annotations
@@ -8,15 +10,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from .refused import Resource
-from .registry import Kind
+from .types.kind import Kind
+from .types.resource import GroupResource
 
 ALL = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 DRA = "resource.k8s.io"
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedKind:
     kind: Kind  # as it is kept
     versions: tuple[str, ...]  # as it is served, the preferred one first
     singular: str
@@ -27,7 +29,8 @@ class Served:
     release: str = ""
 
 
-# group, version, plural, kind; n: in a namespace, s: with a status, g: counts generations; short name
+# group, version, plural, kind; n: in a namespace, s: with a status, g: counts generations; short
+# name
 AROUND = """
 -                            v1  configmaps                        ConfigMap                         n    cm
 -                            v1  events                            Event                             n    ev
@@ -58,7 +61,8 @@ SUBRESOURCES = {
     "serviceaccounts": ("token",),
 }
 
-# plural, kind, flags as above, and the versions that serve it; the first is the one that it is kept in
+# plural, kind, flags as above, and the versions that serve it; the first is the one that it is kept
+# in
 CLAIMS = "resourceclaims ResourceClaim ns"
 TEMPLATES = "resourceclaimtemplates ResourceClaimTemplate n"
 CLASSES = "deviceclasses DeviceClass g"
@@ -91,8 +95,10 @@ DEPRECATED = {
 } | {(NEWEST, "DeviceTaintRule", "v1alpha3"): ("1.36", "1.39")}
 
 
-def served(release: str) -> list[Served]:
-    """Everything that a server of this release has; ValueError for a release that is not in the table."""
+def served(release: str) -> list[ServedKind]:
+    """Everything that a server of this release has; ValueError for a release that is not in the
+    table.
+    """
     if release not in RELEASES:
         raise ValueError(f"release {release!r}: expected one of {', '.join(RELEASES)}")
     found = []
@@ -101,21 +107,29 @@ def served(release: str) -> list[Served]:
         found.append(_served(group.strip("-"), plural, kind, flags, (version,), short.strip("-")))
     for words, versions in RELEASES[release].items():
         plural, kind, flags = words.split()
-        found.append(replace(_served(DRA, plural, kind, flags, tuple(versions.split())), release=release))
+        found.append(
+            replace(_served(DRA, plural, kind, flags, tuple(versions.split())), release=release)
+        )
     return found
 
 
-def _served(group: str, plural: str, kind: str, flags: str, versions: tuple[str, ...], short: str = "") -> Served:
+def _served(
+    group: str, plural: str, kind: str, flags: str, versions: tuple[str, ...], short: str = ""
+) -> ServedKind:
     kept = Kind(
-        Resource(plural, "" if kind == "Event" else group, kind),  # events of both groups are one collection
+        GroupResource(
+            plural, "" if kind == "Event" else group, kind
+        ),  # events of both groups are one collection
         versions[0],
         namespaced="n" in flags,
         status="s" in flags,
         generation="g" in flags,
     )
-    verbs = tuple(verb for verb in ALL if verb != "deletecollection") if kind == "Namespace" else ALL
+    verbs = (
+        tuple(verb for verb in ALL if verb != "deletecollection") if kind == "Namespace" else ALL
+    )
     more = SUBRESOURCES.get(plural, ())
-    return Served(kept, versions, kind.lower(), (short,) if short else (), verbs, group, more)
+    return ServedKind(kept, versions, kind.lower(), (short,) if short else (), verbs, group, more)
 
 
 def priority(version: str) -> tuple[int, int, int]:

@@ -1,4 +1,6 @@
-"""The server as a whole: built from its options, started, stopped. `async with serve(Options()) as api:`"""
+"""The server as a whole: built from its options, started, stopped. `async with serve(Options()) as
+api:`
+"""
 
 from __future__ import annotations
 
@@ -15,22 +17,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import beginnings, kinds, podlogs
+from . import kinds
+from .access.tokens import Tokens
 from .catalog import Catalog
 from .dispatch import Dispatch
-from .http import Server
-from .registry import Registry
-from .store import Store
-from .tokens import Secrets, Tokens
-from .upkeep import Upkeep
+from .handlers import pod_logs
+from .storage import bootstrap
+from .storage.housekeeping import Housekeeping
+from .storage.registry import Registry
+from .storage.store import Store
+from .types.user import Secrets
+from .wire.http import Server
 
 if TYPE_CHECKING:
-    from .disk import Disk
+    from .storage.disk import Disk
 
 log = logging.getLogger(__name__)
 
 COMMIT_AFTER = 0.05  # seconds
-LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # of generated names: no words, nothing that looks like another letter
+# of generated names: no words, nothing that looks like another letter
+LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +47,9 @@ class Options:
     window: int = 10_000  # changes that watches and continued lists may go back
     most_in_flight: int = 400
     bookmark_every: float = 60.0  # seconds
-    upkeep: bool = True  # the little that happens by itself: accounts, the ends of namespaces, garbage
+    upkeep: bool = (
+        True  # the little that happens by itself: accounts, the ends of namespaces, garbage
+    )
     db: Path | None = None  # an SQLite file that the objects outlive us in
     alone: bool = False  # nobody else ends namespaces
 
@@ -49,7 +57,9 @@ class Options:
 class Api:
     """A server that runs. `registry` is for looking inside; clients use the address."""
 
-    def __init__(self, registry: Registry, catalog: Catalog, dispatch: Dispatch, tokens: Tokens, address: str) -> None:
+    def __init__(
+        self, registry: Registry, catalog: Catalog, dispatch: Dispatch, tokens: Tokens, address: str
+    ) -> None:
         self.registry, self.catalog, self._dispatch = registry, catalog, dispatch
         self.address = address  # http://127.0.0.1:PORT
         self.token = tokens.admin
@@ -65,10 +75,12 @@ class Api:
         return f"{self.address}/as/{token}"
 
     def token_of(self, name: str, groups: Sequence[str] = ()) -> str:
-        """For a part of the control plane, as system:kube-scheduler or system:node:n in system:nodes."""
+        """For a part of the control plane, as system:kube-scheduler or system:node:n in
+        system:nodes.
+        """
         return self._tokens.of_user(name, groups)
 
-    def serve_logs(self, logs: podlogs.Logs) -> None:
+    def serve_logs(self, logs: pod_logs.Logs) -> None:
         """From now on `kubectl logs` shows what this says of a namespace, a pod and a container."""
         self._dispatch.logs = logs
 
@@ -91,14 +103,16 @@ class Api:
 
 @contextlib.asynccontextmanager
 async def serve(options: Options) -> AsyncIterator[Api]:
-    """Runs within the loop that it is called in; nobody is kept waiting by one request for longer than it takes."""
+    """Runs within the loop that it is called in; nobody is kept waiting by one request for longer
+    than it takes.
+    """
     catalog = Catalog(options.profile)
     store = Store(options.window)
     secrets, kept = _kept(options, store)
     registry = Registry(store, _now, lambda: str(uuid.uuid4()), _letters, options.profile)
     tokens = Tokens(secrets, store, time.time)
-    upkeep = Upkeep(registry, catalog, options.alone)
-    beginnings.make(registry, catalog)
+    upkeep = Housekeeping(registry, catalog, options.alone)
+    bootstrap.make(registry, catalog)
     upkeep.make_accounts()
     store.listeners.append(upkeep.changed)
     dispatch = Dispatch(catalog, registry, tokens, time.time, options.bookmark_every)
@@ -122,10 +136,12 @@ def _kept(options: Options, store: Store) -> tuple[Secrets, Disk | None]:
     """What an earlier server left in its file, if there is to be one."""
     if not options.db:
         return Secrets.new(), None
-    from . import disk  # its library is loaded for nobody else
+    from .storage import disk  # its library is loaded for nobody else
 
     loop = asyncio.get_running_loop()
-    kept = disk.Disk(options.db, options.profile, lambda commit: loop.call_later(COMMIT_AFTER, commit))
+    kept = disk.Disk(
+        options.db, options.profile, lambda commit: loop.call_later(COMMIT_AFTER, commit)
+    )
     secrets = kept.load(store) or Secrets.new()
     kept.keep(secrets)
     store.listeners.append(kept.changed)

@@ -1,4 +1,6 @@
-"""ResourceClaims: made for pods from templates, released when a pod is done or gone, freed when nobody uses them."""
+"""ResourceClaims: made for pods from templates, released when a pod is done or gone, freed when
+nobody uses them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ ANNOTATION = "resource.kubernetes.io/pod-claim-name"
 FINALIZER = "resource.kubernetes.io/delete-protection"
 LONGEST = 57  # characters of a generated name before its hyphen and random part
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-BY = client.Teller("resource-claim-controller", "CreatingClaims")
+BY = client.EventRecorder("resource-claim-controller", "CreatingClaims")
 
 Uid = str
 
@@ -22,7 +24,9 @@ Uid = str
 def decide(world: World, gone: frozenset[Uid]) -> list[Call]:
     """What is due now. `gone` are the pods of which the API server has said that they do not exist."""
     calls = [call for pod in world["pods"].values() for call in _of_pod(world, pod)]
-    return calls + [call for claim in world["resourceclaims"].values() for call in _of_claim(world, claim, gone)]
+    return calls + [
+        call for claim in world["resourceclaims"].values() for call in _of_claim(world, claim, gone)
+    ]
 
 
 def doubtful(world: World) -> Iterator[tuple[str, str, Uid]]:
@@ -51,7 +55,9 @@ def _of_pod(world: World, pod: Document) -> Iterator[Call]:
             if claim is None:
                 yield from _make(world, pod, entry["name"], template)
             elif at is None or at.get("resourceClaimName") != claim["metadata"]["name"]:
-                fresh.append({"name": entry["name"], "resourceClaimName": claim["metadata"]["name"]})
+                fresh.append(
+                    {"name": entry["name"], "resourceClaimName": claim["metadata"]["name"]}
+                )
     if fresh:
         yield client.patch_status("pods", pod, {"resourceClaimStatuses": fresh})
     if pod["spec"].get("nodeName"):
@@ -111,7 +117,9 @@ def _reserve(world: World, pod: Document, known: dict[str, Document]) -> Iterato
     """For pods that came to their node without a scheduler."""
     metadata = pod["metadata"]
     for entry in pod["spec"].get("resourceClaims") or ():
-        name = entry.get("resourceClaimName") or known.get(entry["name"], {}).get("resourceClaimName")
+        name = entry.get("resourceClaimName") or known.get(entry["name"], {}).get(
+            "resourceClaimName"
+        )
         claim = world["resourceclaims"].get(f"{metadata['namespace']}/{name}")
         if claim is None or not claim.get("status", {}).get("allocation"):
             continue
@@ -129,16 +137,27 @@ def _of_claim(world: World, claim: Document, gone: frozenset[Uid]) -> Iterator[C
     """One step at a time: reservation and allocation, then the finalizer, then the claim itself."""
     metadata = claim["metadata"]
     entries = _reserved_for(claim)
-    left = [one for one in entries if not _is_pod(one) or _needs(world, metadata["namespace"], one, gone)]
+    left = [
+        one
+        for one in entries
+        if not _is_pod(one) or _needs(world, metadata["namespace"], one, gone)
+    ]
     finalizers = metadata.get("finalizers") or []
     allocated = "allocation" in (claim.get("status") or {})
     ours = FINALIZER in finalizers
-    if len(left) < len(entries) or (ours and allocated and not left and metadata.get("deletionTimestamp")):
+    if len(left) < len(entries) or (
+        ours and allocated and not left and metadata.get("deletionTimestamp")
+    ):
         dropped = {"reservedFor"} | ({"allocation", "devices"} if ours and not left else set())
         status = {name: value for name, value in claim["status"].items() if name not in dropped}
         status |= {"reservedFor": left} if left else {}
         yield client.put("resourceclaims", claim | {"status": status}, "status")
-    elif ours and not allocated and not left and (metadata.get("deletionTimestamp") or _was_used(world, claim)):
+    elif (
+        ours
+        and not allocated
+        and not left
+        and (metadata.get("deletionTimestamp") or _was_used(world, claim))
+    ):
         rest = [name for name in finalizers if name != FINALIZER]
         yield client.put("resourceclaims", claim | {"metadata": metadata | {"finalizers": rest}})
     elif not left and not metadata.get("deletionTimestamp") and _is_over(world, claim):
@@ -153,19 +172,32 @@ def _needs(world: World, namespace: str, entry: Document, gone: frozenset[Uid]) 
 
 
 def _was_used(world: World, claim: Document) -> bool:
-    """Not one that the scheduler is allocating: it puts the finalizer there first, for a pod that waits."""
+    """Not one that the scheduler is allocating: it puts the finalizer there first, for a pod that
+    waits.
+    """
     name, namespace = claim["metadata"]["name"], claim["metadata"]["namespace"]
     for pod in world["pods"].values():
-        if pod["metadata"]["namespace"] == namespace and not pod["spec"].get("nodeName") and not is_done(pod):
-            named = {one.get("resourceClaimName") for one in pod["spec"].get("resourceClaims") or ()}
-            named |= {one.get("resourceClaimName") for one in pod.get("status", {}).get("resourceClaimStatuses") or ()}
+        if (
+            pod["metadata"]["namespace"] == namespace
+            and not pod["spec"].get("nodeName")
+            and not is_done(pod)
+        ):
+            named = {
+                one.get("resourceClaimName") for one in pod["spec"].get("resourceClaims") or ()
+            }
+            named |= {
+                one.get("resourceClaimName")
+                for one in pod.get("status", {}).get("resourceClaimStatuses") or ()
+            }
             if name in named or owned_by(claim, pod):
                 return False
     return True
 
 
 def _is_over(world: World, claim: Document) -> bool:
-    """It was made for a pod that will not run any more. Where the pod is gone, the garbage collector takes it."""
+    """It was made for a pod that will not run any more. Where the pod is gone, the garbage
+    collector takes it.
+    """
     for one in claim["metadata"].get("ownerReferences") or ():
         if one.get("controller") and one["kind"] == "Pod":
             pod = world["pods"].get(f"{claim['metadata']['namespace']}/{one['name']}")

@@ -1,6 +1,8 @@
-"""The controllers at work: each looks whenever something changed in what it reads, and sends what is due.
+"""The controllers at work: each looks whenever something changed in what it reads, and sends what
+is due.
 
-What is due is decided in the modules beside this one; here are the looks, the order of writes and the waiting.
+What is due is decided in the modules beside this one; here are the looks, the order of writes and
+the waiting.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Callable
 
 from ...kube import client as kube_client
 from .. import client
-from ..client import Api, Collection, Worker
+from ..client import Api, Collection, WorkLoop
 from . import claims, evictions, namespaces, nodes, orphans, workloads
 
 log = logging.getLogger(__name__)
@@ -21,7 +23,7 @@ NAME = "kube-controller-manager"
 Clock = Callable[[], float]
 
 
-def _world(worker: Worker) -> dict[str, dict[str, client.Document]]:
+def _world(worker: WorkLoop) -> dict[str, dict[str, client.Document]]:
     """As it is now: what changes while a look waits for answers is for the next one."""
     return {kind: dict(collection.objects) for kind, collection in worker.collections.items()}
 
@@ -29,7 +31,7 @@ def _world(worker: Worker) -> dict[str, dict[str, client.Document]]:
 class Claims:
     KINDS = ("pods", "resourceclaims", "resourceclaimtemplates")
 
-    def __init__(self, worker: Worker, clock: Clock) -> None:
+    def __init__(self, worker: WorkLoop, clock: Clock) -> None:
         del clock
         self._worker = worker
         self._told: set[tuple[str, str]] = set()  # pods and what was said of them as events
@@ -41,7 +43,11 @@ class Claims:
             pod = await self._worker.api.find("pods", namespace, name)
             if pod is None or pod["metadata"]["uid"] != uid:
                 gone.add(uid)
-        calls = [call for call in claims.decide(_world(self._worker), frozenset(gone)) if self._is_news(call)]
+        calls = [
+            call
+            for call in claims.decide(_world(self._worker), frozenset(gone))
+            if self._is_news(call)
+        ]
         return await self._worker.send_all(calls)
 
     def _is_news(self, call: client.Call) -> bool:
@@ -57,7 +63,7 @@ class Claims:
 class Evictions:
     KINDS = ("pods", "resourceclaims", "resourceslices", "devicetaintrules")
 
-    def __init__(self, worker: Worker, clock: Clock) -> None:
+    def __init__(self, worker: WorkLoop, clock: Clock) -> None:
         self._worker = worker
         self._clock = clock
         self._evicted: dict[str, set[str]] = {}  # by a rule's uid those of pods
@@ -81,16 +87,22 @@ class Evictions:
 class Orphans:
     KINDS = ("pods", "nodes")
 
-    def __init__(self, worker: Worker, clock: Clock) -> None:
+    def __init__(self, worker: WorkLoop, clock: Clock) -> None:
         self._worker = worker
         self._clock = clock
         self._since: dict[str, float] = {}  # nodes that are away
 
     async def look(self) -> float | None:
         now = self._clock()
-        away = {name for name in orphans.homeless(_world(self._worker)) if not await self._is_there(name)}
+        away = {
+            name
+            for name in orphans.homeless(_world(self._worker))
+            if not await self._is_there(name)
+        }
         self._since = {name: self._since.get(name, now) for name in away}
-        gone = frozenset(name for name, since in self._since.items() if now - since >= orphans.PATIENCE)
+        gone = frozenset(
+            name for name, since in self._since.items() if now - since >= orphans.PATIENCE
+        )
         marks, deletes = orphans.decide(_world(self._worker), gone, now)
         again = [await self._worker.send_all(marks), await self._worker.send_all(deletes)]
         again += [orphans.PATIENCE if away - gone else None]
@@ -103,7 +115,7 @@ class Orphans:
 class Nodes:
     KINDS = ("nodes",)
 
-    def __init__(self, worker: Worker, clock: Clock) -> None:
+    def __init__(self, worker: WorkLoop, clock: Clock) -> None:
         del clock
         self._worker = worker
 
@@ -114,7 +126,7 @@ class Nodes:
 class Namespaces:
     KINDS = ("namespaces", "pods", "resourceclaims")  # the latter two end in their own time
 
-    def __init__(self, worker: Worker, clock: Clock) -> None:
+    def __init__(self, worker: WorkLoop, clock: Clock) -> None:
         del clock
         self._worker = worker
 
@@ -133,7 +145,7 @@ class Namespaces:
 class Workloads:
     KINDS = ("pods", "nodes", "deployments", "daemonsets")
 
-    def __init__(self, worker: Worker, clock: Clock) -> None:
+    def __init__(self, worker: WorkLoop, clock: Clock) -> None:
         self._worker = worker
         self._clock = clock
 
@@ -152,5 +164,5 @@ async def run(client_: kube_client.Client, clock: Clock = time.time) -> None:
         for collection in collections.values():
             tasks.create_task(collection.run())
         for one in ALL:
-            worker = Worker(one.__name__.lower(), api, [collections[kind] for kind in one.KINDS])
+            worker = WorkLoop(one.__name__.lower(), api, [collections[kind] for kind in one.KINDS])
             tasks.create_task(worker.run(one(worker, clock).look))

@@ -1,4 +1,5 @@
-"""Pods whose devices have a NoExecute taint that their claims do not tolerate, or no longer: they are deleted.
+"""Pods whose devices have a NoExecute taint that their claims do not tolerate, or no longer: they
+are deleted.
 
 What a DeviceTaintRule does, and how far it is, is told in its status.
 """
@@ -12,7 +13,7 @@ from .. import client
 from ..client import Call, Document
 from .objects import World, has_ended
 
-BY = client.Teller("device-taint-eviction", "Evicting")
+BY = client.EventRecorder("device-taint-eviction", "Evicting")
 CONDITION = "EvictionInProgress"
 STATUS_PERIOD = 10.0  # seconds between two changes of a rule's status
 
@@ -35,7 +36,9 @@ def due(world: World) -> list[Due]:
 
 
 def decide(dues: Iterable[Due], now: float) -> tuple[list[Call], list[Call], float | None]:
-    """What marks the pods whose time has come, what deletes them, and the seconds until the next one's time."""
+    """What marks the pods whose time has come, what deletes them, and the seconds until the next
+    one's time.
+    """
     marks: list[Call] = []
     deletes: list[Call] = []
     later = []
@@ -52,7 +55,9 @@ def decide(dues: Iterable[Due], now: float) -> tuple[list[Call], list[Call], flo
             "message": "Device Taint manager: deleting due to NoExecute taint",
             "lastTransitionTime": client.timestamp(now),
         }
-        marks.append(client.event(one.pod, "Pod", "DeviceTaintManagerEviction", "Marking for deletion", BY))
+        marks.append(
+            client.event(one.pod, "Pod", "DeviceTaintManagerEviction", "Marking for deletion", BY)
+        )
         marks.append(client.patch_status("pods", one.pod, {"conditions": [condition]}))
         deletes.append(client.delete("pods", one.pod))
     return marks, deletes, min(later, default=None)
@@ -62,19 +67,28 @@ def _of_pod(world: World, pod: Document, published: dict[Device, Document]) -> D
     metadata, spec = pod["metadata"], pod["spec"]
     if not spec.get("nodeName") or not spec.get("resourceClaims") or has_ended(pod):
         return None
-    known = {one["name"]: one.get("resourceClaimName") for one in _status(pod).get("resourceClaimStatuses") or ()}
+    known = {
+        one["name"]: one.get("resourceClaimName")
+        for one in _status(pod).get("resourceClaimStatuses") or ()
+    }
     found: list[tuple[float, str]] = []
     for entry in spec["resourceClaims"]:
         name = entry.get("resourceClaimName") or known.get(entry["name"])
         claim = world["resourceclaims"].get(f"{metadata['namespace']}/{name}")
-        if claim and any(one["uid"] == metadata["uid"] for one in _status(claim).get("reservedFor") or ()):
+        if claim and any(
+            one["uid"] == metadata["uid"] for one in _status(claim).get("reservedFor") or ()
+        ):
             found += _of_claim(world, claim, published)
     if not found:
         return None
-    return Due(pod=pod, at=min(at for at, _ in found), rules=frozenset(rule for _, rule in found if rule))
+    return Due(
+        pod=pod, at=min(at for at, _ in found), rules=frozenset(rule for _, rule in found if rule)
+    )
 
 
-def _of_claim(world: World, claim: Document, published: dict[Device, Document]) -> Iterator[tuple[float, str]]:
+def _of_claim(
+    world: World, claim: Document, published: dict[Device, Document]
+) -> Iterator[tuple[float, str]]:
     """When each taint ends the claim's use, and the rule that it is from, if any."""
     allocation = _status(claim).get("allocation") or {}
     for result in (allocation.get("devices") or {}).get("results") or ():
@@ -94,7 +108,9 @@ def _of_claim(world: World, claim: Document, published: dict[Device, Document]) 
 def _end(taint: Document, tolerations: Sequence[Document]) -> float | None:
     """None where the taint is tolerated for ever; the shortest of several times counts."""
     since = client.seconds(taint["timeAdded"]) if taint.get("timeAdded") else 0.0
-    tolerated = [one for one in tolerations if one.get("effect") == "NoExecute" and _tolerates(one, taint)]
+    tolerated = [
+        one for one in tolerations if one.get("effect") == "NoExecute" and _tolerates(one, taint)
+    ]
     if any(one.get("tolerationSeconds") is None for one in tolerated):
         return None
     return since + min((max(one["tolerationSeconds"], 0) for one in tolerated), default=0)
@@ -141,13 +157,21 @@ def _status(obj: Document) -> Document:
 # ---------------------------------------------------------------- what a rule's status says
 
 
-def tell(world: World, dues: Sequence[Due], evicted: dict[str, int], now: float) -> tuple[list[Call], float | None]:
-    """Conditions of rules that say something else now, and when to look again at those that changed lately."""
+def tell(
+    world: World, dues: Sequence[Due], evicted: dict[str, int], now: float
+) -> tuple[list[Call], float | None]:
+    """Conditions of rules that say something else now, and when to look again at those that changed
+    lately.
+    """
     calls: list[Call] = []
     again: list[float] = []
     for rule in world["devicetaintrules"].values():
-        old = next((one for one in _status(rule).get("conditions") or () if one["type"] == CONDITION), None)
-        current = old is not None and old.get("observedGeneration") == rule["metadata"].get("generation", 0)
+        old = next(
+            (one for one in _status(rule).get("conditions") or () if one["type"] == CONDITION), None
+        )
+        current = old is not None and old.get("observedGeneration") == rule["metadata"].get(
+            "generation", 0
+        )
         if rule["spec"]["taint"].get("effect") == "None" and current:
             continue  # what would be is told once
         condition = _condition(world, rule, dues, evicted.get(rule["metadata"]["uid"], 0))
@@ -173,7 +197,11 @@ def _condition(world: World, rule: Document, dues: Sequence[Due], evicted: int) 
         if pods:
             need = "1 pod needs" if pods == 1 else f"{pods} pods need"
             where = "1 namespace." if spaces == 1 else f"{spaces} different namespaces."
-            status, reason, message = "True", "PodsPendingEviction", f"{need} to be evicted in {where}"
+            status, reason, message = (
+                "True",
+                "PodsPendingEviction",
+                f"{need} to be evicted in {where}",
+            )
     if evicted:
         gone = "1 pod" if evicted == 1 else f"{evicted} pods"
         message = f"{message} {gone} evicted since the controller was started.".strip()
@@ -195,11 +223,13 @@ def _would_be(world: World, rule: Document) -> str:
     results = [
         result
         for claim in world["resourceclaims"].values()
-        for result in ((_status(claim).get("allocation") or {}).get("devices") or {}).get("results") or ()
+        for result in ((_status(claim).get("allocation") or {}).get("devices") or {}).get("results")
+        or ()
     ]
     allocated = sum(_selects(rule, result) for result in results)
     published = sum(
-        _selects(rule, {"driver": driver, "pool": pool, "device": device}) for driver, pool, device in _published(world)
+        _selects(rule, {"driver": driver, "pool": pool, "device": device})
+        for driver, pool, device in _published(world)
     )
     return (
         f"{published} published device{'' if published == 1 else 's'} selected. "
@@ -212,5 +242,9 @@ def _would_be(world: World, rule: Document) -> str:
 
 def _counted(rule: Document, dues: Sequence[Due]) -> tuple[int, int]:
     """The pods that are still to go because of the rule, and their namespaces."""
-    waiting = [one.pod for one in dues if rule["metadata"]["name"] in one.rules and not _is_leaving(one.pod)]
+    waiting = [
+        one.pod
+        for one in dues
+        if rule["metadata"]["name"] in one.rules and not _is_leaving(one.pod)
+    ]
     return len(waiting), len({pod["metadata"]["namespace"] for pod in waiting})

@@ -33,7 +33,9 @@ async def kinds(api: client.Api) -> list[str]:
     for prefix in await _groups(api):
         listed = await api.get(prefix)
         for one in listed.get("resources") or ():
-            if one.get("namespaced") and {"list", "deletecollection"} <= set(one.get("verbs") or ()):
+            if one.get("namespaced") and {"list", "deletecollection"} <= set(
+                one.get("verbs") or ()
+            ):
                 found.append(f"{prefix}/namespaces/{{}}/{one['name']}")
     return found
 

@@ -1,4 +1,5 @@
-"""Taints of nodes by what their kubelets say of them: no pod is to come to a node that is not ready.
+"""Taints of nodes by what their kubelets say of them: no pod is to come to a node that is not
+ready.
 
 Not here: that a kubelet has fallen silent, and the end of pods on a node that is not ready.
 """
@@ -18,7 +19,9 @@ PRESSURES = {
     "PIDPressure": "pid-pressure",
     "NetworkUnavailable": "network-unavailable",
 }
-OURS = frozenset(PREFIX + name for name in (*PRESSURES.values(), "not-ready", "unreachable", "unschedulable"))
+OURS = frozenset(
+    PREFIX + name for name in (*PRESSURES.values(), "not-ready", "unreachable", "unschedulable")
+)
 
 
 def decide(world: World) -> Iterator[Call]:
@@ -39,10 +42,16 @@ def _is_ours(taint: Document) -> bool:
 
 
 def _wanted(node: Document) -> Iterator[str]:
-    conditions = {one["type"]: one["status"] for one in (node.get("status") or {}).get("conditions") or ()}
+    conditions = {
+        one["type"]: one["status"] for one in (node.get("status") or {}).get("conditions") or ()
+    }
     ready = conditions.get("Ready", "False")
     if ready != "True":
         yield PREFIX + ("unreachable" if ready == "Unknown" else "not-ready")
     if (node.get("spec") or {}).get("unschedulable"):
         yield PREFIX + "unschedulable"
-    yield from (PREFIX + name for condition, name in PRESSURES.items() if conditions.get(condition) == "True")
+    yield from (
+        PREFIX + name
+        for condition, name in PRESSURES.items()
+        if conditions.get(condition) == "True"
+    )

@@ -1,4 +1,6 @@
-"""Pods on nodes that do not exist any more: no kubelet will ever end them, so that this has to be done for it."""
+"""Pods on nodes that do not exist any more: no kubelet will ever end them, so that this has to be
+done for it.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Pods of Deployments and DaemonSets. A Deployment owns its pods itself: there are no replica sets between them.
+"""Pods of Deployments and DaemonSets. A Deployment owns its pods itself: there are no replica sets
+between them.
 
-A new template replaces one pod at a time, the next when the one before is ready. Rollback and history are not here.
+A new template replaces one pod at a time, the next when the one before is ready. Rollback and
+history are not here.
 """
 
 from __future__ import annotations
@@ -63,7 +65,9 @@ def _deployment(world: World, deployment: Document, now: float) -> Iterator[Call
         yield from (client.delete("pods", pod) for pod in alive[wanted:])
     elif len(fresh) < len(alive) and all(map(_is_ready, fresh)):
         yield client.delete("pods", alive[-1])
-    yield from (client.delete("pods", pod) for pod in pods if has_ended(pod) and not _is_leaving(pod))
+    yield from (
+        client.delete("pods", pod) for pod in pods if has_ended(pod) and not _is_leaving(pod)
+    )
     ready = sum(map(_is_ready, alive))
     counts = {
         "replicas": len(alive),
@@ -77,7 +81,9 @@ def _deployment(world: World, deployment: Document, now: float) -> Iterator[Call
 
 
 def _names(deployment: Document, digest: str, count: int, taken: set[str]) -> Iterator[str]:
-    """The first free ones of an endless row: the same again until something has come of them, and then others."""
+    """The first free ones of an endless row: the same again until something has come of them, and
+    then others.
+    """
     number = 0
     while count:
         salt = _letters(f"{_state(deployment)} {digest} {number}", 5)
@@ -91,7 +97,11 @@ def _names(deployment: Document, digest: str, count: int, taken: set[str]) -> It
 def _available(deployment: Document, enough: bool, now: float) -> Document:
     """With the time of its last change."""
     state = "True" if enough else "False"
-    old = [one for one in (deployment.get("status") or {}).get("conditions") or () if one["type"] == "Available"]
+    old = [
+        one
+        for one in (deployment.get("status") or {}).get("conditions") or ()
+        if one["type"] == "Available"
+    ]
     if old and old[0]["status"] == state:
         return old[0]  # type: ignore[no-any-return]
     reason = "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable"
@@ -119,7 +129,12 @@ def _daemon_set(world: World, daemons: Document) -> Iterator[Call]:
     alive = [pod for pod in here if not _is_leaving(pod)]
     old = [pod for pod in alive if _digest_of(pod) != digest]
     by_hand = (daemons["spec"].get("updateStrategy") or {}).get("type") == "OnDelete"
-    if old and not by_hand and len(alive) == len(nodes) and all(_is_ready(pod) for pod in alive if pod not in old):
+    if (
+        old
+        and not by_hand
+        and len(alive) == len(nodes)
+        and all(_is_ready(pod) for pod in alive if pod not in old)
+    ):
         yield client.delete("pods", old[0])
     misplaced = [pod for pod in by_node.values() if _is_misplaced(world, daemons, pod)]
     gone = [pod for pod in pods if has_ended(pod)] + misplaced
@@ -146,13 +161,17 @@ def _is_misplaced(world: World, daemons: Document, pod: Document) -> bool:
 
 
 def _runs_on(daemons: Document, node: Document, *, evicting: bool = False) -> bool:
-    """By the template's nodeSelector and the node's taints, for a pod that is there only by those that evict.
+    """By the template's nodeSelector and the node's taints, for a pod that is there only by those
+    that evict.
 
     Affinity is left to the scheduler.
     """
     spec = daemons["spec"]["template"]["spec"]
     labels = node["metadata"].get("labels") or {}
-    if node["metadata"].get("deletionTimestamp") or not (spec.get("nodeSelector") or {}).items() <= labels.items():
+    if (
+        node["metadata"].get("deletionTimestamp")
+        or not (spec.get("nodeSelector") or {}).items() <= labels.items()
+    ):
         return False
     tolerations = [*(spec.get("tolerations") or ()), *_tolerations()]
     effects = ("NoExecute",) if evicting else ("NoSchedule", "NoExecute")
@@ -167,12 +186,15 @@ def _tolerates(toleration: Document, taint: Document) -> bool:
         return False
     if toleration.get("key") and toleration["key"] != taint["key"]:
         return False
-    return toleration.get("operator") == "Exists" or bool(toleration.get("value", "") == taint.get("value", ""))
+    return toleration.get("operator") == "Exists" or bool(
+        toleration.get("value", "") == taint.get("value", "")
+    )
 
 
 def _tolerations() -> list[Document]:
     return [
-        {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": effect} for name, effect in EVERYWHERE
+        {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": effect}
+        for name, effect in EVERYWHERE
     ]
 
 
@@ -180,7 +202,9 @@ def _only_on(node: str, daemons: Document) -> Document:
     """What the pod's spec has beside the template's: the scheduler is to put it on this node."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    affinity = (daemons["spec"]["template"]["spec"].get("affinity") or {}) | {"nodeAffinity": required}
+    affinity = (daemons["spec"]["template"]["spec"].get("affinity") or {}) | {
+        "nodeAffinity": required
+    }
     own = daemons["spec"]["template"]["spec"].get("tolerations") or []
     return {"affinity": affinity, "tolerations": [*own, *_tolerations()]}
 
@@ -190,7 +214,9 @@ def _node_of(pod: Document) -> str:
     if name := pod["spec"].get("nodeName"):
         return str(name)
     try:
-        required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        required = pod["spec"]["affinity"]["nodeAffinity"][
+            "requiredDuringSchedulingIgnoredDuringExecution"
+        ]
         return str(required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0])
     except (KeyError, IndexError):
         return ""
@@ -210,7 +236,12 @@ def _made(kind: str, parent: Document, name: str, digest: str, more: Document) -
     }
     if annotations := head.get("annotations"):
         metadata["annotations"] = annotations
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"] | more}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": template["spec"] | more,
+    }
     return Call(method="POST", kind="pods", namespace=metadata["namespace"], body=body)
 
 
@@ -235,7 +266,9 @@ def _is_leaving(obj: Document) -> bool:
 
 def _is_ready(pod: Document) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions) and not _is_leaving(pod)
+    return any(
+        one["type"] == "Ready" and one["status"] == "True" for one in conditions
+    ) and not _is_leaving(pod)
 
 
 def digest_of_template(template: Document) -> str:
@@ -249,4 +282,6 @@ def _digest_of(pod: Document) -> str:
 
 def _letters(text: str, count: int) -> str:
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:16])
-    return "".join(LETTERS[number // len(LETTERS) ** place % len(LETTERS)] for place in range(count))
+    return "".join(
+        LETTERS[number // len(LETTERS) ** place % len(LETTERS)] for place in range(count)
+    )

@@ -1,4 +1,6 @@
-"""`claimd demo`: brings a cluster up, tells a story, and leaves nothing behind. What is told is the teller's."""
+"""`claimd demo`: brings a cluster up, tells a story, and leaves nothing behind. What is told is the
+teller's.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from pathlib import Path
 from ... import errors
 from .. import cluster
 from ..apiserver import server
-from . import screen, story, teller, views
+from . import narrator, screen, story, views
 
 DB = "cluster.db"
 REDRAW = 0.05  # seconds between two pictures at least
@@ -36,7 +38,9 @@ class Wish:
 
 
 def run(wish: Wish) -> None:
-    """Returns when the story is told, and served until a signal if that was wished. Fatal says why it broke off."""
+    """Returns when the story is told, and served until a signal if that was wished. Fatal says why
+    it broke off.
+    """
     told = story.read(wish.story)
     if wish.speed is not None and not 0 <= wish.speed < math.inf:
         raise errors.UsageError(f"--speed: expected 0 or more, got {wish.speed:g}")
@@ -46,10 +50,14 @@ def run(wish: Wish) -> None:
         )
     shown = screen.here(sys.stdout, plain=wish.plain)
     with _folder(wish.state) as folder:
-        logging.basicConfig(filename=folder / "demo.log", level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+        logging.basicConfig(
+            filename=folder / "demo.log",
+            level=logging.INFO,
+            format="%(asctime)s %(name)s %(message)s",
+        )
         try:
             asyncio.run(_Demo(wish, told, shown, folder).run())
-        except teller.Broken as error:
+        except narrator.Broken as error:
             shown.close()
             raise errors.Fatal(f"the story broke off: {error}") from error
         finally:
@@ -83,12 +91,20 @@ class _Demo:
     async def _live(self) -> None:
         began = time.monotonic()
         machines = [
-            cluster.Machine(name=node.name, gpus=node.gpus, settings=_settings(self._told.settings | node.settings))
+            cluster.Machine(
+                name=node.name,
+                gpus=node.gpus,
+                settings=_settings(self._told.settings | node.settings),
+            )
             for node in self._told.nodes
         ]
         options = server.Options(db=self._folder / DB if self._wish.state else None)
+        broken: Exception | None = None
         try:
-            async with cluster.up(machines, self._folder, options=options) as up, asyncio.TaskGroup() as group:
+            async with (
+                cluster.up(machines, self._folder, options=options) as up,
+                asyncio.TaskGroup() as group,
+            ):
                 seen = views.Views(up, group)
                 drawing = group.create_task(self._draw(up, seen), name="the picture")
                 if not self._resumes:
@@ -100,18 +116,24 @@ class _Demo:
                     await self._serve(up)
                 drawing.cancel()
                 seen.close()
-        except* teller.Broken as several:
-            raise several.exceptions[0] from None
+        except* narrator.Broken as several:
+            broken = several.exceptions[0]
+
+        # Python before 3.11.4 wraps what is raised within `except*` into a group once more.
+        if broken is not None:
+            raise broken from None
 
     async def _tell(self, up: cluster.Cluster, seen: views.Views) -> None:
-        pace = self._wish.speed if self._wish.speed is not None else 1.0 if self._screen.live else 0.0
-        await teller.Teller(up, seen, self._screen, pace).tell(self._told)
+        pace = (
+            self._wish.speed if self._wish.speed is not None else 1.0 if self._screen.live else 0.0
+        )
+        await narrator.Narrator(up, seen, self._screen, pace).tell(self._told)
 
     async def _draw(self, up: cluster.Cluster, seen: views.Views) -> None:
         async with seen.changes() as changed:
             while True:
                 changed.clear()
-                self._screen.show(await teller.build_scene(up, seen))
+                self._screen.show(await narrator.build_scene(up, seen))
                 await changed.wait()
                 await asyncio.sleep(REDRAW)
 
@@ -131,7 +153,10 @@ class _Demo:
 
 
 def _settings(written: dict[str, str | int | float | bool]) -> dict[str, str]:
-    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in written.items()}
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in written.items()
+    }
 
 
 def _is_there(state: Path | None) -> bool:
@@ -146,7 +171,9 @@ def _folder(state: Path | None) -> Iterator[Path]:
         try:
             state.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise errors.Fatal(f"--state: cannot make the folder {state}: {error.strerror}") from error
+            raise errors.Fatal(
+                f"--state: cannot make the folder {state}: {error.strerror}"
+            ) from error
         yield state
         return
     folder = Path(tempfile.mkdtemp(prefix="claimd-", dir="/tmp"))  # TMPDIR may be long

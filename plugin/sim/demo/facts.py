@@ -1,4 +1,5 @@
-"""Facts about objects: where in an object to look, and what is expected there. Pure: no clock, no API server.
+"""Facts about objects: where in an object to look, and what is expected there. Pure: no clock, no
+API server.
 
 A path is `status.phase`, `spec.devices[0].name`, `spec.devices[name=gpu-1].taints[*].key` or
 `metadata.labels["app.kubernetes.io/name"]`. It leads to any number of values.
@@ -57,13 +58,18 @@ class Check:
     def expected(self) -> str:
         if self.word == "exists":
             return "it to be there" if self.value else "it to be absent"
-        return {"equals": "", "not": "anything but ", "contains": "text with ", "count": "a count of "}[
-            self.word
-        ] + shown(self.value)
+        return {
+            "equals": "",
+            "not": "anything but ",
+            "contains": "text with ",
+            "count": "a count of ",
+        }[self.word] + shown(self.value)
 
 
 def checks(written: Mapping[str, Any]) -> list[Check]:
-    """As stories have them: a value that is expected, or one word with its value. ValueError says what is wrong."""
+    """As stories have them: a value that is expected, or one word with its value. ValueError says
+    what is wrong.
+    """
     made = []
     for path, value in written.items():
         list(_steps(path))
@@ -72,7 +78,9 @@ def checks(written: Mapping[str, Any]) -> list[Check]:
             continue
         unknown = [word for word in value if word not in WORDS]
         if unknown or not value:
-            raise ValueError(f"{path}: {', '.join(unknown) or 'nothing'} is not one of {', '.join(WORDS)}")
+            raise ValueError(
+                f"{path}: {', '.join(unknown) or 'nothing'} is not one of {', '.join(WORDS)}"
+            )
         made += [Check(path=path, word=word, value=one) for word, one in value.items()]
     return made
 
@@ -116,7 +124,9 @@ def shown(value: Any) -> str:
 
 def _variable(name: str, variables: Mapping[str, str]) -> str:
     if name not in variables:
-        raise ValueError(f"nothing was kept as {name!r}; there is {', '.join(sorted(variables)) or 'nothing'}")
+        raise ValueError(
+            f"nothing was kept as {name!r}; there is {', '.join(sorted(variables)) or 'nothing'}"
+        )
     return variables[name]
 
 
@@ -142,7 +152,9 @@ def _down(obj: Any, step: re.Match[str]) -> Sequence[Any]:
         return obj[int(step["index"]) : int(step["index"]) + 1]
     if step["all"]:
         return obj
-    return [one for one in obj if isinstance(one, dict) and str(one.get(step["key"])) == step["value"]]
+    return [
+        one for one in obj if isinstance(one, dict) and str(one.get(step["key"])) == step["value"]
+    ]
 
 
 def _same(found: Any, value: Any) -> bool:

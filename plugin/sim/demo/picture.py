@@ -1,4 +1,6 @@
-"""A Scene as lines of text that fit a terminal. Pure; what is written where and when is the screen's."""
+"""A Scene as lines of text that fit a terminal. Pure; what is written where and when is the
+screen's.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ _WIDEST = 44
 _ROWS = 8  # pods and claims at most
 _COLORS = {"green": "32", "red": "31", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
 _STATES = {FREE: ("dim", "free"), HELD: ("green", "held"), SICK: ("red", "sick")}
-_PHASES = {"Running": "green", "Succeeded": "green", "Pending": "yellow", "Terminating": "yellow", "Failed": "red"}
+_PHASES = {
+    "Running": "green",
+    "Succeeded": "green",
+    "Pending": "yellow",
+    "Terminating": "yellow",
+    "Failed": "red",
+}
 
 Span = tuple[str, str]  # text and the name of its color, or none
 Line = list[Span]
@@ -27,12 +35,16 @@ class Style:
 
 
 def draw(scene: Scene, style: Style) -> list[str]:
-    """Nodes side by side, then pods with their claims. No line is wider than the terminal, nor are they too many."""
+    """Nodes side by side, then pods with their claims. No line is wider than the terminal, nor are
+    they too many.
+    """
     glyphs = _UNICODE if style.unicode else _ASCII
     lines = [*_boxes(scene.nodes, style.width, glyphs), *_table(scene.rows, glyphs)]
     room = max(3, style.height - 4)
     if len(lines) > room:
-        lines = [*(_short(node, glyphs) for node in scene.nodes), *_table(scene.rows, glyphs)][:room]
+        lines = [*(_short(node, glyphs) for node in scene.nodes), *_table(scene.rows, glyphs)][
+            :room
+        ]
     return [paint(line, style) for line in lines]
 
 
@@ -48,7 +60,9 @@ def paint(line: Line, style: Style) -> str:
     for text, color in line:
         part = cut(text, room, style.unicode)
         room -= len(part)
-        parts.append(f"\x1b[{_COLORS[color]}m{part}\x1b[0m" if style.color and color and part else part)
+        parts.append(
+            f"\x1b[{_COLORS[color]}m{part}\x1b[0m" if style.color and color and part else part
+        )
     return "".join(parts).rstrip(" ")
 
 
@@ -101,11 +115,19 @@ def _box(node: Node, width: int, high: int, glyphs: _Glyphs) -> list[Line]:
     inner = width - 4
     name = cut(node.name, inner - 2, glyphs.unicode)
     fill = glyphs.across * (width - 5 - len(name))
-    lines: list[Line] = [[(f"{left}{glyphs.across} ", "dim"), (name, "bold"), (f" {fill}{right}", "dim")]]
+    lines: list[Line] = [
+        [(f"{left}{glyphs.across} ", "dim"), (name, "bold"), (f" {fill}{right}", "dim")]
+    ]
 
     def add(text: str, color: str = "") -> None:
         side = glyphs.down
-        lines.append([(f"{side} ", "dim"), (cut(text, inner, glyphs.unicode).ljust(inner), color), (f" {side}", "dim")])
+        lines.append(
+            [
+                (f"{side} ", "dim"),
+                (cut(text, inner, glyphs.unicode).ljust(inner), color),
+                (f" {side}", "dim"),
+            ]
+        )
 
     add(node.product or "no GPUs published", "cyan" if node.product else "dim")
     for gpu in node.gpus:
@@ -117,7 +139,9 @@ def _box(node: Node, width: int, high: int, glyphs: _Glyphs) -> list[Line]:
     plugin = cut(f" claimd {node.plugin} " if node.plugin else "", inner, glyphs.unicode)
     color = "dim" if node.plugin in ("", "running") else "yellow"
     fill = glyphs.across * (width - 3 - len(plugin))
-    lines.append([(f"{lower_left}{fill}", "dim"), (plugin, color), (f"{glyphs.across}{lower_right}", "dim")])
+    lines.append(
+        [(f"{lower_left}{fill}", "dim"), (plugin, color), (f"{glyphs.across}{lower_right}", "dim")]
+    )
     return lines
 
 
@@ -136,7 +160,9 @@ def _table(rows: Sequence[Row], glyphs: _Glyphs) -> list[Line]:
     cells = [(row.pod or "-", row.phase or "-", row.node or "-", _claim(row)) for row in shown]
     titles = ("POD", "PHASE", "NODE", "CLAIM")
     widths = [min(26, max(len(row[at]) for row in (titles, *cells))) for at in range(3)]
-    lines: list[Line] = [[(f"{title:<{width}}  ", "dim") for title, width in zip(titles, (*widths, 5), strict=True)]]
+    lines: list[Line] = [
+        [(f"{title:<{width}}  ", "dim") for title, width in zip(titles, (*widths, 5), strict=True)]
+    ]
     for pod, phase, node, claim in cells:
         line = [(pod, ""), (phase, _PHASES.get(phase, "")), (node, "")]
         lines.append(

@@ -1,4 +1,5 @@
-"""What there is to see of a cluster at one moment: nodes, their GPUs, pods and claims. Pure: objects in, a Scene out.
+"""What there is to see of a cluster at one moment: nodes, their GPUs, pods and claims. Pure:
+objects in, a Scene out.
 
 How it looks on a terminal is the picture's.
 """
@@ -54,7 +55,9 @@ def build(
     pods: Iterable[Object],
     plugins: Mapping[str, str],
 ) -> Scene:
-    """`plugins` says of each node how its `claimd run` is. Pods of the namespace `default` alone are shown."""
+    """`plugins` says of each node how its `claimd run` is. Pods of the namespace `default` alone
+    are shown.
+    """
     pods = [one for one in pods if _meta(one, "namespace") == "default"]
     claims = sorted(claims, key=lambda one: _meta(one, "name"))
     users = _users(claims, pods)
@@ -69,7 +72,10 @@ def build(
 
 
 def _node(
-    name: str, slices: Iterable[Object], users: Mapping[tuple[str, str], str], plugins: Mapping[str, str]
+    name: str,
+    slices: Iterable[Object],
+    users: Mapping[tuple[str, str], str],
+    plugins: Mapping[str, str],
 ) -> Node:
     devices = [
         (one["spec"]["pool"]["name"], device)
@@ -90,7 +96,9 @@ def _node(
 def _gpu(device: Object, user: str) -> Gpu:
     taints = [taint["key"].rpartition("/")[2] for taint in device.get("taints") or ()]
     if taints:
-        return Gpu(name=device["name"], state=SICK, note=", ".join(taints) + (f", {user}" if user else ""))
+        return Gpu(
+            name=device["name"], state=SICK, note=", ".join(taints) + (f", {user}" if user else "")
+        )
     return Gpu(name=device["name"], state=HELD if user else FREE, note=user)
 
 
@@ -142,13 +150,18 @@ def _claims_of(pod: Object) -> list[str]:
     }
     entries = (pod.get("spec") or {}).get("resourceClaims") or ()
     names = [one.get("resourceClaimName") or made.get(one["name"]) for one in entries]
-    extended = ((pod.get("status") or {}).get("extendedResourceClaimStatus") or {}).get("resourceClaimName")
+    extended = ((pod.get("status") or {}).get("extendedResourceClaimStatus") or {}).get(
+        "resourceClaimName"
+    )
     return [name for name in (*names, extended) if name]
 
 
 def _devices(claim: Object) -> list[tuple[str, str]]:
     allocation = (claim.get("status") or {}).get("allocation") or {}
-    return [(one["pool"], one["device"]) for one in (allocation.get("devices") or {}).get("results") or ()]
+    return [
+        (one["pool"], one["device"])
+        for one in (allocation.get("devices") or {}).get("results") or ()
+    ]
 
 
 def _text(device: Object, attribute: str) -> str:

@@ -1,4 +1,5 @@
-"""The terminal: what is told goes up and stays, and below it the picture is drawn anew in its place.
+"""The terminal: what is told goes up and stays, and below it the picture is drawn anew in its
+place.
 
 Where that cannot be (no terminal, TERM=dumb, --plain), only what is told is printed, line by line.
 """
@@ -41,7 +42,12 @@ def look(stream: TextIO, environment: Mapping[str, str], *, plain: bool = False)
     unicode = (stream.encoding or "").lower().replace("-", "") == "utf8"
     color = terminal and not environment.get("NO_COLOR")
     # What is no terminal has no edge at which lines should be cut.
-    return Look(live=terminal and not plain, color=color, unicode=unicode, size=None if stream.isatty() else _ENDLESS)
+    return Look(
+        live=terminal and not plain,
+        color=color,
+        unicode=unicode,
+        size=None if stream.isatty() else _ENDLESS,
+    )
 
 
 class Screen:
@@ -69,7 +75,11 @@ class Screen:
         """A paragraph, folded."""
         style = self._look.style()
         width = max(20, min(style.width, _WIDEST) - indent)
-        folded = [line for part in text.strip().split("\n") for line in (textwrap.wrap(part, width) or [""])]
+        folded = [
+            line
+            for part in text.strip().split("\n")
+            for line in (textwrap.wrap(part, width) or [""])
+        ]
         self._paint([[(" " * indent + line, color)] for line in folded])
 
     def block(self, lines: Sequence[str], color: str = "", indent: int = 2 * _MARGIN) -> None:
@@ -78,13 +88,19 @@ class Screen:
         folded = []
         for line in lines:
             within = " " * (len(line) - len(line.lstrip()) + 2 * _MARGIN)
-            folded += textwrap.wrap(line, width, subsequent_indent=within) if len(line) > width else [line]
+            folded += (
+                textwrap.wrap(line, width, subsequent_indent=within)
+                if len(line) > width
+                else [line]
+            )
         self._paint([[(" " * indent + line, color)] for line in folded])
 
     def brief(self) -> None:
         """The state of things where there is no picture."""
         if not self.live and self._scene is not None:
-            lines = picture.brief(self._scene, Style(width=_ENDLESS[0], color=False, unicode=self._look.unicode))
+            lines = picture.brief(
+                self._scene, Style(width=_ENDLESS[0], color=False, unicode=self._look.unicode)
+            )
             self.block(["", *lines], "dim", _MARGIN)
 
     def close(self) -> None:

@@ -1,4 +1,5 @@
-"""Stories as data: nodes, and chapters of steps, read from YAML and checked whole before anything is started.
+"""Stories as data: nodes, and chapters of steps, read from YAML and checked whole before anything
+is started.
 
 What a step does is the teller's. docs/stories.md tells people how to write one.
 """
@@ -15,7 +16,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from devices import fake, orders
+from devices import fake, faults
 
 from ... import config, errors
 from ...api import text
@@ -48,7 +49,9 @@ class Delete(_Strict, frozen=True):
 
 
 class Wait(_Strict, frozen=True):
-    """Until `count` objects of the kind that are as `where` says are as `until` says, or until there is none."""
+    """Until `count` objects of the kind that are as `where` says are as `until` says, or until
+    there is none.
+    """
 
     wait: str  # KIND or KIND/NAME
     namespace: str = "default"
@@ -159,7 +162,11 @@ class _Document(_Strict, frozen=True):
 
 def names() -> list[str]:
     """The stories that come with claimd."""
-    return sorted(found.name.removesuffix(".yaml") for found in _SHIPPED.iterdir() if found.name.endswith(".yaml"))
+    return sorted(
+        found.name.removesuffix(".yaml")
+        for found in _SHIPPED.iterdir()
+        if found.name.endswith(".yaml")
+    )
 
 
 def read(which: str) -> Story:
@@ -186,11 +193,18 @@ def parse(written: str, file: str) -> Story:
     for number, chapter in enumerate(document.chapters, 1):
         steps = chapter.get("steps")
         place = f"{file}, chapter {number}"
-        if set(chapter) != {"title", "steps"} or not isinstance(chapter["title"], str) or not isinstance(steps, list):
+        if (
+            set(chapter) != {"title", "steps"}
+            or not isinstance(chapter["title"], str)
+            or not isinstance(steps, list)
+        ):
             raise errors.UsageError(
                 f"{place}: expected a title and a list of steps, got {', '.join(map(str, chapter))}"
             )
-        made = tuple(_step(step, f"{place} ({chapter['title']}), step {at}") for at, step in enumerate(steps, 1))
+        made = tuple(
+            _step(step, f"{place} ({chapter['title']}), step {at}")
+            for at, step in enumerate(steps, 1)
+        )
         chapters.append(Chapter(title=chapter["title"], steps=made))
     story = Story(
         title=document.title,
@@ -208,7 +222,9 @@ def _step(written: Any, place: str) -> Step:
         raise errors.UsageError(f"{place}: expected keys and values, got {facts.shown(written)}")
     verbs = [key for key in written if key in _VERBS]
     if len(verbs) != 1:
-        close = [name for key in written for name in difflib.get_close_matches(str(key), _VERBS, n=1)]
+        close = [
+            name for key in written for name in difflib.get_close_matches(str(key), _VERBS, n=1)
+        ]
         hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(_VERBS)}"
         what = "several steps in one" if verbs else "unknown step"
         raise errors.UsageError(f"{place}: {what}: {', '.join(map(str, written))}; {hint}")
@@ -232,10 +248,10 @@ def _check(step: Step) -> None:
                 raise ValueError("what is gone cannot be kept")
         case Order():
             words = step.order.split()
-            if not 3 <= len(words) <= 4 or words[1] not in orders.ORDERS:
+            if not 3 <= len(words) <= 4 or words[1] not in faults.ORDERS:
                 raise ValueError(
                     f"{step.order!r} is no order: expected NODE ORDER DEVICE [VALUE], with an order of "
-                    f"{', '.join(orders.ORDERS)}"
+                    f"{', '.join(faults.ORDERS)}"
                 )
         case Run() if shlex.split(step.run)[:1] != ["claimd"]:
             raise ValueError(f"{step.run!r} does not begin with claimd: stories run nothing else")
@@ -260,7 +276,9 @@ def _check_nodes(document: _Document) -> None:
     for node in document.nodes:
         fake.parse(node.gpus)
     known = {config.key_of(setting.name) for setting in dataclasses.fields(config.Config)}
-    for name in sorted(set(document.settings).union(*(node.settings for node in document.nodes)) - known):
+    for name in sorted(
+        set(document.settings).union(*(node.settings for node in document.nodes)) - known
+    ):
         raise ValueError(f"`claimd run` has no setting {name!r}")
     seen = [node.name for node in document.nodes]
     if len(set(seen)) != len(seen):
@@ -277,10 +295,14 @@ def _check_names(story: Story, file: str) -> None:
             unknown -= set(step.keep)  # its own `tell` may use them
             kept |= set(step.keep)
         if unknown:
-            raise errors.UsageError(f"{place}: nothing was kept as {', '.join(sorted(unknown))} before")
+            raise errors.UsageError(
+                f"{place}: nothing was kept as {', '.join(sorted(unknown))} before"
+            )
         node = _node_of(step)
         if node and not facts.named(node) and node not in nodes:
-            raise errors.UsageError(f"{place}: no node {node!r}; the story has {', '.join(sorted(nodes))}")
+            raise errors.UsageError(
+                f"{place}: no node {node!r}; the story has {', '.join(sorted(nodes))}"
+            )
 
 
 def _places(story: Story, file: str) -> Iterator[tuple[str, Step]]:

@@ -1,4 +1,5 @@
-"""Live copies of the collections that a story looks at, begun when it first looks, and the processes of the nodes.
+"""Live copies of the collections that a story looks at, begun when it first looks, and the
+processes of the nodes.
 
 The kind `plugin` is no object of the API: it is how each node's `claimd run` is.
 """
@@ -12,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from ...kube import watch
-from .. import cluster, served
+from .. import cluster, dynamic_client
 
 Document = dict[str, Any]
 
@@ -32,7 +33,7 @@ class Views:
     """`changed` is set whenever any of the copies is another one."""
 
     def __init__(self, cluster_: cluster.Cluster, group: asyncio.TaskGroup) -> None:
-        self.kinds = served.Served(cluster_.client)
+        self.kinds = dynamic_client.DynamicClient(cluster_.client)
         self._cluster = cluster_
         self._group = group
         self._mirrors: dict[str, watch.Mirror] = {}
@@ -56,7 +57,11 @@ class Views:
         else:
             kind, mirror = await self._mirror(word)
             where = namespace if kind.namespaced else ""
-            found = [one for one in mirror.objects.values() if where in ("", one["metadata"].get("namespace"))]
+            found = [
+                one
+                for one in mirror.objects.values()
+                if where in ("", one["metadata"].get("namespace"))
+            ]
         found = [one for one in found if name in ("", one["metadata"]["name"])]
         return sorted(found, key=lambda one: str(one["metadata"]["name"]))
 
@@ -73,7 +78,7 @@ class Views:
         finally:
             self._subscribers.remove(event.set)
 
-    async def _mirror(self, word: str) -> tuple[served.Kind, watch.Mirror]:
+    async def _mirror(self, word: str) -> tuple[dynamic_client.Kind, watch.Mirror]:
         try:
             kind = await self.kinds.named(word)
         except LookupError as error:
@@ -82,7 +87,9 @@ class Views:
             mirror = watch.Mirror(self._cluster.client, lambda: _found(_Place(kind.path(""))))
             mirror.subscribe(self._tell)
             self._mirrors[kind.path("")] = mirror
-            self._tasks.append(self._group.create_task(mirror.run(), name=f"watch of {kind.plural}"))
+            self._tasks.append(
+                self._group.create_task(mirror.run(), name=f"watch of {kind.plural}")
+            )
         return kind, self._mirrors[kind.path("")]
 
     def _tell(self) -> None:
@@ -90,7 +97,7 @@ class Views:
             changed()
 
 
-async def _found(place: _Place) -> watch.Place:
+async def _found(place: _Place) -> watch.Endpoint:
     return place
 
 

@@ -1,5 +1,6 @@
-"""The kubelet's requests to the API server. When they are made, and what follows from a failure, is decided by the
-callers."""
+"""The kubelet's requests to the API server. When they are made, and what follows from a failure, is
+decided by the callers.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from .. import client
 from ..client import Call
 
 Object = client.Document
-SELF = client.Teller("kubelet", "Syncing")
+SELF = client.EventRecorder("kubelet", "Syncing")
 _LEASES = "kube-node-lease"
 
 
@@ -61,11 +62,17 @@ class Api:
     async def wipe_slices(self, driver: str = "") -> None:
         """Deletes the node's ResourceSlices, of one driver or of all."""
         selector = f"spec.nodeName={self.node}" + (f",spec.driver={driver}" if driver else "")
-        await self._api.send(Call(method="DELETE", kind="resourceslices", query={"fieldSelector": selector}))
+        await self._api.send(
+            Call(method="DELETE", kind="resourceslices", query={"fieldSelector": selector})
+        )
 
     async def ensure_node(self, labels: Object, status: Object) -> Object:
         """The Node object, made if it is not there, with this status."""
-        made = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.node, "labels": labels}}
+        made = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": self.node, "labels": labels},
+        }
         try:
             node = await self._api.send(Call(method="POST", kind="nodes", body=made))
         except errors.AlreadyExists:
@@ -81,7 +88,9 @@ class Api:
             "leaseDurationSeconds": seconds,
             "renewTime": client.micro(time.time()),
         }
-        patch = Call(method="PATCH", kind="leases", namespace=_LEASES, name=self.node, form=client.MERGE)
+        patch = Call(
+            method="PATCH", kind="leases", namespace=_LEASES, name=self.node, form=client.MERGE
+        )
         try:
             await self._api.send(dataclasses.replace(patch, body={"spec": spec}))
         except errors.NotFound:

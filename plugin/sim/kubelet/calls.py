@@ -1,4 +1,6 @@
-"""NodePrepareResources and NodeUnprepareResources as the kubelet calls them, and what it checks in the answers."""
+"""NodePrepareResources and NodeUnprepareResources as the kubelet calls them, and what it checks in
+the answers.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +46,14 @@ class Given:
     share: str = ""
 
 
-async def prepare(instance: Instance, claims: Sequence[Ref], timeout: float) -> tuple[dict[str, list[Given]], str]:
+async def prepare(
+    instance: Instance, claims: Sequence[Ref], timeout: float
+) -> tuple[dict[str, list[Given]], str]:
     """By claim the devices, as far as the answer is good; and what is wrong with the rest of it."""
     messages, _ = _BY_VERSION[instance.version]
-    request = messages.NodePrepareResourcesRequest(claims=[_claim(messages, claim) for claim in claims])
+    request = messages.NodePrepareResourcesRequest(
+        claims=[_claim(messages, claim) for claim in claims]
+    )
     answers, trouble = await _ask(instance, "NodePrepareResources", request, claims, timeout)
     return {
         uid: [
@@ -66,7 +72,9 @@ async def prepare(instance: Instance, claims: Sequence[Ref], timeout: float) -> 
 
 async def unprepare(instance: Instance, claims: Sequence[Ref], timeout: float) -> None:
     messages, _ = _BY_VERSION[instance.version]
-    request = messages.NodeUnprepareResourcesRequest(claims=[_claim(messages, claim) for claim in claims])
+    request = messages.NodeUnprepareResourcesRequest(
+        claims=[_claim(messages, claim) for claim in claims]
+    )
     _, trouble = await _ask(instance, "NodeUnprepareResources", request, claims, timeout)
     if trouble:
         raise CallError(trouble)
@@ -79,18 +87,29 @@ async def _ask(
     try:
         response = await getattr(stub(instance.channel), method)(request, timeout=timeout)
     except grpc.aio.AioRpcError as error:
-        raise CallError(f"{method}: {instance.driver}: {error.code().name}: {error.details()}") from error
+        raise CallError(
+            f"{method}: {instance.driver}: {error.code().name}: {error.details()}"
+        ) from error
     asked = {claim.uid: claim for claim in claims}
     good: dict[str, Any] = {}
     for uid, answer in response.claims.items():
         if uid not in asked:
-            return good, f"{method} of {instance.driver} answered for a claim that was not asked for: {uid}"
+            return (
+                good,
+                f"{method} of {instance.driver} answered for a claim that was not asked for: {uid}",
+            )
         if answer.error:
             claim = asked[uid]
-            return good, f"{method} failed for ResourceClaim {claim.name}: {instance.driver}: {answer.error}"
+            return (
+                good,
+                f"{method} failed for ResourceClaim {claim.name}: {instance.driver}: {answer.error}",
+            )
         good[uid] = answer
     missing = len(asked) - len(response.claims)
-    return good, f"{method} of {instance.driver} skipped {missing} ResourceClaims" if missing else ""
+    return (
+        good,
+        f"{method} of {instance.driver} skipped {missing} ResourceClaims" if missing else "",
+    )
 
 
 def _claim(messages: Any, claim: Ref) -> Any:

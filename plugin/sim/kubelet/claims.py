@@ -1,7 +1,8 @@
-"""Claims on the node: which pods use them, what drivers gave, and the record of it that outlives the kubelet.
+"""Claims on the node: which pods use them, what drivers gave, and the record of it that outlives
+the kubelet.
 
-Prepare before a sandbox, unprepare when no pod of the node uses the claim any more. When to try again is decided by
-the callers.
+Prepare before a sandbox, unprepare when no pod of the node uses the claim any more. When to try
+again is decided by the callers.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class Entry:
     ref: calls.Ref
     pods: set[str] = field(default_factory=set)  # uids
     drivers: dict[str, list[calls.Given]] = field(default_factory=dict)
-    prepared: set[str] = field(default_factory=set)  # drivers; never recorded: after a restart it is asked again
+    prepared: set[str] = field(
+        default_factory=set
+    )  # drivers; never recorded: after a restart it is asked again
     leaving: bool = False  # an unprepare has begun
 
 
@@ -69,7 +72,9 @@ class Book:
         try:
             found = msgspec.json.decode(text, type=_File).claims
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Fatal(f"the kubelet's record {self._folder.path / FILE} is damaged: {error}; remove it") from error
+            raise Fatal(
+                f"the kubelet's record {self._folder.path / FILE} is damaged: {error}; remove it"
+            ) from error
         for item in found:
             ref = calls.Ref(namespace=item.namespace, name=item.name, uid=item.uid)
             self.entries[ref.uid] = Entry(ref=ref, pods=set(item.pods), drivers=item.drivers)
@@ -101,7 +106,9 @@ class Book:
 
     async def _prepare(self, driver: str, entries: Sequence[Entry]) -> None:
         try:
-            given, trouble = await calls.prepare(self._pick(driver), [e.ref for e in entries], self._timing.call)
+            given, trouble = await calls.prepare(
+                self._pick(driver), [e.ref for e in entries], self._timing.call
+            )
         except calls.CallError as error:
             raise ClaimsError(str(error)) from error
         for entry in entries:
@@ -113,7 +120,9 @@ class Book:
             raise ClaimsError(trouble)
 
     async def unprepare(self, pod_uid: str) -> None:
-        """The pod uses no claim any more. ClaimsError if a driver could not be told; then it is to be tried again."""
+        """The pod uses no claim any more. ClaimsError if a driver could not be told; then it is to
+        be tried again.
+        """
         batches: dict[str, list[Entry]] = {}
         for entry in list(self.entries.values()):
             if pod_uid not in entry.pods:
@@ -129,7 +138,9 @@ class Book:
         self._write()
         for driver, entries in batches.items():
             try:
-                await calls.unprepare(self._pick(driver), [entry.ref for entry in entries], self._timing.call)
+                await calls.unprepare(
+                    self._pick(driver), [entry.ref for entry in entries], self._timing.call
+                )
             except calls.CallError as error:
                 raise ClaimsError(str(error)) from error
             for entry in entries:
@@ -139,13 +150,17 @@ class Book:
             self._write()
 
     def of(self, pod: Object, container: Object) -> Iterator[Use]:
-        """What a container is given, in the order in which its claims are listed; the same device perhaps twice."""
+        """What a container is given, in the order in which its claims are listed; the same device
+        perhaps twice.
+        """
         uses = (container.get("resources") or {}).get("claims") or []
         for title, name, ours in names(pod):
             entry = self._named(pod, name) if name is not None else None
             if entry is None:
                 continue
-            if not ours:  # of extended resources: nobody lists it, the pod's status says who gets what
+            if (
+                not ours
+            ):  # of extended resources: nobody lists it, the pod's status says who gets what
                 yield from _extended(entry, pod, container["name"])
             for use in uses:
                 if use["name"] == title:
@@ -172,17 +187,26 @@ class Book:
         """The claim's entry, old or new, and its drivers; ClaimsError if the pod may not use it."""
         meta, uid = claim.metadata, pod["metadata"]["uid"]
         owned = any(owner.uid == uid and owner.controller for owner in meta.owner_references)
-        made = {each["name"] for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
+        made = {
+            each["name"] for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+        }
         from_template = any(title in made and name == meta.name for title, name, _ in names(pod))
         if (from_template or not ours) and not owned:
-            raise ClaimsError(f"ResourceClaim {meta.name} was not created for this pod (the pod is not its owner)")
+            raise ClaimsError(
+                f"ResourceClaim {meta.name} was not created for this pod (the pod is not its owner)"
+            )
         if not any(user.uid == uid for user in claim.status.reserved_for):
             raise ClaimsError(f"ResourceClaim {meta.name} is not reserved for this pod")
         if claim.status.allocation is None:
             raise ClaimsError(f"ResourceClaim {meta.name} is not allocated")
         for entry in self.entries.values():
-            if (entry.ref.namespace, entry.ref.name) == (meta.namespace, meta.name) and entry.ref.uid != meta.uid:
-                raise ClaimsError(f"an older ResourceClaim {meta.name} with uid {entry.ref.uid} still exists here")
+            if (entry.ref.namespace, entry.ref.name) == (
+                meta.namespace,
+                meta.name,
+            ) and entry.ref.uid != meta.uid:
+                raise ClaimsError(
+                    f"an older ResourceClaim {meta.name} with uid {entry.ref.uid} still exists here"
+                )
         ref = calls.Ref(namespace=meta.namespace, name=meta.name, uid=meta.uid)
         drivers = {result.driver for result in claim.status.allocation.devices.results}
         return self.entries.get(meta.uid) or Entry(ref=ref), drivers
@@ -220,10 +244,15 @@ class Book:
 
 
 def names(pod: Object) -> Iterator[tuple[str, str | None, bool]]:
-    """The pod's claims: how the pod calls it, the object's name, whether the pod's spec has it. None for a name: the
-    template said that no claim is needed. ClaimsError if one has not been created yet."""
+    """The pod's claims: how the pod calls it, the object's name, whether the pod's spec has it.
+    None for a name: the template said that no claim is needed. ClaimsError if one has not been
+    created yet.
+    """
     status: Mapping[str, Any] = pod.get("status") or {}
-    created = {each["name"]: each.get("resourceClaimName") for each in status.get("resourceClaimStatuses") or ()}
+    created = {
+        each["name"]: each.get("resourceClaimName")
+        for each in status.get("resourceClaimStatuses") or ()
+    }
     for claim in pod["spec"].get("resourceClaims") or ():
         title = claim["name"]
         if name := claim.get("resourceClaimName"):

@@ -1,6 +1,7 @@
 """How devices are, as drivers tell by their streams, and what a pod's status says of it.
 
-A device of which nothing was heard for its time is unknown; that is looked at when it is read, as a kubelet does.
+A device of which nothing was heard for its time is unknown; that is looked at when it is read, as a
+kubelet does.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class Health:
                     async for response in listen(api_pb2.NodeWatchResourcesRequest()):
                         self._take(instance.driver, response)
                 except grpc.aio.AioRpcError as error:
-                    log.info("health of %s: %s: %s", instance.driver, error.code().name, error.details())
+                    log.info(
+                        "health of %s: %s: %s", instance.driver, error.code().name, error.details()
+                    )
                     if error.code() is grpc.StatusCode.UNIMPLEMENTED:
                         return
                 self._clear(instance.driver)
@@ -90,7 +93,9 @@ class Health:
             state = State(
                 health=_WORDS.get(each.health, UNKNOWN),
                 message=_cut(each.message),
-                timeout=float(each.health_check_timeout_seconds) if each.health_check_timeout_seconds > 0 else SILENCE,
+                timeout=float(each.health_check_timeout_seconds)
+                if each.health_check_timeout_seconds > 0
+                else SILENCE,
                 heard=time.monotonic(),
             )
             if self.of(device) != (state.health, state.message):
@@ -100,7 +105,9 @@ class Health:
             self._changed(differ)
 
     def _clear(self, driver: str) -> None:
-        """What is known of a driver ends with the stream, also if another instance of it told the same."""
+        """What is known of a driver ends with the stream, also if another instance of it told the
+        same.
+        """
         gone = {device for device in self._states if device[0] == driver}
         for device in gone:
             del self._states[device]

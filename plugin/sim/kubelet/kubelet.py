@@ -1,4 +1,5 @@
-"""The kubelet of one node: builds its parts, keeps a worker for every pod, and its Node object alive.
+"""The kubelet of one node: builds its parts, keeps a worker for every pod, and its Node object
+alive.
 
 async with runtime.Runtime(folder / "run", [cdi]) as containers:
     kubelet = Kubelet("node-a", folder, client, containers)
@@ -21,11 +22,12 @@ from .api import Api, Object
 from .health import Device, Health
 from .plugins import Plugins
 from .timing import Timing
-from .worker import Parts, Worker
+from .worker import Parts, PodWorker
 
 log = logging.getLogger(__name__)
 
-MIRROR = "kubernetes.io/config.mirror"  # annotation of a pod that is only shown to the API server: others run it
+# annotation of a pod that is only shown to the API server: others run it
+MIRROR = "kubernetes.io/config.mirror"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +72,10 @@ class Kubelet:
         self._node = node.Node(self._api, self._timing, shape or node.Shape())
         self._health = Health(self._timing, self._healed_or_sick)
         self.plugins = Plugins(
-            folder / "plugins_registry", self._timing, lost=self._api.wipe_slices, watch=self._health.watch
+            folder / "plugins_registry",
+            self._timing,
+            lost=self._api.wipe_slices,
+            watch=self._health.watch,
         )
         self.book = claims.Book(folder, self._api, self.plugins, self._timing)
         self._parts = Parts(
@@ -81,7 +86,7 @@ class Kubelet:
             timing=self._timing,
             address=self._node.address,
         )
-        self._workers: dict[str, Worker] = {}  # by the pod's uid
+        self._workers: dict[str, PodWorker] = {}  # by the pod's uid
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._changed, self._synced = asyncio.Event(), asyncio.Event()
 
@@ -94,7 +99,9 @@ class Kubelet:
         return self._runtime.logs(uid, container)
 
     async def run(self) -> None:
-        """Until cancelled. An API server that is away is waited for; a folder that cannot be written to is an error."""
+        """Until cancelled. An API server that is away is waited for; a folder that cannot be
+        written to is an error.
+        """
         for folder in ("plugins", "plugins_registry"):
             (self._folder / folder).mkdir(parents=True, exist_ok=True)
         self.book.load()
@@ -128,7 +135,7 @@ class Kubelet:
                 if uid in self._workers:
                     self._workers[uid].update(pod)
                 else:
-                    self._begin(uid, Worker(self._parts, pod))
+                    self._begin(uid, PodWorker(self._parts, pod))
             for uid, worker in self._workers.items():
                 if uid not in now:
                     worker.update(None)
@@ -139,10 +146,12 @@ class Kubelet:
         """The pods that are ours to run, by uid."""
         every = self._api.pods.objects.values()
         return {
-            pod["metadata"]["uid"]: pod for pod in every if MIRROR not in (pod["metadata"].get("annotations") or {})
+            pod["metadata"]["uid"]: pod
+            for pod in every
+            if MIRROR not in (pod["metadata"].get("annotations") or {})
         }
 
-    def _begin(self, uid: str, worker: Worker) -> None:
+    def _begin(self, uid: str, worker: PodWorker) -> None:
         def ended(task: asyncio.Task[None]) -> None:
             self._workers.pop(uid, None)
             self._tasks.pop(uid, None)
@@ -177,10 +186,13 @@ class Kubelet:
             if worker.phase not in (lifecycle.SUCCEEDED, lifecycle.FAILED)
         ]
 
-    def _seen(self, worker: Worker) -> SeenPod:
+    def _seen(self, worker: PodWorker) -> SeenPod:
         sandbox = self._runtime.sandboxes.get(worker.uid)
         seen = []
-        for container in (*(worker.pod["spec"].get("initContainers") or ()), *worker.pod["spec"]["containers"]):
+        for container in (
+            *(worker.pod["spec"].get("initContainers") or ()),
+            *worker.pod["spec"]["containers"],
+        ):
             latest = sandbox.latest(container["name"]) if sandbox is not None else None
             seen.append(
                 SeenContainer(

@@ -14,7 +14,9 @@ STEADY = 600.0  # seconds of running after which earlier ends are forgotten
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """One container, as far as it matters here; none if it was never started. Times are in seconds since 1970."""
+    """One container, as far as it matters here; none if it was never started. Times are in seconds
+    since 1970.
+    """
 
     code: int | None = None  # None: it runs
     began: float = 0.0
@@ -46,7 +48,9 @@ def plan(pod: Object, pasts: Mapping[str, Past], now: float, timing: Timing) -> 
     due = _Due(now, timing)
     for container in pod["spec"].get("initContainers") or ():
         past = pasts.get(container["name"]) or Past()
-        if container.get("restartPolicy") == "Always":  # goes on beside the others, which wait until it runs
+        if (
+            container.get("restartPolicy") == "Always"
+        ):  # goes on beside the others, which wait until it runs
             due.put(container["name"], past)
             if not past.runs and not begun:
                 return due.plan(PENDING)
@@ -70,7 +74,9 @@ def plan(pod: Object, pasts: Mapping[str, Past], now: float, timing: Timing) -> 
 
 
 def pause(past: Past, timing: Timing) -> float:
-    """Seconds from the end of a container to its next start. The first end costs nothing, as in a kubelet."""
+    """Seconds from the end of a container to its next start. The first end costs nothing, as in a
+    kubelet.
+    """
     if past.ends <= 1:
         return 0.0
     return float(min(timing.backoff_limit, timing.backoff * 2.0 ** (past.ends - 2)))

@@ -1,4 +1,6 @@
-"""The Node object and the lease that shows that the kubelet lives. What runs on the node is nothing to it."""
+"""The Node object and the lease that shows that the kubelet lives. What runs on the node is nothing
+to it.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,14 @@ class Node:
     async def run(self) -> NoReturn:
         """Makes the Node object, deletes the slices of before, and goes on to show that it lives."""
         name = self._api.node
-        labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
-        node = await insist(lambda: self._api.ensure_node(labels | dict(self._shape.labels), self._status()))
+        labels = {
+            "kubernetes.io/hostname": name,
+            "kubernetes.io/os": "linux",
+            "kubernetes.io/arch": "amd64",
+        }
+        node = await insist(
+            lambda: self._api.ensure_node(labels | dict(self._shape.labels), self._status())
+        )
         await insist(self._api.wipe_slices)
         uid, lasts = node["metadata"]["uid"], int(4 * self._timing.lease)
         while True:
@@ -58,7 +66,10 @@ class Node:
             "message": "the kubelet runs",
         }
         conditions = [
-            *({"type": each, "status": "False", "reason": f"KubeletHasNo{each}", **times} for each in _PRESSURES),
+            *(
+                {"type": each, "status": "False", "reason": f"KubeletHasNo{each}", **times}
+                for each in _PRESSURES
+            ),
             ready | times,
         ]
         about = {

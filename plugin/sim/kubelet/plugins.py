@@ -1,6 +1,8 @@
-"""Plugins of the node: found by their sockets, registered, watched over, and given up when they do not come back.
+"""Plugins of the node: found by their sockets, registered, watched over, and given up when they do
+not come back.
 
-A driver may have several instances; the newest that is connected is called. What is asked of one is in `calls`.
+A driver may have several instances; the newest that is connected is called. What is asked of one is
+in `calls`.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ class Instance:
 
 
 class Plugins:
-    """`lost` is awaited when a driver was away for the grace; `watch` runs as long as an instance is registered."""
+    """`lost` is awaited when a driver was away for the grace; `watch` runs as long as an instance
+    is registered.
+    """
 
     def __init__(
         self,
@@ -99,7 +103,9 @@ class Plugins:
         for path, mark in found.items():
             if path not in self._sockets:
                 self._sockets[path] = (mark, None)
-                self._attempts[path] = asyncio.create_task(self._register(path, mark), name=f"register {path}")
+                self._attempts[path] = asyncio.create_task(
+                    self._register(path, mark), name=f"register {path}"
+                )
 
     async def _register(self, path: Path, mark: Mark) -> None:
         pause = self._timing.register_again
@@ -109,7 +115,12 @@ class Plugins:
                     await self._introduce(path, mark, api_pb2_grpc.RegistrationStub(channel))
                 return
             except grpc.aio.AioRpcError as error:
-                log.warning("cannot register the plugin at %s: %s: %s", path, error.code().name, error.details())
+                log.warning(
+                    "cannot register the plugin at %s: %s: %s",
+                    path,
+                    error.code().name,
+                    error.details(),
+                )
             except RegistrationError as error:
                 log.warning("the plugin at %s is refused: %s", path, error)
             await asyncio.sleep(pause)
@@ -121,14 +132,19 @@ class Plugins:
             instance = self._instance(path, info)
         except RegistrationError as error:
             await stub.NotifyRegistrationStatus(
-                api_pb2.RegistrationStatus(plugin_registered=False, error=str(error)), timeout=self._timing.notify
+                api_pb2.RegistrationStatus(plugin_registered=False, error=str(error)),
+                timeout=self._timing.notify,
             )
             raise
         self._sockets[path] = (mark, instance)
         self.instances.setdefault(instance.driver, []).append(instance)
         instance.tasks = [
             asyncio.create_task(self._follow(instance), name=f"connection to {instance.driver}"),
-            *([asyncio.create_task(_run(self._watch, instance), name=instance.health)] if instance.health else []),
+            *(
+                [asyncio.create_task(_run(self._watch, instance), name=instance.health)]
+                if instance.health
+                else []
+            ),
         ]
         try:
             await stub.NotifyRegistrationStatus(
@@ -144,9 +160,13 @@ class Plugins:
     def _instance(self, path: Path, info: api_pb2.PluginInfo) -> Instance:
         endpoint = info.endpoint or str(path)
         if info.type != "DRAPlugin":
-            raise RegistrationError(f"plugins of type {info.type!r} are not known here, expected DRAPlugin")
+            raise RegistrationError(
+                f"plugins of type {info.type!r} are not known here, expected DRAPlugin"
+            )
         if not _DRIVER.fullmatch(info.name) or len(info.name) > 63:
-            raise RegistrationError(f"{info.name!r} is no driver name: expected a DNS name of at most 63 characters")
+            raise RegistrationError(
+                f"{info.name!r} is no driver name: expected a DNS name of at most 63 characters"
+            )
         if not endpoint.startswith("/"):
             raise RegistrationError(f"the endpoint {endpoint!r} is no absolute path")
         version = next((each for each in info.supported_versions if each in VERSIONS), "")
@@ -199,11 +219,15 @@ class Plugins:
                 timer.cancel()
                 del self._wipes[driver]
         elif timer is None:
-            self._wipes[driver] = asyncio.create_task(self._give_up(driver), name=f"slices of {driver}")
+            self._wipes[driver] = asyncio.create_task(
+                self._give_up(driver), name=f"slices of {driver}"
+            )
 
     async def _give_up(self, driver: str) -> None:
         await asyncio.sleep(self._timing.wipe)
-        log.warning("%s has been away for %g s: its ResourceSlices are deleted", driver, self._timing.wipe)
+        log.warning(
+            "%s has been away for %g s: its ResourceSlices are deleted", driver, self._timing.wipe
+        )
         pause = 0.5
         while True:
             try:

@@ -1,4 +1,6 @@
-"""Tells whoever asks on the node what its pods were given (service v1.PodResourcesLister), as a kubelet does."""
+"""Tells whoever asks on the node what its pods were given (service v1.PodResourcesLister), as a
+kubelet does.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,19 @@ class PodResources(api_pb2_grpc.PodResourcesListerServicer):
     def __init__(self, pods: Callable[[], Sequence[Object]], uses: Uses) -> None:
         self._pods, self._uses = pods, uses
 
-    async def List(self, request: api_pb2.ListPodResourcesRequest, context: Any) -> api_pb2.ListPodResourcesResponse:
+    async def List(
+        self, request: api_pb2.ListPodResourcesRequest, context: Any
+    ) -> api_pb2.ListPodResourcesResponse:
         answer = api_pb2.ListPodResourcesResponse()
         for pod in self._pods():
-            row = answer.pod_resources.add(name=pod["metadata"]["name"], namespace=pod["metadata"]["namespace"])
-            beside = (c for c in pod["spec"].get("initContainers") or () if c.get("restartPolicy") == "Always")
+            row = answer.pod_resources.add(
+                name=pod["metadata"]["name"], namespace=pod["metadata"]["namespace"]
+            )
+            beside = (
+                c
+                for c in pod["spec"].get("initContainers") or ()
+                if c.get("restartPolicy") == "Always"
+            )
             for container in (*beside, *pod["spec"]["containers"]):
                 told = row.containers.add(name=container["name"])
                 claims: dict[str, Any] = {}
@@ -35,7 +45,9 @@ class PodResources(api_pb2_grpc.PodResourcesListerServicer):
                             claim_name=use.ref.name, claim_namespace=use.ref.namespace
                         )
                     given = claims[use.ref.uid].claim_resources.add(
-                        driver_name=use.driver, pool_name=use.given.pool, device_name=use.given.device
+                        driver_name=use.driver,
+                        pool_name=use.given.pool,
+                        device_name=use.given.device,
                     )
                     for id_ in use.given.cdi:
                         given.cdi_devices.add(name=id_)

@@ -15,16 +15,25 @@ Health = Callable[[Object], list[Object]]  # of a container of the spec
 
 
 def status(
-    pod: Object, sandbox: Sandbox | None, plan: lifecycle.Plan, refused: Refusals, health: Health, node_ip: str
+    pod: Object,
+    sandbox: Sandbox | None,
+    plan: lifecycle.Plan,
+    refused: Refusals,
+    health: Health,
+    node_ip: str,
 ) -> Object:
-    """All that is ours to say, without the times of conditions. What is None there is not to be there."""
+    """All that is ours to say, without the times of conditions. What is None there is not to be
+    there.
+    """
     spec = pod["spec"]
     made: Object = {
         "phase": plan.phase,
         "hostIP": node_ip,
         "hostIPs": [{"ip": node_ip}],
         "qosClass": _quality(pod),
-        "containerStatuses": [_container(c, pod, sandbox, refused, health) for c in spec["containers"]],
+        "containerStatuses": [
+            _container(c, pod, sandbox, refused, health) for c in spec["containers"]
+        ],
     }
     if sandbox is not None:
         made |= {"podIP": sandbox.address, "podIPs": [{"ip": sandbox.address}]}
@@ -32,10 +41,15 @@ def status(
         made["initContainerStatuses"] = [
             _container(c, pod, sandbox, refused, lambda _: []) for c in spec["initContainers"]
         ]
-    ready = all(each["ready"] for each in made["containerStatuses"]) and plan.phase == lifecycle.RUNNING
+    ready = (
+        all(each["ready"] for each in made["containerStatuses"]) and plan.phase == lifecycle.RUNNING
+    )
     why = None if ready else "PodCompleted" if plan.terminal else "ContainersNotReady"
     made["conditions"] = [
-        {"type": "PodReadyToStartContainers", "status": _said(sandbox is not None and not plan.terminal)},
+        {
+            "type": "PodReadyToStartContainers",
+            "status": _said(sandbox is not None and not plan.terminal),
+        },
         {"type": "Initialized", "status": _said(plan.initialized)},
         {"type": "Ready", "status": _said(ready), "reason": why},
         {"type": "ContainersReady", "status": _said(ready), "reason": why},
@@ -44,7 +58,9 @@ def status(
 
 
 def patch(status_: Object, before: Object, now: str) -> Object:
-    """What makes it so: with the pod's start, the time of every condition's last change, and without old addresses."""
+    """What makes it so: with the pod's start, the time of every condition's last change, and
+    without old addresses.
+    """
     known = {each["type"]: each for each in before.get("conditions") or ()}
     conditions = []
     for each in status_["conditions"]:
@@ -68,7 +84,9 @@ def differs(wanted: Object, before: Object) -> bool:
     return any(before.get(name) != value for name, value in wanted.items() if name != "conditions")
 
 
-def _container(container: Object, pod: Object, sandbox: Sandbox | None, refused: Refusals, health: Health) -> Object:
+def _container(
+    container: Object, pod: Object, sandbox: Sandbox | None, refused: Refusals, health: Health
+) -> Object:
     name, image = container["name"], container.get("image") or ""
     attempts = sandbox.containers.get(name, []) if sandbox is not None else []
     before = sandbox.earlier.get(name, 0) if sandbox is not None else 0
@@ -80,11 +98,15 @@ def _container(container: Object, pod: Object, sandbox: Sandbox | None, refused:
         "restartCount": before + max(0, len(attempts) - 1),
         "ready": latest is not None and latest.running,
         "started": latest is not None and latest.running,
-        "state": _state(name, latest, refused, "ContainerCreating" if sandbox is None else "PodInitializing"),
+        "state": _state(
+            name, latest, refused, "ContainerCreating" if sandbox is None else "PodInitializing"
+        ),
     }
     if latest is not None:
         made["containerID"] = _id(pod, name, len(attempts) - 1)
-    if sandbox is None:  # what an earlier runtime has done is not forgotten before the next one goes on
+    if (
+        sandbox is None
+    ):  # what an earlier runtime has done is not forgotten before the next one goes on
         told = pod.get("status") or {}
         every = (*(told.get("containerStatuses") or ()), *(told.get("initContainerStatuses") or ()))
         old: Object = next((each for each in every if each["name"] == name), {})

@@ -1,5 +1,6 @@
-"""The kubelet's periods and deadlines. The defaults are a real one's, but for the second try of a prepare, which a real
-one makes only after 60 to 90 seconds, and of an unprepare, after 10 to 15."""
+"""The kubelet's periods and deadlines. The defaults are a real one's, but for the second try of a
+prepare, which a real one makes only after 60 to 90 seconds, and of an unprepare, after 10 to 15.
+"""
 
 from __future__ import annotations
 
@@ -22,5 +23,7 @@ class Timing:
     lease: float = 10.0  # between two signs of life
     backoff: float = 10.0  # until a container that ended starts again, doubled each time
     backoff_limit: float = 300.0
-    register_again: float = 0.5  # until a registration that failed is tried again, doubled each time
+    register_again: float = (
+        0.5  # until a registration that failed is tried again, doubled each time
+    )
     register_limit: float = 122.0

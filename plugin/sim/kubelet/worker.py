@@ -1,7 +1,8 @@
 """One pod on the node, from the moment that it is bound to the moment that it is gone.
 
-Every look begins from the pod as it is now: prepare before the sandbox, unprepare after the last container and before
-anybody hears that the pod has ended. What follows from the containers' fates is decided in `lifecycle`.
+Every look begins from the pod as it is now: prepare before the sandbox, unprepare after the last
+container and before anybody hears that the pod has ended. What follows from the containers' fates
+is decided in `lifecycle`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .. import client
 from ..runtime import container as containers
 from ..runtime import specs
 from ..runtime.runtime import Runtime, Sandbox
-from . import lifecycle, orders, status
+from . import container_config, lifecycle, status
 from .api import Api, Object
 from .claims import Book, ClaimsError
 from .health import Health
@@ -42,7 +43,7 @@ class Parts:
     address: str  # of the node
 
 
-class Worker:
+class PodWorker:
     def __init__(self, parts: Parts, pod: Object) -> None:
         self.pod = pod
         self.uid: str = pod["metadata"]["uid"]
@@ -53,7 +54,9 @@ class Worker:
         self._ending = asyncio.Event()
         self._gone = False  # from the API server
         self._refused: dict[str, tuple[str, str]] = {}
-        self._retry: dict[str, float] = {}  # by container, when it may be tried again, in seconds since 1970
+        self._retry: dict[
+            str, float
+        ] = {}  # by container, when it may be tried again, in seconds since 1970
 
     def update(self, pod: Object | None) -> None:
         """The pod as the API server has it now; None if it does not have it any more."""
@@ -104,7 +107,9 @@ class Worker:
             await self._parts.book.unprepare(self.uid)
             return None
         if sandbox is None:
-            await self._report(None, lifecycle.Plan(phase=self.phase))  # Running, if a runtime was lost
+            await self._report(
+                None, lifecycle.Plan(phase=self.phase)
+            )  # Running, if a runtime was lost
             if not await self._prepared():
                 return self._parts.timing.prepare_again
             sandbox = runtime.create(self.uid, self.pod["metadata"]["name"])
@@ -159,13 +164,19 @@ class Worker:
 
     async def _start(self, sandbox: Sandbox, name: str) -> None:
         spec = self.pod["spec"]
-        wanted = next(c for c in (*(spec.get("initContainers") or ()), *spec["containers"]) if c["name"] == name)
-        api, ids = self._parts.api, orders.ids(self._parts.book.of(self.pod, wanted))
+        wanted = next(
+            c
+            for c in (*(spec.get("initContainers") or ()), *spec["containers"])
+            if c["name"] == name
+        )
+        api, ids = self._parts.api, container_config.ids(self._parts.book.of(self.pod, wanted))
         self._retry.pop(name, None)
         try:
-            order = orders.order(self.pod, wanted, ids, sandbox.address, self._parts.address)
+            order = container_config.order(
+                self.pod, wanted, ids, sandbox.address, self._parts.address
+            )
             await self._parts.runtime.start(sandbox, order)
-        except specs.Refused as error:
+        except specs.InvalidSpec as error:
             self._refused[name] = ("CreateContainerError", str(error))
             self._retry[name] = time.time() + self._parts.timing.prepare_again
             await api.tell(self.pod, "Failed", f"Error: {error}")
@@ -187,9 +198,15 @@ class Worker:
         )
         before = self.pod.get("status") or {}
         if status.differs(made, before):
-            with contextlib.suppress(errors.NotFound, errors.Conflict):  # it is going, or is another by now
-                await parts.api.write_status(self.pod, status.patch(made, before, client.timestamp(time.time())))
-        self.phase = plan.phase  # not before it is written: a pod that has ended is not looked at again
+            with contextlib.suppress(
+                errors.NotFound, errors.Conflict
+            ):  # it is going, or is another by now
+                await parts.api.write_status(
+                    self.pod, status.patch(made, before, client.timestamp(time.time()))
+                )
+        self.phase = (
+            plan.phase
+        )  # not before it is written: a pod that has ended is not looked at again
 
     async def _end(self) -> None:
         """Containers, then claims, then the pod itself; each again until it is done."""
@@ -278,4 +295,6 @@ def _earlier(pod: Object) -> dict[str, int]:
     """Starts that an earlier runtime has made, by container."""
     told = pod.get("status") or {}
     every = (*(told.get("containerStatuses") or ()), *(told.get("initContainerStatuses") or ()))
-    return {each["name"]: each.get("restartCount", 0) + 1 for each in every if each.get("containerID")}
+    return {
+        each["name"]: each.get("restartCount", 0) + 1 for each in every if each.get("containerID")
+    }

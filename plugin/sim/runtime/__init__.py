@@ -1,4 +1,6 @@
-"""The container runtime's part: CDI specs merged as containerd merges them, and containers that are real processes.
+"""The container runtime's part: CDI specs merged as containerd merges them, and containers that are
+real processes.
 
-An image is a name and nothing more: commands run from the host. Nothing here knows pods, claims or the API server.
+An image is a name and nothing more: commands run from the host. Nothing here knows pods, claims or
+the API server.
 """

@@ -1,4 +1,6 @@
-"""One container: a real process in a session of its own, its log a file. What belongs in it the callers decide."""
+"""One container: a real process in a session of its own, its log a file. What belongs in it the
+callers decide.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ class StartError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class ContainerConfig:
     """A container as somebody wants it."""
 
     name: str
@@ -41,10 +43,18 @@ class Order:
 class Container:
     """Runs from `start` until `ended` is set; then `code` has the exit code."""
 
-    def __init__(self, order: Order, merged: merge.Merged, folder: Path, namespace: bool) -> None:
+    def __init__(
+        self, order: ContainerConfig, merged: merge.Merged, folder: Path, namespace: bool
+    ) -> None:
         self.order, self.merged, self.namespace = order, merged, namespace
         self.log = folder / "log"
-        self.env = {"PATH": _PATH, "HOME": "/root", "HOSTNAME": order.hostname, **order.env, **dict(merged.env)}
+        self.env = {
+            "PATH": _PATH,
+            "HOME": "/root",
+            "HOSTNAME": order.hostname,
+            **order.env,
+            **dict(merged.env),
+        }
         self.pid = 0
         self.began: datetime | None = None
         self.finished: datetime | None = None
@@ -64,8 +74,9 @@ class Container:
         return self.pid != 0 and self.code is None
 
     async def start(self, tell: Callable[[str, int], None]) -> None:
-        """Returns when the command runs; StartError says why it does not. `tell` hears of its process group: "+" when
-        it comes, "-" when it is gone."""
+        """Returns when the command runs; StartError says why it does not. `tell` hears of its
+        process group: "+" when it comes, "-" when it is gone.
+        """
         self._prepare()
         read, write = os.pipe()
         try:
@@ -90,7 +101,9 @@ class Container:
             os.close(write)
         tell("+", process.pid)
         self.pid, self.began = process.pid, datetime.now(UTC)
-        self._waiting = asyncio.create_task(self._wait(process, tell), name=f"container {self.order.name}")
+        self._waiting = asyncio.create_task(
+            self._wait(process, tell), name=f"container {self.order.name}"
+        )
         if trouble := (await _all(read)).decode(errors="replace"):
             self.trouble = trouble
             await self.ended.wait()
@@ -122,7 +135,9 @@ class Container:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
-    async def _wait(self, process: asyncio.subprocess.Process, tell: Callable[[str, int], None]) -> None:
+    async def _wait(
+        self, process: asyncio.subprocess.Process, tell: Callable[[str, int], None]
+    ) -> None:
         code = await process.wait()
         self._signal(signal.SIGKILL)  # whatever the command has left behind ends with it
         tell("-", self.pid)
@@ -155,14 +170,20 @@ class Container:
                 for node in self.merged.nodes
             ],
             "mounts": [
-                {"source": mount.host_path, "target": mount.container_path, "options": mount.options}
+                {
+                    "source": mount.host_path,
+                    "target": mount.container_path,
+                    "options": mount.options,
+                }
                 for mount in self.merged.mounts
             ],
         }
         (self._folder / "order.json").write_bytes(msgspec.json.encode(order))
 
     def _picture(self) -> None:
-        """What the container would see, as files below `rootfs`: we may not give it mounts of its own."""
+        """What the container would see, as files below `rootfs`: we may not give it mounts of its
+        own.
+        """
         root = self._folder / "rootfs"
         for node in self.merged.nodes:
             place = root / node.path.lstrip("/")

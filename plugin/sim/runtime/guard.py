@@ -1,7 +1,7 @@
 """Kills what containers have left when the one who started them is gone, however it ended.
 
-Run by path, without the rest of the project. Told on standard input of every process group that comes (`+7`) and goes
-(`-7`); the end of the input is the end of those that are left.
+Run by path, without the rest of the project. Told on standard input of every process group that
+comes (`+7`) and goes (`-7`); the end of the input is the end of those that are left.
 """
 
 from __future__ import annotations

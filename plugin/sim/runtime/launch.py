@@ -1,8 +1,8 @@
 """Becomes the command of a container: the last thing that runs before it, as a process of its own.
 
-Run by path, without the rest of the project: `launch.py ORDER STATUS PARENT`. ORDER is a JSON file, STATUS the
-descriptor that says what went wrong; nothing on it means that the command runs. Only the standard library may be
-imported here.
+Run by path, without the rest of the project: `launch.py ORDER STATUS PARENT`. ORDER is a JSON file,
+STATUS the descriptor that says what went wrong; nothing on it means that the command runs. Only the
+standard library may be imported here.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def own_mounts(order: dict[str, Any]) -> None:
     name = order["hostname"].encode()
     libc.sethostname(name, len(name))
     staging = order["staging"]
-    # No device that is made here can be opened: behind the numbers of a fake GPU there may be a real one.
+    # No device that is made here can be opened: behind the numbers of a fake GPU there may be a
+    # real one.
     mount("tmpfs", staging, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=16m")
     for entry in _ALWAYS:
         show(f"/dev/{entry}", f"{staging}/{entry}")
@@ -110,11 +111,19 @@ def put_layer(folder: str, cover: str, place: str) -> None:
         mount("tmpfs", cover, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=16m")
     for part in ("upper", "work"):
         os.makedirs(f"{folder}/{part}")
-    mount("overlay", place, "overlay", 0, f"lowerdir={place},upperdir={folder}/upper,workdir={folder}/work")
+    mount(
+        "overlay",
+        place,
+        "overlay",
+        0,
+        f"lowerdir={place},upperdir={folder}/upper,workdir={folder}/work",
+    )
 
 
 def show(source: str, target: str) -> None:
-    """The source at the target, which is made if it is not there. A source that is not there is left out."""
+    """The source at the target, which is made if it is not there. A source that is not there is
+    left out.
+    """
     if not os.path.exists(source):
         return
     if os.path.isdir(source):
@@ -127,7 +136,12 @@ def show(source: str, target: str) -> None:
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
-    if libc.mount(source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), options.encode()) != 0:
+    if (
+        libc.mount(
+            source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), options.encode()
+        )
+        != 0
+    ):
         number = ctypes.get_errno()
         raise SetupError(f"error mounting {source or kind!r} at {target!r}: {os.strerror(number)}")
 

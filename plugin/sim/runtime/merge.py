@@ -1,7 +1,8 @@
 """CDI specs of the folders that a runtime reads, and what some devices of them make of a container.
 
-As containerd does it: a later folder wins over an earlier one; a device that is twice in one folder is not to be had; a
-bad file takes all its devices away, and a container that asks for a device that is not there is not created.
+As containerd does it: a later folder wins over an earlier one; a device that is twice in one folder
+is not to be had; a bad file takes all its devices away, and a container that asks for a device that
+is not there is not created.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _KIND = re.compile(r"""\bkind["']?\s*:\s*["']?([^\s"',}]+)""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class SpecProblem:
     """What is wrong with a file, and what would have come of it."""
 
     path: Path
@@ -62,19 +63,25 @@ class Devices:
     """All devices of the folders by qualified name, and all that is wrong there."""
 
     known: dict[str, Known] = field(default_factory=dict)
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[SpecProblem, ...] = ()
 
     def merge(self, ids: Iterable[str]) -> Merged:
-        """What these devices, in this order, make of a container. Refused as the container would be."""
+        """What these devices, in this order, make of a container. Refused as the container would
+        be.
+        """
         wanted = tuple(dict.fromkeys(ids))
         missing = [id_ for id_ in wanted if id_ not in self.known]
         if missing:
-            raise specs.Refused(f"unresolvable CDI devices {', '.join(missing)}{self._why(missing)}")
+            raise specs.InvalidSpec(
+                f"unresolvable CDI devices {', '.join(missing)}{self._why(missing)}"
+            )
         edits: list[specs.Edits] = []
         seen: set[Path] = set()
         for id_ in wanted:
             known = self.known[id_]
-            if known.path not in seen:  # what a spec says for all its devices comes once, before the first of them
+            if (
+                known.path not in seen
+            ):  # what a spec says for all its devices comes once, before the first of them
                 seen.add(known.path)
                 edits.append(known.spec.container_edits)
             edits.append(known.device.container_edits)
@@ -85,7 +92,7 @@ class Devices:
         for id_ in missing:
             try:
                 kind, _ = specs.split(id_)
-            except specs.Refused as error:
+            except specs.InvalidSpec as error:
                 reasons.append(str(error))
                 continue
             reasons += [str(problem) for problem in self.problems if kind in problem.effect]
@@ -93,9 +100,11 @@ class Devices:
 
 
 def load(folders: Sequence[Path], newest: str = specs.VERSIONS[-1]) -> Devices:
-    """Reads the folders, the last of which has the highest rank. A folder that is not there is empty."""
+    """Reads the folders, the last of which has the highest rank. A folder that is not there is
+    empty.
+    """
     known: dict[str, Known] = {}
-    problems: list[Problem] = []
+    problems: list[SpecProblem] = []
     conflicts: set[str] = set()
     for rank, folder in enumerate(folders):
         for path in _files(folder):
@@ -103,9 +112,9 @@ def load(folders: Sequence[Path], newest: str = specs.VERSIONS[-1]) -> Devices:
                 spec = specs.parse(path.read_text(), newest)
             except FileNotFoundError:
                 continue  # it went between the look and the read
-            except (OSError, UnicodeDecodeError, specs.Refused) as error:
+            except (OSError, UnicodeDecodeError, specs.InvalidSpec) as error:
                 effect = f"a container that asks for a device of it{_kind_of(path)} would not have been created"
-                problems.append(Problem(path=path, reason=str(error), effect=effect))
+                problems.append(SpecProblem(path=path, reason=str(error), effect=effect))
                 continue
             for device in spec.devices:
                 name = f"{spec.kind}={device.name}"
@@ -114,11 +123,16 @@ def load(folders: Sequence[Path], newest: str = specs.VERSIONS[-1]) -> Devices:
                     conflicts.add(name)
                     effect = f"{name} is not to be had: a container that asks for it would not have been created"
                     for one, two in ((path, other.path), (other.path, path)):
-                        problems.append(Problem(path=one, reason=f"device {name} is in {two} as well", effect=effect))
+                        problems.append(
+                            SpecProblem(
+                                path=one, reason=f"device {name} is in {two} as well", effect=effect
+                            )
+                        )
                     continue
                 known[name] = Known(path=path, rank=rank, spec=spec, device=device)
     return Devices(
-        known={name: device for name, device in known.items() if name not in conflicts}, problems=tuple(problems)
+        known={name: device for name, device in known.items() if name not in conflicts},
+        problems=tuple(problems),
     )
 
 
@@ -128,7 +142,11 @@ def _files(folder: Path) -> list[Path]:
     except OSError:
         return []
     # The ending of a hidden file counts too, as it does for a runtime: `.x.json` is read.
-    return [Path(e.path) for e in entries if os.path.splitext(e.name.lstrip("."))[1] in ENDINGS and not e.is_dir()]
+    return [
+        Path(e.path)
+        for e in entries
+        if os.path.splitext(e.name.lstrip("."))[1] in ENDINGS and not e.is_dir()
+    ]
 
 
 def _kind_of(path: Path) -> str:
@@ -157,7 +175,11 @@ def _apply(ids: tuple[str, ...], edits: Sequence[specs.Edits]) -> Merged:
         ids=ids,
         env=tuple(env.items()),
         nodes=tuple(nodes.values()),
-        mounts=tuple(sorted(mounts.values(), key=lambda mount: os.path.normpath(mount.container_path).count("/"))),
+        mounts=tuple(
+            sorted(
+                mounts.values(), key=lambda mount: os.path.normpath(mount.container_path).count("/")
+            )
+        ),
         hooks=tuple(hook for each in edits for hook in each.hooks),
         gids=tuple(dict.fromkeys(gid for each in edits for gid in each.additional_gids if gid)),
         net=tuple(device for each in edits for device in each.net_devices),
@@ -165,20 +187,28 @@ def _apply(ids: tuple[str, ...], edits: Sequence[specs.Edits]) -> Merged:
 
 
 def _complete(node: specs.DeviceNode) -> specs.DeviceNode:
-    """With type and numbers as the host has them, unless the spec says enough. Refused if the host cannot tell."""
+    """With type and numbers as the host has them, unless the spec says enough. Refused if the host
+    cannot tell.
+    """
     if node.type and (node.major or node.type == "p"):
         return node
     path = node.host_path or node.path
     try:
         found = os.lstat(path)
     except OSError as error:
-        raise specs.Refused(f"failed to stat CDI host device {path!r}: {error.strerror}") from error
+        raise specs.InvalidSpec(
+            f"failed to stat CDI host device {path!r}: {error.strerror}"
+        ) from error
     kinds = {stat.S_IFBLK: "b", stat.S_IFCHR: "c", stat.S_IFIFO: "p"}
     kind = kinds.get(stat.S_IFMT(found.st_mode))
     if kind is None:
-        raise specs.Refused(f"CDI host device {path!r} is not a device node")
+        raise specs.InvalidSpec(f"CDI host device {path!r} is not a device node")
     if node.type and node.type != kind:
-        raise specs.Refused(f"CDI device {node.path!r}: the spec says type {node.type}, the host's {path!r} is {kind}")
+        raise specs.InvalidSpec(
+            f"CDI device {node.path!r}: the spec says type {node.type}, the host's {path!r} is {kind}"
+        )
     if kind == "p" or node.major:
         return msgspec.structs.replace(node, type=kind)
-    return msgspec.structs.replace(node, type=kind, major=os.major(found.st_rdev), minor=os.minor(found.st_rdev))
+    return msgspec.structs.replace(
+        node, type=kind, major=os.major(found.st_rdev), minor=os.minor(found.st_rdev)
+    )

@@ -1,4 +1,5 @@
-"""The container runtime of a node: sandboxes, and the containers in them, over the restarts of who orders them.
+"""The container runtime of a node: sandboxes, and the containers in them, over the restarts of who
+orders them.
 
 Every process that it has started ends with it, also when it is killed itself.
 """
@@ -23,14 +24,18 @@ GUARD = Path(__file__).with_name("guard.py")
 
 @dataclass(slots=True, kw_only=True)
 class Sandbox:
-    """What the containers of one pod share. `containers` has every attempt, by name, the latest last."""
+    """What the containers of one pod share. `containers` has every attempt, by name, the latest
+    last.
+    """
 
     uid: str
     name: str
     folder: Path
     address: str
     containers: dict[str, list[container.Container]] = field(default_factory=dict)
-    earlier: dict[str, int] = field(default_factory=dict)  # starts before this sandbox, by container
+    earlier: dict[str, int] = field(
+        default_factory=dict
+    )  # starts before this sandbox, by container
     changed: Callable[[], None] = lambda: None  # called when a container has ended
 
     def latest(self, name: str) -> container.Container | None:
@@ -43,7 +48,9 @@ class Sandbox:
 
 
 class Runtime:
-    """In use as a context. `folder` is its own; `cdi` are the folders with specs, the last of the highest rank."""
+    """In use as a context. `folder` is its own; `cdi` are the folders with specs, the last of the
+    highest rank.
+    """
 
     def __init__(
         self,
@@ -54,8 +61,9 @@ class Runtime:
         network: str = "10.88.0",
         newest: str = specs.VERSIONS[-1],
     ) -> None:
-        """`namespace`: whether containers get mounts of their own; None: if we may. `newest`: the last version of CDI
-        that it knows, 0.6.0 for a containerd of the line 1.7."""
+        """`namespace`: whether containers get mounts of their own; None: if we may. `newest`: the
+        last version of CDI that it knows, 0.6.0 for a containerd of the line 1.7.
+        """
         self.sandboxes: dict[str, Sandbox] = {}  # by the pod's uid
         self.namespace = bool(namespace)
         self._ask = namespace is None
@@ -63,7 +71,7 @@ class Runtime:
         self._network, self._addresses = network, 0
         self._guard: asyncio.subprocess.Process | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._said: set[merge.Problem] = set()
+        self._said: set[merge.SpecProblem] = set()
 
     async def __aenter__(self) -> Self:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -101,14 +109,20 @@ class Runtime:
         self.sandboxes[uid] = sandbox
         return sandbox
 
-    async def start(self, sandbox: Sandbox, order: container.Order) -> container.Container:
-        """The next attempt of a container. specs.Refused: it is not created; StartError: its command does not run."""
+    async def start(
+        self, sandbox: Sandbox, order: container.ContainerConfig
+    ) -> container.Container:
+        """The next attempt of a container. specs.Refused: it is not created; StartError: its
+        command does not run.
+        """
         merged = self.devices().merge(order.ids) if order.ids else merge.Merged()
         attempts = sandbox.containers.setdefault(order.name, [])
         folder = sandbox.folder / order.name / str(len(attempts))
         started = container.Container(order, merged, folder, self.namespace)
         attempts.append(started)
-        task = asyncio.create_task(_tell(started, sandbox), name=f"end of {sandbox.name}/{order.name}")
+        task = asyncio.create_task(
+            _tell(started, sandbox), name=f"end of {sandbox.name}/{order.name}"
+        )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         try:

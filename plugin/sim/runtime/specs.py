@@ -1,7 +1,7 @@
 """One CDI spec file: what may stand in it, and why a runtime would refuse it. Pure.
 
-Strict as a runtime is: a key that is not known makes the whole file useless. Where files lie and which of two wins is
-decided elsewhere.
+Strict as a runtime is: a key that is not known makes the whole file useless. Where files lie and
+which of two wins is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -13,17 +13,30 @@ import msgspec
 
 from ...api import text
 
-VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
+VERSIONS = (
+    "0.1.0",
+    "0.2.0",
+    "0.3.0",
+    "0.4.0",
+    "0.5.0",
+    "0.6.0",
+    "0.7.0",
+    "0.8.0",
+    "1.0.0",
+    "1.1.0",
+)
 HOOKS = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
 NOTHING = "none"  # permissions of a device node that may not be opened
 
 _GROUP = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")  # a vendor or a class
 _DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
-_ANNOTATION = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_ANNOTATION = re.compile(
+    r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+)
 _ANNOTATIONS_LIMIT = 256 << 10  # bytes of all of them
 
 
-class Refused(ValueError):
+class InvalidSpec(ValueError):
     """What a runtime says of a spec, a name or an edit."""
 
 
@@ -101,17 +114,19 @@ class Spec(_Part, frozen=True, kw_only=True):
 
 
 def parse(content: str, newest: str = VERSIONS[-1]) -> Spec:
-    """The spec in a file. Refused with the first reason that a runtime would find, which knows versions to `newest`."""
+    """The spec in a file. Refused with the first reason that a runtime would find, which knows
+    versions to `newest`.
+    """
     try:
         document = text.load(content)
     except ValueError as error:
-        raise Refused(f"neither JSON nor YAML: {error}") from error
+        raise InvalidSpec(f"neither JSON nor YAML: {error}") from error
     if document is None:
-        raise Refused("no spec data")
+        raise InvalidSpec("no spec data")
     try:
         spec = msgspec.convert(document, Spec)
     except msgspec.ValidationError as error:
-        raise Refused(f"not a CDI spec: {error}") from error
+        raise InvalidSpec(f"not a CDI spec: {error}") from error
     _check(spec, newest)
     return spec
 
@@ -121,7 +136,7 @@ def split(device: str) -> tuple[str, str]:
     kind, equals, name = device.partition("=")
     vendor, slash, class_ = kind.partition("/")
     if device.startswith("/") or not (equals and slash and vendor and class_ and name):
-        raise Refused(f"unqualified device {device!r}: expected vendor/class=name")
+        raise InvalidSpec(f"unqualified device {device!r}: expected vendor/class=name")
     check_kind(kind)
     check_device(name)
     return kind, name
@@ -131,7 +146,7 @@ def check_kind(kind: str) -> None:
     vendor, _, class_ = kind.partition("/")
     for what, name in (("vendor", vendor), ("class", class_)):
         if not _GROUP.fullmatch(name):
-            raise Refused(
+            raise InvalidSpec(
                 f"invalid {what} {name!r} in kind {kind!r}: expected letters, digits, '_', '-' and '.', with a letter "
                 "first and a letter or digit last"
             )
@@ -139,7 +154,7 @@ def check_kind(kind: str) -> None:
 
 def check_device(name: str) -> None:
     if not _DEVICE.fullmatch(name):
-        raise Refused(
+        raise InvalidSpec(
             f"invalid device name {name!r}: expected letters, digits, '_', '-', '.' and ':', with a letter or digit "
             "first and last"
         )
@@ -168,22 +183,34 @@ def _uses_060(spec: Spec) -> bool:
 
 def _uses_050(spec: Spec) -> bool:
     digits = any("0" <= device.name[:1] <= "9" for device in spec.devices)
-    return digits or any(node.host_path for edits in spec.every_edits for node in edits.device_nodes)
+    return digits or any(
+        node.host_path for edits in spec.every_edits for node in edits.device_nodes
+    )
 
 
 def _uses_040(spec: Spec) -> bool:
     return any(mount.type for edits in spec.every_edits for mount in edits.mounts)
 
 
-_NEEDS = (("1.1.0", _uses_110), ("0.7.0", _uses_070), ("0.6.0", _uses_060), ("0.5.0", _uses_050), ("0.4.0", _uses_040))
+_NEEDS = (
+    ("1.1.0", _uses_110),
+    ("0.7.0", _uses_070),
+    ("0.6.0", _uses_060),
+    ("0.5.0", _uses_050),
+    ("0.4.0", _uses_040),
+)
 
 
 def _check(spec: Spec, newest: str) -> None:
     version, known = spec.cdi_version.removeprefix("v"), VERSIONS[: VERSIONS.index(newest) + 1]
     if version not in known:
-        raise Refused(f"invalid version {spec.cdi_version!r}: this runtime knows {', '.join(known)}")
+        raise InvalidSpec(
+            f"invalid version {spec.cdi_version!r}: this runtime knows {', '.join(known)}"
+        )
     if VERSIONS.index(least := least_version(spec)) > VERSIONS.index(version):
-        raise Refused(f"cdiVersion {spec.cdi_version} lacks something that is used: it must be at least {least}")
+        raise InvalidSpec(
+            f"cdiVersion {spec.cdi_version} lacks something that is used: it must be at least {least}"
+        )
     check_kind(spec.kind)
     _check_annotations(spec.kind, spec.annotations)
     _check_edits("containerEdits", spec.container_edits)
@@ -192,18 +219,18 @@ def _check(spec: Spec, newest: str) -> None:
         check_device(device.name)
         _check_annotations(device.name, device.annotations)
         if device.container_edits == Edits():
-            raise Refused(f"invalid device {device.name!r}: it has no container edits")
+            raise InvalidSpec(f"invalid device {device.name!r}: it has no container edits")
         _check_edits(f"device {device.name!r}", device.container_edits)
         if device.name in seen:
-            raise Refused(f"device {device.name!r} is there more than once")
+            raise InvalidSpec(f"device {device.name!r} is there more than once")
         seen.add(device.name)
     if not seen:
-        raise Refused("no devices")
+        raise InvalidSpec("no devices")
 
 
 def _check_edits(where: str, edits: Edits) -> None:
     for problem in _problems(edits):
-        raise Refused(f"{where}: {problem}")
+        raise InvalidSpec(f"{where}: {problem}")
 
 
 def _problems(edits: Edits) -> Iterator[str]:
@@ -245,13 +272,17 @@ def _net_devices(devices: list[NetDevice]) -> Iterator[str]:
 
 
 def _is_clos(name: str) -> bool:
-    return name == "/" or not (len(name) >= 4096 or name in (".", "..") or "/" in name or "\n" in name)
+    return name == "/" or not (
+        len(name) >= 4096 or name in (".", "..") or "/" in name or "\n" in name
+    )
 
 
 def _check_annotations(where: str, annotations: dict[str, str]) -> None:
     for key in annotations:
         if not _ANNOTATION.fullmatch(key.lower()) or len(key.partition("/")[0]) > 253:
-            raise Refused(f"{where}: invalid annotation key {key!r}")
+            raise InvalidSpec(f"{where}: invalid annotation key {key!r}")
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if size > _ANNOTATIONS_LIMIT:
-        raise Refused(f"{where}: {size} bytes of annotations, the limit is {_ANNOTATIONS_LIMIT}")
+        raise InvalidSpec(
+            f"{where}: {size} bytes of annotations, the limit is {_ANNOTATIONS_LIMIT}"
+        )

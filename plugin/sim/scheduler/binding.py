@@ -1,7 +1,8 @@
-"""Makes a decision so: claims with finalizer, allocation and reservation, the pod's status, the binding, the news.
+"""Makes a decision so: claims with finalizer, allocation and reservation, the pod's status, the
+binding, the news.
 
-What is decided elsewhere is done here step by step; a step that loses a race ends it, and the next look goes on from
-what is there then.
+What is decided elsewhere is done here step by step; a step that loses a race ends it, and the next
+look goes on from what is there then.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 
 
 class Binder:
-    def __init__(self, worker: client.Worker, name: str, clock: Callable[[], float]) -> None:
+    def __init__(self, worker: client.WorkLoop, name: str, clock: Callable[[], float]) -> None:
         self._worker = worker
-        self._scheduling = client.Teller(name, "Scheduling")
-        self._binding = client.Teller(name, "Binding")
+        self._scheduling = client.EventRecorder(name, "Scheduling")
+        self._binding = client.EventRecorder(name, "Binding")
         self._clock = clock
 
-    async def bind(self, pod: Document, parsed: Pod, decision: Bind, claims: Mapping[str, Document]) -> None:
+    async def bind(
+        self, pod: Document, parsed: Pod, decision: Bind, claims: Mapping[str, Document]
+    ) -> None:
         """`claims`: the documents that the decision rests on, by namespace/name."""
         metadata = pod["metadata"]
         special = decision.extended
@@ -40,7 +43,9 @@ class Binder:
                 await self._worker.send(client.patch_status("pods", pod, _used_for(parsed, made)))
                 special = None
         if special and parsed.status.extended_resource_claim_status is None:
-            await self._worker.send(client.patch_status("pods", pod, _used_for(parsed, claims[special.key])))
+            await self._worker.send(
+                client.patch_status("pods", pod, _used_for(parsed, claims[special.key]))
+            )
         if not decision.ready:
             return
         body = {
@@ -51,13 +56,18 @@ class Binder:
         }
         where = {"namespace": metadata["namespace"], "name": metadata["name"]}
         await self._worker.send(Call(method="POST", kind="pods", sub="binding", body=body, **where))
-        note = f"Successfully assigned {metadata['namespace']}/{metadata['name']} to {decision.node}"
+        note = (
+            f"Successfully assigned {metadata['namespace']}/{metadata['name']} to {decision.node}"
+        )
         await self._worker.try_(client.event(pod, "Pod", "Scheduled", note, self._binding))
 
     async def refuse(self, pod: Document, parsed: Pod, decision: Refuse) -> None:
         """Said once, and again only when it is something else."""
         for old in parsed.status.conditions:
-            if old.type == "PodScheduled" and (old.reason, old.message) == (decision.reason, decision.message):
+            if old.type == "PodScheduled" and (old.reason, old.message) == (
+                decision.reason,
+                decision.message,
+            ):
                 return
         condition = {
             "type": "PodScheduled",
@@ -67,11 +77,15 @@ class Binder:
             "lastTransitionTime": client.timestamp(self._clock()),
         }
         await self._worker.send(client.patch_status("pods", pod, {"conditions": [condition]}))
-        failed = client.event(pod, "Pod", "FailedScheduling", decision.message, self._scheduling, warning=True)
+        failed = client.event(
+            pod, "Pod", "FailedScheduling", decision.message, self._scheduling, warning=True
+        )
         await self._worker.try_(failed)
 
     async def release(self, document: Document) -> None:
-        kept = {name: value for name, value in document.get("status", {}).items() if name not in _HELD}
+        kept = {
+            name: value for name, value in document.get("status", {}).items() if name not in _HELD
+        }
         await self._worker.send(client.put("resourceclaims", document | {"status": kept}, "status"))
 
     async def _write(self, document: Document, claim: Claim) -> None:
@@ -80,13 +94,17 @@ class Binder:
         finalizers = metadata.get("finalizers") or []
         if FINALIZER not in finalizers:
             metadata = metadata | {"finalizers": [*finalizers, FINALIZER]}
-            document = await self._worker.send(client.put("resourceclaims", document | {"metadata": metadata}))
+            document = await self._worker.send(
+                client.put("resourceclaims", document | {"metadata": metadata})
+            )
         status = dict(document.get("status") or {})
         if "allocation" not in status:
             status["allocation"] = self._allocation(claim)
         entries = [_plain(entry) for entry in claim.status.reserved_for]
         await self._worker.send(
-            client.put("resourceclaims", document | {"status": status | {"reservedFor": entries}}, "status")
+            client.put(
+                "resourceclaims", document | {"status": status | {"reservedFor": entries}}, "status"
+            )
         )
 
     def _allocation(self, claim: Claim) -> Document:
@@ -99,7 +117,9 @@ _HELD = ("allocation", "reservedFor", "devices")
 
 
 def _special(pod: Pod, claim: Claim) -> Call:
-    """The claim of a pod's extended resources. Its name says which pod's it is: a second try makes no second claim."""
+    """The claim of a pod's extended resources. Its name says which pod's it is: a second try makes
+    no second claim.
+    """
     digest = hashlib.sha256(f"{pod.metadata.uid} {_plain(claim.spec)}".encode()).hexdigest()[:5]
     namespace = pod.metadata.namespace
     owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}
@@ -122,7 +142,10 @@ def _used_for(pod: Pod, claim: Document) -> Document:
     made = {request["name"] for request in claim["spec"]["devices"]["requests"]}
     mappings = [one for one in _mappings(pod) if one["requestName"] in made]
     return {
-        "extendedResourceClaimStatus": {"resourceClaimName": claim["metadata"]["name"], "requestMappings": mappings}
+        "extendedResourceClaimStatus": {
+            "resourceClaimName": claim["metadata"]["name"],
+            "requestMappings": mappings,
+        }
     }
 
 

@@ -1,4 +1,6 @@
-"""Where one pod goes and which devices it gets, or why nowhere. Pure: a world and a pod in, a decision out."""
+"""Where one pod goes and which devices it gets, or why nowhere. Pure: a world and a pod in, a
+decision out.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ BINDING_TIMEOUT = 600.0  # seconds that devices have to become ready after their
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bind:
-    """`claims` as they are to be written first; one without a uid is to be made, for `extended` resources."""
+    """`claims` as they are to be written first; one without a uid is to be made, for `extended`
+    resources.
+    """
 
     node: str
     claims: tuple[Claim, ...] = ()
@@ -63,8 +67,12 @@ class _NotAnywhere(Exception):
     """A reason that has nothing to do with nodes."""
 
 
-def decide(world: World, pod: Pod, now: float = 0.0, cancelled: Callable[[], bool] | None = None) -> Decision:
-    """The claims, then the nodes' own rules, then devices; of the nodes that do, the best (`_rank`)."""
+def decide(
+    world: World, pod: Pod, now: float = 0.0, cancelled: Callable[[], bool] | None = None
+) -> Decision:
+    """The claims, then the nodes' own rules, then devices; of the nodes that do, the best
+    (`_rank`).
+    """
     total = len(world.nodes)
     try:
         claims = claims_of(world, pod)
@@ -100,7 +108,9 @@ def claims_of(world: World, pod: Pod) -> list[Claim]:
         if claim.metadata.deletion_timestamp:
             raise _NotAnywhere(f'resourceclaim "{name}" is being deleted')
         if entry.resource_claim_template_name and not claim.is_owned_by(pod):
-            raise _NotAnywhere(f"ResourceClaim {claim.key} was not created for Pod {namespace}/{pod.metadata.name}")
+            raise _NotAnywhere(
+                f"ResourceClaim {claim.key} was not created for Pod {namespace}/{pod.metadata.name}"
+            )
         found.append(claim)
     special = special_of(world, pod)
     return [*found, special] if special else found
@@ -127,8 +137,14 @@ def _check(world: World, pod: Pod, claims: Sequence[Claim]) -> None:
         for request in claim.spec.devices.requests or ():
             for asked in (request.exactly, *request.first_available):
                 if asked and world.published.class_lister.get(asked.device_class_name) is None:
-                    name = request.name if asked is request.exactly else f"{request.name}/{getattr(asked, 'name', '')}"
-                    raise _NotAnywhere(f"request {name}: device class {asked.device_class_name} does not exist")
+                    name = (
+                        request.name
+                        if asked is request.exactly
+                        else f"{request.name}/{getattr(asked, 'name', '')}"
+                    )
+                    raise _NotAnywhere(
+                        f"request {name}: device class {asked.device_class_name} does not exist"
+                    )
 
 
 def _being_readied(pod: Pod, claims: Sequence[Claim], now: float) -> Decision | None:
@@ -145,7 +161,9 @@ def _being_readied(pod: Pod, claims: Sequence[Claim], now: float) -> Decision | 
                 for device in claim.status.devices
                 if (device.driver, device.pool, device.device) == (one.driver, one.pool, one.device)
             ]
-            true = {told.type for told in (same[0].conditions if same else ()) if told.status == "True"}
+            true = {
+                told.type for told in (same[0].conditions if same else ()) if told.status == "True"
+            }
             if true.intersection(one.binding_failure_conditions):
                 return Release(claim=claim)
             if not true.issuperset(one.binding_conditions):
@@ -158,7 +176,9 @@ def _being_readied(pod: Pod, claims: Sequence[Claim], now: float) -> Decision | 
 class _Choice:
     """One pod's way through the nodes."""
 
-    def __init__(self, world: World, pod: Pod, claims: Sequence[Claim], cancelled: Callable[[], bool] | None) -> None:
+    def __init__(
+        self, world: World, pod: Pod, claims: Sequence[Claim], cancelled: Callable[[], bool] | None
+    ) -> None:
         self.world = world
         self.pod = pod
         self.claims = claims
@@ -183,7 +203,10 @@ class _Choice:
         try:
             best = self._allocate(suitable)
         except AllocationError as error:
-            return Refuse(message=f'running "DynamicResources" filter plugin: {error}', reason="SchedulerError")
+            return Refuse(
+                message=f'running "DynamicResources" filter plugin: {error}',
+                reason="SchedulerError",
+            )
         if best is not None:
             return best
         for claim in elsewhere:
@@ -192,17 +215,27 @@ class _Choice:
         return Refuse(message=self._message())
 
     def _allocate(self, suitable: Sequence[Node]) -> Bind | None:
-        """On the first node in the order of preference; on all of them where a request has alternatives."""
+        """On the first node in the order of preference; on all of them where a request has
+        alternatives.
+        """
         alternatives = any(
-            request.first_available for one in self.waiting for request in one.spec.devices.requests or ()
+            request.first_available
+            for one in self.waiting
+            for request in one.spec.devices.requests or ()
         )
         best: tuple[int, Bind] | None = None
         for node in sorted(suitable, key=lambda node: _rank(self.world, self.pod, node)):
             wanted = self._wanted(node)
             try:
-                found = self.world.allocator.allocate(node, wanted, cancelled=self.cancelled) if wanted else []
+                found = (
+                    self.world.allocator.allocate(node, wanted, cancelled=self.cancelled)
+                    if wanted
+                    else []
+                )
             except CancelledError:
-                raise AllocationError(f"node {node.metadata.name}: timed out trying to allocate devices") from None
+                raise AllocationError(
+                    f"node {node.metadata.name}: timed out trying to allocate devices"
+                ) from None
             except AllocationError as error:
                 if not error.node_only:
                     raise
@@ -219,10 +252,16 @@ class _Choice:
         return best[1] if best else None
 
     def _wanted(self, node: Node) -> list[ResourceClaim]:
-        implicit = None if self.special else extended.implicit_claim(self.pod, node, self.world.published.classes)
+        implicit = (
+            None
+            if self.special
+            else extended.implicit_claim(self.pod, node, self.world.published.classes)
+        )
         return [*self.waiting, *([implicit] if implicit else [])]
 
-    def _bind(self, node: Node, wanted: Sequence[ResourceClaim], found: Sequence[AllocationResult]) -> Bind:
+    def _bind(
+        self, node: Node, wanted: Sequence[ResourceClaim], found: Sequence[AllocationResult]
+    ) -> Bind:
         changed = [
             reserved(claim, self.pod)
             for claim in self.claims
@@ -261,7 +300,9 @@ def _available(claim: Claim, node: Node) -> bool:
 
 
 def _rank(world: World, pod: Pod, node: Node) -> tuple[int, int, str]:
-    """Pods that want devices go where most are free, others where the fewest pods are; then by name."""
+    """Pods that want devices go where most are free, others where the fewest pods are; then by
+    name.
+    """
     free = world.free(node) if pod.spec.resource_claims else 0
     return -free, world.used[node.metadata.name].get("pods", 0), node.metadata.name
 

@@ -1,4 +1,6 @@
-"""Whether a node takes a pod, devices aside: the first rule that says no, in the real scheduler's order and words."""
+"""Whether a node takes a pod, devices aside: the first rule that says no, in the real scheduler's
+order and words.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def refusals(world: World, pod: Pod, node: Node) -> list[str]:
     if node.spec.unschedulable and not any(tolerates(one, UNSCHEDULABLE) for one in tolerations):
         return ["node(s) were unschedulable"]
     for taint in node.spec.taints:
-        if taint.effect in ("NoSchedule", "NoExecute") and not any(tolerates(one, taint) for one in tolerations):
+        if taint.effect in ("NoSchedule", "NoExecute") and not any(
+            tolerates(one, taint) for one in tolerations
+        ):
             return ["node(s) had untolerated taint(s)"]
     if not _selected(pod, node):
         return ["node(s) didn't match Pod's node affinity/selector"]
@@ -44,7 +48,8 @@ def _selected(pod: Pod, node: Node) -> bool:
     try:
         return required is None or nodes.selects(required, node)
     except ValueError:
-        return False  # the API server refuses such a selector; one that came by another way selects nothing
+        # the API server refuses such a selector; one that came by another way selects nothing
+        return False
 
 
 def _by_claims(world: World, node: Node) -> set[str]:

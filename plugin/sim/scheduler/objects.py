@@ -1,4 +1,6 @@
-"""Nodes, pods and claims with what a scheduler reads of them, beyond what the allocator does. No behaviour."""
+"""Nodes, pods and claims with what a scheduler reads of them, beyond what the allocator does. No
+behaviour.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +113,9 @@ class Claim(scheduling.ResourceClaim, frozen=True, kw_only=True):
         return any(one.uid == pod.metadata.uid for one in self.status.reserved_for)
 
     def is_owned_by(self, pod: Pod) -> bool:
-        return any(one.controller and one.uid == pod.metadata.uid for one in self.metadata.owner_references)
+        return any(
+            one.controller and one.uid == pod.metadata.uid for one in self.metadata.owner_references
+        )
 
 
 class Class(scheduling.DeviceClass, frozen=True, kw_only=True):

@@ -32,7 +32,9 @@ def of_pod(pod: Pod) -> Amounts:
 
 
 def lacking(pod: Pod, node: Node, used: Mapping[str, int], others: Collection[str]) -> list[str]:
-    """What the node has too little of, as the scheduler words it. `others` are not the node's to give."""
+    """What the node has too little of, as the scheduler words it. `others` are not the node's to
+    give.
+    """
     offered = _parsed(node.status.allocatable)
     asked = of_pod(pod)
     short = [

@@ -1,6 +1,8 @@
-"""The scheduler at work: looks at all pending pods whenever something changed, and makes decisions so, side by side.
+"""The scheduler at work: looks at all pending pods whenever something changed, and makes decisions
+so, side by side.
 
-A decision counts from the moment it is made, before the API server knows of it: no device is given twice.
+A decision counts from the moment it is made, before the API server knows of it: no device is given
+twice.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ class Scheduler:
         api = client.Api(client_)
         self._clock = clock
         collections = {kind: client.Collection(api, kind) for kind in KINDS}
-        self._worker = client.Worker(NAME, api, collections.values())
+        self._worker = client.WorkLoop(NAME, api, collections.values())
         self._binder = binding.Binder(self._worker, NAME, clock)
         self._nodes = views.View(collections["nodes"], Node, views.node_changed)
         self._pods = views.View(collections["pods"], Pod, views.pod_left)
@@ -54,8 +56,12 @@ class Scheduler:
         self._epoch = 0  # counts what may help a pod that found no place
         self._refused: dict[str, object] = {}  # by the pod's uid: all that the refusal depended on
         self._made: dict[str, _Made] = {}  # by the pod's uid
-        self._turns = asyncio.Semaphore(client.AT_ONCE)  # so that the first pods of many do not wait for the last
-        self._bound: dict[str, str] = {}  # uid and node of pods whose binding no watch has shown yet
+        self._turns = asyncio.Semaphore(
+            client.AT_ONCE
+        )  # so that the first pods of many do not wait for the last
+        self._bound: dict[
+            str, str
+        ] = {}  # uid and node of pods whose binding no watch has shown yet
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -86,7 +92,9 @@ class Scheduler:
             if isinstance(decision, decide.Wait):
                 again = client.RETRY if pod.status.resource_claim_statuses else again
             else:
-                await asyncio.sleep(0)  # what is decided is written while others are still being decided
+                await asyncio.sleep(
+                    0
+                )  # what is decided is written while others are still being decided
         return again
 
     def _refresh(self) -> None:
@@ -109,7 +117,10 @@ class Scheduler:
     def _world(self) -> World:
         """As the copies show it, with what is decided already."""
         world = World.of(
-            self._nodes.values.values(), self._pods.values.values(), self._claims.values.values(), self._published
+            self._nodes.values.values(),
+            self._pods.values.values(),
+            self._claims.values.values(),
+            self._published,
         )
         for uid, node in self._bound.items():
             world = world.after(world.pods[uid], (), node)
@@ -121,7 +132,10 @@ class Scheduler:
     def _depends(self, world: World, pod: Pod) -> object:
         names = {entry.resource_claim_name for entry in pod.spec.resource_claims}
         names |= {entry.resource_claim_name for entry in pod.status.resource_claim_statuses}
-        claims = [world.claims.get(f"{pod.metadata.namespace}/{name}") for name in sorted(filter(None, names))]
+        claims = [
+            world.claims.get(f"{pod.metadata.namespace}/{name}")
+            for name in sorted(filter(None, names))
+        ]
         return self._epoch, pod.spec, pod.status.resource_claim_statuses, claims
 
     def _decide(self, world: World, pod: Pod) -> decide.Decision:
@@ -133,7 +147,11 @@ class Scheduler:
     def _start(self, pod: Pod, decision: decide.Decision) -> None:
         document = self._pods.documents[client.key(pod.metadata.namespace, pod.metadata.name)]
         if isinstance(decision, decide.Bind):
-            needed = [claim for claim in (*decision.claims, decision.extended) if claim and claim.metadata.uid]
+            needed = [
+                claim
+                for claim in (*decision.claims, decision.extended)
+                if claim and claim.metadata.uid
+            ]
             claims = {claim.key: self._claims.documents[claim.key] for claim in needed}
             work: Work = partial(self._binder.bind, document, pod, decision, claims)
         elif isinstance(decision, decide.Refuse):

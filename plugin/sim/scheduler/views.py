@@ -1,4 +1,6 @@
-"""Collections as typed objects, each parsed once, and whether a change may help those that found no place."""
+"""Collections as typed objects, each parsed once, and whether a change may help those that found no
+place.
+"""
 
 from __future__ import annotations
 
@@ -68,8 +70,17 @@ def _of_node(node: Node) -> object:
 
 def pod_left(old: Pod | None, new: Pod | None) -> bool:
     """It has had a place, and gives it back."""
-    return old is not None and bool(old.spec.node_name) and not old.ended and (new is None or new.ended)
+    return (
+        old is not None
+        and bool(old.spec.node_name)
+        and not old.ended
+        and (new is None or new.ended)
+    )
 
 
 def claim_freed(old: Claim | None, new: Claim | None) -> bool:
-    return old is not None and bool(old.status.allocation) and (new is None or not new.status.allocation)
+    return (
+        old is not None
+        and bool(old.status.allocation)
+        and (new is None or not new.status.allocation)
+    )

@@ -1,4 +1,6 @@
-"""The cluster at one moment as decisions need it: what is taken of each node and device. Values only."""
+"""The cluster at one moment as decisions need it: what is taken of each node and device. Values
+only.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ class Published:
         for slice_ in self.tainted:
             spec = slice_.spec
             devices = found.setdefault(spec.node_name, set())
-            good = [device.name for device in spec.devices if not taints.blocking(device.taints, ())]
+            good = [
+                device.name for device in spec.devices if not taints.blocking(device.taints, ())
+            ]
             devices.update((spec.driver, spec.pool.name, name) for name in good)
         return found
 
@@ -64,7 +68,11 @@ class World:
 
     @classmethod
     def of(
-        cls, nodes: Iterable[Node], pods: Iterable[Pod], claims: Iterable[Claim], published: Published | None = None
+        cls,
+        nodes: Iterable[Node],
+        pods: Iterable[Pod],
+        claims: Iterable[Claim],
+        published: Published | None = None,
     ) -> World:
         return cls(
             sorted(nodes, key=lambda node: node.metadata.name),
@@ -101,12 +109,19 @@ class World:
 
     def free(self, node: Node) -> int:
         """How many devices of the node are good and nobody's."""
-        return len(self.published.devices_of.get(node.metadata.name, set()).difference(self.allocated.devices))
+        return len(
+            self.published.devices_of.get(node.metadata.name, set()).difference(
+                self.allocated.devices
+            )
+        )
 
     def pending(self) -> list[Pod]:
         """The pods that want a node, in the order of their turns."""
         waiting = [pod for pod in self.pods.values() if _waits(pod)]
-        return sorted(waiting, key=lambda pod: (-_priority(pod), pod.metadata.creation_timestamp, pod.metadata.name))
+        return sorted(
+            waiting,
+            key=lambda pod: (-_priority(pod), pod.metadata.creation_timestamp, pod.metadata.name),
+        )
 
     def after(self, pod: Pod, claims: Iterable[Claim], node: str) -> World:
         """As it will be when the pod is on the node and the claims are as given."""
@@ -120,18 +135,24 @@ class World:
             resources.add(taken, resources.of_pod(pod))
             new.__dict__["used"] = {**self.used, node: taken}
         fresh = [
-            claim for key, claim in changed.items() if not (old := self.claims.get(key)) or not old.status.allocation
+            claim
+            for key, claim in changed.items()
+            if not (old := self.claims.get(key)) or not old.status.allocation
         ]
         if "allocated" in self.__dict__ and "enabled" in self.__dict__:
             new.__dict__["enabled"] = self.enabled
-            new.__dict__["allocated"] = state.together(self.allocated, state.of_claims(fresh, self.enabled))
+            new.__dict__["allocated"] = state.together(
+                self.allocated, state.of_claims(fresh, self.enabled)
+            )
         return new
 
 
 def _waits(pod: Pod) -> bool:
     spec = pod.spec
     ours = spec.scheduler_name in ("", "default-scheduler")
-    return ours and not (spec.node_name or spec.scheduling_gates or pod.metadata.deletion_timestamp or pod.ended)
+    return ours and not (
+        spec.node_name or spec.scheduling_gates or pod.metadata.deletion_timestamp or pod.ended
+    )
 
 
 _CRITICAL = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}

@@ -1,4 +1,6 @@
-"""The rig's command line: `python -m tests.cluster.rig --help`. Verbs call the other modules; nothing is done here."""
+"""The rig's command line: `python -m tests.cluster.rig --help`. Verbs call the other modules;
+nothing is done here.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def node_(asked: argparse.Namespace) -> None:
     else:
         saved = Choices.saved()
         gates = saved.feature_gates if asked.feature_gates is None else asked.feature_gates
-        node.start_kubelet(dataclasses.replace(saved, kubelet=asked.kube or saved.kubelet, feature_gates=gates))
+        node.start_kubelet(
+            dataclasses.replace(saved, kubelet=asked.kube or saved.kubelet, feature_gates=gates)
+        )
 
 
 def apiserver(asked: argparse.Namespace) -> None:
@@ -69,7 +73,9 @@ def apiserver(asked: argparse.Namespace) -> None:
             saved,
             kube=asked.kube or saved.kube,
             runtime_config=asked.runtime_config or saved.runtime_config,
-            feature_gates=saved.feature_gates if asked.feature_gates is None else asked.feature_gates,
+            feature_gates=saved.feature_gates
+            if asked.feature_gates is None
+            else asked.feature_gates,
         )
     )
 
@@ -113,11 +119,19 @@ def arguments() -> argparse.ArgumentParser:
         added.set_defaults(function=function)
         known: dict[str, dict[str, object]] = {
             "--kube": {"metavar": "VERSION", "help": f"of Kubernetes (default {KUBE})"},
-            "--control-plane-only": {"action": "store_true", "help": "no containerd and no kubelet"},
+            "--control-plane-only": {
+                "action": "store_true",
+                "help": "no containerd and no kubelet",
+            },
             "--api-server-only": {"action": "store_true", "help": "etcd and the API server alone"},
             "--feature-gates": {"metavar": "A=true,B=false"},
-            "--runtime-config": {"help": "which API versions are served, as kube-apiserver takes it"},
-            "--etcd-fsync": {"action": "store_true", "help": "etcd as safe, and as slow, as in production"},
+            "--runtime-config": {
+                "help": "which API versions are served, as kube-apiserver takes it"
+            },
+            "--etcd-fsync": {
+                "action": "store_true",
+                "help": "etcd as safe, and as slow, as in production",
+            },
         }
         for option in options:
             added.add_argument(option, **known[option])  # type: ignore[arg-type]
@@ -136,17 +150,38 @@ def arguments() -> argparse.ArgumentParser:
     verb("up", up, "build what is missing and start the cluster", *all_options)
     verb("down", down, "stop everything that the rig started, unmount, delete the state")
     stopping = verb(
-        "node", node_, "stop the kubelet alone, or start one, of another version too", "--kube", "--feature-gates"
+        "node",
+        node_,
+        "stop the kubelet alone, or start one, of another version too",
+        "--kube",
+        "--feature-gates",
     )
     stopping.add_argument("what", choices=["stop", "start"])
-    server = verb("apiserver", apiserver, "replace the API server", "--kube", "--feature-gates", "--runtime-config")
+    server = verb(
+        "apiserver",
+        apiserver,
+        "replace the API server",
+        "--kube",
+        "--feature-gates",
+        "--runtime-config",
+    )
     server.add_argument("what", choices=["restart"])
-    verb("reboot", reboot, "what a reboot does to the node: pods die, /var/run/cdi is empty, everything starts again")
-    loading = verb("load-image", load_image, "make an image out of a root file system and import it")
+    verb(
+        "reboot",
+        reboot,
+        "what a reboot does to the node: pods die, /var/run/cdi is empty, everything starts again",
+    )
+    loading = verb(
+        "load-image", load_image, "make an image out of a root file system and import it"
+    )
     loading.add_argument("folder", type=Path)
     loading.add_argument("name", metavar="NAME[:TAG]")
-    verb("load-archive", load_archive, "import an OCI or Docker archive").add_argument("file", type=Path)
-    making = verb("build-image", build_image, "build a Containerfile with podman and import the image")
+    verb("load-archive", load_archive, "import an OCI or Docker archive").add_argument(
+        "file", type=Path
+    )
+    making = verb(
+        "build-image", build_image, "build a Containerfile with podman and import the image"
+    )
     making.add_argument("folder", type=Path)
     making.add_argument("file", type=Path, nargs="?")
     making.add_argument("--tag", default="localhost/claimd:dev")
@@ -158,7 +193,9 @@ def arguments() -> argparse.ArgumentParser:
 def main() -> int:
     asked = arguments().parse_args()
     if os.geteuid() != 0 and asked.function not in (env, status):
-        print("rig: needs root: it mounts, makes namespaces and listens on port 443", file=sys.stderr)
+        print(
+            "rig: needs root: it mounts, makes namespaces and listens on port 443", file=sys.stderr
+        )
         return 1
     try:
         asked.function(asked)
@@ -167,9 +204,14 @@ def main() -> int:
         return 1
     except subprocess.CalledProcessError as error:
         told = "".join(
-            text if isinstance(text, str) else text.decode() for text in (error.stdout, error.stderr) if text
+            text if isinstance(text, str) else text.decode()
+            for text in (error.stdout, error.stderr)
+            if text
         )
-        print(f"rig: {' '.join(error.cmd)} ended with {error.returncode}\n{told}".rstrip(), file=sys.stderr)
+        print(
+            f"rig: {' '.join(error.cmd)} ended with {error.returncode}\n{told}".rstrip(),
+            file=sys.stderr,
+        )
         return 1
     return 0
 

@@ -1,4 +1,6 @@
-"""Builds etcd, containerd and Kubernetes from their Go modules into the cache. What is there is not built again."""
+"""Builds etcd, containerd and Kubernetes from their Go modules into the cache. What is there is not
+built again.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,13 @@ def etcd() -> None:
 def containerd() -> None:
     commands = "github.com/containerd/containerd/v2/cmd/"
     tags = "no_btrfs no_devmapper no_zfs no_aufs"
-    _module("containerd", CONTAINERD, {t: commands + t for t in CONTAINERD_TOOLS}, containerd_folder(), tags)
+    _module(
+        "containerd",
+        CONTAINERD,
+        {t: commands + t for t in CONTAINERD_TOOLS},
+        containerd_folder(),
+        tags,
+    )
 
 
 def kubernetes(version: str, tools: Iterable[str]) -> None:
@@ -50,14 +58,21 @@ def kubernetes(version: str, tools: Iterable[str]) -> None:
         "buildDate": "2026-01-01T00:00:00Z",
     }
     stamped = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
-    flags = " ".join(["-s -w", *(f"-X {package}.{key}={value}" for package in stamped for key, value in stamp.items())])
+    flags = " ".join(
+        [
+            "-s -w",
+            *(f"-X {package}.{key}={value}" for package in stamped for key, value in stamp.items()),
+        ]
+    )
     for tool in absent:
         _compile(work, f"k8s.io/kubernetes/cmd/{tool}", folder / tool, "-ldflags", flags)
 
 
 def _kubernetes_module(version: str) -> Path:
-    """A module that requires k8s.io/kubernetes with its staging modules at the versions that belong to it: by itself
-    it names them as v0.0.0 and replaces them by folders that only its repository has."""
+    """A module that requires k8s.io/kubernetes with its staging modules at the versions that belong
+    to it: by itself it names them as v0.0.0 and replaces them by folders that only its repository
+    has.
+    """
     work = CACHE / "src" / f"kube-{version}"
     work.mkdir(parents=True, exist_ok=True)
     module = f"k8s.io/kubernetes@v{version}"
@@ -101,10 +116,17 @@ def _compile(work: Path, package: str, target: Path, *flags: str) -> None:
     print(f"building {target.parent.name}/{target.name} …", flush=True)
     _go("build", "-trimpath", *flags, "-o", unfinished, package, cwd=work)
     unfinished.rename(target)
-    print(f"built {target.parent.name}/{target.name} in {time.monotonic() - began:.0f} s", flush=True)
+    print(
+        f"built {target.parent.name}/{target.name} in {time.monotonic() - began:.0f} s", flush=True
+    )
 
 
 def _go(*words: object, **options: object) -> subprocess.CompletedProcess[str]:
     packages.check_go()
     CACHE.mkdir(parents=True, exist_ok=True)
-    return run("go", *words, env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"}, **options)
+    return run(
+        "go",
+        *words,
+        env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"},
+        **options,
+    )

@@ -1,4 +1,6 @@
-"""The cluster's certificates and kubeconfigs, made anew with each cluster. No secret of anything else is read."""
+"""The cluster's certificates and kubeconfigs, made anew with each cluster. No secret of anything
+else is read.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,19 @@ KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 def make() -> None:
     PKI.mkdir(parents=True, exist_ok=True)
     ca = PKI / "ca.crt"
-    _openssl("req", "-x509", *KEY, "-days", "30", "-subj", "/CN=rig-ca", "-keyout", PKI / "ca.key", "-out", ca)
+    _openssl(
+        "req",
+        "-x509",
+        *KEY,
+        "-days",
+        "30",
+        "-subj",
+        "/CN=rig-ca",
+        "-keyout",
+        PKI / "ca.key",
+        "-out",
+        ca,
+    )
     _openssl("genrsa", "-out", PKI / "sa.key", "2048")
     for name, subject in SUBJECTS.items():
         _signed(name, subject)
@@ -32,17 +46,36 @@ def make() -> None:
 
 
 def _signed(name: str, subject: str) -> None:
-    key, request, certificate, extensions = (PKI / f"{name}.{end}" for end in ("key", "csr", "crt", "ext"))
+    key, request, certificate, extensions = (
+        PKI / f"{name}.{end}" for end in ("key", "csr", "crt", "ext")
+    )
     _openssl("req", *KEY, "-subj", subject, "-keyout", key, "-out", request)
     names = [f"IP:127.0.0.1,IP:{API_ADDRESS}", *(f"DNS:{host}" for host in NAMES)]
-    extensions.write_text(f"subjectAltName={','.join(names)}\nextendedKeyUsage=serverAuth,clientAuth\n")
+    extensions.write_text(
+        f"subjectAltName={','.join(names)}\nextendedKeyUsage=serverAuth,clientAuth\n"
+    )
     authority = ("-CA", PKI / "ca.crt", "-CAkey", PKI / "ca.key", "-CAcreateserial")
-    _openssl("x509", "-req", "-in", request, *authority, "-days", "30", "-extfile", extensions, "-out", certificate)
+    _openssl(
+        "x509",
+        "-req",
+        "-in",
+        request,
+        *authority,
+        "-days",
+        "30",
+        "-extfile",
+        extensions,
+        "-out",
+        certificate,
+    )
 
 
 def _kubeconfig(name: str) -> None:
     cluster = {"server": API, "certificate-authority-data": _base64(PKI / "ca.crt")}
-    user = {"client-certificate-data": _base64(PKI / f"{name}.crt"), "client-key-data": _base64(PKI / f"{name}.key")}
+    user = {
+        "client-certificate-data": _base64(PKI / f"{name}.crt"),
+        "client-key-data": _base64(PKI / f"{name}.key"),
+    }
     document = {
         "apiVersion": "v1",
         "kind": "Config",

@@ -8,7 +8,17 @@ import urllib.request
 from typing import Any
 
 from . import build, certificates, daemons
-from .places import API, API_ADDRESS, PKI, SERVICE_RANGE, STATE, Choices, RigError, etcd_binary, kube_binary
+from .places import (
+    API,
+    API_ADDRESS,
+    PKI,
+    SERVICE_RANGE,
+    STATE,
+    Choices,
+    RigError,
+    etcd_binary,
+    kube_binary,
+)
 
 ETCD_URL = "http://127.0.0.1:12379"
 DAEMONS = ("etcd", "apiserver", "controller-manager", "scheduler")  # in the order of their start
@@ -51,7 +61,8 @@ def start_apiserver(choices: Choices) -> None:
         f"--service-account-key-file={PKI}/sa.key",
         f"--service-account-signing-key-file={PKI}/sa.key",
         "--service-account-issuer=https://kubernetes.default.svc",
-        # the node authorizer wants resource.k8s.io/v1: without a node an API server may do without both
+        # the node authorizer wants resource.k8s.io/v1: without a node an API server may do without
+        # both
         f"--authorization-mode={'RBAC' if choices.control_plane_only else 'Node,RBAC'}",
         "--enable-admission-plugins=NodeRestriction",
         "--allow-privileged=true",
@@ -67,8 +78,12 @@ def start_apiserver(choices: Choices) -> None:
 
 
 def restart_apiserver(choices: Choices) -> None:
-    """As an upgrade does it: the old one ends, another version or another set of APIs takes its place."""
-    build.kubernetes(choices.kube, ["kube-apiserver"])  # first, so that it is away for a moment only
+    """As an upgrade does it: the old one ends, another version or another set of APIs takes its
+    place.
+    """
+    build.kubernetes(
+        choices.kube, ["kube-apiserver"]
+    )  # first, so that it is away for a moment only
     choices.save()
     daemons.stop("apiserver", seconds=2)  # it would wait a minute for its watches to end
     start_apiserver(choices)
@@ -85,7 +100,9 @@ def api_get(path: str) -> bytes:
 
 def node_is_ready(name: str) -> bool:
     node: dict[str, Any] = json.loads(api_get(f"/api/v1/nodes/{name}"))
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", []))
+    return any(
+        c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", [])
+    )
 
 
 def _start_etcd(choices: Choices) -> None:
@@ -118,7 +135,10 @@ def _start_controllers(choices: Choices) -> None:
         daemons.start(
             name,
             kube_binary(f"kube-{name}", choices.kube),
-            *(f"--{flag}={config}" for flag in ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")),
+            *(
+                f"--{flag}={config}"
+                for flag in ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
+            ),
             "--bind-address=127.0.0.1",
             "--leader-elect=false",
             *flags,

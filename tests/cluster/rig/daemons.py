@@ -1,5 +1,6 @@
-"""Starts daemons that outlive this program, finds them again, and stops exactly these. Which ones there are is said
-elsewhere."""
+"""Starts daemons that outlive this program, finds them again, and stops exactly these. Which ones
+there are is said elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ def start(name: str, *command: object, env: Mapping[str, str] | None = None) -> 
 
 
 def pid_of(name: str) -> int | None:
-    """The daemon's process id, or None if it is gone: the time of its start tells it from another with its number."""
+    """The daemon's process id, or None if it is gone: the time of its start tells it from another
+    with its number.
+    """
     try:
         pid, started = _pid_file(name).read_text().split()
     except (FileNotFoundError, ValueError):
@@ -48,8 +51,12 @@ def stop(name: str, first: signal.Signals = signal.SIGTERM, seconds: float = 20)
     _pid_file(name).unlink(missing_ok=True)
 
 
-def wait_for(what: str, probe: Callable[[], object], *, needs: str = "", seconds: float = 120) -> None:
-    """Waits until the probe says yes. An exception counts as no; the death of what it needs ends the wait."""
+def wait_for(
+    what: str, probe: Callable[[], object], *, needs: str = "", seconds: float = 120
+) -> None:
+    """Waits until the probe says yes. An exception counts as no; the death of what it needs ends
+    the wait.
+    """
     end = time.monotonic() + seconds
     reason = "it said no"
     while time.monotonic() < end:
@@ -67,7 +74,11 @@ def wait_for(what: str, probe: Callable[[], object], *, needs: str = "", seconds
 
 def last_words(name: str, lines: int = 15) -> str:
     path = LOGS / f"{name}.log"
-    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:]) if path.exists() else f"no {path}"
+    return (
+        "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+        if path.exists()
+        else f"no {path}"
+    )
 
 
 def _ends(name: str, seconds: float) -> bool:

@@ -54,13 +54,23 @@ def load_archive(archive: Path) -> None:
 
 
 def build(context: Path, file: Path, tag: str) -> None:
-    """Builds a Containerfile with podman and imports the image. It may start from `PYTHON`, which is made here."""
+    """Builds a Containerfile with podman and imports the image. It may start from `PYTHON`, which
+    is made here.
+    """
     if not file.exists():
         raise RigError(f"no {file}: name the Containerfile after the folder")
     _make_python()
     # the machine's way to its package indexes holds for the build as well
-    trust = [f"--volume={path}:{path}:ro" for path in ("/etc/ssl/certs", "/etc/pip.conf") if Path(path).exists()]
-    asked = [f"--env={key}={os.environ[key]}" for key in ("PIP_CERT", "PIP_INDEX_URL") if key in os.environ]
+    trust = [
+        f"--volume={path}:{path}:ro"
+        for path in ("/etc/ssl/certs", "/etc/pip.conf")
+        if Path(path).exists()
+    ]
+    asked = [
+        f"--env={key}={os.environ[key]}"
+        for key in ("PIP_CERT", "PIP_INDEX_URL")
+        if key in os.environ
+    ]
     run(*PODMAN_BUILD, *trust, *asked, "-t", tag, "-f", file, context)
     archive = STATE / "build.tar"
     archive.unlink(missing_ok=True)  # podman adds to what is there
@@ -79,7 +89,18 @@ def load_own() -> None:
 
 def _pause(folder: Path) -> Path:
     folder.mkdir(parents=True)
-    run("gcc", "-O2", "-static", "-x", "c", "-o", folder / "pause", "-", input=PAUSE_SOURCE, text=True)
+    run(
+        "gcc",
+        "-O2",
+        "-static",
+        "-x",
+        "c",
+        "-o",
+        folder / "pause",
+        "-",
+        input=PAUSE_SOURCE,
+        text=True,
+    )
     return folder
 
 
@@ -102,10 +123,16 @@ def _make_python() -> None:
         print(f"making {PYTHON} from Debian's packages …", flush=True)
         sources = ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list")
         known = [path for path in sources if Path(path).exists()][:1]
-        options = ("--variant=essential", f"--include={PYTHON_PACKAGES}", "--aptopt=Apt::Install-Recommends false")
+        options = (
+            "--variant=essential",
+            f"--include={PYTHON_PACKAGES}",
+            "--aptopt=Apt::Install-Recommends false",
+        )
         run("mmdebstrap", "--quiet", *options, "bookworm", work / "unfinished.tar", *known)
         (work / "unfinished.tar").rename(work / "rootfs.tar")
-    (work / "Containerfile").write_text("FROM scratch\nADD rootfs.tar /\nRUN ln -sf python3 /usr/bin/python\n")
+    (work / "Containerfile").write_text(
+        "FROM scratch\nADD rootfs.tar /\nRUN ln -sf python3 /usr/bin/python\n"
+    )
     run(*PODMAN_BUILD, "-q", "-t", PYTHON, work, stdout=subprocess.DEVNULL)
 
 

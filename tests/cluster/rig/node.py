@@ -56,7 +56,11 @@ POD_NETWORK = {
     "cniVersion": "1.0.0",
     "name": "rig",
     "plugins": [
-        {"type": "ptp", "ipMasq": False, "ipam": {"type": "host-local", "ranges": [[{"subnet": "127.64.0.0/24"}]]}}
+        {
+            "type": "ptp",
+            "ipMasq": False,
+            "ipam": {"type": "host-local", "ranges": [[{"subnet": "127.64.0.0/24"}]]},
+        }
     ],
 }
 
@@ -68,12 +72,16 @@ def start_containerd() -> None:
     (STATE / "containerd.toml").write_text(CONTAINERD_TOML)
     binaries = containerd_folder()
     path = {**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}"}  # it looks for its shim there
-    daemons.start("containerd", binaries / "containerd", "--config", STATE / "containerd.toml", env=path)
+    daemons.start(
+        "containerd", binaries / "containerd", "--config", STATE / "containerd.toml", env=path
+    )
     daemons.wait_for("containerd", lambda: ctr("version", capture_output=True), needs="containerd")
 
 
 def start_kubelet(choices: Choices) -> None:
-    """Starts it; does not wait for the node to be ready, since a pod of ours may have to come first."""
+    """Starts it; does not wait for the node to be ready, since a pod of ours may have to come
+    first.
+    """
     build.kubernetes(choices.kubelet, ["kubelet"])
     _name_the_node()
     (STATE / "kubelet.yaml").write_text(json.dumps(_kubelet_configuration(choices), indent=1))
@@ -92,7 +100,11 @@ def start_kubelet(choices: Choices) -> None:
 def wait_until_ready() -> None:
     """The API server's word alone could be from before a restart."""
     healthy = "http://127.0.0.1:10248/healthz"
-    daemons.wait_for("the kubelet", lambda: urllib.request.urlopen(healthy, timeout=2).status == 200, needs="kubelet")
+    daemons.wait_for(
+        "the kubelet",
+        lambda: urllib.request.urlopen(healthy, timeout=2).status == 200,
+        needs="kubelet",
+    )
     daemons.wait_for(f"node {NODE}", lambda: control_plane.node_is_ready(NODE), needs="kubelet")
 
 
@@ -102,8 +114,10 @@ def ctr(*words: object, **options: Any) -> subprocess.CompletedProcess[Any]:
 
 
 def reboot(choices: Choices) -> None:
-    """What a reboot does to a node: kubelet and pods die, /var/run is empty, all comes back. The kernel's boot id stays
-    what it is: a driver under test reads its own from the proc root that it is given."""
+    """What a reboot does to a node: kubelet and pods die, /var/run is empty, all comes back. The
+    kernel's boot id stays what it is: a driver under test reads its own from the proc root that it
+    is given.
+    """
     daemons.stop("kubelet", signal.SIGKILL)
     _kill_pods()
     daemons.stop("containerd", signal.SIGKILL)
@@ -122,7 +136,12 @@ def down() -> None:
     _unmount(KUBELET_ROOT)
     for folder in ("pods", "plugins", "plugins_registry"):
         shutil.rmtree(KUBELET_ROOT / folder, ignore_errors=True)
-    for file in ("dra_manager_state", "dra_health_state", "cpu_manager_state", "memory_manager_state"):
+    for file in (
+        "dra_manager_state",
+        "dra_health_state",
+        "cpu_manager_state",
+        "memory_manager_state",
+    ):
         (KUBELET_ROOT / file).unlink(missing_ok=True)
 
 
@@ -186,13 +205,18 @@ def _kubelet_configuration(choices: Choices) -> dict[str, Any]:
         "readOnlyPort": 0,
         "registerNode": True,
         "resolvConf": "",
-        # a machine that is itself a container: no systemd, no cgroup of its own to divide, little disk
+        # a machine that is itself a container: no systemd, no cgroup of its own to divide, little
+        # disk
         "cgroupDriver": "cgroupfs",
         "cgroupsPerQOS": False,
         "enforceNodeAllocatable": [],
         "failSwapOn": False,
         "localStorageCapacityIsolation": False,
-        "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        "evictionHard": {
+            "memory.available": "100Mi",
+            "nodefs.available": "1%",
+            "imagefs.available": "1%",
+        },
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
     }

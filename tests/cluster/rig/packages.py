@@ -1,4 +1,6 @@
-"""The Debian packages that the rig needs. Nothing else is installed on the machine; Go is expected to be there."""
+"""The Debian packages that the rig needs. Nothing else is installed on the machine; Go is expected
+to be there.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,14 @@ def missing() -> list[str]:
     absent = []
     for package in PACKAGES:
         answer = run(
-            "dpkg-query", "-W", "-f", "${db:Status-Status}", package, check=False, capture_output=True, text=True
+            "dpkg-query",
+            "-W",
+            "-f",
+            "${db:Status-Status}",
+            package,
+            check=False,
+            capture_output=True,
+            text=True,
         )
         if answer.stdout != "installed":
             absent.append(package)
@@ -38,7 +47,10 @@ def install() -> None:
     absent = missing()
     if absent:
         print(f"installing {' '.join(absent)}", flush=True)
-        quiet = {"stdout": subprocess.DEVNULL, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
+        quiet = {
+            "stdout": subprocess.DEVNULL,
+            "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        }
         run("apt-get", "update", "-q", **quiet)
         run("apt-get", "install", "-q", "-y", "--no-install-recommends", *absent, **quiet)
     check_go()
@@ -46,11 +58,15 @@ def install() -> None:
 
 def check_go() -> None:
     if not shutil.which("go"):
-        raise RigError(f"no `go` on PATH; the binaries are built from source: install Go {_dotted()} or newer")
+        raise RigError(
+            f"no `go` on PATH; the binaries are built from source: install Go {_dotted()} or newer"
+        )
     version = run("go", "env", "GOVERSION", capture_output=True, text=True).stdout.strip()
     numbers = tuple(int(part) for part in version.removeprefix("go").split("-")[0].split(".")[:2])
     if numbers < OLDEST_GO:
-        raise RigError(f"`go` is {version}; Kubernetes needs {_dotted()} or newer: install it and put it first on PATH")
+        raise RigError(
+            f"`go` is {version}; Kubernetes needs {_dotted()} or newer: install it and put it first on PATH"
+        )
 
 
 def _dotted() -> str:

@@ -1,4 +1,6 @@
-"""Where everything of the rig lies, which versions it runs, and how it says what went wrong. It starts no daemon."""
+"""Where everything of the rig lies, which versions it runs, and how it says what went wrong. It
+starts no daemon.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ KUBE = "1.37.1"
 CONTAINERD = "2.2.9"
 ETCD = "3.7.3"
 
-# The address of the `kubernetes` service as well: pods on the host's network reach the API server without a proxy.
+# The address of the `kubernetes` service as well: pods on the host's network reach the API server
+# without a proxy.
 API_ADDRESS = "127.96.0.1"
 API = f"https://{API_ADDRESS}:443"
 SERVICE_RANGE = "127.96.0.0/24"

@@ -1,6 +1,8 @@
-"""Random expressions and devices: typed for the most part, so that they compile, with some that must not."""
+"""Random expressions and devices: typed for the most part, so that they compile, with some that
+must not.
+"""
 
-from plugin.allocator.cel import Device, Version
+from plugin.cel import Device, Version
 
 from .samples import (
     CIDRS,
@@ -41,7 +43,9 @@ class Expressions:
         at = self._random.randrange(len(text) + 1)
         return self._pick(
             (
-                text[:at] + self._pick(("(", ")", '"', "==", " ", "1", ".", "?", "[", "u", "-", "@", "/")) + text[at:],
+                text[:at]
+                + self._pick(("(", ")", '"', "==", " ", "1", ".", "?", "[", "u", "-", "@", "/"))
+                + text[at:],
                 text[:at] + text[at + 1 :],
                 self.any(2),
                 f"{text} + 1 > 0",
@@ -55,11 +59,17 @@ class Expressions:
         for kind in ("int", "bool", "string", "version", "ints", "strings"):
             for name in IDS[kind]:
                 if name != "absent" and random.random() < 0.8:
-                    kept = kind if random.random() < 0.93 else self._pick(("int", "bool", "string", "version"))
+                    kept = (
+                        kind
+                        if random.random() < 0.93
+                        else self._pick(("int", "bool", "string", "version"))
+                    )
                     domain = self._pick(("", f"{DOMAINS[0]}/", f"{DOMAINS[1]}/"))
                     attributes[domain + name] = self._value(kept)
         capacity = {
-            self._pick(("", f"{DOMAINS[1]}/")) + name: self._pick(("80Gi", "40Gi", "1", "1k", "500m", "1500m"))
+            self._pick(("", f"{DOMAINS[1]}/")) + name: self._pick(
+                ("80Gi", "40Gi", "1", "1k", "500m", "1500m")
+            )
             for name in ("memory", "slots")
             if random.random() < 0.85
         }
@@ -84,7 +94,16 @@ class Expressions:
 
     def any(self, size):
         return self._pick(
-            (self.bool, self.int, self.string, self.double, self.ints, self.strings, self.quantity, self.version)
+            (
+                self.bool,
+                self.int,
+                self.string,
+                self.double,
+                self.ints,
+                self.strings,
+                self.quantity,
+                self.version,
+            )
         )(size)
 
     def _attribute(self, kind):
@@ -94,7 +113,14 @@ class Expressions:
             name = self._pick(IDS[self._pick(tuple(IDS))])
         domain = self._pick(DOMAINS if self._random.random() < 0.3 else DOMAINS[:2])
         base = f'device.{field}["{domain}"]'
-        return self._pick((f"{base}.{name}", f"{base}.{name}", f'{base}["{name}"]', f"{base}.?{name}.{self._or(kind)}"))
+        return self._pick(
+            (
+                f"{base}.{name}",
+                f"{base}.{name}",
+                f'{base}["{name}"]',
+                f"{base}.?{name}.{self._or(kind)}",
+            )
+        )
 
     def _or(self, kind):
         default = {
@@ -113,7 +139,9 @@ class Expressions:
 
     def _leaf(self, kind, literals):
         return self._variable(kind) or (
-            self._attribute(kind) if kind in IDS and self._random.random() < 0.5 else self._pick(literals)
+            self._attribute(kind)
+            if kind in IDS and self._random.random() < 0.5
+            else self._pick(literals)
         )
 
     def _make(self, size, kind, literals, shapes):
@@ -147,12 +175,18 @@ class Expressions:
 
     def ints(self, n):
         return self._make(
-            n, "ints", ("[]", "[1]", "[3, 1, 2]", "[1, 1u == 1 ? 2 : 3]", "lists.range(4)"), INT_LISTS(self)
+            n,
+            "ints",
+            ("[]", "[1]", "[3, 1, 2]", "[1, 1u == 1 ? 2 : 3]", "lists.range(4)"),
+            INT_LISTS(self),
         )
 
     def strings(self, n):
         return self._make(
-            n, "strings", ('["a"]', '["b", "a"]', '"a,b".split(",")', '["h100", "A100"]'), STRING_LISTS(self)
+            n,
+            "strings",
+            ('["a"]', '["b", "a"]', '"a,b".split(",")', '["h100", "A100"]'),
+            STRING_LISTS(self),
         )
 
     def quantity(self, n):

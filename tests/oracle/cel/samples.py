@@ -1,4 +1,6 @@
-"""What random expressions and devices are filled with: ordinary values, edges, and some that are wrong."""
+"""What random expressions and devices are filled with: ordinary values, edges, and some that are
+wrong.
+"""
 
 DOMAINS = ("gpu.example.com", "claimd.dev", "missing.example.com")
 IDS = {
@@ -52,9 +54,24 @@ QUANTITIES = (
     '"bogus"',
 )
 VERSIONS = ('"1.2.3"', '"1.2.3-rc.1"', '"2.0.0"', '"1.2.3+build"', '"v1.2"', '"1"', '"01.2.3"')
-IPS = ('"10.0.0.1"', '"::1"', '"fe80::1"', '"300.1.1.1"', '"224.0.0.5"', '"2001:DB8::1"', '"0.0.0.0"')
+IPS = (
+    '"10.0.0.1"',
+    '"::1"',
+    '"fe80::1"',
+    '"300.1.1.1"',
+    '"224.0.0.5"',
+    '"2001:DB8::1"',
+    '"0.0.0.0"',
+)
 CIDRS = ('"10.0.0.0/8"', '"10.1.2.3/16"', '"fd00::/8"', '"10.0.0.0/33"', '"192.168.0.0/24"')
-URLS = ('"https://a.example:8443/p%20q/r?x=1&y=2&x=3"', '"/path"', '"mailto:a@b"', '"http://[::1]:80/"', '"nope"', '""')
+URLS = (
+    '"https://a.example:8443/p%20q/r?x=1&y=2&x=3"',
+    '"/path"',
+    '"mailto:a@b"',
+    '"http://[::1]:80/"',
+    '"nope"',
+    '""',
+)
 TIMES = ('"2024-02-29T12:30:45.5Z"', '"1970-01-01T00:00:00+02:00"', '"9999-12-31T23:59:59Z"')
 DURATIONS = ('"1h30m"', '"-2.5s"', '"1ms"', '"0"', '"10000h"')
 FORMATS = (

@@ -1,11 +1,19 @@
-"""The shapes that random expressions are made of, by the type that they give. Each documented function is in one."""
+"""The shapes that random expressions are made of, by the type that they give. Each documented
+function is in one.
+"""
 
 from . import samples as e
 
 COMMA = '","'
 FIELDS = ("attributes", "capacity")
 NAMES = ("cores", "memory", "model", "index", "absent")
-KINDS_OF_IP = ("isLoopback", "isUnspecified", "isGlobalUnicast", "isLinkLocalUnicast", "isLinkLocalMulticast")
+KINDS_OF_IP = (
+    "isLoopback",
+    "isUnspecified",
+    "isGlobalUnicast",
+    "isLinkLocalUnicast",
+    "isLinkLocalMulticast",
+)
 MACROS = ("all", "exists", "exists_one")
 TYPES = ("int", "string", "list", "map", "bool", "double")
 TIME_PARTS = (
@@ -21,7 +29,9 @@ def BOOLS(s):
         return f"{kind(k)} {s._pick(('==', '!=', '<', '<=', '>', '>='))} {kind(k)}"
 
     def equal(k):
-        kind = s._pick((s.ints, s.strings, s.quantity, s.version, s.map, lambda _: s.ip(), lambda _: s.cidr()))
+        kind = s._pick(
+            (s.ints, s.strings, s.quantity, s.version, s.map, lambda _: s.ip(), lambda _: s.cidr())
+        )
         return f"({kind(k)} {s._pick(('==', '!='))} {kind(k)})"
 
     def dynamic(k):
@@ -67,7 +77,9 @@ def _questions(s):
         lambda k: f"{s.quantity(k)}.isInteger()",
         lambda k: f"{s.version(k)}.{s._pick(('isGreaterThan', 'isLessThan'))}({s.version(k)})",
         lambda k: f"isQuantity({s._pick((*e.QUANTITIES, *e.STRINGS))})",
-        lambda k: f"isSemver({s._pick((*e.VERSIONS, *e.STRINGS))}{s._pick(('', ', true', ', false'))})",
+        lambda k: (
+            f"isSemver({s._pick((*e.VERSIONS, *e.STRINGS))}{s._pick(('', ', true', ', false'))})"
+        ),
         lambda k: f"isURL({s._pick(e.URLS)})",
         lambda k: f"isIP({s._pick((*e.IPS, *e.CIDRS))})",
         lambda k: f"isCIDR({s._pick((*e.IPS, *e.CIDRS))})",
@@ -77,9 +89,15 @@ def _questions(s):
         lambda k: f"{s.cidr()}.containsCIDR({s._pick((s.cidr(), s._pick(e.CIDRS)))})",
         lambda k: f"format.{s._pick(e.FORMATS)}().validate({s.string(k)}).hasValue()",
         lambda k: f'format.named("{s._pick((*e.FORMATS, "nix"))}").hasValue()',
-        lambda k: f"sets.{s._pick(('contains', 'equivalent', 'intersects'))}({s.ints(k)}, {s.ints(k)})",
-        lambda k: f"sets.{s._pick(('contains', 'equivalent', 'intersects'))}({s.strings(k)}, {s.strings(k)})",
-        lambda k: f"{s._pick((s.ints, s.strings, s.any))(k)}.includes({s._pick((s.int, s.string))(k)})",
+        lambda k: (
+            f"sets.{s._pick(('contains', 'equivalent', 'intersects'))}({s.ints(k)}, {s.ints(k)})"
+        ),
+        lambda k: (
+            f"sets.{s._pick(('contains', 'equivalent', 'intersects'))}({s.strings(k)}, {s.strings(k)})"
+        ),
+        lambda k: (
+            f"{s._pick((s.ints, s.strings, s.any))(k)}.includes({s._pick((s.int, s.string))(k)})"
+        ),
         lambda k: f"{s._pick((s.ints, s.strings))(k)}.isSorted()",
     )
 
@@ -89,14 +107,18 @@ def _macros(s):
         return f'device.attributes["{s._pick(e.DOMAINS)}"].?{s._pick(NAMES)}'
 
     return (
-        lambda k: s.each(f"{{list}}.{s._pick(MACROS)}({{v}}, {{body}})", s._pick(("int", "string")), s.bool, k),
+        lambda k: s.each(
+            f"{{list}}.{s._pick(MACROS)}({{v}}, {{body}})", s._pick(("int", "string")), s.bool, k
+        ),
         lambda k: s.each("{list}.all({v}i, {v}, {body})", "int", s.bool, k),
         lambda k: s.each("{list}.exists({v}i, {v}, {v}i > 0 && {body})", "string", s.bool, k),
         lambda k: s.each("{list}.existsOne({v}i, {v}, {body})", "int", s.bool, k),
         lambda k: f'{{"a": {s.int(k)}}}.all(k, v, k != "a" || v > {s.int(k)})',
         lambda k: bound(s, k),
         lambda k: f"{optional()}.optMap(o, o > {s.int(k)}).orValue({s.bool(k)})",
-        lambda k: f"{optional()}.optFlatMap(o, o > 1 ? optional.of(o) : optional.none()).hasValue()",
+        lambda k: (
+            f"{optional()}.optFlatMap(o, o > 1 ? optional.of(o) : optional.none()).hasValue()"
+        ),
         lambda k: f"(type({s.any(k)}) == {s._pick(TYPES)})",
         lambda k: f"optional.ofNonZeroValue({s.any(k)}).hasValue()",
         lambda k: f"({s.ints(k)}.first() == {s.ints(k)}.last())",
@@ -138,7 +160,9 @@ def NUMBERS(s):
         lambda k: f"{s.ip()}.family()",
         lambda k: f"{s.cidr()}.prefixLength()",
         lambda k: f"{s.time(k)}.{s._pick(TIME_PARTS)}({s._pick(ZONES)})",
-        lambda k: f"{s.duration(k)}.{s._pick(('getHours', 'getMinutes', 'getSeconds', 'getMilliseconds'))}()",
+        lambda k: (
+            f"{s.duration(k)}.{s._pick(('getHours', 'getMinutes', 'getSeconds', 'getMilliseconds'))}()"
+        ),
     )
 
 
@@ -146,19 +170,27 @@ def TEXT(s):
     return (
         lambda k: f"({s.string(k)} + {s.string(k)})",
         lambda k: f"({s.bool(k)} ? {s.string(k)} : {s.string(k)})",
-        lambda k: f"string({s._pick((s.int, s.double, s.bool, s.uint, s.time, s.duration, s.string))(k)})",
+        lambda k: (
+            f"string({s._pick((s.int, s.double, s.bool, s.uint, s.time, s.duration, s.string))(k)})"
+        ),
         lambda k: f"string({s._pick((s.ip(), s.cidr()))})",
         lambda k: f"{s.string(k)}.{s._pick(('lowerAscii', 'upperAscii', 'trim'))}()",
         lambda k: f"{s.string(k)}.charAt({s.int(0)})",
-        lambda k: f"{s.string(k)}.substring({s._pick(('0', '1', '2'))}{s._pick(('', ', 3', f', {s.int(0)}'))})",
-        lambda k: f"{s.string(k)}.replace({s.string(k)}, {s.string(k)}{s._pick(('', ', 1', ', 0'))})",
+        lambda k: (
+            f"{s.string(k)}.substring({s._pick(('0', '1', '2'))}{s._pick(('', ', 3', f', {s.int(0)}'))})"
+        ),
+        lambda k: (
+            f"{s.string(k)}.replace({s.string(k)}, {s.string(k)}{s._pick(('', ', 1', ', 0'))})"
+        ),
         lambda k: f"{s.strings(k)}.join({s._pick(('', s.string(0)))})",
         lambda k: f"{s.string(k)}.find({s._pick(e.PATTERNS)})",
         lambda k: f"strings.quote({s.string(k)})",
         lambda k: f'"%s/%s".format([{s.string(k)}, {s.string(k)}])',
         lambda k: f'"%d %x %o %b".format([{s.int(k)}, {s.int(k)}, {s.int(k)}, {s.int(k)}])',
         lambda k: f'"%{s._pick(("f", ".2f", "e", ".1e", "s"))}".format([{s.double(k)}])',
-        lambda k: f'"%s".format([{s._pick((s.ints, s.strings, s.map, s.time, s.duration, s.bool, s.double))(k)}])',
+        lambda k: (
+            f'"%s".format([{s._pick((s.ints, s.strings, s.map, s.time, s.duration, s.bool, s.double))(k)}])'
+        ),
         lambda k: f"{s.strings(k)}[{s.int(0)}]",
         lambda k: (
             f"url({s._pick(e.URLS)}).{s._pick(('getScheme', 'getHost', 'getHostname', 'getPort', 'getEscapedPath'))}()"
@@ -188,13 +220,18 @@ def _lists(s, kind, one, many):
 
 
 def INT_LISTS(s):
-    return (*_lists(s, "int", s.int, s.ints), lambda k: f"lists.range({s._pick(('0', '3', '-1', '20'))})")
+    return (
+        *_lists(s, "int", s.int, s.ints),
+        lambda k: f"lists.range({s._pick(('0', '3', '-1', '20'))})",
+    )
 
 
 def STRING_LISTS(s):
     return (
         *_lists(s, "string", s.string, s.strings),
-        lambda k: f"{s.string(k)}.split({s._pick((s.string(0), COMMA))}{s._pick(('', ', 2', ', 0', ', -1'))})",
+        lambda k: (
+            f"{s.string(k)}.split({s._pick((s.string(0), COMMA))}{s._pick(('', ', 2', ', 0', ', -1'))})"
+        ),
         lambda k: f"{s.string(k)}.findAll({s._pick(e.PATTERNS)}{s._pick(('', ', 1'))})",
         lambda k: '["x"].map(m, m)',
     )

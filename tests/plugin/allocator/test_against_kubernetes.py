@@ -1,4 +1,6 @@
-"""Random worlds put to ours and to Kubernetes' own allocator. Skipped, visibly, where no Go is there to build it."""
+"""Random worlds put to ours and to Kubernetes' own allocator. Skipped, visibly, where no Go is
+there to build it.
+"""
 
 import json
 import random
@@ -30,12 +32,16 @@ def check(kubernetes, world, **options):
     assert allocating.comparable(ours) == allocating.comparable(theirs), json.dumps(world, indent=1)
 
 
-@pytest.mark.parametrize("options", [{"patience": 0}, {}, {"cuts": False}], ids=["cuts", "usual", "no-cuts"])
+@pytest.mark.parametrize(
+    "options", [{"patience": 0}, {}, {"cuts": False}], ids=["cuts", "usual", "no-cuts"]
+)
 @pytest.mark.parametrize("selectors", [True, False], ids=["selectors", "plain"])
 def test_same_answer(kubernetes, options, selectors):
     """Tiny worlds, which hypothesis makes smaller still where they differ."""
 
-    @settings(max_examples=300, deadline=None, suppress_health_check=CALM, derandomize=True, database=None)
+    @settings(
+        max_examples=300, deadline=None, suppress_health_check=CALM, derandomize=True, database=None
+    )
     @given(st.randoms(use_true_random=False), st.integers(1, 5))
     def same(source, size):
         world = alloc_worlds.world(alloc_worlds.Draw(source), size=size, selectors=selectors)

@@ -1,4 +1,6 @@
-"""The allocator's surface: names, listers, pools, state, threads, cancelling, and searches that must not explode."""
+"""The allocator's surface: names, listers, pools, state, threads, cancelling, and searches that
+must not explode.
+"""
 
 import threading
 import time
@@ -18,11 +20,16 @@ def slice_(name, *devices, pool="pool", generation=1, count=1, **spec):
     where = spec or {"nodeName": "node-1"}
     named = [{"name": device} if isinstance(device, str) else device for device in devices]
     of = {"name": pool, "generation": generation, "resourceSliceCount": count}
-    return {"metadata": {"name": name}, "spec": {"driver": "d.org", "pool": of, "devices": named, **where}}
+    return {
+        "metadata": {"name": name},
+        "spec": {"driver": "d.org", "pool": of, "devices": named, **where},
+    }
 
 
 def gather(*slices, node=NODE, enabled=features.DEFAULT):
-    return allocator.gather_pools(allocating.read(slices, list[ResourceSlice]), allocating.read(node, Node), enabled)
+    return allocator.gather_pools(
+        allocating.read(slices, list[ResourceSlice]), allocating.read(node, Node), enabled
+    )
 
 
 def made(world, **more):
@@ -56,7 +63,10 @@ def test_only_the_newest_generation_counts():
 
 
 def test_a_newer_generation_elsewhere_makes_a_pool_obsolete():
-    assert gather(slice_("old", "x", count=2), slice_("new", "y", generation=2, nodeName="node-2")) == []
+    assert (
+        gather(slice_("old", "x", count=2), slice_("new", "y", generation=2, nodeName="node-2"))
+        == []
+    )
 
 
 def test_a_pool_that_lacks_a_slice_is_incomplete():
@@ -69,7 +79,17 @@ def test_a_pool_that_lacks_a_slice_is_incomplete():
     [
         ([slice_("a", "x", "x")], "duplicate device name x"),
         (
-            [slice_("a", {"name": "x", "consumesCounters": [{"counterSet": "s", "counters": {"m": {"value": "1"}}}]})],
+            [
+                slice_(
+                    "a",
+                    {
+                        "name": "x",
+                        "consumesCounters": [
+                            {"counterSet": "s", "counters": {"m": {"value": "1"}}}
+                        ],
+                    },
+                )
+            ],
             "counter set s not found",
         ),
     ],
@@ -93,7 +113,9 @@ def test_a_pool_that_contradicts_itself_is_invalid(slices, reason):
     ],
 )
 def test_node_selectors(requirement, expected):
-    selector = allocating.read({"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}, NodeSelector)
+    selector = allocating.read(
+        {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}, NodeSelector
+    )
     assert nodes.selects(selector, allocating.read(NODE, Node)) is expected
 
 
@@ -109,7 +131,11 @@ def test_node_selectors(requirement, expected):
 )
 def test_a_bad_node_selector_is_an_error(requirement):
     with pytest.raises(allocator.AllocationError, match="bad node selector"):
-        gather(slice_("a", "x", nodeSelector={"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}))
+        gather(
+            slice_(
+                "a", "x", nodeSelector={"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}
+            )
+        )
 
 
 def test_what_claims_hold():
@@ -135,7 +161,8 @@ def test_what_claims_hold():
     ]
     status = {"allocation": {"devices": {"results": results}}}
     claims = allocating.read(
-        [{"metadata": {"name": "a"}, "status": status}, {"metadata": {"name": "b"}}], list[ResourceClaim]
+        [{"metadata": {"name": "a"}, "status": status}, {"metadata": {"name": "b"}}],
+        list[ResourceClaim],
     )
     assert [claim.metadata.name for claim in allocator.list_all_allocated(claims)] == ["a"]
     held = state.of_claims(claims)
@@ -153,11 +180,22 @@ def test_taint_rules_taint_what_they_select():
     ]
     slices = allocating.read([slice_("a", "x", "y")], list[ResourceSlice])
     [patched] = taints.apply_rules(slices, allocating.read(rules, list[DeviceTaintRule]))
-    assert [[taint.key for taint in device.taints] for device in patched.spec.devices] == [["k"], []]
+    assert [[taint.key for taint in device.taints] for device in patched.spec.devices] == [
+        ["k"],
+        [],
+    ]
 
 
 @pytest.mark.parametrize(
-    ("text", "same"), [("1Gi", "1Gi"), ("1024", "1024"), ("0.5", "500m"), ("1e3", "1k"), ("1500m", "1500m"), ("0", "0")]
+    ("text", "same"),
+    [
+        ("1Gi", "1Gi"),
+        ("1024", "1024"),
+        ("0.5", "500m"),
+        ("1e3", "1k"),
+        ("1500m", "1500m"),
+        ("0", "0"),
+    ],
 )
 def test_amounts_are_told_canonically(text, same):
     amount = amounts.parse(text)
@@ -177,7 +215,10 @@ def test_the_first_surface():
     world = alloc_hard.large_node(1)
     claims = allocating.read(world["claims"], list[ResourceClaim])
     results = [{"request": "r", "driver": "gpu.example.com", "pool": "node-1", "device": "gpu-0"}]
-    holder = {"metadata": {"name": "h"}, "status": {"allocation": {"devices": {"results": results}}}}
+    holder = {
+        "metadata": {"name": "h"},
+        "status": {"allocation": {"devices": {"results": results}}},
+    }
     lister = Lister(allocating.read([holder], list[ResourceClaim]))
     one = made(world, claims_to_allocate=claims, claim_lister=lister)
     assert one.claims_to_allocate() == claims
@@ -192,7 +233,9 @@ def test_threads_may_share_one():
     claims = allocating.read(world["claims"], list[ResourceClaim])
     answers = []
     threads = [
-        threading.Thread(target=lambda: answers.append([one.allocate(node, claims) for _ in range(5)]))
+        threading.Thread(
+            target=lambda: answers.append([one.allocate(node, claims) for _ in range(5)])
+        )
         for _ in range(8)
     ]
     for thread in threads:
@@ -206,13 +249,17 @@ def test_a_search_can_be_cancelled():
     world = alloc_hard.eight_of_seven()
     claims = allocating.read(world["claims"], list[ResourceClaim])
     with pytest.raises(allocator.CancelledError):
-        made(world).allocate(allocating.read(world["node"], Node), claims, cuts=False, cancelled=lambda: True)
+        made(world).allocate(
+            allocating.read(world["node"], Node), claims, cuts=False, cancelled=lambda: True
+        )
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["one-request", "apart"])
 @pytest.mark.parametrize("name", ["eight_of_one_root", "nine_of_one_root", "eight_of_seven"])
 def test_no_search_explodes(name, apart):
-    """Apart, each takes Kubernetes' allocator seconds; some milliseconds here, and a second on the worst of days."""
+    """Apart, each takes Kubernetes' allocator seconds; some milliseconds here, and a second on the
+    worst of days.
+    """
     world = getattr(alloc_hard, name)()
     world = alloc_hard.apart(world) if apart else world
     began = time.perf_counter()

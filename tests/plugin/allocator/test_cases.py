@@ -1,4 +1,6 @@
-"""The worlds of tests/cases/allocator: what each claim gets, or why there is no answer. Also put to Kubernetes' own."""
+"""The worlds of tests/cases/allocator: what each claim gets, or why there is no answer. Also put to
+Kubernetes' own.
+"""
 
 from pathlib import Path
 
@@ -32,11 +34,19 @@ def _slices(case):
         spec = {name: value for name, value in one.items() if name not in ("name", "pool", "count")}
         pool = one.get("pool", NODE)
         count = one.get("count", pools.count(pool) + more)
-        spec |= {"driver": DRIVER, "pool": {"name": pool, "generation": 1, "resourceSliceCount": count}}
+        spec |= {
+            "driver": DRIVER,
+            "pool": {"name": pool, "generation": 1, "resourceSliceCount": count},
+        }
         yield {"metadata": {"name": one["name"]}, "spec": {"nodeName": NODE} | spec}
     if more:
         pool = {"name": NODE, "generation": 1, "resourceSliceCount": len(pools) + 1}
-        spec = {"driver": DRIVER, "nodeName": NODE, "pool": pool, "sharedCounters": case["counters"]}
+        spec = {
+            "driver": DRIVER,
+            "nodeName": NODE,
+            "pool": pool,
+            "sharedCounters": case["counters"],
+        }
         yield {"metadata": {"name": "counters"}, "spec": spec}
 
 
@@ -48,7 +58,10 @@ def _claim(claim):
                 asked.setdefault("allocationMode", "ExactCount")
                 if asked["allocationMode"] == "ExactCount":
                     asked.setdefault("count", 1)
-    return {"metadata": {"name": claim["name"], "namespace": "default"}, "spec": {"devices": devices}}
+    return {
+        "metadata": {"name": claim["name"], "namespace": "default"},
+        "spec": {"devices": devices},
+    }
 
 
 def _taken(name, devices):
@@ -77,7 +90,9 @@ def told(case, answer):
 
 def _line(one):
     words = [one["request"], f"{one['driver']}/{one['pool']}/{one['device']}"]
-    words += [f"{name}={amount}" for name, amount in sorted((one.get("consumedCapacity") or {}).items())]
+    words += [
+        f"{name}={amount}" for name, amount in sorted((one.get("consumedCapacity") or {}).items())
+    ]
     return " ".join(words + ["admin"] * bool(one.get("adminAccess")))
 
 
@@ -89,7 +104,9 @@ def agree(case, answer):
         assert got == {"allocation": case["allocation"]}
 
 
-@pytest.mark.parametrize("options", [{"patience": 0}, {}, {"cuts": False}], ids=["cuts", "usual", "no-cuts"])
+@pytest.mark.parametrize(
+    "options", [{"patience": 0}, {}, {"cuts": False}], ids=["cuts", "usual", "no-cuts"]
+)
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_case(path, options):
     case = yaml.safe_load(path.read_text())

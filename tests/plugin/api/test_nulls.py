@@ -22,7 +22,9 @@ def test_a_claim_for_nothing():
 
 @pytest.mark.parametrize("version", versions.PREFERRED)
 def test_a_slice_without_devices(version):
-    """As servers before 1.36 have it: the same as one that we wrote, or it would be written for ever."""
+    """As servers before 1.36 have it: the same as one that we wrote, or it would be written for
+    ever.
+    """
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": "d", "nodeName": "n", "pool": pool, "devices": None}
     found = versions.spec_from_wire(spec, version)

@@ -35,7 +35,12 @@ def test_what_is_neither_is_refused(bad: str | bytes) -> None:
 
 
 def test_yaml_has_the_fields_in_order_and_reads_back() -> None:
-    data = {"kind": "X", "metadata": ObjectMeta(name="n", resource_version="1"), "apiVersion": "v1", "t": "2026-01-01"}
+    data = {
+        "kind": "X",
+        "metadata": ObjectMeta(name="n", resource_version="1"),
+        "apiVersion": "v1",
+        "t": "2026-01-01",
+    }
     shown = text.dump_yaml(data)
     assert shown.splitlines()[:3] == ["kind: X", "metadata:", "  name: n"]
     assert "resourceVersion: '1'" in shown

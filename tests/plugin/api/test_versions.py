@@ -7,7 +7,14 @@ import pytest
 
 from plugin.api import versions
 from plugin.api.meta import ObjectMeta
-from plugin.api.resource import Device, DeviceAttribute, DeviceCapacity, ResourcePool, ResourceSlice, ResourceSliceSpec
+from plugin.api.resource import (
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
 
 DEVICES = [
     Device(
@@ -55,11 +62,17 @@ def test_v1beta1_keeps_devices_under_basic() -> None:
 def test_there_and_back(version: str, devices: list[Device]) -> None:
     """What a server of any version has stored reads as what we sent."""
     wire = json.loads(msgspec.json.encode(versions.slice_to_wire(slice_of(devices), version)))
-    assert msgspec.convert(versions.spec_from_wire(wire["spec"], version), ResourceSliceSpec) == slice_of(devices).spec
+    assert (
+        msgspec.convert(versions.spec_from_wire(wire["spec"], version), ResourceSliceSpec)
+        == slice_of(devices).spec
+    )
 
 
 def test_unknown_fields_are_kept() -> None:
-    spec = {"new": 1, "devices": [{"name": "a", "beside": 2, "basic": {"bindsToNode": True, "attributes": {}}}]}
+    spec = {
+        "new": 1,
+        "devices": [{"name": "a", "beside": 2, "basic": {"bindsToNode": True, "attributes": {}}}],
+    }
     before = json.dumps(spec)
     assert versions.spec_from_wire(spec, "v1beta1") == {
         "new": 1,

@@ -48,7 +48,19 @@ def signed(folder: Path, ca: Path, name: str, names: str) -> Path:
         *("-subj", f"/CN={name}", "-keyout", path.with_suffix(".key"), "-out", request),
     )
     run(
-        *("openssl", "x509", "-req", "-days", "2", "-in", request, "-CA", ca, "-CAkey", ca.with_suffix(".key")),
+        *(
+            "openssl",
+            "x509",
+            "-req",
+            "-days",
+            "2",
+            "-in",
+            request,
+            "-CA",
+            ca,
+            "-CAkey",
+            ca.with_suffix(".key"),
+        ),
         *("-CAcreateserial", "-extfile", extensions, "-out", path),
     )
     return path
@@ -76,7 +88,9 @@ async def connect() -> AsyncIterator[Connect]:
     def make(url: str, limit: int = 8, **more: object) -> client.Client:
         parts = urlsplit(url)
         more.setdefault("credentials", auth.Fixed())
-        connection = auth.Connection(host=parts.hostname, port=parts.port, secure=parts.scheme == "https", **more)
+        connection = auth.Connection(
+            host=parts.hostname, port=parts.port, secure=parts.scheme == "https", **more
+        )
         made.append(client.Client(connection, agent="test", limit=limit))
         return made[-1]
 

@@ -36,7 +36,9 @@ def encoded(path: Path) -> str:
     return base64.b64encode(path.read_bytes()).decode()
 
 
-def write_kubeconfig(path: Path, cluster: dict[str, Any], user: dict[str, Any], *, as_yaml: bool = False) -> str:
+def write_kubeconfig(
+    path: Path, cluster: dict[str, Any], user: dict[str, Any], *, as_yaml: bool = False
+) -> str:
     document = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -112,7 +114,9 @@ async def test_the_token_is_read_again_after_a_minute(tmp_path: Path) -> None:
     assert (await tokens.get()).token == "t-2"
     path.unlink()
     now = 122.0
-    assert (await tokens.get()).token == "t-2"  # a moment without the file is no moment without a token
+    assert (
+        await tokens.get()
+    ).token == "t-2"  # a moment without the file is no moment without a token
 
 
 async def test_a_refused_token_is_read_again_at_once(
@@ -126,7 +130,11 @@ async def test_a_refused_token_is_read_again_at_once(
     path.write_text("t-2")
     api.token = "t-2"
     await kube.request("GET", NODE)
-    assert [r.headers["authorization"] for r in api.requests] == ["Bearer t-1", "Bearer t-1", "Bearer t-2"]
+    assert [r.headers["authorization"] for r in api.requests] == [
+        "Bearer t-1",
+        "Bearer t-1",
+        "Bearer t-2",
+    ]
     api.token = "t-3"
     with pytest.raises(errors.Unauthorized):
         await kube.request("GET", NODE)
@@ -188,12 +196,16 @@ async def test_a_kubeconfig_with_files_relative_to_it(tmp_path: Path, pki) -> No
     cluster = {"server": "https://h.test/k8s/clusters/c-1/", "certificate-authority": "ca.crt"}
     found = auth.connect(write_kubeconfig(tmp_path / "config", cluster, user), tmp_path)
     assert (found.host, found.port, found.prefix) == ("h.test", 443, "/k8s/clusters/c-1")
-    assert (found.ca, found.certificate, found.key) == tuple(tmp_path / n for n in ("ca.crt", "me.crt", "me.key"))
+    assert (found.ca, found.certificate, found.key) == tuple(
+        tmp_path / n for n in ("ca.crt", "me.crt", "me.key")
+    )
     assert await token_of(found) == "t-9"
 
 
 async def test_a_kubeconfig_without_tls_or_user(api: apiserver.ApiServer, tmp_path: Path) -> None:
-    found = auth.connect(write_kubeconfig(tmp_path / "c", {"server": f"{api.url}/pre/fix"}, {}), tmp_path)
+    found = auth.connect(
+        write_kubeconfig(tmp_path / "c", {"server": f"{api.url}/pre/fix"}, {}), tmp_path
+    )
     kube = client.Client(found, agent="test")
     with pytest.raises(errors.NotFound):
         await kube.request("GET", NODE)
@@ -215,10 +227,26 @@ def test_skipping_verification_is_honoured(tmp_path: Path) -> None:
         ({"server": "https://h", "proxy-url": "http://p"}, {}, "proxy-url is not supported"),
         ({"server": "https://h"}, {"username": "me", "password": "x"}, "username is not supported"),
         ({"server": "https://h"}, {"as": "root"}, "as is not supported"),
-        ({"server": "https://h"}, {"auth-provider": {"name": "gcp"}}, "auth-provider is not supported"),
-        ({"server": "https://h", "certificate-authority": "none.crt"}, {}, "No such file.*none.crt"),
-        ({"server": "https://h", "certificate-authority-data": "%%"}, {}, "certificate-authority-data is not base64"),
-        ({"server": "https://h"}, {"client-certificate-data": "eHg=", "client-key-data": "eHg="}, "cannot be used"),
+        (
+            {"server": "https://h"},
+            {"auth-provider": {"name": "gcp"}},
+            "auth-provider is not supported",
+        ),
+        (
+            {"server": "https://h", "certificate-authority": "none.crt"},
+            {},
+            "No such file.*none.crt",
+        ),
+        (
+            {"server": "https://h", "certificate-authority-data": "%%"},
+            {},
+            "certificate-authority-data is not base64",
+        ),
+        (
+            {"server": "https://h"},
+            {"client-certificate-data": "eHg=", "client-key-data": "eHg="},
+            "cannot be used",
+        ),
         (
             {"server": "https://h"},
             {"exec": {"command": "no-such-command", "apiVersion": "x"}},
@@ -242,8 +270,14 @@ def test_a_kubeconfig_that_we_cannot_use(
         ("{a: [", "neither JSON nor YAML"),
         ("", "is not a kubeconfig"),
         ("{}", "names no current-context"),
-        ('{"current-context": "x", "contexts": [{"name": "y", "context": {}}]}', "has no context 'x'; it has: y"),
-        ('{"current-context": "y", "contexts": [{"name": "y", "context": {"cluster": "c"}}]}', "has no cluster 'c'"),
+        (
+            '{"current-context": "x", "contexts": [{"name": "y", "context": {}}]}',
+            "has no context 'x'; it has: y",
+        ),
+        (
+            '{"current-context": "y", "contexts": [{"name": "y", "context": {"cluster": "c"}}]}',
+            "has no cluster 'c'",
+        ),
     ],
 )
 def test_a_file_that_is_no_kubeconfig(tmp_path: Path, content: str | None, message: str) -> None:
@@ -287,7 +321,9 @@ class Exec:
             "env": [{"name": "FOLDER", "value": str(self.folder)}],
             "interactiveMode": "Never",
         }
-        config = write_kubeconfig(self.folder / "config", {"server": server}, {"exec": exec_ | more})
+        config = write_kubeconfig(
+            self.folder / "config", {"server": server}, {"exec": exec_ | more}
+        )
         return auth.connect(config, self.folder)
 
 
@@ -298,7 +334,9 @@ async def test_a_command_gives_the_token(
     command = Exec(tmp_path, version)
     command.answer(token="t-1", expirationTimestamp="2999-01-01T00:00:00Z")
     api.token = "t-1"
-    kube = connect(api.url, credentials=command.connection(api.url, provideClusterInfo=True).credentials)
+    kube = connect(
+        api.url, credentials=command.connection(api.url, provideClusterInfo=True).credentials
+    )
     await asyncio.gather(*(kube.request("GET", NODE) for _ in range(20)))
     assert command.runs == 1
     info = json.loads((tmp_path / "info").read_text())
@@ -306,7 +344,9 @@ async def test_a_command_gives_the_token(
     assert info["spec"]["cluster"]["server"] == api.url
     command.answer(token="t-2")
     api.token = "t-2"
-    await asyncio.gather(*(kube.request("GET", NODE) for _ in range(20)))  # refused together, run once
+    await asyncio.gather(
+        *(kube.request("GET", NODE) for _ in range(20))
+    )  # refused together, run once
     assert command.runs == 2
 
 
@@ -324,7 +364,9 @@ async def test_an_expired_token_is_not_used(tmp_path: Path) -> None:
 
 async def test_a_command_gives_a_certificate(tmp_path: Path, pki) -> None:
     command = Exec(tmp_path)
-    command.answer(clientCertificateData=pki.client.read_text(), clientKeyData=pki.client_key.read_text())
+    command.answer(
+        clientCertificateData=pki.client.read_text(), clientKeyData=pki.client_key.read_text()
+    )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pki.server, pki.server_key)
     context.load_verify_locations(pki.ca)
@@ -332,7 +374,9 @@ async def test_a_command_gives_a_certificate(tmp_path: Path, pki) -> None:
     async with apiserver.serve(context) as api:
         api.put("nodes", {"metadata": {"name": "n"}})
         found = command.connection(api.url)
-        connection = auth.Connection(host=found.host, port=found.port, ca=pki.ca, credentials=found.credentials)
+        connection = auth.Connection(
+            host=found.host, port=found.port, ca=pki.ca, credentials=found.credentials
+        )
         kube = client.Client(connection, agent="test")
         await kube.request("GET", NODE)
         await kube.close()
@@ -347,7 +391,9 @@ async def test_a_command_gives_a_certificate(tmp_path: Path, pki) -> None:
         (None, r"ended with 3: no network"),
     ],
 )
-async def test_a_command_that_fails_fails_the_request(tmp_path: Path, answer: str | None, message: str) -> None:
+async def test_a_command_that_fails_fails_the_request(
+    tmp_path: Path, answer: str | None, message: str
+) -> None:
     command = Exec(tmp_path)
     if answer is None:
         (tmp_path / "fail").touch()
@@ -358,8 +404,13 @@ async def test_a_command_that_fails_fails_the_request(tmp_path: Path, answer: st
 
 
 def test_a_command_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="'no-such-command' of the kubeconfig's user is not there; get it at example"):
-        Exec(tmp_path).connection("http://h", command="no-such-command", installHint="get it at example")
+    with pytest.raises(
+        UsageError,
+        match="'no-such-command' of the kubeconfig's user is not there; get it at example",
+    ):
+        Exec(tmp_path).connection(
+            "http://h", command="no-such-command", installHint="get it at example"
+        )
 
 
 def test_a_command_that_wants_a_terminal(tmp_path: Path) -> None:

@@ -27,11 +27,18 @@ def slice_body(name: str) -> bytes:
     spec = {"driver": "d", "nodeName": "n", "devices": []}
     meta = {"name": name}
     return json.dumps(
-        {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": meta, "spec": spec}
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": meta,
+            "spec": spec,
+        }
     ).encode()
 
 
-async def test_connections_are_kept_and_the_last_is_used_first(api: apiserver.ApiServer, connect: Connect) -> None:
+async def test_connections_are_kept_and_the_last_is_used_first(
+    api: apiserver.ApiServer, connect: Connect
+) -> None:
     kube = connect(api.url)
     for _ in range(5):
         assert json.loads(await kube.request("GET", NODE))["metadata"]["uid"] == "u-1"
@@ -46,7 +53,9 @@ async def test_connections_are_kept_and_the_last_is_used_first(api: apiserver.Ap
     assert api.requests[0].headers["host"] == f"127.0.0.1:{api.port}"
 
 
-async def test_requests_are_counted_by_what_became_of_them(api: apiserver.ApiServer, connect: Connect) -> None:
+async def test_requests_are_counted_by_what_became_of_them(
+    api: apiserver.ApiServer, connect: Connect
+) -> None:
     kube = connect(api.url)
     before = dict(metrics.API_REQUESTS.values)
     await kube.request("GET", NODE)
@@ -63,10 +72,14 @@ async def test_requests_are_counted_by_what_became_of_them(api: apiserver.ApiSer
     await asyncio.wait([given_up])
     outcomes = ("Success", "ServerError", "NotFound", "Unreachable", "Abandoned")
     values = metrics.API_REQUESTS.values
-    assert [values["GET", outcome] - before.get(("GET", outcome), 0) for outcome in outcomes] == [1] * 5
+    assert [values["GET", outcome] - before.get(("GET", outcome), 0) for outcome in outcomes] == [
+        1
+    ] * 5
 
 
-async def test_many_requests_share_the_connections(api: apiserver.ApiServer, connect: Connect) -> None:
+async def test_many_requests_share_the_connections(
+    api: apiserver.ApiServer, connect: Connect
+) -> None:
     kube = connect(api.url)
     api.gate.clear()
     requests = [asyncio.ensure_future(kube.request("GET", NODE)) for _ in range(32)]
@@ -83,24 +96,34 @@ async def test_small_writes_are_not_delayed(api: apiserver.ApiServer, connect: C
     assert wire.writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-async def test_a_dead_kept_connection_costs_nobody_an_answer(api: apiserver.ApiServer, connect: Connect) -> None:
+async def test_a_dead_kept_connection_costs_nobody_an_answer(
+    api: apiserver.ApiServer, connect: Connect
+) -> None:
     kube = connect(api.url)
     await kube.request("GET", NODE)
     await api.stop()
     await api.start()
-    await kube.request("POST", SLICES, body=slice_body("a"))  # the end was seen before the request was sent
+    await kube.request(
+        "POST", SLICES, body=slice_body("a")
+    )  # the end was seen before the request was sent
     assert api.connections == 2
 
 
 @pytest.mark.parametrize(
     ("method", "path", "body"),
-    [("GET", NODE, None), ("DELETE", f"{SLICES}/s", b"{}"), ("PUT", f"{SLICES}/s", slice_body("s"))],
+    [
+        ("GET", NODE, None),
+        ("DELETE", f"{SLICES}/s", b"{}"),
+        ("PUT", f"{SLICES}/s", slice_body("s")),
+    ],
     ids=["get", "delete", "put"],
 )
 async def test_closed_in_the_moment_of_use(
     api: apiserver.ApiServer, connect: Connect, method: str, path: str, body: bytes | None
 ) -> None:
-    """The server closes a kept connection while our request is on its way: once more, on a fresh one."""
+    """The server closes a kept connection while our request is on its way: once more, on a fresh
+    one.
+    """
     api.put("resourceslices", {"metadata": {"name": "s"}, "spec": {"driver": "d"}})
     kube = connect(api.url)
     await kube.request("GET", NODE)
@@ -118,7 +141,9 @@ async def test_a_create_is_never_sent_twice(api: apiserver.ApiServer, connect: C
     assert api.count("POST") == 1
 
 
-async def test_a_fresh_connection_that_is_closed_is_an_error(api: apiserver.ApiServer, connect: Connect) -> None:
+async def test_a_fresh_connection_that_is_closed_is_an_error(
+    api: apiserver.ApiServer, connect: Connect
+) -> None:
     kube = connect(api.url)
     api.fail(kind="hangup", times=5)
     with pytest.raises(errors.Unreachable):
@@ -126,7 +151,9 @@ async def test_a_fresh_connection_that_is_closed_is_an_error(api: apiserver.ApiS
     assert api.count("GET") == 1
 
 
-async def test_a_broken_answer_is_not_asked_for_again(api: apiserver.ApiServer, connect: Connect) -> None:
+async def test_a_broken_answer_is_not_asked_for_again(
+    api: apiserver.ApiServer, connect: Connect
+) -> None:
     kube = connect(api.url)
     await kube.request("GET", NODE)
     api.fail(kind="truncate")
@@ -136,7 +163,9 @@ async def test_a_broken_answer_is_not_asked_for_again(api: apiserver.ApiServer, 
     await kube.request("GET", NODE)
 
 
-async def test_a_cancelled_request_leaves_no_half_used_connection(api: apiserver.ApiServer, connect: Connect) -> None:
+async def test_a_cancelled_request_leaves_no_half_used_connection(
+    api: apiserver.ApiServer, connect: Connect
+) -> None:
     kube = connect(api.url, limit=2)
     api.put("nodes", {"metadata": {"name": "m", "uid": "u-2"}})
     for _ in range(5):
@@ -154,10 +183,15 @@ async def test_a_cancelled_request_leaves_no_half_used_connection(api: apiserver
         assert json.loads(answer)["metadata"]["uid"] == "u-2"
 
 
-async def test_the_answer_comes_in_time_or_not_at_all(api: apiserver.ApiServer, connect: Connect) -> None:
+async def test_the_answer_comes_in_time_or_not_at_all(
+    api: apiserver.ApiServer, connect: Connect
+) -> None:
     kube = connect(api.url, limit=1)
     api.fail(kind="silent", times=2)
-    with pytest.raises(errors.Unreachable, match=rf"GET {NODE}: no answer from http://127.0.0.1:{api.port} within 0.1"):
+    with pytest.raises(
+        errors.Unreachable,
+        match=rf"GET {NODE}: no answer from http://127.0.0.1:{api.port} within 0.1",
+    ):
         await kube.request("GET", NODE, timeout=0.1)
     blocked = asyncio.ensure_future(kube.request("GET", NODE, timeout=5))
     await apiserver.until(lambda: api.count("GET") == 2)
@@ -196,7 +230,11 @@ async def test_what_a_burst_has_left_is_given_back(
     ],
 )
 async def test_answers_become_errors(
-    api: apiserver.ApiServer, connect: Connect, status: int, kind: type[errors.ApiError], transient: bool
+    api: apiserver.ApiServer,
+    connect: Connect,
+    status: int,
+    kind: type[errors.ApiError],
+    transient: bool,
 ) -> None:
     kube = connect(api.url)
     api.fail(status, headers={"Retry-After": "7"})
@@ -204,7 +242,11 @@ async def test_answers_become_errors(
         await kube.request("GET", NODE)
     assert type(caught.value) is kind
     assert errors.is_transient(caught.value) == transient
-    assert (caught.value.status, caught.value.retry_after, caught.value.reason) == (status, 7.0, "Ordered")
+    assert (caught.value.status, caught.value.retry_after, caught.value.reason) == (
+        status,
+        7.0,
+        "Ordered",
+    )
     assert str(caught.value) == f"GET {NODE}: {status} Ordered: ordered by a test"
     await kube.request("GET", NODE)
     assert api.connections == 1  # an error is an answer: the connection goes on
@@ -218,7 +260,9 @@ async def test_an_error_that_is_no_status(api: apiserver.ApiServer, connect: Con
 
 async def test_nobody_listens(api: apiserver.ApiServer, connect: Connect) -> None:
     await api.stop()
-    with pytest.raises(errors.Unreachable, match=rf"127.0.0.1:{api.port} refused the connection; is the API server"):
+    with pytest.raises(
+        errors.Unreachable, match=rf"127.0.0.1:{api.port} refused the connection; is the API server"
+    ):
         await connect(api.url).request("GET", NODE)
 
 
@@ -235,7 +279,9 @@ async def test_a_server_that_does_not_speak_http(connect: Connect) -> None:
 
 @contextlib.asynccontextmanager
 async def raw_server(*pieces: bytes, until: bytes = b"\r\n\r\n") -> AsyncIterator[str]:
-    """Answers what ends like this with these pieces, sent one by one, and leaves the connection open."""
+    """Answers what ends like this with these pieces, sent one by one, and leaves the connection
+    open.
+    """
     writers = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -257,7 +303,9 @@ async def raw_server(*pieces: bytes, until: bytes = b"\r\n\r\n") -> AsyncIterato
             await writer.wait_closed()
 
 
-async def test_an_answer_without_end_is_cut_off(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_without_end_is_cut_off(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(client, "LARGEST", 50_000)
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n"
     async with raw_server(head, b"x" * 60_000) as url:
@@ -270,7 +318,9 @@ async def test_an_answer_without_end_is_cut_off(connect: Connect, monkeypatch: p
 
 async def test_lines_are_put_together_from_pieces(connect: Connect) -> None:
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-    async with raw_server(head, b'9\r\n{"a":1}\n{\r\n', b'4\r\n"b":\r\n3\r\n2', b"}\n\r\n0\r\n\r\n") as url:
+    async with raw_server(
+        head, b'9\r\n{"a":1}\n{\r\n', b'4\r\n"b":\r\n3\r\n2', b"}\n\r\n0\r\n\r\n"
+    ) as url:
         kube = connect(url)
         assert [line async for line in kube.lines("/x", {}, idle=5)] == [b'{"a":1}', b'{"b":2}']
         assert not kube._open
@@ -338,7 +388,9 @@ async def test_tls_with_the_right_authority(pki, connect: Connect) -> None:
 async def test_tls_trusts_nobody_else(pki, connect: Connect) -> None:
     async with apiserver.serve(server_context(pki.server, pki.server_key)) as api:
         for more in ({"ca": pki.other_ca}, {"ca": pki.ca, "server_name": "evil.test"}, {}):
-            with pytest.raises(errors.Unreachable, match="is not trusted: .*; expected a certificate for"):
+            with pytest.raises(
+                errors.Unreachable, match="is not trusted: .*; expected a certificate for"
+            ):
                 await connect(api.url, **more).request("GET", NODE)
         assert not api.requests
         api.put("nodes", {"metadata": {"name": "n"}})
@@ -378,6 +430,8 @@ async def test_plain_http_where_tls_is_expected(pki, connect: Connect) -> None:
     async with apiserver.serve(server_context(pki.server, pki.server_key)) as secure:
         with pytest.raises(errors.Unreachable):
             await connect(secure.url.replace("https", "http")).request("GET", NODE)
-    async with raw_server(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", until=b"\x16") as url:
+    async with raw_server(
+        b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", until=b"\x16"
+    ) as url:
         with pytest.raises(errors.Unreachable, match="no TLS in common"):
             await connect(url.replace("http", "https"), ca=pki.ca).request("GET", NODE)

@@ -20,7 +20,9 @@ def run(work):
 
 def test_a_name_has_an_address():
     async def look():
-        return await asyncio.get_running_loop().getaddrinfo("localhost", 443, type=socket.SOCK_STREAM)
+        return await asyncio.get_running_loop().getaddrinfo(
+            "localhost", 443, type=socket.SOCK_STREAM
+        )
 
     assert {family for family, *_ in run(look())} <= {socket.AF_INET, socket.AF_INET6}
 
@@ -64,7 +66,11 @@ def test_a_silent_resolver_holds_up_neither_threads_nor_the_end():
     """
     began = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
     )
     assert done.stdout == "there is a thread\n"
     assert time.monotonic() - began < 10

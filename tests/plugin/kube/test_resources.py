@@ -30,9 +30,13 @@ def kube(api: apiserver.ApiServer, connect: Connect) -> resources.Resources:
     return resources.Resources(connect(api.url), "d", "n")
 
 
-def put_claim(api: apiserver.ApiServer, name: str = "c", devices: tuple[str, ...] = ("g0", "g1")) -> str:
+def put_claim(
+    api: apiserver.ApiServer, name: str = "c", devices: tuple[str, ...] = ("g0", "g1")
+) -> str:
     results = [{"request": "r", "driver": "d", "pool": "n", "device": device} for device in devices]
-    config = [{"source": "FromClaim", "opaque": {"driver": "d", "parameters": {"kind": "X", "a": [1]}}}]
+    config = [
+        {"source": "FromClaim", "opaque": {"driver": "d", "parameters": {"kind": "X", "a": [1]}}}
+    ]
     obj = {
         "metadata": {"namespace": "ns", "name": name},
         "spec": {"devices": {"requests": [{"name": "r"}]}},
@@ -47,12 +51,18 @@ def entries(api: apiserver.ApiServer, name: str = "c") -> list[dict[str, Any]]:
 
 
 def device_status(device: str, **data: Any) -> AllocatedDeviceStatus:
-    ready = Condition(type="Ready", status="True", reason="Prepared", last_transition_time="2026-11-21T09:31:37Z")
-    return AllocatedDeviceStatus(driver="d", pool="n", device=device, conditions=[ready], data=data or None)
+    ready = Condition(
+        type="Ready", status="True", reason="Prepared", last_transition_time="2026-11-21T09:31:37Z"
+    )
+    return AllocatedDeviceStatus(
+        driver="d", pool="n", device=device, conditions=[ready], data=data or None
+    )
 
 
 def slice_of(name: str = "s", count: int = 2, **meta: str) -> ResourceSlice:
-    devices = [Device(name=f"g{n}", attributes={"n": DeviceAttribute(int_=n)}) for n in range(count)]
+    devices = [
+        Device(name=f"g{n}", attributes={"n": DeviceAttribute(int_=n)}) for n in range(count)
+    ]
     pool = ResourcePool(name="n", generation=0, resource_slice_count=1)
     return ResourceSlice(
         metadata=ObjectMeta(name=name, **meta),
@@ -75,7 +85,9 @@ def discoveries(api: apiserver.ApiServer) -> int:
     return sum(request.path == GROUP for request in api.requests)
 
 
-@pytest.mark.parametrize("served", [("v1beta1", "v1", "v1beta2"), ("v1beta1", "v1beta2"), ("v1alpha3", "v1beta1")])
+@pytest.mark.parametrize(
+    "served", [("v1beta1", "v1", "v1beta2"), ("v1beta1", "v1beta2"), ("v1alpha3", "v1beta1")]
+)
 async def test_the_best_version_is_used(
     api: apiserver.ApiServer, kube: resources.Resources, served: tuple[str, ...]
 ) -> None:
@@ -90,7 +102,9 @@ async def test_the_best_version_is_used(
     assert api.count("GET", f"{GROUP}/{best}/namespaces/ns/resourceclaims/c") == 8
 
 
-async def test_a_claim_as_the_driver_reads_it(api: apiserver.ApiServer, kube: resources.Resources) -> None:
+async def test_a_claim_as_the_driver_reads_it(
+    api: apiserver.ApiServer, kube: resources.Resources
+) -> None:
     put_claim(api)
     claim = await kube.claim("ns", "c", timeout=5)
     assert claim.status.allocation is not None
@@ -100,7 +114,9 @@ async def test_a_claim_as_the_driver_reads_it(api: apiserver.ApiServer, kube: re
     assert json.loads(bytes(devices.config[0].opaque.parameters)) == {"kind": "X", "a": [1]}
 
 
-async def test_a_claim_that_is_not_there(api: apiserver.ApiServer, kube: resources.Resources) -> None:
+async def test_a_claim_that_is_not_there(
+    api: apiserver.ApiServer, kube: resources.Resources
+) -> None:
     """One request for each: the answer names the claim, so the version is not in doubt."""
     for _ in range(3):
         with pytest.raises(errors.NotFound, match='resourceclaims.resource.k8s.io "c" not found'):
@@ -108,7 +124,9 @@ async def test_a_claim_that_is_not_there(api: apiserver.ApiServer, kube: resourc
     assert (discoveries(api), len(api.requests)) == (1, 4)
 
 
-async def test_names_stay_within_their_part_of_the_path(api: apiserver.ApiServer, kube: resources.Resources) -> None:
+async def test_names_stay_within_their_part_of_the_path(
+    api: apiserver.ApiServer, kube: resources.Resources
+) -> None:
     with pytest.raises(errors.ApiError):
         await kube.claim("../..", "a/b?x=1")
     assert api.requests[-1].query == {}
@@ -133,7 +151,9 @@ async def test_no_version_that_we_speak(
     await kube.claim("ns", "c")
 
 
-async def test_the_question_for_versions_is_in_time_too(api: apiserver.ApiServer, kube: resources.Resources) -> None:
+async def test_the_question_for_versions_is_in_time_too(
+    api: apiserver.ApiServer, kube: resources.Resources
+) -> None:
     api.fail(kind="silent", path=GROUP)
     slow = asyncio.ensure_future(kube.claim("ns", "c", timeout=5))
     await apiserver.until(lambda: api.requests)
@@ -143,7 +163,9 @@ async def test_the_question_for_versions_is_in_time_too(api: apiserver.ApiServer
     await asyncio.wait([slow])
 
 
-@pytest.mark.parametrize(("before", "after"), [("v1beta1", "v1"), ("v1", "v1beta2")], ids=["upgrade", "downgrade"])
+@pytest.mark.parametrize(
+    ("before", "after"), [("v1beta1", "v1"), ("v1", "v1beta2")], ids=["upgrade", "downgrade"]
+)
 async def test_a_claim_is_read_across_a_change_of_versions(
     api: apiserver.ApiServer, kube: resources.Resources, before: str, after: str
 ) -> None:
@@ -156,7 +178,9 @@ async def test_a_claim_is_read_across_a_change_of_versions(
     assert discoveries(api) == 2
 
 
-async def test_a_path_that_is_missing_though_it_is_served(api: apiserver.ApiServer, kube: resources.Resources) -> None:
+async def test_a_path_that_is_missing_though_it_is_served(
+    api: apiserver.ApiServer, kube: resources.Resources
+) -> None:
     put_claim(api)
     api.fail(404, path="resourceclaims", times=2, body=b"404 page not found")
     with pytest.raises(errors.NotServed, match="page not found"):
@@ -192,15 +216,22 @@ async def test_slices_come_and_go_in_the_shape_of_v1(
         await kube.delete_slice("s", meta["uid"], updated["metadata"]["resourceVersion"])
 
 
-async def test_only_our_slices_are_watched(api: apiserver.ApiServer, kube: resources.Resources) -> None:
+async def test_only_our_slices_are_watched(
+    api: apiserver.ApiServer, kube: resources.Resources
+) -> None:
     for name, driver, node in [("a", "d", "n"), ("b", "d", "other"), ("c", "other", "n")]:
-        api.put("resourceslices", {"metadata": {"name": name}, "spec": {"driver": driver, "nodeName": node}})
+        api.put(
+            "resourceslices",
+            {"metadata": {"name": name}, "spec": {"driver": driver, "nodeName": node}},
+        )
     async with watching(kube):
         await apiserver.until(lambda: api.watches)
         assert set(kube.slices.objects) == {"a"}
 
 
-async def test_a_dry_run_changes_nothing(api: apiserver.ApiServer, kube: resources.Resources) -> None:
+async def test_a_dry_run_changes_nothing(
+    api: apiserver.ApiServer, kube: resources.Resources
+) -> None:
     api.dropped = {"attributes"}
     stored = await kube.create_slice(slice_of())
     assert stored["spec"]["devices"] == [{"name": "g0"}, {"name": "g1"}]
@@ -209,7 +240,9 @@ async def test_a_dry_run_changes_nothing(api: apiserver.ApiServer, kube: resourc
     assert api.objects["resourceslices", "", "s"]["spec"] == stored["spec"]
 
 
-async def test_a_slice_that_is_there_already(api: apiserver.ApiServer, kube: resources.Resources) -> None:
+async def test_a_slice_that_is_there_already(
+    api: apiserver.ApiServer, kube: resources.Resources
+) -> None:
     await kube.create_slice(slice_of())
     with pytest.raises(errors.AlreadyExists) as caught:
         await kube.create_slice(slice_of())
@@ -227,7 +260,9 @@ async def test_a_slice_that_is_refused(api: apiserver.ApiServer, kube: resources
     ]
 
 
-async def test_an_upgrade_while_the_slices_are_watched(api: apiserver.ApiServer, kube: resources.Resources) -> None:
+async def test_an_upgrade_while_the_slices_are_watched(
+    api: apiserver.ApiServer, kube: resources.Resources
+) -> None:
     """The server goes away and comes back with another set of versions: the copy stays what it was."""
     api.served = ("v1beta1",)
     await kube.create_slice(slice_of())
@@ -247,7 +282,9 @@ async def test_an_upgrade_while_the_slices_are_watched(api: apiserver.ApiServer,
         await apiserver.until(lambda: len(kube.slices.objects["s"]["spec"]["devices"]) == 4)
 
 
-async def test_an_upgrade_behind_a_clean_end(api: apiserver.ApiServer, kube: resources.Resources) -> None:
+async def test_an_upgrade_behind_a_clean_end(
+    api: apiserver.ApiServer, kube: resources.Resources
+) -> None:
     """The old version is still served, but is not the best one any more."""
     api.served = ("v1beta1",)
     async with watching(kube):
@@ -266,7 +303,9 @@ async def test_status_is_applied_and_taken_back(
     uid = put_claim(api)
     foreign = {"driver": "other", "pool": "n", "device": "x", "data": {"a": 1}}
     api.objects["resourceclaims", "ns", "c"]["status"]["devices"] = [foreign]
-    await kube.apply_devices("ns", "c", uid, [device_status("g0", pci="0000:3b:00.0"), device_status("g1")], "d")
+    await kube.apply_devices(
+        "ns", "c", uid, [device_status("g0", pci="0000:3b:00.0"), device_status("g1")], "d"
+    )
     sent = json.loads(api.requests[-1].body)
     assert sent.keys() == {"apiVersion", "kind", "metadata", "status"}
     assert sent["metadata"] == {"name": "c", "namespace": "ns", "uid": uid}
@@ -280,7 +319,9 @@ async def test_status_is_applied_and_taken_back(
     assert entries(api) == [foreign]
 
 
-async def test_status_of_a_claim_that_was_created_anew(api: apiserver.ApiServer, kube: resources.Resources) -> None:
+async def test_status_of_a_claim_that_was_created_anew(
+    api: apiserver.ApiServer, kube: resources.Resources
+) -> None:
     old = put_claim(api)
     api.delete("resourceclaims", "c", "ns")
     put_claim(api)
@@ -294,7 +335,9 @@ async def test_status_of_a_claim_that_was_created_anew(api: apiserver.ApiServer,
 
 
 async def test_the_uid_of_the_node(api: apiserver.ApiServer, kube: resources.Resources) -> None:
-    api.put("nodes", {"metadata": {"name": "n", "uid": "u-7"}, "status": {"images": [{"names": ["x"]}]}})
+    api.put(
+        "nodes", {"metadata": {"name": "n", "uid": "u-7"}, "status": {"images": [{"names": ["x"]}]}}
+    )
     assert await kube.node_uid("n") == "u-7"
     with pytest.raises(errors.NotFound):
         await kube.node_uid("m")
@@ -305,5 +348,7 @@ async def test_an_answer_that_is_not_what_was_asked_for(
     api: apiserver.ApiServer, kube: resources.Resources, body: bytes
 ) -> None:
     api.fail(200, path="resourceclaims", body=body)
-    with pytest.raises(errors.Malformed, match="claim ns/c: the API server's answer is not as expected"):
+    with pytest.raises(
+        errors.Malformed, match="claim ns/c: the API server's answer is not as expected"
+    ):
         await kube.claim("ns", "c")

@@ -100,7 +100,9 @@ async def test_objects_of_one_name_in_two_namespaces_are_two(
         await apiserver.until(lambda: set(mirror.objects) == {"b/p"})
 
 
-async def test_an_empty_list_is_told_as_well(api: apiserver.ApiServer, mirror: watch.Mirror) -> None:
+async def test_an_empty_list_is_told_as_well(
+    api: apiserver.ApiServer, mirror: watch.Mirror
+) -> None:
     told = asyncio.Event()
     mirror.subscribe(told.set)
     async with running(mirror):
@@ -115,7 +117,9 @@ async def test_a_clean_end_is_followed_at_once_from_the_bookmark(
     async with running(mirror):
         await apiserver.until(lambda: api.watches)
         for n in range(3):
-            api.put("resourceslices", slice_of(f"x{n}", driver="other"))  # nothing that we are told of
+            api.put(
+                "resourceslices", slice_of(f"x{n}", driver="other")
+            )  # nothing that we are told of
         api.bookmark()
         api.end_watches()
         await apiserver.until(lambda: api.count("GET", "watch") == 2, timeout=0.9)
@@ -143,7 +147,9 @@ async def test_events_that_came_between_two_watches_are_not_lost(
 
 
 @pytest.mark.parametrize("how", ["event on start", "event while watching", "status"])
-async def test_gone_means_list_anew(api: apiserver.ApiServer, mirror: watch.Mirror, how: str) -> None:
+async def test_gone_means_list_anew(
+    api: apiserver.ApiServer, mirror: watch.Mirror, how: str
+) -> None:
     api.put("resourceslices", slice_of("a"))
     api.put("resourceslices", slice_of("b"))
     async with running(mirror):
@@ -153,12 +159,16 @@ async def test_gone_means_list_anew(api: apiserver.ApiServer, mirror: watch.Mirr
         else:
             api.expire()
         api.objects.pop(("resourceslices", "", "a"))  # a deletion that no event tells of
-        api.end_watches(apiserver.Refused(410, "Expired", "too old") if how == "event while watching" else None)
+        api.end_watches(
+            apiserver.Refused(410, "Expired", "too old") if how == "event while watching" else None
+        )
         await apiserver.until(lambda: set(mirror.objects) == {"b"}, timeout=4)
     assert lists(api) == 2
 
 
-async def test_a_silent_watch_is_given_up(api: apiserver.ApiServer, connect: Callable[..., client.Client]) -> None:
+async def test_a_silent_watch_is_given_up(
+    api: apiserver.ApiServer, connect: Callable[..., client.Client]
+) -> None:
     mirror = watch.Mirror(connect(api.url), here, idle=0.1)
     api.silent_watches = True
     async with running(mirror):
@@ -182,7 +192,9 @@ def longest_burst(times: list[float], window: float) -> int:
     return max(sum(start <= t < start + window for t in times) for start in times)
 
 
-@pytest.mark.parametrize("trouble", ["lists fail", "watches fail", "watches end", "watches are gone", "nonsense"])
+@pytest.mark.parametrize(
+    "trouble", ["lists fail", "watches fail", "watches end", "watches are gone", "nonsense"]
+)
 async def test_a_sick_server_is_left_in_peace(
     api: apiserver.ApiServer, connect: Callable[..., client.Client], trouble: str
 ) -> None:
@@ -191,7 +203,9 @@ async def test_a_sick_server_is_left_in_peace(
 
     async def sleep(seconds: float) -> None:
         nonlocal clock
-        times.extend([clock] * (len(api.requests) - len(times)))  # what was sent since the pause before
+        times.extend(
+            [clock] * (len(api.requests) - len(times))
+        )  # what was sent since the pause before
         clock += seconds
 
     part, status, body = {
@@ -210,7 +224,9 @@ async def test_a_sick_server_is_left_in_peace(
     assert 19 <= max(b - a for a, b in itertools.pairwise(times)) <= 30.01
 
 
-async def test_a_server_may_ask_for_patience(api: apiserver.ApiServer, mirror: watch.Mirror) -> None:
+async def test_a_server_may_ask_for_patience(
+    api: apiserver.ApiServer, mirror: watch.Mirror
+) -> None:
     api.fail(429, path=PATH, headers={"Retry-After": "1"})
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -220,7 +236,9 @@ async def test_a_server_may_ask_for_patience(api: apiserver.ApiServer, mirror: w
     assert lists(api) == 2
 
 
-async def test_another_place_means_list_anew(api: apiserver.ApiServer, connect: Callable[..., client.Client]) -> None:
+async def test_another_place_means_list_anew(
+    api: apiserver.ApiServer, connect: Callable[..., client.Client]
+) -> None:
     places = [Here()]
     asked = []
 
@@ -249,7 +267,9 @@ async def test_an_event_that_is_none(api: apiserver.ApiServer, mirror: watch.Mir
         await apiserver.until(lambda: "b" in mirror.objects)
 
 
-async def test_an_error_of_a_subscriber_is_not_swallowed(api: apiserver.ApiServer, mirror: watch.Mirror) -> None:
+async def test_an_error_of_a_subscriber_is_not_swallowed(
+    api: apiserver.ApiServer, mirror: watch.Mirror
+) -> None:
     def fail() -> None:
         raise KeyError("a bug")
 

@@ -6,15 +6,18 @@ import time
 import grpc
 import pytest
 
-from plugin.health import UNHEALTHY, UNKNOWN, Row
 from plugin.kubelet import health, server
 from plugin.kubelet.wire.dra_health.v1 import api_pb2 as v1
 from plugin.kubelet.wire.dra_health.v1 import api_pb2_grpc as v1_grpc
 from plugin.kubelet.wire.dra_health.v1alpha1 import api_pb2 as v1alpha1
 from plugin.kubelet.wire.dra_health.v1alpha1 import api_pb2_grpc as v1alpha1_grpc
+from plugin.report.health import UNHEALTHY, UNKNOWN, Row
 
 VERSIONS = [(v1, v1_grpc), (v1alpha1, v1alpha1_grpc)]
-WELL, SICK = (Row(device="a"), Row(device="b")), (Row(device="a", state=UNHEALTHY, message="it hangs"), Row(device="b"))
+WELL, SICK = (
+    (Row(device="a"), Row(device="b")),
+    (Row(device="a", state=UNHEALTHY, message="it hangs"), Row(device="b")),
+)
 
 
 @pytest.fixture
@@ -27,13 +30,17 @@ async def world(tmp_path):
 
 
 def watch(channel, messages=v1, services=v1_grpc):
-    return services.DRAResourceHealthStub(channel).NodeWatchResources(messages.NodeWatchResourcesRequest())
+    return services.DRAResourceHealthStub(channel).NodeWatchResources(
+        messages.NodeWatchResourcesRequest()
+    )
 
 
 async def told(call):
     async with asyncio.timeout(5):
         response = await call.read()
-    return [(d.device.pool_name, d.device.device_name, d.health, d.message) for d in response.devices]
+    return [
+        (d.device.pool_name, d.device.device_name, d.health, d.message) for d in response.devices
+    ]
 
 
 @pytest.mark.parametrize(("messages", "services"), VERSIONS, ids=["v1", "v1alpha1"])

@@ -24,7 +24,10 @@ async def test_pods_and_what_they_were_given(socket):
         kubelet.runs("p", c=["claimd.dev/claim=u-gpu", "other.example/x=y"], d=[])
         kubelet.runs("q")
         assert await podresources.pods(socket) == {
-            ("default", "p"): {"c": {"claimd.dev/claim=u-gpu", "other.example/x=y"}, "d": frozenset()},
+            ("default", "p"): {
+                "c": {"claimd.dev/claim=u-gpu", "other.example/x=y"},
+                "d": frozenset(),
+            },
             ("default", "q"): {},
         }
 
@@ -69,4 +72,6 @@ def test_fields_are_where_kubelets_put_them():
         "ClaimResource.device_name": 4,
         "CDIDevice.name": 1,
     }
-    assert [s.full_name for s in api_pb2.DESCRIPTOR.services_by_name.values()] == ["v1.PodResourcesLister"]
+    assert [s.full_name for s in api_pb2.DESCRIPTOR.services_by_name.values()] == [
+        "v1.PodResourcesLister"
+    ]

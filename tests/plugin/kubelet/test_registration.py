@@ -11,7 +11,9 @@ from plugin.kubelet.wire.pluginregistration.v1 import api_pb2, api_pb2_grpc
 async def registrar(tmp_path):
     """The servicer, a stub that plays the kubelet, and how often it was told that it is registered."""
     told = []
-    servicer = registration.Registration("d.example", Path("/p/dra.sock"), dra.SERVICES, lambda: told.append(1))
+    servicer = registration.Registration(
+        "d.example", Path("/p/dra.sock"), dra.SERVICES, lambda: told.append(1)
+    )
     serving = await server.listen(tmp_path / "reg.sock", lambda s: registration.add_to(s, servicer))
     async with grpc.aio.insecure_channel(f"unix:{tmp_path}/reg.sock") as channel:
         yield servicer, api_pb2_grpc.RegistrationStub(channel), told
@@ -35,9 +37,14 @@ async def test_registered(registrar):
 
 async def test_a_refusal_is_logged_with_its_reason(registrar, caplog):
     servicer, stub, told = registrar
-    await stub.NotifyRegistrationStatus(api_pb2.RegistrationStatus(plugin_registered=False, error="too old"))
+    await stub.NotifyRegistrationStatus(
+        api_pb2.RegistrationStatus(plugin_registered=False, error="too old")
+    )
     assert told == []
-    assert "refused to register us: too old (we offered v1.DRAPlugin, v1beta1.DRAPlugin at /p/dra.sock)" in caplog.text
+    assert (
+        "refused to register us: too old (we offered v1.DRAPlugin, v1beta1.DRAPlugin at /p/dra.sock)"
+        in caplog.text
+    )
     assert "too old" in servicer.last_seen
 
 

@@ -21,7 +21,9 @@ def add(grpc_server):
 
 async def ask(path):
     async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
-        return (await api_pb2_grpc.RegistrationStub(channel).GetInfo(api_pb2.InfoRequest(), timeout=5)).name
+        return (
+            await api_pb2_grpc.RegistrationStub(channel).GetInfo(api_pb2.InfoRequest(), timeout=5)
+        ).name
 
 
 def stale(path):

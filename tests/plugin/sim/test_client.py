@@ -9,8 +9,8 @@ from plugin.sim.client import (
     Api,
     Call,
     Collection,
-    Teller,
-    Worker,
+    EventRecorder,
+    WorkLoop,
     delete,
     event,
     patch_status,
@@ -24,7 +24,10 @@ from tests.support import planes
 @pytest.fixture
 def connect(tmp_path):
     def to(server):
-        return client.Client(auth.connect(str(server.kubeconfig(tmp_path / "kubeconfig")), tmp_path), agent="tester/1")
+        return client.Client(
+            auth.connect(str(server.kubeconfig(tmp_path / "kubeconfig")), tmp_path),
+            agent="tester/1",
+        )
 
     return to
 
@@ -39,7 +42,9 @@ async def api(connect):
 
 def create(one):
     body = {name: value for name, value in one.items() if name != "status"}
-    body["metadata"] = {name: one["metadata"][name] for name in ("name", "namespace") if name in one["metadata"]}
+    body["metadata"] = {
+        name: one["metadata"][name] for name in ("name", "namespace") if name in one["metadata"]
+    }
     namespace = body["metadata"].get("namespace", "")
     return Call(method="POST", kind=f"{one['kind'].lower()}s", namespace=namespace, body=body)
 
@@ -82,7 +87,7 @@ async def test_a_kind_is_found_in_the_version_that_serves_it(connect):
 async def test_a_copy_is_ahead_by_our_own_writes_until_the_watch_shows_them(api):
     """The copy's watch is not running: what is there is what was written."""
     pods = Collection(api, "pods")
-    worker = Worker("tester", api, [pods])
+    worker = WorkLoop("tester", api, [pods])
     made = await worker.send(create(planes.pod("p")))
     assert pods.objects == {"default/p": made}
     changed = await worker.send(patch_status("pods", made, {"phase": "Running"}))
@@ -124,7 +129,7 @@ async def test_a_kind_that_is_not_served_has_no_objects(connect):
 
 
 async def test_losing_a_race_is_no_trouble_and_a_refusal_is(api):
-    worker = Worker("tester", api, [])
+    worker = WorkLoop("tester", api, [])
     pod = await worker.send(create(planes.pod("p")))
     await worker.send(patch_status("pods", pod, {"phase": "Running"}))
     assert await worker.try_(put("pods", pod | {"status": {}}, "status"))
@@ -137,7 +142,7 @@ async def test_losing_a_race_is_no_trouble_and_a_refusal_is(api):
 
 async def test_a_worker_looks_again_after_a_change_after_a_while_and_after_trouble(api):
     pods = Collection(api, "pods")
-    worker = Worker("tester", api, [pods])
+    worker = WorkLoop("tester", api, [pods])
     looks = asyncio.Queue()
     answers = iter([None, 0.01, None])
 
@@ -157,9 +162,16 @@ async def test_a_worker_looks_again_after_a_change_after_a_while_and_after_troub
 
 async def test_an_event_is_about_an_object(api):
     pod = await api.send(create(planes.pod("p")))
-    made = await api.send(event(pod, "Pod", "Tested", "x" * 2000, Teller("tester", "Testing"), warning=True))
+    made = await api.send(
+        event(pod, "Pod", "Tested", "x" * 2000, EventRecorder("tester", "Testing"), warning=True)
+    )
     assert made["regarding"]["uid"] == pod["metadata"]["uid"]
-    assert (made["type"], made["reason"], made["action"], len(made["note"])) == ("Warning", "Tested", "Testing", 1024)
+    assert (made["type"], made["reason"], made["action"], len(made["note"])) == (
+        "Warning",
+        "Tested",
+        "Testing",
+        1024,
+    )
 
 
 def test_times():

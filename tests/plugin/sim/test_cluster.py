@@ -16,7 +16,9 @@ SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 
 @pytest.fixture
 async def running():
-    with tempfile.TemporaryDirectory(prefix="sim-", dir="/tmp") as folder:  # short: sockets lie in it
+    with tempfile.TemporaryDirectory(
+        prefix="sim-", dir="/tmp"
+    ) as folder:  # short: sockets lie in it
         machines = [
             cluster.Machine(name="one", gpus=["nvidia:h100"]),
             cluster.Machine(name="two", gpus=["amd:mi300x"]),
@@ -45,13 +47,19 @@ async def published(running):
 
 async def test_nodes_publish_and_the_plugins_have_the_rights_of_the_manifests(running):
     await published(running)
-    plugin = client.Client(kubeconfig.connection(running.folder / "one" / "kubeconfig"), agent="test")
+    plugin = client.Client(
+        kubeconfig.connection(running.folder / "one" / "kubeconfig"), agent="test"
+    )
     try:
         slices = await get(plugin, SLICES)
-        with pytest.raises(errors.Forbidden, match='User "system:serviceaccount:claimd-system:claimd" cannot list'):
+        with pytest.raises(
+            errors.Forbidden, match='User "system:serviceaccount:claimd-system:claimd" cannot list'
+        ):
             await get(plugin, "/api/v1/pods")
         other = next(one for one in slices["items"] if one["spec"]["nodeName"] == "two")
-        with pytest.raises(errors.ApiError, match="claimd on node one may not write a slice of node two"):
+        with pytest.raises(
+            errors.ApiError, match="claimd on node one may not write a slice of node two"
+        ):
             await plugin.request("DELETE", f"{SLICES}/{other['metadata']['name']}")
     finally:
         await plugin.close()
@@ -59,7 +67,9 @@ async def test_nodes_publish_and_the_plugins_have_the_rights_of_the_manifests(ru
 
 async def test_the_daemon_set_shows_how_the_processes_are(running):
     async def ready(count):
-        found = await get(running.client, "/apis/apps/v1/namespaces/claimd-system/daemonsets/claimd")
+        found = await get(
+            running.client, "/apis/apps/v1/namespaces/claimd-system/daemonsets/claimd"
+        )
         return (found.get("status") or {}).get("numberReady") == count
 
     await until(lambda: ready(2))
@@ -81,7 +91,10 @@ def test_the_manifests_are_those_that_kustomize_would_give():
         "labels": {"app.kubernetes.io/name": "claimd"},
     }
     assert "namespace" not in found["ClusterRole", "claimd"]
-    assert found["Namespace", "claimd-system"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+    assert (
+        found["Namespace", "claimd-system"]["labels"]["pod-security.kubernetes.io/enforce"]
+        == "privileged"
+    )
     kinds = {kind for kind, _ in found}
     assert {"DaemonSet", "DeviceClass", "ClusterRoleBinding", "ValidatingAdmissionPolicy"} <= kinds
 
@@ -104,7 +117,10 @@ async def test_what_a_container_prints_is_a_log(running):
     assert await read(container="a", tailLines="1") == "second\n"
     assert await read(container="a", tailLines="0") == ""
     assert await read(container="b") == ""
-    with pytest.raises(errors.ApiError, match=r"a container name must be specified for pod p, choose one of: \[a b\]"):
+    with pytest.raises(
+        errors.ApiError,
+        match=r"a container name must be specified for pod p, choose one of: \[a b\]",
+    ):
         await read()
     with pytest.raises(errors.ApiError, match="container c is not valid for pod p"):
         await read(container="c")
@@ -117,7 +133,9 @@ async def test_a_plugin_that_is_killed_in_the_middle_of_a_prepare_gives_the_same
     node = running.nodes["two"]
     requests = [{"name": "g", "exactly": {"deviceClassName": "amd.gpu.claimd.dev"}}]
     claim = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}}
-    claim = json.loads(await running.client.request("POST", claims, body=json.dumps(claim).encode()))
+    claim = json.loads(
+        await running.client.request("POST", claims, body=json.dumps(claim).encode())
+    )
     uid = claim["metadata"]["uid"]
     strike = node.strike()
     strike.hang(uid)
@@ -128,7 +146,9 @@ async def test_a_plugin_that_is_killed_in_the_middle_of_a_prepare_gives_the_same
         "resourceClaims": [{"name": "g", "resourceClaimName": "c"}],
     }
     pods = "/api/v1/namespaces/default/pods"
-    await running.client.request("POST", pods, body=json.dumps({"metadata": {"name": "p"}, "spec": spec}).encode())
+    await running.client.request(
+        "POST", pods, body=json.dumps({"metadata": {"name": "p"}, "spec": spec}).encode()
+    )
     assert await killing == "the record was written, the CDI file not"
     assert strike.recorded() == {uid}
     assert not list((node.folder / "cdi").iterdir())

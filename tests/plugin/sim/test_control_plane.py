@@ -1,4 +1,6 @@
-"""The scheduler and the controllers on the simulated API server: what comes of pods, claims, taints, nodes."""
+"""The scheduler and the controllers on the simulated API server: what comes of pods, claims,
+taints, nodes.
+"""
 
 import contextlib
 import copy
@@ -18,7 +20,10 @@ WEDGED = {"key": "claimd.dev/wedged", "effect": "NoExecute"}
 
 @pytest.fixture
 async def plane(tmp_path):
-    async with serve(Options()) as api, running(api, tmp_path, scheduler.run, controllers.run) as found:
+    async with (
+        serve(Options()) as api,
+        running(api, tmp_path, scheduler.run, controllers.run) as found,
+    ):
         await furnish(found)
         yield found
 
@@ -33,24 +38,36 @@ async def test_a_pod_gets_its_claim_its_device_and_its_node(plane):
     assert claim["metadata"]["annotations"] == {"resource.kubernetes.io/pod-claim-name": "gpu"}
     assert claim["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
     assert claim["metadata"]["ownerReferences"][0]["uid"] == pod["metadata"]["uid"]
-    assert claim["status"]["reservedFor"] == [{"resource": "pods", "name": "p", "uid": pod["metadata"]["uid"]}]
+    assert claim["status"]["reservedFor"] == [
+        {"resource": "pods", "name": "p", "uid": pod["metadata"]["uid"]}
+    ]
     assert plane.devices() == [("node-1", "gpu-0")]
     statuses = [{"name": "gpu", "resourceClaimName": claim["metadata"]["name"]}]
     assert pod["status"]["resourceClaimStatuses"] == statuses
-    assert {"type": "PodScheduled", "status": "True"}.items() <= pod["status"]["conditions"][0].items()
-    await plane.until(lambda: plane.told("p", "Scheduled") == ["Successfully assigned default/p to node-1"])
+    assert {"type": "PodScheduled", "status": "True"}.items() <= pod["status"]["conditions"][
+        0
+    ].items()
+    await plane.until(
+        lambda: plane.told("p", "Scheduled") == ["Successfully assigned default/p to node-1"]
+    )
     assert took < 2, f"{took:.3f} s"
 
 
 async def test_a_pod_that_goes_gives_everything_back(plane):
-    await plane.make(planes.pod("p", templates=["gpu"]), planes.claim("shared"), planes.pod("q", claims=["shared"]))
+    await plane.make(
+        planes.pod("p", templates=["gpu"]),
+        planes.claim("shared"),
+        planes.pod("q", claims=["shared"]),
+    )
     await plane.until(lambda: plane.place("p") and plane.place("q"))
     await plane.api.send(delete("pods", plane.pod("p")))
     await plane.ends("p")
     await plane.until(lambda: len(plane.claims()) == 1)
     await plane.api.send(patch_status("pods", plane.pod("q"), {"phase": "Succeeded"}))
     await plane.until(lambda: plane.devices() == [])
-    shared = await plane.until(lambda: (one := plane.claims()[0]) and not one["metadata"].get("finalizers") and one)
+    shared = await plane.until(
+        lambda: (one := plane.claims()[0]) and not one["metadata"].get("finalizers") and one
+    )
     assert shared["metadata"]["name"] == "shared"
     assert not shared["status"].get("reservedFor")
 
@@ -59,17 +76,23 @@ async def test_a_pod_waits_with_a_reason_until_there_is_a_device(plane):
     six = [planes.pod(f"p{number}", templates=["gpu"]) for number in range(6)]
     await plane.make(*six)
     await plane.until(lambda: all(plane.place(f"p{number}") for number in range(6)))
-    assert plane.devices() == [(f"node-{node}", f"gpu-{gpu}") for node in (1, 2, 3) for gpu in (0, 1)]
+    assert plane.devices() == [
+        (f"node-{node}", f"gpu-{gpu}") for node in (1, 2, 3) for gpu in (0, 1)
+    ]
     await plane.make(planes.pod("late", templates=["gpu"]))
     (note,) = await plane.until(lambda: plane.told("late", "FailedScheduling"))
-    assert note.startswith("0/3 nodes are available: 3 cannot allocate all claims (claim default/late-gpu-")
+    assert note.startswith(
+        "0/3 nodes are available: 3 cannot allocate all claims (claim default/late-gpu-"
+    )
     assert note.endswith(": request gpu needs 1, 0 of 2 devices suit).")
     (condition,) = plane.pod("late")["status"]["conditions"]
     assert (condition["type"], condition["status"]) == ("PodScheduled", "False")
     assert (condition["reason"], condition["message"]) == ("Unschedulable", note)
     await plane.make(planes.node("node-4"), planes.slice_("node-4"))
     assert await plane.until(lambda: plane.place("late")) == "node-4"
-    assert len(plane.told("late", "FailedScheduling")) <= 3  # again when the node came, not ready and without a slice
+    assert (
+        len(plane.told("late", "FailedScheduling")) <= 3
+    )  # again when the node came, not ready and without a slice
 
 
 async def test_a_device_that_is_freed_goes_to_the_pod_that_waits(plane):
@@ -101,15 +124,25 @@ async def test_a_taint_moves_a_pod_of_a_deployment(plane):
 
     def running():
         pods = plane.copies["pods"].objects.values()
-        return [one for one in pods if one["spec"].get("nodeName") and not one["metadata"].get("deletionTimestamp")]
+        return [
+            one
+            for one in pods
+            if one["spec"].get("nodeName") and not one["metadata"].get("deletionTimestamp")
+        ]
 
     (first,) = await plane.until(running)
-    await plane.make(planes.rule("r", WEDGED, driver=planes.DRIVER, pool=first["spec"]["nodeName"], device="gpu-0"))
+    await plane.make(
+        planes.rule(
+            "r", WEDGED, driver=planes.DRIVER, pool=first["spec"]["nodeName"], device="gpu-0"
+        )
+    )
     name = first["metadata"]["name"]
-    leaving = await plane.until(lambda: (one := plane.pod(name))["metadata"].get("deletionTimestamp") and one)
-    assert {one["type"]: one["reason"] for one in leaving["status"]["conditions"] if "reason" in one} == {
-        "DisruptionTarget": "DeletionByDeviceTaintManager"
-    }
+    leaving = await plane.until(
+        lambda: (one := plane.pod(name))["metadata"].get("deletionTimestamp") and one
+    )
+    assert {
+        one["type"]: one["reason"] for one in leaving["status"]["conditions"] if "reason" in one
+    } == {"DisruptionTarget": "DeletionByDeviceTaintManager"}
     assert plane.told(name, "DeviceTaintManagerEviction") == ["Marking for deletion"]
     await plane.ends(name)
     (second,) = await plane.until(running)
@@ -127,8 +160,9 @@ async def test_a_namespace_goes_after_its_content(plane):
     await plane.make(space, mine)
     await plane.until(lambda: plane.get("resourceclaims", "mine", "team"))
     await plane.api.send(Call(method="DELETE", kind="namespaces", name="team"))
-    leaving = lambda: plane.get("resourceclaims", "mine", "team")["metadata"].get("deletionTimestamp")  # noqa: E731
-    await plane.until(leaving)
+    await plane.until(
+        lambda: plane.get("resourceclaims", "mine", "team")["metadata"].get("deletionTimestamp")
+    )
     assert plane.copies["namespaces"].objects["team"]["status"]["phase"] == "Terminating"
     slow = copy.deepcopy(plane.get("resourceclaims", "mine", "team"))
     slow["metadata"]["finalizers"] = []
@@ -144,11 +178,17 @@ async def test_extended_resources_become_a_claim(plane):
     await plane.make(new)
     await plane.until(lambda: plane.place("p") and plane.claims() and plane.devices())
     (claim,) = plane.claims()
-    assert claim["metadata"]["annotations"] == {"resource.kubernetes.io/extended-resource-claim": "true"}
+    assert claim["metadata"]["annotations"] == {
+        "resource.kubernetes.io/extended-resource-claim": "true"
+    }
     told = plane.pod("p")["status"]["extendedResourceClaimStatus"]
     assert told["resourceClaimName"] == claim["metadata"]["name"]
     assert told["requestMappings"] == [
-        {"containerName": "main", "resourceName": "example.com/gpu", "requestName": "container-0-request-0"}
+        {
+            "containerName": "main",
+            "resourceName": "example.com/gpu",
+            "requestName": "container-0-request-0",
+        }
     ]
     assert plane.devices() == [("node-1", "gpu-0"), ("node-1", "gpu-1")]
 
@@ -159,7 +199,9 @@ async def test_a_claim_that_is_taken_away_under_the_scheduler_is_made_again(plan
     (claim,) = await plane.until(plane.claims)
     with contextlib.suppress(errors.NotFound):
         await plane.api.send(delete("resourceclaims", claim))
-    await plane.until(lambda: plane.claims() and plane.claims()[0]["metadata"]["uid"] != claim["metadata"]["uid"])
+    await plane.until(
+        lambda: plane.claims() and plane.claims()[0]["metadata"]["uid"] != claim["metadata"]["uid"]
+    )
     await plane.until(lambda: plane.pod("p")["status"].get("resourceClaimStatuses"))
     open_ = copy.deepcopy(plane.pod("p"))
     del open_["spec"]["schedulingGates"]
@@ -169,9 +211,13 @@ async def test_a_claim_that_is_taken_away_under_the_scheduler_is_made_again(plan
 
 async def test_pods_that_share_a_claim_are_all_reserved(plane):
     names = [f"p{number}" for number in range(5)]
-    await plane.make(planes.claim("shared"), *(planes.pod(name, claims=["shared"]) for name in names))
+    await plane.make(
+        planes.claim("shared"), *(planes.pod(name, claims=["shared"]) for name in names)
+    )
     await plane.until(lambda: all(plane.place(name) == "node-1" for name in names))
-    (claim,) = await plane.until(lambda: len(plane.claims()[0]["status"]["reservedFor"]) == 5 and plane.claims())
+    (claim,) = await plane.until(
+        lambda: len(plane.claims()[0]["status"]["reservedFor"]) == 5 and plane.claims()
+    )
     assert sorted(one["name"] for one in claim["status"]["reservedFor"]) == names
 
 
@@ -185,22 +231,31 @@ async def test_a_scheduler_that_died_on_its_way_is_followed_by_the_next(tmp_path
         special = planes.claim("p-extended-resources-x", planes.request("container-0-request-0"))
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "controller": True}
         for one in (planes.claim("mine", devices=["gpu-1"], node="node-2", pods=["p"]), special):
-            metadata = {"name": one["metadata"]["name"], "finalizers": one["metadata"].get("finalizers", [])}
+            metadata = {
+                "name": one["metadata"]["name"],
+                "finalizers": one["metadata"].get("finalizers", []),
+            }
             if one is special:
                 metadata |= {
                     "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
                     "ownerReferences": [owner],
                 }
             body = one | {"metadata": metadata}
-            made = await plane.api.send(Call(method="POST", kind="resourceclaims", namespace="default", body=body))
+            made = await plane.api.send(
+                Call(method="POST", kind="resourceclaims", namespace="default", body=body)
+            )
             if one is not special:
-                status = one["status"] | {"reservedFor": [{"resource": "pods", "name": "p", "uid": uid}]}
+                status = one["status"] | {
+                    "reservedFor": [{"resource": "pods", "name": "p", "uid": uid}]
+                }
                 await plane.api.send(put("resourceclaims", made | {"status": status}, "status"))
         async with running(api, tmp_path, scheduler.run) as second:
             assert await second.until(lambda: second.place("p")) == "node-2"
             told = second.pod("p")["status"]["extendedResourceClaimStatus"]
             assert told["resourceClaimName"] == "p-extended-resources-x"
-            await second.until(lambda: second.devices() == [("node-2", "gpu-0"), ("node-2", "gpu-1")])
+            await second.until(
+                lambda: second.devices() == [("node-2", "gpu-0"), ("node-2", "gpu-1")]
+            )
 
 
 async def test_pods_of_a_node_that_is_gone_are_ended(tmp_path):
@@ -253,12 +308,18 @@ async def test_the_api_server_may_start_again(tmp_path):
         first = contextlib.AsyncExitStack()
         api = await first.enter_async_context(serve(Options(db=state)))
         port = int(api.address.rpartition(":")[2])
-        plane = await stack.enter_async_context(running(api, tmp_path, scheduler.run, controllers.run))
+        plane = await stack.enter_async_context(
+            running(api, tmp_path, scheduler.run, controllers.run)
+        )
         await furnish(plane)
-        await plane.make(planes.pod("p", templates=["gpu"], nodeSelector={"kubernetes.io/hostname": "node-2"}))
+        await plane.make(
+            planes.pod("p", templates=["gpu"], nodeSelector={"kubernetes.io/hostname": "node-2"})
+        )
         await plane.until(lambda: plane.place("p") == "node-2")
         await first.aclose()
         await stack.enter_async_context(serve(Options(db=state, port=port)))
-        await plane.make(planes.pod("q", templates=["gpu"], nodeSelector={"kubernetes.io/hostname": "node-2"}))
+        await plane.make(
+            planes.pod("q", templates=["gpu"], nodeSelector={"kubernetes.io/hostname": "node-2"})
+        )
         await plane.until(lambda: plane.place("q") == "node-2", 20)
         await plane.until(lambda: plane.devices() == [("node-2", "gpu-0"), ("node-2", "gpu-1")])

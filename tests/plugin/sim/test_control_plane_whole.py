@@ -1,4 +1,6 @@
-"""The scheduler and the controllers with many objects at once: recorded worlds, and whatever comes to happen."""
+"""The scheduler and the controllers with many objects at once: recorded worlds, and whatever comes
+to happen.
+"""
 
 import asyncio
 import contextlib
@@ -18,25 +20,37 @@ SEED = 7
 
 async def test_the_worlds_that_a_real_scheduler_has_decided(tmp_path):
     """As tests/cluster/test_13_scheduler.py puts them to that one: all at once."""
-    async with serve(Options()) as api, running(api, tmp_path, scheduler.run, controllers.run) as plane:
+    async with (
+        serve(Options()) as api,
+        running(api, tmp_path, scheduler.run, controllers.run) as plane,
+    ):
         await plane.make(planes.node(NODE, cpu="64"), planes.node(OTHER, cpu="64"))
         for world in WORLDS:
             await plane.make(*world.classes, *world.slices)
-            claims = [claim | {"metadata": claim["metadata"] | {"namespace": "default"}} for claim in world.claims]
+            claims = [
+                claim | {"metadata": claim["metadata"] | {"namespace": "default"}}
+                for claim in world.claims
+            ]
             names = [claim["metadata"]["name"] for claim in claims]
             where = {"kubernetes.io/hostname": world.node}
             await plane.make(*claims, planes.pod(world.name, claims=names, nodeSelector=where))
         fit = [world.name for world in WORLDS if world.fits]
         await plane.until(lambda: all(plane.place(name) for name in fit), 20)
         for world in WORLDS:
-            claims = [plane.get("resourceclaims", claim["metadata"]["name"]) for claim in world.claims]
-            assert all("allocation" in claim.get("status", {}) for claim in claims) == world.fits, world.name
+            claims = [
+                plane.get("resourceclaims", claim["metadata"]["name"]) for claim in world.claims
+            ]
+            assert all("allocation" in claim.get("status", {}) for claim in claims) == world.fits, (
+                world.name
+            )
             if not world.fits:
                 await plane.until(lambda name=world.name: plane.told(name, "FailedScheduling"))
 
 
 class Fate:
-    """Pods come and go, claims are deleted, devices are tainted, the scheduler dies: at random, always the same."""
+    """Pods come and go, claims are deleted, devices are tainted, the scheduler dies: at random,
+    always the same.
+    """
 
     def __init__(self, plane):
         self.plane = plane
@@ -45,16 +59,24 @@ class Fate:
 
     async def strikes(self):
         act = self.random.choices(
-            (self.pod_comes, self.pod_goes, self.claim_goes, self.rule_comes, self.rule_goes), (50, 20, 5, 4, 6)
+            (self.pod_comes, self.pod_goes, self.claim_goes, self.rule_comes, self.rule_goes),
+            (50, 20, 5, 4, 6),
         )[0]
-        with contextlib.suppress(errors.NotFound, errors.Conflict):  # it is gone already, or being deleted
+        with contextlib.suppress(
+            errors.NotFound, errors.Conflict
+        ):  # it is gone already, or being deleted
             await act()
 
     async def pod_comes(self):
         self.count += 1
         shared = [f"shared-{self.random.randrange(2)}"]
         wish = self.random.choice(
-            ({"templates": ["gpu"]}, {"claims": shared}, {}, {"templates": ["gpu"], "claims": shared})
+            (
+                {"templates": ["gpu"]},
+                {"claims": shared},
+                {},
+                {"templates": ["gpu"], "claims": shared},
+            )
         )
         await self.plane.make(planes.pod(f"p{self.count}", **wish))
 
@@ -67,14 +89,19 @@ class Fate:
     async def rule_comes(self):
         self.count += 1
         taint = {"key": "x", "effect": self.random.choice(("NoExecute", "NoSchedule"))}
-        where = {"pool": f"node-{self.random.randrange(1, 4)}", "device": f"gpu-{self.random.randrange(2)}"}
+        where = {
+            "pool": f"node-{self.random.randrange(1, 4)}",
+            "device": f"gpu-{self.random.randrange(2)}",
+        }
         await self.plane.make(planes.rule(f"r{self.count}", taint, **where))
 
     async def rule_goes(self):
         await self._delete("devicetaintrules", lambda _: True)
 
     async def _delete(self, kind, may):
-        found = [one for one in self.plane.copies[kind].objects.values() if may(one["metadata"]["name"])]
+        found = [
+            one for one in self.plane.copies[kind].objects.values() if may(one["metadata"]["name"])
+        ]
         if found:
             await self.plane.api.send(delete(kind, self.random.choice(found)))
 
@@ -107,9 +134,13 @@ async def test_no_device_is_given_twice_and_none_is_lost(tmp_path):
             for rule in list(plane.copies["devicetaintrules"].objects.values()):
                 await plane.api.send(delete("devicetaintrules", rule))
             pods = plane.copies["pods"]
-            await plane.until(lambda: all(one["spec"].get("nodeName") for one in pods.objects.values()), 20)
+            await plane.until(
+                lambda: all(one["spec"].get("nodeName") for one in pods.objects.values()), 20
+            )
             for pod in list(pods.objects.values()):
                 with contextlib.suppress(errors.NotFound):
                     await plane.api.send(delete("pods", pod))
-            await plane.until(lambda: not pods.objects and len(plane.claims()) == 2 and not plane.devices(), 20)
+            await plane.until(
+                lambda: not pods.objects and len(plane.claims()) == 2 and not plane.devices(), 20
+            )
         kubelets.cancel()

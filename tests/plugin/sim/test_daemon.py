@@ -75,7 +75,13 @@ async def test_it_is_started_again_when_it_dies_and_not_when_it_was_stopped(plug
         plugin.kill()
     plugin.start()
     await until(lambda: plugin.state == daemon.RUNNING)
-    assert plugin.seen == [daemon.RUNNING, daemon.KILLED, daemon.RUNNING, daemon.STOPPED, daemon.RUNNING]
+    assert plugin.seen == [
+        daemon.RUNNING,
+        daemon.KILLED,
+        daemon.RUNNING,
+        daemon.STOPPED,
+        daemon.RUNNING,
+    ]
     assert plugin.tail(1)
 
 

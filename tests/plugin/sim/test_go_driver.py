@@ -1,4 +1,6 @@
-"""A driver written with Kubernetes' own Go library publishes to the simulated control plane, and its pod runs."""
+"""A driver written with Kubernetes' own Go library publishes to the simulated control plane, and
+its pod runs.
+"""
 
 import asyncio
 import contextlib
@@ -32,18 +34,27 @@ def binary():
 async def ask():
     """Requests to a control plane with one node, whose kubelet is in the folder `ask.kubelet`."""
     async with contextlib.AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="go-")))  # short, for sockets
+        folder = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="go-"))
+        )  # short, for sockets
         api = await stack.enter_async_context(serve(Options()))
-        asker = client.Client(kubeconfig.connection(api.kubeconfig(folder / "kubeconfig")), agent="test")
+        asker = client.Client(
+            kubeconfig.connection(api.kubeconfig(folder / "kubeconfig")), agent="test"
+        )
         stack.push_async_callback(asker.close)
         runtime = await stack.enter_async_context(Runtime(folder / "run", [folder / "cdi"]))
         kubelet = Kubelet("node-1", folder / "kubelet", asker, runtime, timing=QUICK)
         for name in ("plugins_registry", "plugins"):
             (folder / "kubelet" / name).mkdir(parents=True)
-        tasks = [asyncio.create_task(work) for work in (scheduler.run(asker), controllers.run(asker), kubelet.run())]
+        tasks = [
+            asyncio.create_task(work)
+            for work in (scheduler.run(asker), controllers.run(asker), kubelet.run())
+        ]
 
         async def request(method, path, body=None):
-            return json.loads(await asker.request(method, path, body=body and json.dumps(body).encode()))
+            return json.loads(
+                await asker.request(method, path, body=body and json.dumps(body).encode())
+            )
 
         request.kubelet, request.kubeconfig = folder / "kubelet", folder / "kubeconfig"
         yield request
@@ -63,7 +74,13 @@ async def test_it_publishes_and_its_pod_runs(binary, ask, tmp_path):
     log = tmp_path / "log"
     with log.open("wb") as out:
         driver = await asyncio.create_subprocess_exec(
-            binary, ask.kubeconfig, "node-1", ask.kubelet, stdin=asyncio.subprocess.PIPE, stdout=out, stderr=out
+            binary,
+            ask.kubeconfig,
+            "node-1",
+            ask.kubelet,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=out,
+            stderr=out,
         )
 
     async def published():
@@ -81,23 +98,38 @@ async def test_it_publishes_and_its_pod_runs(binary, ask, tmp_path):
         assert [device["name"] for device in there["spec"]["devices"]] == ["dev-0", "dev-1"]
         assert there["spec"]["devices"][0]["attributes"] == {"slot": {"int": 0}}
         selector = {
-            "cel": {"expression": 'device.driver == "go.example.com" && "slot" in device.attributes[device.driver]'}
+            "cel": {
+                "expression": 'device.driver == "go.example.com" && "slot" in device.attributes[device.driver]'
+            }
         }
         device_class = {"metadata": {"name": "go"}, "spec": {"selectors": [selector]}}
         await ask("POST", "/apis/resource.k8s.io/v1/deviceclasses", device_class)
         requests = [{"name": "one", "exactly": {"deviceClassName": "go"}}]
-        await ask("POST", CLAIMS, {"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}})
+        await ask(
+            "POST", CLAIMS, {"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}}
+        )
         container = {
             "name": "main",
             "image": "any",
             "command": ["sleep", "100"],
             "resources": {"claims": [{"name": "c"}]},
         }
-        spec = {"containers": [container], "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}
-        await ask("POST", PODS, {"metadata": {"name": "p"}, "spec": spec | {"terminationGracePeriodSeconds": 1}})
+        spec = {
+            "containers": [container],
+            "resourceClaims": [{"name": "c", "resourceClaimName": "c"}],
+        }
+        await ask(
+            "POST",
+            PODS,
+            {"metadata": {"name": "p"}, "spec": spec | {"terminationGracePeriodSeconds": 1}},
+        )
         await until(phase)
         (given,) = (await ask("GET", f"{CLAIMS}/c"))["status"]["allocation"]["devices"]["results"]
-        assert (given["driver"], given["pool"], given["device"]) == ("go.example.com", "node-1", "dev-0")
+        assert (given["driver"], given["pool"], given["device"]) == (
+            "go.example.com",
+            "node-1",
+            "dev-0",
+        )
         await ask("DELETE", f"{PODS}/p")
         await until(gone)
     finally:

@@ -1,12 +1,14 @@
-"""How much of a device's capacity may be asked for: the policies of devices that several claims share."""
+"""How much of a device's capacity may be asked for: the policies of devices that several claims
+share.
+"""
 
 from __future__ import annotations
 
 from fractions import Fraction
 
 from ....api import quantity
+from .canonical import canonical
 from .causes import Causes, Document
-from .written import canonical
 
 LARGEST = 2**63 - 1
 BOTH = 'exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time'
@@ -14,7 +16,11 @@ BOTH = 'exactly one policy can be specified, cannot specify "validValues" and "v
 
 def check_policy(causes: Causes, value: str, policy: Document, fractions: bool, at: str) -> None:
     """`fractions`: may a range have parts of one?"""
-    values, bounds, default = policy.get("validValues") or [], policy.get("validRange"), policy.get("default")
+    values, bounds, default = (
+        policy.get("validValues") or [],
+        policy.get("validRange"),
+        policy.get("default"),
+    )
     if values and bounds is not None:
         causes.forbidden(at, BOTH)
     elif values and default is None:
@@ -27,17 +33,23 @@ def check_policy(causes: Causes, value: str, policy: Document, fractions: bool, 
         _Range(causes, default or "0", value, bounds, f"{at}.validRange").check(fractions)
 
 
-def _check_values(causes: Causes, default: str, most: str, values: list[str], fractions: bool, at: str) -> None:
+def _check_values(
+    causes: Causes, default: str, most: str, values: list[str], fractions: bool, at: str
+) -> None:
     amounts = [quantity.parse(value) for value in values]
     for index, amount in enumerate(amounts[1:], start=1):
         if amount < amounts[index - 1]:
-            causes.invalid(f"{at}[{index}]", values[index], "values must be sorted in ascending order")
+            causes.invalid(
+                f"{at}[{index}]", values[index], "values must be sorted in ascending order"
+            )
     if causes.too_many(at, len(values), 10):
         return
     limit = quantity.parse(most)
     for index, amount in enumerate(amounts):
         if amount > limit:
-            causes.invalid(f"{at}[{index}]", values[index], f"option is larger than capacity value: {most}")
+            causes.invalid(
+                f"{at}[{index}]", values[index], f"option is larger than capacity value: {most}"
+            )
     keys = [amount if fractions else -(-amount // 1) for amount in amounts]
     for index, key in enumerate(keys):
         if key in keys[:index]:
@@ -47,11 +59,15 @@ def _check_values(causes: Causes, default: str, most: str, values: list[str], fr
 
 
 class _Range:
-    def __init__(self, causes: Causes, default: str, capacity: str, bounds: Document, at: str) -> None:
+    def __init__(
+        self, causes: Causes, default: str, capacity: str, bounds: Document, at: str
+    ) -> None:
         self.causes, self.at, self.capacity = causes, at, capacity
         said = {"default": default} | {name: bounds.get(name) for name in ("min", "max", "step")}
         self.said: dict[str, str] = {name: text for name, text in said.items() if text is not None}
-        self.amount: dict[str, Fraction] = {name: quantity.parse(text) for name, text in self.said.items()}
+        self.amount: dict[str, Fraction] = {
+            name: quantity.parse(text) for name, text in self.said.items()
+        }
 
     def check(self, fractions: bool) -> None:
         if "min" not in self.said:
@@ -61,9 +77,17 @@ class _Range:
         self._above("min", "min", limit, "min is larger than capacity value", self.capacity)
         self._below("default", "min", "default is less than min")
         if "max" in self.said:
-            self._above("max", "min", self.amount["max"], "min is larger than max", self.said["max"])
+            self._above(
+                "max", "min", self.amount["max"], "min is larger than max", self.said["max"]
+            )
             self._above("max", "max", limit, "max is larger than capacity value", self.capacity)
-            self._above("default", "default", self.amount["max"], "default is more than max", self.said["max"])
+            self._above(
+                "default",
+                "default",
+                self.amount["max"],
+                "default is more than max",
+                self.said["max"],
+            )
         thousandths = fractions and any(amount.denominator != 1 for amount in self.amount.values())
         if thousandths and self._unsafe():
             return
@@ -82,7 +106,9 @@ class _Range:
         """Something is finer than a thousandth."""
         found = [name for name, amount in self.amount.items() if (amount * 1000).denominator != 1]
         for name in found:
-            self.causes.invalid(f"{self.at}.{name}", self.said[name], "value cannot be represented as a milli value")
+            self.causes.invalid(
+                f"{self.at}.{name}", self.said[name], "value cannot be represented as a milli value"
+            )
         return bool(found)
 
     def _check_step(self, limit: Fraction, unit: int) -> None:
@@ -93,7 +119,9 @@ class _Range:
         first = self.amount["min"] + self.amount["step"]
         if first > limit:
             shown = canonical(str(first)) if first.denominator == 1 else str(float(first))
-            self.causes.invalid(at, step, f"one step {shown} is larger than capacity value: {self.capacity}")
+            self.causes.invalid(
+                at, step, f"one step {shown} is larger than capacity value: {self.capacity}"
+            )
         if unit == 1 and self._outside():
             return
         whole = {name: int(-(-amount * unit // 1)) for name, amount in self.amount.items()}
@@ -105,7 +133,11 @@ class _Range:
     def _outside(self) -> bool:
         found = False
         for name, amount in self.amount.items():
-            why = "must be greater than or equal to 0" if amount < 0 else f"must not be larger than {LARGEST}"
+            why = (
+                "must be greater than or equal to 0"
+                if amount < 0
+                else f"must not be larger than {LARGEST}"
+            )
             if not 0 <= amount <= LARGEST:
                 self.causes.invalid(f"{self.at}.{name}", self.said[name], why)
                 found = True

@@ -1,7 +1,9 @@
-"""What is wrong with an object, field by field, in the words of the API server. Nothing here knows a kind.
+"""What is wrong with an object, field by field, in the words of the API server. Nothing here knows
+a kind.
 
-Since 1.36 some rules are declared beside the types (see `declared`), and their causes come after those of the code:
-code that knows such a rule as well says `declared=True`, and is silent where the table speaks for it.
+Since 1.36 some rules are declared beside the types (see `declared`), and their causes come after
+those of the code: code that knows such a rule as well says `declared=True`, and is silent where the
+table speaks for it.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from ..refused import Cause
+from ..types.status_errors import Cause
 from .profile import Profile
 
 Document = dict[str, Any]
@@ -20,7 +22,9 @@ class Causes:
     def __init__(self, profile: Profile) -> None:
         self.modern = profile.modern  # is there a table of declared rules?
         self.old = profile.release in ("1.30", "1.31")  # some words have changed since
-        self.effects = ("NoExecute", "NoSchedule", "None")[: 3 if profile.modern else 2]  # of taints
+        self.effects = ("NoExecute", "NoSchedule", "None")[
+            : 3 if profile.modern else 2
+        ]  # of taints
         self.found: list[Cause] = []
 
     def _add(self, reason: str, at: str, text: str, declared: bool) -> None:
@@ -37,9 +41,16 @@ class Causes:
         """A value that the server writes in a way of its own."""
         self._add("Invalid", at, f"Invalid value: {value}: {why}", False)
 
-    def unsupported(self, at: str, value: Any, choices: Sequence[str], declared: bool = False) -> None:
+    def unsupported(
+        self, at: str, value: Any, choices: Sequence[str], declared: bool = False
+    ) -> None:
         listed = ", ".join(quoted(choice) for choice in choices)
-        self._add("NotSupported", at, f"Unsupported value: {shown(value)}: supported values: {listed}", declared)
+        self._add(
+            "NotSupported",
+            at,
+            f"Unsupported value: {shown(value)}: supported values: {listed}",
+            declared,
+        )
 
     def forbidden(self, at: str, why: str, declared: bool = False) -> None:
         self._add("Forbidden", at, f"Forbidden: {why}", declared)

@@ -19,11 +19,15 @@ NO_ATTRIBUTE = 'exactly one of "matchAttribute" or "distinctAttribute" is requir
 
 
 def with_defaults(spec: Document, flat: bool, was_flat: bool = False) -> Document:
-    """Requests say how many devices they want. `was_flat`: in v1beta1, where one without a class says nothing."""
+    """Requests say how many devices they want. `was_flat`: in v1beta1, where one without a class
+    says nothing.
+    """
     devices = spec.get("devices")
     if not isinstance(devices, dict) or not devices.get("requests"):
         return spec
-    asked = [_unsaid(request or {}) if was_flat else request or {} for request in devices["requests"]]
+    asked = [
+        _unsaid(request or {}) if was_flat else request or {} for request in devices["requests"]
+    ]
     requests = [_request_with_defaults(request, flat, was_flat) for request in asked]
     return spec | {"devices": devices | {"requests": requests}}
 
@@ -39,7 +43,9 @@ def _request_with_defaults(request: Document, flat: bool, was_flat: bool) -> Doc
     if flat:
         return _counted(request)
     made = dict(request)
-    if request.get("exactly") is not None and (request["exactly"].get("deviceClassName") or not was_flat):
+    if request.get("exactly") is not None and (
+        request["exactly"].get("deviceClassName") or not was_flat
+    ):
         made["exactly"] = _counted(request["exactly"])
     if request.get("firstAvailable"):
         made["firstAvailable"] = [_counted(one or {}) for one in request["firstAvailable"]]
@@ -51,7 +57,9 @@ def _counted(request: Document) -> Document:
     count = request.get("count") or (1 if mode == "ExactCount" else 0)
     rest = {name: value for name, value in request.items() if name != "count"}
     if request.get("tolerations"):
-        rest["tolerations"] = [{"operator": "Equal"} | _said(one or {}) for one in request["tolerations"]]
+        rest["tolerations"] = [
+            {"operator": "Equal"} | _said(one or {}) for one in request["tolerations"]
+        ]
     return rest | {"allocationMode": mode} | ({"count": count} if count else {})
 
 
@@ -83,7 +91,11 @@ def check(causes: Causes, spec: Document, profile: Profile, at: str) -> None:
             here = f"{below}.requests[{index}]"
             _check_request(causes, request, profile, here)
             if request.get("name", "") in seen:
-                causes.duplicate(here if profile.modern else f"{here}.name", request.get("name", ""), declared=True)
+                causes.duplicate(
+                    here if profile.modern else f"{here}.name",
+                    request.get("name", ""),
+                    declared=True,
+                )
             seen.add(request.get("name", ""))
     constraints = devices.get("constraints") or []
     if not causes.too_many(f"{below}.constraints", len(constraints), MOST, declared=True):
@@ -106,14 +118,18 @@ def _check_request(causes: Causes, request: Document, profile: Profile, at: str)
         causes.invalid(at, None, f"{NEITHER}, but multiple fields are set")
     elif exactly is not None:
         _check_exact(causes, exactly, f"{at}.exactly", False)
-    elif not causes.too_many(f"{at}.firstAvailable", len(alternatives), ALTERNATIVES, declared=True):
+    elif not causes.too_many(
+        f"{at}.firstAvailable", len(alternatives), ALTERNATIVES, declared=True
+    ):
         seen = set()
         for index, one in enumerate(alternatives):
             here = f"{at}.firstAvailable[{index}]"
             causes.texts(f"{here}.name", one.get("name", ""), texts.label(one.get("name", "")))
             _check_exact(causes, one, here, True)
             if one.get("name", "") in seen:
-                causes.duplicate(here if causes.modern else f"{here}.name", one.get("name", ""), declared=True)
+                causes.duplicate(
+                    here if causes.modern else f"{here}.name", one.get("name", ""), declared=True
+                )
             seen.add(one.get("name", ""))
 
 
@@ -128,12 +144,16 @@ def _check_exact(causes: Causes, request: Document, at: str, declared: bool) -> 
     mode, count = request.get("allocationMode"), request.get("count", 0)
     if mode == "All":
         if count:
-            causes.invalid(f"{at}.count", count, "must not be specified when allocationMode is 'All'")
+            causes.invalid(
+                f"{at}.count", count, "must not be specified when allocationMode is 'All'"
+            )
     elif mode == "ExactCount":
         if count <= 0:
             causes.invalid(f"{at}.count", count, "must be greater than zero")
     else:
-        causes.unsupported(f"{at}.allocationMode", mode or "", ["All", "ExactCount"], declared=bool(mode))
+        causes.unsupported(
+            f"{at}.allocationMode", mode or "", ["All", "ExactCount"], declared=bool(mode)
+        )
     check_tolerations(causes, request.get("tolerations"), f"{at}.tolerations")
 
 
@@ -158,15 +178,21 @@ def check_tolerations(causes: Causes, tolerations: list[Document] | None, at: st
             causes.unsupported(f"{here}.effect", effect, causes.effects, declared=True)
 
 
-def _check_constraint(causes: Causes, constraint: Document, names: set[str], profile: Profile, at: str) -> None:
-    check_references(causes, constraint.get("requests") or [], names, f"{at}.requests", profile.flat)
+def _check_constraint(
+    causes: Causes, constraint: Document, names: set[str], profile: Profile, at: str
+) -> None:
+    check_references(
+        causes, constraint.get("requests") or [], names, f"{at}.requests", profile.flat
+    )
     for name in ("matchAttribute", "distinctAttribute"):
         if constraint.get(name) is not None:
             check_qualified(causes, constraint[name], f"{at}.{name}", declared=True)
             if "/" not in constraint[name] and causes.old:
                 causes.required(f"{at}.{name}.domain", "must include a prefix")
             elif "/" not in constraint[name]:
-                causes.invalid(f"{at}.{name}", constraint[name], "must include a domain", declared=True)
+                causes.invalid(
+                    f"{at}.{name}", constraint[name], "must include a domain", declared=True
+                )
             return
     if "DRAConsumableCapacity" in profile.gates:
         causes.required(at, NO_ATTRIBUTE)
@@ -195,8 +221,12 @@ def check_reference(causes: Causes, name: str, names: set[str], at: str, flat: b
         causes.invalid(at, name, why)
 
 
-def check_configs(causes: Causes, configs: list[Document], names: set[str], at: str, flat: bool) -> None:
-    """Of a claim, or of its allocation, which has those of the class as well and says whose they are."""
+def check_configs(
+    causes: Causes, configs: list[Document], names: set[str], at: str, flat: bool
+) -> None:
+    """Of a claim, or of its allocation, which has those of the class as well and says whose they
+    are.
+    """
     source = at.startswith("status.")
     most = 2 * MOST if source else MOST
     if causes.too_many(at, len(configs), most, declared=True):
@@ -216,7 +246,9 @@ def _check_source(causes: Causes, source: str, at: str) -> None:
         causes.unsupported(at, source, ["FromClaim", "FromClass"], declared=True)
 
 
-def check_config(causes: Causes, config: Document, at: str, flat: bool = False, stored: bool = False) -> None:
+def check_config(
+    causes: Causes, config: Document, at: str, flat: bool = False, stored: bool = False
+) -> None:
     opaque = config.get("opaque")
     if opaque is None:
         causes.required(f"{at}.opaque")
@@ -233,5 +265,9 @@ def check_document(causes: Causes, value: Any, at: str, most: int | None) -> Non
     elif most and len(encoded(value).encode()) > most:
         causes.too_long(at, most)
     elif not isinstance(value, dict):
-        why = "parameters must be a valid JSON object" if causes.old else "must be a valid JSON object"
+        why = (
+            "parameters must be a valid JSON object"
+            if causes.old
+            else "must be a valid JSON object"
+        )
         causes.invalid(at, "<value omitted>", why)

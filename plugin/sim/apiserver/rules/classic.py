@@ -1,4 +1,6 @@
-"""v1alpha2: classes, parameters, claims whose drivers have a controller, and the contexts that they talk through."""
+"""v1alpha2: classes, parameters, claims whose drivers have a controller, and the contexts that they
+talk through.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ def with_defaults(kind: str, obj: Document) -> Document:
         return obj | {"spec": spec | {"allocationMode": spec.get("allocationMode") or MODES[1]}}
     if kind == "ResourceClaimTemplate" and isinstance(spec, dict):
         below = spec.get("spec") or {}
-        return obj | {"spec": spec | {"spec": below | {"allocationMode": below.get("allocationMode") or MODES[1]}}}
+        return obj | {
+            "spec": spec
+            | {"spec": below | {"allocationMode": below.get("allocationMode") or MODES[1]}}
+        }
     return obj
 
 
@@ -32,7 +37,9 @@ def check(causes: Causes, kind: str, obj: Document, old: Document | None) -> Non
     elif kind == "ResourceClaimTemplate":
         _immutable(causes, spec, old and old.get("spec"), "spec")
         below = spec.get("metadata") or {}
-        metadata.check_annotations(causes, below.get("annotations") or {}, "spec.metadata.annotations")
+        metadata.check_annotations(
+            causes, below.get("annotations") or {}, "spec.metadata.annotations"
+        )
         metadata.check_labels(causes, below.get("labels") or {}, "spec.metadata.labels")
         _check_claim(causes, spec.get("spec") or {}, "spec.spec")
     elif kind == "ResourceClass":
@@ -90,7 +97,10 @@ def _check_names(causes: Causes, names: list[str], at: str) -> None:
 
 
 def _each(
-    causes: Causes, items: Sequence[Document], at: str, check_item: Callable[[Causes, Document, str], None]
+    causes: Causes,
+    items: Sequence[Document],
+    at: str,
+    check_item: Callable[[Causes, Document, str], None],
 ) -> None:
     for index, item in enumerate(items):
         check_item(causes, item, f"{at}[{index}]")
@@ -105,7 +115,9 @@ def _check_request(causes: Causes, request: Document, at: str) -> None:
     if request.get("namedResources") is None:
         causes.required(at, ONE_MODEL)
     else:
-        expressions.check(causes, request["namedResources"].get("selector", ""), f"{at}.namedResources.selector")
+        expressions.check(
+            causes, request["namedResources"].get("selector", ""), f"{at}.namedResources.selector"
+        )
 
 
 def _check_filter(causes: Causes, one: Document, at: str) -> None:
@@ -144,7 +156,9 @@ def _check_attributes(causes: Causes, attributes: list[Document], at: str) -> No
             causes.required(here, "exactly one value must be set")
         elif len(said) > 1:
             listed = ", ".join(quoted(value) for value in sorted(said))
-            causes.literally(here, f"[]string{{{listed}}}", "exactly one field must be set, not several")
+            causes.literally(
+                here, f"[]string{{{listed}}}", "exactly one field must be set, not several"
+            )
         if name in seen:
             causes.duplicate(f"{here}.name", name)
         seen.add(name)
@@ -174,7 +188,10 @@ def check_status(causes: Causes, kind: str, obj: Document, old: Document) -> Non
     _check_consumers(causes, obj, status, before)
     if allocation is not None and before.get("allocation") is not None:
         _immutable(causes, allocation, before["allocation"], "status.allocation")
-    wished, asked = bool(status.get("deallocationRequested")), bool(before.get("deallocationRequested"))
+    wished, asked = (
+        bool(status.get("deallocationRequested")),
+        bool(before.get("deallocationRequested")),
+    )
     at = "status.deallocationRequested"
     if wished and not asked and status.get("reservedFor"):
         causes.forbidden(at, "deallocation cannot be requested while `reservedFor` is set")
@@ -202,7 +219,9 @@ def _check_allocation(causes: Causes, allocation: Document) -> None:
     if len(handles) > HANDLES:
         causes.too_long(at, HANDLES)
     if allocation.get("availableOnNodes") is not None:
-        nodes.check_selector(causes, allocation["availableOnNodes"], "status.allocation.availableOnNodes")
+        nodes.check_selector(
+            causes, allocation["availableOnNodes"], "status.allocation.availableOnNodes"
+        )
 
 
 def _check_consumers(causes: Causes, obj: Document, status: Document, before: Document) -> None:

@@ -33,10 +33,14 @@ def _check(causes: Causes, condition: Document, at: str) -> None:
     else:
         causes.texts(f"{at}.type", kind, texts.qualified(kind))
     if condition.get("status", "") not in ("False", "True", "Unknown"):
-        causes.unsupported(f"{at}.status", condition.get("status", ""), ["False", "True", "Unknown"])
+        causes.unsupported(
+            f"{at}.status", condition.get("status", ""), ["False", "True", "Unknown"]
+        )
     if condition.get("observedGeneration", 0) < 0:
         generation = condition["observedGeneration"]
-        causes.invalid(f"{at}.observedGeneration", generation, "must be greater than or equal to zero")
+        causes.invalid(
+            f"{at}.observedGeneration", generation, "must be greater than or equal to zero"
+        )
     if not condition.get("lastTransitionTime"):
         causes.required(f"{at}.lastTransitionTime")
     if not reason:

@@ -1,4 +1,5 @@
-"""Objects within messages, as the server prints its own values: as JSON of a version, or with the names of its fields.
+"""Objects within messages, as the server prints its own values: as JSON of a version, or with the
+names of its fields.
 
 The second is what its inner types look like, which have no names on the wire.
 """
@@ -9,7 +10,7 @@ from typing import Any
 
 from ....api.objects import models
 from ....api.objects.shapes import Shape, fields_of
-from . import written
+from . import canonical
 
 INNER = {"cel": "CEL", "uid": "UID", "ips": "IPs"}
 
@@ -26,7 +27,11 @@ def _ordered(shape: Shape, value: Any) -> Any:
     if shape.kind == "struct" and isinstance(value, dict):
         assert shape.struct
         names = fields_of(shape.struct)
-        return {name: _ordered(field.shape, value[name]) for name, field in names.items() if name in value}
+        return {
+            name: _ordered(field.shape, value[name])
+            for name, field in names.items()
+            if name in value
+        }
     if shape.kind == "list" and isinstance(value, list):
         assert shape.item
         return [_ordered(shape.item, item) for item in value]
@@ -35,7 +40,9 @@ def _ordered(shape: Shape, value: Any) -> Any:
 
 def inner(struct: str, value: dict[str, Any], version: str = "v1") -> dict[str, Any]:
     """Every field, also what is not set, under the name that it has in the server."""
-    shape = written.shape_of(version, struct) or Shape("struct", struct=models.classes(version)[struct])
+    shape = canonical.shape_of(version, struct) or Shape(
+        "struct", struct=models.classes(version)[struct]
+    )
     made: dict[str, Any] = _inner(shape, value)
     return made
 
@@ -52,11 +59,15 @@ def _inner(shape: Shape, value: Any) -> Any:
         made: dict[str, Any] = {}
         for name, field in fields_of(shape.struct).items():
             below = value.get(name)
-            if field.shape.kind == "struct" and field.shape.struct and field.shape.struct.__name__ == "ObjectMeta":
+            if (
+                field.shape.kind == "struct"
+                and field.shape.struct
+                and field.shape.struct.__name__ == "ObjectMeta"
+            ):
                 made |= below or {}
                 continue
             if below is None and name not in POINTERS and field.shape.kind in ("string", "integer"):
-                below = written.ZERO[field.shape.kind]
+                below = canonical.ZERO[field.shape.kind]
             made[INNER.get(name, name[0].upper() + name[1:])] = _inner(field.shape, below)
         return made
     if shape.kind == "list":
@@ -66,4 +77,11 @@ def _inner(shape: Shape, value: Any) -> Any:
 
 
 CONDITION = ("type", "status", "observedGeneration", "lastTransitionTime", "reason", "message")
-POINTERS = {"matchAttribute", "distinctAttribute", "adminAccess", "tolerationSeconds", "nodeName", "validationError"}
+POINTERS = {
+    "matchAttribute",
+    "distinctAttribute",
+    "adminAccess",
+    "tolerationSeconds",
+    "nodeName",
+    "validationError",
+}

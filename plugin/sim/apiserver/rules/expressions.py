@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from ....allocator import cel
+from .... import cel
 from .causes import Causes, Document
 
 LONGEST = 10 * 1024
@@ -43,7 +43,9 @@ TOO_COMPLEX = "too complex, exceeds cost limit"
 
 @lru_cache(maxsize=1024)
 def problem_of(expression: str) -> str:
-    """Empty if there is none. The compiler's own words are ours; where they stand is shown as the server shows it."""
+    """Empty if there is none. The compiler's own words are ours; where they stand is shown as the
+    server shows it.
+    """
     try:
         cel.compile(expression, new=True)
     except cel.CompileError as error:

@@ -35,21 +35,31 @@ FIELDS: dict[str, dict[str, tuple[str, ...]]] = {
         "DRAPartitionableDevices": (
             "spec.sharedCounters",
             "spec.perDeviceNodeSelection",
-            *(f"spec.devices[].{name}" for name in ("consumesCounters", "nodeName", "nodeSelector", "allNodes")),
+            *(
+                f"spec.devices[].{name}"
+                for name in ("consumesCounters", "nodeName", "nodeSelector", "allNodes")
+            ),
         ),
         "DRADeviceBindingConditions": tuple(
-            f"spec.devices[].{name}" for name in ("bindingConditions", "bindingFailureConditions", "bindsToNode")
+            f"spec.devices[].{name}"
+            for name in ("bindingConditions", "bindingFailureConditions", "bindsToNode")
         ),
-        "DRAConsumableCapacity": ("spec.devices[].allowMultipleAllocations", "spec.devices[].capacity{}.requestPolicy"),
+        "DRAConsumableCapacity": (
+            "spec.devices[].allowMultipleAllocations",
+            "spec.devices[].capacity{}.requestPolicy",
+        ),
         "DRADeviceCompatibilityGroups": ("spec.devices[].consumesCounters[].compatibilityGroups",),
         "DRANodeAllocatableResources": ("spec.devices[].nodeAllocatableResources",),
         "DRAListTypeAttributes": tuple(
-            f"spec.devices[].attributes{{}}.{name}" for name in ("ints", "bools", "strings", "versions")
+            f"spec.devices[].attributes{{}}.{name}"
+            for name in ("ints", "bools", "strings", "versions")
         ),
         "DRAPartitionableDevicesType": ("spec.partitionTypeAttribute",),
         "DRAOptionalNodeOperations": ("spec.skipNodeOperations",),
     },
-    "ResourcePoolStatusRequest": {"DRAPartitionableDevicesType": ("spec.defaultPartitionTypeAttribute",)},
+    "ResourcePoolStatusRequest": {
+        "DRAPartitionableDevicesType": ("spec.defaultPartitionTypeAttribute",)
+    },
 }
 FIELDS["ResourceClaimTemplate"] = {
     gate: tuple(f"spec.{place}" for place in places if place.startswith("spec."))
@@ -73,7 +83,9 @@ def _has(value: Any, place: str, empty: bool = False) -> bool:
     found = [value]
     for step in place.split("."):
         name = step.rstrip("[]{}")
-        below = [one[name] for one in found if isinstance(one, dict) and one.get(name) not in nothing]
+        below = [
+            one[name] for one in found if isinstance(one, dict) and one.get(name) not in nothing
+        ]
         if step.endswith("[]"):
             below = [item for items in below for item in items]
         elif step.endswith("{}"):

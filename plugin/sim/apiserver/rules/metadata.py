@@ -17,7 +17,11 @@ Names = Callable[[str], list[str]]
 def check_new(causes: Causes, metadata: Document, names: Names) -> None:
     name, prefix = metadata.get("name", ""), metadata.get("generateName", "")
     if prefix:
-        causes.texts("metadata.generateName", prefix, names(prefix.rstrip("-.") if prefix[-1:] in "-." else prefix))
+        causes.texts(
+            "metadata.generateName",
+            prefix,
+            names(prefix.rstrip("-.") if prefix[-1:] in "-." else prefix),
+        )
     if not name:
         causes.required("metadata.name", "name or generateName is required")
     else:
@@ -61,8 +65,15 @@ def check_labels(causes: Causes, labels: dict[str, str], at: str) -> None:
 
 def check_annotations(causes: Causes, annotations: dict[str, str], at: str) -> None:
     for name in sorted(annotations):
-        causes.texts(at, name, [text if causes.modern else _old(text) for text in texts.qualified(name.lower())])
-    if sum(len(name.encode()) + len(text.encode()) for name, text in annotations.items()) > ANNOTATIONS:
+        causes.texts(
+            at,
+            name,
+            [text if causes.modern else _old(text) for text in texts.qualified(name.lower())],
+        )
+    if (
+        sum(len(name.encode()) + len(text.encode()) for name, text in annotations.items())
+        > ANNOTATIONS
+    ):
         causes.too_long(at, ANNOTATIONS)
 
 
@@ -73,9 +84,15 @@ def _old(text: str) -> str:
 def _check_owners(causes: Causes, owners: list[Document]) -> None:
     controllers = []
     for index, owner in enumerate(owners):
-        at = "metadata.ownerReferences" if not causes.modern else f"metadata.ownerReferences[{index}]"
+        at = (
+            "metadata.ownerReferences"
+            if not causes.modern
+            else f"metadata.ownerReferences[{index}]"
+        )
         absent = [name for name in ("kind", "name", "uid") if not owner.get(name)]
-        absent = absent if owner.get("apiVersion", "").rpartition("/")[2] else ["apiVersion", *absent]
+        absent = (
+            absent if owner.get("apiVersion", "").rpartition("/")[2] else ["apiVersion", *absent]
+        )
         for name in absent:
             if not causes.modern:
                 called = "version " if name == "apiVersion" else f"{name} " if causes.old else ""
@@ -88,7 +105,9 @@ def _check_owners(causes: Causes, owners: list[Document]) -> None:
         listed = [{name: owner[name] for name in ORDER if name in owner} for owner in owners]
         why = "Only one reference can have Controller set to true."
         causes.invalid(
-            "metadata.ownerReferences", listed, f'{why} Found "true" in references for {controllers[0]} and {other}'
+            "metadata.ownerReferences",
+            listed,
+            f'{why} Found "true" in references for {controllers[0]} and {other}',
         )
 
 

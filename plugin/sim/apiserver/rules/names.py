@@ -1,8 +1,10 @@
-"""The names that several kinds of the resource API have: drivers, pools, attributes. They look alike in all of them."""
+"""The names that several kinds of the resource API have: drivers, pools, attributes. They look
+alike in all of them.
+"""
 
 from __future__ import annotations
 
-from ..refused import Cause
+from ..types.status_errors import Cause
 from . import texts
 from .causes import Causes, quoted
 
@@ -41,7 +43,10 @@ def check_qualified(causes: Causes, name: str, at: str, declared: bool = False) 
     elif len(parts) == 2:
         if not parts[0]:
             _empty(
-                causes, at, "the prefix must not be empty" if causes.old else "the domain must not be empty", declared
+                causes,
+                at,
+                "the prefix must not be empty" if causes.old else "the domain must not be empty",
+                declared,
             )
         else:
             check_driver(causes, parts[0], at, declared)

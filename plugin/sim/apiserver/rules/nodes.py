@@ -27,20 +27,28 @@ def _check_labels(causes: Causes, requirement: Document, at: str) -> None:
             causes.required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")
     elif operator in ("Exists", "DoesNotExist"):
         if values:
-            causes.forbidden(f"{at}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+            causes.forbidden(
+                f"{at}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            )
     elif operator in ("Gt", "Lt"):
         if len(values) != 1:
-            causes.required(f"{at}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
+            causes.required(
+                f"{at}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'"
+            )
     else:
         causes.invalid(f"{at}.operator", operator, "not a valid selector operator")
-    causes.texts(f"{at}.key", requirement.get("key", ""), texts.qualified(requirement.get("key", "")))
+    causes.texts(
+        f"{at}.key", requirement.get("key", ""), texts.qualified(requirement.get("key", ""))
+    )
 
 
 def _check_field(causes: Causes, requirement: Document, at: str) -> None:
     operator, values = requirement.get("operator", ""), requirement.get("values") or []
     if operator in MANY:
         if len(values) != 1:
-            why = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+            why = (
+                "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+            )
             causes.required(f"{at}.values", why)
     else:
         causes.invalid(f"{at}.operator", operator, "not a valid selector operator")

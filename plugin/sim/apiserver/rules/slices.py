@@ -12,7 +12,9 @@ from .profile import Profile
 from .status import check_binding
 
 DEVICES, WITH_MORE = 128, 64
-ONE_WAY = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
+ONE_WAY = (
+    "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
+)
 OLD_ONE_WAY = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required"
 DEVICE_WAY = (
     "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true "
@@ -35,7 +37,9 @@ def with_defaults(spec: Document, now: str) -> Document:
 def with_times(device: Any, now: str) -> Any:
     if not isinstance(device, dict) or not device.get("taints"):
         return device
-    return device | {"taints": [{"timeAdded": now} | _said(taint or {}) for taint in device["taints"]]}
+    return device | {
+        "taints": [{"timeAdded": now} | _said(taint or {}) for taint in device["taints"]]
+    }
 
 
 def _said(taint: Document) -> Document:
@@ -60,7 +64,9 @@ def check(causes: Causes, spec: Document, old: Document | None, profile: Profile
         for index, device in enumerate(devices):
             at, name = f"spec.devices[{index}]", device.get("name", "")
             inside = (device.get("basic") or {}) | {"name": name} if profile.flat else device
-            _Device(causes, inside, before.get(name), profile, at).check(bool(spec.get("perDeviceNodeSelection")))
+            _Device(causes, inside, before.get(name), profile, at).check(
+                bool(spec.get("perDeviceNodeSelection"))
+            )
             if name in seen:
                 causes.duplicate(at if profile.modern else f"{at}.name", name)
             seen.add(name)
@@ -70,9 +76,15 @@ def check(causes: Causes, spec: Document, old: Document | None, profile: Profile
 def _check_pool(causes: Causes, pool: Document) -> None:
     check_pool(causes, pool.get("name", ""), "spec.pool.name")
     if pool.get("resourceSliceCount", 0) <= 0:
-        causes.invalid("spec.pool.resourceSliceCount", pool.get("resourceSliceCount", 0), "must be greater than zero")
+        causes.invalid(
+            "spec.pool.resourceSliceCount",
+            pool.get("resourceSliceCount", 0),
+            "must be greater than zero",
+        )
     if pool.get("generation", 0) < 0:
-        causes.invalid("spec.pool.generation", pool["generation"], "must be greater than or equal to zero")
+        causes.invalid(
+            "spec.pool.generation", pool["generation"], "must be greater than or equal to zero"
+        )
 
 
 def _check_fixed(causes: Causes, spec: Document, old: Document, profile: Profile) -> None:
@@ -112,14 +124,18 @@ def _check_nodes(causes: Causes, spec: Document, profile: Profile) -> None:
         causes.required("spec", way)
     elif len(said) > 1:
         shown = None if profile.flat else f"{{{', '.join(said)}}}"
-        causes.invalid("spec", shown, way if profile.flat else f"{way}, but multiple fields are set")
+        causes.invalid(
+            "spec", shown, way if profile.flat else f"{way}, but multiple fields are set"
+        )
 
 
 def _most(devices: list[Document], profile: Profile) -> int:
     more = any(
         device.get("taints")
         or device.get("consumesCounters")
-        or any(name in value for value in (device.get("attributes") or {}).values() for name in LISTS)
+        or any(
+            name in value for value in (device.get("attributes") or {}).values() for name in LISTS
+        )
         for device in devices
     )
     return WITH_MORE if more and profile.modern else DEVICES
@@ -148,7 +164,9 @@ def check_counters(causes: Causes, counters: Document, at: str) -> None:
 
 
 class _Device:
-    def __init__(self, causes: Causes, device: Document, old: Document | None, profile: Profile, at: str) -> None:
+    def __init__(
+        self, causes: Causes, device: Document, old: Document | None, profile: Profile, at: str
+    ) -> None:
         self.causes, self.device, self.old, self.profile, self.at = causes, device, old, profile, at
         self.inside = f"{at}.basic" if profile.flat else at
 
@@ -178,8 +196,12 @@ class _Device:
                 for index, taint in enumerate(taints):
                     check_taint(causes, taint, None, f"{at}.taints[{index}]")
         for index, used in enumerate(device.get("consumesCounters") or ()):
-            check_counter_name(causes, used.get("counterSet", ""), f"{at}.consumesCounters[{index}].counterSet")
-            check_counters(causes, used.get("counters") or {}, f"{at}.consumesCounters[{index}].counters")
+            check_counter_name(
+                causes, used.get("counterSet", ""), f"{at}.consumesCounters[{index}].counterSet"
+            )
+            check_counters(
+                causes, used.get("counters") or {}, f"{at}.consumesCounters[{index}].counters"
+            )
         self._check_nodes(per_device)
         check_binding(causes, device, at)
 
@@ -200,7 +222,10 @@ class _Device:
         if not attribute:
             self.causes.required(at, "exactly one value must be specified", declared=True)
         elif len(attribute) > 1:
-            shown = {f"{name.capitalize()}Value": attribute.get(name) for name in ("int", "bool", "string", "version")}
+            shown = {
+                f"{name.capitalize()}Value": attribute.get(name)
+                for name in ("int", "bool", "string", "version")
+            }
             self.causes.invalid(at, shown, "exactly one value must be specified", declared=True)
 
     def _check_capacity(self, amount: Any, at: str) -> None:
@@ -211,11 +236,17 @@ class _Device:
             self.causes.forbidden(f"{at}.requestPolicy", "allowMultipleAllocations must be true")
             return
         fractions = "DRAFractionalCapacityRange" in self.profile.gates
-        capacity.check_policy(self.causes, amount["value"], policy, fractions, f"{at}.requestPolicy")
+        capacity.check_policy(
+            self.causes, amount["value"], policy, fractions, f"{at}.requestPolicy"
+        )
 
     def _check_nodes(self, per_device: bool) -> None:
         device, at, causes = self.device, self.at, self.causes
-        there = [name for name in ("nodeName", "nodeSelector", "allNodes") if device.get(name) is not None]
+        there = [
+            name
+            for name in ("nodeName", "nodeSelector", "allNodes")
+            if device.get(name) is not None
+        ]
         if not per_device:
             if there:
                 causes.invalid(at, None, NOT_PER_DEVICE)

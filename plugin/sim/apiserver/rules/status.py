@@ -7,7 +7,14 @@ from typing import Any
 
 from . import nodes, texts
 from .causes import Causes, Document
-from .claims import MOST, check_configs, check_document, check_reference, check_tolerations, names_of
+from .claims import (
+    MOST,
+    check_configs,
+    check_document,
+    check_reference,
+    check_tolerations,
+    names_of,
+)
 from .conditions import check_conditions
 from .dumps import inner
 from .names import check_driver, check_pool
@@ -20,7 +27,12 @@ GOING = "new entries may not be added while `deallocationRequested` or `deletion
 
 
 def id_of(device: Document) -> Id:
-    return device.get("driver", ""), device.get("pool", ""), device.get("device", ""), device.get("shareID") or ""
+    return (
+        device.get("driver", ""),
+        device.get("pool", ""),
+        device.get("device", ""),
+        device.get("shareID") or "",
+    )
 
 
 def without_deallocated(new: Document, old: Document) -> Document:
@@ -50,7 +62,9 @@ def check_change(causes: Causes, new: Document, old: Document, profile: Profile)
             causes.duplicate(f"{at}.deviceID", _id(device, causes), declared=True)
     wished = bool(status.get("deallocationRequested"))
     if status.get("reservedFor"):
-        added = [one for one in status["reservedFor"] if one not in (before.get("reservedFor") or [])]
+        added = [
+            one for one in status["reservedFor"] if one not in (before.get("reservedFor") or [])
+        ]
         if allocation is None:
             causes.forbidden("status.reservedFor", NOT_SET)
         elif added and (wished or "deletionTimestamp" in new["metadata"]):
@@ -93,7 +107,9 @@ def check_consumers(causes: Causes, consumers: list[Document], most: int) -> Non
             if not consumer.get(name):
                 causes.required(f"{here}.{name}")
         if consumer.get("uid", "") in seen:
-            causes.duplicate(here if causes.modern else f"{here}.uid", consumer.get("uid", ""), declared=True)
+            causes.duplicate(
+                here if causes.modern else f"{here}.uid", consumer.get("uid", ""), declared=True
+            )
         seen.add(consumer.get("uid", ""))
 
 
@@ -133,7 +149,9 @@ def _check_network(causes: Causes, network: Document, at: str) -> None:
             causes.duplicate(f"{at}.ips[{index}]", address, declared=True)
 
 
-def _check_allocation(causes: Causes, allocation: Document, names: set[str], profile: Profile) -> None:
+def _check_allocation(
+    causes: Causes, allocation: Document, names: set[str], profile: Profile
+) -> None:
     at = "status.allocation"
     if profile.flat and allocation.get("nodeSelector") is not None:
         nodes.check_selector(causes, allocation["nodeSelector"], f"{at}.nodeSelector")
@@ -158,7 +176,9 @@ def _check_result(causes: Causes, result: Document, names: set[str], flat: bool,
 
 def check_binding(causes: Causes, device: Document, at: str) -> None:
     """Conditions that a device has before and during its use; both or none."""
-    said = {name: device.get(name) or [] for name in ("bindingConditions", "bindingFailureConditions")}
+    said = {
+        name: device.get(name) or [] for name in ("bindingConditions", "bindingFailureConditions")
+    }
     for name, conditions in said.items():
         if not causes.too_many(f"{at}.{name}", len(conditions), 4, declared=True):
             for index, condition in enumerate(conditions):
@@ -172,7 +192,9 @@ def check_binding(causes: Causes, device: Document, at: str) -> None:
         if condition in bad[:index]:
             causes.duplicate(here, condition)
         if condition in good:
-            causes.invalid(here, condition, "bindingFailureConditions must not overlap with bindingConditions")
+            causes.invalid(
+                here, condition, "bindingFailureConditions must not overlap with bindingConditions"
+            )
     for one, other, mine in (
         ("bindingConditions", "bindingFailureConditions", good),
         ("bindingFailureConditions", "bindingConditions", bad),

@@ -1,4 +1,6 @@
-"""The rules of one kind on one release, put together: what the registry asks, and which module knows the answer."""
+"""The rules of one kind on one release, put together: what the registry asks, and which module
+knows the answer.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,22 @@ from dataclasses import dataclass
 from functools import cache
 
 from ....api.objects import models
-from ..refused import Cause, Resource
-from . import around, claims, classic, declared, expressions, gates, metadata, others, slices, status, texts, written
+from ..types.resource import GroupResource
+from ..types.status_errors import Cause
+from . import (
+    canonical,
+    claims,
+    classic,
+    core_kinds,
+    declarative,
+    expressions,
+    gates,
+    metadata,
+    pool_status,
+    slices,
+    status,
+    texts,
+)
 from .causes import Causes, Document, quoted
 from .dumps import inner
 from .profile import Profile
@@ -17,8 +33,17 @@ LABEL = "resource.kubernetes.io/admin-access"
 NO_ADMIN = f"admin access to devices requires the `{LABEL}: true` label on the containing namespace"
 
 
-TWICE = ("DeviceClass", "ResourceClass", "PodSchedulingContext")  # whose changes old servers checked twice
-SEEING = ("Lease", "ResourcePoolStatusRequest", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+TWICE = (
+    "DeviceClass",
+    "ResourceClass",
+    "PodSchedulingContext",
+)  # whose changes old servers checked twice
+SEEING = (
+    "Lease",
+    "ResourcePoolStatusRequest",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+)
 
 
 @dataclass(frozen=True)
@@ -33,12 +58,14 @@ class Surroundings:
 class Strategy:
     """Of a kind without rules of its own: metadata alone."""
 
-    def __init__(self, resource: Resource, version: str, profile: Profile) -> None:
+    def __init__(self, resource: GroupResource, version: str, profile: Profile) -> None:
         self.kind, self.group, self.profile = resource.kind, resource.group, profile
         self.version = f"{version}-1.31" if version == "v1alpha3" and profile.flat else version
 
     def default(self, obj: Document, around_it: Surroundings) -> Document:
-        """What is not said, and nothing that is empty. Of what is written, and of nothing that is stored."""
+        """What is not said, and nothing that is empty. Of what is written, and of nothing that is
+        stored.
+        """
         del around_it
         return obj
 
@@ -47,7 +74,9 @@ class Strategy:
         del around_it
         return new
 
-    def change(self, new: Document, old: Document, subresource: str, around_it: Surroundings) -> Document:
+    def change(
+        self, new: Document, old: Document, subresource: str, around_it: Surroundings
+    ) -> Document:
         """Before a changed object is checked."""
         del old, subresource, around_it
         return new
@@ -67,7 +96,9 @@ class Strategy:
         driver = (obj.get("spec") or {}).get("driver", "") if self.kind == "ResourceSlice" else ""
         if driver == driver.lower():
             return []
-        return [f"spec.driver: driver names should be lowercase; {quoted(driver)} contains uppercase characters"]
+        return [
+            f"spec.driver: driver names should be lowercase; {quoted(driver)} contains uppercase characters"
+        ]
 
     def blind(self, api_version: str) -> bool:
         """May it be replaced by who does not say which version he has seen?"""
@@ -82,7 +113,12 @@ class Strategy:
         return causes.found
 
     def check_change(
-        self, new: Document, old: Document, said: Document, subresource: str, around_it: Surroundings
+        self,
+        new: Document,
+        old: Document,
+        said: Document,
+        subresource: str,
+        around_it: Surroundings,
     ) -> list[Cause]:
         """`said` is the new object as it came."""
         causes = Causes(self.profile)
@@ -100,13 +136,21 @@ class Strategy:
     @property
     def _names(self) -> metadata.Names:
         if self.group == "rbac.authorization.k8s.io":
-            return lambda name: ["may not be a part of a path"] if name in (".", "..") or set(name) & set("/%") else []
+            return lambda name: (
+                ["may not be a part of a path"]
+                if name in (".", "..") or set(name) & set("/%")
+                else []
+            )
         return texts.label if self.kind in ("Namespace", "Service") else texts.subdomain
 
-    def _check(self, causes: Causes, new: Document, old: Document | None, around_it: Surroundings) -> None:
+    def _check(
+        self, causes: Causes, new: Document, old: Document | None, around_it: Surroundings
+    ) -> None:
         pass
 
-    def _check_status(self, causes: Causes, new: Document, old: Document, around_it: Surroundings) -> None:
+    def _check_status(
+        self, causes: Causes, new: Document, old: Document, around_it: Surroundings
+    ) -> None:
         pass
 
 
@@ -115,33 +159,43 @@ class Around(Strategy):
 
     @property
     def empty(self) -> Document:
-        return around.EMPTY.get(self.kind, {})
+        return core_kinds.EMPTY.get(self.kind, {})
 
     def default(self, obj: Document, around_it: Surroundings) -> Document:
-        return around.with_defaults(self.kind, obj)
+        return core_kinds.with_defaults(self.kind, obj)
 
     def begin(self, new: Document, around_it: Surroundings) -> Document:
-        return around.begun(self.kind, new)
+        return core_kinds.begun(self.kind, new)
 
-    def _check(self, causes: Causes, new: Document, old: Document | None, around_it: Surroundings) -> None:
-        around.check(causes, self.kind, new, old)
+    def _check(
+        self, causes: Causes, new: Document, old: Document | None, around_it: Surroundings
+    ) -> None:
+        core_kinds.check(causes, self.kind, new, old)
 
-    def _check_status(self, causes: Causes, new: Document, old: Document, around_it: Surroundings) -> None:
-        around.check_status(causes, self.kind, new)
+    def _check_status(
+        self, causes: Causes, new: Document, old: Document, around_it: Surroundings
+    ) -> None:
+        core_kinds.check_status(causes, self.kind, new)
 
 
 class Classic(Strategy):
     @property
     def empty(self) -> Document:
-        return written.typed(self.version, self.kind, {}, self.profile.release)
+        return canonical.typed(self.version, self.kind, {}, self.profile.release)
 
     def default(self, obj: Document, around_it: Surroundings) -> Document:
-        return written.typed(self.version, self.kind, classic.with_defaults(self.kind, obj), self.profile.release)
+        return canonical.typed(
+            self.version, self.kind, classic.with_defaults(self.kind, obj), self.profile.release
+        )
 
-    def _check(self, causes: Causes, new: Document, old: Document | None, around_it: Surroundings) -> None:
+    def _check(
+        self, causes: Causes, new: Document, old: Document | None, around_it: Surroundings
+    ) -> None:
         classic.check(causes, self.kind, new, old)
 
-    def _check_status(self, causes: Causes, new: Document, old: Document, around_it: Surroundings) -> None:
+    def _check_status(
+        self, causes: Causes, new: Document, old: Document, around_it: Surroundings
+    ) -> None:
         classic.check_status(causes, self.kind, new, old)
 
 
@@ -150,43 +204,53 @@ class Dra(Strategy):
 
     @property
     def empty(self) -> Document:
-        return written.typed(self.version, self.kind, {}, self.profile.release)
+        return canonical.typed(self.version, self.kind, {}, self.profile.release)
 
     def default(self, obj: Document, around_it: Surroundings) -> Document:
         spec = obj.get("spec")
         if isinstance(spec, dict):
             obj = obj | {"spec": self._spec_with_defaults(spec, around_it.now, around_it.version)}
-        return written.typed(self.version, self.kind, obj, self.profile.release)
+        return canonical.typed(self.version, self.kind, obj, self.profile.release)
 
     def _spec_with_defaults(self, spec: Document, now: str, version: str) -> Document:
         if self.kind == "ResourceClaim":
             return claims.with_defaults(spec, self.profile.flat, version == "v1beta1")
         if self.kind == "ResourceClaimTemplate" and isinstance(spec.get("spec"), dict):
-            return spec | {"spec": claims.with_defaults(spec["spec"], self.profile.flat, version == "v1beta1")}
+            return spec | {
+                "spec": claims.with_defaults(spec["spec"], self.profile.flat, version == "v1beta1")
+            }
         if self.kind == "ResourceSlice" and not self.profile.flat:
             return slices.with_defaults(spec, now)
         if self.kind == "DeviceTaintRule" and isinstance(spec.get("taint"), dict):
-            return spec | {"taint": slices.with_times({"taints": [spec["taint"]]}, now)["taints"][0]}
-        return others.with_defaults(self.kind, spec)
+            return spec | {
+                "taint": slices.with_times({"taints": [spec["taint"]]}, now)["taints"][0]
+            }
+        return pool_status.with_defaults(self.kind, spec)
 
     def begin(self, new: Document, around_it: Surroundings) -> Document:
         new = gates.without_disabled(self.kind, new, None, self.profile)
         return (
-            new | {"status": {}} if self.kind in ("ResourceClaim", "DeviceTaintRule", "PodSchedulingContext") else new
+            new | {"status": {}}
+            if self.kind in ("ResourceClaim", "DeviceTaintRule", "PodSchedulingContext")
+            else new
         )
 
-    def change(self, new: Document, old: Document, subresource: str, around_it: Surroundings) -> Document:
+    def change(
+        self, new: Document, old: Document, subresource: str, around_it: Surroundings
+    ) -> Document:
         new = gates.without_disabled(self.kind, new, old, self.profile)
         if self.kind == "ResourceClaim" and subresource == "status":
             changed = status.without_deallocated(new.get("status") or {}, old.get("status") or {})
             return new | {"status": changed}
         if self.kind == "DeviceTaintRule" and not subresource:
-            return others.with_new_time(new, old, around_it.now)
+            return pool_status.with_new_time(new, old, around_it.now)
         return new
 
     # ------------------------------------------------------------ checks
 
-    def _check(self, causes: Causes, new: Document, old: Document | None, around_it: Surroundings) -> None:
+    def _check(
+        self, causes: Causes, new: Document, old: Document | None, around_it: Surroundings
+    ) -> None:
         spec = new.get("spec") or {}
         before = None if old is None else old.get("spec") or {}
         if self.kind == "ResourceClaim":
@@ -200,27 +264,42 @@ class Dra(Strategy):
         elif self.kind == "PodSchedulingContext":
             classic.check(causes, self.kind, new, old)
         else:
-            others.check(causes, self.kind, spec, before)
+            pool_status.check(causes, self.kind, spec, before)
         self._check_declared(causes, new, old, around_it.version)
 
-    def _check_declared(self, causes: Causes, new: Document, old: Document | None, version: str) -> None:
+    def _check_declared(
+        self, causes: Causes, new: Document, old: Document | None, version: str
+    ) -> None:
         """These rules look at the object as it came, and speak of its fields."""
         if not self.profile.modern:
             return
         found = Causes(self.profile)
-        declared.check(found, self.kind, new, old)
+        declarative.check(found, self.kind, new, old)
         flat = version == "v1beta1"
-        causes.found += [declared.in_v1beta1(self.kind, cause) for cause in found.found] if flat else found.found
+        causes.found += (
+            [declarative.in_v1beta1(self.kind, cause) for cause in found.found]
+            if flat
+            else found.found
+        )
 
-    def _check_claim(self, causes: Causes, new: Document, before: Document | None, around_it: Surroundings) -> None:
+    def _check_claim(
+        self, causes: Causes, new: Document, before: Document | None, around_it: Surroundings
+    ) -> None:
         spec = new.get("spec") or {}
         if before is None:
             self._check_admin(causes, spec, new, around_it)
             claims.check(causes, spec, self.profile, "spec")
         elif spec != before:
-            causes.invalid("spec", inner("ResourceClaimSpec", spec, self.version), "field is immutable", declared=True)
+            causes.invalid(
+                "spec",
+                inner("ResourceClaimSpec", spec, self.version),
+                "field is immutable",
+                declared=True,
+            )
 
-    def _check_template(self, causes: Causes, new: Document, before: Document | None, around_it: Surroundings) -> None:
+    def _check_template(
+        self, causes: Causes, new: Document, before: Document | None, around_it: Surroundings
+    ) -> None:
         spec = new.get("spec") or {}
         if before is not None:
             if spec != before:
@@ -229,7 +308,9 @@ class Dra(Strategy):
             return
         self._check_admin(causes, spec.get("spec") or {}, new, around_it)
         below = spec.get("metadata") or {}
-        metadata.check_annotations(causes, below.get("annotations") or {}, "spec.metadata.annotations")
+        metadata.check_annotations(
+            causes, below.get("annotations") or {}, "spec.metadata.annotations"
+        )
         metadata.check_labels(causes, below.get("labels") or {}, "spec.metadata.labels")
         claims.check(causes, spec.get("spec") or {}, self.profile, "spec.spec")
 
@@ -240,9 +321,13 @@ class Dra(Strategy):
         if not causes.too_many("spec.config", len(configs), claims.MOST, declared=True):
             stored = configs == before.get("config")
             for index, config in enumerate(configs):
-                claims.check_config(causes, config, f"spec.config[{index}]", self.profile.flat, stored)
+                claims.check_config(
+                    causes, config, f"spec.config[{index}]", self.profile.flat, stored
+                )
 
-    def _check_admin(self, causes: Causes, spec: Document, new: Document, around_it: Surroundings) -> None:
+    def _check_admin(
+        self, causes: Causes, spec: Document, new: Document, around_it: Surroundings
+    ) -> None:
         for index, request in enumerate((spec.get("devices") or {}).get("requests") or ()):
             if (request.get("exactly") or {}).get("adminAccess"):
                 if not self._may_be_admin(new, around_it):
@@ -254,17 +339,21 @@ class Dra(Strategy):
         labels = ((namespace or {}).get("metadata") or {}).get("labels") or {}
         return bool(labels.get(LABEL) == "true")
 
-    def _check_status(self, causes: Causes, new: Document, old: Document, around_it: Surroundings) -> None:
+    def _check_status(
+        self, causes: Causes, new: Document, old: Document, around_it: Surroundings
+    ) -> None:
         if self.kind == "ResourceClaim":
             self._check_admin_results(causes, new, old, around_it)
             status.check_change(causes, new, old, self.profile)
         elif self.kind == "PodSchedulingContext":
             classic.check_status(causes, self.kind, new, old)
         else:
-            others.check_status(causes, self.kind, new, old)
+            pool_status.check_status(causes, self.kind, new, old)
         self._check_declared(causes, new, old, around_it.version)
 
-    def _check_admin_results(self, causes: Causes, new: Document, old: Document, around_it: Surroundings) -> None:
+    def _check_admin_results(
+        self, causes: Causes, new: Document, old: Document, around_it: Surroundings
+    ) -> None:
         if self.profile.flat or _admin(old) >= 0:
             return
         index = _admin(new)
@@ -279,7 +368,7 @@ def _admin(claim: Document) -> int:
 
 
 @cache
-def of(resource: Resource, version: str, release: str) -> Strategy:
+def of(resource: GroupResource, version: str, release: str) -> Strategy:
     profile = Profile(release)
     if resource.group == models.GROUP:
         return (Classic if version == "v1alpha2" else Dra)(resource, version, profile)

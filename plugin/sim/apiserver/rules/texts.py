@@ -1,4 +1,6 @@
-"""What names and other short texts have to look like, and how the API server says that one does not. Pure."""
+"""What names and other short texts have to look like, and how the API server says that one does
+not. Pure.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,11 @@ def qualified(text: str) -> list[str]:
     found = []
     if len(parts) == 2:
         prefix = parts[0]
-        found += ["prefix part must be non-empty"] if not prefix else [f"prefix part {t}" for t in subdomain(prefix)]
+        found += (
+            ["prefix part must be non-empty"]
+            if not prefix
+            else [f"prefix part {t}" for t in subdomain(prefix)]
+        )
     name = parts[-1]
     if not name:
         found.append("name part must be non-empty")

@@ -3,17 +3,30 @@
 import pytest
 
 from plugin.api.objects import meta, plain, v1, v1alpha3_31
-from plugin.api.objects.v1alpha3_31 import AllocationResult, DeviceAllocationResult, ResourceClaimStatus
+from plugin.api.objects.v1alpha3_31 import (
+    AllocationResult,
+    DeviceAllocationResult,
+    ResourceClaimStatus,
+)
 
 REFERENCES = [{"resource": "pods", "name": f"p{n}", "uid": f"u{n}"} for n in range(3)]
-CONFIGS = [{"source": "FromClaim", "opaque": {"driver": f"d{n}", "parameters": {}}} for n in range(2)]
+CONFIGS = [
+    {"source": "FromClaim", "opaque": {"driver": f"d{n}", "parameters": {}}} for n in range(2)
+]
 RESULTS = [{"request": "r", "driver": "d", "pool": "p", "device": f"gpu-{n}"} for n in range(2)]
-TERMS = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [f"n{n}"]}]} for n in range(2)]
+TERMS = [
+    {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [f"n{n}"]}]}
+    for n in range(2)
+]
 ROWS = [  # the way, the list's two items, where they are found
     ("reserved_for", REFERENCES, ("reservedFor",)),
     ("allocation.devices.config", CONFIGS, ("allocation", "devices", "config")),
     ("allocation.devices.results", RESULTS, ("allocation", "devices", "results")),
-    ("allocation.nodeSelector.nodeSelectorTerms", TERMS, ("allocation", "nodeSelector", "nodeSelectorTerms")),
+    (
+        "allocation.nodeSelector.nodeSelectorTerms",
+        TERMS,
+        ("allocation", "nodeSelector", "nodeSelectorTerms"),
+    ),
 ]
 
 
@@ -32,14 +45,18 @@ def found(status, path):
     return value
 
 
-@pytest.mark.parametrize(("way", "items", "path"), ROWS, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("way", "items", "path"), ROWS, ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_lists_are_replaced_or_appended_to(way, items, path):
     start = ResourceClaimStatus(deallocation_requested=True)
     one = method(start, way, "with_{}")(items[:1])
     assert found(one, path) == items[:1]
     assert found(method(one, way, "with_{}")(items[1:2]), path) == items[1:2]
     assert found(method(one, way, "with_{}_mixin")(items[1:2]), path) == items[:2]
-    assert found(method(one, way, "with_{}_mixin")(items[1]), path) == items[:2]  # one item, as there
+    assert (
+        found(method(one, way, "with_{}_mixin")(items[1]), path) == items[:2]
+    )  # one item, as there
     assert found(method(start, way, "with_{}_mixin")(items), path) == items
     assert found(one, path) == items[:1]
     assert start == ResourceClaimStatus(deallocation_requested=True)
@@ -47,7 +64,9 @@ def test_lists_are_replaced_or_appended_to(way, items, path):
 
 
 def test_deallocation_requested():
-    assert ResourceClaimStatus().but.with_deallocation_requested(True).to_dict() == {"deallocationRequested": True}
+    assert ResourceClaimStatus().but.with_deallocation_requested(True).to_dict() == {
+        "deallocationRequested": True
+    }
 
 
 def test_allocation_controller():
@@ -69,14 +88,22 @@ def test_objects_are_replaced_or_merged_and_taken_as_objects():
 
 
 def test_maps_are_merged_into():
-    claim = v1.ResourceClaim().but.metadata.with_labels({"a": "1"}).but.metadata.with_labels_mixin({"b": "2"})
+    claim = (
+        v1.ResourceClaim()
+        .but.metadata.with_labels({"a": "1"})
+        .but.metadata.with_labels_mixin({"b": "2"})
+    )
     assert claim.to_dict() == {"metadata": {"labels": {"a": "1", "b": "2"}}}
     assert claim.metadata == meta.ObjectMeta(labels={"a": "1", "b": "2"})
 
 
 def test_a_wrong_value_is_named_by_its_path():
-    with pytest.raises(plain.Invalid, match=r"allocation\.devices\.results\[0\]\.device: is required"):
-        ResourceClaimStatus().but.allocation.devices.with_results([{"request": "r", "driver": "d", "pool": "p"}])
+    with pytest.raises(
+        plain.Invalid, match=r"allocation\.devices\.results\[0\]\.device: is required"
+    ):
+        ResourceClaimStatus().but.allocation.devices.with_results(
+            [{"request": "r", "driver": "d", "pool": "p"}]
+        )
     with pytest.raises(plain.Invalid, match="allocation: expected an object"):
         ResourceClaimStatus().but.with_allocation(v1.AllocationResult())
 

@@ -1,9 +1,16 @@
-"""v1alpha2 into v1: what still has a meaning, with the objects that references name, and notes for the rest."""
+"""v1alpha2 into v1: what still has a meaning, with the objects that references name, and notes for
+the rest.
+"""
 
 from plugin.api.objects import convert
 
 GROUP = "resource.k8s.io/v1alpha2"
-CLASS = {"apiVersion": GROUP, "kind": "ResourceClass", "metadata": {"name": "gpu"}, "driverName": "gpu.example.com"}
+CLASS = {
+    "apiVersion": GROUP,
+    "kind": "ResourceClass",
+    "metadata": {"name": "gpu"},
+    "driverName": "gpu.example.com",
+}
 PARAMETERS = {
     "apiVersion": "gpu.example.com/v1",
     "kind": "GpuParameters",
@@ -22,7 +29,10 @@ STRUCTURED = {
             "driverName": "gpu.example.com",
             "vendorParameters": {"mode": "fast"},
             "requests": [
-                {"namedResources": {"selector": 'attributes.string["model"] == "x"'}, "vendorParameters": {"n": 1}},
+                {
+                    "namedResources": {"selector": 'attributes.string["model"] == "x"'},
+                    "vendorParameters": {"n": 1},
+                },
                 {},
             ],
         }
@@ -63,7 +73,9 @@ def test_a_claim_asks_for_one_device_of_the_class():
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
         "metadata": {"name": "c", "namespace": "ns"},
-        "spec": {"devices": {"requests": [{"name": "request", "exactly": {"deviceClassName": "gpu"}}]}},
+        "spec": {
+            "devices": {"requests": [{"name": "request", "exactly": {"deviceClassName": "gpu"}}]}
+        },
     }
     assert not notes
     assert convert.convert(claim(), "v1beta1").document["spec"]["devices"]["requests"] == [
@@ -99,7 +111,11 @@ def test_parameters_become_opaque_configuration():
     (config,) = made["spec"]["devices"]["config"]
     assert config["opaque"] == {
         "driver": "gpu.example.com",
-        "parameters": {"apiVersion": "gpu.example.com/v1", "kind": "GpuParameters", "spec": {"memory": "80Gi"}},
+        "parameters": {
+            "apiVersion": "gpu.example.com/v1",
+            "kind": "GpuParameters",
+            "spec": {"memory": "80Gi"},
+        },
     }
     assert not notes["spec.parametersRef"].lost
 
@@ -109,9 +125,13 @@ def test_parameters_that_are_not_there_are_lost():
     made, notes = to_v1(claim(parametersRef=REFERENCE), CLASS, elsewhere)
     assert "config" not in made["spec"]["devices"]
     assert notes["spec.parametersRef"].lost
-    assert notes["spec.parametersRef"].text.startswith("GpuParameters big is not in this file; put its content into")
+    assert notes["spec.parametersRef"].text.startswith(
+        "GpuParameters big is not in this file; put its content into"
+    )
     _, notes = to_v1(claim(parametersRef=REFERENCE), PARAMETERS)
-    assert notes["spec.parametersRef"].text.startswith("the driver of class gpu is not in this file")
+    assert notes["spec.parametersRef"].text.startswith(
+        "the driver of class gpu is not in this file"
+    )
 
 
 def test_structured_parameters_become_requests():
@@ -123,7 +143,10 @@ def test_structured_parameters_become_requests():
     ]
     assert made.document["spec"]["devices"]["config"] == [
         {"opaque": {"driver": "gpu.example.com", "parameters": {"mode": "fast"}}},
-        {"requests": ["request-0"], "opaque": {"driver": "gpu.example.com", "parameters": {"n": 1}}},
+        {
+            "requests": ["request-0"],
+            "opaque": {"driver": "gpu.example.com", "parameters": {"n": 1}},
+        },
     ]
     (lost,) = [note for note in made.notes if note.lost]
     assert lost.path == "spec.parametersRef"
@@ -154,7 +177,12 @@ def test_an_allocation_is_gone_field_by_field():
 
 
 def test_a_class_selects_the_devices_of_its_driver():
-    reference = {"apiGroup": "resource.k8s.io", "kind": "ResourceClassParameters", "name": "cp", "namespace": "ns"}
+    reference = {
+        "apiGroup": "resource.k8s.io",
+        "kind": "ResourceClassParameters",
+        "name": "cp",
+        "namespace": "ns",
+    }
     given = CLASS | {
         "structuredParameters": True,
         "suitableNodes": {"nodeSelectorTerms": []},
@@ -191,7 +219,9 @@ def test_named_resources_become_devices():
         "metadata": {"name": "s"},
         "nodeName": "n",
         "driverName": "gpu.example.com",
-        "namedResources": {"instances": [{"name": "gpu-0", "attributes": attributes}, {"name": "gpu-1"}]},
+        "namedResources": {
+            "instances": [{"name": "gpu-0", "attributes": attributes}, {"name": "gpu-1"}]
+        },
     }
     made, notes = to_v1(document)
     assert made["spec"] == {
@@ -225,21 +255,34 @@ def test_what_has_no_successor_is_dropped_with_a_note():
         ("ResourceClassParameters", {}),
         ("PodSchedulingContext", {"spec": {}}),
     ):
-        made = convert.convert({"apiVersion": GROUP, "kind": kind, "metadata": {"name": "x"}} | fields, "v1")
+        made = convert.convert(
+            {"apiVersion": GROUP, "kind": kind, "metadata": {"name": "x"}} | fields, "v1"
+        )
         assert made.document is None
         assert [note.path for note in made.notes] == ["kind"]
 
 
 def test_pods_name_their_claims_without_a_source():
-    claims = [{"name": "a", "source": {"resourceClaimName": "c"}}, {"name": "b", "resourceClaimTemplateName": "t"}]
+    claims = [
+        {"name": "a", "source": {"resourceClaimName": "c"}},
+        {"name": "b", "resourceClaimTemplateName": "t"},
+    ]
     flat = [{"name": "a", "resourceClaimName": "c"}, claims[1]]
     pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [], "resourceClaims": claims}}
     assert convert.convert(pod, "v1").document["spec"] == {"containers": [], "resourceClaims": flat}
-    job = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": {"resourceClaims": claims}}}}
-    cron = {"apiVersion": "batch/v1", "kind": "CronJob", "spec": {"jobTemplate": {"spec": job["spec"]}}}
-    assert convert.convert(cron, "v1").document["spec"]["jobTemplate"]["spec"]["template"]["spec"] == {
-        "resourceClaims": flat
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "spec": {"template": {"spec": {"resourceClaims": claims}}},
     }
+    cron = {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "spec": {"jobTemplate": {"spec": job["spec"]}},
+    }
+    assert convert.convert(cron, "v1").document["spec"]["jobTemplate"]["spec"]["template"][
+        "spec"
+    ] == {"resourceClaims": flat}
     other = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}}
     assert convert.convert(other, "v1").document == other
     assert claims[0] == {"name": "a", "source": {"resourceClaimName": "c"}}

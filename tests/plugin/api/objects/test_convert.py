@@ -40,7 +40,9 @@ def test_nothing_is_lost_unsaid(version, to):
         if version in LOSSLESS and to in LOSSLESS:
             assert not lost
         if version == "v1alpha3" and to in LOSSLESS and kind != "DeviceTaintRule":
-            assert not lost  # the common part: all of v1alpha3 but the selectors that its taint rules once had
+            assert (
+                not lost
+            )  # the common part: all of v1alpha3 but the selectors that its taint rules once had
 
     check()
 
@@ -52,7 +54,10 @@ CLAIM = of(
     spec={
         "devices": {
             "requests": [
-                {"name": "a", "exactly": {"deviceClassName": "gpu", "count": 2, "derivedAttributes": []}},
+                {
+                    "name": "a",
+                    "exactly": {"deviceClassName": "gpu", "count": 2, "derivedAttributes": []},
+                },
                 {"name": "b", "firstAvailable": [{"name": "x", "deviceClassName": "big"}]},
             ]
         }
@@ -84,11 +89,18 @@ def test_devices_have_basic_and_bare_capacities_in_the_older_versions():
         "attributes": {"speeds": {"ints": [1]}, "model": {"string": "x"}},
         "capacity": {"memory": {"value": "80Gi", "requestPolicy": {"default": "1Gi"}}},
     }
-    spec = {"driver": "d", "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}, "nodeName": "n"}
+    spec = {
+        "driver": "d",
+        "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+        "nodeName": "n",
+    }
     document = of("v1", "ResourceSlice", metadata={}, spec=spec | {"devices": [device]})
     beta = convert.convert(document, "v1beta1")
     assert beta.document["spec"]["devices"] == [
-        {"name": "gpu-0", "basic": {"attributes": device["attributes"], "capacity": device["capacity"]}}
+        {
+            "name": "gpu-0",
+            "basic": {"attributes": device["attributes"], "capacity": device["capacity"]},
+        }
     ]
     assert not beta.notes
     alpha = convert.convert(document, "v1alpha3")
@@ -128,13 +140,21 @@ def test_what_1_31_left_behind_is_said():
 
 def test_fields_that_nobody_knows_are_lost_with_a_note():
     document = CLAIM | {"spec": {"devices": {"mood": 1}}, "extra": {}}
-    assert {note.path for note in convert.convert(document, "v1").notes} == {"spec.devices.mood", "extra"}
+    assert {note.path for note in convert.convert(document, "v1").notes} == {
+        "spec.devices.mood",
+        "extra",
+    }
 
 
 def test_a_limit_that_the_target_has_is_a_note():
     references = [{"resource": "pods", "name": f"p{n}", "uid": f"u{n}"} for n in range(40)]
-    (note,) = convert.convert(CLAIM | {"spec": {}, "status": {"reservedFor": references}}, "v1alpha3-1.31").notes
-    assert str(note) == "status.reservedFor: v1alpha3-1.31 does not take this: has 40 items, at most 32 are allowed"
+    (note,) = convert.convert(
+        CLAIM | {"spec": {}, "status": {"reservedFor": references}}, "v1alpha3-1.31"
+    ).notes
+    assert (
+        str(note)
+        == "status.reservedFor: v1alpha3-1.31 does not take this: has 40 items, at most 32 are allowed"
+    )
     assert not note.lost
 
 
@@ -147,15 +167,23 @@ def test_lists_keep_their_items():
     assert made["metadata"] == {"resourceVersion": "7"}
     assert [item["metadata"]["name"] for item in made["items"]] == ["a", "c"]
     assert made["items"][0]["spec"]["devices"]["requests"][0]["deviceClassName"] == "gpu"
-    mixed = {"apiVersion": "v1", "kind": "List", "items": [CLAIM, {"apiVersion": "v1", "kind": "Pod"}]}
+    mixed = {
+        "apiVersion": "v1",
+        "kind": "List",
+        "items": [CLAIM, {"apiVersion": "v1", "kind": "Pod"}],
+    }
     made = convert.convert(mixed, "v1beta1").document
     assert [item["apiVersion"] for item in made["items"]] == ["resource.k8s.io/v1beta1", "v1"]
-    notes = convert.convert({"apiVersion": "v1", "kind": "List", "items": [CLAIM]}, "v1alpha3-1.31").notes
+    notes = convert.convert(
+        {"apiVersion": "v1", "kind": "List", "items": [CLAIM]}, "v1alpha3-1.31"
+    ).notes
     assert notes[0].path == "items[0].spec.devices.requests[0].exactly.derivedAttributes"
 
 
 def test_typed_objects_are_converted_too():
-    claim = v1.ResourceClaim.from_dict({"metadata": {"name": "c"}, "spec": {"devices": {"requests": []}}})
+    claim = v1.ResourceClaim.from_dict(
+        {"metadata": {"name": "c"}, "spec": {"devices": {"requests": []}}}
+    )
     made, notes = convert.convert_object(claim, "v1", "v1alpha3-1.31")
     assert isinstance(made, v1alpha3_31.ResourceClaim)
     assert made.metadata and made.metadata.name == "c"
@@ -182,7 +210,11 @@ def test_typed_objects_are_converted_too():
             "v1",
             "v1 has no PodSchedulingContext; it is in v1alpha3-1.31",
         ),
-        (["no", "object"], "v1", "expected an object with apiVersion and kind, got ['no', 'object']"),
+        (
+            ["no", "object"],
+            "v1",
+            "expected an object with apiVersion and kind, got ['no', 'object']",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(document, to, words):
@@ -192,5 +224,7 @@ def test_what_cannot_be_is_refused(document, to, words):
 
 
 def test_a_document_that_is_not_of_its_version_is_refused_with_paths():
-    with pytest.raises(plain.Invalid, match=r"spec\.devices\.requests\[0\]: expected an object, got 'a'"):
+    with pytest.raises(
+        plain.Invalid, match=r"spec\.devices\.requests\[0\]: expected an object, got 'a'"
+    ):
         convert.convert(CLAIM | {"spec": {"devices": {"requests": ["a"]}}}, "v1beta1")

@@ -1,4 +1,6 @@
-"""Deep merge as seed 000 has it: absent leaves alone, scalars replace, maps merge, lists by their keys or whole."""
+"""Deep merge as seed 000 has it: absent leaves alone, scalars replace, maps merge, lists by their
+keys or whole.
+"""
 
 import pytest
 from hypothesis import given, settings
@@ -26,7 +28,13 @@ def device(name, **fields):
 
 
 def condition(kind, status):
-    return {"type": kind, "status": status, "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    return {
+        "type": kind,
+        "status": status,
+        "reason": "R",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
 
 
 def test_reserved_for_is_merged_by_uid():
@@ -40,13 +48,19 @@ def test_reserved_for_is_merged_by_uid():
 def test_devices_are_merged_by_driver_pool_device_and_share_and_their_conditions_by_type():
     ours = {
         "devices": [
-            device("a", conditions=[condition("Ready", "False"), condition("Other", "True")], data={"x": 1}),
+            device(
+                "a",
+                conditions=[condition("Ready", "False"), condition("Other", "True")],
+                data={"x": 1},
+            ),
             device("a", shareID="s1"),
         ]
     }
     theirs = {
         "devices": [
-            device("a", conditions=[condition("Ready", "True")], networkData={"ips": ["10.0.0.1/24"]}),
+            device(
+                "a", conditions=[condition("Ready", "True")], networkData={"ips": ["10.0.0.1/24"]}
+            ),
             device("a", shareID="s2"),
         ]
     }
@@ -61,7 +75,10 @@ def test_devices_are_merged_by_driver_pool_device_and_share_and_their_conditions
 
 
 def test_absent_leaves_alone_and_scalars_and_free_documents_replace():
-    ours = {"allocation": {"allocationTimestamp": "old"}, "devices": [device("a", data={"x": 1, "y": 2})]}
+    ours = {
+        "allocation": {"allocationTimestamp": "old"},
+        "devices": [device("a", data={"x": 1, "y": 2})],
+    }
     assert merged(Status, ours, {}) == ours
     theirs = {
         "allocation": {"allocationTimestamp": "new", "devices": {"results": []}},
@@ -85,7 +102,10 @@ def test_maps_merge_to_the_bottom_and_sets_grow():
         "labels": {"a": "1", "b": "3", "c": "4"},
         "finalizers": ["x", "y", "z"],
     }
-    ours = {"name": "gpu", "capacity": {"memory": {"value": "1Gi", "requestPolicy": {"default": "1Gi"}}}}
+    ours = {
+        "name": "gpu",
+        "capacity": {"memory": {"value": "1Gi", "requestPolicy": {"default": "1Gi"}}},
+    }
     theirs = {"name": "gpu", "capacity": {"memory": {"value": "2Gi"}, "engines": {"value": "4"}}}
     assert merged(v1.Device, ours, theirs)["capacity"] == {
         "memory": {"value": "2Gi", "requestPolicy": {"default": "1Gi"}},
@@ -94,13 +114,18 @@ def test_maps_merge_to_the_bottom_and_sets_grow():
 
 
 def test_unknown_fields_are_laid_over_too():
-    assert merged(Status, {"mood": {"a": 1}, "x": 1}, {"mood": {"b": 2}}) == {"mood": {"b": 2}, "x": 1}
+    assert merged(Status, {"mood": {"a": 1}, "x": 1}, {"mood": {"b": 2}}) == {
+        "mood": {"b": 2},
+        "x": 1,
+    }
 
 
 def test_nothing_is_shared_with_the_other():
     ours, theirs = (
         Status(),
-        Status.from_dict({"reservedFor": [reference("u")], "devices": [device("a", data={"x": [1]})]}),
+        Status.from_dict(
+            {"reservedFor": [reference("u")], "devices": [device("a", data={"x": [1]})]}
+        ),
     )
     ours.merge_from(theirs)
     ours.reserved_for[0].name = "other"

@@ -32,7 +32,9 @@ def test_a_document_comes_out_as_it_went_in(version, kind):
         made = cls.from_dict(document, unknown="refuse")
         assert made.to_dict() == document
         assert cls.from_dict(made.to_dict()) == made
-        assert eval(repr(made), vars(models) | models.classes(version)) == made  # the repr is how one would write it
+        assert (
+            eval(repr(made), vars(models) | models.classes(version)) == made
+        )  # the repr is how one would write it
 
     check()
 
@@ -59,7 +61,9 @@ def test_the_python_clients_model():
 
 def test_names_of_every_version():
     assert models.V1ResourceClaim is v1.ResourceClaim
-    assert models.ResourceV1ResourceClaim is v1.ResourceClaim  # that client's way out of two classes of a name
+    assert (
+        models.ResourceV1ResourceClaim is v1.ResourceClaim
+    )  # that client's way out of two classes of a name
     assert models.V1alpha2ResourceHandle is v1alpha2.ResourceHandle
     assert models.V1beta1BasicDevice.__module__.endswith("v1beta1")
     assert models.V1beta2ExactDeviceRequest is v1.ExactDeviceRequest
@@ -71,7 +75,14 @@ def test_names_of_every_version():
 
 @pytest.mark.parametrize(
     ("version", "limit"),
-    [("v1alpha2", 32), ("v1alpha3-1.31", 32), ("v1alpha3", 256), ("v1beta1", 256), ("v1beta2", 256), ("v1", 256)],
+    [
+        ("v1alpha2", 32),
+        ("v1alpha3-1.31", 32),
+        ("v1alpha3", 256),
+        ("v1beta1", 256),
+        ("v1beta2", 256),
+        ("v1", 256),
+    ],
 )
 def test_reserved_for_has_a_limit(version, limit):
     cls = models.classes(version)["ResourceClaimStatus"]
@@ -87,7 +98,9 @@ def test_limits_of_v1alpha2s_handles():
     handle = {"driverName": "d", "data": "x" * 16 * 1024}
     v1alpha2.AllocationResult.from_dict({"resourceHandles": [handle] * 32})
     with pytest.raises(plain.Invalid) as caught:
-        v1alpha2.AllocationResult.from_dict({"resourceHandles": [{"data": "é" * 8 * 1024 + "x"}] + [handle] * 32})
+        v1alpha2.AllocationResult.from_dict(
+            {"resourceHandles": [{"data": "é" * 8 * 1024 + "x"}] + [handle] * 32}
+        )
     assert [str(p) for p in caught.value.problems] == [
         "resourceHandles[0].data: has 16385 bytes, at most 16384 are allowed",
         "resourceHandles: has 33 items, at most 32 are allowed",
@@ -104,7 +117,11 @@ def test_every_broken_rule_is_named_by_its_path():
                         "requests": [
                             {"exactly": {"allocationMode": "Some", "count": True}},
                             {"name": "b"},
-                            {"name": "c", "exactly": {"deviceClassName": "x"}, "firstAvailable": []},
+                            {
+                                "name": "c",
+                                "exactly": {"deviceClassName": "x"},
+                                "firstAvailable": [],
+                            },
                         ],
                         "config": [{"opaque": {"driver": "d", "parameters": {"x": "y" * 10240}}}],
                         "constraints": {},
@@ -138,7 +155,9 @@ def test_every_broken_rule_is_named_by_its_path():
 def test_quantities_are_checked_and_numbers_taken():
     counter = models.V1Counter.from_dict({"value": 5})
     assert counter.value == "5"
-    with pytest.raises(plain.Invalid, match=r"value: expected a quantity such as 80Gi or 500m, got 'much'"):
+    with pytest.raises(
+        plain.Invalid, match=r"value: expected a quantity such as 80Gi or 500m, got 'much'"
+    ):
         models.V1Counter.from_dict({"value": "much"})
 
 
@@ -177,7 +196,10 @@ def test_a_newer_servers_request_is_understood_as_one():
         st.one_of(st.none(), st.integers(), st.text("ab")),
         lambda inner: (
             st.dictionaries(
-                st.sampled_from(["spec", "devices", "requests", "exactly", "name", "status", "reservedFor", "x"]), inner
+                st.sampled_from(
+                    ["spec", "devices", "requests", "exactly", "name", "status", "reservedFor", "x"]
+                ),
+                inner,
             )
             | st.lists(inner)
         ),
@@ -193,7 +215,10 @@ def test_any_document_is_an_object_or_an_error_with_paths(document):
 
 
 def test_copies_share_nothing():
-    data = {"reservedFor": references(1), "devices": [{"driver": "d", "pool": "p", "device": "x", "data": {"a": [1]}}]}
+    data = {
+        "reservedFor": references(1),
+        "devices": [{"driver": "d", "pool": "p", "device": "x", "data": {"a": [1]}}],
+    }
     first = v1.ResourceClaimStatus.from_dict(data)
     second, third = first.copy(), v1.ResourceClaimStatus(devices=[])
     third.clone_from(first)

@@ -20,7 +20,9 @@ class Asker:
 
     async def __call__(self, method, path, body=None, *, content_type="application/json", **query):
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        answer = await self.client.request(method, path, query=query, body=data, content_type=content_type)
+        answer = await self.client.request(
+            method, path, query=query, body=data, content_type=content_type
+        )
         return json.loads(answer)
 
 

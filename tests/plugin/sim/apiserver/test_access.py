@@ -27,7 +27,9 @@ FILES = ("namespace.yaml", "rbac.yaml", "admission.yaml")
 async def plugin(raw):
     """A request as the plugin of node n1, with the manifests applied; the token is one of its pod."""
     assert (await raw("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}})).status == 201
-    for document in (d for name in FILES for d in yaml.safe_load_all((BASE / name).read_text()) if d):
+    for document in (
+        d for name in FILES for d in yaml.safe_load_all((BASE / name).read_text()) if d
+    ):
         if document["kind"] == "ServiceAccount":
             document["metadata"]["namespace"] = "claimd-system"
         found = await raw("POST", PLURALS[document["kind"]], document)
@@ -57,15 +59,25 @@ async def test_who_says_nothing_and_who_says_something_wrong(raw):
         'pods is forbidden: User "system:anonymous" cannot list resource "pods" in API group "" at the cluster scope',
     )
     for wrong in ("nonsense", "a.b.c", "é"):
-        found = await raw("GET", "/api/v1/pods", headers={"Authorization": f"Bearer {wrong}"}, token=None)
-        assert (found.status, found.json["reason"], found.json["message"]) == (401, "Unauthorized", "Unauthorized")
+        found = await raw(
+            "GET", "/api/v1/pods", headers={"Authorization": f"Bearer {wrong}"}, token=None
+        )
+        assert (found.status, found.json["reason"], found.json["message"]) == (
+            401,
+            "Unauthorized",
+            "Unauthorized",
+        )
     assert (await raw("GET", "/version", token=None)).status == 200
     found = await raw("GET", "/openapi/v3", token=None)
-    assert found.json["message"] == 'forbidden: User "system:anonymous" cannot get path "/openapi/v3"'
+    assert (
+        found.json["message"] == 'forbidden: User "system:anonymous" cannot get path "/openapi/v3"'
+    )
 
 
 async def test_a_bearer_is_as_good_as_the_address(raw, api):
-    found = await raw("GET", "/api/v1/pods", headers={"Authorization": f"Bearer {api.token}"}, token=None)
+    found = await raw(
+        "GET", "/api/v1/pods", headers={"Authorization": f"Bearer {api.token}"}, token=None
+    )
     assert found.status == 200
 
 
@@ -81,14 +93,22 @@ async def test_the_role_of_the_manifests_is_enforced(plugin):
             "list",
             f'{CLAIMS.rsplit("/", 1)[1]}" in API group "resource.k8s.io" in the namespace "default"',
         ),
-        ("DELETE", SLICES, "deletecollection", 'resourceslices" in API group "resource.k8s.io" at the cluster scope'),
+        (
+            "DELETE",
+            SLICES,
+            "deletecollection",
+            'resourceslices" in API group "resource.k8s.io" at the cluster scope',
+        ),
         ("GET", "/api/v1/nodes", "list", 'nodes" in API group "" at the cluster scope'),
     ):
         found = await plugin(method, path)
         assert (found.status, found.json["reason"]) == (403, "Forbidden")
         assert f'User "{user}" cannot {verb} resource "{about}' in found.json["message"]
     found = await plugin("PUT", f"{CLAIMS}/c/status", {})
-    assert f'"c" is forbidden: User "{user}" cannot update resource "resourceclaims/status"' in found.json["message"]
+    assert (
+        f'"c" is forbidden: User "{user}" cannot update resource "resourceclaims/status"'
+        in found.json["message"]
+    )
 
 
 async def test_the_policy_of_the_manifests_is_asked(plugin, made):
@@ -109,10 +129,15 @@ async def test_the_policy_of_the_manifests_is_asked(plugin, made):
     ):
         found = await plugin("POST", SLICES, slice_)
         assert (found.status, found.json["reason"]) == (422, "Invalid")
-        assert found.json["message"] == f'resourceslices.resource.k8s.io "other" is forbidden: {denied}{why}'
+        assert (
+            found.json["message"]
+            == f'resourceslices.resource.k8s.io "other" is forbidden: {denied}{why}'
+        )
         assert found.json["details"]["causes"] == [{"message": why}]
     patch = [{"op": "replace", "path": "/spec/driver", "value": "d.example.com"}]
-    found = await plugin("PUT", f"{SLICES}/own", own | {"spec": own["spec"] | {"driver": "d.example.com"}})
+    found = await plugin(
+        "PUT", f"{SLICES}/own", own | {"spec": own["spec"] | {"driver": "d.example.com"}}
+    )
     assert found.status == 422, patch
     assert (await plugin("DELETE", f"{SLICES}/own")).status == 200
 
@@ -120,7 +145,10 @@ async def test_the_policy_of_the_manifests_is_asked(plugin, made):
 async def test_the_policy_does_not_concern_others(plugin, raw, made):
     assert (await raw("POST", SLICES, made["slice"]("s", node="n2"))).status == 201
     found = await plugin("DELETE", f"{SLICES}/s")
-    assert (found.status, "may not write a slice of node n2" in found.json["message"]) == (422, True)
+    assert (found.status, "may not write a slice of node n2" in found.json["message"]) == (
+        422,
+        True,
+    )
 
 
 async def test_a_report_needs_the_right_for_its_driver_and_node(plugin, raw, made):
@@ -129,14 +157,23 @@ async def test_a_report_needs_the_right_for_its_driver_and_node(plugin, raw, mad
     def allocation(node):
         results = [{"request": "gpu", "driver": "gpu.claimd.dev", "pool": node, "device": "gpu-0"}]
         fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
-        return {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]}}
+        return {
+            "devices": {"results": results},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]},
+        }
 
     async def report(name, node, driver="gpu.claimd.dev"):
         devices = [{"driver": driver, "pool": node, "device": "gpu-0", "conditions": []}]
-        config = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "status": {"devices": devices}}
+        config = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "status": {"devices": devices},
+        }
         config |= {"metadata": {"name": name}}
         headers = {"Content-Type": "application/apply-patch+yaml"}
-        return await plugin("PATCH", f"{CLAIMS}/{name}/status?fieldManager=me&force=true", config, headers)
+        return await plugin(
+            "PATCH", f"{CLAIMS}/{name}/status?fieldManager=me&force=true", config, headers
+        )
 
     merge = {"Content-Type": "application/merge-patch+json"}
     for name, node in (("here", "n1"), ("there", "n2")):
@@ -148,9 +185,15 @@ async def test_a_report_needs_the_right_for_its_driver_and_node(plugin, raw, mad
     assert (found.status, found.json["reason"]) == (422, "Invalid")
     (cause,) = found.json["details"]["causes"]
     assert (cause["reason"], cause["field"]) == ("FieldValueForbidden", "status.devices")
-    assert 'requires resource="resourceclaims/driver", verb="[arbitrary-node:patch]" permission: ' in cause["message"]
+    assert (
+        'requires resource="resourceclaims/driver", verb="[arbitrary-node:patch]" permission: '
+        in cause["message"]
+    )
     found = await plugin("PATCH", f"{CLAIMS}/here/status", {"status": {"allocation": None}}, merge)
-    assert 'requires resource="resourceclaims/binding", verb="patch" permission: ' in found.json["message"]
+    assert (
+        'requires resource="resourceclaims/binding", verb="patch" permission: '
+        in found.json["message"]
+    )
 
 
 async def test_a_token_ends_with_what_it_is_bound_to(plugin, raw):
@@ -177,9 +220,14 @@ async def test_which_tokens_are_not_given(raw):
     assert (await raw("POST", f"{accounts}/none/token", {})).status == 404
     assert (await raw("POST", accounts, {"metadata": {"name": "a"}})).status == 201
     found = await raw("POST", f"{accounts}/a/token", {"spec": {"expirationSeconds": 10}})
-    assert (found.status, "may not specify a duration less than 10 minutes" in found.json["message"]) == (422, True)
+    assert (
+        found.status,
+        "may not specify a duration less than 10 minutes" in found.json["message"],
+    ) == (422, True)
     bound = {"kind": "Pod", "apiVersion": "v1", "name": "none"}
-    assert (await raw("POST", f"{accounts}/a/token", {"spec": {"boundObjectRef": bound}})).status == 404
+    assert (
+        await raw("POST", f"{accounts}/a/token", {"spec": {"boundObjectRef": bound}})
+    ).status == 404
     found = await raw("POST", f"{accounts}/a/token", {"spec": {"audiences": ["elsewhere"]}})
     assert (await raw("GET", "/version", token=found.json["status"]["token"])).status == 401
 
@@ -188,19 +236,34 @@ async def test_reviews(plugin, raw):
     review = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1"}
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     for verb, allowed in (("get", True), ("list", False)):
-        attributes = {"verb": verb, "group": "resource.k8s.io", "resource": "resourceclaims", "namespace": "default"}
+        attributes = {
+            "verb": verb,
+            "group": "resource.k8s.io",
+            "resource": "resourceclaims",
+            "namespace": "default",
+        }
         found = await plugin("POST", path, review | {"spec": {"resourceAttributes": attributes}})
         assert (found.status, found.json["status"]["allowed"]) == (201, allowed)
     assert (await plugin("POST", path, review | {"spec": {}})).status == 422
-    spec = {"user": "u", "groups": ["system:masters"], "nonResourceAttributes": {"verb": "get", "path": "/x"}}
+    spec = {
+        "user": "u",
+        "groups": ["system:masters"],
+        "nonResourceAttributes": {"verb": "get", "path": "/x"},
+    }
     found = await raw(
-        "POST", path.replace("selfsubject", "subject"), review | {"kind": "SubjectAccessReview", "spec": spec}
+        "POST",
+        path.replace("selfsubject", "subject"),
+        review | {"kind": "SubjectAccessReview", "spec": spec},
     )
     assert found.json["status"]["allowed"] is True
     rules = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
-    found = (await plugin("POST", rules, {"spec": {"namespace": "default"}})).json["status"]["resourceRules"]
+    found = (await plugin("POST", rules, {"spec": {"namespace": "default"}})).json["status"][
+        "resourceRules"
+    ]
     assert {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]} in found
-    who = (await plugin("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", {})).json["status"]["userInfo"]
+    who = (await plugin("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", {})).json[
+        "status"
+    ]["userInfo"]
     assert who["username"] == "system:serviceaccount:claimd-system:claimd"
     assert who["extra"]["authentication.kubernetes.io/node-name"] == ["n1"]
 
@@ -208,26 +271,39 @@ async def test_reviews(plugin, raw):
 async def test_roles_in_a_namespace_and_what_is_missing(raw, api):
     token = api.token_of("jane", ["team"])
     rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
-    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"], "resourceNames": ["m"]}]
+    rules = [
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"], "resourceNames": ["m"]}
+    ]
     await raw("POST", f"{rbac}/roles", {"metadata": {"name": "r"}, "rules": rules})
     for name, role in (("b", "r"), ("lost", "gone")):
         ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role}
         subjects = [{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "team"}]
-        await raw("POST", f"{rbac}/rolebindings", {"metadata": {"name": name}, "roleRef": ref, "subjects": subjects})
+        await raw(
+            "POST",
+            f"{rbac}/rolebindings",
+            {"metadata": {"name": name}, "roleRef": ref, "subjects": subjects},
+        )
     assert (await raw("GET", "/api/v1/namespaces/default/configmaps/m", token=token)).status == 404
     found = await raw("GET", "/api/v1/namespaces/default/configmaps/n", token=token)
     assert found.json["message"] == (
         'configmaps "n" is forbidden: User "jane" cannot get resource "configmaps" in API group "" in the namespace '
         '"default": RBAC: role.rbac.authorization.k8s.io "gone" not found'
     )
-    assert (await raw("GET", "/api/v1/namespaces/kube-system/configmaps/m", token=token)).status == 403
+    assert (
+        await raw("GET", "/api/v1/namespaces/kube-system/configmaps/m", token=token)
+    ).status == 403
 
 
 POLICY = {
     "failurePolicy": "Fail",
     "matchConstraints": {
         "resourceRules": [
-            {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["configmaps"]}
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE", "UPDATE"],
+                "resources": ["configmaps"],
+            }
         ]
     },
     "validations": [{"expression": "object.data.size() < 2", "message": "at most one"}],
@@ -238,7 +314,11 @@ POLICY = {
 async def policy(raw, actions, **spec):
     root = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
     await raw("POST", f"{root}ies", {"metadata": {"name": "p"}, "spec": POLICY | spec})
-    await raw("POST", f"{root}ybindings", {"metadata": {"name": "b"}, "spec": {"policyName": "p"} | actions})
+    await raw(
+        "POST",
+        f"{root}ybindings",
+        {"metadata": {"name": "b"}, "spec": {"policyName": "p"} | actions},
+    )
     yield
     await raw("DELETE", f"{root}ybindings/b")
     await raw("DELETE", f"{root}ies/p")
@@ -249,7 +329,11 @@ async def test_other_policies(raw):
     deny = {"validationActions": ["Deny"]}
 
     async def create(name, data):
-        return await raw("POST", maps, {"metadata": {"name": name}} | ({"data": data} if data is not None else {}))
+        return await raw(
+            "POST",
+            maps,
+            {"metadata": {"name": name}} | ({"data": data} if data is not None else {}),
+        )
 
     async with policy(raw, deny):
         assert (await create("one", {"a": "1"})).status == 201
@@ -261,9 +345,13 @@ async def test_other_policies(raw):
     async with policy(raw, {"validationActions": ["Warn", "Audit"]}):
         found = await create("warned", both)
         assert (found.status, "at most one" in found.headers["warning"]) == (201, True)
-    async with policy(raw, deny | {"matchResources": {"objectSelector": {"matchLabels": {"a": "b"}}}}):
+    async with policy(
+        raw, deny | {"matchResources": {"objectSelector": {"matchLabels": {"a": "b"}}}}
+    ):
         assert (await create("unlabelled", both)).status == 201
-    async with policy(raw, deny, matchConditions=[{"name": "n", "expression": "object.metadata.name == 'x'"}]):
+    async with policy(
+        raw, deny, matchConditions=[{"name": "n", "expression": "object.metadata.name == 'x'"}]
+    ):
         assert (await create("y", both)).status == 201
         assert (await create("x", both)).status == 422
     async with policy(raw, deny, validations=[{"expression": "nothing.is()"}]):

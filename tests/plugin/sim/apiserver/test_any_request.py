@@ -1,4 +1,6 @@
-"""Whatever is asked, the answer is one of Kubernetes': nothing that a client says is an error of the server's own."""
+"""Whatever is asked, the answer is one of Kubernetes': nothing that a client says is an error of
+the server's own.
+"""
 
 import asyncio
 import http.client
@@ -28,9 +30,38 @@ VALUES = (
     "2024-01-01T00:00:00Z",
 )
 NAMES = (
-    *("metadata", "spec", "status", "name", "labels", "annotations", "finalizers", "ownerReferences", "uid"),
-    *("managedFields", "fieldsV1", "generateName", "resourceVersion", "deletionTimestamp", "apiVersion", "kind"),
-    *("devices", "requests", "exactly", "driver", "pool", "nodeName", "allocation", "results", "conditions", "items"),
+    *(
+        "metadata",
+        "spec",
+        "status",
+        "name",
+        "labels",
+        "annotations",
+        "finalizers",
+        "ownerReferences",
+        "uid",
+    ),
+    *(
+        "managedFields",
+        "fieldsV1",
+        "generateName",
+        "resourceVersion",
+        "deletionTimestamp",
+        "apiVersion",
+        "kind",
+    ),
+    *(
+        "devices",
+        "requests",
+        "exactly",
+        "driver",
+        "pool",
+        "nodeName",
+        "allocation",
+        "results",
+        "conditions",
+        "items",
+    ),
     *(
         "subjects",
         "roleRef",
@@ -42,19 +73,75 @@ NAMES = (
         "policyName",
         "matchConstraints",
     ),
-    *("resourceRules", "containers", "template", "selector", "replicas", "target", "user", "groups", "extra", "data"),
-    *("preconditions", "propagationPolicy", "gracePeriodSeconds", "dryRun", "$patch", "op", "path", "value"),
+    *(
+        "resourceRules",
+        "containers",
+        "template",
+        "selector",
+        "replicas",
+        "target",
+        "user",
+        "groups",
+        "extra",
+        "data",
+    ),
+    *(
+        "preconditions",
+        "propagationPolicy",
+        "gracePeriodSeconds",
+        "dryRun",
+        "$patch",
+        "op",
+        "path",
+        "value",
+    ),
 )
 PARTS = ("spec", "status", "rules", "subjects", "roleRef", "data")
 BELOW = ("status", "scale", "binding", "eviction", "token", "log", "finalize", "nothing")
 PATCHES = ("json-patch+json", "merge-patch+json", "strategic-merge-patch+json", "apply-patch+yaml")
 PARAMETERS = (
-    *("dryRun", "fieldManager", "fieldValidation", "force", "limit", "continue", "resourceVersion", "pretty"),
-    *("resourceVersionMatch", "labelSelector", "fieldSelector", "propagationPolicy", "gracePeriodSeconds"),
+    *(
+        "dryRun",
+        "fieldManager",
+        "fieldValidation",
+        "force",
+        "limit",
+        "continue",
+        "resourceVersion",
+        "pretty",
+    ),
+    *(
+        "resourceVersionMatch",
+        "labelSelector",
+        "fieldSelector",
+        "propagationPolicy",
+        "gracePeriodSeconds",
+    ),
     *("orphanDependents", "sendInitialEvents", "includeObject", "tailLines", "container"),
 )
-SAID = ("", "a", "1", "-1", "0", "All", "true", "Strict", "Orphan", "metadata.name=a", "a in (b,c)", "!a", "Exact")
-ACCEPTED = (None, None, "application/json;as=Table;v=v1;g=meta.k8s.io", "application/yaml", "*/*", "text/html")
+SAID = (
+    "",
+    "a",
+    "1",
+    "-1",
+    "0",
+    "All",
+    "true",
+    "Strict",
+    "Orphan",
+    "metadata.name=a",
+    "a in (b,c)",
+    "!a",
+    "Exact",
+)
+ACCEPTED = (
+    None,
+    None,
+    "application/json;as=Table;v=v1;g=meta.k8s.io",
+    "application/yaml",
+    "*/*",
+    "text/html",
+)
 
 
 class Asking:
@@ -68,14 +155,19 @@ class Asking:
             return self.random.choice(VALUES)
         if kind < 0.4:
             return [self.document(depth - 1) for _ in range(self.random.randint(0, 2))]
-        return {self.random.choice(NAMES): self.document(depth - 1) for _ in range(self.random.randint(0, 4))}
+        return {
+            self.random.choice(NAMES): self.document(depth - 1)
+            for _ in range(self.random.randint(0, 4))
+        }
 
     def likely(self):
         """Something that may well be taken."""
         metadata = {"name": self.random.choice("abc")}
         if self.random.random() < 0.5:
             metadata[self.random.choice(NAMES)] = self.document(2)
-        return {"metadata": metadata} | {part: self.document(4) for part in PARTS if self.random.random() < 0.4}
+        return {"metadata": metadata} | {
+            part: self.document(4) for part in PARTS if self.random.random() < 0.4
+        }
 
     def request(self):
         chance = self.random.random
@@ -85,22 +177,41 @@ class Asking:
         path += f"/{edition.kind.resource.plural}"
         path += f"/{self.random.choice('abc')}" if chance() < 0.6 else ""
         path += f"/{self.random.choice(BELOW)}" if chance() < 0.3 else ""
-        query = [f"{name}={self.random.choice(SAID)}".replace(" ", "%20") for name in PARAMETERS if chance() < 0.08]
+        query = [
+            f"{name}={self.random.choice(SAID)}".replace(" ", "%20")
+            for name in PARAMETERS
+            if chance() < 0.08
+        ]
         method = self.random.choice(("GET", "POST", "POST", "PUT", "PATCH", "PATCH", "DELETE"))
-        headers = {"Content-Type": f"application/{self.random.choice(PATCHES) if method == 'PATCH' else 'json'}"}
+        headers = {
+            "Content-Type": f"application/{self.random.choice(PATCHES) if method == 'PATCH' else 'json'}"
+        }
         accepted = self.random.choice(ACCEPTED)
         headers |= {"Accept": accepted} if accepted else {}
         body = self.likely() if chance() < 0.7 else self.document(5)
-        if method == "PATCH" and headers["Content-Type"].endswith("json-patch+json") and chance() < 0.8:
+        if (
+            method == "PATCH"
+            and headers["Content-Type"].endswith("json-patch+json")
+            and chance() < 0.8
+        ):
             way = "/".join(self.random.choice(NAMES) for _ in range(self.random.randint(0, 3)))
             op = self.random.choice(("add", "remove", "replace", "move", "copy", "test"))
-            body = [{"op": op, "path": f"/{way}", "from": "/metadata/labels", "value": self.document(3)}]
-        return method, f"{path}?{'&'.join(query)}", None if method == "GET" else json.dumps(body).encode(), headers
+            body = [
+                {"op": op, "path": f"/{way}", "from": "/metadata/labels", "value": self.document(3)}
+            ]
+        return (
+            method,
+            f"{path}?{'&'.join(query)}",
+            None if method == "GET" else json.dumps(body).encode(),
+            headers,
+        )
 
 
 def ask_all(address, asking, count):
     """What answered with an error of its own, over one connection."""
-    connection = http.client.HTTPConnection(address.removeprefix("http://").partition("/")[0], timeout=10)
+    connection = http.client.HTTPConnection(
+        address.removeprefix("http://").partition("/")[0], timeout=10
+    )
     prefix = f"/{address.removeprefix('http://').partition('/')[2]}"
     found = []
     for _ in range(count):
@@ -116,6 +227,10 @@ def ask_all(address, asking, count):
 @pytest.mark.parametrize("seed", range(3))
 async def test_nothing_ends_in_an_error_of_the_server(seed):
     async with serve(Options(alone=True)) as api:
-        versions = [(group, version) for group, known in api.catalog.versions.items() for version in known]
-        asking = Asking(seed, [edition for place in versions for edition in api.catalog.editions(*place)])
+        versions = [
+            (group, version) for group, known in api.catalog.versions.items() for version in known
+        ]
+        asking = Asking(
+            seed, [edition for place in versions for edition in api.catalog.editions(*place)]
+        )
         assert await asyncio.to_thread(ask_all, api.url, asking, 600) == []

@@ -1,6 +1,8 @@
-"""What real API servers answered, asked of ours: the same status, reason, causes, objects and events.
+"""What real API servers answered, asked of ours: the same status, reason, causes, objects and
+events.
 
-Where ours differs is listed in differences.json with the reason, and nothing else may; docs/sim.md tells people.
+Where ours differs is listed in differences.json with the reason, and nothing else may; docs/sim.md
+tells people.
 """
 
 import asyncio
@@ -55,12 +57,16 @@ def test_recorded(name):
     recording = json.loads(RECORDINGS[name].read_text())
     with running(recording["release"]) as asked:
         found = exchanges.replay(asked, recording)
-    differ = {recording["exchanges"][number]["request"]["what"]: pair for number, pair in found.items()}
+    differ = {
+        recording["exchanges"][number]["request"]["what"]: pair for number, pair in found.items()
+    }
     listed = {what for whats in DIFFERENCES.get(name, {}).values() for what in whats}
     for what in sorted(set(differ) - listed):
         expected, got = differ[what]
         print(f"{what}:\n  expected {json.dumps(expected)}\n  got      {json.dumps(got)}")
-    assert sorted(differ) == sorted(listed), "differs and is not listed, or is listed and does not differ any more"
+    assert sorted(differ) == sorted(listed), (
+        "differs and is not listed, or is listed and does not differ any more"
+    )
 
 
 def test_enough_is_recorded_and_told_of():

@@ -31,7 +31,9 @@ def test_discovery_of_the_release(release):
 
 
 def test_other_releases_are_refused():
-    with pytest.raises(ValueError, match=r"release '1\.20': expected one of 1\.30, 1\.31, 1\.34, 1\.37"):
+    with pytest.raises(
+        ValueError, match=r"release '1\.20': expected one of 1\.30, 1\.31, 1\.34, 1\.37"
+    ):
         kinds.served("1.20")
 
 
@@ -39,5 +41,7 @@ def test_other_releases_are_refused():
 def test_every_kind_of_the_resource_api_has_its_field_table(release):
     for served in kinds.served(release):
         if served.kind.resource.group == kinds.DRA:
-            metadata, *others = (name for name in served.kind.schema.fields if name not in ("apiVersion", "kind"))
+            metadata, *others = (
+                name for name in served.kind.schema.fields if name not in ("apiVersion", "kind")
+            )
             assert (metadata, bool(others)) == ("metadata", True)

@@ -19,7 +19,9 @@ def binary():
     return str(built[-1]) if built else shutil.which("kubectl")
 
 
-pytestmark = pytest.mark.skipif(not binary(), reason="no kubectl: neither built by the rig nor in PATH")
+pytestmark = pytest.mark.skipif(
+    not binary(), reason="no kubectl: neither built by the rig nor in PATH"
+)
 
 CLAIM = """
 apiVersion: resource.k8s.io/v1
@@ -59,10 +61,21 @@ async def kubectl(api, tmp_path):
 
 
 async def test_apply_in_three_ways(kubectl):
-    assert await kubectl("apply", "-f", "-", stdin=CLAIM % "a") == "resourceclaim.resource.k8s.io/c created\n"
-    assert await kubectl("apply", "-f", "-", stdin=CLAIM % "a") == "resourceclaim.resource.k8s.io/c unchanged\n"
-    assert await kubectl("apply", "-f", "-", stdin=CLAIM % "b") == "resourceclaim.resource.k8s.io/c configured\n"
-    assert await kubectl("get", "resourceclaim", "c", "-o", "jsonpath={.metadata.labels.team}") == "b"
+    assert (
+        await kubectl("apply", "-f", "-", stdin=CLAIM % "a")
+        == "resourceclaim.resource.k8s.io/c created\n"
+    )
+    assert (
+        await kubectl("apply", "-f", "-", stdin=CLAIM % "a")
+        == "resourceclaim.resource.k8s.io/c unchanged\n"
+    )
+    assert (
+        await kubectl("apply", "-f", "-", stdin=CLAIM % "b")
+        == "resourceclaim.resource.k8s.io/c configured\n"
+    )
+    assert (
+        await kubectl("get", "resourceclaim", "c", "-o", "jsonpath={.metadata.labels.team}") == "b"
+    )
     wrong = CLAIM.replace("spec: {", "spec: {wrong: 1, ") % "b"
     said = await kubectl("apply", "-f", "-", stdin=wrong, code=1)
     assert 'unknown field "spec.wrong"' in said
@@ -85,12 +98,18 @@ async def test_get_describe_explain(kubectl):
         "explain", "resourceclaim.spec.devices.requests.exactly"
     )
     assert (
-        json.loads(await kubectl("get", "all,resourceclaims", "-A", "-o", "json"))["items"][-1]["metadata"]["name"]
+        json.loads(await kubectl("get", "all,resourceclaims", "-A", "-o", "json"))["items"][-1][
+            "metadata"
+        ]["name"]
         == "c"
     )
     assert "resourceClaimName\t<string>" in await kubectl("explain", "pod.spec.resourceClaims")
-    assert "resourceclaims" in await kubectl("api-resources", "--api-group=resource.k8s.io", "-o", "name")
-    assert (await kubectl("get", "resourceclaims.v1beta1.resource.k8s.io", "-o", "name")).endswith("/c\n")
+    assert "resourceclaims" in await kubectl(
+        "api-resources", "--api-group=resource.k8s.io", "-o", "name"
+    )
+    assert (await kubectl("get", "resourceclaims.v1beta1.resource.k8s.io", "-o", "name")).endswith(
+        "/c\n"
+    )
 
 
 async def test_edit_patch_label_wait_delete(kubectl):
@@ -99,10 +118,16 @@ async def test_edit_patch_label_wait_delete(kubectl):
     assert said == "resourceclaim.resource.k8s.io/c edited\n"
     await kubectl("label", "resourceclaim", "c", "new=label")
     await kubectl("annotate", "resourceclaim", "c", "new=annotation")
-    allocation = {"devices": {"results": [{"request": "gpu", "driver": "d", "pool": "p", "device": "x"}]}}
-    waiting = await kubectl.start("wait", "resourceclaim/c", "--for=jsonpath={.status.allocation}", "--timeout=20s")
+    allocation = {
+        "devices": {"results": [{"request": "gpu", "driver": "d", "pool": "p", "device": "x"}]}
+    }
+    waiting = await kubectl.start(
+        "wait", "resourceclaim/c", "--for=jsonpath={.status.allocation}", "--timeout=20s"
+    )
     patch = json.dumps({"status": {"allocation": allocation}})
-    await kubectl("patch", "resourceclaim", "c", "--subresource=status", "--type=merge", "-p", patch)
+    await kubectl(
+        "patch", "resourceclaim", "c", "--subresource=status", "--type=merge", "-p", patch
+    )
     out, _ = await waiting.communicate()
     assert out == b"resourceclaim.resource.k8s.io/c condition met\n"
     found = json.loads(await kubectl("get", "resourceclaim", "c", "-o", "json"))
@@ -131,11 +156,17 @@ async def test_the_manifests_of_this_project(kubectl):
     for words in (["apply", "-k"], ["apply", "-k"], ["apply", "--server-side", "-k"]):
         said = await kubectl(*words, str(ROOT / "deploy" / "base"))
         assert said.count("\n") >= 13
-    found = json.loads(await kubectl("get", "daemonset", "claimd", "-n", "claimd-system", "-o", "json"))
+    found = json.loads(
+        await kubectl("get", "daemonset", "claimd", "-n", "claimd-system", "-o", "json")
+    )
     assert found["spec"]["template"]["spec"]["containers"][0]["name"] == "claimd"
-    table = await kubectl("get", "daemonsets,deviceclasses,clusterroles,validatingadmissionpolicies", "-A")
+    table = await kubectl(
+        "get", "daemonsets,deviceclasses,clusterroles,validatingadmissionpolicies", "-A"
+    )
     assert "resourceslices.gpu.claimd.dev" in table
-    assert (await kubectl("delete", "-k", str(ROOT / "deploy" / "base"), "--wait=false")).count("deleted") >= 13
+    assert (await kubectl("delete", "-k", str(ROOT / "deploy" / "base"), "--wait=false")).count(
+        "deleted"
+    ) >= 13
 
 
 async def test_what_kubectl_sends_as_protobuf(kubectl, api):
@@ -144,20 +175,27 @@ async def test_what_kubectl_sends_as_protobuf(kubectl, api):
     await kubectl("create", "role", "r", "--verb=get", "--resource=pods", "-n", "team")
     someone = "--as=system:serviceaccount:team:sa"
     assert await kubectl("auth", "can-i", "get", "pods", "-n", "team", someone, code=1) == ""
-    await kubectl("create", "rolebinding", "b", "--role=r", "--serviceaccount=team:sa", "-n", "team")
+    await kubectl(
+        "create", "rolebinding", "b", "--role=r", "--serviceaccount=team:sa", "-n", "team"
+    )
     assert await kubectl("auth", "can-i", "get", "pods", "-n", "team", someone) == "yes\n"
     token = await kubectl("create", "token", "sa", "-n", "team")
     said = await kubectl("auth", "whoami", f"--server={api.url_as(token.strip())}")
     assert "system:serviceaccount:team:sa" in said
     said = await kubectl("get", "nodes", f"--server={api.url_as(token.strip())}", code=1)
-    assert 'User "system:serviceaccount:team:sa" cannot list resource "nodes" in API group "" at the cluster' in said
+    assert (
+        'User "system:serviceaccount:team:sa" cannot list resource "nodes" in API group "" at the cluster'
+        in said
+    )
     await kubectl("create", "deployment", "d", "--image=x", "--replicas=0")
     assert await kubectl("get", "deployment", "d", "-o", "jsonpath={.spec.replicas}") == "0"
     await kubectl("scale", "deployment", "d", "--replicas=3", "--current-replicas=0")
     assert await kubectl("get", "deployment", "d", "-o", "jsonpath={.spec.replicas}") == "3"
 
 
-@pytest.mark.parametrize(("release", "versions"), [("1.30", "v1alpha2"), ("1.31", "v1alpha3"), ("1.34", "v1 v1beta1")])
+@pytest.mark.parametrize(
+    ("release", "versions"), [("1.30", "v1alpha2"), ("1.31", "v1alpha3"), ("1.34", "v1 v1beta1")]
+)
 async def test_other_releases(tmp_path, release, versions):
     async with serve(Options(profile=release)) as api:
         kubectl = Kubectl(api.kubeconfig(tmp_path / "kubeconfig"), tmp_path)

@@ -31,7 +31,11 @@ async def test_the_life_of_an_object(ask, made):
     assert created["metadata"]["managedFields"][0]["manager"] == "tester"
     assert await ask("GET", f"{CLAIMS}/c") == created
     patched = await ask(
-        "PATCH", f"{CLAIMS}/c", {"metadata": {"labels": {"a": "b"}}}, content_type=MERGE, fieldManager="me"
+        "PATCH",
+        f"{CLAIMS}/c",
+        {"metadata": {"labels": {"a": "b"}}},
+        content_type=MERGE,
+        fieldManager="me",
     )
     assert patched["metadata"]["labels"] == {"a": "b"}
     stale = created | {"metadata": created["metadata"] | {"labels": {"a": "c"}}}
@@ -92,7 +96,10 @@ async def test_what_the_plugin_asks(ask, made):
 
 async def test_old_and_new_ways_of_watching(ask, made):
     await ask("POST", SLICES, made["slice"]())
-    for path, query in ((SLICES, {"watch": "1"}), ("/apis/resource.k8s.io/v1/watch/resourceslices", {})):
+    for path, query in (
+        (SLICES, {"watch": "1"}),
+        ("/apis/resource.k8s.io/v1/watch/resourceslices", {}),
+    ):
         lines = ask.client.lines(path, query, idle=5)
         event = json.loads(await anext(lines))
         assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "s")
@@ -106,7 +113,9 @@ async def test_alone_it_ends_namespaces(connect, made, until):
         await ask("POST", claims, made["claim"]("c", finalizers=["example.com/wait"]))
         await ask("DELETE", "/api/v1/namespaces/team")
         kind = api.catalog.kind("resourceclaims", "resource.k8s.io").resource
-        await until(lambda: "deletionTimestamp" in api.registry.store.get(kind, "team", "c")["metadata"])
+        await until(
+            lambda: "deletionTimestamp" in api.registry.store.get(kind, "team", "c")["metadata"]
+        )
         with pytest.raises(errors.Forbidden, match="because it is being terminated"):
             await ask("POST", claims, made["claim"]("d"))
         found = await ask("GET", "/api/v1/namespaces/team")
@@ -130,7 +139,9 @@ async def bound(ask, name="p", **spec):
 async def test_binding_a_pod(ask):
     pod = await bound(ask)
     assert pod["spec"]["nodeName"] == "n1"
-    assert [(c["type"], c["status"]) for c in pod["status"]["conditions"]] == [("PodScheduled", "True")]
+    assert [(c["type"], c["status"]) for c in pod["status"]["conditions"]] == [
+        ("PodScheduled", "True")
+    ]
     with pytest.raises(errors.Conflict, match='pod p is already assigned to node "n1"'):
         await ask("POST", f"{PODS}/p/binding", {"target": {"name": "n2"}})
     listed = await ask("GET", "/api/v1/pods", fieldSelector="spec.nodeName=n1")
@@ -148,7 +159,9 @@ async def test_a_pod_on_a_node_goes_when_its_kubelet_says_so(ask):
     shorter = await ask("DELETE", f"{PODS}/p", {"gracePeriodSeconds": 5})
     assert shorter["metadata"]["deletionGracePeriodSeconds"] == 5
     assert shorter["metadata"]["deletionTimestamp"] < going["metadata"]["deletionTimestamp"]
-    with pytest.raises(errors.Conflict, match="pod p is being deleted, cannot be assigned to a host"):
+    with pytest.raises(
+        errors.Conflict, match="pod p is being deleted, cannot be assigned to a host"
+    ):
         await ask("POST", f"{PODS}/p/binding", {"target": {"name": "n2"}})
     await ask("DELETE", f"{PODS}/p", {"gracePeriodSeconds": 0})
     with pytest.raises(errors.NotFound):
@@ -167,16 +180,29 @@ async def test_an_eviction_is_a_deletion(ask):
 
 async def test_bookmarks_and_events_in_the_version_that_was_asked_for(connect, made):
     async with serve(Options(bookmark_every=0.05)) as api, connect(api) as ask:
-        query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": str(api.registry.store.version)}
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": str(api.registry.store.version),
+        }
         old = CLAIMS.replace("/v1/", "/v1beta1/")
         lines = ask.client.lines(old, query, idle=5)
         bookmark = json.loads(await anext(lines))
-        assert (bookmark["type"], bookmark["object"]["apiVersion"]) == ("BOOKMARK", "resource.k8s.io/v1beta1")
+        assert (bookmark["type"], bookmark["object"]["apiVersion"]) == (
+            "BOOKMARK",
+            "resource.k8s.io/v1beta1",
+        )
         created = await ask("POST", CLAIMS, made["claim"]())
         event = bookmark
         while event["type"] == "BOOKMARK":
             event = json.loads(await anext(lines))
-        assert event["object"]["spec"]["devices"]["requests"][0]["deviceClassName"] == "gpu.example.com"
+        assert (
+            event["object"]["spec"]["devices"]["requests"][0]["deviceClassName"]
+            == "gpu.example.com"
+        )
         bookmark = json.loads(await anext(lines))
-        assert bookmark["object"]["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
+        assert (
+            bookmark["object"]["metadata"]["resourceVersion"]
+            == created["metadata"]["resourceVersion"]
+        )
         await lines.aclose()

@@ -13,7 +13,13 @@ def decided(gone=(), **objects):
 
 
 def owned(one, name):
-    reference = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-{name}", "controller": True}
+    reference = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": name,
+        "uid": f"uid-{name}",
+        "controller": True,
+    }
     one["metadata"]["ownerReferences"] = [reference]
     return one
 
@@ -49,7 +55,9 @@ def test_a_claim_is_made_from_its_template_and_the_pod_is_told_when_it_is_there(
 def test_another_pods_claim_of_that_name_is_not_taken():
     new = pod("p", templates=["large"])
     foreign = owned(claim(claims.name_of(new, "large")), "other")
-    (call,) = decided(pods=[new], resourceclaims=[foreign], resourceclaimtemplates=[template("large")])
+    (call,) = decided(
+        pods=[new], resourceclaims=[foreign], resourceclaimtemplates=[template("large")]
+    )
     assert call.method == "POST"  # which the API server refuses
 
 
@@ -77,7 +85,9 @@ def test_a_pod_that_came_to_its_node_by_itself_gets_its_reservation():
     bound = pod("p", claims=["mine"], on="node-1")
     (call,) = decided(pods=[bound], resourceclaims=[claim("mine", devices=["gpu-0"])])
     assert call.body["status"]["reservedFor"] == [{"resource": "pods", "name": "p", "uid": "uid-p"}]
-    assert decided(pods=[bound], resourceclaims=[claim("mine", devices=["gpu-0"], pods=["p"])]) == []
+    assert (
+        decided(pods=[bound], resourceclaims=[claim("mine", devices=["gpu-0"], pods=["p"])]) == []
+    )
     assert decided(pods=[bound], resourceclaims=[claim("mine")]) == []
 
 
@@ -112,7 +122,9 @@ def test_what_nobody_uses_is_freed_step_by_step():
 
 def test_reservations_of_other_things_than_pods_are_left_alone():
     held = claim("mine", devices=["gpu-0"])
-    held["status"]["reservedFor"] = [{"apiGroup": "example.com", "resource": "pods", "name": "x", "uid": "u"}]
+    held["status"]["reservedFor"] = [
+        {"apiGroup": "example.com", "resource": "pods", "name": "x", "uid": "u"}
+    ]
     assert decided(resourceclaims=[held]) == []
 
 

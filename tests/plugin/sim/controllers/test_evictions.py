@@ -11,7 +11,9 @@ WEDGED = {"key": "claimd.dev/wedged", "value": "yes", "effect": "NoExecute", "ti
 def there(taints=(), tolerations=(), rules=(), pods=("p",)):
     return copies(
         pods=[pod(name, claims=["mine"], on="node-1") for name in pods],
-        resourceclaims=[claim("mine", devices=[result("gpu-0", tolerations=list(tolerations))], pods=pods)],
+        resourceclaims=[
+            claim("mine", devices=[result("gpu-0", tolerations=list(tolerations))], pods=pods)
+        ],
         resourceslices=[slice_("node-1", gpu_0={"taints": list(taints)})],
         devicetaintrules=rules,
     )
@@ -33,7 +35,11 @@ def test_a_taint_of_the_slice_evicts_with_a_condition_and_an_event():
     (condition,) = marks[1].body["status"]["conditions"]
     assert (condition["type"], condition["status"]) == ("DisruptionTarget", "True")
     assert condition["reason"] == "DeletionByDeviceTaintManager"
-    assert (delete.method, delete.name, delete.body["preconditions"]) == ("DELETE", "p", {"uid": "uid-p"})
+    assert (delete.method, delete.name, delete.body["preconditions"]) == (
+        "DELETE",
+        "p",
+        {"uid": "uid-p"},
+    )
     assert later is None
 
 
@@ -64,7 +70,9 @@ def test_what_evicts_nobody(world):
     [
         [toleration(operator="Equal", value="no")],
         [toleration(key="other")],
-        [toleration(effect="")],  # as in a real cluster: what is for every effect is not for eviction
+        [
+            toleration(effect="")
+        ],  # as in a real cluster: what is for every effect is not for eviction
         [toleration(effect="NoSchedule")],
     ],
 )
@@ -123,7 +131,9 @@ def test_a_rule_evicts_and_tells_how_far_it_is():
 
 
 def test_a_rule_without_effect_tells_once_what_it_would_do():
-    world = there(rules=[rule("r", WEDGED | {"effect": "None"}, driver="gpu.example.com")], pods=("p", "q"))
+    world = there(
+        rules=[rule("r", WEDGED | {"effect": "None"}, driver="gpu.example.com")], pods=("p", "q")
+    )
     (call,), later = evictions.tell(world, evictions.due(world), {}, START)
     (condition,) = call.body["status"]["conditions"]
     assert (condition["status"], condition["reason"], later) == ("False", "NoEffect", None)

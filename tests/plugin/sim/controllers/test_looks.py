@@ -4,13 +4,13 @@ import time
 
 from plugin.kube import errors
 from plugin.sim.apiserver.server import Options, serve
-from plugin.sim.client import Collection, Worker, delete
+from plugin.sim.client import Collection, WorkLoop, delete
 from plugin.sim.controllers.controllers import Evictions
 from tests.support import planes
 from tests.support.plane import running
 
 
-class Slow(Worker):
+class Slow(WorkLoop):
     """While it sends something, the rules go away."""
 
     async def send_all(self, calls):
@@ -26,13 +26,17 @@ class Slow(Worker):
 
 async def test_a_rule_may_go_while_its_pods_are_evicted(tmp_path):
     async with serve(Options()) as server, running(server, tmp_path) as plane:
-        await plane.make(planes.rule("r", {"key": "k", "effect": "NoExecute"}), planes.pod("p", claims=["mine"]))
+        await plane.make(
+            planes.rule("r", {"key": "k", "effect": "NoExecute"}), planes.pod("p", claims=["mine"])
+        )
         pod = await plane.until(lambda: plane.pod("p"))
         collections = [Collection(plane.api, kind) for kind in Evictions.KINDS]
         worker = Slow("evictions", plane.api, collections)
         tasks = [asyncio.create_task(one.run()) for one in collections]
         async with asyncio.timeout(5):
-            while not (all(one.synced for one in collections) and worker.objects("devicetaintrules")):
+            while not (
+                all(one.synced for one in collections) and worker.objects("devicetaintrules")
+            ):
                 await asyncio.sleep(0.005)
         held = planes.claim("mine", devices=["gpu-0"], pods=["p"])
         held["status"]["reservedFor"][0]["uid"] = pod["metadata"]["uid"]

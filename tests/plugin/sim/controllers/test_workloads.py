@@ -7,7 +7,10 @@ NOW = 1767225600.0
 
 
 def workload(kind, **spec):
-    template = {"metadata": {"labels": {"app": "demo"}}, "spec": {"containers": [{"name": "main", "image": "a"}]}}
+    template = {
+        "metadata": {"labels": {"app": "demo"}},
+        "spec": {"containers": [{"name": "main", "image": "a"}]},
+    }
     return {
         "apiVersion": "apps/v1",
         "kind": kind,
@@ -46,7 +49,10 @@ class Played:
     def ready(self, *names):
         for one in self.world["pods"].values():
             if not names or one["metadata"]["name"] in names:
-                one["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+                one["status"] = {
+                    "phase": "Running",
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                }
 
     @property
     def pods(self):
@@ -99,7 +105,9 @@ def test_a_new_template_replaces_one_pod_at_a_time():
     played = Played(deployments=[workload("Deployment", replicas=3)])
     played.settle()
     played.ready()
-    played.world["deployments"]["default/demo"]["spec"]["template"]["spec"]["containers"][0]["image"] = "b"
+    played.world["deployments"]["default/demo"]["spec"]["template"]["spec"]["containers"][0][
+        "image"
+    ] = "b"
     played.settle()
     assert played.images == ["a", "a", "b"]
     played.settle()
@@ -151,7 +159,9 @@ def test_a_daemon_set_is_updated_node_by_node():
     played = Played(daemonsets=[workload("DaemonSet")], nodes=[node("a"), node("b")])
     played.settle()
     played.ready()
-    played.world["daemonsets"]["default/demo"]["spec"]["template"]["spec"]["containers"][0]["image"] = "b"
+    played.world["daemonsets"]["default/demo"]["spec"]["template"]["spec"]["containers"][0][
+        "image"
+    ] = "b"
     played.settle()
     assert played.images == ["a", "b"]
     played.ready()
@@ -160,16 +170,22 @@ def test_a_daemon_set_is_updated_node_by_node():
 
 
 def test_a_daemon_set_that_is_updated_by_hand():
-    played = Played(daemonsets=[workload("DaemonSet", updateStrategy={"type": "OnDelete"})], nodes=[node("a")])
+    played = Played(
+        daemonsets=[workload("DaemonSet", updateStrategy={"type": "OnDelete"})], nodes=[node("a")]
+    )
     played.settle()
     played.ready()
-    played.world["daemonsets"]["default/demo"]["spec"]["template"]["spec"]["containers"][0]["image"] = "b"
+    played.world["daemonsets"]["default/demo"]["spec"]["template"]["spec"]["containers"][0][
+        "image"
+    ] = "b"
     played.settle()
     assert played.images == ["a"]
 
 
 def test_pods_of_a_node_that_is_gone_fail_and_go():
-    there = copies(pods=[pod("a", on="node-1"), pod("b", on="gone"), pod("c")], nodes=[node("node-1")])
+    there = copies(
+        pods=[pod("a", on="node-1"), pod("b", on="gone"), pod("c")], nodes=[node("node-1")]
+    )
     assert orphans.homeless(there) == {"gone"}
     (mark,), (delete,) = orphans.decide(there, frozenset(["gone"]), NOW)
     assert mark.body["status"]["phase"] == "Failed"

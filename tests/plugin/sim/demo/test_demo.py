@@ -1,4 +1,6 @@
-"""`claimd demo` as a process of its own: the story that comes with it, one that breaks off, signals, a terminal."""
+"""`claimd demo` as a process of its own: the story that comes with it, one that breaks off,
+signals, a terminal.
+"""
 
 import asyncio
 import contextlib
@@ -41,7 +43,10 @@ def left(folder):
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if str(folder).encode() in (path / "cmdline").read_bytes() + (path / "environ").read_bytes():
+            if (
+                str(folder).encode()
+                in (path / "cmdline").read_bytes() + (path / "environ").read_bytes()
+            ):
                 found.append((path.name, (path / "cmdline").read_bytes()))
     return [one for one in found if int(one[0]) != os.getpid()]
 
@@ -61,7 +66,9 @@ async def _ended():
 
 
 async def start(*words, stdout=asyncio.subprocess.PIPE, **more):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("CLAIMD_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("CLAIMD_")
+    }
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "plugin", "demo", *map(str, words)),
         stdout=stdout,
@@ -98,7 +105,10 @@ async def test_a_fact_that_does_not_come_is_told_and_nothing_is_left(folder):
     process = await start(file, "--state", folder / "s")
     out = (await process.communicate())[0].decode()
     assert process.returncode == 1
-    assert "claimd: the story broke off: First: waited 0.5 s for: resourceslice: spec.devices[*] is a count of 2" in out
+    assert (
+        "claimd: the story broke off: First: waited 0.5 s for: resourceslice: spec.devices[*] is a count of 2"
+        in out
+    )
     assert "spec.devices[*] is 1, expected a count of 2" in out
     assert "spec.driver is gpu.claimd.dev, expected text with x" in out
     assert "claimd on one (running):" in out
@@ -159,7 +169,9 @@ async def test_what_is_served_can_be_used_and_goes_on_another_day(folder):
     await until_line(process, "Ctrl-C")
     api = client.Client(kubeconfig.connection(state / "kubeconfig"), agent="test")
     made = {"metadata": {"name": "kept"}, "data": {"a": "b"}}
-    await api.request("POST", "/api/v1/namespaces/default/configmaps", body=json.dumps(made).encode())
+    await api.request(
+        "POST", "/api/v1/namespaces/default/configmaps", body=json.dumps(made).encode()
+    )
     await api.close()
     process.send_signal(signal.SIGTERM)
     assert await process.wait() == 0

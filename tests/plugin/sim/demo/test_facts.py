@@ -76,7 +76,9 @@ def test_a_check_says_what_is_there_beside_what_should_be():
 
 
 def test_a_check_with_an_unknown_word_names_it():
-    with pytest.raises(ValueError, match=r"a: greater is not one of equals, not, contains, exists, count"):
+    with pytest.raises(
+        ValueError, match=r"a: greater is not one of equals, not, contains, exists, count"
+    ):
         facts.checks({"a": {"greater": 1}})
     with pytest.raises(ValueError, match="nothing is not one of"):
         facts.checks({"a": {}})
@@ -85,6 +87,9 @@ def test_a_check_with_an_unknown_word_names_it():
 def test_variables_are_filled_in_everywhere():
     written = {"a ${gpu}": ["${gpu}-${node}", {"deep": "${node}"}], "count": 2}
     assert facts.named(written) == {"gpu", "node"}
-    assert facts.filled(written, {"gpu": "g", "node": "n"}) == {"a g": ["g-n", {"deep": "n"}], "count": 2}
+    assert facts.filled(written, {"gpu": "g", "node": "n"}) == {
+        "a g": ["g-n", {"deep": "n"}],
+        "count": 2,
+    }
     with pytest.raises(ValueError, match="nothing was kept as 'gpu'; there is node"):
         facts.filled(written, {"node": "n"})

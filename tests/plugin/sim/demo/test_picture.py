@@ -22,17 +22,24 @@ def slice_of(node_name, *devices):
 
 def device(name, product="NVIDIA H100", taint=""):
     made = {"name": name, "attributes": {"productName": {"string": product}}}
-    return made | ({"taints": [{"key": f"claimd.dev/{taint}", "effect": "NoExecute"}]} if taint else {})
+    return made | (
+        {"taints": [{"key": f"claimd.dev/{taint}", "effect": "NoExecute"}]} if taint else {}
+    )
 
 
 def claim(name, *devices, namespace="default"):
-    results = [{"pool": pool, "device": device, "request": "r", "driver": "d"} for pool, device in devices]
+    results = [
+        {"pool": pool, "device": device, "request": "r", "driver": "d"} for pool, device in devices
+    ]
     status = {"allocation": {"devices": {"results": results}}} if results else {}
     return {"metadata": {"name": name, "namespace": namespace}, "status": status}
 
 
 def pod(name, claim_name, phase="Running", node_name="one", **status):
-    spec = {"nodeName": node_name, "resourceClaims": [{"name": "gpu", "resourceClaimName": claim_name}]}
+    spec = {
+        "nodeName": node_name,
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": claim_name}],
+    }
     return {
         "metadata": {"name": name, "namespace": "default"},
         "spec": spec,
@@ -51,9 +58,15 @@ def test_a_gpu_is_free_held_or_sick():
         [pod("train", "held")],
     )
     (one,) = found.nodes
-    assert [(gpu.state, gpu.note) for gpu in one.gpus] == [("free", ""), ("held", "train"), ("sick", "wedged")]
+    assert [(gpu.state, gpu.note) for gpu in one.gpus] == [
+        ("free", ""),
+        ("held", "train"),
+        ("sick", "wedged"),
+    ]
     assert one.product == "NVIDIA H100"
-    assert found.rows == (scene.Row(pod="train", phase="Running", node="one", claim="held", devices=("gpu-b",)),)
+    assert found.rows == (
+        scene.Row(pod="train", phase="Running", node="one", claim="held", devices=("gpu-b",)),
+    )
 
 
 def test_a_device_of_the_same_name_elsewhere_is_another_one():
@@ -65,12 +78,17 @@ def test_a_device_of_the_same_name_elsewhere_is_another_one():
 
 
 def test_claims_made_from_a_template_or_for_an_extended_resource_belong_to_their_pod():
-    made = pod("train", None, resourceClaimStatuses=[{"name": "gpu", "resourceClaimName": "train-gpu-x"}])
+    made = pod(
+        "train", None, resourceClaimStatuses=[{"name": "gpu", "resourceClaimName": "train-gpu-x"}]
+    )
     made["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpus"}]
     plain = {"metadata": {"name": "plain", "namespace": "default"}, "spec": {}}
     plain["status"] = {"extendedResourceClaimStatus": {"resourceClaimName": "plain-ext"}}
     found = of([], [claim("train-gpu-x", ("one", "gpu-a")), claim("plain-ext")], [made, plain])
-    assert [(row.pod, row.claim) for row in found.rows] == [("plain", "plain-ext"), ("train", "train-gpu-x")]
+    assert [(row.pod, row.claim) for row in found.rows] == [
+        ("plain", "plain-ext"),
+        ("train", "train-gpu-x"),
+    ]
 
 
 def test_a_pod_that_waits_says_why_and_one_that_ends_says_so():

@@ -1,4 +1,6 @@
-"""What reaches a terminal, read by a small terminal of our own; and the plain lines that go elsewhere."""
+"""What reaches a terminal, read by a small terminal of our own; and the plain lines that go
+elsewhere.
+"""
 
 import io
 import re
@@ -7,7 +9,9 @@ from plugin.sim.demo import scene, screen
 
 SIZE = (60, 20)
 ONE = scene.Scene(nodes=(scene.Node(name="one", gpus=(scene.Gpu(name="gpu-a", state="free"),)),))
-TWO = scene.Scene(nodes=(scene.Node(name="one", gpus=(scene.Gpu(name="gpu-a", state="held", note="train"),)),))
+TWO = scene.Scene(
+    nodes=(scene.Node(name="one", gpus=(scene.Gpu(name="gpu-a", state="held", note="train"),)),)
+)
 
 
 def shown(written):
@@ -106,11 +110,19 @@ class Terminal(io.StringIO):
 
 def test_what_a_terminal_wants():
     stream = Terminal()
-    assert screen.look(stream, {"TERM": "xterm"}) == screen.Look(live=True, color=True, unicode=True)
-    assert screen.look(stream, {"TERM": "xterm", "NO_COLOR": "1"}) == screen.Look(live=True, color=False, unicode=True)
-    assert screen.look(stream, {"TERM": "dumb"}) == screen.Look(live=False, color=False, unicode=True)
+    assert screen.look(stream, {"TERM": "xterm"}) == screen.Look(
+        live=True, color=True, unicode=True
+    )
+    assert screen.look(stream, {"TERM": "xterm", "NO_COLOR": "1"}) == screen.Look(
+        live=True, color=False, unicode=True
+    )
+    assert screen.look(stream, {"TERM": "dumb"}) == screen.Look(
+        live=False, color=False, unicode=True
+    )
     assert screen.look(stream, {}) == screen.Look(live=False, color=False, unicode=True)
-    assert screen.look(stream, {"TERM": "xterm"}, plain=True) == screen.Look(live=False, color=True, unicode=True)
+    assert screen.look(stream, {"TERM": "xterm"}, plain=True) == screen.Look(
+        live=False, color=True, unicode=True
+    )
     elsewhere = screen.look(io.StringIO(), {"TERM": "xterm"})
     assert not elsewhere.live
     assert elsewhere.style().width > 1000  # nothing is cut

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from devices import orders
+from devices import faults
 from plugin import errors
 from plugin.sim.demo import facts, story
 
@@ -41,7 +41,20 @@ def test_a_story_with_a_step_of_each_kind():
         "delete: pod/a",
     )
     assert [story.verb(step) for step in told.chapters[0].steps] == [
-        *("say", "apply", "wait", "wait", "order", "kill", "stop", "start", "logs", "run", "show", "delete")
+        *(
+            "say",
+            "apply",
+            "wait",
+            "wait",
+            "order",
+            "kill",
+            "stop",
+            "start",
+            "logs",
+            "run",
+            "show",
+            "delete",
+        )
     ]
     waits = told.chapters[0].steps[2]
     assert (waits.kind, waits.name, waits.within) == ("pod", "a", 20)
@@ -53,7 +66,10 @@ def test_a_story_with_a_step_of_each_kind():
 @pytest.mark.parametrize(
     ("step", "said"),
     [
-        ("aply: []", r"mine.yaml, chapter 1 \(First\), step 1: unknown step: aply; did you mean apply\?"),
+        (
+            "aply: []",
+            r"mine.yaml, chapter 1 \(First\), step 1: unknown step: aply; did you mean apply\?",
+        ),
         ("dance: one", "unknown step: dance; known are say, apply, delete, wait"),
         ("{say: a, stop: one}", "several steps in one: say, stop"),
         ("just text", "expected keys and values, got just text"),
@@ -85,11 +101,23 @@ def test_a_bad_step_is_told_with_its_place(step, said):
         ("nodes: []", "missing required field `title`"),
         ("{title: a, nodes: []}", "a story needs a node"),
         ("{title: a, nodes: [{name: a, gpus: [h100]}]}", "model: 'h100' is not one of"),
-        ("{title: a, nodes: [{name: a, gpus: []}, {name: a, gpus: []}]}", "two nodes have the same name"),
-        ("{title: a, nodes: [{name: a, gpus: []}], chapters: [{steps: []}]}", "expected a title and a list of steps"),
+        (
+            "{title: a, nodes: [{name: a, gpus: []}, {name: a, gpus: []}]}",
+            "two nodes have the same name",
+        ),
+        (
+            "{title: a, nodes: [{name: a, gpus: []}], chapters: [{steps: []}]}",
+            "expected a title and a list of steps",
+        ),
         ("{title: a, nodes: [{name: a, gpus: []}], acts: []}", "unknown field `acts`"),
-        ("{title: a, nodes: [{name: a, gpus: []}], settings: {reskan: 5}}", "`claimd run` has no setting 'reskan'"),
-        ("{title: a, nodes: [{name: a, gpus: [], settings: {reskan: 5}}]}", "`claimd run` has no setting 'reskan'"),
+        (
+            "{title: a, nodes: [{name: a, gpus: []}], settings: {reskan: 5}}",
+            "`claimd run` has no setting 'reskan'",
+        ),
+        (
+            "{title: a, nodes: [{name: a, gpus: [], settings: {reskan: 5}}]}",
+            "`claimd run` has no setting 'reskan'",
+        ),
     ],
 )
 def test_a_bad_story_is_told(written, said):
@@ -101,7 +129,10 @@ def test_stories_come_by_name_or_file(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("{title: a, nodes: [{name: a, gpus: []}]}")
     assert story.read(str(file)).title == "a"
-    with pytest.raises(errors.UsageError, match="no story 'nowhere': No such file or directory; give a file, or one"):
+    with pytest.raises(
+        errors.UsageError,
+        match="no story 'nowhere': No such file or directory; give a file, or one",
+    ):
         story.read("nowhere")
 
 
@@ -110,11 +141,13 @@ def test_the_page_about_stories_is_true():
     (example,) = re.findall(r"```yaml\n(.*?)```", page, re.S)
     told = story.parse(example, "docs/stories.md")
     assert [story.verb(step) for step in told.chapters[0].steps] == ["say", "wait", "order", "wait"]
-    described = set(re.findall(r"`([a-z]+): ", page.partition("## Steps")[2].partition("## Facts")[0]))
+    described = set(
+        re.findall(r"`([a-z]+): ", page.partition("## Steps")[2].partition("## Facts")[0])
+    )
     assert {verb.__name__.lower() for verb in get_args(story.Step)} <= described
     for word in facts.WORDS:
         assert f"{{{word}: " in page
-    for order in orders.ORDERS:
+    for order in faults.ORDERS:
         assert order in page
 
 

@@ -32,12 +32,19 @@ def answering(version, prepared, unprepared=None):
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_devices_of_two_claims(version):
     messages, _ = VERSIONS[version]
-    device = messages.Device(request_names=["r"], pool_name="p", device_name="x", cdi_device_ids=["v/c=x"])
+    device = messages.Device(
+        request_names=["r"], pool_name="p", device_name="x", cdi_device_ids=["v/c=x"]
+    )
     answer = messages.NodePrepareResourceResponse
-    async with instance(answering(version, {A.uid: answer(devices=[device]), B.uid: answer()}), version) as driver:
+    async with instance(
+        answering(version, {A.uid: answer(devices=[device]), B.uid: answer()}), version
+    ) as driver:
         given, trouble = await calls.prepare(driver, [A, B], 5)
     assert trouble == ""
-    assert given == {A.uid: [calls.Given(pool="p", device="x", requests=("r",), cdi=("v/c=x",))], B.uid: []}
+    assert given == {
+        A.uid: [calls.Given(pool="p", device="x", requests=("r",), cdi=("v/c=x",))],
+        B.uid: [],
+    }
 
 
 async def test_the_share_of_a_device():
@@ -53,7 +60,10 @@ async def test_the_share_of_a_device():
     [
         ({A.uid: ""}, "NodePrepareResources of d.example.com skipped 1 ResourceClaims"),
         ({A.uid: "", B.uid: "", "c": ""}, "answered for a claim that was not asked for: c"),
-        ({A.uid: "", B.uid: "no"}, "NodePrepareResources failed for ResourceClaim b: d.example.com: no"),
+        (
+            {A.uid: "", B.uid: "no"},
+            "NodePrepareResources failed for ResourceClaim b: d.example.com: no",
+        ),
     ],
 )
 async def test_bad_answers(answers, trouble):
@@ -67,7 +77,10 @@ async def test_an_unprepare_needs_an_answer_for_each():
     answer = v1.NodeUnprepareResourceResponse
     for answers, trouble in (
         ({A.uid: answer()}, "skipped 1 ResourceClaims"),
-        ({A.uid: answer(), B.uid: answer(error="busy")}, "for ResourceClaim b: d.example.com: busy"),
+        (
+            {A.uid: answer(), B.uid: answer(error="busy")},
+            "for ResourceClaim b: d.example.com: busy",
+        ),
     ):
         async with instance(answering("v1.DRAPlugin", {}, answers)) as driver:
             with pytest.raises(calls.CallError, match=trouble):
@@ -76,10 +89,16 @@ async def test_an_unprepare_needs_an_answer_for_each():
 
 async def test_a_driver_that_has_no_such_service_and_one_that_is_not_there():
     async with instance(lambda server: None) as driver:
-        with pytest.raises(calls.CallError, match="NodePrepareResources: d.example.com: UNIMPLEMENTED"):
+        with pytest.raises(
+            calls.CallError, match="NodePrepareResources: d.example.com: UNIMPLEMENTED"
+        ):
             await calls.prepare(driver, [A], 5)
     async with instance(lambda server: None) as driver:
-        driver.channel = grpc.aio.insecure_channel("unix:/tmp/nobody-listens-here.sock", options=OPTIONS)
-        with pytest.raises(calls.CallError, match="NodeUnprepareResources: d.example.com: UNAVAILABLE"):
+        driver.channel = grpc.aio.insecure_channel(
+            "unix:/tmp/nobody-listens-here.sock", options=OPTIONS
+        )
+        with pytest.raises(
+            calls.CallError, match="NodeUnprepareResources: d.example.com: UNAVAILABLE"
+        ):
             await calls.unprepare(driver, [A], 5)
         await driver.channel.close()

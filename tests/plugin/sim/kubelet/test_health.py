@@ -29,7 +29,9 @@ class Doctor:
         report = wire.NodeWatchResourcesResponse()
         for name, state, message in devices:
             id_ = wire.DeviceIdentifier(pool_name="p", device_name=name)
-            report.devices.add(device=id_, health=state, message=message, health_check_timeout_seconds=timeout)
+            report.devices.add(
+                device=id_, health=state, message=message, health_check_timeout_seconds=timeout
+            )
         self.reports.put_nowait(report)
 
     def add_to(self, server):
@@ -38,7 +40,9 @@ class Doctor:
             request_deserializer=wire.NodeWatchResourcesRequest.FromString,
             response_serializer=wire.NodeWatchResourcesResponse.SerializeToString,
         )
-        handler = grpc.method_handlers_generic_handler("v1.DRAResourceHealth", {"NodeWatchResources": method})
+        handler = grpc.method_handlers_generic_handler(
+            "v1.DRAResourceHealth", {"NodeWatchResources": method}
+        )
         server.add_generic_rpc_handlers([handler])
 
 
@@ -63,7 +67,11 @@ async def test_health_is_what_was_heard_last_and_only_for_a_while():
     async with listening(doctor) as (seen, changes, _):
         doctor.tell(("x", wire.HEALTHY, ""), ("y", wire.UNHEALTHY, "hot"))
         await until(lambda: changes)
-        assert [seen.of(dev(name)) for name in "xyz"] == [("Healthy", ""), ("Unhealthy", "hot"), ("Unknown", "")]
+        assert [seen.of(dev(name)) for name in "xyz"] == [
+            ("Healthy", ""),
+            ("Unhealthy", "hot"),
+            ("Unknown", ""),
+        ]
         doctor.tell(("x", wire.HEALTHY, ""))  # a part of all: the others stay as they are
         doctor.tell(("y", wire.HEALTHY, "m" * 2000), timeout=1)
         await until(lambda: len(changes) == 2)
@@ -97,7 +105,12 @@ def test_rows_of_a_pods_status():
     given = calls.Given(pool="p", device="x", cdi=("v/c=x", "v/c=more"))
     plain = calls.Given(pool="p", device="y")
     uses = [
-        Use(title=title, ref=calls.Ref(namespace="default", name="a", uid="u"), driver="d", given=each)
+        Use(
+            title=title,
+            ref=calls.Ref(namespace="default", name="a", uid="u"),
+            driver="d",
+            given=each,
+        )
         for title, each in (
             ("claim:a", given),
             ("claim:a", given),

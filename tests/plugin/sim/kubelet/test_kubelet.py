@@ -1,4 +1,6 @@
-"""A simulated kubelet with a real plugin process: what happens to pods when a part goes away and comes back."""
+"""A simulated kubelet with a real plugin process: what happens to pods when a part goes away and
+comes back.
+"""
 
 import asyncio
 import contextlib
@@ -49,10 +51,15 @@ async def test_a_prepare_that_failed_or_took_too_long_is_tried_again():
         await until(lambda: "is gone from the bus" in node.log())
         await node.claim("c", 0)
         await node.pod("p", "c")
-        await node.told("FailedPrepareDynamicResources", f"NodePrepareResources failed for ResourceClaim c: {DRIVER}: ")
+        await node.told(
+            "FailedPrepareDynamicResources",
+            f"NodePrepareResources failed for ResourceClaim c: {DRIVER}: ",
+        )
         plugin.send_signal(signal.SIGSTOP)
         node.give("plug", 0)
-        await node.told("FailedPrepareDynamicResources", f"NodePrepareResources: {DRIVER}: DEADLINE_EXCEEDED")
+        await node.told(
+            "FailedPrepareDynamicResources", f"NodePrepareResources: {DRIVER}: DEADLINE_EXCEEDED"
+        )
         plugin.send_signal(signal.SIGCONT)
         await node.phase("p", "Running")
 
@@ -94,7 +101,9 @@ async def test_a_new_kubelet_goes_on_where_the_old_one_ended(node, plugin):
     assert [each["uid"] for each in state["claims"]] == [claim["metadata"]["uid"]]
     await node.start_kubelet()
     await node.registered()
-    await until(lambda: uid in node.kubelet.pods and node.kubelet.pods[uid].containers[0].state == "running")
+    await until(
+        lambda: uid in node.kubelet.pods and node.kubelet.pods[uid].containers[0].state == "running"
+    )
     assert node.runtime.sandboxes[uid].latest("main").pid == pid
     await node.delete("p")
     await node.gone("p")
@@ -181,7 +190,9 @@ async def test_the_end_of_a_pod_while_the_api_server_is_away(node, plugin):
     port = await line.serve()
     text = (node.folder / "kubeconfig").read_text().replace(f":{line.port}/", f":{port}/")
     (node.folder / "kubeconfig-line").write_text(text)
-    asker = client.Client(auth.connect(str(node.folder / "kubeconfig-line"), node.folder), agent="kubelet")
+    asker = client.Client(
+        auth.connect(str(node.folder / "kubeconfig-line"), node.folder), agent="kubelet"
+    )
     await node.start_kubelet(client_=asker)
     await node.registered()
     await node.claim("c", 0)
@@ -221,7 +232,9 @@ async def test_a_pod_stays_until_its_driver_is_back(node, plugin):
     assert not node.records()
 
 
-async def test_a_start_of_the_kubelet_deletes_the_slices_and_the_plugin_brings_them_back(node, plugin):
+async def test_a_start_of_the_kubelet_deletes_the_slices_and_the_plugin_brings_them_back(
+    node, plugin
+):
     before = await node.published()
     await node.stop_kubelet()
     await node.start_kubelet()
@@ -276,15 +289,21 @@ async def test_of_two_instances_the_newest_is_called(node):
 
 async def test_health_of_a_gpu_is_in_the_pods_status(node, plugin):
     def health(status):
-        (row,) = status["containerStatuses"][0].get("allocatedResourcesStatus") or [{"resources": []}]
+        (row,) = status["containerStatuses"][0].get("allocatedResourcesStatus") or [
+            {"resources": []}
+        ]
         return [each["health"] for each in row["resources"]]
 
     claim = await node.claim("c", 0)
     await node.pod("p", "c")
-    status = await node.wait(lambda s: s.get("phase") == "Running" and health(s) == ["Healthy"], "p")
+    status = await node.wait(
+        lambda s: s.get("phase") == "Running" and health(s) == ["Healthy"], "p"
+    )
     (row,) = status["containerStatuses"][0]["allocatedResourcesStatus"]
     assert row["name"] == "claim:c-c"
-    assert row["resources"][0]["resourceID"] == names.cdi_id(claim["metadata"]["uid"], node.gpus[0].name, None)
+    assert row["resources"][0]["resourceID"] == names.cdi_id(
+        claim["metadata"]["uid"], node.gpus[0].name, None
+    )
     node.give("wedge", 0)
     status = await node.wait(lambda s: health(s) == ["Unhealthy"], "p")
     assert status["containerStatuses"][0]["allocatedResourcesStatus"][0]["resources"][0]["message"]

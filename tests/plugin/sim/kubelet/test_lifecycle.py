@@ -2,7 +2,7 @@
 
 import pytest
 
-from plugin.sim.kubelet import lifecycle, orders
+from plugin.sim.kubelet import container_config, lifecycle
 from plugin.sim.kubelet.lifecycle import Past
 from plugin.sim.kubelet.timing import Timing
 
@@ -34,11 +34,27 @@ CASES = {
     "the second after the first": (pod(init="ij"), {"i": DONE}, ("Pending", "j", None)),
     "the others after the last": (pod(init="ij"), {"i": DONE, "j": DONE}, ("Pending", "a", None)),
     "an init container that failed again": (pod(init="i"), {"i": AGAIN}, ("Pending", "", 5.0)),
-    "an init container that failed for good": (pod("Never", init="i"), {"i": FAILED}, ("Failed", "", None)),
-    "init containers are not looked at again": (pod(init="i"), {"i": FAILED, "a": RUNS}, ("Running", "", None)),
+    "an init container that failed for good": (
+        pod("Never", init="i"),
+        {"i": FAILED},
+        ("Failed", "", None),
+    ),
+    "init containers are not looked at again": (
+        pod(init="i"),
+        {"i": FAILED, "a": RUNS},
+        ("Running", "", None),
+    ),
     "a sidecar runs first": (pod(init=[SIDECAR, "i"]), {}, ("Pending", "s", None)),
-    "the next one needs a sidecar to run": (pod(init=[SIDECAR, "i"]), {"s": RUNS}, ("Pending", "i", None)),
-    "a sidecar starts again": (pod("Never", init=[SIDECAR]), {"s": DONE, "a": RUNS}, ("Running", "s", None)),
+    "the next one needs a sidecar to run": (
+        pod(init=[SIDECAR, "i"]),
+        {"s": RUNS},
+        ("Pending", "i", None),
+    ),
+    "a sidecar starts again": (
+        pod("Never", init=[SIDECAR]),
+        {"s": DONE, "a": RUNS},
+        ("Running", "s", None),
+    ),
     "a pod does not wait for its sidecar's end": (
         pod("Never", init=[SIDECAR]),
         {"s": RUNS, "a": DONE},
@@ -50,9 +66,21 @@ CASES = {
     "success counts as an end, with Always": (pod(), {"a": DONE}, ("Running", "a", None)),
     "success is the end, with OnFailure": (pod("OnFailure"), {"a": DONE}, ("Succeeded", "", None)),
     "failure is none, with OnFailure": (pod("OnFailure"), {"a": FAILED}, ("Running", "a", None)),
-    "any failure fails the pod, with Never": (pod("Never", names="ab"), {"a": FAILED, "b": DONE}, ("Failed", "", None)),
-    "not before the last has ended": (pod("Never", names="ab"), {"a": FAILED, "b": RUNS}, ("Running", "", None)),
-    "a container that could not be created waits": (pod("Never"), {"a": REFUSED}, ("Pending", "", 2.0)),
+    "any failure fails the pod, with Never": (
+        pod("Never", names="ab"),
+        {"a": FAILED, "b": DONE},
+        ("Failed", "", None),
+    ),
+    "not before the last has ended": (
+        pod("Never", names="ab"),
+        {"a": FAILED, "b": RUNS},
+        ("Running", "", None),
+    ),
+    "a container that could not be created waits": (
+        pod("Never"),
+        {"a": REFUSED},
+        ("Pending", "", 2.0),
+    ),
 }
 
 
@@ -72,7 +100,7 @@ def test_the_pause_has_an_end():
     [("$(A)/x", "a/x"), ("$$(A)", "$(A)"), ("$(NO)", "$(NO)"), ("$A", "$A"), ("$(A)$(A)", "aa")],
 )
 def test_variables_in_commands(text, becomes):
-    assert orders.expand(text, {"A": "a"}) == becomes
+    assert container_config.expand(text, {"A": "a"}) == becomes
 
 
 def test_an_order():
@@ -86,11 +114,14 @@ def test_an_order():
         "LABEL": "metadata.labels['x']",
         "NS": "metadata.namespace",
     }
-    env = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
+    env = [
+        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+        for name, path in fields.items()
+    ]
     env.append({"name": "BOTH", "value": "$(NS)/$(NODE)"})
     container = {"name": "c", "command": ["echo"], "args": ["$(BOTH)"], "env": env}
-    order = orders.order(about, container, ("a/b=c",), "10.0.0.1", "127.0.0.1")
+    order = container_config.order(about, container, ("a/b=c",), "10.0.0.1", "127.0.0.1")
     assert order.command == ("echo", "ns/n")
     assert order.env == {"NODE": "n", "IP": "10.0.0.1", "LABEL": "y", "NS": "ns", "BOTH": "ns/n"}
     assert (order.hostname, order.ids) == ("p", ("a/b=c",))
-    assert orders.order(about, {"name": "c"}, (), "", "").command == orders.IDLE
+    assert container_config.order(about, {"name": "c"}, (), "", "").command == container_config.IDLE

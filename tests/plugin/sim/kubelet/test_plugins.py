@@ -18,7 +18,9 @@ V1, BETA, HEALTH = "v1.DRAPlugin", "v1beta1.DRAPlugin", "v1alpha1.DRAResourceHea
 class World:
     def __init__(self, folder):
         self.folder, self.lost, self.watched = folder, [], []
-        self.plugins = Plugins(folder / "plugins_registry", QUICK, lost=self._lost, watch=self._watch)
+        self.plugins = Plugins(
+            folder / "plugins_registry", QUICK, lost=self._lost, watch=self._watch
+        )
 
     async def _lost(self, driver):
         self.lost.append(driver)
@@ -28,10 +30,16 @@ class World:
         await asyncio.Event().wait()
 
     @contextlib.asynccontextmanager
-    async def offer(self, name="d-reg.sock", driver="d.example.com", services=(V1, BETA), endpoint=None):
-        """A plugin's registration socket; with an endpoint that is the same socket if no other is named."""
+    async def offer(
+        self, name="d-reg.sock", driver="d.example.com", services=(V1, BETA), endpoint=None
+    ):
+        """A plugin's registration socket; with an endpoint that is the same socket if no other is
+        named.
+        """
         path = self.folder / "plugins_registry" / name
-        servicer = registration.Registration(driver, endpoint or path, tuple(services), lambda: None)
+        servicer = registration.Registration(
+            driver, endpoint or path, tuple(services), lambda: None
+        )
         async with sockets.serving(path, lambda server: registration.add_to(server, servicer)):
             yield servicer
 

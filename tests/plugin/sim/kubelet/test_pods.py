@@ -1,4 +1,6 @@
-"""Pods on a simulated kubelet with a real plugin, one node for all of them: claims, devices, containers, status."""
+"""Pods on a simulated kubelet with a real plugin, one node for all of them: claims, devices,
+containers, status.
+"""
 
 import json
 
@@ -52,12 +54,16 @@ async def test_a_pod_gets_its_gpu_and_gives_it_back(node):
     await node.delete("p")
     await node.gone("p")
     assert node.records() == set()
-    await until(lambda: not node.kubelet.pods and not node.kubelet.book.entries)  # a moment after the API server
+    await until(
+        lambda: not node.kubelet.pods and not node.kubelet.book.entries
+    )  # a moment after the API server
 
 
 async def test_the_node_is_there_and_shows_that_it_lives(node):
     await node.phase_of_node()
-    lease = await node.ask("GET", f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE}")
+    lease = await node.ask(
+        "GET", f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE}"
+    )
     assert lease["spec"]["holderIdentity"] == NODE
 
 
@@ -66,7 +72,10 @@ async def test_what_a_driver_says_of_a_claim_is_told_to_the_pod(node):
     await node.claim("c", 0, config=[{"source": "FromClaim", "opaque": bad}])
     await node.claim("d", 1)
     pod = await node.pod("p", "c", "d")
-    await node.told("FailedPrepareDynamicResources", f"NodePrepareResources failed for ResourceClaim c: {DRIVER}: ")
+    await node.told(
+        "FailedPrepareDynamicResources",
+        f"NodePrepareResources failed for ResourceClaim c: {DRIVER}: ",
+    )
     assert "not a GpuConfig" in node.kubelet.pods[pod["metadata"]["uid"]].trouble
     assert (await node.status("p"))["phase"] == "Pending"
     await node.delete("p")
@@ -90,7 +99,9 @@ async def test_a_claim_of_two_pods_is_given_back_with_the_last(node):
     two = await node.pod("two", "c")
     await node.phase("one", "Running")
     await node.phase("two", "Running")
-    devices = [node.kubelet.pods[pod["metadata"]["uid"]].containers[0].devices for pod in (one, two)]
+    devices = [
+        node.kubelet.pods[pod["metadata"]["uid"]].containers[0].devices for pod in (one, two)
+    ]
     assert devices[0] == devices[1] != ()
     await node.delete("one")
     await node.gone("one")
@@ -101,7 +112,9 @@ async def test_a_claim_of_two_pods_is_given_back_with_the_last(node):
 
 
 async def test_a_grace_that_is_made_shorter(node):
-    pod = await node.pod("p", command=("sh", "-c", "trap '' TERM; echo up; sleep 100 & wait; wait; wait"))
+    pod = await node.pod(
+        "p", command=("sh", "-c", "trap '' TERM; echo up; sleep 100 & wait; wait; wait")
+    )
     await until(lambda: "up" in node.kubelet.logs(pod["metadata"]["uid"], "main"))
     await node.delete("p", gracePeriodSeconds="100")
     await node.wait(lambda s: node.kubelet.pods, "p")
@@ -111,10 +124,20 @@ async def test_a_grace_that_is_made_shorter(node):
 
 
 async def test_claims_that_are_made_for_a_pod(node):
-    templates = [{"name": "own", "resourceClaimTemplateName": "t"}, {"name": "none", "resourceClaimTemplateName": "t"}]
-    container = {"name": "main", "image": "i", "resources": {"claims": [{"name": "own"}, {"name": "none"}]}}
+    templates = [
+        {"name": "own", "resourceClaimTemplateName": "t"},
+        {"name": "none", "resourceClaimTemplateName": "t"},
+    ]
+    container = {
+        "name": "main",
+        "image": "i",
+        "resources": {"claims": [{"name": "own"}, {"name": "none"}]},
+    }
     pod = await node.pod(
-        "p", bound=False, resourceClaims=templates, containers=[container, {"name": "by-name", "image": "i"}]
+        "p",
+        bound=False,
+        resourceClaims=templates,
+        containers=[container, {"name": "by-name", "image": "i"}],
     )
     status = "/api/v1/namespaces/default/pods/p/status"
     await node.claim("stolen", 1)
@@ -122,7 +145,9 @@ async def test_claims_that_are_made_for_a_pod(node):
     made = [{"name": "own", "resourceClaimName": "stolen"}, {"name": "none"}]
     await node.ask("PATCH", status, {"status": {"resourceClaimStatuses": made}})
     await node.bind("p")
-    await node.told("FailedPrepareDynamicResources", "ResourceClaim stolen was not created for this pod")
+    await node.told(
+        "FailedPrepareDynamicResources", "ResourceClaim stolen was not created for this pod"
+    )
     for name, gpu in (("made", 0), ("extended", 2)):
         await node.claim(name, gpu, owner=pod)
         await node.reserve(name, pod)
@@ -130,7 +155,9 @@ async def test_claims_that_are_made_for_a_pod(node):
     mapping = {"containerName": "by-name", "resourceName": "example.com/gpu", "requestName": "r0"}
     extended = {"resourceClaimName": "extended", "requestMappings": [mapping]}
     await node.ask(
-        "PATCH", status, {"status": {"resourceClaimStatuses": made, "extendedResourceClaimStatus": extended}}
+        "PATCH",
+        status,
+        {"status": {"resourceClaimStatuses": made, "extendedResourceClaimStatus": extended}},
     )
     told = await node.phase("p", "Running")
     main, by_name = node.kubelet.pods[pod["metadata"]["uid"]].containers
@@ -183,7 +210,9 @@ async def test_pods_that_end(node):
     await node.pod("good", "c", command=("true",), restartPolicy="Never")
     status = await node.phase("good", "Succeeded")
     assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
-    assert node.records() == set(), f"{claim['metadata']['name']} is given back before anybody hears of the end"
+    assert node.records() == set(), (
+        f"{claim['metadata']['name']} is given back before anybody hears of the end"
+    )
     await node.pod("bad", command=("sh", "-c", "exit 4"), restartPolicy="OnFailure")
     status = await node.wait(lambda s: waiting(s)[0] == "CrashLoopBackOff", "bad")
     assert status["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 4

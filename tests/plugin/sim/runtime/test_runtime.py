@@ -21,7 +21,9 @@ SPEC = {
             "name": "one",
             "containerEdits": {
                 "env": ["GPU=one"],
-                "deviceNodes": [{"path": "/dev/example/gpu1", "type": "c", "major": 195, "minor": 7}],
+                "deviceNodes": [
+                    {"path": "/dev/example/gpu1", "type": "c", "major": 195, "minor": 7}
+                ],
             },
         }
     ],
@@ -29,7 +31,7 @@ SPEC = {
 
 
 def order(*command, name="main", **more):
-    return container.Order(name=name, command=command, **more)
+    return container.ContainerConfig(name=name, command=command, **more)
 
 
 def spec(tmp_path, **more):
@@ -53,7 +55,13 @@ async def test_a_command_its_log_and_its_code(tmp_path):
         sandbox = runtime_.create("u", "pod")
         ends = []
         sandbox.changed = lambda: ends.append(1)
-        command = order("sh", "-c", "echo out; echo err >&2; echo $A $HOSTNAME; exit 3", env={"A": "b"}, hostname="pod")
+        command = order(
+            "sh",
+            "-c",
+            "echo out; echo err >&2; echo $A $HOSTNAME; exit 3",
+            env={"A": "b"},
+            hostname="pod",
+        )
         one = await runtime_.start(sandbox, command)
         await until(lambda: ends)
         assert one.code == 3
@@ -65,14 +73,18 @@ async def test_a_container_has_what_cdi_gives_it(tmp_path):
     async with rt(tmp_path) as runtime_:
         sandbox = runtime_.create("u", "pod")
         look = "echo $GPU; test -c /dev/example/gpu1 && stat -c %t:%T /dev/example/gpu1; echo x > /dev/null && ls /dev"
-        one = await runtime_.start(sandbox, order("sh", "-c", look, ids=("example.com/gpu=one",) * 2))
+        one = await runtime_.start(
+            sandbox, order("sh", "-c", look, ids=("example.com/gpu=one",) * 2)
+        )
         await one.ended.wait()
         seen = one.output().split()
         assert seen[0] == "one"
         assert one.devices == ("/dev/example/gpu1",)
         if runtime_.namespace:
             assert seen[1] == "c3:7"
-            assert {"null", "example", "fd"} <= set(seen) and "sda" not in seen and "mem" not in seen
+            assert (
+                {"null", "example", "fd"} <= set(seen) and "sda" not in seen and "mem" not in seen
+            )
         assert not Path("/dev/example").exists()
 
 
@@ -104,7 +116,9 @@ async def test_mounts_are_there_and_only_there(tmp_path):
             pytest.skip("no mounts of our own without root")
         sandbox = runtime_.create("u", "pod")
         command = "cat /usr/lib/nothing/here/lib.so; echo x > /usr/lib/nothing/here/lib.so"
-        one = await runtime_.start(sandbox, order("sh", "-c", command, ids=("example.com/gpu=one",)))
+        one = await runtime_.start(
+            sandbox, order("sh", "-c", command, ids=("example.com/gpu=one",))
+        )
         await one.ended.wait()
         assert one.output().startswith("of the host") and "Read-only" in one.output()
         assert not Path("/usr/lib/nothing").exists()
@@ -114,7 +128,8 @@ async def test_what_a_runtime_says_of_devices_that_are_not_there(tmp_path):
     async with rt(tmp_path) as runtime_:
         sandbox = runtime_.create("u", "pod")
         with pytest.raises(
-            specs.Refused, match=r"unresolvable CDI devices example.com/gpu=two \(no spec file has them\)"
+            specs.InvalidSpec,
+            match=r"unresolvable CDI devices example.com/gpu=two \(no spec file has them\)",
         ):
             await runtime_.start(sandbox, order("true", ids=("example.com/gpu=two",)))
         assert not sandbox.containers.get("main")
@@ -134,16 +149,23 @@ async def test_a_source_that_is_not_there_is_the_runtimes_error(tmp_path):
         if not runtime_.namespace:
             pytest.skip("no mounts of our own without root")
         with pytest.raises(container.StartError, match="/no/such does not exist"):
-            await runtime_.start(runtime_.create("u", "pod"), order("true", ids=("example.com/gpu=one",)))
+            await runtime_.start(
+                runtime_.create("u", "pod"), order("true", ids=("example.com/gpu=one",))
+            )
 
 
 async def test_stop_is_a_term_and_then_a_kill(tmp_path):
     async with rt(tmp_path) as runtime_:
         sandbox = runtime_.create("u", "pod")
         polite = await runtime_.start(sandbox, order("sleep", "infinity", name="polite"))
-        rude = await runtime_.start(sandbox, order("sh", "-c", "trap '' TERM; sleep 100 & wait; wait", name="rude"))
+        rude = await runtime_.start(
+            sandbox, order("sh", "-c", "trap '' TERM; sleep 100 & wait; wait", name="rude")
+        )
         await until(
-            lambda: "sleep" in Path(f"/proc/{rude.pid}/task/{rude.pid}/children").read_text() or _children(rude)
+            lambda: (
+                "sleep" in Path(f"/proc/{rude.pid}/task/{rude.pid}/children").read_text()
+                or _children(rude)
+            )
         )
         children = _children(rude)
         await runtime_.stop(sandbox, 0.3)
@@ -152,7 +174,9 @@ async def test_stop_is_a_term_and_then_a_kill(tmp_path):
 
 
 def _children(one):
-    return [int(pid) for pid in Path(f"/proc/{one.pid}/task/{one.pid}/children").read_text().split()]
+    return [
+        int(pid) for pid in Path(f"/proc/{one.pid}/task/{one.pid}/children").read_text().split()
+    ]
 
 
 KILLED = """
@@ -162,7 +186,7 @@ from plugin.sim.runtime import container, runtime
 async def main():
     async with runtime.Runtime(Path(sys.argv[1]), []) as r:
         command = ("sh", "-c", "sleep 1000 & echo $! $$; wait")
-        one = await r.start(r.create("u", "pod"), container.Order(name="main", command=command))
+        one = await r.start(r.create("u", "pod"), container.ContainerConfig(name="main", command=command))
         print(one.log, flush=True)
         await asyncio.sleep(1000)
 asyncio.run(main())

@@ -1,13 +1,26 @@
 from plugin.sim.scheduler.decide import Bind, Refuse, Release, Wait, decide
 from tests.cluster.worlds import NODE, OTHER, WORLDS
-from tests.support.planes import claim, class_, node, parsed, pod, request, result, rule, slice_, world
+from tests.support.planes import (
+    claim,
+    class_,
+    node,
+    parsed,
+    pod,
+    request,
+    result,
+    rule,
+    slice_,
+    world,
+)
 
 HOT = {"key": "example.com/hot", "effect": "NoSchedule"}
 
 
 def devices(decision):
     """Of each claim those that it gets."""
-    return [[one.device for one in each.status.allocation.devices.results] for each in decision.claims]
+    return [
+        [one.device for one in each.status.allocation.devices.results] for each in decision.claims
+    ]
 
 
 def three(*pods, **more):
@@ -57,7 +70,12 @@ def test_devices_that_are_taken_are_not_given_again_before_the_api_server_knows(
 
 
 def test_pods_take_turns_by_priority_and_then_by_age():
-    pods = [pod("old"), pod("new"), pod("urgent", priority=7), pod("vital", priorityClassName="system-node-critical")]
+    pods = [
+        pod("old"),
+        pod("new"),
+        pod("urgent", priority=7),
+        pod("vital", priorityClassName="system-node-critical"),
+    ]
     elsewhere = [
         pod("gated", schedulingGates=[{"name": "g"}]),
         pod("foreign", schedulerName="other"),
@@ -78,7 +96,9 @@ def test_each_reason_is_told_with_its_number_of_nodes():
         node("full", labels={"disk": "ssd"}, pods="0"),
         node("bare", labels={"disk": "ssd"}),
     ]
-    new = pod("p", claims=["mine"], requests={"cpu": "2", "memory": "2Gi"}, nodeSelector={"disk": "ssd"})
+    new = pod(
+        "p", claims=["mine"], requests={"cpu": "2", "memory": "2Gi"}, nodeSelector={"disk": "ssd"}
+    )
     assert decided(new, nodes=nodes, claims=[claim("mine")]).message == (
         "0/6 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 Too many pods, "
         "1 cannot allocate all claims (no driver has usable devices here), "
@@ -89,11 +109,24 @@ def test_each_reason_is_told_with_its_number_of_nodes():
 
 def test_what_a_pod_tolerates_and_asks_of_a_node():
     term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
-    required = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
-    nodes = [node("a", labels={"zone": "a"}, taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}]), node("b")]
-    kept = pod("p", affinity=required, tolerations=[{"key": "k", "value": "v", "effect": "NoSchedule"}])
+    required = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}
+        }
+    }
+    nodes = [
+        node(
+            "a", labels={"zone": "a"}, taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}]
+        ),
+        node("b"),
+    ]
+    kept = pod(
+        "p", affinity=required, tolerations=[{"key": "k", "value": "v", "effect": "NoSchedule"}]
+    )
     assert decided(kept, nodes=nodes) == Bind(node="a")
-    assert isinstance(decided(pod("p", affinity=required, tolerations=[{"key": "k"}]), nodes=nodes), Refuse)
+    assert isinstance(
+        decided(pod("p", affinity=required, tolerations=[{"key": "k"}]), nodes=nodes), Refuse
+    )
     everything = pod("p", affinity=required, tolerations=[{"operator": "Exists"}])
     assert decided(everything, nodes=nodes) == Bind(node="a")
 
@@ -104,7 +137,9 @@ def test_init_containers_need_what_they_need_beside_sidecars():
         {"name": "side", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}},
         {"name": "init", "resources": {"requests": {"cpu": "3"}}},
     ]
-    assert decided(pod("p", requests={"cpu": "3"}, initContainers=init), nodes=one) == Bind(node="node-1")
+    assert decided(pod("p", requests={"cpu": "3"}, initContainers=init), nodes=one) == Bind(
+        node="node-1"
+    )
     assert decided(pod("p", requests={"cpu": "4"}, initContainers=init), nodes=one) == Refuse(
         message="0/1 nodes are available: 1 Insufficient cpu."
     )
@@ -137,7 +172,10 @@ def test_reasons_that_no_node_can_help():
     ):
         found = decided(new, claims=claims, classes=classes)
         assert found == Refuse(message=f"0/3 nodes are available: {why}.")
-    assert decided(new, nodes=[], claims=[claim("mine")]).message == "no nodes available to schedule pods"
+    assert (
+        decided(new, nodes=[], claims=[claim("mine")]).message
+        == "no nodes available to schedule pods"
+    )
 
 
 def test_an_allocated_claim_decides_the_node_and_is_shared():
@@ -160,7 +198,9 @@ def test_taints_of_slices_and_rules_keep_devices_away_unless_tolerated():
     mine = [claim("mine", request(count=2))]
     hot = [slice_("node-1", gpu_0={"taints": [HOT]})]
     new = pod("p", claims=["mine"])
-    assert "request gpu needs 2, 1 of 2 devices suit" in decided(new, slices=hot, claims=mine).message
+    assert (
+        "request gpu needs 2, 1 of 2 devices suit" in decided(new, slices=hot, claims=mine).message
+    )
     rules = [rule("r", HOT, device="gpu-0")]
     assert isinstance(decided(new, claims=mine, rules=rules), Refuse)
     tolerant = [claim("mine", request(count=2, tolerations=[{"operator": "Exists"}]))]
@@ -180,7 +220,10 @@ def test_the_first_alternative_anywhere_comes_before_a_nearer_node():
     held = claim("held", devices=[f"gpu-{n}" for n in range(6)])
     more = claim("more", devices=["gpu-0"], node="node-2")
     only_two_left = decided(
-        pod("p", claims=["mine"]), nodes=nodes, slices=slices, claims=[claim("mine", alternatives), held, more]
+        pod("p", claims=["mine"]),
+        nodes=nodes,
+        slices=slices,
+        claims=[claim("mine", alternatives), held, more],
     )
     assert only_two_left.node == "node-2"
     assert devices(only_two_left) == [["gpu-1", "gpu-2", "gpu-3"]]
@@ -191,7 +234,9 @@ def test_extended_resources_get_a_claim_of_their_own_where_the_node_has_none():
     new = pod("p", requests={"example.com/gpu": "2", "cpu": "1"})
     decision = decided(new, classes=classes)
     assert devices(decision) == [["gpu-0", "gpu-1"]]
-    assert [one.name for one in decision.claims[0].spec.devices.requests] == ["container-0-request-1"]
+    assert [one.name for one in decision.claims[0].spec.devices.requests] == [
+        "container-0-request-1"
+    ]
     assert not decision.claims[0].metadata.uid
     own = [node("plugin", **{"example.com/gpu": "2"})]
     assert decided(new, classes=classes, nodes=own) == Bind(node="plugin")
@@ -201,7 +246,11 @@ def test_extended_resources_get_a_claim_of_their_own_where_the_node_has_none():
 
 
 def test_devices_that_have_to_get_ready_hold_the_pod_back():
-    slow = {"bindingConditions": ["ready"], "bindingFailureConditions": ["broken"], "bindsToNode": True}
+    slow = {
+        "bindingConditions": ["ready"],
+        "bindingFailureConditions": ["broken"],
+        "bindsToNode": True,
+    }
     new = pod("p", claims=["mine"])
     decision = decided(new, slices=[slice_("node-1", 1, gpu_0=slow)], claims=[claim("mine")])
     assert (devices(decision), decision.ready) == ([["gpu-0"]], False)
@@ -212,15 +261,26 @@ def test_devices_that_have_to_get_ready_hold_the_pod_back():
     there = three(new, claims=[waiting])
     assert decide(there, only, start + 599) == Wait()
     assert isinstance(decide(there, only, start + 601), Release)
-    for said, expected in ((("ready", "True"), Bind), (("broken", "True"), Release), (("ready", "False"), Wait)):
+    for said, expected in (
+        (("ready", "True"), Bind),
+        (("broken", "True"), Release),
+        (("ready", "False"), Wait),
+    ):
         condition = {"type": said[0], "status": said[1]}
-        entry = {"driver": "gpu.example.com", "pool": "node-1", "device": "gpu-0", "conditions": [condition]}
+        entry = {
+            "driver": "gpu.example.com",
+            "pool": "node-1",
+            "device": "gpu-0",
+            "conditions": [condition],
+        }
         told = {**waiting, "status": waiting["status"] | {"devices": [entry]}}
         assert isinstance(decide(three(new, claims=[told]), only, start), expected)
 
 
 def test_an_expression_that_fails_is_the_schedulers_error():
-    bad = request(selectors=[{"cel": {"expression": 'device.attributes["gpu.example.com"].no == 1'}}])
+    bad = request(
+        selectors=[{"cel": {"expression": 'device.attributes["gpu.example.com"].no == 1'}}]
+    )
     found = decided(pod("p", claims=["mine"]), claims=[claim("mine", bad)])
     assert found.reason == "SchedulerError"
     assert found.message.startswith('running "DynamicResources" filter plugin: claim default/mine')
@@ -229,12 +289,19 @@ def test_an_expression_that_fails_is_the_schedulers_error():
 def test_it_decides_on_the_worlds_of_the_real_scheduler_as_that_does():
     """All of them at once, as in tests/cluster/test_13_scheduler.py."""
     nodes = [node(NODE, cpu="64"), node(OTHER, cpu="64")]
-    classes, slices = ([one for each in WORLDS for one in getattr(each, kind)] for kind in ("classes", "slices"))
+    classes, slices = (
+        [one for each in WORLDS for one in getattr(each, kind)] for kind in ("classes", "slices")
+    )
     claims, pods = [], []
     for each in WORLDS:
-        claims += [{**one, "metadata": {**claim(one["metadata"]["name"])["metadata"]}} for one in each.claims]
+        claims += [
+            {**one, "metadata": {**claim(one["metadata"]["name"])["metadata"]}}
+            for one in each.claims
+        ]
         names = [one["metadata"]["name"] for one in each.claims]
-        pods.append(pod(each.name, claims=names, nodeSelector={"kubernetes.io/hostname": each.node}))
+        pods.append(
+            pod(each.name, claims=names, nodeSelector={"kubernetes.io/hostname": each.node})
+        )
     there = world(nodes=nodes, pods=pods, claims=claims, slices=slices, classes=classes)
     for each, new in zip(WORLDS, parsed(*pods), strict=True):
         decision = decide(there, new)

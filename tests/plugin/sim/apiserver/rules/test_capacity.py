@@ -31,10 +31,22 @@ def test_allowed(policy):
 @pytest.mark.parametrize(
     ("policy", "said"),
     [
-        ({"validValues": ["1"]}, ["p.default: Required value: required when validValues is defined"]),
-        ({"validRange": {"min": "1"}}, ["p.default: Required value: required when validRange is defined"]),
-        ({"default": "1", "validRange": {}}, ["p.validRange.min: Required value: required when validRange is defined"]),
-        ({"default": "1", "validRange": {"min": "1"}, "validValues": ["1"]}, [f"p: Forbidden: {capacity.BOTH}"]),
+        (
+            {"validValues": ["1"]},
+            ["p.default: Required value: required when validValues is defined"],
+        ),
+        (
+            {"validRange": {"min": "1"}},
+            ["p.default: Required value: required when validRange is defined"],
+        ),
+        (
+            {"default": "1", "validRange": {}},
+            ["p.validRange.min: Required value: required when validRange is defined"],
+        ),
+        (
+            {"default": "1", "validRange": {"min": "1"}, "validValues": ["1"]},
+            [f"p: Forbidden: {capacity.BOTH}"],
+        ),
         (
             {"default": "1", "validValues": ["1", "1"]},
             ['p.validValues[1]: Duplicate value: "1"'],
@@ -49,7 +61,9 @@ def test_allowed(policy):
         ),
         (
             {"default": "4", "validRange": {"min": "1", "step": "2"}},
-            ['p.validRange.step: Invalid value: "4": value is not a multiple of a given step (2) from (1)'],
+            [
+                'p.validRange.step: Invalid value: "4": value is not a multiple of a given step (2) from (1)'
+            ],
         ),
         (
             {"default": "1", "validRange": {"min": "1", "step": "0"}},
@@ -57,7 +71,9 @@ def test_allowed(policy):
         ),
         (
             {"default": "1", "validRange": {"min": "1", "step": "10"}},
-            ['p.validRange.step: Invalid value: "10": one step 11 is larger than capacity value: 10'],
+            [
+                'p.validRange.step: Invalid value: "10": one step 11 is larger than capacity value: 10'
+            ],
         ),
         (
             {"default": "100u", "validRange": {"min": "100u"}},

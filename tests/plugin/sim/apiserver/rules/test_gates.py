@@ -17,7 +17,9 @@ DEVICE = {
 def kept(device, release, old=None):
     new = {"spec": {"devices": [device]}}
     before = {"spec": {"devices": [old]}} if old else None
-    return gates.without_disabled("ResourceSlice", new, before, Profile(release))["spec"]["devices"][0]
+    return gates.without_disabled("ResourceSlice", new, before, Profile(release))["spec"][
+        "devices"
+    ][0]
 
 
 def test_what_1_37_has_off():
@@ -36,7 +38,10 @@ def test_what_1_34_has_off():
 
 
 def test_what_is_stored_already_may_stay():
-    assert kept(DEVICE, "1.34", {"name": "other", "taints": [{"key": "k"}]})["taints"] == DEVICE["taints"]
+    assert (
+        kept(DEVICE, "1.34", {"name": "other", "taints": [{"key": "k"}]})["taints"]
+        == DEVICE["taints"]
+    )
 
 
 def test_nothing_given_is_changed():
@@ -49,7 +54,9 @@ def test_nothing_given_is_changed():
 def test_a_claim_s_status(release, times):
     result = {"request": "r", "shareID": "s", "bindingConditions": ["a"]}
     status = {"allocation": {"allocationTimestamp": "T", "devices": {"results": [result]}}}
-    found = gates.without_disabled("ResourceClaim", {"status": status}, None, Profile(release))["status"]
+    found = gates.without_disabled("ResourceClaim", {"status": status}, None, Profile(release))[
+        "status"
+    ]
     assert ("allocationTimestamp" in found["allocation"]) == times
     assert ("shareID" in found["allocation"]["devices"]["results"][0]) == times
 
@@ -58,4 +65,6 @@ def test_a_template_s_requests():
     exactly = {"deviceClassName": "c", "derivedAttributes": [{"name": "a/b"}]}
     template = {"spec": {"spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}}}
     found = gates.without_disabled("ResourceClaimTemplate", template, None, Profile("1.37"))
-    assert found["spec"]["spec"]["devices"]["requests"] == [{"name": "r", "exactly": {"deviceClassName": "c"}}]
+    assert found["spec"]["spec"]["devices"]["requests"] == [
+        {"name": "r", "exactly": {"deviceClassName": "c"}}
+    ]

@@ -26,7 +26,10 @@ def test_qualified_names(text):
     ("text", "words"),
     [
         ("", ["name part must be non-empty", f"name part {texts.QUALIFIED}"]),
-        ("a/b/c", [f"a valid label key {texts.QUALIFIED} with an optional DNS subdomain prefix and '/'"]),
+        (
+            "a/b/c",
+            [f"a valid label key {texts.QUALIFIED} with an optional DNS subdomain prefix and '/'"],
+        ),
         ("/b", ["prefix part must be non-empty"]),
         ("A/b", [f"prefix part {texts.SUBDOMAIN}"]),
         ("a b", [f"name part {texts.QUALIFIED}"]),
@@ -40,7 +43,14 @@ def test_what_is_no_qualified_name(text, words):
 
 @pytest.mark.parametrize(
     ("text", "yes"),
-    [("1.2.3", True), ("1.2.3-rc.1+b", True), ("1.2", False), ("01.2.3", False), ("v1.2.3", False), ("1.2.3\n", False)],
+    [
+        ("1.2.3", True),
+        ("1.2.3-rc.1+b", True),
+        ("1.2", False),
+        ("01.2.3", False),
+        ("v1.2.3", False),
+        ("1.2.3\n", False),
+    ],
 )
 def test_versions(text, yes):
     assert texts.is_version(text) is yes

@@ -1,0 +1,112 @@
+"""Fields, indexes and has(): chains of qualifiers on a value, with the rules for what is missing.
+
+A missing domain of a device is an empty map, a missing key is an error, and behind `?` both are
+optional.none().
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .cost import LIMIT
+from .errors import CostExceededError, EvalError, FatalError
+from .values import MISSING, NONE, Map, Optional, UInt, Value, type_name
+
+Frame = list[Value]  # the device's view, the meter, then one place for each variable
+Closure = Callable[[Frame], Value]
+
+
+class Meter:
+    """What one evaluation has cost so far."""
+
+    __slots__ = ("cost", "limit")
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self.cost = 0
+        self.limit = limit
+
+    def charge(self, amount: int) -> None:
+        self.cost += amount
+        if self.cost > self.limit:
+            raise CostExceededError(f"the expression costs more than {self.limit} for this device")
+
+
+@dataclass(frozen=True, slots=True)
+class Qualifier:
+    """One step of a chain: `key` gives the field or index; `known` is its value if it is always the
+    same.
+    """
+
+    key: Closure
+    optional: bool = False
+    test: bool = False
+    known: Value = None
+
+
+def applied(frame: Frame, value: Value, qualifiers: list[Qualifier], metered: bool) -> Value:
+    """The value at the end of the chain; an Optional if a step was optional."""
+    optional = False
+    if type(value) is Optional:
+        if not value.present:
+            return NONE
+        optional, value = True, value.value
+    for qualifier in qualifiers:
+        optional = optional or qualifier.optional
+        try:
+            found = lookup(value, qualifier.key(frame), optional or qualifier.test)
+        except FatalError:
+            raise
+        except EvalError:
+            if metered and not optional:
+                frame[1].charge(1)
+            raise
+        if optional and found is MISSING:
+            return NONE
+        if metered:
+            frame[1].charge(1)
+        if qualifier.test:
+            found = None if optional else found is not MISSING
+        value = found
+    return Optional(value) if optional else value
+
+
+def lookup(value: Value, key: Value, may_miss: bool) -> Value:
+    """value[key]; MISSING if there is none and that is allowed."""
+    if isinstance(value, Map):
+        if type(key) not in _KEYS:
+            raise EvalError(f"{type_name(key)} is no key of a map")
+        found = value.find(key)
+        if found is MISSING and not may_miss:
+            raise missing(key)
+        return found
+    if isinstance(value, list):
+        index = _index(key)
+        if 0 <= index < len(value):
+            return value[index]
+        if may_miss:
+            return MISSING
+        raise EvalError(f"index {index} of a list with {len(value)} elements")
+    if may_miss:
+        return MISSING
+    raise missing(key)
+
+
+_KEYS = frozenset((str, int, bool, float, UInt))
+
+
+def missing(key: Value) -> EvalError:
+    return EvalError(
+        f"no such key: {key} (a device without it makes this an error; .?{key} with orValue() avoids that)"
+    )
+
+
+def _index(key: Value) -> int:
+    if type(key) is int:
+        return key
+    if type(key) is UInt:
+        return key.value
+    if type(key) is float and math.isfinite(key) and key == int(key):
+        return int(key)
+    raise EvalError(f"a list has no index of type {type_name(key)}")

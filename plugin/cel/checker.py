@@ -1,0 +1,366 @@
+"""Types and overloads for each node of an expression, or a CompileError where Kubernetes refuses
+it.
+
+The rules are CEL's: `dyn` goes with everything until it is evaluated, a literal list or map has one
+element type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from . import types
+from .errors import CompileError
+from .library import FUNCTIONS
+from .syntax import Call, Fold, Ident, ListNode, Literal, MapNode, Node, Select
+from .types import (
+    ANY,
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DYN,
+    INT,
+    NULL,
+    STRING,
+    UINT,
+    Substitution,
+    Type,
+    list_of,
+    map_of,
+)
+from .values import TypeValue, UInt
+
+_LITERALS = {
+    bool: BOOL,
+    int: INT,
+    UInt: UINT,
+    float: DOUBLE,
+    str: STRING,
+    bytes: BYTES,
+    type(None): NULL,
+}
+DEVICE = Type("object", "kubernetes.DRADevice")
+_FIELDS = {
+    "driver": STRING,
+    "allowMultipleAllocations": BOOL,
+    "attributes": map_of(STRING, map_of(STRING, DYN)),
+    "capacity": map_of(STRING, map_of(STRING, Type("object", "kubernetes.Quantity"))),
+}
+_TYPE_NAMES = {
+    "bool": BOOL, "int": INT, "uint": UINT, "double": DOUBLE, "string": STRING, "bytes": BYTES, "null_type": NULL,
+    "list": list_of(DYN), "map": map_of(DYN, DYN), "type": Type("type", "type"),
+    "google.protobuf.Timestamp": types.TIMESTAMP, "google.protobuf.Duration": types.DURATION,
+    "optional_type": Type("opaque", "optional_type"), "net.IP": Type("opaque", "net.IP"),
+    "net.CIDR": Type("opaque", "net.CIDR"),
+}  # fmt: skip
+
+
+def check(root: Node, expression: str, *, selector: bool = True, new: bool = False) -> None:
+    """Write types into all nodes. What is no selector derives an attribute: its value must be one.
+
+    `new`: attributes may not be lists, and there is no includes(): their feature is off in a
+    cluster of today.
+    """
+
+    def result() -> None:
+        if selector:
+            _check_selector(root, ANY if new else DYN)
+        else:
+            _check_derived(root)
+
+    _run(_Checker(new), root, expression, result)
+
+
+def check_over(root: Node, expression: str, names: frozenset[str]) -> None:
+    """The same for an expression over documents of these names, whose value may be anything."""
+    _run(_Checker(new=False, names=names), root, expression, lambda: None)
+
+
+def _run(walk: _Checker, root: Node, expression: str, result: Callable[[], None]) -> None:
+    try:
+        walk.run(root)
+        result()
+    except CompileError as error:
+        raise CompileError(error.reason, expression, error.position) from None
+    except RecursionError:
+        raise CompileError("nested too deeply", expression) from None
+
+
+def _check_selector(root: Node, attribute: Type) -> None:
+    if root.type not in (BOOL, attribute):
+        raise CompileError(
+            f"a selector must be true or false (or an attribute), this is {root.type}", "", 0
+        )
+
+
+def _check_derived(root: Node) -> None:
+    assert root.type is not None
+    element = root.type.params[0] if root.type.kind == "list" else root.type
+    if element not in (BOOL, INT, STRING, DYN) and element.name != "kubernetes.Semver":
+        raise CompileError(
+            f"an attribute must be one value or a list of them, this is {root.type}", "", 0
+        )
+
+
+class _Checker:
+    def __init__(self, new: bool, names: frozenset[str] = frozenset()) -> None:
+        self._names = names
+        self._fields = _FIELDS | (
+            {"attributes": map_of(STRING, map_of(STRING, ANY))} if new else {}
+        )
+        self._absent = frozenset(("includes",) if new else ())
+        self._types = Substitution()
+        self._scopes: list[dict[str, Type]] = []
+        self._checked: list[Node] = []
+
+    def run(self, root: Node) -> None:
+        self._check(root)
+        for node in self._checked:
+            assert node.type is not None
+            node.type = self._types.apply(node.type, to_dyn=True)
+
+    def _check(self, node: Node) -> Type:
+        match node:
+            case Literal():
+                found = _LITERALS[type(node.value)]
+            case Ident():
+                found = self._ident(node)
+            case Select():
+                found = self._select(node)
+            case Call():
+                found = self._call(node)
+            case ListNode():
+                found = self._list(node)
+            case MapNode():
+                found = self._map(node)
+            case Fold():
+                found = self._fold(node)
+            case _:
+                raise TypeError(type(node).__name__)
+        node.type = found
+        self._checked.append(node)
+        return found
+
+    def _known(self, node: Node) -> Type:
+        return self._types.apply(self._check(node))
+
+    def _local(self, name: str) -> Type | None:
+        return next((scope[name] for scope in reversed(self._scopes) if name in scope), None)
+
+    def _ident(self, node: Ident) -> Type:
+        name = node.name
+        local = None if name.startswith(".") else self._local(name)
+        if local is not None:
+            return local
+        plain = name.removeprefix(".")
+        if plain in self._names:
+            node.name = f".{plain}"
+            return DYN
+        if plain == "device" and not self._names:
+            node.name = ".device"  # locals of that name were looked at
+            return DEVICE
+        if plain in _TYPE_NAMES:
+            node.reference = TypeValue(plain)
+            return types.type_of(_TYPE_NAMES[plain])
+        there = (
+            f"variables here are {', '.join(sorted(self._names))}"
+            if self._names
+            else "the variable here is device"
+        )
+        raise CompileError(f"unknown name {plain}: {there}", "", node.position)
+
+    def _select(self, node: Select) -> Type:
+        name = None if node.test else _qualified(node)
+        if (
+            name
+            and self._local(name.partition(".")[0]) is None
+            and name.removeprefix(".") in _TYPE_NAMES
+        ):
+            node.reference = TypeValue(name.removeprefix("."))
+            return types.type_of(_TYPE_NAMES[name.removeprefix(".")])
+        found = self._field(node, node.operand, node.field, optional=False)
+        return BOOL if node.test else found
+
+    def _field(self, node: Node, operand: Node, field: str, optional: bool) -> Type:
+        target, was_optional = types.unwrapped(self._known(operand))
+        if target.kind == "map":
+            found = target.params[1]
+        elif target == DEVICE:
+            if field not in self._fields:
+                raise CompileError(
+                    f"device has no field {field}: it has {', '.join(_FIELDS)}", "", node.position
+                )
+            found = self._fields[field]
+        elif target.kind in ("dyn", "param"):
+            self._types.assignable(DYN, target)
+            found = DYN
+        else:
+            raise CompileError(f"{target} has no fields, so no {field}", "", node.position)
+        found = types.optional_of(found) if was_optional or optional else found
+        return self._types.apply(found)
+
+    def _call(self, node: Call) -> Type:
+        if node.function == "_?._":
+            field = node.arguments[1]
+            assert isinstance(field, Literal) and isinstance(field.value, str)
+            self._check(field)
+            node.overloads = ("select_optional_field",)
+            return self._field(node, node.arguments[0], field.value, optional=True)
+        for argument in node.arguments:
+            self._check(argument)
+        if node.target is not None:
+            qualified = _qualified(node.target)
+            name = f"{qualified}.{node.function}".removeprefix(".") if qualified else ""
+            if name in FUNCTIONS:
+                node.target, node.function = None, name
+            else:
+                self._check(node.target)
+        node.function = node.function.removeprefix(".")
+        if node.function not in FUNCTIONS or node.function in self._absent:
+            raise CompileError(f"unknown function {node.function}()", "", node.position)
+        return self._resolve(node)
+
+    def _resolve(self, node: Call) -> Type:
+        nodes = [*([node.target] if node.target is not None else []), *node.arguments]
+        arguments = tuple(n.type for n in nodes if n.type is not None)
+        if node.function in ("_&&_", "_||_"):
+            return self._logic(node, arguments)
+        result: Type | None = None
+        names: list[str] = []
+        for overload in FUNCTIONS[node.function]:
+            if overload.member != (node.target is not None) or len(overload.parameters) != len(
+                arguments
+            ):
+                continue
+            wanted, gives = overload.parameters, overload.result
+            if overload.params:
+                fresh = {param: self._types.fresh() for param in overload.params}
+                wanted = tuple(_renamed(of, fresh) for of in wanted)
+                gives = _renamed(gives, fresh)
+            if not self._types.all_assignable(arguments, wanted):
+                continue
+            names.append(overload.signature)
+            gives = self._types.apply(gives)
+            if result is None:
+                result = gives
+            elif result not in (DYN, gives):
+                result = DYN
+        if result is None:
+            raise self._no_overload(node, arguments)
+        node.overloads = tuple(names)
+        return result
+
+    def _logic(self, node: Call, arguments: tuple[Type, ...]) -> Type:
+        for argument, of in zip(node.arguments, arguments, strict=True):
+            if not self._types.assignable(of, BOOL):
+                raise CompileError(
+                    f"expected true or false, this is {self._types.apply(of)}",
+                    "",
+                    argument.position,
+                )
+        node.overloads = (f"{node.function}: (bool, bool) -> bool",)
+        return BOOL
+
+    def _no_overload(self, node: Call, arguments: tuple[Type, ...]) -> CompileError:
+        shown = [str(self._types.apply(of, to_dyn=True)) for of in arguments]
+        name = _OPERATORS.get(node.function, node.function.strip("_"))
+        if node.target is not None:
+            return CompileError(
+                f"{shown[0]} has no {name}({', '.join(shown[1:])})", "", node.position
+            )
+        if node.function in _OPERATORS or node.function.startswith("_"):
+            return CompileError(f"{name} does not go with {' and '.join(shown)}", "", node.position)
+        return CompileError(f"{name}() does not take ({', '.join(shown)})", "", node.position)
+
+    def _join(self, before: Type | None, of: Type) -> Type:
+        if before is None:
+            return of
+        if self._types.assignable(before, of):
+            return types.most_general(before, of)
+        return DYN  # refused later, except where format() takes it
+
+    def _unwrapped(self, node: Node, of: Type) -> Type:
+        inner, was_optional = types.unwrapped(of)
+        if not was_optional and of.kind != "dyn":
+            raise CompileError(
+                f"what follows ? must be optional, this is {self._types.apply(of)}",
+                "",
+                node.position,
+            )
+        return inner
+
+    def _list(self, node: ListNode) -> Type:
+        joined: Type | None = None
+        for at, element in enumerate(node.elements):
+            of = self._check(element)
+            if at in node.optional:
+                of = self._unwrapped(element, of)
+            joined = self._join(joined, of)
+        return list_of(joined or self._types.fresh())
+
+    def _map(self, node: MapNode) -> Type:
+        keys: Type | None = None
+        values: Type | None = None
+        for key, value, optional in node.entries:
+            keys = self._join(keys, self._check(key))
+            of = self._check(value)
+            values = self._join(values, self._unwrapped(value, of) if optional else of)
+        return map_of(keys or self._types.fresh(), values or self._types.fresh())
+
+    def _fold(self, node: Fold) -> Type:
+        over = self._known(node.range)
+        start = self._check(node.start)
+        over = self._types.apply(over)
+        variables: tuple[Type, ...]
+        if over.kind == "list":
+            variables = (INT, over.params[0]) if node.second else (over.params[0],)
+        elif over.kind == "map":
+            variables = over.params if node.second else over.params[:1]
+        elif over.kind in ("dyn", "param") and over != ANY:
+            self._types.assignable(DYN, over)
+            variables = (DYN, DYN)
+        else:
+            raise CompileError(
+                f"{node.macro}() goes over lists and maps, this is {over}", "", node.range.position
+            )
+        self._scopes.append({node.accumulator: start})
+        self._scopes.append(dict(zip((node.variable, node.second), variables, strict=False)))
+        self._expect(node.condition, BOOL)
+        self._expect(node.step, start)
+        self._scopes.pop()
+        self._check(node.result)
+        self._scopes.pop()
+        assert node.result.type is not None
+        return self._types.apply(node.result.type)
+
+    def _expect(self, node: Node, wanted: Type) -> None:
+        of = self._check(node)
+        if not self._types.assignable(wanted, of):
+            shown = f"expected {self._types.apply(wanted)}, this is {self._types.apply(of)}"
+            raise CompileError(shown, "", node.position)
+
+
+_OPERATORS = {
+    "!_": "!",
+    "-_": "-",
+    "@in": "in",
+    "_[_]": "an index",
+    "_[?_]": "an index",
+    "_?_:_": "?:",
+}
+
+
+def _renamed(of: Type, names: dict[Type, Type]) -> Type:
+    if of.kind == "param":
+        return names[of]
+    return Type(of.kind, of.name, tuple(_renamed(p, names) for p in of.params)) if of.params else of
+
+
+def _qualified(node: Node) -> str | None:
+    """a.b.c as text, if that is all it is."""
+    if isinstance(node, Ident):
+        return node.name
+    if isinstance(node, Select) and not node.test:
+        inner = _qualified(node.operand)
+        return f"{inner}.{node.field}" if inner else None
+    return None

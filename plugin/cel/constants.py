@@ -1,0 +1,167 @@
+"""Parts of an expression that have one value whatever the device, and what can be refused because
+of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import types
+from .errors import CompileError, EvalError
+from .library import FUNCTIONS, formatting, regex
+from .syntax import Call, Ident, ListNode, Literal, MapNode, Node, Select, descendants
+from .types import Type
+from .values import MISSING, Map, Value
+
+_CONVERSIONS = frozenset(
+    ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"]
+)
+_PATTERNS = frozenset(("matches", "find", "findAll"))
+
+
+def value_of(node: Node) -> Value:
+    """The value of what Kubernetes treats as a constant, which costs nothing; else MISSING."""
+    match node:
+        case Literal():
+            return node.value
+        case Ident() | Select() if node.reference is not None:
+            return node.reference
+        case ListNode() if not node.optional:
+            values = [value_of(element) for element in node.elements]
+            return MISSING if any(v is MISSING for v in values) else values
+        case MapNode() if not any(optional for _, _, optional in node.entries):
+            pairs = [(value_of(key), value_of(value)) for key, value, _ in node.entries]
+            return (
+                MISSING if any(MISSING in (k, v) for k, v in _identities(pairs)) else Map.of(pairs)
+            )
+        case Call():
+            return _converted(node)
+    return MISSING
+
+
+def _identities(pairs: list[tuple[Value, Value]]) -> list[tuple[object, object]]:
+    return [
+        (MISSING if k is MISSING else None, MISSING if v is MISSING else None) for k, v in pairs
+    ]
+
+
+def _converted(node: Call) -> Value:
+    """bool("true"): known before any device, so an error there refuses the expression."""
+    if node.function == "@in" and node.overloads == ("@in: (A, list<A>) -> bool",):
+        return False if value_of(node.arguments[1]) == [] else MISSING
+    if node.function not in _CONVERSIONS or node.target is not None or len(node.arguments) != 1:
+        return MISSING
+    argument = value_of(node.arguments[0])
+    if argument is MISSING:
+        return MISSING
+    for overload in FUNCTIONS[node.function]:
+        if overload.accepts((argument,)):
+            try:
+                return overload.implementation(argument)
+            except EvalError as error:
+                raise CompileError(error.message, "", node.position) from None
+    raise CompileError(f"{node.function}() does not take this", "", node.position)
+
+
+def validate(root: Node, expression: str) -> None:
+    """Refuse what is wrong for every device: patterns, times, formats, literals of mixed types."""
+    try:
+        _validate(root, exempt=False)
+        for node in descendants(root):
+            if isinstance(node, Call):
+                _pattern(node)
+                value_of(node)
+    except CompileError as error:
+        raise CompileError(error.reason, expression, error.position) from None
+
+
+def _validate(node: Node, exempt: bool) -> None:
+    if isinstance(node, Call) and node.function == "format":
+        _format(node)
+        exempt = True
+    if not exempt and isinstance(node, ListNode):
+        _homogeneous([(e, at in node.optional) for at, e in enumerate(node.elements)])
+    if not exempt and isinstance(node, MapNode):
+        _homogeneous([(key, False) for key, _, _ in node.entries])
+        _homogeneous([(value, optional) for _, value, optional in node.entries])
+    for child in node.children():
+        _validate(child, exempt)
+
+
+def _homogeneous(elements: list[tuple[Node, bool]]) -> None:
+    first: Type | None = None
+    for element, optional in elements:
+        assert element.type is not None
+        of = types.unwrapped(element.type)[0] if optional else element.type
+        if first is None:
+            first = of
+        elif not types.equivalent(first, of):
+            raise CompileError(
+                f"elements must have one type, these are {first} and then {of}",
+                "",
+                element.position,
+            )
+
+
+def _pattern(node: Call) -> None:
+    if node.function not in _PATTERNS or not node.arguments:
+        return
+    patterns = node.arguments[:1] if node.target is not None else node.arguments[:2]
+    for argument in patterns:
+        pattern = value_of(argument)
+        if isinstance(pattern, str):
+            try:
+                regex.compiled(pattern)
+            except EvalError as error:
+                raise CompileError(error.message, "", argument.position) from None
+
+
+def _format(node: Call) -> None:
+    """A literal format beside a literal list: as many clauses as arguments, each of a type that its
+    clause takes.
+    """
+    texts = node.arguments[0] if node.arguments else None
+    if (
+        not isinstance(node.target, Literal)
+        or not isinstance(node.target.value, str)
+        or not isinstance(texts, ListNode)
+    ):
+        return
+    used = 0
+    try:
+        for _, letter, _ in formatting.clauses(node.target.value):
+            if letter is None:
+                continue
+            if used >= len(texts.elements):
+                raise CompileError("the format has more clauses than arguments", "", node.position)
+            _clause(letter, texts.elements[used])
+            used += 1
+    except EvalError as error:
+        raise CompileError(error.message, "", node.position) from None
+    if used < len(texts.elements):
+        raise CompileError(
+            f"the format takes {used} arguments, not {len(texts.elements)}", "", node.position
+        )
+
+
+def _clause(letter: str, argument: Node) -> None:
+    of = argument.type
+    assert of is not None
+    if of != types.DYN and of.name not in formatting.TAKES[letter]:
+        raise CompileError(f"%{letter} does not take {of}", "", argument.position)
+    if letter == "s" and isinstance(argument, ListNode | MapNode):
+        for child in argument.children():
+            _clause(letter, child)
+
+
+def folded(implementation: Callable[..., Any], arguments: list[Value]) -> Value:
+    """The result of a call whose arguments are known, or MISSING: an error is for each device to
+    meet.
+    """
+    if any(argument is MISSING for argument in arguments):
+        return MISSING
+    try:
+        return implementation(*arguments)
+    except EvalError:
+        return MISSING

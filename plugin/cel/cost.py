@@ -1,0 +1,190 @@
+"""What calls cost when they run, in the units in which Kubernetes limits a selector to 1,000,000
+for each device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from .library.formats import Format
+from .library.network import Cidr, Ip, Url
+from .quantity import Quantity
+from .semver import Semver
+from .values import Map, Value, size
+
+LIMIT = 1_000_000
+CREATE_LIST, CREATE_MAP = 10, 30
+Cost = Callable[[Sequence[Value], Value], int]
+
+
+class Failed:
+    """In the place of an argument or result that is an error: its size counts as 1."""
+
+
+FAILED = Failed()
+
+
+def tenth(amount: float) -> int:
+    return math.ceil(amount * 0.1)
+
+
+def _text(arguments: Sequence[Value], _result: Value) -> int:
+    return tenth(size(arguments[0]))
+
+
+def _twice(arguments: Sequence[Value], _result: Value) -> int:
+    return math.ceil(size(arguments[0]) * 2 * 0.1)
+
+
+def _traversal(arguments: Sequence[Value], _result: Value) -> int:
+    return _traverse(arguments[0])
+
+
+def _traverse(value: Value) -> int:
+    if isinstance(value, str):
+        return int(len(value.encode("utf-8", "surrogatepass")) * 0.1)
+    if isinstance(value, bytes):
+        return int(len(value) * 0.1)
+    if isinstance(value, list):
+        return sum(map(_traverse, value))
+    if isinstance(value, Map):
+        return sum(_traverse(key) + _traverse(inner) for key, inner in value.items())
+    return 1
+
+
+def _regex(arguments: Sequence[Value], _result: Value) -> int:
+    return tenth(1.0 + size(arguments[0])) * math.ceil(size(arguments[1]) * 0.25)
+
+
+def _one(_arguments: Sequence[Value], _result: Value) -> int:
+    return 1
+
+
+def _smaller(arguments: Sequence[Value], _result: Value) -> int:
+    return tenth(min(size(arguments[0]), size(arguments[1])))
+
+
+_ATOMS = (Quantity, Semver, Ip, Cidr, Url, Format)
+
+
+def _equal(arguments: Sequence[Value], result: Value) -> int:
+    return 1 if isinstance(arguments[0], _ATOMS) else _smaller(arguments, result)
+
+
+def _validate(arguments: Sequence[Value], _result: Value) -> int:
+    if not isinstance(arguments[0], Format):
+        return 1
+    return tenth(1.0 + size(arguments[1])) * math.ceil(arguments[0].regex_size * 0.25)
+
+
+def _contains_cidr(arguments: Sequence[Value], _result: Value) -> int:
+    inner = size(arguments[0])
+    return tenth(2 * inner) + tenth(inner) + 1 + _parsed(arguments[1])
+
+
+def _contains_ip(arguments: Sequence[Value], _result: Value) -> int:
+    return tenth(2 * size(arguments[0])) + _parsed(arguments[1])
+
+
+def _parsed(value: Value) -> int:
+    return tenth(size(value)) if isinstance(value, str) else 0
+
+
+def _sets(factor: int) -> Cost:
+    return lambda arguments, _: 1 + size(arguments[0]) * size(arguments[1]) * factor
+
+
+def _output(_arguments: Sequence[Value], result: Value) -> int:
+    return size(result) + 1 + CREATE_LIST
+
+
+def _flatten(arguments: Sequence[Value], _result: Value) -> int:
+    depth = arguments[1] if len(arguments) == 2 and isinstance(arguments[1], int) else 1
+    return size(arguments[0]) * (depth if depth >= 0 else 1) + 1 + CREATE_LIST
+
+
+def _self_compare(position: int) -> Cost:
+    def cost(arguments: Sequence[Value], _result: Value) -> int:
+        values = arguments[position]
+        count = size(values)
+        factor = (
+            2.1
+            if count and isinstance(values, list) and isinstance(values[0], str | bytes)
+            else 2.0
+        )
+        return int(count * count * factor) + 1 + CREATE_LIST
+
+    return cost
+
+
+# By function, whatever the overload.
+_FUNCTIONS: dict[str, Cost] = {
+    **dict.fromkeys(
+        ("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf", "includes"), _traversal
+    ),
+    **dict.fromkeys(("url", "lowerAscii", "upperAscii", "substring", "trim"), _text),
+    **dict.fromkeys(
+        ("quantity", "isQuantity", "semver", "isSemver", "cidr", "isIP", "isCIDR"), _text
+    ),
+    **dict.fromkeys(("replace", "split", "ip.isCanonical"), _twice),
+    "join": lambda _, result: math.ceil(size(result) * 2 * 0.1),
+    **dict.fromkeys(("find", "findAll"), _regex),
+    "ip": lambda arguments, result: (
+        1 if isinstance(arguments[0], Cidr) else _text(arguments, result)
+    ),
+    "containsIP": _contains_ip,
+    "containsCIDR": _contains_cidr,
+    "validate": _validate,
+    "_==_": _equal,
+    "_!=_": _smaller,
+    "sets.contains": _sets(1),
+    "sets.intersects": _sets(1),
+    "sets.equivalent": _sets(2),
+    "check": lambda _, __: 350_000,
+}
+# By overload, where the types leave one: else these cost 1.
+_OVERLOADS: dict[str, Cost] = {
+    "startsWith: string.(string) -> bool": lambda arguments, _: tenth(size(arguments[1])),
+    "endsWith: string.(string) -> bool": lambda arguments, _: tenth(size(arguments[1])),
+    "bytes: (string) -> bytes": _text,
+    "string: (bytes) -> string": _text,
+    "strings.quote: (string) -> string": _text,
+    "format: string.(list<dyn>) -> string": _text,
+    "@in: (A, list<A>) -> bool": lambda arguments, _: size(arguments[1]),
+    "matches: (string, string) -> bool": _regex,
+    "matches: string.(string) -> bool": _regex,
+    "contains: string.(string) -> bool": lambda arguments, _: (
+        tenth(size(arguments[0])) * tenth(size(arguments[1]))
+    ),
+    **{
+        f"_{operator}_: ({of}, {of}) -> bool": _smaller
+        for operator in ("<", "<=", ">", ">=")
+        for of in ("string", "bytes")
+    },
+    **{
+        f"_+_: ({of}, {of}) -> {of}": lambda arguments, _: tenth(
+            size(arguments[0]) + size(arguments[1])
+        )
+        for of in ("string", "bytes")
+    },
+    "slice: list<T>.(int, int) -> list<T>": _output,
+    "reverse: list<T>.() -> list<T>": _output,
+    "lists.range: (int) -> list<int>": _output,
+    "flatten: list<list<T>>.() -> list<T>": _flatten,
+    "flatten: list<dyn>.(int) -> list<dyn>": _flatten,
+    "distinct: list<T>.() -> list<T>": _self_compare(0),
+}
+
+
+def of_call(function: str, overloads: tuple[str, ...]) -> Cost:
+    if len(overloads) == 1:
+        if function == "sort":
+            return _self_compare(0)
+        if function == "@sortByAssociatedKeys":
+            return _self_compare(1)
+        if overloads[0] in _OVERLOADS:
+            return _OVERLOADS[overloads[0]]
+    if function in ("sets.contains", "sets.intersects", "sets.equivalent") and len(overloads) != 1:
+        return _one
+    return _FUNCTIONS.get(function, _one)

@@ -1,0 +1,71 @@
+"""Expressions over documents by name, as admission policies have them: `object.spec.driver == "d"`.
+
+Everything in a document is `dyn`: fields are looked up when it is evaluated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import checker, constants, parser
+from .attributes import Frame, Meter
+from .closures import Builder
+from .errors import EvalError
+from .values import MISSING, NAMES, Map, Value
+
+LIMIT = 10_000_000  # of one expression, as the API server has it
+
+
+class Expression:
+    """CompileError where it is none over these names. It keeps nothing of a document."""
+
+    def __init__(self, text: str, names: frozenset[str]) -> None:
+        root = parser.parse(text)
+        checker.check_over(root, text, names)
+        constants.validate(root, text)
+        self.text = text
+        builder = Builder(metered=True)
+        self._run = builder.build(root)
+        self._places = builder.places
+
+    def evaluate(self, documents: Mapping[str, Value]) -> Value:
+        """EvalError where Kubernetes has an error. `documents` are values, as value_of() makes
+        them.
+        """
+        frame: Frame = [Map(dict(documents)), Meter(LIMIT), *[None] * (self._places - 2)]
+        return self._run(frame)
+
+
+class Derived(Map):
+    """Values that expressions give, each found out when it is first asked for, in terms of those
+    before it.
+    """
+
+    __slots__ = ("_documents", "_expressions")
+
+    def __init__(
+        self, expressions: Mapping[str, Expression], documents: Mapping[str, Value]
+    ) -> None:
+        super().__init__({})
+        self._expressions = expressions
+        self._documents = documents
+
+    def find(self, key: Value) -> Value:
+        if key not in self.entries and key in self._expressions:
+            self.entries[key] = self._expressions[key].evaluate(self._documents)
+        return self.entries.get(key, MISSING)
+
+
+NAMES[Derived] = "map"
+
+
+def value_of(document: Any) -> Value:
+    """A document's values as those of expressions."""
+    if isinstance(document, dict):
+        return Map({str(name): value_of(value) for name, value in document.items()})
+    if isinstance(document, list):
+        return [value_of(item) for item in document]
+    if document is None or isinstance(document, bool | int | float | str):
+        return document
+    raise EvalError(f"{type(document).__name__} is no value of a document")

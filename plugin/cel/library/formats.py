@@ -1,0 +1,134 @@
+"""format.dns1123Label() and the like: Kubernetes' named formats, which say what is wrong with a
+text.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+
+from ..declarations import Implementation
+from ..errors import EvalError
+from ..values import NAMES, NONE, STRICT, Optional
+from .network import parse_url
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+_UUID = re.compile(
+    r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    name: str
+    regex_size: int
+    problems: Callable[[str], list[str]]
+
+
+NAMES[Format] = "kubernetes.NamedFormat"
+STRICT.add(Format)
+
+
+def _named(
+    form: re.Pattern[str], limit: int, what: str, prefix: bool = False
+) -> Callable[[str], list[str]]:
+    def problems(text: str) -> list[str]:
+        found = [f"must be no more than {limit} characters"] if len(text.encode()) > limit else []
+        shape = text[:-2] + "a" if prefix and len(text) > 1 and text.endswith("-") else text
+        return found if form.fullmatch(shape) else [*found, f"must be {what}"]
+
+    return problems
+
+
+def _qualified(text: str) -> list[str]:
+    parts = text.split("/")
+    if len(parts) > 2:
+        return ["must be a name with an optional domain before a slash"]
+    found = _named(_NAME, 63, "a name of letters, digits, '-', '_' and '.'")(parts[-1])
+    if len(parts) == 2:
+        found += _named(_SUBDOMAIN, 253, "a domain of lower-case letters, digits and '-'")(parts[0])
+    return found
+
+
+def _reads(read: Callable[[str], object], what: str) -> Callable[[str], list[str]]:
+    def problems(text: str) -> list[str]:
+        try:
+            read(text)
+        except (EvalError, ValueError, binascii.Error):
+            return [f"must be {what}"]
+        return []
+
+    return problems
+
+
+def _date(text: str) -> None:
+    if not re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+        raise ValueError(text)
+    date(int(text[:4]) or 400, int(text[5:7]), int(text[8:]))
+
+
+def _datetime(text: str) -> None:
+    day, separator, time = text.lower().partition("t")
+    found = re.fullmatch(
+        r"([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|[+-][0-9]{2}:[0-9]{2})", time
+    )
+    _date(day)
+    if not separator or not found or int(found[1]) > 23 or max(int(found[2]), int(found[3])) > 59:
+        raise ValueError(text)
+
+
+def _base64(text: str) -> None:
+    if not text or len(text) % 4:
+        raise ValueError(text)
+    base64.b64decode(text, validate=True)
+
+
+_LABEL_WORDS = "a label of lower-case letters, digits and '-'"
+_SUBDOMAIN_WORDS = "labels of lower-case letters, digits and '-' with dots between"
+FORMATS = {
+    "dns1123Label": Format("DNS1123Label", 30, _named(_LABEL, 63, _LABEL_WORDS)),
+    "dns1123Subdomain": Format("DNS1123Subdomain", 60, _named(_SUBDOMAIN, 253, _SUBDOMAIN_WORDS)),
+    "dns1035Label": Format("DNS1035Label", 30, _named(_LABEL_1035, 63, _LABEL_WORDS)),
+    "dns1123LabelPrefix": Format("DNS1123LabelPrefix", 30, _named(_LABEL, 63, _LABEL_WORDS, True)),
+    "dns1123SubdomainPrefix": Format(
+        "DNS1123SubdomainPrefix", 60, _named(_SUBDOMAIN, 253, _SUBDOMAIN_WORDS, True)
+    ),
+    "dns1035LabelPrefix": Format(
+        "DNS1035LabelPrefix", 30, _named(_LABEL_1035, 63, _LABEL_WORDS, True)
+    ),
+    "qualifiedName": Format("QualifiedName", 60, _qualified),
+    "labelValue": Format(
+        "LabelValue", 40, _named(_VALUE, 63, "empty or a name of letters, digits, '-', '_' and '.'")
+    ),
+    "uri": Format("URI", 1103, _reads(parse_url, "an absolute URI")),
+    "uuid": Format("uuid", 70, lambda text: [] if _UUID.fullmatch(text) else ["must be a UUID"]),
+    "byte": Format("byte", 84, _reads(_base64, "base64")),
+    "date": Format("date", 71, _reads(_date, "a date such as 2006-01-02")),
+    "datetime": Format("datetime", 71, _reads(_datetime, "a time such as 2006-01-02T15:04:05Z")),
+}
+
+
+def _validate(form: Format, text: str) -> Optional:
+    problems = form.problems(text)
+    return Optional(problems) if problems else NONE
+
+
+def _constant(form: Format) -> Implementation:
+    return lambda: form
+
+
+TABLE: dict[str, Implementation] = {
+    **{f"format.{name}: () -> format": _constant(form) for name, form in FORMATS.items()},
+    "format.named: (string) -> optional<format>": lambda name: (
+        Optional(FORMATS[name]) if name in FORMATS else NONE
+    ),
+    "validate: format.(string) -> optional<list<string>>": _validate,
+}

@@ -1,0 +1,197 @@
+"""string.format(): the clauses %s %d %f %e %b %x %X %o, and which types each of them takes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from ..errors import EvalError
+from ..values import Duration, Map, Timestamp, TypeValue, UInt, Value, type_name
+from .conversions import double_text, string_of_bytes
+from .times import duration_text, timestamp_text
+
+_CLAUSE = re.compile(r"%(?:%|(?:\.([0-9]+))?([sdfebxXo]))")
+TAKES = {
+    "s": frozenset(
+        [
+            "list",
+            "map",
+            "int",
+            "uint",
+            "double",
+            "bool",
+            "string",
+            "google.protobuf.Timestamp",
+            "bytes",
+            "google.protobuf.Duration",
+            "type",
+            "null_type",
+        ]
+    ),
+    "d": frozenset(("int", "uint")),
+    "f": frozenset(("double", "string")),
+    "e": frozenset(("double", "string")),
+    "b": frozenset(("int", "uint", "bool")),
+    "x": frozenset(("int", "uint", "string", "bytes")),
+    "X": frozenset(("int", "uint", "string", "bytes")),
+    "o": frozenset(("int", "uint")),
+}
+
+
+def clauses(text: str) -> Iterator[tuple[str, str | None, str | None]]:
+    """Literal text before each clause, its letter and its precision; the last has text alone."""
+    at = 0
+    while (start := text.find("%", at)) >= 0:
+        found = _CLAUSE.match(text, start)
+        if not found:
+            raise EvalError(f"no known clause at {text[start : start + 4]!r}")
+        literal = text[at:start] + ("%" if found.group() == "%%" else "")
+        yield literal, found[2], found[1]
+        at = found.end()
+    yield text[at:], None, None
+
+
+def apply(text: str, arguments: list[Value]) -> str:
+    made, used = [], 0
+    for literal, letter, precision in clauses(text):
+        made.append(literal)
+        if letter:
+            if used >= len(arguments):
+                raise EvalError(f"the format has more clauses than its {len(arguments)} arguments")
+            made.append(_clause(letter, precision, arguments[used]))
+            used += 1
+    return "".join(made)
+
+
+def _clause(letter: str, precision: str | None, value: Value) -> str:
+    if letter == "s":
+        return _string(value)
+    if type_name(value) not in TAKES[letter]:
+        raise EvalError(f"%{letter} does not take {type_name(value)}")
+    if letter == "d":
+        return str(_integer(value))
+    if letter in "fe":
+        return _double(letter, 6 if precision is None else int(precision), value)
+    if letter in "xX" and isinstance(value, str | bytes):
+        raw = value.encode() if isinstance(value, str) else value
+        return raw.hex() if letter == "x" else raw.hex().upper()
+    return format(int(_integer(value)), letter)
+
+
+def _integer(value: Value) -> int:
+    return value.value if isinstance(value, UInt) else value
+
+
+def _double(letter: str, precision: int, value: Value) -> str:
+    if isinstance(value, str):
+        if value not in ("NaN", "Infinity", "-Infinity"):
+            raise EvalError(f"%{letter} does not take string")
+        value = float(value)
+    if letter == "f":
+        return _special(value) or f"{value:,.{precision}f}"
+    # Kubernetes takes what should be the precision of %e for the width.
+    return (_special(value) or _scientific(value)).rjust(precision)
+
+
+def _special(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return "" if math.isfinite(value) else "∞" if value > 0 else "-∞"
+
+
+def _scientific(value: float) -> str:
+    mantissa, exponent = f"{value:e}".split("e")
+    digits = exponent.lstrip("+-").rjust(2, "0")
+    raised = f"{'-' if exponent[0] == '-' else ''}{digits}".translate(
+        str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+    )
+    return f"{mantissa}\u00d710{raised}"
+
+
+def _string(value: Value) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int() | UInt():
+            return str(_integer(value))
+        case str():
+            return value
+        case float():
+            return double_text(value)
+        case bytes():
+            return string_of_bytes(value)
+        case list():
+            return "[" + ", ".join(_member(element) for element in value) + "]"
+        case Map():
+            pairs = [(_key(key), _member(inner)) for key, inner in value.items()]
+            return (
+                "{"
+                + ", ".join(
+                    f"{key}:{inner}" for key, inner in sorted(pairs, key=lambda pair: pair[0])
+                )
+                + "}"
+            )
+        case Timestamp():
+            return timestamp_text(value)
+        case Duration():
+            return duration_text(value)
+        case TypeValue():
+            return value.name
+    raise EvalError(f"%s does not take {type_name(value)}")
+
+
+def _key(key: Value) -> str:
+    if isinstance(key, str):
+        return quoted(key)
+    if isinstance(key, bool | int | UInt):
+        return _string(key)
+    raise EvalError(f"a map with keys of type {type_name(key)} has no text")
+
+
+def _member(value: Value) -> str:
+    """As inside a list or map: strings are quoted, times say what they are."""
+    match value:
+        case str():
+            return quoted(value)
+        case bytes():
+            return "b" + quoted(string_of_bytes(value))
+        case Timestamp():
+            return f"timestamp({quoted(timestamp_text(value))})"
+        case Duration():
+            return f"duration({quoted(duration_text(value))})"
+        case float():
+            if math.isnan(value):
+                return '"NaN"'
+            return f"{value:.6f}" if math.isfinite(value) else ('"+Inf"' if value > 0 else '"-Inf"')
+    return _string(value)
+
+
+_SHORT = {
+    "\a": "a",
+    "\b": "b",
+    "\f": "f",
+    "\n": "n",
+    "\r": "r",
+    "\t": "t",
+    "\v": "v",
+    "\\": "\\",
+    '"': '"',
+}
+
+
+def quoted(text: str) -> str:
+    made = []
+    for character in text:
+        code = ord(character)
+        if character in _SHORT:
+            made.append("\\" + _SHORT[character])
+        elif character == " " or character.isprintable():
+            made.append(character)
+        elif code < 0x80:
+            made.append(f"\\x{code:02x}")
+        else:
+            made.append(f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
+    return '"' + "".join(made) + '"'

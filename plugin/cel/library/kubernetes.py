@@ -1,0 +1,92 @@
+"""quantity() and semver(), and the authorizer's functions, which need an authorizer that no device
+expression has.
+"""
+
+from __future__ import annotations
+
+from ..declarations import Implementation
+from ..errors import EvalError
+from ..quantity import Quantity
+from ..quantity import parse as parse_quantity
+from ..semver import Semver, parse_normalized
+from ..semver import parse as parse_semver
+from ..values import Value
+
+
+def parses(read: Implementation, text: str) -> bool:
+    try:
+        read(text)
+    except EvalError:
+        return False
+    return True
+
+
+def integer(value: Quantity) -> int:
+    amount = value.integer()
+    if amount is None:
+        raise EvalError(f"the quantity {value} is not written as an integer of 64 bits")
+    return amount
+
+
+def _whole(amount: int) -> Quantity:
+    return Quantity(amount, 0)
+
+
+def semver(text: str, normalize: bool) -> Semver:
+    return parse_normalized(text) if normalize else parse_semver(text)
+
+
+def _no_authorizer(*_arguments: Value) -> Value:
+    raise EvalError("there is no authorizer in a device expression")
+
+
+_AUTHORIZER = (
+    "path: Authorizer.(string) -> PathCheck",
+    "group: Authorizer.(string) -> GroupCheck",
+    "serviceAccount: Authorizer.(string, string) -> Authorizer",
+    "resource: GroupCheck.(string) -> ResourceCheck",
+    "subresource: ResourceCheck.(string) -> ResourceCheck",
+    "namespace: ResourceCheck.(string) -> ResourceCheck",
+    "name: ResourceCheck.(string) -> ResourceCheck",
+    "fieldSelector: ResourceCheck.(string) -> ResourceCheck",
+    "labelSelector: ResourceCheck.(string) -> ResourceCheck",
+    "check: PathCheck.(string) -> Decision",
+    "check: ResourceCheck.(string) -> Decision",
+    "allowed: Decision.() -> bool",
+    "errored: Decision.() -> bool",
+    "error: Decision.() -> string",
+    "reason: Decision.() -> string",
+)
+TABLE: dict[str, Implementation] = {
+    "quantity: (string) -> quantity": parse_quantity,
+    "isQuantity: (string) -> bool": lambda text: parses(parse_quantity, text),
+    "sign: (quantity) -> int": lambda value: value.sign,
+    "isGreaterThan: quantity.(quantity) -> bool": lambda left, right: left.compare(right) > 0,
+    "isLessThan: quantity.(quantity) -> bool": lambda left, right: left.compare(right) < 0,
+    "compareTo: quantity.(quantity) -> int": Quantity.compare,
+    "asApproximateFloat: quantity.() -> double": Quantity.approximate,
+    "asInteger: quantity.() -> int": integer,
+    "isInteger: quantity.() -> bool": lambda value: value.integer() is not None,
+    "add: quantity.(quantity) -> quantity": Quantity.plus,
+    "add: quantity.(int) -> quantity": lambda value, amount: value.plus(_whole(amount)),
+    "sub: quantity.(quantity) -> quantity": lambda value, other: value.plus(other, -1),
+    "sub: quantity.(int) -> quantity": lambda value, amount: value.plus(_whole(amount), -1),
+    "semver: (string) -> semver": parse_semver,
+    "semver: (string, bool) -> semver": semver,
+    "isSemver: (string) -> bool": lambda text: parses(parse_semver, text),
+    "isSemver: (string, bool) -> bool": lambda text, normalize: parses(
+        lambda t: semver(t, normalize), text
+    ),
+    "isGreaterThan: semver.(semver) -> bool": lambda left, right: left.compare(right) > 0,
+    "isLessThan: semver.(semver) -> bool": lambda left, right: left.compare(right) < 0,
+    "compareTo: semver.(semver) -> int": Semver.compare,
+    "major: semver.() -> int": lambda value: _signed(value.major),
+    "minor: semver.() -> int": lambda value: _signed(value.minor),
+    "patch: semver.() -> int": lambda value: _signed(value.patch),
+    **dict.fromkeys(_AUTHORIZER, _no_authorizer),
+}
+
+
+def _signed(number: int) -> int:
+    """A number of a version has 64 bits without a sign; as an int it wraps."""
+    return number - 2**64 if number >= 2**63 else number

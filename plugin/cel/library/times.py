@@ -1,0 +1,191 @@
+"""Timestamps and durations: read, written, added, and taken apart, to the nanosecond and within the
+years 1 to 9999.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from zoneinfo import ZoneInfo
+
+from ..declarations import Implementation
+from ..errors import EvalError
+from ..values import LARGEST_INT, Duration, Timestamp, Value, no_overload
+
+_SECOND = 10**9
+_FOUR_CENTURIES = 146097 * 86400
+_EARLIEST, _LATEST = -62135596800, 253402300799
+_UNITS = {
+    "ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": _SECOND, "m": 60 * _SECOND, "h": 3600 * _SECOND,
+}  # fmt: skip
+_DURATION = re.compile(r"([+-]?)((?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+)")
+_PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
+_TIMESTAMP = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?(Z|[+-][0-9]{2}:[0-9]{2})"
+)
+
+
+def duration(amount: int) -> Duration:
+    if -LARGEST_INT - 1 <= amount <= LARGEST_INT:
+        return Duration(amount)
+    raise EvalError("duration overflow")
+
+
+def timestamp(nanoseconds: int, offset: int = 0) -> Timestamp:
+    if _EARLIEST <= nanoseconds // _SECOND <= _LATEST:
+        return Timestamp(nanoseconds, offset)
+    raise EvalError("timestamp overflow")
+
+
+def add(left: Value, right: Value) -> Value:
+    if isinstance(left, Duration) and isinstance(right, Duration):
+        return duration(left.nanoseconds + right.nanoseconds)
+    if isinstance(left, Timestamp) and isinstance(right, Timestamp):
+        raise no_overload("+", left, right)
+    offset = left.offset if isinstance(left, Timestamp) else right.offset
+    return timestamp(left.nanoseconds + right.nanoseconds, offset)
+
+
+def subtract(left: Value, right: Value) -> Value:
+    if isinstance(left, Duration) and isinstance(right, Timestamp):
+        raise no_overload("-", left, right)
+    amount = left.nanoseconds - right.nanoseconds
+    if isinstance(left, Timestamp) and isinstance(right, Duration):
+        return timestamp(amount, left.offset)
+    return duration(amount)
+
+
+def negate(value: Duration) -> Duration:
+    return duration(-value.nanoseconds)
+
+
+def parse_duration(text: str) -> Duration:
+    if text in ("0", "+0", "-0"):
+        return Duration(0)
+    found = _DURATION.fullmatch(text)
+    if not found:
+        raise EvalError(f"expected a duration such as 1h30m, got {text!r}")
+    total = 0
+    for whole, part, unit in _PART.findall(found[2]):
+        total += int(whole or "0") * _UNITS[unit]
+        if part:
+            total += int(int(part[:18]) * (_UNITS[unit] / 10 ** len(part[:18])))
+    return duration(-total if found[1] == "-" else total)
+
+
+def parse_timestamp(text: str) -> Timestamp:
+    found = _TIMESTAMP.fullmatch(text)
+    if not found:
+        raise EvalError(f"expected a timestamp such as 2006-01-02T15:04:05Z, got {text!r}")
+    year, month, day, hour, minute, second = (int(found[i]) for i in range(1, 7))
+    offset = _offset(found[8], text)
+    try:
+        # The year 0 is a leap year like 400: the calendar repeats every 400 years.
+        at = datetime(year or 400, month, day, hour, minute, second, tzinfo=UTC)
+    except ValueError as error:
+        raise EvalError(f"{text!r} is no timestamp: {error}") from None
+    seconds = (
+        int((at - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds())
+        - offset
+        - (0 if year else _FOUR_CENTURIES)
+    )
+    return timestamp(seconds * _SECOND + int((found[7] or "0")[:9].ljust(9, "0")), offset)
+
+
+def _offset(text: str, whole: str) -> int:
+    if text == "Z":
+        return 0
+    hours, minutes = int(text[1:3]), int(text[4:6])
+    if hours > 24 or minutes > 60:
+        raise EvalError(f"{whole!r} has no valid time zone")
+    return (hours * 3600 + minutes * 60) * (-1 if text[0] == "-" else 1)
+
+
+def duration_text(value: Duration) -> str:
+    seconds = value.nanoseconds / _SECOND
+    text = f"{seconds!r}" if "e" not in repr(seconds) else f"{seconds:.20f}".rstrip("0")
+    return text.removesuffix(".0").rstrip(".") + "s"
+
+
+def timestamp_text(value: Timestamp) -> str:
+    at, year = _moment(value, timezone(timedelta(seconds=value.offset)))
+    part = f".{value.nanoseconds % _SECOND:09d}".rstrip("0").rstrip(".")
+    zone = "Z"
+    if value.offset:
+        minutes = abs(value.offset) // 60
+        zone = f"{'-' if value.offset < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"
+    return f"{year:04d}-{at:%m-%dT%H:%M:%S}{part}{zone}"
+
+
+def _moment(value: Timestamp, zone: tzinfo) -> tuple[datetime, int]:
+    """The moment in a zone, and its year: outside of Python's years the calendar of 400 years away
+    is the same.
+    """
+    seconds = value.nanoseconds // _SECOND
+    start = datetime(1970, 1, 1, tzinfo=UTC)
+    for years in (0, 400, -400):
+        try:
+            at = (start + timedelta(seconds=seconds + years // 400 * _FOUR_CENTURIES)).astimezone(
+                zone
+            )
+        except OverflowError:
+            continue
+        return at, at.year - years
+    raise EvalError("timestamp overflow")
+
+
+def _zone(text: str) -> tzinfo:
+    hours, colon, minutes = text.partition(":")
+    if colon:
+        if not re.fullmatch("[+-]?[0-9]+", hours) or not re.fullmatch("[+-]?[0-9]+", minutes):
+            raise EvalError(f"unknown time zone {text!r}")
+        total = int(hours) * 60 + (-int(minutes) if text[0] == "-" else int(minutes))
+        if abs(total) >= 24 * 60:
+            raise EvalError(f"unknown time zone {text!r}")
+        return timezone(timedelta(minutes=total))
+    if text in ("", "UTC"):
+        return UTC
+    try:
+        return ZoneInfo(text)
+    except (ValueError, OSError, KeyError):
+        raise EvalError(f"unknown time zone {text!r}") from None
+
+
+def _part(name: str) -> Implementation:
+    def of(value: Timestamp, zone: str | None = None) -> int:
+        at, year = _moment(value, UTC if zone is None else _zone(zone))
+        return {
+            "getFullYear": year,
+            "getMonth": at.month - 1,
+            "getDayOfYear": at.timetuple().tm_yday - 1,
+            "getDayOfMonth": at.day - 1,
+            "getDate": at.day,
+            "getDayOfWeek": at.isoweekday() % 7,
+            "getHours": at.hour,
+            "getMinutes": at.minute,
+            "getSeconds": at.second,
+            "getMilliseconds": value.nanoseconds % _SECOND // 10**6,
+        }[name]
+
+    return of
+
+
+def _duration_part(unit: int) -> Implementation:
+    return lambda value: abs(value.nanoseconds) // unit * (-1 if value.nanoseconds < 0 else 1)
+
+
+_PARTS = (
+    "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getFullYear", "getMonth",
+    "getHours", "getMilliseconds", "getMinutes", "getSeconds",
+)  # fmt: skip
+TABLE: dict[str, Implementation] = {
+    **{
+        f"{name}: timestamp.({zone}) -> int": _part(name)
+        for name in _PARTS
+        for zone in ("", "string")
+    },
+    "getHours: duration.() -> int": _duration_part(3600 * _SECOND),
+    "getMinutes: duration.() -> int": _duration_part(60 * _SECOND),
+    "getSeconds: duration.() -> int": _duration_part(_SECOND),
+    "getMilliseconds: duration.() -> int": _duration_part(10**6),
+}

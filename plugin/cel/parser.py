@@ -1,0 +1,298 @@
+"""Tokens to nodes, by recursive descent; macros are expanded on the way. Knows no types."""
+
+from __future__ import annotations
+
+from . import macros
+from .errors import CompileError
+from .syntax import Call, Ident, ListNode, Literal, MapNode, Node, Select
+from .tokens import Token, tokens
+from .values import UInt
+
+_RELATIONS = frozenset(("<", "<=", ">=", ">", "==", "!=", "in"))
+_FUNCTIONS = {
+    text: f"_{text}_"
+    for text in ("<", "<=", ">=", ">", "==", "!=", "+", "-", "*", "/", "%", "&&", "||")
+}
+_FUNCTIONS["in"] = "@in"
+_RESERVED = frozenset(
+    [
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "false",
+        "for",
+        "function",
+        "if",
+        "import",
+        "in",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "null",
+        "return",
+        "true",
+        "var",
+        "void",
+        "while",
+    ]
+)
+_CHAIN = 250  # Kubernetes refuses longer chains and deeper nesting
+_LARGEST_INT, _LARGEST_UINT = 2**63 - 1, 2**64 - 1
+
+
+def parse(expression: str) -> Node:
+    parser = _Parser(expression)
+    try:
+        node = parser.expression()
+        parser.expect("end")
+    except CompileError as error:
+        raise CompileError(error.reason, expression, error.position) from None
+    except RecursionError:
+        raise CompileError("nested too deeply", expression) from None
+    return node
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._tokens = tokens(text)
+        self._at = 0
+
+    @property
+    def _next(self) -> Token:
+        return self._tokens[self._at]
+
+    def _take(self) -> Token:
+        token = self._next
+        self._at += 1
+        return token
+
+    def _accept(self, kind: str) -> Token | None:
+        return self._take() if self._next.kind == kind else None
+
+    def expect(self, kind: str) -> Token:
+        token = self._next
+        if token.kind != kind:
+            wanted = {"end": "the end", "name": "a name"}.get(kind, repr(kind))
+            seen = "the end" if token.kind == "end" else repr(token.text)
+            raise CompileError(f"expected {wanted}, found {seen}", "", token.position)
+        return self._take()
+
+    def expression(self) -> Node:
+        condition = self._or()
+        question = self._accept("?")
+        if not question:
+            return condition
+        then = self._or()
+        self.expect(":")
+        return Call(question.position, "_?_:_", [condition, then, self.expression()])
+
+    def _or(self) -> Node:
+        return self._logic("||", self._and)
+
+    def _and(self) -> Node:
+        return self._logic("&&", self._relation)
+
+    def _logic(self, operator: str, term: object) -> Node:
+        assert callable(term)
+        terms, at = [term()], []
+        while self._next.kind == operator:
+            at.append(self._take().position)
+            terms.append(term())
+        return _balanced(_FUNCTIONS[operator], terms, at)
+
+    def _relation(self) -> Node:
+        return self._chain(_RELATIONS, self._sum)
+
+    def _sum(self) -> Node:
+        return self._chain(frozenset("+-"), self._product)
+
+    def _product(self) -> Node:
+        return self._chain(frozenset("*/%"), self._unary)
+
+    def _chain(self, operators: frozenset[str], term: object) -> Node:
+        assert callable(term)
+        node: Node = term()
+        length = 1
+        while self._next.kind in operators:
+            token = self._take()
+            node = Call(token.position, _FUNCTIONS[token.kind], [node, term()])
+            length += 1
+            if length > _CHAIN:
+                raise CompileError(f"more than {_CHAIN} operators in a row", "", token.position)
+        return node
+
+    def _unary(self) -> Node:
+        first = self._next
+        if first.kind == "-" and self._tokens[self._at + 1].kind in ("int", "float"):
+            return self._member()
+        if first.kind not in ("!", "-"):
+            return self._member()
+        count = 0
+        while self._accept(first.kind):
+            count += 1
+        operand = self._member()
+        function = "!_" if first.kind == "!" else "-_"
+        return Call(first.position, function, [operand]) if count % 2 else operand
+
+    def _member(self) -> Node:
+        node = self._primary()
+        length = 1
+        while self._next.kind in (".", "["):
+            node = self._select(node) if self._next.kind == "." else self._index(node)
+            length += 1
+            if length > _CHAIN:
+                raise CompileError(f"more than {_CHAIN} selections in a row", "", node.position)
+        return node
+
+    def _select(self, operand: Node) -> Node:
+        dot = self.expect(".")
+        if self._accept("?"):
+            name = self._field()
+            return Call(
+                dot.position, "_?._", [operand, Literal(name.position, name.text.strip("`"))]
+            )
+        name = self._field()
+        if name.kind == "quoted":
+            return Select(dot.position, operand, name.text.strip("`"))
+        if not (opened := self._accept("(")):
+            return Select(dot.position, operand, name.text)
+        arguments = self._arguments()
+        return macros.expand(opened.position, name.text, operand, arguments) or Call(
+            opened.position, name.text, arguments, operand
+        )
+
+    def _field(self) -> Token:
+        token = self._accept("quoted") or self.expect("name")
+        if token.text in ("true", "false", "null"):
+            raise CompileError(f"expected a name, found {token.text!r}", "", token.position)
+        return token
+
+    def _index(self, operand: Node) -> Node:
+        opened = self.expect("[")
+        function = "_[?_]" if self._accept("?") else "_[_]"
+        index = self.expression()
+        self.expect("]")
+        return Call(opened.position, function, [operand, index])
+
+    def _arguments(self) -> list[Node]:
+        arguments: list[Node] = []
+        if self._accept(")"):
+            return arguments
+        while True:
+            arguments.append(self.expression())
+            if not self._accept(","):
+                self.expect(")")
+                return arguments
+
+    def _primary(self) -> Node:
+        token = self._take()
+        match token.kind:
+            case "(":
+                node = self.expression()
+                self.expect(")")
+                return node
+            case "[":
+                return self._list(token)
+            case "{":
+                return self._map(token)
+            case "string" | "bytes":
+                return Literal(token.position, token.value)
+            case "int" | "uint" | "float" | "-":
+                return self._number(token)
+            case "name" | ".":
+                return self._named(token)
+        seen = "the end" if token.kind == "end" else repr(token.text)
+        raise CompileError(f"expected a value, found {seen}", "", token.position)
+
+    def _number(self, token: Token) -> Node:
+        negative = token.kind == "-"
+        digits = self._take() if negative else token
+        text = digits.text
+        if digits.kind == "float":
+            value = float(text)
+            if value == float("inf"):
+                raise CompileError(f"{text} is too large for a double", "", token.position)
+            return Literal(token.position, -value if negative else value)
+        amount = int(text.rstrip("uU"), 16 if text.startswith("0x") else 10)
+        if digits.kind == "uint":
+            if amount > _LARGEST_UINT:
+                raise CompileError(f"{text} is too large for a uint", "", token.position)
+            return Literal(token.position, UInt(amount))
+        if amount > _LARGEST_INT + negative:
+            raise CompileError(f"{text} is too large for an int", "", token.position)
+        return Literal(token.position, -amount if negative else amount)
+
+    def _named(self, token: Token) -> Node:
+        name = self.expect("name") if token.kind == "." else token
+        if token.kind == "name" and name.text in ("true", "false", "null"):
+            return Literal(token.position, {"true": True, "false": False, "null": None}[name.text])
+        if self._is_message():
+            raise CompileError("messages cannot be made in a device expression", "", token.position)
+        if name.text in _RESERVED:
+            raise CompileError(f"{name.text} is a reserved word", "", token.position)
+        text = ("." if token.kind == "." else "") + name.text
+        if not (opened := self._accept("(")):
+            return Ident(token.position, text)
+        arguments = self._arguments()
+        return macros.expand(opened.position, text, None, arguments) or Call(
+            opened.position, text, arguments
+        )
+
+    def _is_message(self) -> bool:
+        """Whether names with dots between them lead to a brace: pkg.Type{…}."""
+        at = self._at
+        while self._tokens[at].kind == "." and self._tokens[at + 1].kind == "name":
+            at += 2
+        return self._tokens[at].kind == "{"
+
+    def _list(self, opened: Token) -> Node:
+        elements: list[Node] = []
+        optional: set[int] = set()
+        while self._next.kind != "]":
+            if self._next.kind == "," and not self._trailing(bool(elements), "]"):
+                break
+            if self._next.kind == "]":
+                break
+            if self._accept("?"):
+                optional.add(len(elements))
+            elements.append(self.expression())
+            if self._next.kind != ",":
+                break
+        self.expect("]")
+        return ListNode(opened.position, elements, frozenset(optional))
+
+    def _map(self, opened: Token) -> Node:
+        entries: list[tuple[Node, Node, bool]] = []
+        while self._next.kind != "}":
+            if self._next.kind == "," and not self._trailing(bool(entries), "}"):
+                break
+            if self._next.kind == "}":
+                break
+            optional = self._accept("?") is not None
+            key = self.expression()
+            self.expect(":")
+            entries.append((key, self.expression(), optional))
+            if self._next.kind != ",":
+                break
+        self.expect("}")
+        return MapNode(opened.position, entries)
+
+    def _trailing(self, some: bool, closing: str) -> bool:
+        """Take a comma: between entries, after the last one or alone, as the grammar has it."""
+        self._take()
+        if self._next.kind == closing:
+            return True
+        return some
+
+
+def _balanced(function: str, terms: list[Node], at: list[int]) -> Node:
+    """A tree of little depth out of a long row of terms."""
+    if len(terms) == 1:
+        return terms[0]
+    middle = (len(terms) - 1) // 2
+    left = _balanced(function, terms[: middle + 1], at[:middle])
+    right = _balanced(function, terms[middle + 1 :], at[middle + 1 :])
+    return Call(at[middle], function, [left, right])

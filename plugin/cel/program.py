@@ -1,0 +1,121 @@
+"""A compiled expression: match it against a device, ask what it cost, ask why it is false."""
+
+from __future__ import annotations
+
+import contextlib
+
+from . import bound, checker, constants, estimate, parser, trace
+from .attributes import Closure, Frame, Meter
+from .closures import Builder
+from .cost import LIMIT
+from .device import Device, Version
+from .errors import CompileError, EvalError
+from .semver import Semver
+from .syntax import Node
+from .values import Value, type_name
+
+_LONGEST = 10 * 1024
+
+
+def compile(expression: str, *, new: bool = False) -> Program:
+    """The program; CompileError where the API server refuses the expression for its syntax, types
+    or constants.
+
+    `new`: as it refuses with default features what is created, not as it takes what is stored; also
+    for its cost.
+    """
+    return Program(expression, _checked(expression, selector=True, new=new))
+
+
+def compile_derived(expression: str) -> Derivation:
+    """As compile(), for an expression whose value is an attribute."""
+    return Derivation(_checked(expression, selector=False, new=False))
+
+
+def _checked(expression: str, *, selector: bool, new: bool) -> Node:
+    if len(expression.encode("utf-8", "surrogatepass")) > _LONGEST:
+        raise CompileError(f"longer than {_LONGEST} bytes", expression)
+    root = parser.parse(expression)
+    checker.check(root, expression, selector=selector, new=new)
+    constants.validate(root, expression)
+    if new and estimate.of(root) > LIMIT:
+        raise CompileError(f"too complex: it could cost more than {LIMIT} for a device", expression)
+    return root
+
+
+class Derivation:
+    """What compile_derived() gives: an attribute of its own for each device."""
+
+    def __init__(self, root: Node) -> None:
+        self._closure, self._places = _built(root, metered=True)
+
+    def evaluate(
+        self, device: Device
+    ) -> bool | int | str | Version | list[bool | int | str | Version]:
+        if device.view.error is not None:
+            raise device.view.error
+        value = self._closure([device.view, Meter(), *[None] * (self._places - 2)])
+        if not isinstance(value, list):
+            return _attribute(value)
+        elements = [_attribute(element) for element in value]
+        if len({type(element) for element in elements}) > 1:
+            raise EvalError("the elements of a derived list are of several types")
+        return elements
+
+
+def _attribute(value: Value) -> bool | int | str | Version:
+    if isinstance(value, Semver):
+        return Version(value.text)
+    if type(value) in (bool, int, str):
+        return value  # type: ignore[no-any-return]
+    raise EvalError(f"an attribute cannot be of type {type_name(value)}")
+
+
+class Program:
+    """What compile() gives. It keeps nothing of a device and may be used by several threads."""
+
+    def __init__(self, expression: str, root: Node) -> None:
+        self.expression = expression
+        self.root = root
+        self._metered, self._metered_places = _built(root, metered=True)
+        self._plain, self._plain_places = _built(root, metered=False)
+        self._cheap = bound.of(root) <= LIMIT
+
+    def matches(self, device: Device) -> bool:
+        """Whether the expression is true; EvalError where Kubernetes has an error."""
+        view = device.view
+        if view.error is not None:
+            raise view.error
+        if self._cheap and view.small:
+            return _bool(self._plain([view, None, *[None] * (self._plain_places - 2)]))
+        return self.evaluate(device, Meter())
+
+    def cost(self, device: Device, limit: int = LIMIT) -> int:
+        """What the expression costs for this device; up to the error if there is one."""
+        meter = Meter(limit)
+        with contextlib.suppress(EvalError):
+            self.evaluate(device, meter)
+        return meter.cost
+
+    def evaluate(self, device: Device, meter: Meter) -> bool:
+        """As matches(), counting into the meter."""
+        if device.view.error is not None:
+            raise device.view.error
+        frame: Frame = [device.view, meter, *[None] * (self._metered_places - 2)]
+        return _bool(self._metered(frame))
+
+    def trace(self, device: Device) -> trace.Explanation:
+        """Why the expression is not true for this device."""
+        return trace.explain(self, device)
+
+
+def _built(root: Node, metered: bool) -> tuple[Closure, int]:
+    builder = Builder(metered)
+    closure = builder.build(root)
+    return closure, builder.places
+
+
+def _bool(value: Value) -> bool:
+    if type(value) is not bool:
+        raise EvalError(f"a selector must be true or false, this is {type_name(value)}")
+    return value

@@ -1,0 +1,154 @@
+"""Kubernetes quantities as CEL sees them: exact amounts that remember how they were written. No
+other arithmetic.
+
+An amount is digits times 10^scale. Whether it counts as an integer depends on how it was written
+(1k is one, 1000m is not), because that is what the API server's own type answers.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from .errors import EvalError
+
+_FORM = re.compile(r"([+-]?)0*([0-9]*)(\.([0-9]*))?([eEinumkKMGTP]*[+-]?[0-9]*)")
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_LARGEST = 2**63 - 1
+_MANY = 400  # beyond this many decimal places only the magnitude is compared
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Quantity:
+    digits: int
+    scale: int
+    decimal: bool = False  # kept in arbitrary precision: never an integer to asInteger()
+    # a result of add() or sub(): comparing with == on the right is an error in Kubernetes
+    computed: bool = False
+    text: str = ""
+
+    @property
+    def sign(self) -> int:
+        return (self.digits > 0) - (self.digits < 0)
+
+    def compare(self, other: Quantity) -> int:
+        if self.scale == other.scale:
+            return (self.digits > other.digits) - (self.digits < other.digits)
+        if self.sign != other.sign or not self.sign:
+            return (self.sign > other.sign) - (self.sign < other.sign)
+        if abs(self.scale - other.scale) > _MANY:
+            longer = self._magnitude > other._magnitude
+            return self.sign if longer else -self.sign
+        low: int = min(self.scale, other.scale)
+        left, right = (
+            self.digits * _power(self.scale - low),
+            other.digits * _power(other.scale - low),
+        )
+        return (left > right) - (left < right)
+
+    @property
+    def _magnitude(self) -> int:
+        return len(str(abs(self.digits))) + self.scale
+
+    def integer(self) -> int | None:
+        if self.decimal or self.scale < 0 or self.scale > 18:
+            return None
+        amount = self.digits * _power(self.scale)
+        return amount if -_LARGEST - 1 <= amount <= _LARGEST else None
+
+    def approximate(self) -> float:
+        try:
+            return float(self.digits) * 10.0**self.scale if self.scale else float(self.digits)
+        except OverflowError:
+            return self.sign * float("inf")
+
+    def plus(self, other: Quantity, sign: int = 1) -> Quantity:
+        term = other.digits * sign
+        whole = not self.decimal and not other.decimal
+        if whole and not term:
+            return Quantity(self.digits, self.scale, computed=True)
+        if whole and term == _LARGEST + 1 and (not self.digits or other.scale <= self.scale):
+            wrapped = (
+                self.digits * _power(self.scale - other.scale) - term
+            )  # negating the least int overflows there
+            if wrapped >= -_LARGEST - 1:
+                return Quantity(wrapped, other.scale, computed=True)
+        if whole and not self.digits:
+            return Quantity(term, other.scale, computed=True)
+        if abs(self.scale - other.scale) > _MANY:
+            raise EvalError("these quantities are too far apart to be added")
+        low = min(self.scale, other.scale)
+        total = self.digits * _power(self.scale - low) + term * _power(other.scale - low)
+        fits = whole and -_LARGEST - 1 <= total <= _LARGEST
+        return Quantity(total, low, decimal=not fits, computed=True)
+
+    def __str__(self) -> str:
+        if self.text:
+            return self.text
+        return canonical(self.digits, self.scale)
+
+
+def _power(exponent: int) -> int:
+    return int(10**exponent)
+
+
+def canonical(digits: int, scale: int) -> str:
+    """A short text of a computed amount: 3Gi where that is exact, else decimal."""
+    if scale >= 0 and digits:
+        amount = digits * 10**scale
+        power = min((amount & -amount).bit_length() - 1, 60) // 10
+        if power:
+            return f"{amount >> (10 * power)}{list(_BINARY)[power - 1]}"
+        return str(amount)
+    if not digits:
+        return "0"
+    text = f"{abs(digits):0{1 - scale}d}"
+    whole, part = text[:scale], text[scale:].rstrip("0")
+    return ("-" if digits < 0 else "") + whole + (f".{part}" if part else "")
+
+
+@lru_cache(maxsize=4096)
+def parse(text: str) -> Quantity:
+    """The amount; EvalError if Kubernetes does not take the text."""
+    found = _FORM.fullmatch(text)
+    if not found or not text:
+        raise EvalError(f"expected a quantity such as 80Gi or 500m, got {text!r}")
+    sign = -1 if found[1] == "-" else 1
+    whole, part, suffix = found[2] or "0", found[4] or "", found[5]
+    if suffix in _DECIMAL:
+        return _decimal(text, sign, whole, part, _DECIMAL[suffix])
+    if suffix in _BINARY:
+        return _binary(text, sign, whole, part, _BINARY[suffix])
+    if len(suffix) > 1 and suffix[0] in "eE" and re.fullmatch("[+-]?[0-9]{1,18}", suffix[1:]):
+        exponent = (int(suffix[1:]) + 2**31) % 2**32 - 2**31
+        return _decimal(text, sign, whole, part, exponent)
+    raise EvalError(f"unknown suffix {suffix!r} of the quantity {text!r}")
+
+
+def _decimal(text: str, sign: int, whole: str, part: str, exponent: int) -> Quantity:
+    digits, scale = int(whole + part), exponent - len(part)
+    if len(whole) + len(part) <= 18 and scale >= -9:
+        return Quantity(sign * digits, scale, text=text)
+    return _rounded(text, sign, digits, scale)
+
+
+def _binary(text: str, sign: int, whole: str, part: str, exponent: int) -> Quantity:
+    amount = int(whole) << exponent
+    room = 15 - len(whole) - int(exponent * 3 / 10) - 1
+    if not part and room >= 0 and amount <= _LARGEST:
+        return Quantity(sign * amount, 0, text=text)
+    digits, scale = int(whole + part) << exponent, -len(part)
+    largest = _LARGEST * 10 ** len(part)
+    if digits > largest:
+        digits, scale = _LARGEST, 0
+    return _rounded(text, sign, digits, scale)
+
+
+def _rounded(text: str, sign: int, digits: int, scale: int) -> Quantity:
+    """What is finer than a billionth goes up, away from zero."""
+    if scale < -9:
+        digits = -(-digits // 10 ** min(-9 - scale, len(str(digits)) + 1))
+        scale = -9
+    return Quantity(sign * digits, scale, decimal=True, text=text)

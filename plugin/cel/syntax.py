@@ -1,0 +1,185 @@
+"""The nodes of a parsed expression. The checker alone writes `type`, `overloads` and `reference`
+into them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .types import Type
+
+
+class Node:
+    """Anything with a place in the text and, once checked, a type."""
+
+    __slots__ = ("position", "type")
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self.type: Type | None = None
+
+    def children(self) -> Iterator[Node]:
+        return iter(())
+
+
+class Literal(Node):
+    __slots__ = ("value",)
+
+    def __init__(self, position: int, value: object) -> None:
+        super().__init__(position)
+        self.value = value
+
+
+class Ident(Node):
+    """A variable or, if `reference` is set, a type by its name. A leading dot means the outermost
+    scope.
+    """
+
+    __slots__ = ("name", "reference")
+
+    def __init__(self, position: int, name: str) -> None:
+        super().__init__(position)
+        self.name = name
+        self.reference: object = None
+
+
+class Select(Node):
+    """`operand.field`, or has(operand.field) if `test`. A qualified type name gets `reference`."""
+
+    __slots__ = ("field", "operand", "reference", "test")
+
+    def __init__(self, position: int, operand: Node, field: str, test: bool = False) -> None:
+        super().__init__(position)
+        self.operand, self.field, self.test = operand, field, test
+        self.reference: object = None
+
+    def children(self) -> Iterator[Node]:
+        yield self.operand
+
+
+class Call(Node):
+    """A function by its name; operators are functions named like _+_. `overloads` are those that
+    the types allow.
+    """
+
+    __slots__ = ("arguments", "function", "overloads", "target")
+
+    def __init__(
+        self, position: int, function: str, arguments: list[Node], target: Node | None = None
+    ) -> None:
+        super().__init__(position)
+        self.function, self.target, self.arguments = function, target, arguments
+        self.overloads: tuple[str, ...] = ()
+
+    def children(self) -> Iterator[Node]:
+        if self.target is not None:
+            yield self.target
+        yield from self.arguments
+
+
+class ListNode(Node):
+    __slots__ = ("elements", "optional")
+
+    def __init__(
+        self, position: int, elements: list[Node], optional: frozenset[int] = frozenset()
+    ) -> None:
+        super().__init__(position)
+        self.elements, self.optional = elements, optional
+
+    def children(self) -> Iterator[Node]:
+        return iter(self.elements)
+
+
+class MapNode(Node):
+    """Entries are key, value, and whether the value is an optional one."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self, position: int, entries: list[tuple[Node, Node, bool]]) -> None:
+        super().__init__(position)
+        self.entries = entries
+
+    def children(self) -> Iterator[Node]:
+        for key, value, _ in self.entries:
+            yield key
+            yield value
+
+
+class Fold(Node):
+    """What all macros with a variable become: run `step` over `range` while `condition` holds, then
+    take `result`.
+    """
+
+    __slots__ = (
+        "accumulator",
+        "condition",
+        "macro",
+        "range",
+        "result",
+        "second",
+        "start",
+        "step",
+        "variable",
+    )
+
+    def __init__(  # noqa: PLR0913  # one argument for each part
+        self, position: int, *, range_: Node, variable: str, second: str, accumulator: str,
+        start: Node, condition: Node, step: Node, result: Node, macro: str,
+    ) -> None:  # fmt: skip
+        super().__init__(position)
+        self.range, self.variable, self.second, self.accumulator = (
+            range_,
+            variable,
+            second,
+            accumulator,
+        )
+        self.start, self.condition, self.step, self.result, self.macro = (
+            start,
+            condition,
+            step,
+            result,
+            macro,
+        )
+
+    def children(self) -> Iterator[Node]:
+        return iter((self.range, self.start, self.condition, self.step, self.result))
+
+
+def copy(node: Node) -> Node:
+    """The same tree anew: a macro that uses its target twice must not share nodes, which carry
+    their own types.
+    """
+    match node:
+        case Literal():
+            return Literal(node.position, node.value)
+        case Ident():
+            return Ident(node.position, node.name)
+        case Select():
+            return Select(node.position, copy(node.operand), node.field, node.test)
+        case Call():
+            target = copy(node.target) if node.target is not None else None
+            return Call(node.position, node.function, [copy(a) for a in node.arguments], target)
+        case ListNode():
+            return ListNode(node.position, [copy(e) for e in node.elements], node.optional)
+        case MapNode():
+            return MapNode(node.position, [(copy(k), copy(v), o) for k, v, o in node.entries])
+        case Fold():
+            return Fold(
+                node.position, range_=copy(node.range), variable=node.variable, second=node.second,
+                accumulator=node.accumulator, start=copy(node.start), condition=copy(node.condition),
+                step=copy(node.step), result=copy(node.result), macro=node.macro,
+            )  # fmt: skip
+    raise TypeError(type(node).__name__)
+
+
+def is_index(node: Node) -> bool:
+    """Whether the node is a[b], a[?b] or a.?b."""
+    return isinstance(node, Call) and node.function in ("_[_]", "_[?_]", "_?._")
+
+
+def descendants(node: Node) -> Iterator[Node]:
+    yield node
+    for child in node.children():
+        yield from descendants(child)

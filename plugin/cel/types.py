@@ -1,0 +1,184 @@
+"""Static types and the rules by which one may stand for another. The checker asks; nothing here
+walks expressions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """`kind` is dyn, param, simple, list, map, type, opaque (with parameters) or object (with
+    fields).
+    """
+
+    kind: str
+    name: str
+    params: tuple[Type, ...] = ()
+
+    def __str__(self) -> str:
+        if self.kind == "param":
+            return "dyn"
+        return f"{self.name}({', '.join(map(str, self.params))})" if self.params else self.name
+
+
+def _simple(name: str) -> Type:
+    return Type("simple", name)
+
+
+DYN: Final = Type("dyn", "dyn")
+ANY: Final = Type(
+    "dyn", "any"
+)  # what an attribute is where none may be a list: anything, but nothing to go over
+BOOL, INT, UINT, DOUBLE = _simple("bool"), _simple("int"), _simple("uint"), _simple("double")
+STRING, BYTES, NULL = _simple("string"), _simple("bytes"), Type("null", "null_type")
+TIMESTAMP, DURATION = _simple("google.protobuf.Timestamp"), _simple("google.protobuf.Duration")
+_NULLABLE = frozenset((TIMESTAMP.name, DURATION.name))
+
+
+def list_of(element: Type) -> Type:
+    return Type("list", "list", (element,))
+
+
+def map_of(key: Type, value: Type) -> Type:
+    return Type("map", "map", (key, value))
+
+
+def type_of(of: Type) -> Type:
+    return Type("type", "type", (of,))
+
+
+def optional_of(of: Type) -> Type:
+    return Type("opaque", "optional_type", (of,))
+
+
+def unwrapped(of: Type) -> tuple[Type, bool]:
+    """The type inside an optional, and whether it was one."""
+    return (
+        (of.params[0], True) if of.kind == "opaque" and of.name == "optional_type" else (of, False)
+    )
+
+
+def equivalent(left: Type, right: Type) -> bool:
+    """The same but for the names of type parameters."""
+    if left.kind != right.kind or len(left.params) != len(right.params):
+        return False
+    if left.kind != "param" and left.name != right.name:
+        return False
+    return all(map(equivalent, left.params, right.params))
+
+
+class Substitution:
+    """What the type parameters of one expression stand for so far."""
+
+    def __init__(self) -> None:
+        self._found: dict[Type, Type] = {}
+        self._fresh = 0
+
+    def fresh(self) -> Type:
+        self._fresh += 1
+        return Type("param", f"_{self._fresh}")
+
+    def assignable(self, left: Type, right: Type) -> bool:
+        return self.all_assignable((left,), (right,))
+
+    def all_assignable(self, left: tuple[Type, ...], right: tuple[Type, ...]) -> bool:
+        """Whether each may stand for the other; what that says about parameters is kept only if all
+        may.
+        """
+        before = dict(self._found)
+        if len(left) == len(right) and all(map(self._assignable, left, right)):
+            return True
+        self._found = before
+        return False
+
+    def apply(self, of: Type, to_dyn: bool = False) -> Type:
+        if of.kind == "param":
+            if of in self._found:
+                return self.apply(self._found[of], to_dyn)
+            return DYN if to_dyn else of
+        if not of.params:
+            return of
+        return Type(of.kind, of.name, tuple(self.apply(p, to_dyn) for p in of.params))
+
+    def _assignable(self, left: Type, right: Type) -> bool:
+        if right.kind == "param":
+            valid, known = self._substitute(left, right)
+            if valid or known:
+                return valid
+        if left.kind == "param":
+            return self._substitute(right, left)[0]
+        if left.kind == "dyn" or right.kind == "dyn":
+            return True
+        if left.kind == "null":
+            return _nullable(right)
+        if right.kind == "null":
+            return _nullable(left)
+        if left.kind in ("simple", "object"):
+            return left == right
+        if left.kind == "type":
+            return right.kind == "type"
+        return (
+            left.kind == right.kind
+            and left.name == right.name
+            and len(left.params) == len(right.params)
+            and all(map(self._assignable, left.params, right.params))
+        )
+
+    def _substitute(self, value: Type, param: Type) -> tuple[bool, bool]:
+        """Let the parameter stand for the value. Gives whether it may and whether it stood for
+        something already.
+        """
+        if value == param:
+            return True, True
+        found = self._found.get(param)
+        if found is not None:
+            if value == found:
+                return True, True
+            if not self._assignable(value, found):
+                return False, True
+            general = most_general(value, found)
+            if self._free(param, general):
+                self._found[param] = general
+            return True, True
+        if self._free(param, value):
+            self._found[param] = value
+            return True, False
+        return False, False
+
+    def _free(self, param: Type, within: Type) -> bool:
+        """Whether the parameter does not occur in the type it is to stand for."""
+        if param == within:
+            return False
+        if within.kind == "param":
+            found = self._found.get(within)
+            return found is None or self._free(param, found)
+        return all(self._free(param, p) for p in within.params)
+
+
+def _nullable(of: Type) -> bool:
+    return of.kind in ("null", "object", "opaque", "dyn") or of.name in _NULLABLE
+
+
+def most_general(left: Type, right: Type) -> Type:
+    return left if _less_specific(left, right) else right
+
+
+def _less_specific(left: Type, right: Type) -> bool:
+    if left.kind in ("dyn", "param"):
+        return True
+    if right.kind in ("dyn", "param"):
+        return False
+    if left.kind != right.kind:
+        return False
+    if left.kind == "type":
+        return True
+    if left.kind in ("opaque", "list", "map"):
+        return (
+            left.name == right.name
+            and len(left.params) == len(right.params)
+            and all(map(_less_specific, left.params, right.params))
+        )
+    return left == right

@@ -1,0 +1,272 @@
+"""The values of expressions. bool, int, str, float, bytes, None and list stand for themselves; the
+rest is here.
+
+Equality, order and size are CEL's, which differ from Python's: True is not 1, and 1, 1u and 1.0 are
+equal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from .errors import EvalError
+from .quantity import Quantity
+from .semver import Semver
+
+Value = Any  # one of the types named in TYPES
+LARGEST_INT: Final = 2**63 - 1
+LARGEST_UINT: Final = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class UInt:
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    nanoseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timestamp:
+    nanoseconds: int  # since 1970
+    offset: int = field(default=0, compare=False)  # seconds east, as it was written
+
+
+@dataclass(frozen=True, slots=True)
+class TypeValue:
+    """What type(x) gives and what `int` means as a value."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Optional:
+    """A value that may be missing; NONE is the missing one."""
+
+    value: Value = None
+
+    @property
+    def present(self) -> bool:
+        return self is not NONE
+
+
+NONE: Final = Optional()
+
+
+class Missing:
+    """No such key. Never a value of an expression."""
+
+
+MISSING: Final = Missing()
+
+
+class Growing(list[Any]):
+    """An empty list under a name of cel.bind(): Kubernetes lets `+` change it in its place."""
+
+
+class Map:
+    """Keys are bool, int, uint, double and string; what they are is part of them. `default` is for
+    unknown keys.
+    """
+
+    __slots__ = ("default", "entries")
+
+    def __init__(self, entries: dict[Any, Value], default: Value = MISSING) -> None:
+        self.entries = entries
+        self.default = default
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[Value, Value]]) -> Map:
+        return cls({key_of(key): value for key, value in pairs})
+
+    def find(self, key: Value) -> Value:
+        """The value or MISSING (or the default). Numbers of any type find each other."""
+        entries = self.entries
+        if type(key) is str:
+            return entries.get(key, self.default)
+        for form in _forms(key):
+            if form in entries:
+                return entries[form]
+        return self.default
+
+    def contains(self, key: Value) -> bool:
+        return any(form in self.entries for form in _forms(key))
+
+    def keys(self) -> Iterator[Value]:
+        return (key if type(key) is str else key[1] for key in self.entries)
+
+    def items(self) -> Iterator[tuple[Value, Value]]:
+        return ((key if type(key) is str else key[1], value) for key, value in self.entries.items())
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+def key_of(key: Value) -> object:
+    kind = type(key)
+    if kind is str:
+        return key
+    return (kind, key) if kind in _HASHABLE else (kind, id(key))
+
+
+_HASHABLE = (bool, int, float, UInt, Duration, Timestamp, type(None), TypeValue, str)
+
+
+def _forms(key: Value) -> Iterator[object]:
+    yield key_of(key)
+    kind = type(key)
+    if kind is float and math.isfinite(key) and key == int(key):
+        yield (int, int(key))
+        yield (UInt, UInt(int(key)))
+    elif kind is int:
+        yield (UInt, UInt(key))
+    elif kind is UInt:
+        yield (int, key.value)
+
+
+NAMES: Final[dict[type, str]] = {
+    bool: "bool", int: "int", UInt: "uint", float: "double", str: "string", bytes: "bytes", type(None): "null_type",
+    list: "list", Map: "map", Duration: "google.protobuf.Duration", Timestamp: "google.protobuf.Timestamp",
+    TypeValue: "type", Growing: "list", Optional: "optional_type", Quantity: "kubernetes.Quantity",
+    Semver: "kubernetes.Semver",
+}  # fmt: skip
+
+
+def type_name(value: Value) -> str:
+    return NAMES[type(value)]
+
+
+def no_overload(function: str, *arguments: Value) -> EvalError:
+    shown = ", ".join(type_name(a) for a in arguments)
+    return EvalError(f"{function} does not take ({shown})")
+
+
+def _number(value: Value) -> int | float:
+    return value.value if type(value) is UInt else value
+
+
+_NUMBERS = (int, float, UInt)
+
+
+def order(left: Value, right: Value) -> int:
+    """-1, 0 or 1; EvalError where CEL has no order between these types."""
+    kind, other = type(left), type(right)
+    if kind in _NUMBERS and other in _NUMBERS:
+        return _numeric(left, right)
+    if kind is other:
+        if kind is str:
+            return -1 if left < right else int(left > right)  # code points order as UTF-8 does
+        if kind in (bytes, bool):
+            return int(left > right) - int(left < right)
+        if kind is Duration or kind is Timestamp:
+            return int(left.nanoseconds > right.nanoseconds) - int(
+                left.nanoseconds < right.nanoseconds
+            )
+    raise no_overload("a comparison", left, right)
+
+
+def _numeric(left: Value, right: Value) -> int:
+    a, b = _number(left), _number(right)
+    if type(a) is float or type(b) is float:
+        if a != a or b != b:  # noqa: PLR0124  # NaN
+            raise EvalError("NaN has no order")
+        limits = (-(2**63), LARGEST_INT) if int in (type(left), type(right)) else (0, LARGEST_UINT)
+        if type(a) is not type(b):
+            a, b = _mixed(a, b, limits)
+    return (a > b) - (a < b)
+
+
+def _mixed(a: float, b: float, limits: tuple[int, int]) -> tuple[float, float]:
+    """An integer beside a double becomes one, unless the double is out of the integer's range."""
+    low, high = limits
+    double = a if type(a) is float else b
+    if double < low or double > float(high):
+        return (a, b) if type(a) is float else (float(a), b)
+    return float(a), float(b)
+
+
+def equal(left: Value, right: Value) -> bool:
+    """CEL's ==. EvalError where Kubernetes has an error: a quantity beside something else."""
+    kind, other = type(left), type(right)
+    if left is None or right is None:
+        return left is right
+    if kind is other:
+        if kind in (str, int, bool, bytes, UInt, Duration, TypeValue, float):
+            return bool(left == right)
+        return _same_kind(left, right)
+    if kind in _NUMBERS and other in _NUMBERS:
+        if (kind is float and left != left) or (other is float and right != right):  # noqa: PLR0124  # NaN
+            return False
+        return _numeric(left, right) == 0
+    if kind in STRICT:
+        raise no_overload("==", left, right)
+    return False
+
+
+def _same_kind(left: Value, right: Value) -> bool:
+    if isinstance(left, list):
+        return _same_list(left, right)
+    if isinstance(left, Map):
+        return _same_map(left, right)
+    if isinstance(left, Quantity):
+        if right.computed:
+            raise EvalError("== does not take a computed quantity on its right: use compareTo()")
+        return left.compare(right) == 0
+    if isinstance(left, Semver):
+        return left.compare(right) == 0
+    if isinstance(left, Timestamp):
+        return bool(left.nanoseconds == right.nanoseconds)
+    if isinstance(left, Optional):
+        if left.present and right.present:
+            return equal(left.value, right.value)
+        return left.present is right.present
+    return bool(left == right)
+
+
+def same(left: Value, right: Value) -> bool | None:
+    """As equal, with None for an error: inside lists and maps an error is not a difference."""
+    try:
+        return equal(left, right)
+    except EvalError:
+        return None
+
+
+def _same_list(left: list[Value], right: list[Value]) -> bool:
+    return len(left) == len(right) and all(
+        same(a, b) is not False for a, b in zip(left, right, strict=True)
+    )
+
+
+def _same_map(left: Map, right: Map) -> bool:
+    if len(left) != len(right):
+        return False
+    for key, value in left.items():
+        other = right.find(key)
+        if other is MISSING or same(value, other) is False:
+            return False
+    return True
+
+
+def contains(values: list[Value], wanted: Value) -> bool:
+    """The `in` of lists, where an element that cannot be compared is not the one. The wanted value
+    is on the left.
+    """
+    return any(same(wanted, value) for value in values)
+
+
+STRICT: set[type] = {Quantity, Semver}  # the library adds its own
+
+
+def size(value: Value) -> int:
+    """The size that costs are counted with: 1 for what has none."""
+    if isinstance(value, str | bytes | list | Map):
+        return len(value)
+    if isinstance(value, Optional) and value.present:
+        return size(value.value)
+    sizer = getattr(value, "cost_size", None)
+    return 1 if sizer is None else int(sizer)

@@ -1,0 +1,1 @@
+"""`claimd explain`: why a pod or a claim gets no devices."""

@@ -1,0 +1,126 @@
+"""Others that hand out the GPUs of this node as well: a DRA driver that publishes the same PCI
+address, or a device plugin whose resources stand in the node's capacity. Two pods could be given
+one GPU; we say so, and who is to yield is for people to decide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from devices.gpu import Inventory
+
+from ..api.meta import Condition
+from ..api.resource import STANDARD
+from ..kube import errors as kube_errors
+from ..kube import resources
+from .health import moment
+
+log = logging.getLogger(__name__)
+
+CONDITION = "Exclusive"  # the type of the condition in a claim's status
+FIRST, PERIOD = 5.0, 600.0  # seconds until the first look, and between two
+LONGEST = 1024  # bytes of a sentence
+
+_PLUGINS = {
+    "nvidia": ("nvidia.com/gpu", "nvidia.com/mig-"),
+    "amd": ("amd.com/gpu",),
+    "intel": ("gpu.intel.com/",),
+}
+
+
+def of_slices(
+    inventory: Inventory, slices: Iterable[Mapping[str, Any]], driver: str
+) -> dict[str, str]:
+    """A sentence for each GPU of ours that another driver publishes, by its name."""
+    ours = {gpu.address: gpu.name for gpu in inventory.gpus}
+    found: dict[str, str] = {}
+    for spec in (slice_["spec"] for slice_ in slices):
+        if spec.get("driver") == driver:
+            continue
+        for device in spec.get("devices") or ():
+            address = (device.get("attributes") or {}).get(f"{STANDARD}pciBusID", {}).get("string")
+            if address in ours and ours[address] not in found:
+                found[ours[address]] = (
+                    f"{address} is published by the driver {spec.get('driver')} as well, as {device.get('name')}: it "
+                    f"could be given to two pods; to leave it to that driver, set exclude={address} here"
+                )
+    return found
+
+
+def of_capacity(inventory: Inventory, capacity: Mapping[str, str]) -> dict[str, str]:
+    """The same for GPUs of a vendor whose device plugin has registered with the kubelet."""
+    found: dict[str, str] = {}
+    for vendor, prefixes in _PLUGINS.items():
+        there = [
+            name
+            for name, count in sorted(capacity.items())
+            if name.startswith(prefixes) and count != "0"
+        ]
+        if there:
+            sentence = (
+                f"a device plugin hands out this node's GPUs of {vendor} as {', '.join(there)}: one could be given "
+                f"to two pods; to leave them to it, set exclude={vendor} here, or take the device plugin off this node"
+            )
+            found |= {gpu.name: sentence for gpu in inventory.gpus if gpu.vendor == vendor}
+    return found
+
+
+@dataclass(slots=True, kw_only=True)
+class ConflictDetector:
+    resources: resources.Resources
+    driver: str
+    node: str
+    inventory: Callable[[], Inventory | None]
+    may_look: Callable[[], bool]  # one of several instances is enough
+    say: Callable[[Mapping[str, Condition]], object]
+    tell: Callable[[str, str], None]  # an Event about the node: reason and note
+    _since: dict[str, int] = field(default_factory=dict)  # by sentence
+
+    async def run(self) -> None:
+        await asyncio.sleep(FIRST)
+        while True:
+            if not self.resources.slices.synced:  # the API server has more urgent things to tell us
+                await asyncio.sleep(FIRST)
+                continue
+            try:
+                await self.look()
+            except kube_errors.ApiError as error:
+                log.debug("cannot look for others that hand out GPUs, trying again: %s", error)
+            await asyncio.sleep(PERIOD * random.uniform(0.8, 1.2))  # noqa: S311  # spreads the nodes of a cluster
+
+    async def look(self) -> None:
+        """Asks the API server once, and says what is new."""
+        if self.inventory() is None or not self.may_look():
+            return
+        slices = await self.resources.all_slices(self.node)
+        capacity = await self.resources.node_capacity(self.node)
+        inventory = self.inventory() or Inventory()
+        by_driver, by_plugin = (
+            of_slices(inventory, slices, self.driver),
+            of_capacity(inventory, capacity),
+        )
+        now = int(time.time())
+        sentences = sorted({*by_driver.values(), *by_plugin.values()})
+        for sentence in sentences:
+            if sentence not in self._since:
+                log.warning("%s", sentence)
+                self.tell("GpuHandedOutTwice", sentence)
+        self._since = {sentence: self._since.get(sentence, now) for sentence in sentences}
+        self.say(
+            {name: self._condition(sentence) for name, sentence in (by_plugin | by_driver).items()}
+        )
+
+    def _condition(self, sentence: str) -> Condition:
+        return Condition(
+            type=CONDITION,
+            status="False",
+            reason="HandedOutTwice",
+            message=sentence[:LONGEST],
+            last_transition_time=moment(self._since[sentence]),
+        )

@@ -1,0 +1,90 @@
+"""Who may write what into a claim's status, beyond the right to write it: Kubernetes asks since
+1.36.
+
+Allocation and reservations take the right to bind claims. The entry of a device takes a right for
+its driver: on every node, or only where the writer's token and the allocation name the same node.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..storage.store import Store
+from ..types import status_errors
+from ..types.status_errors import Cause
+from ..types.user import User
+from ..wire.request_info import RequestInfo
+from . import rbac
+
+Document = dict[str, Any]
+SINCE = ("1.37",)  # of the releases that there are
+NODE = "authentication.kubernetes.io/node-name"
+PREFIXES = ("associated-node:", "arbitrary-node:")
+
+
+def check(
+    store: Store, release: str, asked: RequestInfo, old: Document | None, new: Document | None
+) -> None:
+    if release not in SINCE or asked.route.subresource != "status" or old is None or new is None:
+        return
+    if asked.edition.kind.resource.kind != "ResourceClaim" or rbac.MASTERS in asked.user.groups:
+        return
+    before, after = old.get("status") or {}, new.get("status") or {}
+    causes = []
+    binds = any(before.get(part) != after.get(part) for part in ("allocation", "reservedFor"))
+    if binds and (why := _denied(store, asked, [asked.route.verb], "binding", "", "")):
+        said = 'changing status.allocation or status.reservedFor requires resource="resourceclaims/binding", '
+        said += f'verb="{asked.route.verb}" permission: {why}'
+        causes.append(Cause("FieldValueForbidden", f"Forbidden: {said}", "status.allocation"))
+    if after.get("allocation"):
+        prefixes = PREFIXES if _is_there(asked.user, after["allocation"]) else PREFIXES[1:]
+        verbs = [prefix + asked.route.verb for prefix in prefixes]
+        for driver in _changed(before, after):
+            if why := _denied(store, asked, verbs, "driver", asked.route.namespace, driver):
+                said = 'changing status.devices requires resource="resourceclaims/driver", '
+                said += f'verb="[{" ".join(verbs)}]" permission: {why}'
+                causes.append(Cause("FieldValueForbidden", f"Forbidden: {said}", "status.devices"))
+    if causes:
+        raise status_errors.invalid(asked.edition.kind.resource, asked.route.name, causes)
+
+
+def _denied(
+    store: Store, asked: RequestInfo, verbs: list[str], subresource: str, namespace: str, name: str
+) -> str:
+    """Why none of the verbs is allowed, in the words for the first; empty if one is."""
+    words = []
+    for verb in verbs:
+        attempt = rbac.Attempt(
+            verb, asked.edition.group, asked.route.plural, subresource, namespace, name
+        )
+        allowed, why = rbac.allows(store, asked.user, attempt)
+        if allowed:
+            return ""
+        words.append(str(rbac.forbidden(asked.user, attempt, why)))
+    return words[0]
+
+
+def _changed(before: Document, after: Document) -> list[str]:
+    """The drivers whose entries came, went or say something else."""
+    devices = [
+        {_key(entry): entry for entry in status.get("devices") or ()} for status in (before, after)
+    ]
+    keys = {*devices[0], *devices[1]}
+    return sorted({key[0] for key in keys if devices[0].get(key) != devices[1].get(key)})
+
+
+def _key(entry: Document) -> tuple[str, ...]:
+    return tuple(entry.get(part) or "" for part in ("driver", "pool", "device", "shareID"))
+
+
+def _is_there(user: User, allocation: Document) -> bool:
+    """A service account whose token names the one node that the claim is allocated on."""
+    nodes = user.extra.get(NODE, [])
+    terms = (allocation.get("nodeSelector") or {}).get("nodeSelectorTerms") or []
+    if not user.name.startswith("system:serviceaccount:") or len(nodes) != 1 or len(terms) != 1:
+        return False
+    fields = terms[0].get("matchFields") or []
+    if terms[0].get("matchExpressions") or len(fields) != 1:
+        return False
+    wanted = {"key": "metadata.name", "operator": "In", "values": nodes}
+    return {part: fields[0].get(part) for part in wanted} == wanted

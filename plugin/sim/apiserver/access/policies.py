@@ -1,0 +1,63 @@
+"""ValidatingAdmissionPolicies: which of them are asked about a write, and what becomes of their
+noes.
+
+What they say of it is in `judging`, which is loaded with its language when there is one to ask.
+Policies with parameters are kept and not asked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..storage.store import Store
+from ..types.options import Admit
+from ..types.resource import GroupResource
+from ..wire.request_info import RequestInfo
+
+if TYPE_CHECKING:
+    from . import policy_evaluation
+
+Document = dict[str, Any]
+GROUP = "admissionregistration.k8s.io"
+POLICIES = GroupResource("validatingadmissionpolicies", GROUP, "ValidatingAdmissionPolicy")
+BINDINGS = GroupResource(
+    "validatingadmissionpolicybindings", GROUP, "ValidatingAdmissionPolicyBinding"
+)
+
+
+class Policies:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def admission(self, asked: RequestInfo) -> Admit:
+        """What the registry asks before it writes what this request wants."""
+
+        def admit(old: Document | None, new: Document | None) -> None:
+            bindings = self._store.page(BINDINGS).items
+            if not bindings or asked.edition.group == GROUP:
+                return
+            from . import policy_evaluation
+
+            write = policy_evaluation.PolicyResult(self._store, asked, old, new)
+            for binding in bindings:
+                spec = binding.get("spec") or {}
+                policy = self._store.find(POLICIES, "", spec.get("policyName", ""))
+                if (
+                    policy
+                    and not (policy.get("spec") or {}).get("paramKind")
+                    and write.meets(policy, spec.get("matchResources"))
+                ):
+                    _ask(write, policy, binding)
+
+        return admit
+
+
+def _ask(write: policy_evaluation.PolicyResult, policy: Document, binding: Document) -> None:
+    name, bound = policy["metadata"]["name"], binding["metadata"]["name"]
+    for denial in write.denials(policy.get("spec") or {}):
+        actions = (binding.get("spec") or {}).get("validationActions") or ["Deny"]
+        said = f"ValidatingAdmissionPolicy '{name}' with binding '{bound}'"
+        if "Warn" in actions:
+            write.asked.warnings.append(f"Validation failed for {said}: {denial}")
+        if "Deny" in actions:
+            raise write.refusal(f"{said} denied request: {denial}", denial)

@@ -1,0 +1,1 @@
+"""Who answers a request, by what it is about: objects, watches, subresources, reviews, discovery."""

@@ -1,0 +1,30 @@
+"""What a request is about, and the resources that the server itself has to know by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+RBAC_GROUP = "rbac.authorization.k8s.io"
+
+
+@dataclass(frozen=True)
+class GroupResource:
+    """What a request is about, as messages name it: resourceclaims.resource.k8s.io."""
+
+    plural: str
+    group: str
+    kind: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def kind_name(self) -> str:
+        return f"{self.kind}.{self.group}" if self.group else self.kind
+
+
+NAMESPACES = GroupResource("namespaces", "", "Namespace")
+NODES = GroupResource("nodes", "", "Node")
+PODS = GroupResource("pods", "", "Pod")
+SERVICE_ACCOUNTS = GroupResource("serviceaccounts", "", "ServiceAccount")

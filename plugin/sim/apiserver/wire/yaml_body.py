@@ -1,0 +1,23 @@
+"""YAML as Kubernetes reads it: plain values only, dates stay text. Loaded when somebody sends some."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from ....api import text
+from ..types import status_errors
+
+_LOADER = text.yaml_loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def load(body: bytes) -> Any:
+    try:
+        return yaml.load(body, Loader=_LOADER)  # noqa: S506 - a safe loader
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise status_errors.bad_request(f"error decoding the body: {error}") from error
+
+
+def dump(value: Any) -> bytes:
+    return yaml.safe_dump(value, sort_keys=True, allow_unicode=True).encode()

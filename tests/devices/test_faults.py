@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from devices import faults, uevents
+from tests.devices.trees import Make
+
+FIRST = "0000:11:00.0"
+
+
+def snapshot(folder: Path) -> dict[str, str]:
+    """Every file and link, but for the log, which only grows."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = f"-> {path.readlink()}"
+        elif path.is_file() and name not in ("dev/kmsg", ".claimd-faults"):
+            found[name] = f"{path.stat().st_mode:o} {path.read_bytes()!r}"
+        elif not path.is_dir():
+            found[name] = "?" if name != "dev/kmsg" else ""
+    found.pop("dev/kmsg", None)
+    found.pop(".claimd-faults", None)
+    return found
+
+
+@contextmanager
+def ear(folder: Path) -> Iterator[socket.socket]:
+    faults.accept(folder)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as one:
+        one.bind(str(folder / uevents.SOCKETS / "ear"))
+        yield one
+
+
+def heard(one: socket.socket) -> list[uevents.Uevent]:
+    found = []
+    try:
+        while True:
+            found.append(uevents.parse(one.recv(8192)))
+    except BlockingIOError:
+        return found
+
+
+@pytest.mark.parametrize("model", ["nvidia:h100", "amd:mi300x", "intel:b580"])
+@pytest.mark.parametrize("order", ["hot", "aer", "link", "eio", "hang", "wedge", "xid"])
+def test_heal_takes_back_what_was_done(tree: Make, model: str, order: str) -> None:
+    made = tree(f"{model}=2")
+    name = made.scan().gpus[0].name
+    before = snapshot(made.folder)
+    for _ in range(2):
+        faults.give(made.folder, order, name)
+    if order not in ("wedge", "xid"):
+        assert snapshot(made.folder) != before
+    faults.give(made.folder, "heal", name)
+    assert snapshot(made.folder) == before
+
+
+def test_unplug_and_plug(tree: Make) -> None:
+    made = tree("nvidia:h100=2")
+    before = snapshot(made.folder)
+    faults.give(made.folder, "hot", FIRST)
+    faults.give(made.folder, "unplug", "gpu-0000-11-00-0")
+    assert [gpu.address for gpu in made.scan().gpus] == ["0000:13:00.0"]
+    faults.give(made.folder, "plug", "gpu-0000-11-00-0")
+    assert snapshot(made.folder) == before
+
+
+def test_renumber_gives_other_numbers_to_the_same_gpu(tree: Make) -> None:
+    made = tree("nvidia:l4=2")
+    before = made.scan()
+    faults.give(made.folder, "renumber", FIRST)
+    after = made.scan()
+    assert [gpu.address for gpu in after.gpus] == [gpu.address for gpu in before.gpus]
+    assert after.gpus[1] == before.gpus[1]
+    numbers = [(node.path, node.minor) for node in after.gpus[0].nodes if "dri" in node.path]
+    assert numbers == [("/dev/dri/card2", 2), ("/dev/dri/renderD130", 130)]
+    assert (made.folder / "sys/class/drm/card2/dev").read_text() == "226:2\n"
+    assert not (made.folder / "dev/dri/card0").exists()
+    faults.give(made.folder, "unplug", FIRST)
+    links = [path for path in (made.folder / "sys/class/drm").iterdir() if not path.exists()]
+    assert links == [], "they lead nowhere"
+
+
+def test_what_was_renumbered_can_come_and_go(tree: Make) -> None:
+    made = tree("nvidia:l4=2")
+    for order in (
+        "renumber",
+        "unplug",
+        "plug",
+        "renumber",
+        "renumber",
+        "unplug",
+        "plug",
+        "renumber",
+    ):
+        faults.give(made.folder, order, FIRST)
+        there = {path.name for path in (made.folder / "sys/class/drm").iterdir()}
+        assert {path.name for path in (made.folder / "dev/dri").iterdir()} == there
+
+
+def test_whoever_listens_is_told_as_the_kernel_would(tree: Make) -> None:
+    made = tree("nvidia:l4")
+    path = f"/devices/pci0000:10/0000:10:01.0/{FIRST}"
+    with ear(made.folder) as one:
+        faults.give(made.folder, "wedge", FIRST, "rebind")
+        (event,) = heard(one)
+        assert event == uevents.Uevent(
+            action="change", subsystem="drm", path=f"{path}/drm/card0", wedged="rebind"
+        )
+        assert event.address == FIRST
+        faults.give(made.folder, "unplug", FIRST)
+        assert [(event.action, event.path) for event in heard(one)] == [
+            ("unbind", path),
+            ("remove", path),
+        ]
+        faults.give(made.folder, "plug", FIRST)
+        assert [event.action for event in heard(one)] == ["add", "bind", "add", "add"]
+    faults.give(
+        made.folder, "hot", FIRST
+    )  # nobody listens any more: the socket of the dead is removed
+    assert list((made.folder / uevents.SOCKETS).iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("order", "device", "message"),
+    [
+        ("melt", FIRST, "'melt' is no order: expected one of unplug, plug"),
+        ("hot", "0000:99:00.0", "no 0000:99:00.0 is plugged into"),
+        ("plug", FIRST, "is plugged in already"),
+        ("hot", "gpu-7", "no gpu-7 is plugged into"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(tree: Make, order: str, device: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        faults.give(tree("nvidia:l4").folder, order, device)
+
+
+@pytest.mark.parametrize(("order", "value"), [("aer", "some"), ("xid", "x")])
+def test_a_wrong_value_is_refused(tree: Make, order: str, value: str) -> None:
+    with pytest.raises(ValueError, match=order):
+        faults.give(tree("nvidia:l4").folder, order, FIRST, value)
+
+
+def test_a_machine_s_own_files_are_never_touched(tmp_path: Path) -> None:
+    os.makedirs(tmp_path / "sys/bus/pci/devices")
+    with pytest.raises(ValueError, match="was not written by claimd fake"):
+        faults.give(tmp_path, "hot", FIRST)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root without any capability is still root")
+@pytest.mark.parametrize(
+    "orders_", [("unplug", "plug"), ("hot", "aer", "link", "heal"), ("renumber",)]
+)
+def test_root_without_any_capability_may_give_orders(tree: Make, orders_: tuple[str, ...]) -> None:
+    """As in a pod: what is read-only cannot be written, not even by its owner."""
+    made = tree("nvidia:h100=2")
+    program = (
+        "import sys; from pathlib import Path; from devices import faults\n"
+        "for order in sys.argv[2:]: faults.give(Path(sys.argv[1]), order, '0000:11:00.0')"
+    )
+    command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c", program]
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [*command, str(made.folder), *orders_],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(made.scan().gpus) == 2

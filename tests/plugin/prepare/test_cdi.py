@@ -1,0 +1,187 @@
+import json
+import os
+
+import pytest
+
+from devices import fake, scan
+from devices.gpu import Roots
+from plugin import errors, names
+from plugin.prepare import cdi, plan
+from tests.support.worlds import DRIVER, NODE, claim, gpu, gpu_config, inventory, opaque, result
+
+FIRST = gpu(0).name
+
+
+def prepared(*results, name="c", config=None, inventory_=None):
+    return plan.plan(
+        claim(name, *(results or (result(FIRST),)), config=config),
+        driver=DRIVER,
+        pool=NODE,
+        inventory=inventory_ or inventory(),
+        prepared=(),
+        now="2026-01-01T00:00:00Z",
+    )
+
+
+def test_spec_is_what_runtimes_take():
+    spec = json.loads(cdi.build(prepared(), inventory()))
+    assert spec == {
+        "cdiVersion": "0.5.0",
+        "kind": "claimd.dev/claim",
+        "devices": [
+            {
+                "name": f"uid-c-{FIRST}",
+                "containerEdits": {
+                    "env": ["CLAIMD_GPU_0000_41_00_0=0000:41:00.0"],
+                    "deviceNodes": [
+                        {
+                            "path": "/dev/dri/card0",
+                            "type": "c",
+                            "major": 226,
+                            "minor": 0,
+                            "permissions": "rw",
+                        },
+                        {
+                            "path": "/dev/dri/renderD128",
+                            "type": "c",
+                            "major": 226,
+                            "minor": 128,
+                            "permissions": "rw",
+                        },
+                    ],
+                },
+            }
+        ],
+    }
+
+
+def test_configuration_reaches_the_container():
+    config = [opaque(gpu_config(environment={"A": "b"}, permissions="r"))]
+    (device,) = json.loads(cdi.build(prepared(config=config), inventory()))["devices"]
+    assert "A=b" in device["containerEdits"]["env"]
+    assert {node["permissions"] for node in device["containerEdits"]["deviceNodes"]} == {"r"}
+
+
+def test_numbers_are_those_of_the_moment():
+    renumbered = gpu(0).nodes[0].__class__(path="/dev/dri/card7", major=226, minor=7)
+    moved = inventory(0).of([gpu(0, nodes=(renumbered,))])
+    assert b"card7" in cdi.build(prepared(), moved)
+
+
+def test_names_are_unique_and_carry_claim_and_share():
+    spec = json.loads(
+        cdi.build(
+            prepared(result(FIRST, "a", shareID="s1"), result(FIRST, "b", shareID="s2")),
+            inventory(),
+        )
+    )
+    assert [device["name"] for device in spec["devices"]] == [
+        f"uid-c-{FIRST}-s1",
+        f"uid-c-{FIRST}-s2",
+    ]
+
+
+def test_gone_gpu_has_no_spec():
+    with pytest.raises(errors.NotReadyError):
+        cdi.build(prepared(), inventory(0))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return cdi.SpecFolder(tmp_path / "cdi", DRIVER)
+
+
+def test_ensure_writes_once_and_puts_right(folder, tmp_path):
+    path = tmp_path / "cdi" / names.cdi_file(DRIVER, "u1")
+    assert folder.ensure("u1", b"spec")
+    assert not folder.ensure("u1", b"spec")
+    assert not folder.disturbed()
+    path.write_bytes(b"edited")
+    assert folder.disturbed()
+    assert folder.ensure("u1", b"spec")
+    path.unlink()
+    assert folder.disturbed()
+    assert folder.ensure("u1", b"spec")
+    assert path.read_bytes() == b"spec"
+    assert os.listdir(tmp_path / "cdi") == [path.name], "no temporary file is left"
+
+
+def test_a_folder_that_was_wiped_is_made_anew(folder, tmp_path):
+    folder.ensure("u1", b"spec")
+    for file in (tmp_path / "cdi").iterdir():
+        file.unlink()
+    (tmp_path / "cdi").rmdir()
+    assert folder.disturbed()
+    assert folder.ensure("u1", b"spec")
+
+
+def test_right_content_of_another_instance_is_left(folder, tmp_path):
+    cdi.SpecFolder(tmp_path / "cdi", DRIVER).ensure("u1", b"spec")
+    assert not folder.ensure("u1", b"spec")
+
+
+def test_only_ours_are_listed_and_removed(folder, tmp_path):
+    folder.ensure("u1", b"spec")
+    cdi.SpecFolder(tmp_path / "cdi", "other.driver").ensure("u2", b"spec")
+    (tmp_path / "cdi" / "nvidia.yaml").write_text("theirs")
+    assert folder.written() == {"u1"}
+    folder.remove("u1")
+    folder.remove("u1")
+    assert folder.written() == set()
+    assert len(os.listdir(tmp_path / "cdi")) == 2
+
+
+def test_a_failed_write_leaves_nothing(tmp_path):
+    (tmp_path / "cdi").write_text("a file where the folder should be")
+    with pytest.raises(OSError):
+        cdi.SpecFolder(tmp_path / "cdi", DRIVER).ensure("u1", b"spec")
+    assert os.listdir(tmp_path) == ["cdi"]
+
+
+@pytest.mark.parametrize(
+    "model", ["nvidia:h100=2", "amd:mi300x=2", "amd:mi300x,mode=dpx", "intel:max1550=2"]
+)
+def test_two_claims_in_one_container_take_nothing_from_each_other(tmp_path, model):
+    """Their specs are merged, and of a variable that both set one value stays: it must not hide
+    what the other gave.
+    """
+    fake.write(tmp_path / "tree", fake.parse([model]))
+    known = scan.scan(Roots.under(tmp_path / "tree"))
+    parts = [gpu for gpu in known.gpus if gpu.parent] or known.gpus
+    one, two = (
+        dict(variable.split("=", 1) for variable in device["containerEdits"]["env"])
+        for number, part in enumerate(parts)
+        for device in json.loads(cdi.build(prepared(result(part.name), inventory_=known), known))[
+            "devices"
+        ]
+    )
+    assert {name: one[name] for name in one.keys() & two.keys()} == {
+        name: two[name] for name in one.keys() & two.keys()
+    }
+    assert one != two, "each names its own GPU"
+
+
+def test_libraries_are_mounted_unless_the_hosts_spec_brings_them():
+    mounts = (("/usr/lib64/libcuda.so.570.1", "/usr/lib64/libcuda.so.1"),)
+    known = inventory(0).of([gpu(0, mounts=mounts)])
+    (device,) = json.loads(cdi.build(prepared(), known))["devices"]
+    assert device["containerEdits"]["mounts"] == [
+        {
+            "hostPath": "/usr/lib64/libcuda.so.570.1",
+            "containerPath": "/usr/lib64/libcuda.so.1",
+            "options": ["ro", "nosuid", "nodev", "bind"],
+        }
+    ]
+    with_spec = inventory(0).of([gpu(0, mounts=mounts, host_cdi="nvidia.com/gpu=0")])
+    given = plan.plan(
+        claim("c", result(FIRST)),
+        driver=DRIVER,
+        pool=NODE,
+        inventory=with_spec,
+        prepared=(),
+        now="2026-01-01T00:00:00Z",
+    )
+    assert given.devices[0].host_cdi == "nvidia.com/gpu=0"
+    assert b"mounts" not in cdi.build(given, known), (
+        "what the claim was given stays, whatever the host has now"
+    )

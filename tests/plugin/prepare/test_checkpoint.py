@@ -1,0 +1,238 @@
+import asyncio
+import json
+import multiprocessing
+import os
+import re
+
+import pytest
+
+from plugin import errors, metrics
+from plugin.prepare import checkpoint, plan
+from tests.support.worlds import DRIVER, NODE, claim, gpu, inventory, result
+
+
+def prepared(name="c", device=0):
+    return plan.plan(
+        claim(name, result(gpu(device).name)),
+        driver=DRIVER,
+        pool=NODE,
+        inventory=inventory(),
+        prepared=(),
+        now="2026-01-01T00:00:00Z",
+    )
+
+
+def of(claim_):
+    return checkpoint.Checkpoint(version=checkpoint.VERSION, boot_id="boot-1", claim=claim_)
+
+
+def folder(tmp_path):
+    return checkpoint.CheckpointFolder(tmp_path, "boot-1")
+
+
+async def put(records, *claims_):
+    async with records.held():
+        for claim_ in claims_:
+            await records.put(claim_)
+
+
+async def read(tmp_path):
+    fresh = folder(tmp_path)
+    async with fresh.held():
+        return fresh.claims
+
+
+async def test_what_is_put_is_read_by_another_process(tmp_path):
+    await put(folder(tmp_path), prepared("a"), prepared("b", 1))
+    assert await read(tmp_path) == {"uid-a": prepared("a"), "uid-b": prepared("b", 1)}
+
+
+async def test_a_person_can_read_it(tmp_path):
+    await put(folder(tmp_path), prepared())
+    text = (tmp_path / "claims" / "uid-c.json").read_text()
+    document = json.loads(text)
+    assert (document["version"], document["bootID"], document["claim"]["name"]) == (
+        1,
+        "boot-1",
+        "c",
+    )
+    assert text.count("\n") > 10
+    assert not re.search(r"\b226\b", text), "device numbers are not identity"
+
+
+async def test_a_commit_that_is_given_up_keeps_the_lock_until_it_has_ended(tmp_path):
+    records = folder(tmp_path)
+    await put(records, prepared("a"))
+    pipe = tmp_path / "claims" / ".uid-b.json.new"
+
+    async def commits():
+        async with records.held():
+            os.mkfifo(pipe)  # the write waits until somebody reads
+            os.link(pipe, tmp_path / "pipe")  # another may tidy the first name away
+            await records.put(prepared("b"))
+
+    commit = asyncio.create_task(commits())
+    await asyncio.wait([commit], timeout=0.2)
+    commit.cancel()
+    other = folder(tmp_path)
+    other.patience = 0.2
+    try:
+        with pytest.raises(errors.ClaimError, match="another instance"):
+            await put(other, prepared("d"))
+    finally:
+        reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+        await asyncio.wait([commit])
+        os.close(reader)
+    assert commit.cancelled()
+    await put(other, prepared("d"))
+
+
+async def test_removed_is_removed_for_everyone(tmp_path):
+    records = folder(tmp_path)
+    await put(records, prepared())
+    async with records.held():
+        await records.remove("uid-c", owed=False)
+        await records.remove("uid-c", owed=False)
+    assert await read(tmp_path) == {}
+
+
+def test_unknown_fields_of_a_later_version_are_no_damage():
+    document = json.loads(checkpoint.encode(of(prepared())))
+    del document["checksum"]
+    document |= {"version": 2, "added": {"later": True}}
+    body = json.dumps(document, indent=1).removesuffix("\n}").encode()
+    import hashlib
+
+    text = (
+        body + b',\n "checksum": "sha256:' + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
+    )
+    assert checkpoint.decode(text).claim == prepared()
+
+
+@pytest.mark.parametrize("cut", [0, 1, 50, -1, -2, -80])
+def test_cut_short_is_noticed(cut):
+    with pytest.raises(ValueError, match="checksum"):
+        checkpoint.decode(checkpoint.encode(of(prepared()))[:cut])
+
+
+def test_every_changed_byte_is_noticed():
+    text = checkpoint.encode(of(prepared()))
+    for position in range(len(text)):
+        changed = bytearray(text)
+        changed[position] ^= 1
+        with pytest.raises(ValueError):
+            checkpoint.decode(bytes(changed))
+
+
+async def test_damaged_is_set_aside_and_the_rest_goes_on(tmp_path, caplog):
+    await put(folder(tmp_path), prepared("a"), prepared("b", 1))
+    (tmp_path / "claims" / "uid-a.json").write_text("{")
+    assert list(await read(tmp_path)) == ["uid-b"]
+    assert "uid-a.json is damaged" in caplog.text
+    assert [n for n in os.listdir(tmp_path / "claims") if n.startswith("uid-a.json.damaged-")]
+
+
+async def test_what_is_damaged_is_told_and_counted(tmp_path):
+    await put(folder(tmp_path), prepared("a"), prepared("b", 1))
+    (tmp_path / "claims" / "uid-a.json").write_text("{")
+    told = []
+    before = metrics.RECORDS_DAMAGED.values[()]
+    records = checkpoint.CheckpointFolder(tmp_path, "boot-1", told.append)
+    async with records.held():
+        pass
+    async with records.held():
+        pass
+    assert metrics.RECORDS_DAMAGED.values[()] == before + 1
+    assert metrics.RECORDS.values[()] == 1
+    (words,) = told
+    assert "uid-a.json was damaged: it has no checksum" in words
+    assert "uid-a.json.damaged-" in words
+
+
+async def test_a_record_under_another_claims_name_is_damaged(tmp_path):
+    await put(folder(tmp_path), prepared("a"))
+    (tmp_path / "claims" / "uid-a.json").rename(tmp_path / "claims" / "uid-x.json")
+    assert await read(tmp_path) == {}
+
+
+async def test_a_write_that_never_came_to_its_rename_is_no_record(tmp_path):
+    await put(folder(tmp_path), prepared("a"))
+    (tmp_path / "claims" / ".uid-b.json.new").write_bytes(checkpoint.encode(of(prepared("b"))))
+    assert list(await read(tmp_path)) == ["uid-a"]
+    assert os.listdir(tmp_path / "claims") == ["uid-a.json"]
+
+
+async def test_a_failed_put_leaves_the_claim_unprepared(tmp_path):
+    records = folder(tmp_path)
+    await put(records, prepared("a"))
+    (tmp_path / "claims" / ".uid-b.json.new").mkdir()  # the write will fail
+    async with records.held():
+        with pytest.raises(OSError):
+            await records.put(prepared("b"))
+        assert list(records.claims) == ["uid-a"]
+    assert "uid-b.json" not in os.listdir(tmp_path / "claims")
+
+
+async def test_counts_as_prepared_before_it_is_written(tmp_path):
+    records = folder(tmp_path)
+    async with records.held():
+        writing = asyncio.create_task(records.put(prepared("a")))
+        await asyncio.sleep(0)
+        assert "uid-a" in records.claims
+        await writing
+
+
+async def test_instances_see_each_others_commits(tmp_path):
+    one, two = folder(tmp_path), folder(tmp_path)
+    await put(one, prepared("a"))
+    await put(two, prepared("b", 1))
+    async with one.held():
+        assert set(one.claims) == {"uid-a", "uid-b"}
+        await one.remove("uid-b", owed=False)
+    async with two.held():
+        assert set(two.claims) == {"uid-a"}
+
+
+async def test_instances_exclude_each_other(tmp_path):
+    one, two = folder(tmp_path), folder(tmp_path)
+    async with one.held():
+        waiting = asyncio.create_task(put(two, prepared("b")))
+        done, _ = await asyncio.wait([waiting], timeout=0.05)
+        assert not done
+    await asyncio.wait_for(waiting, 5)
+
+
+async def test_calls_of_one_instance_do_not(tmp_path):
+    records = folder(tmp_path)
+    async with records.held(), asyncio.timeout(1), records.held():
+        assert records.claims == {}
+
+
+async def test_a_frozen_instance_is_named(tmp_path):
+    one, two = folder(tmp_path), folder(tmp_path)
+    two.patience = 0.05
+    async with one.held():
+        with pytest.raises(
+            checkpoint.errors.ClaimError, match=r"another instance .* held .*claims\.lock"
+        ):
+            async with two.held():
+                pass
+
+
+def _hold_and_die(path, ready):
+    async def main():
+        async with folder(path).held():
+            ready.set()
+            os._exit(1)
+
+    asyncio.run(main())
+
+
+async def test_a_dead_instance_holds_nothing(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    process = context.Process(target=_hold_and_die, args=(tmp_path, ready))
+    process.start()
+    process.join(20)
+    assert ready.is_set()
+    await asyncio.wait_for(put(folder(tmp_path), prepared()), 5)

@@ -1,0 +1,520 @@
+"""The driver with real files and a real API server; the hardware is what the test says it is.
+
+# size: one world serves all of it.
+"""
+
+import asyncio
+import json
+import os
+
+import pytest
+
+from devices.gpu import Inventory
+from plugin import metrics, names
+from plugin.kube import auth, client, resources
+from plugin.prepare import cdi, checkpoint, driver
+from plugin.prepared import PreparedClaim
+from plugin.report import events, status
+from tests.support import apiserver
+from tests.support.worlds import (
+    DRIVER,
+    NODE,
+    claim_object,
+    gpu,
+    gpu_config,
+    inventory,
+    opaque,
+    result,
+)
+
+FIRST, SECOND = gpu(0).name, gpu(1).name
+
+
+class Hardware:
+    """What the kernel shows, as the test changes it."""
+
+    def __init__(self):
+        self.last = inventory()
+        self.coming = None  # what the next rescan finds
+
+    async def rescan(self):
+        if self.coming is not None:
+            self.last, self.coming = self.coming, None
+        return self.last
+
+
+class World:
+    def __init__(self, tmp_path, api):
+        self.tmp_path, self.api = tmp_path, api
+        self.hardware = Hardware()
+        self.closing = []
+        self.driver = self.instance()
+
+    def instance(self, hardware=None):
+        """Another process of the plugin on the same node."""
+        kubeconfig = self.tmp_path / "kubeconfig"
+        kubeconfig.write_text(
+            json.dumps(
+                {
+                    "current-context": "t",
+                    "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
+                    "clusters": [{"name": "t", "cluster": {"server": self.api.url}}],
+                    "users": [{"name": "t", "user": {}}],
+                }
+            )
+        )
+        client_ = client.Client(auth.connect(str(kubeconfig), self.tmp_path), agent="test")
+        resources_ = resources.Resources(client_, DRIVER, NODE)
+        reporter = status.Reporter(resources_, DRIVER)
+        reporting = asyncio.create_task(reporter.run())
+        self.closing.append((client_, reporting))
+        return driver.Driver(
+            name=DRIVER,
+            node=NODE,
+            resources=resources_,
+            records=checkpoint.CheckpointFolder(self.tmp_path / "plugin", "boot-1"),
+            specs=cdi.SpecFolder(self.tmp_path / "cdi", DRIVER),
+            reporter=reporter,
+            hardware=hardware or self.hardware,
+        )
+
+    async def close(self):
+        for client_, reporting in self.closing:
+            reporting.cancel()
+            await asyncio.gather(reporting, return_exceptions=True)
+            await client_.close()
+
+    def claim(self, name, *results, **more):
+        return self.api.put(
+            "resourceclaims", claim_object(name, *(results or (result(FIRST),)), **more)
+        )
+
+    async def prepare(self, *objects, by=None, patience=45.0):
+        deadline = asyncio.get_running_loop().time() + patience
+        answers = await (by or self.driver).prepare([ref(obj) for obj in objects], deadline)
+        return answers[objects[0]["metadata"]["uid"]] if len(objects) == 1 else answers
+
+    async def unprepare(self, *objects, by=None):
+        answers = await (by or self.driver).unprepare([ref(obj) for obj in objects])
+        return answers[objects[0]["metadata"]["uid"]] if len(objects) == 1 else answers
+
+    def records(self):
+        return sorted(
+            n for n in os.listdir(self.tmp_path / "plugin" / "claims") if n.endswith(".json")
+        )
+
+    def specs(self):
+        return sorted(os.listdir(self.tmp_path / "cdi")) if (self.tmp_path / "cdi").exists() else []
+
+    def spec(self, obj):
+        return self.tmp_path / "cdi" / names.cdi_file(DRIVER, obj["metadata"]["uid"])
+
+    def devices(self, name):
+        return (
+            self.api.objects["resourceclaims", "default", name].get("status", {}).get("devices", [])
+        )
+
+
+def ref(obj):
+    meta = obj["metadata"]
+    return driver.ClaimRef(meta["namespace"], meta["name"], meta["uid"])
+
+
+@pytest.fixture
+async def world(tmp_path):
+    async with apiserver.serve() as api:
+        made = World(tmp_path, api)
+        yield made
+        await made.close()
+
+
+async def test_prepare_and_unprepare(world):
+    c = world.claim("c")
+    prepared = await world.prepare(c)
+    assert isinstance(prepared, PreparedClaim)
+    assert [device.device for device in prepared.devices] == [FIRST]
+    assert (world.records(), world.specs()) == (["uid-c.json"], [world.spec(c).name])
+    assert await world.unprepare(c) is None
+    assert (world.records(), world.specs()) == ([], [])
+
+
+async def test_a_repeated_prepare_gives_the_same_and_asks_nobody(world):
+    c = world.claim("c")
+    first = await world.prepare(c)
+    asked = world.api.count("GET")
+    assert [await world.prepare(c) for _ in range(3)] == [first] * 3
+    assert world.api.count("GET") == asked
+
+
+async def test_a_repeated_prepare_puts_the_cdi_file_right(world):
+    c = world.claim("c")
+    await world.prepare(c)
+    good = world.spec(c).read_bytes()
+    world.spec(c).unlink()
+    await world.prepare(c)
+    assert world.spec(c).read_bytes() == good
+    world.spec(c).write_bytes(b"{}")
+    await world.prepare(c)
+    assert world.spec(c).read_bytes() == good
+
+
+async def test_unprepare_of_the_unknown_succeeds(world):
+    assert await world.unprepare(claim_object("never", result(FIRST))) is None
+
+
+async def test_unprepare_needs_no_api_server(world):
+    c = world.claim("c")
+    await world.prepare(c)
+    await world.api.stop()
+    assert await world.unprepare(c) is None
+    assert (world.records(), world.specs()) == ([], [])
+
+
+async def test_each_claim_has_its_own_answer(world):
+    good, unallocated = (
+        world.claim("good"),
+        world.api.put("resourceclaims", claim_object("unallocated")),
+    )
+    gone = claim_object("gone", result(SECOND))
+    answers = await world.prepare(good, unallocated, gone)
+    assert isinstance(answers["uid-good"], PreparedClaim)
+    assert "not allocated" in answers["uid-unallocated"]
+    assert "does not exist" in answers["uid-gone"]
+    assert world.records() == ["uid-good.json"]
+
+
+async def test_two_claims_of_one_call_do_not_get_one_device(world):
+    answers = await world.prepare(world.claim("a"), world.claim("b"), patience=3)
+    refused = [answer for answer in answers.values() if isinstance(answer, str)]
+    assert len(refused) == 1
+    assert "still prepared for claim default/" in refused[0]
+    assert len(world.records()) == 1
+
+
+async def test_a_device_just_given_back_is_waited_for(world):
+    first, second = world.claim("first"), world.claim("second")
+    await world.prepare(first)
+    waiting = asyncio.create_task(world.prepare(second))
+    await apiserver.until(lambda: world.api.count("GET", "resourceclaims/second") > 1)
+    await world.unprepare(first)
+    assert isinstance(await waiting, PreparedClaim)
+
+
+async def test_a_claim_created_anew_is_another_claim(world):
+    world.claim("c", uid="new")
+    answer = await world.prepare(claim_object("c", result(FIRST), uid="old"))
+    assert "created anew: the kubelet asks for uid old, the API server has new" in answer
+
+
+async def test_a_device_that_is_coming_up_is_waited_for(world):
+    whole, world.hardware.last = world.hardware.last, Inventory()
+    world.hardware.coming = whole
+    assert isinstance(await world.prepare(world.claim("c")), PreparedClaim)
+
+
+async def test_short_trouble_of_the_api_server_is_waited_out(world):
+    c = world.claim("c")
+    world.api.fail(503, times=2, path="resourceclaims/c")
+    assert isinstance(await world.prepare(c), PreparedClaim)
+
+
+async def test_long_trouble_is_told_before_the_kubelet_gives_up(world):
+    c = world.claim("c")
+    await world.api.stop()
+    answer = await world.prepare(c, patience=driver.MARGIN + 0.5)
+    assert "cannot read claim default/c" in answer
+    assert "refused the connection" in answer
+
+
+async def test_the_record_answers_when_the_api_server_is_away(world):
+    c = world.claim("c")
+    before = await world.prepare(c)
+    fresh = world.instance()  # knows the claim from its record alone
+    await fresh.restore()
+    await world.api.stop()
+    assert await world.prepare(c, by=fresh) == before
+
+
+async def test_an_allocation_that_changed_is_prepared_anew(world):
+    await world.prepare(world.claim("c"))
+    changed = world.claim("c", result(SECOND))
+    fresh = world.instance()
+    await fresh.restore()
+    prepared = await world.prepare(changed, by=fresh)
+    assert [device.device for device in prepared.devices] == [SECOND]
+    assert SECOND in world.spec(changed).read_text()
+
+
+async def test_configuration_is_refused_by_the_name_of_the_unknown_field(world):
+    answer = await world.prepare(world.claim("c", config=[opaque(gpu_config(enviroment={}))]))
+    assert "enviroment" in answer
+    assert world.records() == []
+
+
+async def test_a_record_that_cannot_be_written_is_that_claims_error(world):
+    a, b = world.claim("a"), world.claim("b", result(SECOND))
+    (world.tmp_path / "plugin" / "claims" / ".uid-a.json.new").mkdir(parents=True)
+    answers = await world.prepare(a, b)
+    assert "cannot keep the record" in answers["uid-a"]
+    assert isinstance(answers["uid-b"], PreparedClaim)
+    assert world.specs() == [world.spec(b).name], "no CDI file without a record"
+    (world.tmp_path / "plugin" / "claims" / ".uid-a.json.new").rmdir()
+    assert isinstance(await world.prepare(a), PreparedClaim)
+
+
+async def test_a_cdi_file_that_cannot_be_written_is_that_claims_error_and_heals(world):
+    a = world.claim("a")
+    (world.tmp_path / "cdi").write_text("no folder")
+    assert "cannot keep the record or the CDI file" in await world.prepare(a)
+    (world.tmp_path / "cdi").unlink()
+    assert isinstance(await world.prepare(a), PreparedClaim)
+    assert world.specs() == [world.spec(a).name]
+
+
+async def test_a_uid_that_is_no_file_name_is_refused(world):
+    assert "cannot name a file" in await world.prepare(
+        claim_object("c", result(FIRST), uid="../../x")
+    )
+    assert "cannot name a file" in await world.unprepare(
+        claim_object("c", result(FIRST), uid="../../x")
+    )
+
+
+async def test_restore_makes_the_folder_what_the_records_say(world):
+    c = world.claim("c")
+    await world.prepare(c)
+    good = world.spec(c).read_bytes()
+    world.spec(c).unlink()
+    (world.tmp_path / "cdi" / names.cdi_file(DRIVER, "orphan")).write_text("{}")
+    (world.tmp_path / "cdi" / "nvidia.yaml").write_text("theirs")
+    await world.instance().restore()
+    assert world.spec(c).read_bytes() == good
+    assert world.specs() == sorted([world.spec(c).name, "nvidia.yaml"])
+
+
+async def test_restore_takes_the_numbers_of_now(world):
+    c = world.claim("c")
+    await world.prepare(c)
+    moved = Hardware()
+    nodes = tuple(
+        type(n)(path="/dev/dri/renderD199", major=226, minor=199) for n in gpu(0).nodes[:1]
+    )
+    moved.last = Inventory.of([gpu(0, nodes=nodes)])
+    await world.instance(moved).restore()
+    assert "renderD199" in world.spec(c).read_text()
+
+
+async def test_restore_without_the_gpu_keeps_the_record_and_no_file(world):
+    c = world.claim("c")
+    await world.prepare(c)
+    empty = Hardware()
+    empty.last = Inventory()
+    fresh = world.instance(empty)
+    await fresh.restore()
+    assert (world.records(), world.specs()) == (["uid-c.json"], [])
+    answer = await world.prepare(c, by=fresh, patience=3)
+    assert "not available on this node" in answer
+
+
+async def test_a_gpu_that_is_gone_or_another_one_is_told(world):
+    c = world.claim("c")
+    await world.prepare(c)
+    told = []
+    fresh = world.instance(Hardware())
+    fresh.tell = lambda *what: told.append(what)
+    for gpus, words in (
+        ([], "is not available on this node"),
+        ([gpu(0, uuid="x")], "is another GPU than the one"),
+    ):
+        fresh.hardware.last = Inventory.of(gpus)
+        await fresh.restore()
+        about, reason, note = told.pop()
+        assert (about, reason) == (events.claim("default", "c", "uid-c"), "DeviceUnavailable")
+        assert words in note
+    fresh.hardware.last = inventory()
+    await fresh.restore()
+    assert told == []
+
+
+async def test_repair_after_the_folder_was_wiped(world):
+    c = world.claim("c")
+    await world.prepare(c)
+    world.spec(c).unlink()
+    (world.tmp_path / "cdi").rmdir()
+    before = metrics.CDI_RESTORED.values[()]
+    await world.driver.repair()
+    assert world.specs() == [world.spec(c).name]
+    assert metrics.CDI_RESTORED.values[()] == before + 1
+
+
+async def test_calls_are_counted_by_what_became_of_them(world):
+    def seen():
+        return [
+            sum(counts.counts.get((result,), ()))
+            for counts in (metrics.PREPARES, metrics.UNPREPARES)
+            for result in ("ok", "refused", "failed")
+        ]
+
+    before = seen()
+    c = world.claim("c")
+    await world.prepare(c, world.claim("unallocated", {**result(FIRST), "pool": "elsewhere"}))
+    (world.tmp_path / "plugin" / "claims" / ".uid-d.json.new").mkdir()  # the write will fail
+    await world.prepare(world.claim("d", result(SECOND)))
+    await world.unprepare(c)
+    assert [after - was for after, was in zip(seen(), before, strict=True)] == [1, 1, 1, 1, 0, 0]
+
+
+async def test_a_record_that_another_instance_took_away_meanwhile_does_not_answer(world):
+    c = world.claim("c")
+    await world.prepare(c)
+    other = world.instance()
+    await other.restore()
+    await world.unprepare(c)
+    world.api.fail(500, path="resourceclaims/c")
+    assert isinstance(await world.prepare(c, by=other), PreparedClaim)
+    assert (world.records(), world.specs()) == (["uid-c.json"], [world.spec(c).name])
+
+
+async def test_two_instances_refuse_each_others_devices(world):
+    other = world.instance()
+    await world.prepare(world.claim("a"))
+    answer = await world.prepare(world.claim("b"), by=other, patience=3)
+    assert "still prepared for claim default/a" in answer
+
+
+async def test_an_instance_does_not_bring_back_what_the_other_unprepared(world):
+    c = world.claim("c")
+    await world.prepare(c)
+    assert await world.unprepare(c, by=world.instance()) is None
+    await world.driver.repair()
+    assert world.specs() == []
+    assert isinstance(await world.prepare(world.claim("d"), patience=3), PreparedClaim)
+
+
+async def test_the_same_claim_from_two_calls_is_prepared_once(world):
+    c = world.claim("c")
+    first, second = await asyncio.gather(world.prepare(c), world.prepare(c))
+    assert first == second
+    assert isinstance(first, PreparedClaim)
+
+
+async def test_prepare_and_unprepare_of_one_claim_at_once_leave_both_or_none(world):
+    c = world.claim("c")
+    for _ in range(20):
+        await asyncio.gather(world.prepare(c), world.unprepare(c))
+        assert len(world.records()) == len(world.specs())
+        await world.unprepare(c)
+
+
+async def test_status_is_reported_and_taken_away(world):
+    c = world.claim("c")
+    await world.prepare(c)
+    await apiserver.until(lambda: world.devices("c"))
+    (entry,) = world.devices("c")
+    assert (entry["driver"], entry["pool"], entry["device"]) == (DRIVER, NODE, FIRST)
+    assert entry["conditions"][0]["type"] == "Ready"
+    assert entry["data"]["pciBusID"] == "0000:41:00.0"
+    await world.unprepare(c)
+    await apiserver.until(lambda: not world.devices("c"))
+
+
+async def test_a_gpu_that_goes_and_comes_is_told_in_the_status(world):
+    c = world.claim("c")
+    await world.prepare(c)
+    await apiserver.until(lambda: world.devices("c"))
+    there = world.hardware.last
+
+    def ready():
+        return world.devices("c")[0]["conditions"][0]["status"]
+
+    for now, expected in ((Inventory(), "False"), (there, "True")):
+        world.hardware.last = now
+        await world.driver.restore()
+        await apiserver.until(lambda expected=expected: ready() == expected)
+
+
+async def test_what_could_not_be_cleared_is_cleared_by_the_next_process(world):
+    c = world.claim("c")
+    await world.prepare(c)
+    await apiserver.until(lambda: world.devices("c"))
+    world.api.fail(503, times=1000, method="PATCH")
+    await world.unprepare(c)
+    assert os.listdir(world.tmp_path / "plugin" / "claims") == ["uid-c.gone"]
+    _, reporting = world.closing[0]
+    reporting.cancel()  # and here it died
+    world.api.faults.clear()
+    await world.instance(world.hardware).report_all()
+    await apiserver.until(lambda: not world.devices("c"), 20)
+    await apiserver.until(lambda: not os.listdir(world.tmp_path / "plugin" / "claims"))
+
+
+async def test_a_debt_whose_file_the_disk_keeps_is_settled_when_it_lets_go(world, caplog):
+    c = world.claim("c")
+    await world.prepare(c)
+    await apiserver.until(lambda: world.devices("c"))
+    world.api.fail(503, times=1000, method="PATCH")
+    await world.unprepare(c)
+    debt = world.tmp_path / "plugin" / "claims" / "uid-c.gone"
+    debt.unlink()
+    debt.mkdir()  # cannot be unlinked
+    world.driver.records._mark = world.driver.records._files.mark()  # as if nobody had touched it
+    world.api.faults.clear()
+    await apiserver.until(lambda: "could not be noted" in caplog.text, 20)
+    assert not world.devices("c")
+    debt.rmdir()
+    debt.touch()
+    world.driver.records._mark = world.driver.records._files.mark()
+    await apiserver.until(lambda: not debt.exists())
+
+
+async def test_a_claim_without_devices_of_ours_has_no_status_to_clear(world):
+    c = world.claim("c", {**result(FIRST), "driver": "other.example"})
+    await world.prepare(c)
+    await world.unprepare(c)
+    assert os.listdir(world.tmp_path / "plugin" / "claims") == []
+    await world.prepare(world.claim("d"))
+    await apiserver.until(lambda: world.devices("d"))
+    assert world.api.count("PATCH", "resourceclaims/c") == 0
+
+
+async def test_an_unprepare_that_fails_still_owes_the_report(world):
+    c = world.claim("c")
+    await world.prepare(c)
+    record_file = world.tmp_path / "plugin" / "claims" / "uid-c.json"
+    text = record_file.read_bytes()
+    record_file.unlink()
+    record_file.mkdir()  # cannot be unlinked
+    world.driver.records._mark = world.driver.records._files.mark()  # as if nobody had touched it
+    assert "cannot keep the record" in await world.unprepare(c)
+    record_file.rmdir()
+    record_file.write_bytes(text)
+    await apiserver.until(lambda: world.devices("c"))
+
+
+@pytest.mark.parametrize("call", ["prepare", "unprepare"])
+async def test_a_restore_in_the_middle_of_a_call_leaves_the_cdi_file_to_it(world, call):
+    """The folder's sync is held up, so that the record is on its way while the glance looks."""
+    c = world.claim("c")
+    if call == "unprepare":
+        await world.prepare(c)
+    files = world.driver.records._files
+    with files._syncing:
+        running = asyncio.create_task(getattr(world, call)(c))
+        await apiserver.until(lambda: files._changes == (1 if call == "prepare" else 2))
+        await world.driver.restore()
+        assert world.specs() == []
+    await running
+    assert len(world.specs()) == (1 if call == "prepare" else 0)
+
+
+async def test_a_record_that_could_not_be_removed_keeps_its_cdi_file(world):
+    c = world.claim("c")
+    await world.prepare(c)
+    claims_folder = world.tmp_path / "plugin" / "claims"
+    (claims_folder / "uid-c.gone").mkdir()  # a file cannot take its place
+    assert "cannot keep the record" in await world.unprepare(c)
+    (claims_folder / "uid-c.gone").rmdir()
+    await world.driver.repair()
+    assert len(world.specs()) == 1
+    assert await world.unprepare(c) is None
+    assert world.specs() == []

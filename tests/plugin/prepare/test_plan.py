@@ -1,0 +1,234 @@
+import pytest
+
+from devices.gpu import Inventory, Skipped
+from plugin import errors
+from plugin.prepare import plan
+from plugin.prepared import gpu_of
+from plugin.report.device_status import of_claim
+from tests.support.worlds import DRIVER, NODE, claim, gpu, gpu_config, inventory, opaque, result
+
+FIRST, SECOND = gpu(0).name, gpu(1).name
+NOW = "2026-01-01T00:00:00Z"
+
+
+def planned(claim_, prepared=(), inventory_=None):
+    return plan.plan(
+        claim_,
+        driver=DRIVER,
+        pool=NODE,
+        inventory=inventory_ or inventory(),
+        prepared=prepared,
+        now=NOW,
+    )
+
+
+def test_identity_is_kept_and_numbers_are_not():
+    prepared = planned(claim("c", result(FIRST)))
+    (device,) = prepared.devices
+    assert (device.device, device.address, device.uuid) == (FIRST, "0000:41:00.0", "0" * 16)
+    assert prepared.reserved_for == ("pods/pod-c pod-uid-c",)
+    assert "226" not in repr(prepared)
+
+
+def test_same_input_same_output():
+    both = claim("c", result(SECOND, "b"), result(FIRST, "a"))
+    assert planned(both) == planned(both)
+    assert [device.device for device in planned(both).devices] == [SECOND, FIRST]
+
+
+def test_not_allocated():
+    with pytest.raises(errors.ClaimError, match="default/c is not allocated"):
+        planned(claim("c"))
+
+
+def test_results_of_other_drivers_are_theirs():
+    assert (
+        planned(claim("c", {**result("x"), "driver": "other.example"}, result(FIRST)))
+        .devices[0]
+        .device
+        == FIRST
+    )
+    assert planned(claim("c", {**result("x"), "driver": "other.example"})).devices == ()
+
+
+def test_pool_of_another_node():
+    with pytest.raises(errors.ClaimError, match=r"pool node-2.*this node's pool is node-1"):
+        planned(claim("c", {**result(FIRST), "pool": "node-2"}))
+
+
+def test_missing_device_says_why_and_is_worth_waiting_for():
+    known = Inventory.of(
+        [], [Skipped(address="0000:41:00.0", reason="not ready: no render node yet")]
+    )
+    with pytest.raises(
+        errors.NotReadyError, match=r"gpu-0000-41-00-0.*not ready: no render node yet"
+    ) as seen:
+        planned(claim("c", result(FIRST)), inventory_=known)
+    assert seen.value.patience > 1
+
+
+def test_device_of_another_claim_is_refused_with_its_name():
+    held = planned(claim("first", result(FIRST)))
+    with pytest.raises(
+        errors.NotReadyError, match=r"still prepared for claim default/first \(uid uid-first\)"
+    ):
+        planned(claim("second", result(FIRST)), [held])
+    assert planned(claim("second", result(SECOND)), [held])
+    assert planned(claim("first", result(FIRST)), [held]) == held
+
+
+def test_admin_access_overlaps_both_ways():
+    plain, admin = claim("plain", result(FIRST)), claim("admin", result(FIRST, adminAccess=True))
+    assert planned(admin, [planned(plain)]).devices[0].admin
+    assert planned(plain, [planned(admin)])
+
+
+def test_shares_overlap_with_shares_only():
+    one, two = claim("one", result(FIRST, shareID="s1")), claim("two", result(FIRST, shareID="s2"))
+    assert planned(two, [planned(one)]).devices[0].share_id == "s2"
+    with pytest.raises(errors.NotReadyError):
+        planned(claim("whole", result(FIRST)), [planned(one)])
+
+
+def test_two_shares_of_one_device_in_one_claim_are_two_devices():
+    prepared = planned(
+        claim("c", result(FIRST, "a", shareID="s1"), result(FIRST, "b", shareID="s2"))
+    )
+    assert [(device.requests, device.share_id) for device in prepared.devices] == [
+        (("a",), "s1"),
+        (("b",), "s2"),
+    ]
+
+
+def test_one_device_of_two_requests_is_one_device():
+    (device,) = planned(
+        claim("c", result(FIRST, "a", adminAccess=True), result(FIRST, "b", adminAccess=True))
+    ).devices
+    assert device.requests == ("a", "b")
+
+
+def test_subrequest_is_answered_by_its_base_name():
+    assert planned(claim("c", result(FIRST, "gpu/big"))).devices[0].requests == ("gpu",)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (
+            [
+                opaque(gpu_config(environment={"A": "claim"})),
+                opaque(gpu_config(environment={"A": "class"}), "FromClass"),
+            ],
+            "claim",
+        ),
+        (
+            [
+                opaque(gpu_config(environment={"A": "1"})),
+                opaque(gpu_config(environment={"A": "2"})),
+            ],
+            "2",
+        ),
+        ([opaque(gpu_config(environment={"A": "other"}), requests=["other"])], None),
+        ([opaque(gpu_config(environment={"A": "mine"}), requests=["gpu"])], "mine"),
+    ],
+)
+def test_configuration_precedence(config, expected):
+    (device,) = planned(claim("c", result(FIRST), config=config)).devices
+    assert device.environment.get("A") == expected
+
+
+def test_configuration_of_the_parent_request_counts_for_the_chosen_subrequest():
+    config = [
+        opaque(gpu_config(permissions="r"), requests=["gpu"]),
+        opaque(gpu_config(permissions="m"), requests=["gpu/x"]),
+    ]
+    assert (
+        planned(claim("c", result(FIRST, "gpu/big"), config=config)).devices[0].permissions == "r"
+    )
+
+
+def test_configuration_for_other_drivers_is_ignored():
+    entry = {
+        "source": "FromClaim",
+        "opaque": {"driver": "other.example", "parameters": {"what": "ever"}},
+    }
+    assert planned(claim("c", result(FIRST), config=[entry])).devices[0].permissions == "rw"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        (gpu_config(enviroment={}), "enviroment"),
+        (gpu_config(permissions="rx"), "permissions are some of r, w and m"),
+        (gpu_config(permissions="rr"), "permissions are some of"),
+        (gpu_config(environment={"1A": "x"}), "'1A' is no name of an environment variable"),
+        (gpu_config(environment={"A": 1}), "environment"),
+        ({"apiVersion": "claimd.dev/v9", "kind": "GpuConfig"}, "GpuConfig of claimd.dev/v9"),
+        ({"apiVersion": "claimd.dev/v1alpha1", "kind": "Other"}, "Other of claimd.dev/v1alpha1"),
+        ({}, "apiVersion"),
+        (None, "not a GpuConfig"),
+    ],
+)
+def test_configuration_is_strict(parameters, message):
+    with pytest.raises(errors.ClaimError, match=message):
+        planned(claim("c", result(FIRST), config=[opaque(parameters)]))
+
+
+def test_still_allocated():
+    prepared = planned(claim("c", result(FIRST), result(SECOND, "b")))
+    assert plan.still_allocated(
+        prepared, claim("c", result(SECOND, "b"), result(FIRST)), DRIVER, NODE
+    )
+    assert not plan.still_allocated(prepared, claim("c", result(FIRST)), DRIVER, NODE)
+
+
+def test_another_gpu_in_its_place_is_refused():
+    prepared = planned(claim("c", result(FIRST)))
+    with pytest.raises(
+        errors.ClaimError, match=r"another GPU.*0000000000000000 was recorded, ffff is there"
+    ):
+        gpu_of(prepared.devices[0], Inventory.of([gpu(0, uuid="ffff")]))
+    assert gpu_of(prepared.devices[0], Inventory.of([gpu(0, uuid=None)]))
+
+
+def test_report():
+    prepared = planned(claim("c", result(FIRST)))
+    (entry,) = of_claim(prepared, DRIVER, inventory())
+    assert (entry.driver, entry.pool, entry.device) == (DRIVER, NODE, FIRST)
+    assert [(c.type, c.status, c.reason) for c in entry.conditions] == [
+        ("Ready", "True", "Prepared")
+    ]
+    assert entry.data is not None
+    assert entry.data["pciBusID"] == "0000:41:00.0"
+    assert entry.data["nodes"] == ["/dev/dri/card0", "/dev/dri/renderD128"]
+    (gone,) = of_claim(prepared, DRIVER, inventory(0))
+    assert [(c.status, c.reason) for c in gone.conditions] == [("False", "DeviceUnavailable")]
+
+
+def test_a_gpu_and_its_parts_exclude_each_other_and_parts_do_not():
+    parts = [gpu(0, name=f"{FIRST}-xcp-{n}", parent=FIRST, kind="partition") for n in range(2)]
+    known = Inventory.of([gpu(0), gpu(1), *parts])
+    one, other = parts[0].name, parts[1].name
+    held = planned(claim("first", result(one)), inventory_=known)
+    assert planned(claim("second", result(other)), [held], known)
+    assert planned(claim("second", result(SECOND)), [held], known)
+    with pytest.raises(
+        errors.NotReadyError, match=f"{one} is still prepared for claim default/first"
+    ):
+        planned(claim("second", result(FIRST)), [held], known)
+    with pytest.raises(errors.NotReadyError, match=f"{one} is still prepared"):
+        planned(
+            claim("second", result(FIRST)), [held], inventory()
+        )  # the part is gone, its claim is not
+    whole = planned(claim("first", result(FIRST)), inventory_=known)
+    with pytest.raises(errors.NotReadyError, match=f"{FIRST} is still prepared"):
+        planned(claim("second", result(other)), [whole], known)
+    assert planned(claim("second", result(other, adminAccess=True)), [whole], known)
+
+
+def test_a_missing_part_says_what_is_wrong_with_its_gpu():
+    known = Inventory.of(
+        [], [Skipped(address="0000:41:00.0", reason="its partition mode is not known")]
+    )
+    with pytest.raises(errors.NotReadyError, match="its partition mode is not known"):
+        planned(claim("c", result(f"{FIRST}-xcp-3")), inventory_=known)

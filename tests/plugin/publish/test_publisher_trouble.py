@@ -1,0 +1,308 @@
+"""The publisher when the API server keeps less than was sent, refuses it, fails, or shows it late."""
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devices.gpu import Gpu, Inventory
+from plugin.publish import publisher
+from tests.support import apiserver
+from tests.support.apiserver import until
+from tests.support.publishing import (
+    DRIVER,
+    FIRST,
+    NODE,
+    SECOND,
+    SLICES,
+    World,
+    gpus,
+    mirrored,
+    published,
+)
+
+
+@pytest.fixture
+async def world(tmp_path: Path):
+    async with apiserver.serve() as api:
+        api.put("nodes", {"metadata": {"name": NODE}})
+        yield World(api, tmp_path)
+
+
+# ---------------------------------------------------------------- the API server keeps less
+
+
+async def test_dropped_fields_are_logged_once_and_not_sent_again(
+    world: World, caplog: pytest.LogCaptureFixture
+):
+    world.api.dropped = {"capacity"}
+    async with world.running(gpus(2)) as one:
+        await published(one)
+        assert world.writes() == ["POST 00000"]
+        one.poke()
+        one.set(gpus(2, _0="new"))
+        await until(lambda: "new" in world.uuids())
+        world.edit(FIRST, attributes={"uuid": {"string": "fake"}})
+        await until(lambda: "new" in world.uuids())
+        assert world.writes() == ["POST 00000", "PUT 00000", "PUT 00000"]
+    assert caplog.text.count("does not keep spec.devices[*].capacity") == 1
+    writes = world.writes()
+    async with world.running(gpus(2, _0="new")) as one:  # a restart asks what the server would keep
+        await published(one)
+        assert world.writes()[len(writes) :] == ["ask 00000"]
+        world.edit(FIRST, attributes={"uuid": {"string": "fake"}})
+        await until(lambda: "new" in world.uuids())
+        assert world.writes()[len(writes) :] == ["ask 00000", "PUT 00000"]
+    assert world.stored()[FIRST]["spec"]["pool"]["generation"] == 1
+
+
+async def test_a_restart_with_dropped_fields_in_two_slices_keeps_the_generation(world: World):
+    world.api.dropped = {"capacity"}
+    async with world.running(gpus(65)) as one:
+        await published(one)
+    async with world.running(gpus(65, _64="new")) as one:
+        await published(one)
+        assert world.writes()[2:] == ["ask 00000", "ask 00001", "PUT 00001"]
+        assert world.shape() == [(FIRST, 1, 2, 64), (SECOND, 1, 2, 1)]
+
+
+async def test_a_refused_attribute_is_left_out_alone(
+    world: World, caplog: pytest.LogCaptureFixture
+):
+    world.refuse("spec.devices[1].attributes[uuid].string", message="too long", method="POST")
+    async with world.running(gpus(2)) as one:
+        await published(one)
+        assert world.uuids() == {"GPU-0"}
+        assert world.shape() == [(FIRST, 1, 1, 2)]
+        assert "gpu-0001-01-00-0: attributes[uuid]: too long" in caplog.text
+        one.set(gpus(2, _1="new"))  # another value may be fine
+        await until(lambda: world.uuids() == {"GPU-0", "new"})
+
+
+async def test_a_refused_device_is_left_out_alone(world: World):
+    world.refuse("spec.devices[0].attributes[uuid]", "spec.devices[0].name", method="POST")
+    async with world.running(gpus(2)) as one:
+        await published(one)
+        assert world.uuids() == {"GPU-1"}
+        assert world.shape() == [(FIRST, 1, 1, 1)]
+
+
+async def test_a_refused_slice_does_not_stop_the_others(
+    world: World, caplog: pytest.LogCaptureFixture
+):
+    world.refuse("spec.pool.name", message="no such pool", method="POST")
+    async with world.running(gpus(65)) as one:
+        await until(lambda: set(world.stored()) == {SECOND})
+        assert not one.published.is_set()
+        assert world.writes() == ["POST 00000", "POST 00001"]
+        assert "no such pool" in caplog.text
+        world.api.delete("resourceslices", SECOND)  # the other is still looked after
+        await until(lambda: set(world.stored()) == {SECOND}, 1.0)
+        one.set(gpus(65, _0="new"))  # another content is tried at once
+        await published(one)
+        assert "new" in world.uuids()
+
+
+# ---------------------------------------------------------------- trouble
+
+
+async def test_server_errors_are_retried(world: World, caplog: pytest.LogCaptureFixture):
+    world.api.fail(500, times=3, method="POST", path=SLICES)
+    async with world.running(gpus(1)) as one:
+        await published(one)
+        assert world.writes() == ["POST 00000"] * 4
+    assert caplog.text.count("next attempt in") == 3
+
+
+async def test_a_node_that_is_not_there_yet_is_waited_for(world: World):
+    world.api.delete("nodes", NODE)
+    async with world.running(gpus(1)) as one:
+        await until(lambda: world.api.count("GET", f"/nodes/{NODE}") >= 2)
+        world.api.put("nodes", {"metadata": {"name": NODE}})
+        await published(one)
+
+
+async def test_a_server_that_asks_to_wait_is_obeyed(world: World):
+    world.api.fail(429, method="POST", path=SLICES, headers={"Retry-After": "1"})
+    started = time.monotonic()
+    async with world.running(gpus(1)) as one:
+        await published(one)
+    assert time.monotonic() - started >= 1.0
+    assert world.writes() == ["POST 00000"] * 2
+
+
+async def test_a_connection_that_breaks(world: World):
+    world.api.fail(method="POST", path=SLICES, kind="hangup")
+    async with world.running(gpus(1)) as one:
+        await published(one)
+        assert world.shape() == [(FIRST, 1, 1, 1)]
+
+
+async def test_an_api_server_that_was_away(world: World):
+    async with world.running(gpus(1)) as one:
+        await published(one)
+        await world.api.stop()
+        one.set(gpus(1, _0="new"))
+        await world.api.start()
+        await until(lambda: world.uuids() == {"new"})
+        assert world.shape() == [(FIRST, 1, 1, 1)]
+
+
+async def test_a_conflict_is_looked_at_again(world: World):
+    async with world.running(gpus(1)) as one:
+        await published(one)
+        await until(lambda: mirrored(one, FIRST))
+        world.api.gate.clear()  # our next write is on its way when somebody else writes first
+        one.set(gpus(1, _0="new"))
+        await until(lambda: "PUT 00000" in world.writes())
+        world.edit(FIRST, attributes={"uuid": {"string": "fake"}})
+        world.api.gate.set()
+        await until(lambda: world.uuids() == {"new"}, 1.0)
+        assert world.writes() == ["POST 00000", "PUT 00000", "PUT 00000"]
+
+
+async def test_a_watch_that_lags_does_not_make_us_write_twice(world: World):
+    world.api.silent_watches = True
+    async with world.running(gpus(65)) as one:
+        await published(one)
+        one.poke()
+        one.set(gpus(65, _0="new"))
+        await until(lambda: "new" in world.uuids())
+        one.poke()
+        one.set(gpus(64, _0="new"))
+        await until(lambda: world.shape() == [(FIRST, 2, 1, 64)])
+        one.poke()
+        one.set(gpus(64, _0="newer"))
+        await until(lambda: "newer" in world.uuids())
+        assert one._resources.slices.objects == {}
+        expected = [
+            "POST 00000",
+            "POST 00001",
+            "PUT 00000",
+            "DELETE 00001",
+            "PUT 00000",
+            "PUT 00000",
+        ]
+        assert world.writes() == expected
+
+
+async def test_a_slice_that_vanished_behind_a_watch_that_lags(world: World):
+    async with world.running(gpus(1)) as one:
+        await published(one)
+        await until(lambda: mirrored(one, FIRST))
+        world.api.watches.clear()  # events are lost from here on
+        world.api.delete("resourceslices", FIRST)
+        one.set(gpus(1, _0="new"))
+        await until(lambda: world.uuids() == {"new"}, 1.0)
+        assert world.writes() == ["POST 00000", "PUT 00000", "POST 00000"]
+
+
+async def test_a_ban_is_explained_and_another_wish_tried_at_once(
+    world: World, caplog: pytest.LogCaptureFixture
+):
+    world.api.fail(403, method="POST", path=SLICES)
+    async with world.running(gpus(1)) as one:
+        await until(lambda: "the service account needs" in caplog.text)
+        assert world.writes() == ["POST 00000"]
+        one.set(gpus(1, _0="new"))
+        await published(one)
+
+
+async def test_who_may_not_publish_is_quiet(world: World):
+    allowed = False
+    async with world.running(gpus(1), may_publish=lambda: allowed) as one:
+        await until(lambda: world.api.count("GET", "watch"))
+        one.poke()
+        one.set(gpus(2))
+        async with world.running(gpus(3)) as other:  # it may, and does
+            await published(other)
+            await until(lambda: mirrored(one, FIRST))
+        assert world.shape() == [(FIRST, 1, 1, 3)]
+        assert not one.published.is_set()
+        allowed = True
+        one.poke()
+        await published(one)
+        assert world.shape() == [(FIRST, 1, 1, 2)]
+        assert world.writes() == ["POST 00000", "PUT 00000"]
+
+
+async def test_what_is_not_published_is_said_once(world: World, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.WARNING)
+    bad = Gpu(
+        name="BAD", address="0000:01:00.0", vendor="amd", vendor_id=1, device_id=2, driver="amdgpu"
+    )
+    async with world.running(Inventory.of([bad])) as one:
+        await published(one)
+        one.set(Inventory.of([bad, *gpus(1).gpus]))
+        await until(lambda: world.uuids() == {"GPU-0"})
+        assert caplog.text.count("'BAD'") == 1
+
+
+async def test_slices_of_others_are_none_of_our_business(world: World):
+    """Even if an API server that knows no field selectors showed them."""
+    async with world.running() as one:
+        await until(lambda: one._resources.slices.synced)
+        spec = {"driver": DRIVER, "nodeName": NODE}
+        one._resources.slices.objects = {
+            "ours": {"metadata": {"name": "ours"}, "spec": spec},
+            "other-driver": {"metadata": {"name": "other-driver"}, "spec": spec | {"driver": "x"}},
+            "other-node": {"metadata": {"name": "other-node"}, "spec": spec | {"nodeName": "x"}},
+            "no-node": {
+                "metadata": {"name": "no-node"},
+                "spec": {"driver": DRIVER, "allNodes": True},
+            },
+        }
+        assert list(one._existing()) == ["ours"]
+
+
+# ---------------------------------------------------------------- our own writes and the mirror
+
+
+def version(number: int) -> dict[str, Any]:
+    return {"metadata": {"name": "s", "resourceVersion": str(number)}}
+
+
+def test_a_write_counts_until_the_mirror_shows_it_or_for_a_minute():
+    own = publisher._OwnWrites()
+    with own.writing("s", version(1), {"s": version(1)}):
+        own.wrote("s", version(2), until=60.0)
+    with own.writing("s", version(2), {"s": version(1)}):
+        own.wrote("s", version(3), until=61.0)
+    for lagging in (1, 2):
+        own.seen({"s": version(lagging)})
+        assert own.over({"s": version(lagging)}, 60.9) == {"s": version(3)}
+    assert own.deadlines() == [61.0]
+    assert own.over({"s": version(1)}, 61.0) == {"s": version(1)}
+    assert own.deadlines() == []
+
+
+@pytest.mark.parametrize("shown", [3, 4])
+def test_a_mirror_that_has_caught_up_is_believed(shown: int):
+    own = publisher._OwnWrites()
+    with own.writing("s", version(2), {"s": version(2)}):
+        own.wrote("s", version(3), until=60.0)
+    own.seen({"s": version(shown)})
+    assert own.over({"s": version(shown)}, 1.0) == {"s": version(shown)}
+    assert own.over({}, 1.0) == {}  # and then it was deleted
+
+
+def test_an_event_that_overtakes_the_answer_to_its_write_counts():
+    own = publisher._OwnWrites()
+    with own.writing("s", None, {}):
+        own.seen({"s": version(1)})  # created
+        own.seen({})  # and deleted by somebody, before we have the answer
+        own.wrote("s", version(1), until=60.0)
+    assert own.over({}, 1.0) == {}
+
+
+def test_a_deletion_counts_until_the_mirror_shows_it():
+    own = publisher._OwnWrites()
+    with own.writing("s", version(1), {"s": version(1)}):
+        own.wrote("s", None, until=60.0)
+    assert own.over({"s": version(1)}, 1.0) == {}
+    with own.writing("s", None, {"s": version(1)}):
+        own.wrote("s", version(3), until=60.0)
+    own.seen({})  # the deletion has come, the creation has not
+    assert own.over({}, 1.0) == {"s": version(3)}

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plugin.api.meta import Condition
+from plugin.kube import auth, client, resources
+from plugin.report import conflicts
+from tests.support import apiserver
+from tests.support.worlds import DRIVER, NODE, gpu, inventory
+
+FIRST, SECOND = gpu(0), gpu(1)
+
+
+def foreign(driver: str, *addresses: str, node: str = NODE) -> dict[str, Any]:
+    devices = [
+        {
+            "name": f"d{index}",
+            "attributes": {"resource.kubernetes.io/pciBusID": {"string": address}},
+        }
+        for index, address in enumerate(addresses)
+    ]
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    return {
+        "metadata": {"name": driver},
+        "spec": {"driver": driver, "nodeName": node, "pool": pool, "devices": devices},
+    }
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [
+        record.getMessage() for record in caplog.records if record.name == "plugin.report.conflicts"
+    ]
+
+
+class World:
+    def __init__(self, api: apiserver.ApiServer, resources_: resources.Resources) -> None:
+        self.api = api
+        self.said: list[dict[str, Condition]] = []
+        self.told: list[tuple[str, str]] = []
+        self.publishing = True
+        self.rivals = conflicts.ConflictDetector(
+            resources=resources_,
+            driver=DRIVER,
+            node=NODE,
+            inventory=lambda: inventory(2),
+            may_look=lambda: self.publishing,
+            say=lambda conditions: self.said.append(dict(conditions)),
+            tell=lambda reason, note: self.told.append((reason, note)),
+        )
+        self.node({})
+
+    def node(self, capacity: dict[str, str]) -> None:
+        self.api.put(
+            "nodes", {"metadata": {"name": NODE, "uid": "u"}, "status": {"capacity": capacity}}
+        )
+
+
+@pytest.fixture(params=["v1", "v1beta1"])
+async def world(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    async with apiserver.serve() as api:
+        api.served = [request.param]
+        cluster = {
+            "current-context": "t",
+            "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
+            "clusters": [{"name": "t", "cluster": {"server": api.url}}],
+            "users": [{"name": "t", "user": {}}],
+        }
+        (tmp_path / "kubeconfig").write_text(json.dumps(cluster))
+        client_ = client.Client(auth.connect(str(tmp_path / "kubeconfig"), tmp_path), agent="test")
+        yield World(api, resources.Resources(client_, DRIVER, NODE))
+        await client_.close()
+
+
+async def test_alone_there_is_nothing_to_say(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.api.put("resourceslices", foreign(DRIVER, FIRST.address))
+    world.api.put("resourceslices", foreign("net.example", "0000:99:00.0"))
+    world.api.put("resourceslices", foreign("gpu.example", FIRST.address, node="another"))
+    world.node(
+        {"cpu": "8", "amd.com/gpu": "0", "nvidia.com/gpu": "4", "amd.com/gpumem": "x"}
+        | {"amd.com/gpumem": "0"}
+    )
+    await world.rivals.look()
+    assert (world.said, world.told, logged(caplog)) == ([{}], [], [])
+
+
+async def test_another_driver_with_the_same_address(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.api.put("resourceslices", foreign("gpu.example", "0000:99:00.0", SECOND.address))
+    for _ in range(2):
+        await world.rivals.look()
+    (condition,) = world.said[-1].values()
+    assert list(world.said[-1]) == [SECOND.name]
+    assert (condition.type, condition.status) == ("Exclusive", "False")
+    assert "published by the driver gpu.example as well, as d1" in condition.message
+    assert f"set exclude={SECOND.address}" in condition.message
+    assert world.told == [("GpuHandedOutTwice", condition.message)], "said once"
+    assert logged(caplog) == [condition.message]
+    assert world.said[0] == world.said[1]
+    world.api.delete("resourceslices", "gpu.example")
+    await world.rivals.look()
+    assert world.said[-1] == {}
+
+
+async def test_a_device_plugin(world: World) -> None:
+    world.node({"cpu": "8", "amd.com/gpu": "2"})
+    await world.rivals.look()
+    assert set(world.said[-1]) == {FIRST.name, SECOND.name}
+    ((reason, note),) = world.told
+    assert reason == "GpuHandedOutTwice"
+    assert "as amd.com/gpu: " in note
+    assert "set exclude=amd here" in note
+
+
+async def test_who_does_not_publish_does_not_ask(world: World) -> None:
+    world.publishing = False
+    await world.rivals.look()
+    assert world.said == []
+    assert world.api.count() == 0

@@ -1,0 +1,152 @@
+"""Events, to an API server that checks them as a real one does."""
+
+import asyncio
+import json
+
+import pytest
+
+from plugin.kube import auth, client, resources
+from plugin.report import events
+from tests.support import apiserver
+from tests.support.worlds import DRIVER, NODE
+
+PATH = "/events.k8s.io/v1/"
+
+
+class World:
+    def __init__(self, tmp_path, api):
+        self.tmp_path, self.api, self.closing = tmp_path, api, []
+        cluster = {
+            "current-context": "t",
+            "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
+            "clusters": [{"name": "t", "cluster": {"server": api.url}}],
+            "users": [{"name": "t", "user": {}}],
+        }
+        (tmp_path / "kubeconfig").write_text(json.dumps(cluster))
+
+    def process(self, node=NODE):
+        client_ = client.Client(
+            auth.connect(str(self.tmp_path / "kubeconfig"), self.tmp_path), agent="test"
+        )
+        made = events.EventRecorder(resources.Resources(client_, DRIVER, node), DRIVER, node)
+        self.closing.append((client_, asyncio.create_task(made.run())))
+        return made
+
+    async def close(self):
+        for client_, task in self.closing:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await client_.close()
+
+    def stored(self):
+        return [obj for (kind, _, _), obj in self.api.objects.items() if kind == "events"]
+
+    def asked(self):
+        return self.api.count("POST", PATH)
+
+
+@pytest.fixture
+async def world(tmp_path):
+    async with apiserver.serve() as api:
+        made = World(tmp_path, api)
+        yield made
+        await made.close()
+
+
+async def test_an_event_about_the_node_and_one_about_a_claim(world):
+    told = world.process()
+    told.tell(events.node(NODE), "RecordDamaged", "Record x was damaged.")
+    told.tell(events.claim("ns", "c", "u"), "DeviceUnavailable", "It is gone.", warning=False)
+    await apiserver.until(lambda: len(world.stored()) == 2)
+    first, second = world.stored()
+    assert (first["metadata"]["namespace"], first["type"], first["reason"]) == (
+        "default",
+        "Warning",
+        "RecordDamaged",
+    )
+    assert first["regarding"] == {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": NODE}
+    assert (first["note"], first["reportingController"], first["reportingInstance"]) == (
+        "Record x was damaged.",
+        DRIVER,
+        NODE,
+    )
+    assert (second["metadata"]["namespace"], second["type"]) == ("ns", "Normal")
+    assert second["regarding"] == {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "namespace": "ns",
+        "name": "c",
+        "uid": "u",
+    }
+
+
+async def test_the_longest_names_and_notes_fit(world):
+    node = ".".join(["n" * 62] * 4)
+    told = world.process(node)
+    told.tell(events.node(node), "RecordDamaged", "ä" * 5000)
+    await apiserver.until(world.stored)
+    assert len(world.stored()[0]["note"]) == 512
+
+
+async def test_the_same_fact_is_told_once_by_whomever(world, caplog):
+    one, two = world.process(), world.process()
+    for _ in range(3):
+        one.tell(events.node(NODE), "A", "the same")
+    await apiserver.until(world.stored)
+    two.tell(events.node(NODE), "A", "the same")
+    await apiserver.until(lambda: world.asked() == 2)
+    one.tell(events.node(NODE), "A", "another")
+    one.tell(events.node(NODE), "B", "the same")
+    one.tell(events.claim("ns", NODE, NODE), "A", "the same")
+    await apiserver.until(lambda: len(world.stored()) == 4)
+    assert world.asked() == 5, "what a process has told it does not even try again"
+    assert not caplog.text, "and that it stands already is no failure"
+
+
+async def test_a_flood_is_held_back_and_blocks_nobody(world):
+    told = world.process()
+    for number in range(1000):
+        told.tell(events.node(NODE), "A", f"fact {number}")
+    await apiserver.until(lambda: world.asked() == events.BURST)
+    with pytest.raises(AssertionError, match="has not come about"):
+        await apiserver.until(lambda: world.asked() > events.BURST, 0.5)
+    assert told._waiting.qsize() <= events.ROOM
+    assert len(told._told) <= events.ROOM + events.BURST, "what was dropped may be told again"
+
+
+async def test_it_comes_when_the_api_server_does(world, caplog):
+    await world.api.stop()
+    told = world.process()
+    told.tell(events.node(NODE), "A", "one")
+    await apiserver.until(lambda: caplog.text)
+    await world.api.start()
+    world.api.fail(503, path=PATH)
+    told.tell(events.node(NODE), "A", "two")
+    await apiserver.until(lambda: len(world.stored()) == 2, 15)
+    messages = [line.getMessage() for line in caplog.records]
+    assert len(messages) == 2, "one for each kind of failure"
+    assert "refused the connection" in messages[0]
+    assert "503" in messages[1]
+
+
+async def test_a_refusal_is_logged_once_and_forgotten(world, caplog):
+    told = world.process()
+    world.api.fail(403, times=3, path=PATH)
+    for number in range(4):
+        told.tell(events.node(NODE), "A", f"fact {number}")
+    await apiserver.until(world.stored)
+    assert world.asked() == 4
+    assert [event["note"] for event in world.stored()] == ["fact 3"]
+    assert [line.getMessage().count("403") for line in caplog.records] == [1]
+
+
+async def test_an_answer_that_was_lost_makes_no_second_event(world):
+    told = world.process()
+    world.api.fail(kind="truncate", path=PATH)
+    told.tell(events.node(NODE), "A", "one")
+    await apiserver.until(lambda: world.asked() == 1)
+    (request,) = [r for r in world.api.requests if r.method == "POST"]
+    world.api.put("events", json.loads(request.body))  # it had been created
+    told.tell(events.node(NODE), "A", "two")
+    await apiserver.until(lambda: len(world.stored()) == 2, 10)
+    assert world.asked() == 3

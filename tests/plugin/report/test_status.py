@@ -1,0 +1,213 @@
+"""Reports, against a real API server that has its troubles."""
+
+import asyncio
+import json
+
+import pytest
+
+from plugin import metrics
+from plugin.kube import auth, client, resources
+from plugin.prepare import plan
+from plugin.report import status
+from plugin.report.device_status import of_claim
+from tests.support import apiserver
+from tests.support.worlds import DRIVER, NODE, claim, claim_object, gpu, inventory, result
+
+FIRST, SECOND = gpu(0).name, gpu(1).name
+
+
+def prepared(name="c", device=FIRST, uid=""):
+    return plan.plan(
+        claim(name, result(device), uid=uid),
+        driver=DRIVER,
+        pool=NODE,
+        inventory=inventory(),
+        prepared=(),
+        now="2026-01-01T00:00:00Z",
+    )
+
+
+class World:
+    def __init__(self, api, reporter):
+        self.api, self.reporter = api, reporter
+        self.cleared = []
+
+    def report(self, claim_, fresh=False):
+        async def build():
+            return of_claim(claim_, DRIVER, inventory())
+
+        self.reporter.report(claim_, build, fresh=fresh)
+
+    def clear(self, claim_, **how):
+        async def build():
+            return []
+
+        async def done(claim_):
+            self.cleared.append(claim_.name)
+
+        self.reporter.clear(claim_, build, done, **how)
+
+    def devices(self, name="c"):
+        return (
+            self.api.objects["resourceclaims", "default", name].get("status", {}).get("devices", [])
+        )
+
+    async def names(self, *names, name="c"):
+        await apiserver.until(
+            lambda: sorted(d["device"] for d in self.devices(name)) == sorted(names)
+        )
+
+
+@pytest.fixture
+async def world(tmp_path):
+    async with apiserver.serve() as api:
+        cluster = {
+            "current-context": "t",
+            "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
+            "clusters": [{"name": "t", "cluster": {"server": api.url}}],
+            "users": [{"name": "t", "user": {}}],
+        }
+        (tmp_path / "kubeconfig").write_text(json.dumps(cluster))
+        client_ = client.Client(auth.connect(str(tmp_path / "kubeconfig"), tmp_path), agent="test")
+        reporter = status.Reporter(resources.Resources(client_, DRIVER, NODE), DRIVER)
+        running = asyncio.create_task(reporter.run())
+        yield World(api, reporter)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await client_.close()
+
+
+async def test_reported_and_cleared(world):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    world.report(prepared())
+    await world.names(FIRST)
+    world.clear(prepared())
+    await world.names()
+
+
+async def test_entries_of_other_drivers_are_untouched(world):
+    theirs = {"driver": "other.example", "pool": "p", "device": "d", "data": {"a": 1}}
+    c = claim_object("c", result(FIRST))
+    c["status"]["devices"] = [theirs]
+    world.api.put("resourceclaims", c)
+    world.report(prepared())
+    await world.names(FIRST, "d")
+    world.clear(prepared())
+    await world.names("d")
+    assert world.devices() == [theirs]
+
+
+async def test_trouble_is_retried_until_it_is_there(world, caplog):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    world.api.fail(503, times=2, method="PATCH")
+    before = metrics.STATUS_FAILURES.values[()]
+    world.report(prepared())
+    await world.names(FIRST)
+    assert caplog.text.count("status.devices was not written, again in") == 2
+    assert metrics.STATUS_FAILURES.values[()] == before + 2
+
+
+async def test_the_servers_wish_to_wait_is_heard(world):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    world.api.fail(429, method="PATCH", headers={"Retry-After": "1"})
+    world.report(prepared())
+    began = asyncio.get_running_loop().time()
+    await world.names(FIRST)
+    assert asyncio.get_running_loop().time() - began > 0.9
+    assert world.api.count("PATCH") == 2
+
+
+async def test_the_newest_wish_counts(world):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    world.api.gate.clear()
+    world.report(prepared())
+    await apiserver.until(world.api.count)
+    world.clear(prepared())
+    world.api.gate.set()
+    await apiserver.until(lambda: world.api.count("PATCH") == 2)
+    await world.names()
+
+
+async def test_trouble_of_one_claim_does_not_hold_up_others(world):
+    for name, device in (("sick", FIRST), ("well", SECOND)):
+        world.api.put("resourceclaims", claim_object(name, result(device)))
+    world.api.fail(500, times=1000, path="resourceclaims/sick")
+    for _ in range(status.AT_ONCE):
+        world.report(prepared("sick"))
+    world.report(prepared("well", SECOND))
+    await world.names(SECOND, name="well")
+
+
+async def test_a_claim_that_is_gone_or_another_ends_it(world):
+    world.report(prepared("gone"))
+    await apiserver.until(lambda: world.api.count("PATCH", "resourceclaims/gone") == 1)
+    world.api.put("resourceclaims", claim_object("c", result(FIRST), uid="new"))
+    world.report(prepared(uid="old"))
+    await apiserver.until(lambda: world.api.count("PATCH", "resourceclaims/c") == 1)
+    await apiserver.until(lambda: not world.reporter._wishes)
+    assert world.devices() == []
+
+
+async def test_what_was_never_sent_need_not_be_taken_back(world):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    world.report(prepared(), fresh=True)
+    assert world.reporter.drop_unsent(prepared())
+    world.api.put("resourceclaims", claim_object("d", result(SECOND)))
+    world.report(prepared("d", SECOND), fresh=True)
+    await world.names(SECOND, name="d")
+    assert world.api.count("PATCH", "resourceclaims/c") == 0
+
+
+async def test_what_may_have_been_sent_is_taken_back(world):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    world.api.gate.clear()
+    world.report(prepared(), fresh=True)
+    await apiserver.until(world.api.count)
+    assert not world.reporter.drop_unsent(prepared())
+    world.clear(prepared())
+    world.api.gate.set()
+    await apiserver.until(lambda: world.api.count("PATCH") == 2)
+    await world.names()
+    await apiserver.until(lambda: world.cleared == ["c"])
+
+
+async def test_what_another_owes_is_left_to_it_for_a_while(world):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    world.clear(prepared(), by_another=True)
+    due = world.reporter._wishes["uid-c"].due
+    assert due > asyncio.get_running_loop().time() + status.OTHERS_TURN - 1
+    world.clear(prepared(), by_another=True)
+    assert world.reporter._wishes["uid-c"].due == due, (
+        "or looking again and again would put it off for ever"
+    )
+
+
+async def test_what_the_api_server_forgot_to_be_ours_is_taken_away_all_the_same(world):
+    """As after an upgrade that ended the version of the API in which we had applied it."""
+    theirs = {"driver": "other.example", "pool": "p", "device": "d"}
+    c = claim_object("c", result(FIRST))
+    c["status"]["devices"] = [theirs]
+    world.api.put("resourceclaims", c)
+    world.report(prepared())
+    await world.names(FIRST, "d")
+    for managers in world.api.owners.values():
+        managers.clear()
+        managers.add("before-first-apply")
+    world.clear(prepared())
+    await world.names("d")
+    assert world.devices() == [theirs]
+
+
+async def test_a_sick_api_server_is_asked_by_one_report_at_a_time(world):
+    for n in range(8):
+        world.api.put("resourceclaims", claim_object(f"c{n}", result(FIRST)))
+    world.api.fail(500, times=1000, method="PATCH")
+    for n in range(8):
+        world.report(prepared(f"c{n}"))
+    began = asyncio.get_running_loop().time()
+    await apiserver.until(lambda: world.api.count("PATCH") >= 6)
+    took = asyncio.get_running_loop().time() - began
+    assert took > (6 - status.AT_ONCE - 1) * status.SPACING
+    world.api.faults.clear()
+    for n in range(8):
+        await world.names(FIRST, name=f"c{n}")

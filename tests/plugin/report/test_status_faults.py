@@ -1,0 +1,77 @@
+"""Each bug of the reports that the crash campaign found."""
+
+import asyncio
+import json
+
+import pytest
+
+from plugin.kube import auth, client, resources
+from plugin.prepare import plan
+from plugin.report import status
+from plugin.report.device_status import of_claim
+from tests.support import apiserver
+from tests.support.worlds import DRIVER, NODE, claim, claim_object, gpu, inventory, result
+
+
+@pytest.fixture
+async def api():
+    async with apiserver.serve() as served:
+        yield served
+
+
+@pytest.fixture
+async def reporter(api, tmp_path):
+    cluster = {
+        "current-context": "t",
+        "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
+        "clusters": [{"name": "t", "cluster": {"server": api.url}}],
+        "users": [{"name": "t", "user": {}}],
+    }
+    (tmp_path / "kubeconfig").write_text(json.dumps(cluster))
+    client_ = client.Client(auth.connect(str(tmp_path / "kubeconfig"), tmp_path), agent="test")
+    made = status.Reporter(resources.Resources(client_, DRIVER, NODE), DRIVER)
+    running = asyncio.create_task(made.run())
+    yield made
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await client_.close()
+
+
+async def test_what_was_sent_is_cleared_although_a_newer_report_was_not_sent(api, reporter):
+    """Prepared, unprepared, prepared, unprepared, faster than the reports go out: the first of them
+    was sent.
+    """
+    device = gpu(0).name
+    prepared = plan.plan(
+        claim("c", result(device)),
+        driver=DRIVER,
+        pool=NODE,
+        inventory=inventory(),
+        prepared=(),
+        now="2026-01-01T00:00:00Z",
+    )
+    api.put("resourceclaims", claim_object("c", result(device)))
+
+    def devices():
+        return api.objects["resourceclaims", "default", "c"].get("status", {}).get("devices", [])
+
+    async def build():
+        return of_claim(prepared, DRIVER, inventory())
+
+    def report():
+        reporter.report(prepared, build, fresh=True)
+
+    async def nothing():
+        return []
+
+    async def done(_):
+        pass
+
+    report()
+    await apiserver.until(devices)
+    for again in (True, False):
+        assert not reporter.drop_unsent(prepared)
+        reporter.clear(prepared, nothing, done)
+        if again:
+            report()
+    await apiserver.until(lambda: not devices())

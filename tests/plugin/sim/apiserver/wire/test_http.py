@@ -1,0 +1,113 @@
+"""The bytes on the connection, through a plain socket."""
+
+import asyncio
+import contextlib
+import json
+
+import pytest
+
+from plugin.sim.apiserver.server import Options, serve
+
+
+@pytest.fixture
+async def connection(api):
+    host, port = api.address.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    yield reader, writer
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+
+
+async def answer(reader, body=True):
+    """Status, headers and body of one answer."""
+    async with asyncio.timeout(5):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
+        size = int(headers.get("content-length", 0)) if body else 0
+        return int(head[0].split()[1]), headers, await reader.readexactly(size)
+
+
+async def test_a_connection_is_kept_and_requests_may_wait_in_it(connection, api):
+    reader, writer = connection
+    one = f"GET /as/{api.token}/version HTTP/1.1\r\nHost: a\r\n\r\n"
+    writer.write((one * 3).encode())
+    for _ in range(3):
+        status, _, body = await answer(reader)
+        assert (status, json.loads(body)["major"]) == (200, "1")
+    writer.write(one.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n").encode())
+    assert (await answer(reader))[0] == 200
+    assert await reader.read() == b""
+
+
+async def test_bodies_in_pieces_and_bodies_that_wait_to_be_asked_for(connection, api, made):
+    reader, writer = connection
+    place = f"POST /as/{api.token}/apis/resource.k8s.io/v1/namespaces/default/resourceclaims HTTP/1.1\r\nHost: a\r\n"
+    body = json.dumps(made["claim"]()).encode()
+    writer.write(f"{place}Transfer-Encoding: chunked\r\n\r\n".encode())
+    for part in (body[:10], body[10:], b""):
+        writer.write(b"%x\r\n%b\r\n" % (len(part), part))
+    assert (await answer(reader))[0] == 201
+    other = json.dumps(made["claim"]("d")).encode()
+    writer.write(f"{place}Content-Length: {len(other)}\r\nExpect: 100-continue\r\n\r\n".encode())
+    assert (await answer(reader))[0] == 100
+    writer.write(other)
+    assert (await answer(reader))[0] == 201
+
+
+async def test_head(connection, api):
+    reader, writer = connection
+    writer.write(f"HEAD /as/{api.token}/version HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+    status, headers, _ = await answer(reader, body=False)
+    assert (status, int(headers["content-length"]) > 100) == (200, True)
+    writer.write(f"GET /as/{api.token}/version HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+    assert (await answer(reader))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET /version HTTP/1.1\r\n\r\n", 400),  # no Host
+        (b"GET /" + b"a" * 1_500_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", 431),
+        (
+            b"POST /version HTTP/1.1\r\nHost: a\r\nContent-Length: 4000000\r\n\r\n"
+            + b"a" * 4_000_000,
+            413,
+        ),
+        (b"POST /version HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+    ],
+)
+async def test_what_is_no_request_ends_the_connection(connection, sent, status):
+    reader, writer = connection
+    writer.write(sent)
+    with contextlib.suppress(ConnectionError):
+        assert (await answer(reader))[0] == status
+        assert await reader.read() == b""
+
+
+async def test_a_watch_ends_for_who_does_not_read(made, until, connect):
+    """The server does not keep more for a watcher than it keeps at all."""
+    async with serve(Options(window=50)) as api, connect(api) as ask:
+        host, port = api.address.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1)
+        maps = "/api/v1/namespaces/default/configmaps"
+        writer.write(f"GET /as/{api.token}{maps}?watch=1 HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        await until(lambda: api.registry.store.watching == 1)
+        for number in range(200):
+            await ask(
+                "POST", maps, {"metadata": {"name": f"m{number}"}, "data": {"a": "b" * 100_000}}
+            )
+        while await reader.read(1 << 20):
+            pass
+        assert api.registry.store.watching == 0
+        writer.close()
+
+
+async def test_a_watch_ends_when_who_asked_hangs_up(connection, api, until):
+    reader, writer = connection
+    writer.write(f"GET /as/{api.token}/api/v1/pods?watch=1 HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+    await answer(reader)
+    await until(lambda: api.registry.store.watching == 1)
+    writer.close()
+    await until(lambda: api.registry.store.watching == 0)

@@ -1,0 +1,70 @@
+"""Objects in Kubernetes' protobuf. The cases were written by its own library: `tests/oracle/wire`,
+fed by hand.
+"""
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from plugin.sim.apiserver.types import status_errors
+from plugin.sim.apiserver.wire import protobuf
+
+CASES = json.loads((Path(__file__).parents[4] / "cases" / "sim" / "wire.json").read_text())
+
+
+def said(value):
+    """Without what JSON says of nothing: nulls, and structs without content."""
+    if isinstance(value, dict):
+        kept = {name: said(part) for name, part in value.items() if part is not None}
+        return {name: part for name, part in kept.items() if part != {}}
+    return [said(part) for part in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize(
+    "case", CASES, ids=lambda case: f"{case['json']['kind']}-{case['json']['apiVersion']}"
+)
+def test_says_what_kubernetes_says_in_json(case):
+    assert said(protobuf.decode(base64.b64decode(case["wire"]))) == said(case["json"])
+
+
+@pytest.mark.parametrize("case", CASES[:1])
+def test_no_damage_is_more_than_a_bad_request(case):
+    whole = base64.b64decode(case["wire"])
+    for cut in range(len(whole)):
+        try:
+            protobuf.decode(whole[:cut])
+        except status_errors.StatusError as error:
+            assert error.code in (400, 415)
+        changed = bytearray(whole)
+        changed[cut] ^= 0x55
+        try:
+            protobuf.decode(bytes(changed))
+        except status_errors.StatusError as error:
+            assert error.code in (400, 415)
+
+
+def test_unknown_kinds_are_asked_for_in_json():
+    with pytest.raises(
+        status_errors.StatusError,
+        match="ResourceClaim of resource.k8s.io/v1alpha2 .* send it as JSON",
+    ) as told:
+        protobuf.decode(
+            protobuf.MAGIC + b"\x0a\x29\x0a\x18resource.k8s.io/v1alpha2\x12\x0dResourceClaim"
+        )
+    assert told.value.code == 415
+
+
+def field(number, data):
+    return bytes([number << 3 | 2, len(data)]) + data
+
+
+def test_a_map_of_lists():
+    """Its values are messages with a list in them."""
+    extra = field(5, field(1, b"k") + field(2, field(1, b"one") + field(1, b"two")))
+    head = field(1, b"authorization.k8s.io/v1") + field(2, b"SubjectAccessReview")
+    found = protobuf.decode(
+        protobuf.MAGIC + field(1, head) + field(2, field(2, field(3, b"u") + extra))
+    )
+    assert found["spec"] == {"user": "u", "extra": {"k": ["one", "two"]}}

@@ -1,0 +1,178 @@
+"""Rows as `kubectl get` shows them."""
+
+import pytest
+
+from plugin.sim.apiserver.wire import pod_columns, tables
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        *(
+            (-5, "<invalid>"),
+            (-1, "0s"),
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (150, "2m30s"),
+            (599, "9m59s"),
+        ),
+        *(
+            (600, "10m"),
+            (10_799, "179m"),
+            (10_800, "3h"),
+            (11_000, "3h3m"),
+            (28_800, "8h"),
+            (172_799, "47h"),
+        ),
+        *((172_800, "2d"), (180_000, "2d2h"), (691_200, "8d"), (700_000, "8d"), (63_072_000, "2y")),
+        *((63_072_000 + 86_400, "2y1d"), (252_288_000 + 86_400, "8y")),
+    ],
+)
+def test_durations(seconds, text):
+    assert tables.duration(seconds) == text
+
+
+def claim(**status):
+    return {"metadata": {"name": "c"}, "status": status}
+
+
+def test_states_of_claims():
+    gone = {"name": "c", "deletionTimestamp": "x"}
+    assert tables.claim_state(claim()) == "pending"
+    assert tables.claim_state(claim(allocation={"devices": {}})) == "allocated"
+    assert (
+        tables.claim_state(claim(allocation={"devices": {}}, reservedFor=[{}]))
+        == "allocated,reserved"
+    )
+    assert tables.claim_state(claim() | {"metadata": gone}) == "deleted"
+    allocated = claim(allocation={"devices": {}})
+    assert (
+        tables.claim_state(allocated | {"metadata": gone})
+        == "deleted,allocated,deallocation-requested"
+    )
+
+
+def pod(phase="Running", first=(), deleted=False, **containers):
+    metadata = {"name": "p"} | ({"deletionTimestamp": "x"} if deleted else {})
+    statuses = [
+        {"name": name, "state": state, "ready": "running" in state, "restartCount": 1}
+        for name, state in containers.items()
+    ]
+    initial = [{"name": str(index), "state": state} for index, state in enumerate(first)]
+    spec = {"containers": [{"name": name} for name in containers or ("c",)]}
+    status = {"phase": phase, "containerStatuses": statuses, "initContainerStatuses": initial}
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+RUNS, WAITS = {"running": {}}, {"waiting": {"reason": "ContainerCreating"}}
+DONE, FAILED = (
+    {"terminated": {"exitCode": 0, "reason": "Completed"}},
+    {"terminated": {"exitCode": 3}},
+)
+
+
+@pytest.mark.parametrize(
+    ("shown", "word"),
+    [
+        (pod("Pending"), "Pending"),
+        (pod(a=RUNS), "Running"),
+        (pod(a=WAITS), "ContainerCreating"),
+        (pod("Succeeded", a=DONE), "Completed"),
+        (pod(a=DONE, b=RUNS), "Running"),
+        (pod("Failed", a=FAILED), "ExitCode:3"),
+        (pod(a={"terminated": {"exitCode": 137, "signal": 9}}), "Signal:9"),
+        (pod("Pending", first=[DONE, RUNS], a=WAITS), "Init:1/2"),
+        (pod("Pending", first=[FAILED], a=WAITS), "Init:ExitCode:3"),
+        (
+            pod("Pending", first=[{"waiting": {"reason": "ErrImagePull"}}], a=WAITS),
+            "Init:ErrImagePull",
+        ),
+        (pod(a=RUNS, deleted=True), "Terminating"),
+        (pod("Succeeded", a=DONE, deleted=True), "Completed"),
+    ],
+)
+def test_words_for_pods(shown, word):
+    assert pod_columns.status(shown) == word
+
+
+def test_a_pods_row():
+    shown = pod(a=RUNS, b=WAITS) | {"apiVersion": "v1"}
+    shown["metadata"] |= {"creationTimestamp": "2024-01-01T00:00:00Z", "resourceVersion": "7"}
+    table = tables.table("Pod", shown, 1704067200 + 90)
+    assert [column["name"] for column in table["columnDefinitions"] if not column["priority"]] == [
+        *("Name", "Ready", "Status", "Restarts", "Age"),
+    ]
+    assert table["rows"][0]["cells"][:5] == ["p", "1/2", "ContainerCreating", "2", "90s"]
+    assert table["metadata"] == {"resourceVersion": "7"}
+
+
+OBJECTS = {
+    "Node": (
+        {
+            "metadata": {"name": "n", "labels": {"node-role.kubernetes.io/worker": ""}},
+            "spec": {"unschedulable": True},
+            "status": {
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "nodeInfo": {"kubeletVersion": "v1"},
+            },
+        },
+        ["n", "Ready,SchedulingDisabled", "worker", "<unknown>", "v1"],
+    ),
+    "ResourceSlice": (
+        {
+            "metadata": {"name": "s"},
+            "spec": {"driver": "d", "pool": {"name": "p"}, "allNodes": True},
+        },
+        ["s", "<unset>", "d", "p", "<unknown>"],
+    ),
+    "Deployment": (
+        {
+            "metadata": {"name": "d"},
+            "spec": {"replicas": 3},
+            "status": {"readyReplicas": 2, "availableReplicas": 1},
+        },
+        ["d", "2/3", 0, 1, "<unknown>"],
+    ),
+    "Event": (
+        {
+            "metadata": {"name": "e"},
+            "note": "all is well ",
+            "regarding": {"kind": "Pod", "name": "p"},
+            "type": "Normal",
+            "reason": "Fine",
+            "eventTime": "2024-01-01T00:00:00.000000Z",
+        },
+        ["60s", "Normal", "Fine", "pod/p", "all is well"],
+    ),
+    "ClusterRoleBinding": (
+        {"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "r"}},
+        ["b", "ClusterRole/r", "<unknown>"],
+    ),
+    "Unheard": ({"metadata": {"name": "u"}}, ["u", "<unknown>"]),
+}
+
+
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_rows_of_other_kinds(kind):
+    obj, cells = OBJECTS[kind]
+    table = tables.table(kind, obj | {"apiVersion": "v1"}, 1704067200 + 60)
+    narrow = [
+        index for index, column in enumerate(table["columnDefinitions"]) if not column["priority"]
+    ]
+    assert [table["rows"][0]["cells"][index] for index in narrow] == cells
+
+
+def test_columns_of_v1alpha2():
+    listed = {
+        "apiVersion": "resource.k8s.io/v1alpha2",
+        "metadata": {"resourceVersion": "3"},
+        "items": [
+            {
+                "metadata": {"name": "c"},
+                "spec": {"resourceClassName": "r", "allocationMode": "Immediate"},
+            }
+        ],
+    }
+    table = tables.table("ResourceClaim", listed, 0, "None")
+    assert table["rows"] == [{"cells": ["c", "r", "Immediate", "pending", "<unknown>"]}]
