@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-requirements
 
-.PHONY: dev demo lint test cluster cluster-matrix faults faults-short soak soak-short oracle bench proto lock image clean
+.PHONY: dev demo lint test mutants cluster cluster-matrix faults faults-short soak soak-short oracle bench proto lock image clean
 
 dev: $(STAMP)  ## everything a developer needs, in .venv
 
@@ -34,6 +34,9 @@ lint: dev  ## style, types, layers
 
 test: lint  ## style, types, layers and the unit tests
 	$(BIN)/pytest -q -n auto
+
+mutants: dev  ## small mistakes put into a copy, one at a time: do the tests notice? (ARGS="--seed 2 --count 40 plugin/prepare")
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 cluster: dev  ## the suite on a real one-node cluster (needs root; the first build takes about 12 minutes)
 	$(BIN)/python -m tests.cluster

@@ -1,0 +1,47 @@
+"""Which test files answer for a module: those of its name, or those that `mirrors.toml` names for it."""
+
+from __future__ import annotations
+
+import fnmatch
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def modules() -> list[str]:
+    """Every module that ships and holds code of ours, as a path from the root."""
+    paths = [
+        path.relative_to(ROOT)
+        for package in ("plugin", "devices")
+        for path in sorted((ROOT / package).rglob("*.py"))
+    ]
+    return [
+        str(path)
+        for path in paths
+        if path.name not in ("__init__.py", "__main__.py")
+        and not path.is_relative_to("plugin/kubelet/wire")
+    ]
+
+
+def of_its_name(module: str) -> list[str]:
+    """`tests/plugin/kube/test_watch.py` for `plugin/kube/watch.py`, and `test_watch_….py` beside it."""
+    place = ROOT / "tests" / Path(module).parent
+    stem = Path(module).stem
+    files = [*place.glob(f"test_{stem}.py"), *place.glob(f"test_{stem}_*.py")]
+    return sorted(str(path.relative_to(ROOT)) for path in files)
+
+
+def exceptions() -> dict[str, list[str]]:
+    """Patterns of modules whose behaviour is tested through another door, and the files that do."""
+    document = tomllib.loads((ROOT / "tests/mirrors.toml").read_text())
+    return {str(pattern): list(files) for pattern, files in document["mirrors"].items()}
+
+
+def tests_of(module: str) -> list[str]:
+    """The test files that have to notice when the module is wrong."""
+    files = of_its_name(module)
+    for pattern, named in exceptions().items():
+        if fnmatch.fnmatch(module, pattern):
+            files += [name for name in named if name not in files]
+    return files
