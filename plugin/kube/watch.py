@@ -11,15 +11,15 @@ import contextlib
 import logging
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 import msgspec
 
+from ..api.document import Document
 from . import client, errors
 
 log = logging.getLogger(__name__)
 
-Object = dict[str, Any]
 Sleep = Callable[[float], Awaitable[None]]
 
 HEALTHY = 10.0  # seconds that a watch must have lived for the trouble before it to be forgotten
@@ -39,7 +39,7 @@ class Endpoint(Protocol):
     def path(self) -> str: ...
     @property
     def query(self) -> dict[str, str]: ...
-    def convert(self, obj: Object) -> Object: ...
+    def convert(self, obj: Document) -> Document: ...
 
 
 class Finder(Protocol):
@@ -62,7 +62,7 @@ class Mirror:
         idle: float = IDLE,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        self.objects: dict[str, Object] = {}
+        self.objects: dict[str, Document] = {}
         self.synced = False  # until the first list has arrived
         self.listing = (
             asyncio.Lock()
@@ -183,19 +183,19 @@ class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
 
 class _List(msgspec.Struct, frozen=True):
     metadata: _ListMeta
-    items: list[Object] | None = None
+    items: list[Document] | None = None
 
 
 class _Event(msgspec.Struct, frozen=True):
     type: str
-    object: Object
+    object: Document
 
 
-def _key(obj: Object) -> str:
+def _key(obj: Document) -> str:
     namespace, name = _meta(obj, "namespace"), _meta(obj, "name")
     return f"{namespace}/{name}" if namespace else name
 
 
-def _meta(obj: Object, name: str) -> str:
+def _meta(obj: Document, name: str) -> str:
     value: str = obj["metadata"].get(name, "")
     return value

@@ -20,11 +20,11 @@ from urllib.parse import quote
 
 import msgspec
 
+from ..api.document import Document
 from ..kube import client, errors, watch
 
 log = logging.getLogger(__name__)
 
-Document = dict[str, Any]
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"

@@ -21,6 +21,7 @@ import msgspec
 from devices import fake, faults
 
 from .. import names
+from ..api.document import Document
 from ..kube import client, errors, kubeconfig
 from . import client as sim_client
 from . import controllers, crash, daemon, dynamic_client, manifests, scheduler
@@ -32,7 +33,6 @@ from .runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-Document = dict[str, Any]
 
 NAMESPACE, DRIVER, ACCOUNT = "claimd-system", "gpu.claimd.dev", "claimd"
 MIRROR = "kubernetes.io/config.mirror"  # of a pod that others run than the kubelet

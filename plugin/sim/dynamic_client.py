@@ -10,14 +10,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import difflib
-from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
+from ..api.document import Document
 from ..kube import client, errors
-
-Document = dict[str, Any]
 
 MERGE = "application/merge-patch+json"
 

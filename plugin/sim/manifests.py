@@ -7,12 +7,10 @@ A wheel has them beside this file; in a source tree they are the originals.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from .. import errors
 from ..api import text
-
-Document = dict[str, Any]
+from ..api.document import Document
 
 _BESIDE = Path(__file__).with_name("manifests")
 _ORIGINAL = Path(__file__).resolve().parents[2] / "deploy" / "base"

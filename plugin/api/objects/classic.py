@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..document import Document
 from .traced import Traced
 
 Tell = Callable[..., None]  # path, text, lost=True
-Document = dict[str, Any]
 
 REQUEST = "request"
 STRUCTURED = ("ResourceClaimParameters", "ResourceClassParameters")

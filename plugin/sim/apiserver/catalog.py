@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any
 
+from ...api.document import Document
 from ...api.objects import convert, plain
 from . import kinds
 from .kinds import ServedKind
@@ -18,7 +18,6 @@ from .rules import canonical, strategy
 from .types import status_errors
 from .types.kind import Kind
 
-Document = dict[str, Any]
 EVENTS = "events.k8s.io"
 REMEMBERED = 4096  # objects of a kind in a version that is not the one kept
 

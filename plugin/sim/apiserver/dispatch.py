@@ -7,8 +7,8 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable
-from typing import Any
 
+from ...api.document import Document
 from .access import admission, claim_status, impersonation, rbac
 from .access.policies import Policies
 from .access.tokens import Tokens
@@ -30,7 +30,6 @@ from .wire.routes import Route
 
 log = logging.getLogger(__name__)
 
-Document = dict[str, Any]
 HEALTH = ("/healthz", "/livez", "/readyz")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 

@@ -8,8 +8,9 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any
 
+from ...api.document import Document
 from .. import client
-from ..client import Call, Document
+from ..client import Call
 from .objects import World, is_done, owned_by, owner
 
 ANNOTATION = "resource.kubernetes.io/pod-claim-name"

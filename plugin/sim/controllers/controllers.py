@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from ...api.document import Document
 from ...kube import client as kube_client
 from .. import client
 from ..client import Api, Collection, WorkLoop
@@ -23,7 +24,7 @@ NAME = "kube-controller-manager"
 Clock = Callable[[], float]
 
 
-def _world(worker: WorkLoop) -> dict[str, dict[str, client.Document]]:
+def _world(worker: WorkLoop) -> dict[str, dict[str, Document]]:
     """As it is now: what changes while a look waits for answers is for the next one."""
     return {kind: dict(collection.objects) for kind, collection in worker.collections.items()}
 

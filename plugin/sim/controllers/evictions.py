@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
+from ...api.document import Document
 from .. import client
-from ..client import Call, Document
+from ..client import Call
 from .objects import World, has_ended
 
 BY = client.EventRecorder("device-taint-eviction", "Evicting")

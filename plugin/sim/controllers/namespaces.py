@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ...api.document import Document
 from .. import client
-from ..client import Call, Document
+from ..client import Call
 
 FINALIZER = "kubernetes"
 

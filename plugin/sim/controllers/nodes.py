@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...api.document import Document
 from .. import client
-from ..client import Call, Document
+from ..client import Call
 from .objects import World
 
 PREFIX = "node.kubernetes.io/"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..client import Document
+from ...api.document import Document
 
 World = Mapping[str, Mapping[str, Document]]  # by kind in the plural, then by namespace/name
 

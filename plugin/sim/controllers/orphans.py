@@ -4,8 +4,9 @@ done for it.
 
 from __future__ import annotations
 
+from ...api.document import Document
 from .. import client
-from ..client import Call, Document
+from ..client import Call
 from .objects import World, has_ended
 
 PATIENCE = 40.0  # seconds that a node may be away before its pods count as lost

@@ -12,8 +12,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ...api.document import Document
 from .. import client
-from ..client import Call, Document
+from ..client import Call
 from .objects import World, has_ended, owned_by, owner
 
 HASH = "pod-template-hash"

@@ -17,13 +17,12 @@ from typing import Any
 from devices import faults
 
 from ...api import text
+from ...api.document import Document
 from ...kube import errors as refusals
 from .. import cluster, daemon
 from . import facts, scene, story
 from .screen import Screen
 from .views import Views
-
-Document = dict[str, Any]
 
 _CLAIMS = "resourceclaim"
 STRIKE_WITHIN = 30.0  # seconds that a kill lies in wait for a prepare

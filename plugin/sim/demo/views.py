@@ -10,12 +10,10 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
+from ...api.document import Document
 from ...kube import watch
 from .. import cluster, dynamic_client
-
-Document = dict[str, Any]
 
 PLUGIN = "plugin"
 

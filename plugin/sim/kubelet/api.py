@@ -10,13 +10,13 @@ import time
 
 import msgspec
 
+from ...api.document import Document
 from ...api.resource import ResourceClaim
 from ...kube import errors
 from ...kube.client import Client
 from .. import client
 from ..client import Call
 
-Object = client.Document
 SELF = client.EventRecorder("kubelet", "Syncing")
 _LEASES = "kube-node-lease"
 
@@ -37,16 +37,16 @@ class Api:
         except msgspec.ValidationError as error:
             raise errors.Malformed(f"{call.about}: {error}") from error
 
-    async def write_status(self, pod: Object, status: Object) -> None:
+    async def write_status(self, pod: Document, status: Document) -> None:
         """Conflict if the pod was made anew since."""
         self.pods.wrote(await self._api.send(client.patch_status("pods", pod, status)))
 
-    async def remove_pod(self, pod: Object) -> None:
+    async def remove_pod(self, pod: Document) -> None:
         """The last step of a deletion. It may be gone already, or be another by now."""
         with contextlib.suppress(errors.NotFound, errors.Conflict):
             await self._api.send(client.delete("pods", pod, gracePeriodSeconds=0))
 
-    async def tell(self, pod: Object, reason: str, message: str, *, warning: bool = True) -> None:
+    async def tell(self, pod: Document, reason: str, message: str, *, warning: bool = True) -> None:
         """An event of the pod. The same is not said again, and trouble with it is nobody's."""
         key = (pod["metadata"]["uid"], reason, message)
         if key in self._told:
@@ -66,7 +66,7 @@ class Api:
             Call(method="DELETE", kind="resourceslices", query={"fieldSelector": selector})
         )
 
-    async def ensure_node(self, labels: Object, status: Object) -> Object:
+    async def ensure_node(self, labels: Document, status: Document) -> Document:
         """The Node object, made if it is not there, with this status."""
         made = {
             "apiVersion": "v1",

@@ -16,11 +16,12 @@ from typing import Any
 import msgspec
 
 from ... import durable
+from ...api.document import Document
 from ...api.resource import ResourceClaim
 from ...errors import Fatal
 from ...kube import errors
 from . import calls
-from .api import Api, Object
+from .api import Api
 from .plugins import Plugins
 from .timing import Timing
 
@@ -79,7 +80,7 @@ class Book:
             ref = calls.Ref(namespace=item.namespace, name=item.name, uid=item.uid)
             self.entries[ref.uid] = Entry(ref=ref, pods=set(item.pods), drivers=item.drivers)
 
-    async def prepare(self, pod: Object) -> None:
+    async def prepare(self, pod: Document) -> None:
         """All claims of the pod are prepared, or ClaimsError says why not."""
         uid = pod["metadata"]["uid"]
         wanted: list[tuple[Entry, set[str]]] = []
@@ -149,7 +150,7 @@ class Book:
                     self.entries.pop(entry.ref.uid, None)
             self._write()
 
-    def of(self, pod: Object, container: Object) -> Iterator[Use]:
+    def of(self, pod: Document, container: Document) -> Iterator[Use]:
         """What a container is given, in the order in which its claims are listed; the same device
         perhaps twice.
         """
@@ -176,14 +177,14 @@ class Book:
             for pod in entry.pods
         }
 
-    async def _fetch(self, pod: Object, name: str) -> ResourceClaim:
+    async def _fetch(self, pod: Document, name: str) -> ResourceClaim:
         namespace = pod["metadata"]["namespace"]
         try:
             return await self._api.claim(namespace, name)
         except errors.ApiError as error:
             raise ClaimsError(f"failed to fetch ResourceClaim {name}: {error}") from error
 
-    def _checked(self, pod: Object, claim: ResourceClaim, ours: bool) -> tuple[Entry, set[str]]:
+    def _checked(self, pod: Document, claim: ResourceClaim, ours: bool) -> tuple[Entry, set[str]]:
         """The claim's entry, old or new, and its drivers; ClaimsError if the pod may not use it."""
         meta, uid = claim.metadata, pod["metadata"]["uid"]
         owned = any(owner.uid == uid and owner.controller for owner in meta.owner_references)
@@ -211,7 +212,7 @@ class Book:
         drivers = {result.driver for result in claim.status.allocation.devices.results}
         return self.entries.get(meta.uid) or Entry(ref=ref), drivers
 
-    def _named(self, pod: Object, name: str) -> Entry | None:
+    def _named(self, pod: Document, name: str) -> Entry | None:
         """The entry of a claim of this name that the pod was given."""
         namespace, uid = pod["metadata"]["namespace"], pod["metadata"]["uid"]
         return next(
@@ -243,7 +244,7 @@ class Book:
         self._folder.write(FILE, msgspec.json.encode(_File(claims=claims)))
 
 
-def names(pod: Object) -> Iterator[tuple[str, str | None, bool]]:
+def names(pod: Document) -> Iterator[tuple[str, str | None, bool]]:
     """The pod's claims: how the pod calls it, the object's name, whether the pod's spec has it.
     None for a name: the template said that no claim is needed. ClaimsError if one has not been
     created yet.
@@ -273,7 +274,7 @@ def _listed(entry: Entry, title: str, request: str) -> Iterator[Use]:
                 yield Use(title=shown, ref=entry.ref, driver=driver, given=each)
 
 
-def _extended(entry: Entry, pod: Object, container: str) -> Iterator[Use]:
+def _extended(entry: Entry, pod: Document, container: str) -> Iterator[Use]:
     mappings = pod["status"]["extendedResourceClaimStatus"].get("requestMappings") or ()
     requests = {each["requestName"] for each in mappings if each["containerName"] == container}
     for driver, given in entry.drivers.items():

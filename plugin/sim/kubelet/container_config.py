@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from ...api.document import Document
 from ..runtime.container import ContainerConfig
-from .api import Object
 from .claims import Use
 
 IDLE = ("sleep", "infinity")  # for a container without a command: no image says what it runs
@@ -19,7 +19,7 @@ def ids(uses: Iterable[Use]) -> tuple[str, ...]:
 
 
 def order(
-    pod: Object, container: Object, ids_: tuple[str, ...], address: str, node_address: str
+    pod: Document, container: Document, ids_: tuple[str, ...], address: str, node_address: str
 ) -> ContainerConfig:
     known = _fields(pod, address, node_address)
     env: dict[str, str] = {}
@@ -43,7 +43,7 @@ def expand(text: str, env: Mapping[str, str]) -> str:
     return _REFERENCE.sub(lambda m: "$" if m[1] == "$" else env.get(m[2], m[0]), text)
 
 
-def _fields(pod: Object, address: str, node_address: str) -> dict[str, str]:
+def _fields(pod: Document, address: str, node_address: str) -> dict[str, str]:
     meta, spec = pod["metadata"], pod["spec"]
     found = {
         "metadata.name": meta["name"],

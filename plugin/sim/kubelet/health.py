@@ -15,8 +15,8 @@ from typing import Any
 
 import grpc.aio
 
+from ...api.document import Document
 from ...kubelet.wire.dra_health.v1 import api_pb2
-from .api import Object
 from .claims import Use
 from .plugins import Instance
 from .timing import Timing
@@ -73,9 +73,9 @@ class Health:
             return UNKNOWN, ""
         return state.health, state.message
 
-    def shown(self, uses: Iterable[Use]) -> list[Object]:
+    def shown(self, uses: Iterable[Use]) -> list[Document]:
         """allocatedResourcesStatus of a container."""
-        found: dict[str, dict[str, Object]] = {}
+        found: dict[str, dict[str, Document]] = {}
         for use in uses:
             if not use.title:
                 continue

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ... import names
+from ...api.document import Document
 from ...kube.client import Client
 from ..runtime.runtime import Runtime
 from . import claims, lifecycle, node, podresources
-from .api import Api, Object
+from .api import Api
 from .health import Device, Health
 from .plugins import Plugins
 from .timing import Timing
@@ -142,7 +143,7 @@ class Kubelet:
             for uid in self._runtime.sandboxes.keys() - self._workers.keys():
                 await self._runtime.remove(uid)  # of a pod that went while there was no kubelet
 
-    def _listed(self) -> dict[str, Object]:
+    def _listed(self) -> dict[str, Document]:
         """The pods that are ours to run, by uid."""
         every = self._api.pods.objects.values()
         return {
@@ -179,7 +180,7 @@ class Kubelet:
             if (worker := self._workers.get(uid)) is not None:
                 worker.wake()
 
-    def _active(self) -> list[Object]:
+    def _active(self) -> list[Document]:
         return [
             worker.pod
             for worker in self._workers.values()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .api import Object
+from ...api.document import Document
 from .timing import Timing
 
 PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
@@ -41,7 +41,7 @@ class Plan:
         return self.phase in (SUCCEEDED, FAILED)
 
 
-def plan(pod: Object, pasts: Mapping[str, Past], now: float, timing: Timing) -> Plan:
+def plan(pod: Document, pasts: Mapping[str, Past], now: float, timing: Timing) -> Plan:
     policy = pod["spec"].get("restartPolicy") or "Always"
     containers = pod["spec"]["containers"]
     begun = any((past := pasts.get(each["name"])) is not None and past.began for each in containers)

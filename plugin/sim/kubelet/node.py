@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn, TypeVar
 
+from ...api.document import Document
 from ...kube import errors
 from .. import client
-from .api import Api, Object
+from .api import Api
 from .timing import Timing
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ class Node:
             await insist(lambda: self._api.renew_lease(uid, lasts))
             await asyncio.sleep(self._timing.lease)
 
-    def _status(self) -> Object:
+    def _status(self) -> Document:
         now = client.timestamp(time.time())
         times = {"lastHeartbeatTime": now, "lastTransitionTime": now}
         ready = {

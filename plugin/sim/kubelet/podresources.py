@@ -10,17 +10,17 @@ from typing import Any
 
 import grpc.aio
 
+from ...api.document import Document
 from ...kubelet.wire.podresources.v1 import api_pb2, api_pb2_grpc
-from .api import Object
 from .claims import Use
 
-Uses = Callable[[Object, Object], Iterable[Use]]  # of a pod's container
+Uses = Callable[[Document, Document], Iterable[Use]]  # of a pod's container
 
 
 class PodResources(api_pb2_grpc.PodResourcesListerServicer):
     """`pods` are those that have not ended."""
 
-    def __init__(self, pods: Callable[[], Sequence[Object]], uses: Uses) -> None:
+    def __init__(self, pods: Callable[[], Sequence[Document]], uses: Uses) -> None:
         self._pods, self._uses = pods, uses
 
     async def List(

@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
+from ...api.document import Document
 from ..runtime.container import Container
 from ..runtime.runtime import Sandbox
 from . import lifecycle
-from .api import Object
 
 Refusals = Mapping[str, tuple[str, str]]  # by container, reason and message
-Health = Callable[[Object], list[Object]]  # of a container of the spec
+Health = Callable[[Document], list[Document]]  # of a container of the spec
 
 
 def status(
-    pod: Object,
+    pod: Document,
     sandbox: Sandbox | None,
     plan: lifecycle.Plan,
     refused: Refusals,
     health: Health,
     node_ip: str,
-) -> Object:
+) -> Document:
     """All that is ours to say, without the times of conditions. What is None there is not to be
     there.
     """
     spec = pod["spec"]
-    made: Object = {
+    made: Document = {
         "phase": plan.phase,
         "hostIP": node_ip,
         "hostIPs": [{"ip": node_ip}],
@@ -57,7 +57,7 @@ def status(
     return made
 
 
-def patch(status_: Object, before: Object, now: str) -> Object:
+def patch(status_: Document, before: Document, now: str) -> Document:
     """What makes it so: with the pod's start, the time of every condition's last change, and
     without old addresses.
     """
@@ -74,7 +74,7 @@ def patch(status_: Object, before: Object, now: str) -> Object:
     return made
 
 
-def differs(wanted: Object, before: Object) -> bool:
+def differs(wanted: Document, before: Document) -> bool:
     """Whether the API server has to be told."""
     known = {each["type"]: each for each in before.get("conditions") or ()}
     for each in wanted["conditions"]:
@@ -85,13 +85,13 @@ def differs(wanted: Object, before: Object) -> bool:
 
 
 def _container(
-    container: Object, pod: Object, sandbox: Sandbox | None, refused: Refusals, health: Health
-) -> Object:
+    container: Document, pod: Document, sandbox: Sandbox | None, refused: Refusals, health: Health
+) -> Document:
     name, image = container["name"], container.get("image") or ""
     attempts = sandbox.containers.get(name, []) if sandbox is not None else []
     before = sandbox.earlier.get(name, 0) if sandbox is not None else 0
     latest = attempts[-1] if attempts else None
-    made: Object = {
+    made: Document = {
         "name": name,
         "image": image,
         "imageID": f"sim://{image}",
@@ -109,7 +109,7 @@ def _container(
     ):  # what an earlier runtime has done is not forgotten before the next one goes on
         told = pod.get("status") or {}
         every = (*(told.get("containerStatuses") or ()), *(told.get("initContainerStatuses") or ()))
-        old: Object = next((each for each in every if each["name"] == name), {})
+        old: Document = next((each for each in every if each["name"] == name), {})
         made |= {key: old[key] for key in ("containerID", "restartCount") if key in old}
     ended = attempts[-2] if len(attempts) > 1 else None
     if latest is not None and not latest.running and name in refused:
@@ -121,7 +121,7 @@ def _container(
     return made
 
 
-def _state(name: str, latest: Container | None, refused: Refusals, waiting: str) -> Object:
+def _state(name: str, latest: Container | None, refused: Refusals, waiting: str) -> Document:
     if latest is not None and latest.running and latest.began is not None:
         return {"running": {"startedAt": _time(latest.began)}}
     if name in refused:
@@ -132,9 +132,9 @@ def _state(name: str, latest: Container | None, refused: Refusals, waiting: str)
     return {"waiting": {"reason": waiting}}
 
 
-def _terminated(ended: Container) -> Object:
+def _terminated(ended: Container) -> Document:
     reason = "StartError" if ended.trouble else "Error" if ended.code else "Completed"
-    made: Object = {"exitCode": ended.code or 0, "reason": reason}
+    made: Document = {"exitCode": ended.code or 0, "reason": reason}
     if ended.trouble:
         made["message"] = ended.trouble
     if ended.began is not None and ended.finished is not None:
@@ -142,11 +142,11 @@ def _terminated(ended: Container) -> Object:
     return made
 
 
-def _id(pod: Object, name: str, attempt: int) -> str:
+def _id(pod: Document, name: str, attempt: int) -> str:
     return f"sim://{pod['metadata']['uid']}/{name}/{attempt}"
 
 
-def _quality(pod: Object) -> str:
+def _quality(pod: Document) -> str:
     known: str | None = (pod.get("status") or {}).get("qosClass")
     return known or "BestEffort"
 

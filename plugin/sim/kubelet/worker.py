@@ -15,13 +15,14 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from ...api.document import Document
 from ...kube import errors
 from .. import client
 from ..runtime import container as containers
 from ..runtime import specs
 from ..runtime.runtime import Runtime, Sandbox
 from . import container_config, lifecycle, status
-from .api import Api, Object
+from .api import Api
 from .claims import Book, ClaimsError
 from .health import Health
 from .timing import Timing
@@ -44,7 +45,7 @@ class Parts:
 
 
 class PodWorker:
-    def __init__(self, parts: Parts, pod: Object) -> None:
+    def __init__(self, parts: Parts, pod: Document) -> None:
         self.pod = pod
         self.uid: str = pod["metadata"]["uid"]
         self.phase: str = (pod.get("status") or {}).get("phase") or lifecycle.PENDING
@@ -58,7 +59,7 @@ class PodWorker:
             str, float
         ] = {}  # by container, when it may be tried again, in seconds since 1970
 
-    def update(self, pod: Object | None) -> None:
+    def update(self, pod: Document | None) -> None:
         """The pod as the API server has it now; None if it does not have it any more."""
         before, self.pod = self.pod, pod or self.pod
         self._gone = pod is None
@@ -260,7 +261,7 @@ class PodWorker:
         await self._report(sandbox, lifecycle.Plan(phase=phase, initialized=True))
 
 
-def _matters(pod: Object) -> Object:
+def _matters(pod: Document) -> Document:
     """All of a pod but what we write ourselves."""
     about, told = pod["metadata"], pod.get("status") or {}
     return {
@@ -291,7 +292,7 @@ def _past(attempts: list[containers.Container], refused: float) -> lifecycle.Pas
     )
 
 
-def _earlier(pod: Object) -> dict[str, int]:
+def _earlier(pod: Document) -> dict[str, int]:
     """Starts that an earlier runtime has made, by container."""
     told = pod.get("status") or {}
     every = (*(told.get("containerStatuses") or ()), *(told.get("initContainerStatuses") or ()))

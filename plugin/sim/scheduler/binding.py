@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
+from ...api.document import Document
 from .. import client
-from ..client import Call, Document
+from ..client import Call
 from .decide import EXTENDED, Bind, Refuse
 from .objects import Claim, Pod
 

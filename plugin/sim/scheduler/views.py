@@ -10,7 +10,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ..client import Collection, Document
+from ...api.document import Document
+from ..client import Collection
 from .objects import Claim, Node, Pod
 
 log = logging.getLogger(__name__)

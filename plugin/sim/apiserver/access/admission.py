@@ -4,15 +4,13 @@ going, a pod that runs as nobody, and the end of the namespaces that have to be 
 
 from __future__ import annotations
 
-from typing import Any
-
+from ....api.document import Document
 from ..catalog import Edition
 from ..storage.store import Store
 from ..types import status_errors
 from ..types.resource import NAMESPACES, PODS, SERVICE_ACCOUNTS, GroupResource
 from ..wire.routes import Route
 
-Document = dict[str, Any]
 MIRROR = "kubernetes.io/config.mirror"
 FOREVER = ("default", "kube-system", "kube-public")
 

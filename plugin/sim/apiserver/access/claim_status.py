@@ -7,8 +7,7 @@ its driver: on every node, or only where the writer's token and the allocation n
 
 from __future__ import annotations
 
-from typing import Any
-
+from ....api.document import Document
 from ..storage.store import Store
 from ..types import status_errors
 from ..types.status_errors import Cause
@@ -16,7 +15,6 @@ from ..types.user import User
 from ..wire.request_info import RequestInfo
 from . import rbac
 
-Document = dict[str, Any]
 SINCE = ("1.37",)  # of the releases that there are
 NODE = "authentication.kubernetes.io/node-name"
 PREFIXES = ("associated-node:", "arbitrary-node:")

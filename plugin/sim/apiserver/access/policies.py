@@ -7,8 +7,9 @@ Policies with parameters are kept and not asked.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ....api.document import Document
 from ..storage.store import Store
 from ..types.options import Admit
 from ..types.resource import GroupResource
@@ -17,7 +18,6 @@ from ..wire.request_info import RequestInfo
 if TYPE_CHECKING:
     from . import policy_evaluation
 
-Document = dict[str, Any]
 GROUP = "admissionregistration.k8s.io"
 POLICIES = GroupResource("validatingadmissionpolicies", GROUP, "ValidatingAdmissionPolicy")
 BINDINGS = GroupResource(

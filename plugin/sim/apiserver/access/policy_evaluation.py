@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
+from ....api.document import Document
 from ....cel import CompileError, EvalError
 from ....cel.documents import Derived, Expression, value_of
 from ..storage.store import Store
@@ -19,7 +20,6 @@ from ..types.resource import NAMESPACES
 from ..types.status_errors import StatusError
 from ..wire.request_info import RequestInfo
 
-Document = dict[str, Any]
 NAMES = frozenset(("object", "oldObject", "request", "params", "namespaceObject", "variables"))
 OPERATIONS = {
     "create": "CREATE",

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
+from ....api.document import Document
 from ..storage.store import Store
 from ..types.resource import RBAC_GROUP, GroupResource
 from ..types.status_errors import StatusError
 from ..types.user import User
-
-Document = dict[str, Any]
 
 ROLES = GroupResource("roles", RBAC_GROUP, "Role")
 CLUSTER_ROLES = GroupResource("clusterroles", RBAC_GROUP, "ClusterRole")

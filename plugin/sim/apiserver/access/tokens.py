@@ -12,16 +12,14 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 
+from ....api.document import Document
 from ..storage.store import Store
 from ..types.resource import PODS, SERVICE_ACCOUNTS, GroupResource
 from ..types.status_errors import StatusError
 from ..types.user import Secrets, User
-
-Document = dict[str, Any]
 
 ISSUER = "https://kubernetes.default.svc"
 EVERYBODY, NOBODY = "system:authenticated", "system:unauthenticated"

@@ -4,11 +4,9 @@ aggregated; /version.
 
 from __future__ import annotations
 
-from typing import Any
-
+from ....api.document import Document
 from ..catalog import Catalog, Edition
 
-Document = dict[str, Any]
 AGGREGATED = ("v2", "v2beta1")
 
 # patch releases of whose shape we are

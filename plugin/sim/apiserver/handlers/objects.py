@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ....api.document import Document
 from ..catalog import EVENTS, Edition
 from ..storage import patches
 from ..storage.registry import Registry
@@ -17,8 +18,6 @@ from ..types import selectors, status_errors
 from ..types.options import Admit, WriteOptions
 from ..wire import codec, query, routes, strict_fields
 from ..wire.request_info import RequestInfo, Result
-
-Document = dict[str, Any]
 
 # Fields that a kind can be selected by, beside its name and namespace.
 SELECTABLE = {

@@ -6,13 +6,10 @@ what a field means.
 
 from __future__ import annotations
 
-from typing import Any
-
+from ....api.document import Document
 from ....api.objects.shapes import Shape, fields_of
 from ..catalog import Catalog, Edition
 from ..wire import protobuf, protobuf_fields, strict_fields
-
-Document = dict[str, Any]
 
 # Version 2 for kubectl, which reads it in this form alone, and only to learn that a kind is not
 # here: no kinds at all.

@@ -5,7 +5,6 @@ anybody does.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ..storage.store import Store
 from ..types import status_errors
@@ -14,7 +13,6 @@ from ..wire import query
 from ..wire.http import Answer
 from ..wire.request_info import RequestInfo
 
-Document = dict[str, Any]
 Logs = Callable[[str, str, str], str]  # namespace, pod, container
 
 

@@ -4,8 +4,7 @@ kept.
 
 from __future__ import annotations
 
-from typing import Any
-
+from ....api.document import Document
 from ..access import rbac
 from ..access.tokens import ISSUER, Tokens
 from ..storage.store import Store
@@ -17,8 +16,6 @@ from ..wire import codec
 from ..wire.http import Request
 from ..wire.request_info import Result
 from ..wire.routes import Route
-
-Document = dict[str, Any]
 
 
 class Reviews:

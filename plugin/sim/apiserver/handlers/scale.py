@@ -4,8 +4,7 @@ it.
 
 from __future__ import annotations
 
-from typing import Any
-
+from ....api.document import Document
 from ..storage import patches
 from ..storage.registry import Registry
 from ..types import status_errors
@@ -16,7 +15,6 @@ from ..types.status_errors import Cause
 from ..wire import codec, query
 from ..wire.request_info import RequestInfo, Result
 
-Document = dict[str, Any]
 API = "autoscaling/v1"
 ABOUT = GroupResource("scales", "autoscaling", "Scale")
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
+from ....api.document import Document
 from ..access.tokens import LONGEST, SHORTEST, Tokens
 from ..catalog import Edition
 from ..storage.registry import Registry
@@ -20,7 +20,6 @@ from ..wire.http import Request
 from ..wire.request_info import RequestInfo, Result
 from ..wire.routes import Route
 
-Document = dict[str, Any]
 GRANTED: Document = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 

@@ -13,8 +13,8 @@ import random
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
+from ....api.document import Document
 from ..catalog import Edition
 from ..storage.store import Change, Selects, Store, event_of
 from ..types import status_errors
@@ -23,7 +23,6 @@ from ..wire import codec, query, routes
 from ..wire.http import Request, Send
 from ..wire.request_info import RequestInfo
 
-Document = dict[str, Any]
 Shown = Callable[[Document], Document]
 
 LONGEST = (1800.0, 3600.0)  # seconds of a watch that does not say

@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ....api import quantity
+from ....api.document import Document
 from ....api.objects import models
 from ....api.objects.shapes import Field, Shape, fields_of
-
-Document = dict[str, Any]
 
 # Fields that are written even if nothing is in them (class, field), beside the required ones.
 ALWAYS = {

@@ -7,8 +7,9 @@ from __future__ import annotations
 from fractions import Fraction
 
 from ....api import quantity
+from ....api.document import Document
 from .canonical import canonical
-from .causes import Causes, Document
+from .causes import Causes
 
 LARGEST = 2**63 - 1
 BOTH = 'exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time'

@@ -15,8 +15,6 @@ from typing import Any
 from ..types.status_errors import Cause
 from .profile import Profile
 
-Document = dict[str, Any]
-
 
 class Causes:
     def __init__(self, profile: Profile) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....api.document import Document
 from . import expressions, texts
-from .causes import Causes, Document, encoded
+from .causes import Causes, encoded
 from .names import check_driver, check_qualified
 from .profile import Profile
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ....api.document import Document
 from . import expressions, metadata, nodes, texts
-from .causes import Causes, Document, quoted
+from .causes import Causes, quoted
 
 HANDLES, HANDLE_DATA, CONSUMERS, POTENTIAL = 32, 16 * 1024, 32, 128
 MODES = ("Immediate", "WaitForFirstConsumer")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+from ....api.document import Document
 from . import texts
-from .causes import Causes, Document
+from .causes import Causes
 
 REASON_PATTERN = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
 REASON = (

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....api.document import Document
 from . import texts
 from .canonical import canonical
-from .causes import Causes, Document
+from .causes import Causes
 
 POLICIES = ("Always", "OnFailure", "Never")
 NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from ....api.document import Document
 from ..types.status_errors import Cause
 from . import texts
-from .causes import Causes, Document
+from .causes import Causes
 from .names import check_fully_qualified, pool_parts
 
 EFFECTS, OPERATORS = "NoExecute NoSchedule None", "Equal Exists"

@@ -6,7 +6,8 @@ import re
 from functools import lru_cache
 
 from .... import cel
-from .causes import Causes, Document
+from ....api.document import Document
+from .causes import Causes
 
 LONGEST = 10 * 1024
 

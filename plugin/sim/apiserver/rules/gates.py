@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .causes import Document
+from ....api.document import Document
 from .profile import Profile
 
 # Where a feature's fields are; [] goes into each item of a list, {} into each entry of a map.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ....api.document import Document
 from . import texts
-from .causes import Causes, Document
+from .causes import Causes
 
 ANNOTATIONS = 256 * 1024
 STANDARD = ("kubernetes", "orphan", "foregroundDeletion")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ....api.document import Document
 from . import texts
-from .causes import Causes, Document
+from .causes import Causes
 
 MANY = ("In", "NotIn")
 

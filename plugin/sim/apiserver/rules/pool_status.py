@@ -4,8 +4,9 @@ status.
 
 from __future__ import annotations
 
+from ....api.document import Document
 from . import texts
-from .causes import Causes, Document
+from .causes import Causes
 from .conditions import check_conditions
 from .dumps import inner
 from .names import check_driver, check_pool

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....api.document import Document
 from . import capacity, nodes, texts
-from .causes import Causes, Document
+from .causes import Causes
 from .dumps import inner
 from .names import check_driver, check_pool, check_qualified
 from .profile import Profile

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from ....api.document import Document
 from . import nodes, texts
-from .causes import Causes, Document
+from .causes import Causes
 from .claims import (
     MOST,
     check_configs,

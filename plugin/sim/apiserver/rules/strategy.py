@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
+from ....api.document import Document
 from ....api.objects import models
 from ..types.resource import GroupResource
 from ..types.status_errors import Cause
@@ -25,7 +26,7 @@ from . import (
     status,
     texts,
 )
-from .causes import Causes, Document, quoted
+from .causes import Causes, quoted
 from .dumps import inner
 from .profile import Profile
 

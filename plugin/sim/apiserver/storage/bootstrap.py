@@ -4,14 +4,12 @@ user has.
 
 from __future__ import annotations
 
-from typing import Any
-
+from ....api.document import Document
 from ..catalog import Catalog
 from ..types.options import WriteOptions
 from ..types.resource import RBAC_GROUP
 from .registry import Registry
 
-Document = dict[str, Any]
 WRITE = WriteOptions(manager="kube-apiserver")
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 LABEL = {"kubernetes.io/bootstrapping": "rbac-defaults"}

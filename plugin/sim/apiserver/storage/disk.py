@@ -11,7 +11,6 @@ import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -20,7 +19,6 @@ from ..types.resource import GroupResource
 from ..types.user import Secrets
 from .store import Change, Store
 
-Document = dict[str, Any]
 Call = Callable[[], None]
 
 TABLES = """

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ....api.document import Document
 from ..types import status_errors
 from ..types.kind import Kind
 from ..types.options import DeleteOptions, WriteOptions
 from .registry import FOREGROUND, ORPHAN, Registry
 
-Document = dict[str, Any]
 WRITE = WriteOptions(manager="kube-controller-manager")
 
 

@@ -8,7 +8,6 @@ the server here. Alone, with no controllers beside it, it also ends namespaces.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from ..catalog import Catalog
 from ..types import status_errors
@@ -18,7 +17,6 @@ from . import garbage
 from .registry import Registry
 from .store import Change
 
-Document = dict[str, Any]
 PAUSE = 0.05  # seconds between two looks, so that a burst of changes is one
 WRITE = WriteOptions(manager="kube-controller-manager")
 

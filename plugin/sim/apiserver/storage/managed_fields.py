@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import cast
 
+from ....api.document import Document
 from ..types import fields, status_errors
 from ..types.fields import Path
 from ..types.schema import Schema
 
-Document = dict[str, Any]
 SYSTEM = frozenset(
     [("f:apiVersion",), ("f:kind",), ("f:metadata",)]
     + [

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+from ....api.document import Document
 from ..rules import strategy
 from ..types import status_errors
 from ..types.kind import Kind
@@ -19,8 +20,6 @@ from ..types.resource import NAMESPACES, GroupResource
 from ..types.status_errors import Cause
 from . import managed_fields, patches
 from .store import Store
-
-Document = dict[str, Any]
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 BLIND = "Invalid value: 0: must be specified for an update"

@@ -14,12 +14,11 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
+from ....api.document import Document
 from ..types import status_errors
 from ..types.resource import GroupResource
 
-Document = dict[str, Any]
 Name = tuple[str, str]  # namespace, name
 Selects = Callable[[Document], bool]
 

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-Document = dict[str, Any]
+from ....api.document import Document
 
 Admit = Callable[
     [Document | None, Document | None], None

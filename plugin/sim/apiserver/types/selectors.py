@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any
 
+from ....api.document import Document
 from . import status_errors
 
-Document = dict[str, Any]
 Selects = Callable[[Document], bool]
 UNKNOWN = "field label not supported: {}"
 

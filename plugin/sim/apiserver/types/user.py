@@ -7,9 +7,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-Document = dict[str, Any]
+from ....api.document import Document
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
+from ....api.document import Document
 from ..types import status_errors
 from . import protobuf
 from .http import Request
 
-Document = dict[str, Any]
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
 SERVED = f"{JSON}, {YAML}, {PROTOBUF}"
 PATCHES = {

@@ -4,9 +4,7 @@ Values in, text out.
 
 from __future__ import annotations
 
-from typing import Any
-
-Document = dict[str, Any]
+from ....api.document import Document
 
 
 def ready(pod: Document) -> str:

@@ -15,9 +15,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from ....api.document import Document
 from ..types import status_errors
-
-Document = dict[str, Any]
 
 MAGIC = b"k8s\x00"
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5

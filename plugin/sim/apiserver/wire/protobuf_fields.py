@@ -14,8 +14,6 @@ from ....api.objects.shapes import child
 from ..catalog import Edition
 from . import protobuf
 
-Document = dict[str, Any]
-
 OLDER = {"core/v1.PodResourceClaim": "source"}  # fields that earlier releases had
 LIKE = {  # what JSON has for a form
     "text": (str,),

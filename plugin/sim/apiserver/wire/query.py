@@ -5,8 +5,8 @@ server words it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from ....api.document import Document
 from ..types import status_errors
 from ..types.options import Admit, DeleteOptions
 from ..types.resource import GroupResource
@@ -14,8 +14,6 @@ from ..types.status_errors import Cause, StatusError
 from . import codec, protobuf_fields
 from .http import Request
 from .routes import text, truth
-
-Document = dict[str, Any]
 
 OPTIONS_GROUP = "meta.k8s.io"
 ESCAPED = {

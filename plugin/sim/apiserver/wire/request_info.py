@@ -5,15 +5,13 @@ the next.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
+from ....api.document import Document
 from ..catalog import Edition
 from ..types.user import User
 from . import routes
 from .http import Request
 from .routes import Route
-
-Document = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from ....api.document import Document
 from ..types.status_errors import StatusError
 from . import codec, routes
 from .http import Answer, Request
 from .request_info import Result
 
-Document = dict[str, Any]
 PEOPLE = ("curl/", "Wget/", "Mozilla/5.0")  # agents whose answers are pretty unasked
 META = "meta.k8s.io"
 

@@ -14,14 +14,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....api import quantity
+from ....api.document import Document
 from ....api.objects import models
 from ....api.objects.shapes import Shape, child, fields_of
 from ..catalog import Edition
 from ..types import status_errors
 from ..types.resource import GroupResource
 from . import protobuf_fields
-
-Document = dict[str, Any]
 
 
 def shape_of(edition: Edition) -> Shape | None:

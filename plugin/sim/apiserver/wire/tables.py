@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ....api.document import Document
 from . import pod_columns, responses
 
-Document = dict[str, Any]
 Cell = Callable[[Document], Any]
 NONE, UNSET, UNKNOWN = "<none>", "<unset>", "<unknown>"
 
