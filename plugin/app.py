@@ -264,7 +264,9 @@ def build(config: Config) -> App:
     _check(config)
     identity = config.pod_uid or uuid.uuid4().hex
     folder = names.plugin_folder(config.kubelet_dir, config.driver_name)
-    client_ = client.Client(auth.connect(config.kubeconfig, config.service_account), agent="claimd")
+    client_ = client.Client(
+        auth.client_config(config.kubeconfig, config.service_account), agent="claimd"
+    )
     resources_ = resources.Resources(client_, config.driver_name, config.node_name)
     watch_, monitor_ = _hardware(config)
     events_ = events.EventRecorder(resources_, config.driver_name, config.node_name)

@@ -264,7 +264,9 @@ async def _objects(settings: config.Config, namespace: str) -> Objects:
     from .kube import errors as refusals
 
     kubeconfig = settings.kubeconfig or os.environ.get("KUBECONFIG", "")
-    api = client.Client(auth.connect(kubeconfig, settings.service_account), agent="claimd-explain")
+    api = client.Client(
+        auth.client_config(kubeconfig, settings.service_account), agent="claimd-explain"
+    )
     try:
         return await sources.from_cluster(api, namespace)
     except refusals.ApiError as error:

@@ -7,13 +7,13 @@ from __future__ import annotations
 import msgspec
 
 
-class Wire(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, frozen=True):
+class ApiStruct(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, frozen=True):
     """A piece of a Kubernetes object. Unknown fields are ignored on the way in, so an object of
     others is never written back whole: it is patched or applied.
     """
 
 
-class OwnerReference(Wire, frozen=True, kw_only=True):
+class OwnerReference(ApiStruct, frozen=True, kw_only=True):
     api_version: str = ""
     kind: str = ""
     name: str = ""
@@ -21,7 +21,7 @@ class OwnerReference(Wire, frozen=True, kw_only=True):
     controller: bool | None = None
 
 
-class ObjectMeta(Wire, frozen=True, kw_only=True):
+class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -33,7 +33,7 @@ class ObjectMeta(Wire, frozen=True, kw_only=True):
     owner_references: list[OwnerReference] = []
 
 
-class Condition(Wire, frozen=True, kw_only=True):
+class Condition(ApiStruct, frozen=True, kw_only=True):
     type: str
     status: str
     reason: str
@@ -41,7 +41,7 @@ class Condition(Wire, frozen=True, kw_only=True):
     last_transition_time: str
 
 
-class PartialObject(Wire, frozen=True, kw_only=True):
+class PartialObject(ApiStruct, frozen=True, kw_only=True):
     """Any object, as far as its metadata."""
 
     api_version: str = ""

@@ -10,24 +10,24 @@ from typing import Any
 
 import msgspec
 
-from .meta import Condition, ObjectMeta, Wire
+from .meta import ApiStruct, Condition, ObjectMeta
 
 GROUP = "resource.k8s.io"
 STANDARD = "resource.kubernetes.io/"  # the domain of attributes that all drivers share
 
 
-class OpaqueConfig(Wire, frozen=True, kw_only=True):
+class OpaqueConfig(ApiStruct, frozen=True, kw_only=True):
     driver: str
     parameters: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class DeviceAllocationConfiguration(Wire, frozen=True, kw_only=True):
+class DeviceAllocationConfiguration(ApiStruct, frozen=True, kw_only=True):
     source: str = ""  # FromClass, FromClaim
     requests: list[str] = []
     opaque: OpaqueConfig | None = None
 
 
-class DeviceRequestAllocationResult(Wire, frozen=True, kw_only=True):
+class DeviceRequestAllocationResult(ApiStruct, frozen=True, kw_only=True):
     request: str  # "req", or "req/sub" of a prioritised list
     driver: str
     pool: str
@@ -36,23 +36,23 @@ class DeviceRequestAllocationResult(Wire, frozen=True, kw_only=True):
     share_id: str | None = msgspec.field(name="shareID", default=None)
 
 
-class DeviceAllocationResult(Wire, frozen=True, kw_only=True):
+class DeviceAllocationResult(ApiStruct, frozen=True, kw_only=True):
     results: list[DeviceRequestAllocationResult] = []
     config: list[DeviceAllocationConfiguration] = []
 
 
-class AllocationResult(Wire, frozen=True, kw_only=True):
+class AllocationResult(ApiStruct, frozen=True, kw_only=True):
     devices: DeviceAllocationResult = DeviceAllocationResult()
 
 
-class ResourceClaimConsumerReference(Wire, frozen=True, kw_only=True):
+class ResourceClaimConsumerReference(ApiStruct, frozen=True, kw_only=True):
     api_group: str = ""
     resource: str = ""
     name: str = ""
     uid: str = ""
 
 
-class AllocatedDeviceStatus(Wire, frozen=True, kw_only=True):
+class AllocatedDeviceStatus(ApiStruct, frozen=True, kw_only=True):
     driver: str
     pool: str
     device: str
@@ -61,18 +61,18 @@ class AllocatedDeviceStatus(Wire, frozen=True, kw_only=True):
     data: dict[str, Any] | None = None
 
 
-class ResourceClaimStatus(Wire, frozen=True, kw_only=True):
+class ResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
     allocation: AllocationResult | None = None
     reserved_for: list[ResourceClaimConsumerReference] = []
     devices: list[AllocatedDeviceStatus] = []
 
 
-class ResourceClaim(Wire, frozen=True, kw_only=True):
+class ResourceClaim(ApiStruct, frozen=True, kw_only=True):
     metadata: ObjectMeta
     status: ResourceClaimStatus = ResourceClaimStatus()
 
 
-class DeviceAttribute(Wire, frozen=True, kw_only=True):
+class DeviceAttribute(ApiStruct, frozen=True, kw_only=True):
     """One typed value: exactly one field is set."""
 
     int_: int | None = msgspec.field(name="int", default=None)
@@ -89,34 +89,34 @@ class DeviceAttribute(Wire, frozen=True, kw_only=True):
         return next((value for value in every if value is not None), None)
 
 
-class DeviceCapacity(Wire, frozen=True, kw_only=True):
+class DeviceCapacity(ApiStruct, frozen=True, kw_only=True):
     value: str  # a quantity in its canonical form
 
 
-class Counter(Wire, frozen=True, kw_only=True):
+class Counter(ApiStruct, frozen=True, kw_only=True):
     value: str  # a quantity
 
 
-class CounterSet(Wire, frozen=True, kw_only=True):
+class CounterSet(ApiStruct, frozen=True, kw_only=True):
     """What the devices of one GPU share."""
 
     name: str
     counters: dict[str, Counter] = {}
 
 
-class DeviceCounterConsumption(Wire, frozen=True, kw_only=True):
+class DeviceCounterConsumption(ApiStruct, frozen=True, kw_only=True):
     counter_set: str
     counters: dict[str, Counter] = {}
 
 
-class DeviceTaint(Wire, frozen=True, kw_only=True):
+class DeviceTaint(ApiStruct, frozen=True, kw_only=True):
     key: str
     value: str = ""
     effect: str
     time_added: str | None = None
 
 
-class Device(Wire, frozen=True, kw_only=True):
+class Device(ApiStruct, frozen=True, kw_only=True):
     name: str
     attributes: dict[str, DeviceAttribute] = {}
     capacity: dict[str, DeviceCapacity] = {}
@@ -124,13 +124,13 @@ class Device(Wire, frozen=True, kw_only=True):
     taints: list[DeviceTaint] = []
 
 
-class ResourcePool(Wire, frozen=True, kw_only=True, omit_defaults=False):
+class ResourcePool(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     name: str
     generation: int
     resource_slice_count: int
 
 
-class ResourceSliceSpec(Wire, frozen=True, kw_only=True):
+class ResourceSliceSpec(ApiStruct, frozen=True, kw_only=True):
     driver: str
     pool: ResourcePool
     node_name: str
@@ -138,6 +138,6 @@ class ResourceSliceSpec(Wire, frozen=True, kw_only=True):
     shared_counters: list[CounterSet] = []  # a slice has these or devices
 
 
-class ResourceSlice(Wire, frozen=True, kw_only=True):
+class ResourceSlice(ApiStruct, frozen=True, kw_only=True):
     metadata: ObjectMeta
     spec: ResourceSliceSpec

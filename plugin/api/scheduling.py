@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from .core import NodeSelector
-from .meta import ObjectMeta, Wire
+from .meta import ApiStruct, ObjectMeta
 from .resource import (
     Counter,
     CounterSet,
@@ -21,7 +21,7 @@ from .resource import (
 )
 
 
-class DeviceToleration(Wire, frozen=True, kw_only=True):
+class DeviceToleration(ApiStruct, frozen=True, kw_only=True):
     key: str = ""
     operator: str = ""  # Exists, Equal; empty is Equal
     value: str = ""
@@ -29,7 +29,7 @@ class DeviceToleration(Wire, frozen=True, kw_only=True):
     toleration_seconds: int | None = None
 
 
-class DeviceRequestAllocationResult(Wire, frozen=True, kw_only=True):
+class DeviceRequestAllocationResult(ApiStruct, frozen=True, kw_only=True):
     request: str  # "req", or "req/sub" of a prioritised list
     driver: str
     pool: str
@@ -43,38 +43,38 @@ class DeviceRequestAllocationResult(Wire, frozen=True, kw_only=True):
     skip_node_operations: list[str] = []
 
 
-class DeviceAllocationResult(Wire, frozen=True, kw_only=True):
+class DeviceAllocationResult(ApiStruct, frozen=True, kw_only=True):
     results: list[DeviceRequestAllocationResult] = []
     config: list[DeviceAllocationConfiguration] = []
 
 
-class AllocationResult(Wire, frozen=True, kw_only=True):
+class AllocationResult(ApiStruct, frozen=True, kw_only=True):
     devices: DeviceAllocationResult = DeviceAllocationResult()
     node_selector: NodeSelector | None = None
 
 
-class ResourceClaimStatus(Wire, frozen=True, kw_only=True):
+class ResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
     allocation: AllocationResult | None = None
 
 
-class CELDeviceSelector(Wire, frozen=True, kw_only=True):
+class CELDeviceSelector(ApiStruct, frozen=True, kw_only=True):
     expression: str = ""
 
 
-class DeviceSelector(Wire, frozen=True, kw_only=True):
+class DeviceSelector(ApiStruct, frozen=True, kw_only=True):
     cel: CELDeviceSelector | None = None
 
 
-class CapacityRequirements(Wire, frozen=True, kw_only=True):
+class CapacityRequirements(ApiStruct, frozen=True, kw_only=True):
     requests: dict[str, str] = {}
 
 
-class DeviceDerivedAttribute(Wire, frozen=True, kw_only=True):
+class DeviceDerivedAttribute(ApiStruct, frozen=True, kw_only=True):
     name: str
     expression: str = ""
 
 
-class ExactDeviceRequest(Wire, frozen=True, kw_only=True):
+class ExactDeviceRequest(ApiStruct, frozen=True, kw_only=True):
     device_class_name: str = ""
     selectors: list[DeviceSelector] = []
     allocation_mode: str = "ExactCount"
@@ -85,7 +85,7 @@ class ExactDeviceRequest(Wire, frozen=True, kw_only=True):
     derived_attributes: list[DeviceDerivedAttribute] = []
 
 
-class DeviceSubRequest(Wire, frozen=True, kw_only=True):
+class DeviceSubRequest(ApiStruct, frozen=True, kw_only=True):
     name: str
     device_class_name: str = ""
     selectors: list[DeviceSelector] = []
@@ -96,55 +96,55 @@ class DeviceSubRequest(Wire, frozen=True, kw_only=True):
     derived_attributes: list[DeviceDerivedAttribute] = []
 
 
-class DeviceRequest(Wire, frozen=True, kw_only=True):
+class DeviceRequest(ApiStruct, frozen=True, kw_only=True):
     name: str
     exactly: ExactDeviceRequest | None = None
     first_available: list[DeviceSubRequest] = []
 
 
-class DeviceConstraint(Wire, frozen=True, kw_only=True):
+class DeviceConstraint(ApiStruct, frozen=True, kw_only=True):
     requests: list[str] = []  # empty: all
     match_attribute: str | None = None
     distinct_attribute: str | None = None
 
 
-class DeviceClaimConfiguration(Wire, frozen=True, kw_only=True):
+class DeviceClaimConfiguration(ApiStruct, frozen=True, kw_only=True):
     requests: list[str] = []
     opaque: OpaqueConfig | None = None
 
 
-class DeviceClaim(Wire, frozen=True, kw_only=True):
+class DeviceClaim(ApiStruct, frozen=True, kw_only=True):
     requests: list[DeviceRequest] | None = None  # the API server writes null where there are none
     constraints: list[DeviceConstraint] = []
     config: list[DeviceClaimConfiguration] = []
 
 
-class ResourceClaimSpec(Wire, frozen=True, kw_only=True):
+class ResourceClaimSpec(ApiStruct, frozen=True, kw_only=True):
     devices: DeviceClaim = DeviceClaim()
 
 
-class ResourceClaim(Wire, frozen=True, kw_only=True):
+class ResourceClaim(ApiStruct, frozen=True, kw_only=True):
     metadata: ObjectMeta
     spec: ResourceClaimSpec = ResourceClaimSpec()
     status: ResourceClaimStatus = ResourceClaimStatus()
 
 
-class DeviceClassConfiguration(Wire, frozen=True, kw_only=True):
+class DeviceClassConfiguration(ApiStruct, frozen=True, kw_only=True):
     opaque: OpaqueConfig | None = None
 
 
-class DeviceClassSpec(Wire, frozen=True, kw_only=True):
+class DeviceClassSpec(ApiStruct, frozen=True, kw_only=True):
     selectors: list[DeviceSelector] = []
     config: list[DeviceClassConfiguration] = []
     extended_resource_name: str | None = None
 
 
-class DeviceClass(Wire, frozen=True, kw_only=True):
+class DeviceClass(ApiStruct, frozen=True, kw_only=True):
     metadata: ObjectMeta
     spec: DeviceClassSpec = DeviceClassSpec()
 
 
-class DeviceAttribute(Wire, frozen=True, kw_only=True):
+class DeviceAttribute(ApiStruct, frozen=True, kw_only=True):
     """One typed value or a list of them: exactly one field is set."""
 
     int_: int | None = msgspec.field(name="int", default=None)
@@ -164,30 +164,30 @@ class DeviceAttribute(Wire, frozen=True, kw_only=True):
         )
 
 
-class CapacityRequestPolicyRange(Wire, frozen=True, kw_only=True):
+class CapacityRequestPolicyRange(ApiStruct, frozen=True, kw_only=True):
     min: str | None = None
     max: str | None = None
     step: str | None = None
 
 
-class CapacityRequestPolicy(Wire, frozen=True, kw_only=True):
+class CapacityRequestPolicy(ApiStruct, frozen=True, kw_only=True):
     default: str | None = None
     valid_values: list[str] | None = None
     valid_range: CapacityRequestPolicyRange | None = None
 
 
-class DeviceCapacity(Wire, frozen=True, kw_only=True):
+class DeviceCapacity(ApiStruct, frozen=True, kw_only=True):
     value: str  # a quantity in its canonical form
     request_policy: CapacityRequestPolicy | None = None
 
 
-class DeviceCounterConsumption(Wire, frozen=True, kw_only=True):
+class DeviceCounterConsumption(ApiStruct, frozen=True, kw_only=True):
     counter_set: str
     counters: dict[str, Counter] = {}
     compatibility_groups: list[str] = []
 
 
-class Device(Wire, frozen=True, kw_only=True):
+class Device(ApiStruct, frozen=True, kw_only=True):
     name: str
     attributes: dict[str, DeviceAttribute] = {}
     capacity: dict[str, DeviceCapacity] = {}
@@ -202,7 +202,7 @@ class Device(Wire, frozen=True, kw_only=True):
     allow_multiple_allocations: bool | None = None
 
 
-class ResourceSliceSpec(Wire, frozen=True, kw_only=True):
+class ResourceSliceSpec(ApiStruct, frozen=True, kw_only=True):
     driver: str
     pool: ResourcePool
     node_name: str = ""  # empty: another field says where the devices are
@@ -214,22 +214,22 @@ class ResourceSliceSpec(Wire, frozen=True, kw_only=True):
     skip_node_operations: list[str] = []
 
 
-class ResourceSlice(Wire, frozen=True, kw_only=True):
+class ResourceSlice(ApiStruct, frozen=True, kw_only=True):
     metadata: ObjectMeta
     spec: ResourceSliceSpec
 
 
-class DeviceTaintSelector(Wire, frozen=True, kw_only=True):
+class DeviceTaintSelector(ApiStruct, frozen=True, kw_only=True):
     driver: str | None = None
     pool: str | None = None
     device: str | None = None
 
 
-class DeviceTaintRuleSpec(Wire, frozen=True, kw_only=True):
+class DeviceTaintRuleSpec(ApiStruct, frozen=True, kw_only=True):
     device_selector: DeviceTaintSelector | None = None
     taint: DeviceTaint
 
 
-class DeviceTaintRule(Wire, frozen=True, kw_only=True):
+class DeviceTaintRule(ApiStruct, frozen=True, kw_only=True):
     metadata: ObjectMeta
     spec: DeviceTaintRuleSpec

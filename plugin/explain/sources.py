@@ -17,7 +17,7 @@ import msgspec
 from .. import errors
 from ..api import text, versions
 from ..api.core import Node, Pod
-from ..api.meta import ObjectMeta, Wire
+from ..api.meta import ApiStruct, ObjectMeta
 from ..api.resource import GROUP
 from ..api.scheduling import (
     DeviceClass,
@@ -34,12 +34,12 @@ _T = TypeVar("_T")
 _PAGE = 250
 
 
-class ClaimTemplateSpec(Wire, frozen=True, kw_only=True):
+class ClaimTemplateSpec(ApiStruct, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: ResourceClaimSpec = ResourceClaimSpec()
 
 
-class ClaimTemplate(Wire, frozen=True, kw_only=True):
+class ClaimTemplate(ApiStruct, frozen=True, kw_only=True):
     metadata: ObjectMeta
     spec: ClaimTemplateSpec = ClaimTemplateSpec()
 

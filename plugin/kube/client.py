@@ -18,7 +18,8 @@ from urllib.parse import urlencode
 import h11
 
 from .. import metrics
-from . import auth, errors
+from . import errors, tls
+from .client_config import ClientConfig, Credential
 
 LARGEST = (
     32 << 20
@@ -44,7 +45,7 @@ class _Wire:
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        credential: auth.Credential,
+        credential: Credential,
     ) -> None:
         self.reader = reader
         self.writer = writer
@@ -115,11 +116,11 @@ class _Wire:
 class Client:
     """Requests over at most `limit` connections at a time, and watches beside them."""
 
-    def __init__(self, connection: auth.Connection, agent: str, limit: int = 4) -> None:
-        self.connection = connection
-        self._tls = auth.Tls(connection)
+    def __init__(self, config: ClientConfig, agent: str, limit: int = 4) -> None:
+        self._config = config
+        self._tls = tls.TlsContexts(config)
         self._headers = [
-            ("Host", connection.authority),
+            ("Host", config.authority),
             ("User-Agent", agent),
             ("Accept", "application/json"),
         ]
@@ -157,7 +158,7 @@ class Client:
         except TimeoutError:
             outcome = errors.Unreachable.__name__
             raise errors.Unreachable(
-                f"{what}: no answer from {self.connection.address} within {timeout:g} s; is the API server overloaded, "
+                f"{what}: no answer from {self._config.address} within {timeout:g} s; is the API server overloaded, "
                 "or is something between us dropping packets?"
             ) from None
         finally:
@@ -192,7 +193,7 @@ class Client:
                     yield bytes(line)
         except TimeoutError:
             raise errors.Unreachable(
-                f"{what}: {self.connection.address} was silent for {idle:g} s"
+                f"{what}: {self._config.address} was silent for {idle:g} s"
             ) from None
         except (OSError, _Unanswered, h11.RemoteProtocolError) as error:
             raise self._broken(what, error) from error
@@ -215,7 +216,7 @@ class Client:
     async def _authorized(
         self, what: str, method: str, target: str, fields: list[tuple[str, str]], body: bytes | None
     ) -> bytes:
-        credential = await self.connection.credentials.get()
+        credential = await self._config.credentials.get()
         async with self._slots:
             status, headers, answer = await self._exchange(
                 what, credential, self._request(method, target, credential, fields), body
@@ -223,7 +224,7 @@ class Client:
             if status == 401:
                 refused, credential = (
                     credential,
-                    await self.connection.credentials.get(refused=credential),
+                    await self._config.credentials.get(refused=credential),
                 )
                 if credential != refused:
                     status, headers, answer = await self._exchange(
@@ -234,7 +235,7 @@ class Client:
         return answer
 
     async def _exchange(
-        self, what: str, credential: auth.Credential, head: h11.Request, body: bytes | None
+        self, what: str, credential: Credential, head: h11.Request, body: bytes | None
     ) -> tuple[int, Mapping[str, str], bytes]:
         """One request and its answer; on a fresh connection if a kept one turns out to be dead."""
         wire = self._take(credential) or await self._connect(what, credential)
@@ -266,7 +267,7 @@ class Client:
 
     async def _begin(self, what: str, target: str) -> tuple[_Wire, int, Mapping[str, str]]:
         """The head of an endless answer, with the credential asked for again if it was refused."""
-        credential = await self.connection.credentials.get()
+        credential = await self._config.credentials.get()
         while True:
             wire = await self._connect(what, credential)
             try:
@@ -276,20 +277,20 @@ class Client:
             except TimeoutError:
                 self._discard(wire)
                 raise errors.Unreachable(
-                    f"{what}: no answer from {self.connection.address} within {CONNECT_TIMEOUT:g} s"
+                    f"{what}: no answer from {self._config.address} within {CONNECT_TIMEOUT:g} s"
                 ) from None
             except BaseException:
                 self._discard(wire)
                 raise
             if response.status_code == 401:
-                fresh = await self.connection.credentials.get(refused=credential)
+                fresh = await self._config.credentials.get(refused=credential)
                 if fresh != credential:
                     self._discard(wire)
                     credential = fresh
                     continue
             return wire, response.status_code, _headers(response)
 
-    def _take(self, credential: auth.Credential) -> _Wire | None:
+    def _take(self, credential: Credential) -> _Wire | None:
         while self._kept:
             wire = self._kept.pop()
             if wire.certificate == credential.certificate and not wire.closed():
@@ -318,26 +319,24 @@ class Client:
         self._open.discard(wire)
         wire.drop()
 
-    async def _connect(self, what: str, credential: auth.Credential) -> _Wire:
-        connection = self.connection
+    async def _connect(self, what: str, credential: Credential) -> _Wire:
+        config = self._config
         try:
             context = self._tls.context(credential)
         except (OSError, ValueError) as error:
             raise errors.Unreachable(f"{what}: the certificates cannot be used: {error}") from error
-        name = (connection.server_name or connection.host) if context else None
+        name = (config.server_name or config.host) if context else None
         more: dict[str, Any] = {"ssl": context, "server_hostname": name, "limit": CHUNK}
-        if any(c.isalpha() for c in connection.host) and ":" not in connection.host:
+        if any(c.isalpha() for c in config.host) and ":" not in config.host:
             more["happy_eyeballs_delay"] = (
                 0.25  # a name may have two addresses, one of which leads nowhere
             )
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                reader, writer = await asyncio.open_connection(
-                    connection.host, connection.port, **more
-                )
+                reader, writer = await asyncio.open_connection(config.host, config.port, **more)
         except TimeoutError:
             raise errors.Unreachable(
-                f"{what}: {connection.address} did not take the connection within {CONNECT_TIMEOUT:g} s; "
+                f"{what}: {config.address} did not take the connection within {CONNECT_TIMEOUT:g} s; "
                 "is the address right, and does a network policy or firewall let us through?"
             ) from None
         except OSError as error:
@@ -354,11 +353,11 @@ class Client:
         return wire
 
     def _target(self, path: str, query: Mapping[str, str] | None) -> str:
-        target = self.connection.prefix + path
+        target = self._config.prefix + path
         return f"{target}?{urlencode(query)}" if query else target
 
     def _request(
-        self, method: str, target: str, credential: auth.Credential, fields: list[tuple[str, str]]
+        self, method: str, target: str, credential: Credential, fields: list[tuple[str, str]]
     ) -> h11.Request:
         headers = [*self._headers, *fields]
         if credential.token:
@@ -366,15 +365,15 @@ class Client:
         return h11.Request(method=method, target=target, headers=headers)
 
     def _broken(self, what: str, error: Exception) -> errors.Unreachable:
-        connection = self.connection
-        return errors.Unreachable(f"{what}: {connection.address} {_reason(error, connection)}")
+        config = self._config
+        return errors.Unreachable(f"{what}: {config.address} {_reason(error, config)}")
 
 
-def _reason(error: Exception, connection: auth.Connection) -> str:
+def _reason(error: Exception, config: ClientConfig) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"is not trusted: {error.verify_message}; expected a certificate for "
-            f"{connection.server_name or connection.host} by the certificate authority that we were given"
+            f"{config.server_name or config.host} by the certificate authority that we were given"
         )
     if isinstance(error, ssl.SSLError):
         return f"and we have no TLS in common: {error.reason or error}; is the port right, and our certificate?"

@@ -69,7 +69,7 @@ class Resources:
         self._selector = f"spec.driver={driver},spec.nodeName={node}"
         self._version = ""
         self._asking = asyncio.Lock()
-        self.slices = watch.Mirror(client_, self._find_slices)
+        self.slices = watch.Informer(client_, self._find_slices)
 
     @property
     def version(self) -> str:
@@ -273,7 +273,7 @@ class Resources:
             log.info("using %s/%s", GROUP, found)
         return found
 
-    async def _find_slices(self) -> watch.Endpoint:
+    async def _find_slices(self) -> watch.Collection:
         version = await self._negotiate(self._version)
         return _Slices(version=version, query={"fieldSelector": self._selector})
 

@@ -32,7 +32,7 @@ SERVER_TIMEOUT = (
 )  # seconds after which the server is asked to end a watch, spread over the nodes
 
 
-class Endpoint(Protocol):
+class Collection(Protocol):
     """Where the collection is, as of now, and how its objects come into our shape."""
 
     @property
@@ -43,11 +43,11 @@ class Endpoint(Protocol):
 
 
 class Finder(Protocol):
-    async def __call__(self) -> Endpoint:
-        """Asked before every list and every watch; the same place compares equal."""
+    async def __call__(self) -> Collection:
+        """Asked before every list and every watch; the same collection compares equal."""
 
 
-class Mirror:
+class Informer:
     """`objects` by name, or namespace/name where they have a namespace, as the API server last told
     us.
 
@@ -78,11 +78,11 @@ class Mirror:
         """Keeps the copy true until cancelled, whatever the API server does."""
         while True:
             try:
-                place = await self._find()
-                version = await self._list(place)
+                collection = await self._find()
+                version = await self._list(collection)
                 while True:
-                    version = await self._follow(place, version)
-                    if await self._find() != place:
+                    version = await self._follow(collection, version)
+                    if await self._find() != collection:
                         break  # the API server was upgraded: list in the new version
             except errors.Gone as error:
                 log.debug("listing anew: %s", error)
@@ -96,15 +96,17 @@ class Mirror:
         """
         self._subscribers.append(changed)
 
-    async def _list(self, place: Endpoint) -> str:
+    async def _list(self, collection: Collection) -> str:
         """Replaces the whole copy. Returns the version to watch from."""
         async with self.listing:
-            answer = await self._client.request("GET", place.path, query=place.query, timeout=30.0)
+            answer = await self._client.request(
+                "GET", collection.path, query=collection.query, timeout=30.0
+            )
         try:
             document = msgspec.json.decode(answer, type=_List)
-            fresh = {_key(obj): obj for obj in map(place.convert, document.items or ())}
+            fresh = {_key(obj): obj for obj in map(collection.convert, document.items or ())}
         except _MALFORMED as error:
-            raise errors.Malformed(f"GET {place.path}: not a list: {error!r}") from error
+            raise errors.Malformed(f"GET {collection.path}: not a list: {error!r}") from error
         if fresh != self.objects or not self.synced:
             self.objects = fresh
             self.synced = True
@@ -115,39 +117,43 @@ class Mirror:
         for changed in self._subscribers:
             changed()
 
-    async def _follow(self, place: Endpoint, version: str) -> str:
+    async def _follow(self, collection: Collection, version: str) -> str:
         """One watch, to its clean end. Returns the version to go on from."""
         loop = asyncio.get_running_loop()
         seconds = random.uniform(*SERVER_TIMEOUT)  # noqa: S311 - spreads load, hides nothing
         query = {
-            **place.query,
+            **collection.query,
             "watch": "true",
             "resourceVersion": version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(int(seconds)),
         }
         began = loop.time()
-        lines: AsyncGenerator[bytes, None] = self._client.lines(place.path, query, idle=self._idle)
+        lines: AsyncGenerator[bytes, None] = self._client.lines(
+            collection.path, query, idle=self._idle
+        )
         try:
             async with contextlib.aclosing(lines):
                 async for line in lines:
-                    version = self._take(place, line) or version
+                    version = self._take(collection, line) or version
         finally:
             if loop.time() - began >= HEALTHY:
                 self._failures = 0
         await self._pause()
         return version
 
-    def _take(self, place: Endpoint, line: bytes) -> str:
+    def _take(self, collection: Collection, line: bytes) -> str:
         """One event; the version that it brings us to."""
         try:
             event = msgspec.json.decode(line, type=_Event)
             if event.type == "ERROR":
-                raise errors.from_status(f"watching {place.path}", event.object)
-            obj = event.object if event.type == "BOOKMARK" else place.convert(event.object)
+                raise errors.from_status(f"watching {collection.path}", event.object)
+            obj = event.object if event.type == "BOOKMARK" else collection.convert(event.object)
             name, version = _key(obj), _meta(obj, "resourceVersion")
         except _MALFORMED as error:
-            raise errors.Malformed(f"watching {place.path}: not an event: {error!r}") from error
+            raise errors.Malformed(
+                f"watching {collection.path}: not an event: {error!r}"
+            ) from error
         known = self.objects.get(name)
         if event.type == "DELETED" and known is not None:
             del self.objects[name]

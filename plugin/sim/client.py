@@ -186,8 +186,8 @@ class Collection:
         self.objects: dict[str, Document] = {}  # by namespace/name, or name
         self._api = api
         self._query = dict(query or {})
-        self._mirror = watch.Mirror(api.client, self._find)
-        self._mirror.subscribe(self._changed)
+        self._informer = watch.Informer(api.client, self._find)
+        self._informer.subscribe(self._changed)
         self._ahead: dict[
             str, tuple[Document, float]
         ] = {}  # what we wrote; until when it counts without being seen
@@ -196,12 +196,12 @@ class Collection:
 
     @property
     def synced(self) -> bool:
-        return self._absent or self._mirror.synced
+        return self._absent or self._informer.synced
 
     async def run(self) -> None:
         """Until cancelled."""
         if await self._api.serves(self.kind):
-            await self._mirror.run()
+            await self._informer.run()
         self._absent = True
         self._changed()
 
@@ -215,12 +215,12 @@ class Collection:
             self.objects.get(key)
         ):
             return
-        known = key in self._mirror.objects
+        known = key in self._informer.objects
         self._ahead[key] = obj, 0.0 if known else time.monotonic() + UNSEEN
         self._changed()
 
     def _changed(self) -> None:
-        now, seen = time.monotonic(), self._mirror.objects
+        now, seen = time.monotonic(), self._informer.objects
         for key, (obj, until) in list(self._ahead.items()):
             if _version(seen.get(key)) >= _version(obj) or (key not in seen and now >= until):
                 del self._ahead[key]
@@ -230,7 +230,7 @@ class Collection:
         for changed in self._subscribers:
             changed()
 
-    async def _find(self) -> watch.Endpoint:
+    async def _find(self) -> watch.Collection:
         place = await self._api.place(self.kind)
         version = place.removeprefix("/apis/").removeprefix("/api/")
         word = WORDS.get(self.kind) or self.kind.removesuffix("s").capitalize()

@@ -182,7 +182,7 @@ def _told(task: asyncio.Task[Any]) -> None:
 
 
 def _client(stack: contextlib.AsyncExitStack, path: Path, agent: str) -> client.Client:
-    made = client.Client(kubeconfig.connection(path), agent=agent)
+    made = client.Client(kubeconfig.load(path), agent=agent)
     stack.push_async_callback(made.close)
     return made
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from plugin import errors as plugin_errors
-from plugin.kube import auth, kubeconfig
+from plugin.kube import client_config, kubeconfig, tls
 
 from .errors import BenchError
 
@@ -32,8 +32,10 @@ class ApiError(BenchError):
 
 
 class Api:
-    def __init__(self, connection: auth.Connection, tls: ssl.SSLContext | None, token: str) -> None:
-        self._at, self._tls = connection, tls
+    def __init__(
+        self, config: client_config.ClientConfig, context: ssl.SSLContext | None, token: str
+    ) -> None:
+        self._at, self._tls = config, context
         self._headers = {"Content-Type": "application/json"} | (
             {"Authorization": f"Bearer {token}"} if token else {}
         )
@@ -99,13 +101,13 @@ class Api:
 def connect(file: Path) -> Api:
     """As the current user of a kubeconfig. Sends nothing yet."""
     try:
-        connection = kubeconfig.connection(file)
-        credential = asyncio.run(connection.credentials.get())
-        tls = auth.Tls(connection).context(credential)
+        config = kubeconfig.load(file)
+        credential = asyncio.run(config.credentials.get())
+        context = tls.TlsContexts(config).context(credential)
     except plugin_errors.UsageError as error:
         raise BenchError(str(error)) from error
-    if connection.server_name:
+    if config.server_name:
         raise BenchError(
             f"{file}: tls-server-name is not supported here; name the server by what it is certified for"
         )
-    return Api(connection, tls, credential.token)
+    return Api(config, context, credential.token)

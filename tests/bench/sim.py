@@ -75,7 +75,7 @@ async def connected() -> AsyncIterator[client.Client]:
             try:
                 assert server.stdout
                 await asyncio.to_thread(server.stdout.readline)
-                api = client.Client(auth.connect(str(config), Path(folder)), agent="bench")
+                api = client.Client(auth.client_config(str(config), Path(folder)), agent="bench")
                 yield api
                 await api.close()
             finally:

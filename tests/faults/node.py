@@ -15,7 +15,7 @@ from typing import Any
 
 from devices.gpu import DeviceNode, Inventory
 from plugin import errors
-from plugin.kube import auth, client, resources
+from plugin.kube import client, client_config, credentials, resources
 from plugin.prepare import cdi, checkpoint, driver
 from plugin.report import status
 from tests.faults import turns
@@ -82,10 +82,10 @@ class Instance:
         self, loop: turns.Loop, folder: Path, kernel: Kernel, api: apiserver.ApiServer
     ) -> None:
         self.life = turns.Life(loop)
-        connection = auth.Connection(
-            host="127.0.0.1", port=api.port, secure=False, credentials=auth.Fixed()
+        config = client_config.ClientConfig(
+            host="127.0.0.1", port=api.port, secure=False, credentials=credentials.StaticToken()
         )
-        self._client = client.Client(connection, agent="model")
+        self._client = client.Client(config, agent="model")
         resources_ = resources.Resources(self._client, worlds.DRIVER, worlds.NODE)
         self.records = checkpoint.CheckpointFolder(folder / "plugin", f"boot-{kernel.boot}")
         self.specs = cdi.SpecFolder(folder / "cdi", worlds.DRIVER)

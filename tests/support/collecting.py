@@ -30,7 +30,7 @@ class Instance:
 
     def __init__(self, world):
         self.client = client.Client(
-            auth.connect(str(world.tmp_path / "kubeconfig"), world.tmp_path), agent="test"
+            auth.client_config(str(world.tmp_path / "kubeconfig"), world.tmp_path), agent="test"
         )
         resources_ = resources.Resources(self.client, DRIVER, NODE)
         self.reporter = status.Reporter(resources_, DRIVER)

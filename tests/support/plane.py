@@ -35,7 +35,7 @@ class Plane:
 
     def connect(self):
         path = self._server.kubeconfig(self.folder / "kubeconfig")
-        return client.Client(auth.connect(str(path), self.folder), agent="tester/1")
+        return client.Client(auth.client_config(str(path), self.folder), agent="tester/1")
 
     async def make(self, *objects):
         for one in objects:

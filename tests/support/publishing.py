@@ -50,7 +50,7 @@ class World:
             "users": [{"name": "t", "user": {}}],
         }
         kubeconfig.write_text(json.dumps(document))
-        client_ = client.Client(auth.connect(str(kubeconfig), self.tmp_path), agent="test")
+        client_ = client.Client(auth.client_config(str(kubeconfig), self.tmp_path), agent="test")
         resources_ = resources.Resources(client_, DRIVER, NODE)
         one = publisher.Publisher(resources_, DRIVER, NODE, **more)
         if inventory is not None:

@@ -293,7 +293,9 @@ async def node() -> AsyncIterator[SimNode]:
     try:
         async with serve(Options()) as api, Runtime(folder / "run", [folder / "cdi"]) as runtime:
             api.kubeconfig(folder / "kubeconfig")
-            asker = client.Client(auth.connect(str(folder / "kubeconfig"), folder), agent="tests")
+            asker = client.Client(
+                auth.client_config(str(folder / "kubeconfig"), folder), agent="tests"
+            )
             made = SimNode(folder, api, asker, runtime)
             try:
                 yield made

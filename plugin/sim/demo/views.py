@@ -34,7 +34,7 @@ class Views:
         self.kinds = dynamic_client.DynamicClient(cluster_.client)
         self._cluster = cluster_
         self._group = group
-        self._mirrors: dict[str, watch.Mirror] = {}
+        self._informers: dict[str, watch.Informer] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._subscribers: list[Callable[[], None]] = []
         cluster_.subscribe(self._tell)
@@ -42,7 +42,7 @@ class Views:
     async def open(self, word: str) -> None:
         """ValueError if there is no such kind."""
         if word != PLUGIN:
-            await self._mirror(word)
+            await self._informer(word)
 
     def close(self) -> None:
         for task in self._tasks:
@@ -53,11 +53,11 @@ class Views:
         if word == PLUGIN:
             found = [_process(one) for one in self._cluster.nodes.values()]
         else:
-            kind, mirror = await self._mirror(word)
+            kind, informer = await self._informer(word)
             where = namespace if kind.namespaced else ""
             found = [
                 one
-                for one in mirror.objects.values()
+                for one in informer.objects.values()
                 if where in ("", one["metadata"].get("namespace"))
             ]
         found = [one for one in found if name in ("", one["metadata"]["name"])]
@@ -76,26 +76,26 @@ class Views:
         finally:
             self._subscribers.remove(event.set)
 
-    async def _mirror(self, word: str) -> tuple[dynamic_client.Kind, watch.Mirror]:
+    async def _informer(self, word: str) -> tuple[dynamic_client.Kind, watch.Informer]:
         try:
             kind = await self.kinds.named(word)
         except LookupError as error:
             raise ValueError(str(error)) from error
-        if kind.path("") not in self._mirrors:
-            mirror = watch.Mirror(self._cluster.client, lambda: _found(_Place(kind.path(""))))
-            mirror.subscribe(self._tell)
-            self._mirrors[kind.path("")] = mirror
+        if kind.path("") not in self._informers:
+            informer = watch.Informer(self._cluster.client, lambda: _found(_Place(kind.path(""))))
+            informer.subscribe(self._tell)
+            self._informers[kind.path("")] = informer
             self._tasks.append(
-                self._group.create_task(mirror.run(), name=f"watch of {kind.plural}")
+                self._group.create_task(informer.run(), name=f"watch of {kind.plural}")
             )
-        return kind, self._mirrors[kind.path("")]
+        return kind, self._informers[kind.path("")]
 
     def _tell(self) -> None:
         for changed in list(self._subscribers):
             changed()
 
 
-async def _found(place: _Place) -> watch.Endpoint:
+async def _found(place: _Place) -> watch.Collection:
     return place
 
 

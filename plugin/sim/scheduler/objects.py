@@ -13,13 +13,13 @@ class Meta(meta.ObjectMeta, frozen=True, kw_only=True):
     creation_timestamp: str = ""
 
 
-class Taint(meta.Wire, frozen=True, kw_only=True):
+class Taint(meta.ApiStruct, frozen=True, kw_only=True):
     key: str
     value: str = ""
     effect: str = ""
 
 
-class NodeSpec(meta.Wire, frozen=True, kw_only=True):
+class NodeSpec(meta.ApiStruct, frozen=True, kw_only=True):
     taints: list[Taint] = []
     unschedulable: bool = False
 
@@ -28,14 +28,14 @@ class Node(core.Node, frozen=True, kw_only=True):
     spec: NodeSpec = NodeSpec()
 
 
-class Toleration(meta.Wire, frozen=True, kw_only=True):
+class Toleration(meta.ApiStruct, frozen=True, kw_only=True):
     key: str = ""
     operator: str = ""  # Exists, Equal; empty is Equal
     value: str = ""
     effect: str = ""
 
 
-class SchedulingGate(meta.Wire, frozen=True, kw_only=True):
+class SchedulingGate(meta.ApiStruct, frozen=True, kw_only=True):
     name: str
 
 
@@ -48,14 +48,14 @@ class PodSpec(core.PodSpec, frozen=True, kw_only=True):
     overhead: dict[str, str] = {}
 
 
-class PodCondition(meta.Wire, frozen=True, kw_only=True):
+class PodCondition(meta.ApiStruct, frozen=True, kw_only=True):
     type: str
     status: str = ""
     reason: str = ""
     message: str = ""
 
 
-class ExtendedClaimStatus(meta.Wire, frozen=True, kw_only=True):
+class ExtendedClaimStatus(meta.ApiStruct, frozen=True, kw_only=True):
     resource_claim_name: str = ""
 
 
@@ -75,7 +75,7 @@ class Pod(core.Pod, frozen=True, kw_only=True):
         return self.status.phase in ("Succeeded", "Failed")
 
 
-class Consumer(meta.Wire, frozen=True, kw_only=True):
+class Consumer(meta.ApiStruct, frozen=True, kw_only=True):
     """Who a claim is reserved for."""
 
     api_group: str = ""
@@ -84,7 +84,7 @@ class Consumer(meta.Wire, frozen=True, kw_only=True):
     uid: str = ""
 
 
-class DeviceStatus(meta.Wire, frozen=True, kw_only=True):
+class DeviceStatus(meta.ApiStruct, frozen=True, kw_only=True):
     driver: str
     pool: str
     device: str

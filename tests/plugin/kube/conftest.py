@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from plugin.kube import auth, client
+from plugin.kube import client, client_config, credentials
 from tests.support import apiserver
 
 
@@ -87,11 +87,11 @@ async def connect() -> AsyncIterator[Connect]:
 
     def make(url: str, limit: int = 8, **more: object) -> client.Client:
         parts = urlsplit(url)
-        more.setdefault("credentials", auth.Fixed())
-        connection = auth.Connection(
+        more.setdefault("credentials", credentials.StaticToken())
+        config = client_config.ClientConfig(
             host=parts.hostname, port=parts.port, secure=parts.scheme == "https", **more
         )
-        made.append(client.Client(connection, agent="test", limit=limit))
+        made.append(client.Client(config, agent="test", limit=limit))
         return made[-1]
 
     yield make

@@ -34,10 +34,10 @@ def slice_of(name: str, driver: str = "d", **spec: Any) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def running(mirror: watch.Mirror) -> AsyncIterator[watch.Mirror]:
-    task = asyncio.ensure_future(mirror.run())
+async def running(informer: watch.Informer) -> AsyncIterator[watch.Informer]:
+    task = asyncio.ensure_future(informer.run())
     try:
-        yield mirror
+        yield informer
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -45,8 +45,8 @@ async def running(mirror: watch.Mirror) -> AsyncIterator[watch.Mirror]:
 
 
 @pytest.fixture
-def mirror(api: apiserver.ApiServer, connect: Callable[..., client.Client]) -> watch.Mirror:
-    return watch.Mirror(connect(api.url), here)
+def informer(api: apiserver.ApiServer, connect: Callable[..., client.Client]) -> watch.Informer:
+    return watch.Informer(connect(api.url), here)
 
 
 def lists(api: apiserver.ApiServer) -> int:
@@ -57,24 +57,26 @@ def versions_asked(api: apiserver.ApiServer) -> list[int]:
     return [int(r.query["resourceVersion"]) for r in api.requests if "watch" in r.query]
 
 
-async def test_what_is_there_and_what_comes(api: apiserver.ApiServer, mirror: watch.Mirror) -> None:
+async def test_what_is_there_and_what_comes(
+    api: apiserver.ApiServer, informer: watch.Informer
+) -> None:
     api.put("resourceslices", slice_of("a"))
     api.put("resourceslices", slice_of("x", driver="other"))
     told = []
-    mirror.subscribe(lambda: told.append(set(mirror.objects)))
-    assert not mirror.synced
-    async with running(mirror):
+    informer.subscribe(lambda: told.append(set(informer.objects)))
+    assert not informer.synced
+    async with running(informer):
         await apiserver.until(lambda: api.watches)
-        assert (mirror.synced, told) == (True, [{"a"}])
+        assert (informer.synced, told) == (True, [{"a"}])
         api.put("resourceslices", slice_of("b"))
         api.put("resourceslices", slice_of("y", driver="other"))
         await apiserver.until(lambda: len(told) == 2)
         api.put("resourceslices", slice_of("a", new=1))
         await apiserver.until(lambda: len(told) == 3)
-        assert mirror.objects["a"]["spec"]["new"] == 1
+        assert informer.objects["a"]["spec"]["new"] == 1
         api.delete("resourceslices", "b")
         await apiserver.until(lambda: len(told) == 4)
-        assert set(mirror.objects) == {"a"}
+        assert set(informer.objects) == {"a"}
     assert (lists(api), api.count("GET", "watch")) == (1, 1)
     (request,) = [r for r in api.requests if "watch" in r.query]
     assert request.query["allowWatchBookmarks"] == "true"
@@ -91,30 +93,30 @@ async def test_objects_of_one_name_in_two_namespaces_are_two(
         return {"metadata": {"name": "p", "namespace": namespace}}
 
     api.put("pods", pod("a"))
-    async with running(watch.Mirror(connect(api.url), pods)) as mirror:
+    async with running(watch.Informer(connect(api.url), pods)) as informer:
         await apiserver.until(lambda: api.watches)
-        assert set(mirror.objects) == {"a/p"}
+        assert set(informer.objects) == {"a/p"}
         api.put("pods", pod("b"))
-        await apiserver.until(lambda: set(mirror.objects) == {"a/p", "b/p"})
+        await apiserver.until(lambda: set(informer.objects) == {"a/p", "b/p"})
         api.delete("pods", "p", "a")
-        await apiserver.until(lambda: set(mirror.objects) == {"b/p"})
+        await apiserver.until(lambda: set(informer.objects) == {"b/p"})
 
 
 async def test_an_empty_list_is_told_as_well(
-    api: apiserver.ApiServer, mirror: watch.Mirror
+    api: apiserver.ApiServer, informer: watch.Informer
 ) -> None:
     told = asyncio.Event()
-    mirror.subscribe(told.set)
-    async with running(mirror):
+    informer.subscribe(told.set)
+    async with running(informer):
         await asyncio.wait_for(told.wait(), 5)
-    assert mirror.objects == {}
+    assert informer.objects == {}
 
 
 async def test_a_clean_end_is_followed_at_once_from_the_bookmark(
-    api: apiserver.ApiServer, mirror: watch.Mirror
+    api: apiserver.ApiServer, informer: watch.Informer
 ) -> None:
     api.put("resourceslices", slice_of("a"))
-    async with running(mirror):
+    async with running(informer):
         await apiserver.until(lambda: api.watches)
         for n in range(3):
             api.put(
@@ -124,17 +126,17 @@ async def test_a_clean_end_is_followed_at_once_from_the_bookmark(
         api.end_watches()
         await apiserver.until(lambda: api.count("GET", "watch") == 2, timeout=0.9)
         api.put("resourceslices", slice_of("b"))
-        await apiserver.until(lambda: "b" in mirror.objects)
+        await apiserver.until(lambda: "b" in informer.objects)
     first, second = versions_asked(api)
     assert second == first + 3
     assert lists(api) == 1
 
 
 async def test_events_that_came_between_two_watches_are_not_lost(
-    api: apiserver.ApiServer, mirror: watch.Mirror
+    api: apiserver.ApiServer, informer: watch.Informer
 ) -> None:
     api.put("resourceslices", slice_of("a"))
-    async with running(mirror):
+    async with running(informer):
         await apiserver.until(lambda: api.watches)
         api.gate.clear()
         api.end_watches()
@@ -142,17 +144,17 @@ async def test_events_that_came_between_two_watches_are_not_lost(
         api.delete("resourceslices", "a")
         api.put("resourceslices", slice_of("b"))
         api.gate.set()
-        await apiserver.until(lambda: set(mirror.objects) == {"b"})
+        await apiserver.until(lambda: set(informer.objects) == {"b"})
     assert lists(api) == 1
 
 
 @pytest.mark.parametrize("how", ["event on start", "event while watching", "status"])
 async def test_gone_means_list_anew(
-    api: apiserver.ApiServer, mirror: watch.Mirror, how: str
+    api: apiserver.ApiServer, informer: watch.Informer, how: str
 ) -> None:
     api.put("resourceslices", slice_of("a"))
     api.put("resourceslices", slice_of("b"))
-    async with running(mirror):
+    async with running(informer):
         await apiserver.until(lambda: api.watches)
         if how == "status":
             api.fail(410, path="watch")
@@ -162,30 +164,30 @@ async def test_gone_means_list_anew(
         api.end_watches(
             apiserver.Refused(410, "Expired", "too old") if how == "event while watching" else None
         )
-        await apiserver.until(lambda: set(mirror.objects) == {"b"}, timeout=4)
+        await apiserver.until(lambda: set(informer.objects) == {"b"}, timeout=4)
     assert lists(api) == 2
 
 
 async def test_a_silent_watch_is_given_up(
     api: apiserver.ApiServer, connect: Callable[..., client.Client]
 ) -> None:
-    mirror = watch.Mirror(connect(api.url), here, idle=0.1)
+    informer = watch.Informer(connect(api.url), here, idle=0.1)
     api.silent_watches = True
-    async with running(mirror):
+    async with running(informer):
         await apiserver.until(lambda: api.watches)
         api.put("resourceslices", slice_of("a"))
-        await apiserver.until(lambda: "a" in mirror.objects)
+        await apiserver.until(lambda: "a" in informer.objects)
     assert lists(api) >= 2
 
 
-async def test_a_server_that_comes_back(api: apiserver.ApiServer, mirror: watch.Mirror) -> None:
+async def test_a_server_that_comes_back(api: apiserver.ApiServer, informer: watch.Informer) -> None:
     api.put("resourceslices", slice_of("a"))
-    async with running(mirror):
+    async with running(informer):
         await apiserver.until(lambda: api.watches)
         await api.stop()
         api.delete("resourceslices", "a")
         await api.start()
-        await apiserver.until(lambda: not mirror.objects and api.watches)
+        await apiserver.until(lambda: not informer.objects and api.watches)
 
 
 def longest_burst(times: list[float], window: float) -> int:
@@ -198,7 +200,7 @@ def longest_burst(times: list[float], window: float) -> int:
 async def test_a_sick_server_is_left_in_peace(
     api: apiserver.ApiServer, connect: Callable[..., client.Client], trouble: str
 ) -> None:
-    """Ten minutes with a clock of our own, which goes on only while the mirror pauses."""
+    """Ten minutes with a clock of our own, which goes on only while the informer pauses."""
     clock, times = 0.0, []
 
     async def sleep(seconds: float) -> None:
@@ -216,7 +218,7 @@ async def test_a_sick_server_is_left_in_peace(
         "nonsense": (PATH, 200, b"{}"),
     }[trouble]
     api.fail(status, path=part, times=10_000, body=body)
-    async with running(watch.Mirror(connect(api.url), here, sleep=sleep)):
+    async with running(watch.Informer(connect(api.url), here, sleep=sleep)):
         await apiserver.until(lambda: clock > 600)
     busiest = max(sum(start <= t < start + 1.0 for t in times) for start in times)
     assert busiest <= 4
@@ -225,13 +227,13 @@ async def test_a_sick_server_is_left_in_peace(
 
 
 async def test_a_server_may_ask_for_patience(
-    api: apiserver.ApiServer, mirror: watch.Mirror
+    api: apiserver.ApiServer, informer: watch.Informer
 ) -> None:
     api.fail(429, path=PATH, headers={"Retry-After": "1"})
     loop = asyncio.get_running_loop()
     began = loop.time()
-    async with running(mirror):
-        await apiserver.until(lambda: mirror.synced)
+    async with running(informer):
+        await apiserver.until(lambda: informer.synced)
     assert loop.time() - began >= 1.0
     assert lists(api) == 2
 
@@ -247,7 +249,7 @@ async def test_another_place_means_list_anew(
         return places[0]
 
     api.put("resourceslices", slice_of("a"))
-    async with running(watch.Mirror(connect(api.url), find)):
+    async with running(watch.Informer(connect(api.url), find)):
         await apiserver.until(lambda: api.watches)
         places[0] = Here(path="/apis/resource.k8s.io/v1beta2/resourceslices")
         api.end_watches()
@@ -255,27 +257,27 @@ async def test_another_place_means_list_anew(
     assert [r.path for r in api.requests if "watch" not in r.query] == [PATH, places[0].path]
 
 
-async def test_an_event_that_is_none(api: apiserver.ApiServer, mirror: watch.Mirror) -> None:
+async def test_an_event_that_is_none(api: apiserver.ApiServer, informer: watch.Informer) -> None:
     """A proxy's nonsense in a watch costs a new list, not the task."""
     api.put("resourceslices", slice_of("a"))
-    async with running(mirror):
+    async with running(informer):
         await apiserver.until(lambda: api.watches)
         for (each,) in [api.watches]:
             each.queue.put_nowait(("ADDED", {"metadata": "x"}))
         await apiserver.until(lambda: lists(api) == 2 and api.watches)
         api.put("resourceslices", slice_of("b"))
-        await apiserver.until(lambda: "b" in mirror.objects)
+        await apiserver.until(lambda: "b" in informer.objects)
 
 
 async def test_an_error_of_a_subscriber_is_not_swallowed(
-    api: apiserver.ApiServer, mirror: watch.Mirror
+    api: apiserver.ApiServer, informer: watch.Informer
 ) -> None:
     def fail() -> None:
         raise KeyError("a bug")
 
-    mirror.subscribe(fail)
+    informer.subscribe(fail)
     with pytest.raises(KeyError, match="a bug"):
-        await asyncio.wait_for(mirror.run(), 5)
+        await asyncio.wait_for(informer.run(), 5)
 
 
 def test_an_error_event_without_a_status() -> None:

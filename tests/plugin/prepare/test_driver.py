@@ -63,7 +63,7 @@ class World:
                 }
             )
         )
-        client_ = client.Client(auth.connect(str(kubeconfig), self.tmp_path), agent="test")
+        client_ = client.Client(auth.client_config(str(kubeconfig), self.tmp_path), agent="test")
         resources_ = resources.Resources(client_, DRIVER, NODE)
         reporter = status.Reporter(resources_, DRIVER)
         reporting = asyncio.create_task(reporter.run())

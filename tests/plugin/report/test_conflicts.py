@@ -71,7 +71,9 @@ async def world(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
             "users": [{"name": "t", "user": {}}],
         }
         (tmp_path / "kubeconfig").write_text(json.dumps(cluster))
-        client_ = client.Client(auth.connect(str(tmp_path / "kubeconfig"), tmp_path), agent="test")
+        client_ = client.Client(
+            auth.client_config(str(tmp_path / "kubeconfig"), tmp_path), agent="test"
+        )
         yield World(api, resources.Resources(client_, DRIVER, NODE))
         await client_.close()
 

@@ -26,7 +26,7 @@ class World:
 
     def process(self, node=NODE):
         client_ = client.Client(
-            auth.connect(str(self.tmp_path / "kubeconfig"), self.tmp_path), agent="test"
+            auth.client_config(str(self.tmp_path / "kubeconfig"), self.tmp_path), agent="test"
         )
         made = events.EventRecorder(resources.Resources(client_, DRIVER, node), DRIVER, node)
         self.closing.append((client_, asyncio.create_task(made.run())))

@@ -68,7 +68,9 @@ async def world(tmp_path):
             "users": [{"name": "t", "user": {}}],
         }
         (tmp_path / "kubeconfig").write_text(json.dumps(cluster))
-        client_ = client.Client(auth.connect(str(tmp_path / "kubeconfig"), tmp_path), agent="test")
+        client_ = client.Client(
+            auth.client_config(str(tmp_path / "kubeconfig"), tmp_path), agent="test"
+        )
         reporter = status.Reporter(resources.Resources(client_, DRIVER, NODE), DRIVER)
         running = asyncio.create_task(reporter.run())
         yield World(api, reporter)

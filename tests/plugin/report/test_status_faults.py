@@ -28,7 +28,9 @@ async def reporter(api, tmp_path):
         "users": [{"name": "t", "user": {}}],
     }
     (tmp_path / "kubeconfig").write_text(json.dumps(cluster))
-    client_ = client.Client(auth.connect(str(tmp_path / "kubeconfig"), tmp_path), agent="test")
+    client_ = client.Client(
+        auth.client_config(str(tmp_path / "kubeconfig"), tmp_path), agent="test"
+    )
     made = status.Reporter(resources.Resources(client_, DRIVER, NODE), DRIVER)
     running = asyncio.create_task(made.run())
     yield made

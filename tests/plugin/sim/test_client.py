@@ -25,7 +25,7 @@ from tests.support import planes
 def connect(tmp_path):
     def to(server):
         return client.Client(
-            auth.connect(str(server.kubeconfig(tmp_path / "kubeconfig")), tmp_path),
+            auth.client_config(str(server.kubeconfig(tmp_path / "kubeconfig")), tmp_path),
             agent="tester/1",
         )
 

@@ -47,9 +47,7 @@ async def published(running):
 
 async def test_nodes_publish_and_the_plugins_have_the_rights_of_the_manifests(running):
     await published(running)
-    plugin = client.Client(
-        kubeconfig.connection(running.folder / "one" / "kubeconfig"), agent="test"
-    )
+    plugin = client.Client(kubeconfig.load(running.folder / "one" / "kubeconfig"), agent="test")
     try:
         slices = await get(plugin, SLICES)
         with pytest.raises(

@@ -38,9 +38,7 @@ async def ask():
             stack.enter_context(tempfile.TemporaryDirectory(prefix="go-"))
         )  # short, for sockets
         api = await stack.enter_async_context(serve(Options()))
-        asker = client.Client(
-            kubeconfig.connection(api.kubeconfig(folder / "kubeconfig")), agent="test"
-        )
+        asker = client.Client(kubeconfig.load(api.kubeconfig(folder / "kubeconfig")), agent="test")
         stack.push_async_callback(asker.close)
         runtime = await stack.enter_async_context(Runtime(folder / "run", [folder / "cdi"]))
         kubelet = Kubelet("node-1", folder / "kubelet", asker, runtime, timing=QUICK)

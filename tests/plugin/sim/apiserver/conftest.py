@@ -29,7 +29,7 @@ class Asker:
 @contextlib.asynccontextmanager
 async def connected(api, folder, token=""):
     path = api.kubeconfig(folder / f"kubeconfig-{abs(hash(token))}", token)
-    found = client.Client(auth.connect(str(path), folder), agent="tester/1")
+    found = client.Client(auth.client_config(str(path), folder), agent="tester/1")
     try:
         yield Asker(found)
     finally:

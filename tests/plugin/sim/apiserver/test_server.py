@@ -61,14 +61,14 @@ async def test_a_mirror_of_a_collection(ask, made, until):
 
     place = Place()
     await ask("POST", SLICES, made["slice"]("first"))
-    mirror = watch.Mirror(ask.client, find)
-    running = asyncio.create_task(mirror.run())
-    await until(lambda: set(mirror.objects) == {"first"})
+    informer = watch.Informer(ask.client, find)
+    running = asyncio.create_task(informer.run())
+    await until(lambda: set(informer.objects) == {"first"})
     await ask("POST", SLICES, made["slice"]("second"))
     await ask("POST", SLICES, made["slice"]("elsewhere", node="n2"))
-    await until(lambda: set(mirror.objects) == {"first", "second"})
+    await until(lambda: set(informer.objects) == {"first", "second"})
     await ask("DELETE", f"{SLICES}/first")
-    await until(lambda: set(mirror.objects) == {"second"})
+    await until(lambda: set(informer.objects) == {"second"})
     running.cancel()
 
 

@@ -167,7 +167,7 @@ async def test_what_is_served_can_be_used_and_goes_on_another_day(folder):
     file.write_text(SMALL)
     process = await start(file, "--serve", "--state", state)
     await until_line(process, "Ctrl-C")
-    api = client.Client(kubeconfig.connection(state / "kubeconfig"), agent="test")
+    api = client.Client(kubeconfig.load(state / "kubeconfig"), agent="test")
     made = {"metadata": {"name": "kept"}, "data": {"a": "b"}}
     await api.request(
         "POST", "/api/v1/namespaces/default/configmaps", body=json.dumps(made).encode()
@@ -181,7 +181,7 @@ async def test_what_is_served_can_be_used_and_goes_on_another_day(folder):
     assert "has the cluster of an earlier demo" in out
     process = await start(file, "--serve", "--state", state)
     assert "Told" not in await until_line(process, "Ctrl-C")
-    api = client.Client(kubeconfig.connection(state / "kubeconfig"), agent="test")
+    api = client.Client(kubeconfig.load(state / "kubeconfig"), agent="test")
     answer = json.loads(await api.request("GET", "/api/v1/namespaces/default/configmaps/kept"))
     await api.close()
     assert answer["data"] == {"a": "b"}

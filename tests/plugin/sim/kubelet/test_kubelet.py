@@ -191,7 +191,7 @@ async def test_the_end_of_a_pod_while_the_api_server_is_away(node, plugin):
     text = (node.folder / "kubeconfig").read_text().replace(f":{line.port}/", f":{port}/")
     (node.folder / "kubeconfig-line").write_text(text)
     asker = client.Client(
-        auth.connect(str(node.folder / "kubeconfig-line"), node.folder), agent="kubelet"
+        auth.client_config(str(node.folder / "kubeconfig-line"), node.folder), agent="kubelet"
     )
     await node.start_kubelet(client_=asker)
     await node.registered()

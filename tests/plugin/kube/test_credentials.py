@@ -1,0 +1,83 @@
+"""Tokens in files that others renew."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from plugin.kube import client, client_config, credentials, errors
+from tests.support import apiserver
+
+NODE = "/api/v1/nodes/n"
+
+
+@pytest.fixture(autouse=True)
+def node(api: apiserver.ApiServer) -> None:
+    api.put("nodes", {"metadata": {"name": "n"}})
+
+
+async def test_the_token_is_read_again_after_a_minute(tmp_path: Path) -> None:
+    now = 0.0
+    path = tmp_path / "token"
+    path.write_text("t-1")
+    tokens = credentials.TokenFile(path, clock=lambda: now)
+    first = await tokens.get()
+    path.write_text("t-2")
+    now = 59.0
+    assert await tokens.get() == first
+    now = 61.0
+    assert (await tokens.get()).token == "t-2"
+    path.unlink()
+    now = 122.0
+    assert (
+        await tokens.get()
+    ).token == "t-2"  # a moment without the file is no moment without a token
+
+
+async def test_a_refused_token_is_read_again_at_once(
+    api: apiserver.ApiServer, connect: Callable[..., client.Client], tmp_path: Path
+) -> None:
+    path = tmp_path / "token"
+    path.write_text("t-1")
+    api.token = "t-1"
+    kube = connect(api.url, credentials=credentials.TokenFile(path))
+    await kube.request("GET", NODE)
+    path.write_text("t-2")
+    api.token = "t-2"
+    await kube.request("GET", NODE)
+    assert [r.headers["authorization"] for r in api.requests] == [
+        "Bearer t-1",
+        "Bearer t-1",
+        "Bearer t-2",
+    ]
+    api.token = "t-3"
+    with pytest.raises(errors.Unauthorized):
+        await kube.request("GET", NODE)
+    assert len(api.requests) == 4  # the same token again would be refused again
+
+
+async def test_a_watch_renews_the_token_as_well(
+    api: apiserver.ApiServer, connect: Callable[..., client.Client], tmp_path: Path
+) -> None:
+    path = tmp_path / "token"
+    path.write_text("t-1")
+    tokens = credentials.TokenFile(path)
+    await tokens.get()
+    path.write_text("t-2")
+    api.token = "t-2"
+    kube = connect(api.url, credentials=tokens)
+    lines = kube.lines("/apis/resource.k8s.io/v1/resourceslices", {"watch": "1"}, idle=5)
+    first = asyncio.ensure_future(anext(lines))
+    await apiserver.until(lambda: api.watches)
+    api.end_watches()
+    with pytest.raises(StopAsyncIteration):
+        await first
+    api.token = "t-3"
+    with pytest.raises(errors.Unauthorized):
+        await anext(kube.lines("/apis/resource.k8s.io/v1/resourceslices", {"watch": "1"}, idle=5))
+
+
+def test_secrets_do_not_show(tmp_path: Path) -> None:
+    credential = client_config.Credential(token="s3cret", certificate="c", key="s3cret")
+    assert "s3cret" not in repr(credential)
