@@ -55,11 +55,11 @@ class App:
     watch: watch.Watch
     monitor: monitor.Monitor
     streams: kubelet_health.Streams
-    records: checkpoint.CheckpointFolder
+    checkpoints: checkpoint.CheckpointFolder
     driver: driver.Driver
-    reporter: status.Reporter
+    reporter: status.StatusReporter
     events: events.EventRecorder
-    garbage: garbage.Garbage
+    garbage: garbage.GarbageCollector
     conflicts: conflicts.ConflictDetector
     publisher: publisher.Publisher
     instance: instance.Instance
@@ -151,7 +151,7 @@ class App:
             await self.driver.restore()
             await self.driver.report_all()
         except (OSError, errors.ClaimError) as error:
-            log.error("cannot make the CDI files what the records say, trying again: %s", error)
+            log.error("cannot make the CDI files what the checkpoints say, trying again: %s", error)
             self.changed = True
 
     def _sweep(self) -> tuple[Path, Path]:
@@ -170,7 +170,7 @@ class App:
     def _on_registered(self) -> None:
         self.instance.registered()
         self.registered.set()
-        self.publisher.poke()
+        self.publisher.resync()
 
     def _on_change(self, inventory: Inventory) -> None:
         log.info(
@@ -207,7 +207,7 @@ class App:
             asyncio.get_running_loop().call_later(wait, self._publish) if wait is not None else None
         )
         self.publisher.set(Inventory.of((*inventory.gpus, *report.kept)), taints)
-        self.streams.set(health.rows(inventory.gpus, report))
+        self.streams.set(health.of_devices(inventory.gpus, report))
 
     def _add_services(self, grpc_server: server.GrpcServer) -> None:
         dra.add_to(grpc_server, self.calls)
@@ -228,10 +228,10 @@ class App:
                     self.changed = False
                     await self._restore()  # numbers of device nodes may be others now
                 await self.driver.repair()
-                self.instance.stay()
+                self.instance.refresh()
                 if (may := self.instance.may_publish()) != published:
                     published = may
-                    self.publisher.poke()
+                    self.publisher.resync()
                     self.streams.poke()
             except (OSError, errors.ClaimError) as error:
                 log.warning("cannot put right what others have changed, trying again: %s", error)
@@ -270,22 +270,22 @@ def build(config: Config) -> App:
     resources_ = resources.Resources(client_, config.driver_name, config.node_name)
     watch_, monitor_ = _hardware(config)
     events_ = events.EventRecorder(resources_, config.driver_name, config.node_name)
-    about_node = functools.partial(events_.tell, events.node(config.node_name))
+    about_node = functools.partial(events_.record, events.node(config.node_name))
     boot = health_state.boot_id(config.roots)
-    records = checkpoint.CheckpointFolder(
+    checkpoints = checkpoint.CheckpointFolder(
         folder, boot, functools.partial(about_node, "RecordDamaged")
     )
-    reporter = status.Reporter(resources_, config.driver_name)
+    reporter = status.StatusReporter(resources_, config.driver_name)
     instance_ = instance.Instance(folder, identity)
     driver_ = driver.Driver(
         name=config.driver_name,
         node=config.node_name,
         resources=resources_,
-        records=records,
+        checkpoints=checkpoints,
         specs=cdi.SpecFolder(config.cdi_dir, config.driver_name),
         reporter=reporter,
         hardware=watch_,
-        tell=events_.tell,
+        record_event=events_.record,
     )
     return App(
         config=config,
@@ -294,18 +294,18 @@ def build(config: Config) -> App:
         watch=watch_,
         monitor=monitor_,
         streams=kubelet_health.Streams(config.node_name),
-        records=records,
+        checkpoints=checkpoints,
         driver=driver_,
         reporter=reporter,
         events=events_,
-        garbage=garbage.Garbage(
+        garbage=garbage.GarbageCollector(
             driver=driver_,
             pods=functools.partial(
                 podresources.pods, names.pod_resources_socket(config.kubelet_dir)
             ),
             # not before the kubelet has registered us: first it has its turn
             may_collect=instance_.may_publish,
-            tell=events_.tell,
+            record_event=events_.record,
             grace=config.garbage_grace,
         ),
         conflicts=conflicts.ConflictDetector(
@@ -313,9 +313,9 @@ def build(config: Config) -> App:
             driver=config.driver_name,
             node=config.node_name,
             inventory=lambda: watch_.last,
-            may_look=instance_.may_publish,
-            say=functools.partial(driver_.say, conflicts.CONDITION),
-            tell=about_node,
+            may_check=instance_.may_publish,
+            set_conditions=functools.partial(driver_.say, conflicts.CONDITION),
+            record_event=about_node,
         ),
         publisher=publisher.Publisher(
             resources_,

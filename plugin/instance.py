@@ -27,7 +27,7 @@ class Instance:
         self._identity = identity
         self._descriptor: int | None = None
         self._registered = False
-        self._owed = False  # registered, but not yet written down
+        self._takeover_pending = False  # registered, but not yet written down
 
     def enter(self) -> None:
         """Begins to count as alive, and tidies up after those that died."""
@@ -51,7 +51,7 @@ class Instance:
                 "it must be a folder on the host's disk that we may write to"
             ) from error
 
-    def stay(self) -> None:
+    def refresh(self) -> None:
         """Makes our mark anew if somebody took it away, since others take us for dead without it."""
         if self._descriptor is not None and not (self._lives / self._identity).exists():
             self._lives.mkdir(parents=True, exist_ok=True)
@@ -68,14 +68,14 @@ class Instance:
 
     def registered(self) -> None:
         """The kubelet has registered us, after every other instance: publishing is ours."""
-        self._registered = self._owed = True
+        self._registered = self._takeover_pending = True
         self._taken_over()  # if the disk will not have it now, may_publish tries again
 
     def may_publish(self) -> bool:
         """Asked before each round of writes, since it changes with the life of others."""
         if not self._registered:
             return False
-        if self._owed:
+        if self._takeover_pending:
             return self._taken_over()
         try:
             owner = self._publisher.read_text()
@@ -93,7 +93,7 @@ class Instance:
         except OSError as error:
             log.warning("cannot write down that we publish, trying again: %s", error)
             return False
-        self._owed = False
+        self._takeover_pending = False
         return True
 
     def _take_over(self) -> None:

@@ -133,15 +133,15 @@ PREPARES = Histogram(
 UNPREPARES = Histogram(
     "claimd_unprepare_seconds", "Time to unprepare a claim, by result.", "result"
 )
-RECORDS = Gauge("claimd_records", "Claims that are recorded as prepared on this node.")
-RECORDS_DAMAGED = Counter(
-    "claimd_records_damaged_total", "Records that were damaged and were set aside."
+CHECKPOINTS = Gauge("claimd_records", "Claims that are recorded as prepared on this node.")
+CHECKPOINTS_DAMAGED = Counter(
+    "claimd_records_damaged_total", "Checkpoints that were damaged and were quarantined."
 )
-RECORDS_REWRITTEN = Counter(
-    "claimd_records_rewritten_total", "Records that somebody took away; written again."
+CHECKPOINTS_REWRITTEN = Counter(
+    "claimd_records_rewritten_total", "Checkpoints that somebody took away; written again."
 )
 CDI_RESTORED = Counter(
-    "claimd_cdi_files_restored_total", "CDI files that were made again from their record."
+    "claimd_cdi_files_restored_total", "CDI files that were made again from their checkpoint."
 )
 SLICE_WRITES = Counter(
     "claimd_slice_writes_total", "ResourceSlices that were created, updated or deleted.", "verb"

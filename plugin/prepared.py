@@ -54,7 +54,7 @@ def gpu_of(device: PreparedDevice, inventory: Inventory) -> Gpu:
     """
     gpu = inventory.named(device.device)
     if gpu is None:
-        raise errors.NotReadyError(absence(device.device, inventory), patience=DEVICE_PATIENCE)
+        raise errors.NotReadyError(why_missing(device.device, inventory), patience=DEVICE_PATIENCE)
     if device.uuid and gpu.uuid and device.uuid != gpu.uuid:
         raise errors.ClaimError(
             f"{device.device} at {gpu.address} is another GPU than the one this claim was given: "
@@ -63,7 +63,7 @@ def gpu_of(device: PreparedDevice, inventory: Inventory) -> Gpu:
     return gpu
 
 
-def absence(name: str, inventory: Inventory) -> str:
+def why_missing(name: str, inventory: Inventory) -> str:
     parts = name.removeprefix("gpu-").split(
         "-"
     )  # those of a partition have its own name behind the address

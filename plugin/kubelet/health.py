@@ -38,11 +38,11 @@ class Streams:
 
     def __init__(self, pool: str, again: float = AGAIN) -> None:
         self._pool, self._again = pool, again
-        self._rows: tuple[health.Row, ...] | None = None
+        self._rows: tuple[health.DeviceHealth, ...] | None = None
         self._wakes: set[asyncio.Event] = set()
         self._closed = False
 
-    def set(self, rows: Iterable[health.Row]) -> None:
+    def set(self, rows: Iterable[health.DeviceHealth]) -> None:
         """From now on this is how the devices are."""
         fresh = tuple(rows)
         if fresh != self._rows:
@@ -77,7 +77,7 @@ class Streams:
         finally:
             self._wakes.discard(wake)
 
-    def _response(self, rows: Iterable[health.Row]) -> Any:
+    def _response(self, rows: Iterable[health.DeviceHealth]) -> Any:
         response, now = api_pb2.NodeWatchResourcesResponse(), int(time.time())
         for row in rows:
             response.devices.add(

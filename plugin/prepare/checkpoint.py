@@ -28,7 +28,7 @@ from ..prepared import PreparedClaim
 log = logging.getLogger(__name__)
 
 VERSION = 1
-HELD, OWED = (
+PREPARED, UNCLEARED = (
     ".json",
     ".gone",
 )  # the ends of the names of records; of claims that are prepared, and of those given back
@@ -56,7 +56,7 @@ def decode(text: bytes) -> Checkpoint:
     """Raises ValueError with the reason if the text is not one that `encode` wrote, whole."""
     body, mark, tail = text.rpartition(_SUM)
     if not mark:
-        raise ValueError("it has no checksum: cut short, or not a record")
+        raise ValueError("it has no checksum: cut short, or not a checkpoint")
     if tail != hashlib.sha256(body).hexdigest().encode() + b'"\n}\n':
         raise ValueError("its checksum does not fit its content: changed or cut short")
     try:
@@ -90,13 +90,13 @@ class CheckpointFolder:
         self.patience = LOCK_PATIENCE
         self.reads = 0  # of the folder, since others had changed it or may have
         self.claims: dict[str, PreparedClaim] = {}
-        self.changing: set[str] = set()  # claims whose record is on its way, or on its way out
-        self.owed: dict[
+        self.in_flight: set[str] = set()  # claims whose record is on its way, or on its way out
+        self.uncleared: dict[
             str, PreparedClaim
         ] = {}  # given back, but their status may still say otherwise
 
     @contextlib.asynccontextmanager
-    async def held(self) -> AsyncIterator[None]:
+    async def locked(self) -> AsyncIterator[None]:
         """Keeps other instances from committing. Calls of this process share it: they see each
         other in memory.
         """
@@ -109,11 +109,11 @@ class CheckpointFolder:
         finally:
             self._users -= 1
             if self._users == 0:
-                metrics.RECORDS.set(len(self.claims))
+                metrics.CHECKPOINTS.set(len(self.claims))
                 self._mark = self._files.mark()
                 self._release()
 
-    def behind(self) -> bool:
+    def is_stale(self) -> bool:
         """Whether anybody has changed the folder since we last held the lock. A glance, without
         waiting for anybody.
         """
@@ -134,7 +134,7 @@ class CheckpointFolder:
         """
         uid, before = prepared.uid, self.claims.get(prepared.uid)
         self.claims[uid] = prepared
-        self.changing.add(uid)
+        self.in_flight.add(uid)
         try:
             self._announce()
             await durable.in_thread(functools.partial(self._store, prepared))
@@ -146,35 +146,35 @@ class CheckpointFolder:
                 self.claims[uid] = before
             raise
         finally:
-            self.changing.discard(uid)
-        self.settle(uid)  # the new record owes a report, which takes the place of the old one
+            self.in_flight.discard(uid)
+        self.mark_cleared(uid)  # the new record owes a report, which takes the place of the old one
 
-    async def remove(self, uid: str, *, owed: bool) -> None:
+    async def remove(self, uid: str, *, uncleared: bool) -> None:
         """Takes the record away for good. The device counts as held until this has returned.
-        `owed`: the status has yet to be cleared, and whoever lives then has to know.
+        `uncleared`: the status has yet to be cleared, and whoever lives then has to know.
         """
-        self.changing.add(uid)
+        self.in_flight.add(uid)
         try:
             self._announce()
-            if owed:
+            if uncleared:
                 await durable.in_thread(
-                    functools.partial(self._files.rename, f"{uid}{HELD}", f"{uid}{OWED}")
+                    functools.partial(self._files.rename, f"{uid}{PREPARED}", f"{uid}{UNCLEARED}")
                 )
-                self.owed[uid] = self.claims[uid]
+                self.uncleared[uid] = self.claims[uid]
             else:
-                await durable.in_thread(functools.partial(self._files.remove, f"{uid}{HELD}"))
+                await durable.in_thread(functools.partial(self._files.remove, f"{uid}{PREPARED}"))
             self.claims.pop(uid, None)
         finally:
-            self.changing.discard(uid)
+            self.in_flight.discard(uid)
 
-    def settle(self, uid: str) -> None:
+    def mark_cleared(self, uid: str) -> None:
         """The status of a claim that was given back is cleared. If this is lost with the power, it
         is done again.
         """
         assert self._lock is not None, "commit without the lock"
-        if uid in self.owed:
-            self._files.drop(f"{uid}{OWED}")
-            del self.owed[uid]  # only now: a file that the disk keeps is a debt still
+        if uid in self.uncleared:
+            self._files.drop(f"{uid}{UNCLEARED}")
+            del self.uncleared[uid]  # only now: a file that the disk keeps is a debt still
 
     # ------------------------------------------------------------------ the lock
 
@@ -235,7 +235,7 @@ class CheckpointFolder:
         # A writer may have died before its sync. From now on we answer for what it left, so it has
         # to be durable.
         self._files.make()
-        found, owed = self._read_all()
+        found, uncleared = self._read_all()
         self.reads += 1
         if count <= self._commits:
             # None of us has changed anything since, and the lock may be as new as the folder. What
@@ -246,13 +246,13 @@ class CheckpointFolder:
                 self._announce()
             for prepared in lost:
                 self._store(prepared)
-                metrics.RECORDS_REWRITTEN.add()
+                metrics.CHECKPOINTS_REWRITTEN.add()
                 log.warning(
-                    "the record of claim %s was taken away by somebody; written again",
+                    "the checkpoint of claim %s was taken away by somebody; written again",
                     prepared.title,
                 )
                 found[prepared.uid] = prepared
-        self.claims, self.owed = found, owed
+        self.claims, self.uncleared = found, uncleared
         self._commits, self._doubtful = max(count, self._commits), False
 
     # ------------------------------------------------------------------ the files
@@ -262,10 +262,10 @@ class CheckpointFolder:
             prepared.uid,
             encode(Checkpoint(version=VERSION, boot_id=self._boot_id, claim=prepared)),
         )
-        self._files.write(f"{uid}{HELD}", text)
+        self._files.write(f"{uid}{PREPARED}", text)
 
     def _read_all(self) -> tuple[dict[str, PreparedClaim], dict[str, PreparedClaim]]:
-        found: dict[str, dict[str, PreparedClaim]] = {HELD: {}, OWED: {}}
+        found: dict[str, dict[str, PreparedClaim]] = {PREPARED: {}, UNCLEARED: {}}
         for name in sorted(os.listdir(self._files.path)):
             path = self._files.path / name
             if name.startswith(".") and name.endswith(durable.UNFINISHED):
@@ -275,26 +275,26 @@ class CheckpointFolder:
                 try:
                     record = _read(path)
                 except ValueError as error:
-                    self._set_aside(path, str(error))
+                    self._quarantine(path, str(error))
                     continue
                 found[path.suffix][record.claim.uid] = record.claim
-        for uid in found[HELD].keys() & found[OWED].keys():
-            self._files.drop(f"{uid}{OWED}")  # came back after a loss of power
-            del found[OWED][uid]
-        return found[HELD], found[OWED]
+        for uid in found[PREPARED].keys() & found[UNCLEARED].keys():
+            self._files.drop(f"{uid}{UNCLEARED}")  # came back after a loss of power
+            del found[UNCLEARED][uid]
+        return found[PREPARED], found[UNCLEARED]
 
-    def _set_aside(self, path: Path, reason: str) -> None:
+    def _quarantine(self, path: Path, reason: str) -> None:
         aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
         os.rename(path, aside)
-        metrics.RECORDS_DAMAGED.add()
+        metrics.CHECKPOINTS_DAMAGED.add()
         log.error(
-            "record %s is damaged: %s; kept as %s, the claim is prepared anew when asked",
+            "checkpoint %s is damaged: %s; kept as %s, the claim is prepared anew when asked",
             path,
             reason,
             aside,
         )
         self._on_damaged(
-            f"Record {path} was damaged: {reason}; kept as {aside.name}, the claim is prepared anew"
+            f"Checkpoint {path} was damaged: {reason}; kept as {aside.name}, the claim is prepared anew"
         )
 
 

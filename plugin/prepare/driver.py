@@ -27,8 +27,7 @@ from ..api.resource import AllocatedDeviceStatus, ResourceClaim
 from ..kube import errors as kube_errors
 from ..kube import resources
 from ..prepared import PreparedClaim
-from ..report import events, health, status
-from ..report.device_status import of_claim
+from ..report import device_status, events, health, status
 from . import cdi, checkpoint, plan
 
 log = logging.getLogger(__name__)
@@ -64,11 +63,11 @@ class Driver:
     name: str
     node: str
     resources: resources.Resources
-    records: checkpoint.CheckpointFolder
+    checkpoints: checkpoint.CheckpointFolder
     specs: cdi.SpecFolder
-    reporter: status.Reporter
+    reporter: status.StatusReporter
     hardware: Hardware
-    tell: events.RecordEvent = events.discard
+    record_event: events.RecordEvent = events.discard
     _said: dict[str, Mapping[str, Condition]] = field(
         default_factory=dict
     )  # beside Ready, by type and device
@@ -113,38 +112,40 @@ class Driver:
         agrees while nobody can prepare it: neither we, since it is the claim's turn, nor another
         instance, since the lock is held.
         """
-        async with self._turns.setdefault(prepared.uid, asyncio.Lock()), self.records.held():
-            if self.records.claims.get(prepared.uid) != prepared or not await still():
+        async with self._turns.setdefault(prepared.uid, asyncio.Lock()), self.checkpoints.locked():
+            if self.checkpoints.claims.get(prepared.uid) != prepared or not await still():
                 return False
-            await self._forget(prepared, owed=False)
+            await self._forget(prepared, uncleared=False)
         return True  # the status has nothing of ours any more: it can name only what is allocated
 
     async def restore(self) -> None:
         """Makes the CDI folder what the records say, with the device numbers of now. Level: safe at
         any time.
         """
-        async with self.records.held():
+        async with self.checkpoints.locked():
             self._unrestored = False
-            for uid, prepared in list(self.records.claims.items()):
-                if uid not in self.records.changing:  # a call is at it, and leaves its file right
+            for uid, prepared in list(self.checkpoints.claims.items()):
+                if (
+                    uid not in self.checkpoints.in_flight
+                ):  # a call is at it, and leaves its file right
                     self._restore_spec(prepared)
-            for uid in self.specs.written() - set(self.records.claims):
-                log.warning("removing the CDI file of claim uid %s: no record names it", uid)
+            for uid in self.specs.written() - set(self.checkpoints.claims):
+                log.warning("removing the CDI file of claim uid %s: no checkpoint names it", uid)
                 self.specs.remove(uid)
-            self.specs.keep(set(self.records.claims))
+            self.specs.keep(set(self.checkpoints.claims))
 
     async def repair(self) -> None:
         """Puts right what others did to our CDI files, and minds those of another instance; cheap
         when nothing was done.
         """
         behind = (
-            self.records.behind() or self.records.reads != self._followed
+            self.checkpoints.is_stale() or self.checkpoints.reads != self._followed
         )  # a call may have caught up before us
         if behind or self._unrestored or self.specs.disturbed():
             await self.restore()
         if behind:
             await self.report_all()
-            self._followed = self.records.reads
+            self._followed = self.checkpoints.reads
 
     def judge(self, report: HealthReport) -> None:
         """From now on this is how the GPUs are: told to whoever has one that is not what it was.
@@ -156,16 +157,18 @@ class Driver:
         holders = [
             (name, events.claim(prepared.namespace, prepared.name, prepared.uid))
             for name in news
-            for prepared in self.records.claims.values()
+            for prepared in self.checkpoints.claims.values()
             if any(device.device == name for device in prepared.devices)
         ]
         parents = {gpu.name: gpu.parent for gpu in (*report.kept, *self._inventory.gpus)}
         whole = [(name, events.node(self.node)) for name in news if parents.get(name) not in news]
         for name, about in (*holders, *whole):
             if name in sick:
-                self.tell(about, "DeviceUnhealthy", f"{name} on {self.node}: {sick[name].message}")
+                self.record_event(
+                    about, "DeviceUnhealthy", f"{name} on {self.node}: {sick[name].message}"
+                )
             elif self._inventory.named(name) is not None:  # else it was given up
-                self.tell(
+                self.record_event(
                     about, "DeviceHealthy", f"{name} on {self.node} is well again", warning=False
                 )
 
@@ -176,20 +179,20 @@ class Driver:
         before = self._said.get(what, {})
         self._said[what] = conditions
         news = {name for name in {*before, *conditions} if before.get(name) != conditions.get(name)}
-        for prepared in self.records.claims.values():
+        for prepared in self.checkpoints.claims.values():
             if any(device.device in news for device in prepared.devices):
                 self._report(prepared)
         return news
 
     async def report_all(self) -> None:
         """Reports and clears what this process has not: it may have been lost with the process that
-        owed it.
+        uncleared it.
         """
-        async with self.records.held():
-            for prepared in self.records.claims.values():
-                if not self.reporter.knows(prepared):
+        async with self.checkpoints.locked():
+            for prepared in self.checkpoints.claims.values():
+                if not self.reporter.has_report(prepared):
                     self._report(prepared)
-            for prepared in self.records.owed.values():
+            for prepared in self.checkpoints.uncleared.values():
                 self.reporter.clear(
                     prepared,
                     functools.partial(self._status, prepared),
@@ -228,7 +231,7 @@ class Driver:
             result = "refused"
             return str(error)
         except OSError as error:
-            return f"cannot keep the record or the CDI file of claim {ref.namespace}/{ref.name}: {error}"
+            return f"cannot keep the checkpoint or the CDI file of claim {ref.namespace}/{ref.name}: {error}"
         except Exception as error:
             # This claim's trouble must not become its neighbours', nor the process's end.
             log.exception("claim %s/%s: unexpected trouble", ref.namespace, ref.name)
@@ -238,8 +241,8 @@ class Driver:
 
     async def _prepare(self, ref: ClaimRef, deadline: float) -> PreparedClaim:
         if ref.uid in self._confirmed:
-            async with self.records.held():
-                if (prepared := self.records.claims.get(ref.uid)) is not None:
+            async with self.checkpoints.locked():
+                if (prepared := self.checkpoints.claims.get(ref.uid)) is not None:
                     self._ensure_spec(prepared)
                     return prepared
                 self._confirmed.discard(ref.uid)
@@ -258,8 +261,8 @@ class Driver:
 
     async def _attempt(self, ref: ClaimRef, deadline: float) -> PreparedClaim:
         claim = await self._fetch(ref, deadline)
-        async with self.records.held():
-            prepared = self.records.claims.get(ref.uid)
+        async with self.checkpoints.locked():
+            prepared = self.checkpoints.claims.get(ref.uid)
             if claim is None:
                 if prepared is None:
                     raise errors.NotReadyError(
@@ -275,12 +278,12 @@ class Driver:
                     driver=self.name,
                     pool=self.node,
                     inventory=self._inventory,
-                    prepared=self.records.claims.values(),
+                    prepared=self.checkpoints.claims.values(),
                     now=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 )
                 # The API server may still have what was said of it before it was given back.
-                fresh = before is None and ref.uid not in self.records.owed
-                await self.records.put(prepared)
+                fresh = before is None and ref.uid not in self.checkpoints.uncleared
+                await self.checkpoints.put(prepared)
                 self._unreported[ref.uid] = fresh
                 log.info(
                     "prepared claim %s: %s",
@@ -294,10 +297,12 @@ class Driver:
 
     async def _fetch(self, ref: ClaimRef, deadline: float) -> ResourceClaim | None:
         """The claim, or None if the API server does not answer and the record can stand in."""
-        if self.records.behind():
-            async with self.records.held():  # what another instance has recorded counts as well
+        if self.checkpoints.is_stale():
+            async with (
+                self.checkpoints.locked()
+            ):  # what another instance has recorded counts as well
                 pass
-        recorded = ref.uid in self.records.claims
+        recorded = ref.uid in self.checkpoints.claims
         patience = RECORDED_PATIENCE if recorded else API_PATIENCE
         loop = asyncio.get_running_loop()
         timeout = max(0.1, min(patience, deadline - loop.time()))
@@ -310,7 +315,10 @@ class Driver:
         except kube_errors.ApiError as error:
             if recorded:
                 log.warning(
-                    "claim %s/%s is answered from its record: %s", ref.namespace, ref.name, error
+                    "claim %s/%s is answered from its checkpoint: %s",
+                    ref.namespace,
+                    ref.name,
+                    error,
                 )
                 return None
             message = f"cannot read claim {ref.namespace}/{ref.name}: {error}"
@@ -325,16 +333,16 @@ class Driver:
         return claim
 
     async def _unprepare(self, ref: ClaimRef) -> None:
-        async with self.records.held():
-            prepared = self.records.claims.get(ref.uid)
+        async with self.checkpoints.locked():
+            prepared = self.checkpoints.claims.get(ref.uid)
             if prepared is None:
                 self._confirmed.discard(ref.uid)
                 self.specs.remove(ref.uid)
                 return
             unsent = self.reporter.drop_unsent(prepared)
-            owed = bool(prepared.devices) and not unsent
+            uncleared = bool(prepared.devices) and not unsent
             try:
-                await self._forget(prepared, owed=owed)
+                await self._forget(prepared, uncleared=uncleared)
             except BaseException:
                 if unsent:
                     self._report(prepared, fresh=True)
@@ -345,16 +353,16 @@ class Driver:
             _devices(prepared),
             extra={"claim_uid": ref.uid},
         )
-        if owed:
+        if uncleared:
             self.reporter.clear(prepared, functools.partial(self._status, prepared), self._settle)
 
-    async def _forget(self, prepared: PreparedClaim, *, owed: bool) -> None:
+    async def _forget(self, prepared: PreparedClaim, *, uncleared: bool) -> None:
         self._confirmed.discard(prepared.uid)
         self._unreported.pop(prepared.uid, None)
         self._missed.pop(prepared.uid, None)
         self.specs.remove(prepared.uid)
         try:
-            await self.records.remove(prepared.uid, owed=owed)
+            await self.checkpoints.remove(prepared.uid, uncleared=uncleared)
         except BaseException:
             self._unrestored = True  # it is still recorded, so its file has to be there
             raise
@@ -389,9 +397,11 @@ class Driver:
             self.specs.remove(prepared.uid)
             if self._missed.get(prepared.uid) != str(error):
                 self._missed[prepared.uid] = str(error)
-                log.error("claim %s stays recorded without a CDI file: %s", prepared.title, error)
+                log.error("claim %s stays prepared, without a CDI file: %s", prepared.title, error)
                 about = events.claim(prepared.namespace, prepared.name, prepared.uid)
-                self.tell(about, "DeviceUnavailable", f"Prepared on {self.node}, but {error}")
+                self.record_event(
+                    about, "DeviceUnavailable", f"Prepared on {self.node}, but {error}"
+                )
                 self._report(prepared)
         except OSError as error:
             self._unrestored = True
@@ -408,9 +418,9 @@ class Driver:
         """What is true of the claim now; None if there is nothing to say, as another instance has
         said it.
         """
-        async with self.records.held():
-            recorded = self.records.claims.get(prepared.uid)
-            if recorded is None and prepared.uid in self.records.owed:
+        async with self.checkpoints.locked():
+            recorded = self.checkpoints.claims.get(prepared.uid)
+            if recorded is None and prepared.uid in self.checkpoints.uncleared:
                 return []
             if recorded != prepared:
                 return None
@@ -422,15 +432,15 @@ class Driver:
             ]
             for device in prepared.devices
         }
-        return of_claim(prepared, self.name, self._inventory, said)
+        return device_status.entries(prepared, self.name, self._inventory, said)
 
     async def _settle(self, prepared: PreparedClaim) -> None:
-        async with self.records.held():
+        async with self.checkpoints.locked():
             if (
-                prepared.uid not in self.records.claims
+                prepared.uid not in self.checkpoints.claims
             ):  # else its record, once it is there, settles it
                 try:
-                    self.records.settle(prepared.uid)
+                    self.checkpoints.mark_cleared(prepared.uid)
                 except OSError as error:
                     raise errors.ClaimError(
                         f"it is cleared, but this could not be noted: {error}"

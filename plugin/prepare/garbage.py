@@ -41,11 +41,11 @@ Pods = Mapping[tuple[str, str], Mapping[str, frozenset[str]]]
 
 
 @dataclass(slots=True, kw_only=True)
-class Garbage:
+class GarbageCollector:
     driver: driver.Driver
     pods: Callable[[], Awaitable[Pods]]  # the kubelet's pods; OSError if it cannot be asked
     may_collect: Callable[[], bool]  # one of several instances is enough
-    tell: events.RecordEvent
+    record_event: events.RecordEvent
     grace: float  # seconds
     spacing: float = SPACING
     _gone: dict[str, float] = field(
@@ -70,15 +70,15 @@ class Garbage:
         before, self._gone = self._gone, {}
         if not self.may_collect():
             return
-        async with self.driver.records.held():
-            recorded = dict(self.driver.records.claims)
+        async with self.driver.checkpoints.locked():
+            recorded = dict(self.driver.checkpoints.claims)
         self._alive = {uid: at for uid, at in self._alive.items() if uid in recorded}
         pods = await self._listed() if recorded else None
         if pods is None:
             return
         for uid, prepared in recorded.items():
             now = asyncio.get_running_loop().time()
-            if user(prepared, pods) or self._alive.get(uid, now - ALIVE) > now - ALIVE:
+            if pod_using(prepared, pods) or self._alive.get(uid, now - ALIVE) > now - ALIVE:
                 continue
             try:
                 await self._look(prepared, before.get(uid, now), now)
@@ -103,7 +103,7 @@ class Garbage:
         async def still() -> bool:
             nonlocal why
             pods = await self._listed()
-            if pods is None or user(prepared, pods):
+            if pods is None or pod_using(prepared, pods):
                 return False
             why = await self._absence(prepared)
             return bool(why)
@@ -114,7 +114,7 @@ class Garbage:
         devices = ", ".join(device.device for device in prepared.devices) or "no device"
         note = f"Claim {prepared.title} (uid {prepared.uid}) was unprepared by the driver: {why}, and no pod uses it; "
         log.warning("%sit had %s", note, devices, extra={"claim_uid": prepared.uid})
-        self.tell(
+        self.record_event(
             events.node(self.driver.node),
             "ClaimCollected",
             f"{note}it had {devices}.",
@@ -130,7 +130,7 @@ class Garbage:
             claim = await self.driver.resources.claim(prepared.namespace, prepared.name, PATIENCE)
         except kube_errors.NotFound:
             return "it does not exist any more"
-        return absence(prepared, claim, self.driver.name, self.driver.node)
+        return reason_to_unprepare(prepared, claim, self.driver.name, self.driver.node)
 
     async def _listed(self) -> Pods | None:
         try:
@@ -147,7 +147,9 @@ class Garbage:
         return pods
 
 
-def absence(prepared: PreparedClaim, claim: ResourceClaim, driver_name: str, pool: str) -> str:
+def reason_to_unprepare(
+    prepared: PreparedClaim, claim: ResourceClaim, driver_name: str, pool: str
+) -> str:
     """Why this object is no reason any more to keep the claim prepared; nothing if it is one."""
     if claim.metadata.uid != prepared.uid:
         return f"it was created anew with uid {claim.metadata.uid}"
@@ -161,7 +163,7 @@ def absence(prepared: PreparedClaim, claim: ResourceClaim, driver_name: str, poo
     return "" if ours or not prepared.devices else "it is allocated elsewhere"
 
 
-def user(prepared: PreparedClaim, pods: Pods) -> str:
+def pod_using(prepared: PreparedClaim, pods: Pods) -> str:
     """A pod that uses the claim, or may use it for all that the kubelet says; nothing if there is
     none.
     """

@@ -22,7 +22,7 @@ from ..api.resource import (
     ResourceClaim,
 )
 from ..names import CONFIG_API_VERSION
-from ..prepared import DEVICE_PATIENCE, PreparedClaim, PreparedDevice, absence
+from ..prepared import DEVICE_PATIENCE, PreparedClaim, PreparedDevice, why_missing
 
 HOLDER_PATIENCE = 5.0  # for another claim to be unprepared
 
@@ -146,7 +146,7 @@ def _device(
     first = results[0]
     gpu = inventory.named(first.device)
     if gpu is None:
-        raise errors.NotReadyError(absence(first.device, inventory), patience=DEVICE_PATIENCE)
+        raise errors.NotReadyError(why_missing(first.device, inventory), patience=DEVICE_PATIENCE)
     environment: dict[str, str] = {}
     permissions = "rw"
     for requests, config in configs:

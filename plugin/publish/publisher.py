@@ -57,7 +57,7 @@ class Publisher:
         self._numa_list = numa_list
         self._wanted: list[ResourceSlice] | None = None  # as built; no owner, nothing taken out
         self._problems: list[str] = []
-        self._refusals: list[slices.RejectedSlices] = []
+        self._refusals: list[slices.RejectedPart] = []
         self._uid = ""  # of the Node
         self._last: pool.Published | None = None
         self._stored: dict[
@@ -89,9 +89,9 @@ class Publisher:
             self._wanted = wanted
             present = {device.name for wish in wanted for device in wish.spec.devices}
             self._refusals = [refusal for refusal in self._refusals if refusal.device in present]
-            self.poke()
+            self.resync()
 
-    def poke(self) -> None:
+    def resync(self) -> None:
         """Look again now, for instance because `may_publish` has changed."""
         self._told.set()
         self._wake.set()
@@ -159,7 +159,9 @@ class Publisher:
                 return None
             if await self._counters.learn(self._inventory):
                 self.set(self._inventory, self._taints)
-            wanted = pool.owned(slices.without(self._wanted, self._refusals), self._node, self._uid)
+            wanted = pool.owned(
+                slices.without_rejected(self._wanted, self._refusals), self._node, self._uid
+            )
             existing = self._existing()
             changes = pool.compare(wanted, existing, self._last, self._stored)
             target = pool.Published(
@@ -303,9 +305,11 @@ class Publisher:
 
     def _refused(self, sent: ResourceSlice | Raw, body: Raw | None, error: errors.Invalid) -> None:
         """Takes out what the API server will not have, so that the rest of the slice is published."""
-        fresh: list[slices.RejectedSlices] = []
+        fresh: list[slices.RejectedPart] = []
         for cause in error.causes:
-            found = slices.refused(sent, cause.field) if isinstance(sent, ResourceSlice) else None
+            found = (
+                slices.rejected_part(sent, cause.field) if isinstance(sent, ResourceSlice) else None
+            )
             if found is not None and found not in self._refusals + fresh:
                 logger.error(
                     "not published, since the API server refuses it: %s: %s", found, cause.message

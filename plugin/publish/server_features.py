@@ -31,10 +31,12 @@ class CounterSupport:
     async def learn(self, inventory: Inventory) -> bool:
         """Asks, where that matters and is not known; says whether `kept` is another now."""
         now = asyncio.get_running_loop().time()
-        if self.kept or now < self._asked + ASK_AGAIN or not slices.divided(inventory):
+        if self.kept or now < self._asked + ASK_AGAIN or not slices.has_partitions(inventory):
             return False
         try:
-            why_not = await self._resources.keeps_counters(slices.probe(self._driver, self._node))
+            why_not = await self._resources.keeps_counters(
+                slices.counters_probe(self._driver, self._node)
+            )
         except (errors.Forbidden, errors.Invalid, errors.NotFound, errors.AlreadyExists) as error:
             why_not = f"asking the API server about counters failed: {error}"
         if why_not and self._asked == -math.inf:

@@ -120,7 +120,7 @@ def build(
     ], problems
 
 
-def probe(driver: str, node: str) -> ResourceSlice:
+def counters_probe(driver: str, node: str) -> ResourceSlice:
     """A slice that the API server never gets to keep: what it would keep of it tells whether it
     knows counters.
     """
@@ -135,7 +135,7 @@ def probe(driver: str, node: str) -> ResourceSlice:
     )
 
 
-def divided(inventory: Inventory) -> bool:
+def has_partitions(inventory: Inventory) -> bool:
     """Whether there are parts of GPUs, which need counters."""
     return any(gpu.counters for gpu in inventory.gpus)
 
@@ -323,7 +323,7 @@ def semver(text: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RejectedSlices:
+class RejectedPart:
     """A part of a device that the API server will not have: one attribute or capacity, or all of
     the device. It is left out for as long as its value is the same.
     """
@@ -342,7 +342,7 @@ _CAUSE = re.compile(
 )
 
 
-def refused(sent: ResourceSlice, field: str) -> RejectedSlices | None:
+def rejected_part(sent: ResourceSlice, field: str) -> RejectedPart | None:
     """What a cause of the API server's refusal points at, such as
     spec.devices[3].attributes[uuid].string; None if at no device of the slice.
     """
@@ -353,24 +353,24 @@ def refused(sent: ResourceSlice, field: str) -> RejectedSlices | None:
     part, key = found[2] or "", found[3] or ""
     if part == "taints" and key.isdecimal() and int(key) < len(device.taints):
         taint = device.taints[int(key)]
-        return RejectedSlices(device=device.name, part=part, key=taint.key, value=taint)
+        return RejectedPart(device=device.name, part=part, key=taint.key, value=taint)
     values: Mapping[str, DeviceAttribute | DeviceCapacity] = device.attributes
     if part == "capacity":
         values = device.capacity
     if part and key in values:
-        return RejectedSlices(device=device.name, part=part, key=key, value=values[key])
-    return RejectedSlices(device=device.name, part="", key="", value=device)
+        return RejectedPart(device=device.name, part=part, key=key, value=values[key])
+    return RejectedPart(device=device.name, part="", key="", value=device)
 
 
-def without(
-    wanted: Sequence[ResourceSlice], refusals: Sequence[RejectedSlices]
+def without_rejected(
+    wanted: Sequence[ResourceSlice], refusals: Sequence[RejectedPart]
 ) -> list[ResourceSlice]:
     """The slices without what was refused. Devices stay in their slice, so that one refusal changes
     one slice.
     """
     if not refusals:
         return list(wanted)
-    by_device: dict[str, list[RejectedSlices]] = {}
+    by_device: dict[str, list[RejectedPart]] = {}
     for refusal in refusals:
         by_device.setdefault(refusal.device, []).append(refusal)
     result = []
@@ -383,7 +383,7 @@ def without(
     return result
 
 
-def _reduced(device: Device, refusals: Sequence[RejectedSlices]) -> Device | None:
+def _reduced(device: Device, refusals: Sequence[RejectedPart]) -> Device | None:
     forms = [device]  # what it looked like when all of it was refused, if it was
     for refusal in refusals:
         device = forms[-1]

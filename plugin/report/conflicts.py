@@ -34,7 +34,7 @@ _PLUGINS = {
 }
 
 
-def of_slices(
+def with_drivers(
     inventory: Inventory, slices: Iterable[Mapping[str, Any]], driver: str
 ) -> dict[str, str]:
     """A sentence for each GPU of ours that another driver publishes, by its name."""
@@ -53,7 +53,7 @@ def of_slices(
     return found
 
 
-def of_capacity(inventory: Inventory, capacity: Mapping[str, str]) -> dict[str, str]:
+def with_device_plugins(inventory: Inventory, capacity: Mapping[str, str]) -> dict[str, str]:
     """The same for GPUs of a vendor whose device plugin has registered with the kubelet."""
     found: dict[str, str] = {}
     for vendor, prefixes in _PLUGINS.items():
@@ -77,9 +77,9 @@ class ConflictDetector:
     driver: str
     node: str
     inventory: Callable[[], Inventory | None]
-    may_look: Callable[[], bool]  # one of several instances is enough
-    say: Callable[[Mapping[str, Condition]], object]
-    tell: Callable[[str, str], None]  # an Event about the node: reason and note
+    may_check: Callable[[], bool]  # one of several instances is enough
+    set_conditions: Callable[[Mapping[str, Condition]], object]
+    record_event: Callable[[str, str], None]  # an Event about the node: reason and note
     _since: dict[str, int] = field(default_factory=dict)  # by sentence
 
     async def run(self) -> None:
@@ -89,30 +89,30 @@ class ConflictDetector:
                 await asyncio.sleep(FIRST)
                 continue
             try:
-                await self.look()
+                await self.check()
             except kube_errors.ApiError as error:
                 log.debug("cannot look for others that hand out GPUs, trying again: %s", error)
             await asyncio.sleep(PERIOD * random.uniform(0.8, 1.2))  # noqa: S311  # spreads the nodes of a cluster
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Asks the API server once, and says what is new."""
-        if self.inventory() is None or not self.may_look():
+        if self.inventory() is None or not self.may_check():
             return
         slices = await self.resources.all_slices(self.node)
         capacity = await self.resources.node_capacity(self.node)
         inventory = self.inventory() or Inventory()
         by_driver, by_plugin = (
-            of_slices(inventory, slices, self.driver),
-            of_capacity(inventory, capacity),
+            with_drivers(inventory, slices, self.driver),
+            with_device_plugins(inventory, capacity),
         )
         now = int(time.time())
         sentences = sorted({*by_driver.values(), *by_plugin.values()})
         for sentence in sentences:
             if sentence not in self._since:
                 log.warning("%s", sentence)
-                self.tell("GpuHandedOutTwice", sentence)
+                self.record_event("GpuHandedOutTwice", sentence)
         self._since = {sentence: self._since.get(sentence, now) for sentence in sentences}
-        self.say(
+        self.set_conditions(
             {name: self._condition(sentence) for name, sentence in (by_plugin | by_driver).items()}
         )
 

@@ -17,7 +17,7 @@ from ..api.resource import AllocatedDeviceStatus
 from ..prepared import PreparedClaim, PreparedDevice, gpu_of
 
 
-def of_claim(
+def entries(
     prepared: PreparedClaim,
     driver: str,
     inventory: Inventory,

@@ -72,19 +72,21 @@ class EventRecorder:
         self._waiting: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue(
             ROOM
         )  # namespace and event
-        self._told: dict[
+        self._recorded: dict[
             str, None
         ] = {}  # names of the events of this hour and the last, oldest first
         self._failed: set[type[Exception]] = set()  # failures that the log has already
 
-    def tell(self, about: ObjectReference, reason: str, note: str, *, warning: bool = True) -> None:
+    def record(
+        self, about: ObjectReference, reason: str, note: str, *, warning: bool = True
+    ) -> None:
         """Never blocks and never fails. `note` is a sentence for a person."""
         now = time.time()
         fact = f"{int(now // HOUR)} {about} {reason} {note}".encode()
         # The name says what the fact is, so that another process of ours, or a second try, makes no
         # second event of it.
         name = names.shorten(about.name, 230) + "." + hashlib.sha256(fact).hexdigest()[:16]
-        if name in self._told:
+        if name in self._recorded:
             return
         event = _event(
             name,
@@ -103,9 +105,9 @@ class EventRecorder:
         except asyncio.QueueFull:
             log.debug("too many events wait, not told: %s: %s", reason, note)
             return
-        self._told[name] = None
-        while len(self._told) > 1000:
-            del self._told[next(iter(self._told))]
+        self._recorded[name] = None
+        while len(self._recorded) > 1000:
+            del self._recorded[next(iter(self._recorded))]
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()

@@ -30,7 +30,7 @@ _STATES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Row:
+class DeviceHealth:
     """One device as the kubelet is told of it."""
 
     device: str
@@ -73,7 +73,7 @@ def next_eviction(report: HealthReport, now: float) -> float | None:
     left = [
         _moments_left(finding, now)
         for _, findings in report.findings
-        for finding in grave(findings)
+        for finding in serious(findings)
     ]
     return min((seconds for seconds in left if seconds > 0), default=None)
 
@@ -82,22 +82,26 @@ def _moments_left(finding: Finding, now: float) -> float:
     return min(finding.since + EVICT_AFTER - now, EVICT_AFTER)
 
 
-def rows(gpus: Iterable[Gpu], report: HealthReport) -> tuple[Row, ...]:
+def of_devices(gpus: Iterable[Gpu], report: HealthReport) -> tuple[DeviceHealth, ...]:
     """The whole list, sorted."""
     names = {gpu.name for gpu in (*gpus, *report.kept)}
-    return tuple(sorted(_row(name, grave(report.of(name))) for name in names))
+    return tuple(sorted(_row(name, serious(report.of(name))) for name in names))
 
 
-def _row(name: str, findings: Sequence[Finding]) -> Row:
+def _row(name: str, findings: Sequence[Finding]) -> DeviceHealth:
     if not findings:
-        return Row(device=name)
-    return Row(device=name, state=_STATES[findings[0].severity], message=sentence(findings))
+        return DeviceHealth(device=name)
+    return DeviceHealth(
+        device=name, state=_STATES[findings[0].severity], message=sentence(findings)
+    )
 
 
 def conditions(report: HealthReport) -> Mapping[str, Condition]:
     """By the device's name, of those that are not well."""
     return {
-        name: _condition(found) for name, findings in report.findings if (found := grave(findings))
+        name: _condition(found)
+        for name, findings in report.findings
+        if (found := serious(findings))
     }
 
 
@@ -112,7 +116,7 @@ def _condition(findings: Sequence[Finding]) -> Condition:
     )
 
 
-def grave(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def serious(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Those that are more than a note."""
     return tuple(finding for finding in findings if finding.severity in _STATES)
 

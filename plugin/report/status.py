@@ -39,7 +39,7 @@ Done = Callable[
 
 
 @dataclass(slots=True, eq=False)
-class _Wish:
+class _Report:
     """What status.devices should say of one claim; of several for a claim the newest counts."""
 
     claim: PreparedClaim
@@ -51,11 +51,11 @@ class _Wish:
     pause: float = FIRST_PAUSE
 
 
-class Reporter:
+class StatusReporter:
     def __init__(self, resources_: resources.Resources, driver: str) -> None:
         self._resources = resources_
         self._driver = driver
-        self._wishes: dict[str, _Wish] = {}  # by claim uid, oldest first
+        self._reports: dict[str, _Report] = {}  # by claim uid, oldest first
         self._under_way: set[str] = set()
         self._told: set[str] = set()  # claims of which the API server may have a report by us
         self._wake = asyncio.Event()
@@ -68,7 +68,7 @@ class Reporter:
         prepared just now.
         """
         self._wish(
-            _Wish(
+            _Report(
                 claim,
                 build,
                 logs.operation.get(),
@@ -77,27 +77,27 @@ class Reporter:
             )
         )
 
-    def knows(self, claim: PreparedClaim) -> bool:
+    def has_report(self, claim: PreparedClaim) -> bool:
         """Whether this process has reported the claim, or will."""
-        return claim.uid in self._told or claim.uid in self._wishes
+        return claim.uid in self._told or claim.uid in self._reports
 
     def drop_unsent(self, claim: PreparedClaim) -> bool:
         """Drops a report if the API server has heard of none for this claim; says whether it was
         so.
         """
-        wish = self._wishes.get(claim.uid)
+        wish = self._reports.get(claim.uid)
         if wish is None or not wish.fresh:
             return False
-        del self._wishes[claim.uid]
+        del self._reports[claim.uid]
         return True
 
     def clear(
         self, claim: PreparedClaim, build: Build, done: Done, *, by_another: bool = False
     ) -> None:
         """Takes our entries away. `by_another`: which may do it itself, and is given the time to."""
-        if claim.uid not in self._wishes or not by_another:
+        if claim.uid not in self._reports or not by_another:
             pause = OTHERS_TURN if by_another else AFTER_REPLY
-            self._wish(_Wish(claim, build, logs.operation.get(), pause, done=done))
+            self._wish(_Report(claim, build, logs.operation.get(), pause, done=done))
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -105,7 +105,7 @@ class Reporter:
             while True:
                 self._wake.clear()
                 waiting = [
-                    (uid, wish) for uid, wish in self._wishes.items() if uid not in self._under_way
+                    (uid, wish) for uid, wish in self._reports.items() if uid not in self._under_way
                 ]
                 now, at_once = loop.time(), 1 if self._rest else AT_ONCE
                 due = [(uid, wish) for uid, wish in waiting if max(wish.due, self._rest) <= now]
@@ -122,24 +122,24 @@ class Reporter:
                 except TimeoutError:
                     continue
 
-    def _wish(self, wish: _Wish) -> None:
+    def _wish(self, wish: _Report) -> None:
         wish.due += asyncio.get_running_loop().time()
-        self._wishes.pop(wish.claim.uid, None)
-        self._wishes[wish.claim.uid] = wish
+        self._reports.pop(wish.claim.uid, None)
+        self._reports[wish.claim.uid] = wish
         self._wake.set()
 
-    async def _fulfil(self, uid: str, wish: _Wish) -> None:
+    async def _fulfil(self, uid: str, wish: _Report) -> None:
         logs.operation.set(wish.operation)
         try:
-            if self._wishes.get(uid) is not wish:
+            if self._reports.get(uid) is not wish:
                 return  # dropped, or another took its place, since it became due
             wish.fresh = False
             await self._apply(wish)
             self._rest = 0.0
             if wish.done is not None:
                 await wish.done(wish.claim)  # if it fails, the wish is kept and all is tried again
-            if self._wishes.get(uid) is wish:
-                del self._wishes[uid]
+            if self._reports.get(uid) is wish:
+                del self._reports[uid]
         except (
             Exception
         ) as error:  # a mistake of ours with one claim must not cost the others their reports
@@ -163,7 +163,7 @@ class Reporter:
             self._under_way.discard(uid)
             self._wake.set()
 
-    async def _apply(self, wish: _Wish) -> None:
+    async def _apply(self, wish: _Report) -> None:
         claim, devices = wish.claim, await wish.build()
         if devices is None:
             return

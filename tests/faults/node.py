@@ -87,16 +87,16 @@ class Instance:
         )
         self._client = client.Client(config, agent="model")
         resources_ = resources.Resources(self._client, worlds.DRIVER, worlds.NODE)
-        self.records = checkpoint.CheckpointFolder(folder / "plugin", f"boot-{kernel.boot}")
+        self.checkpoints = checkpoint.CheckpointFolder(folder / "plugin", f"boot-{kernel.boot}")
         self.specs = cdi.SpecFolder(folder / "cdi", worlds.DRIVER)
-        self._reporter = status.Reporter(resources_, worlds.DRIVER)
+        self._reporter = status.StatusReporter(resources_, worlds.DRIVER)
         self._kernel, self._hardware = kernel, Hardware(kernel)
         self._restored: Inventory | None = None
         self.driver = driver.Driver(
             name=worlds.DRIVER,
             node=worlds.NODE,
             resources=resources_,
-            records=self.records,
+            checkpoints=self.checkpoints,
             specs=self.specs,
             reporter=self._reporter,
             hardware=self._hardware,
@@ -149,7 +149,7 @@ class Instance:
         ours is asked. Another file takes the descriptor's place, so that its number is not given to
         somebody else.
         """
-        if (lock := self.records._lock) is not None:
+        if (lock := self.checkpoints._lock) is not None:
             with open(os.devnull, "rb") as nothing:
                 os.dup2(nothing.fileno(), lock)
         for wire in list(self._client._open):

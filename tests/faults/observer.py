@@ -18,7 +18,7 @@ from tests.support.worlds import DRIVER
 
 from .world import FOREIGN, Broken
 
-OWED = ".gone"
+UNCLEARED = ".gone"
 # A write that its writer died of is tidied away by the next start.
 KNOWN = re.compile(r"claims|claims\.lock|instances|\.?publisher(\.[\w-]+)?|dra(-[\w-]+)?\.sock")
 
@@ -30,7 +30,7 @@ def observe(plugin: Path, cdi: Path, must: Collection[str], may: Collection[str]
     recorded = set(records(plugin / "claims"))
     if missing := sorted(set(must) - recorded):
         raise Broken(f"lost: no record of {', '.join(missing)}, which was prepared")
-    if both := sorted(set(must) & owed(plugin / "claims")):
+    if both := sorted(set(must) & uncleared(plugin / "claims")):
         raise Broken(f"given back, by its file, and prepared: {', '.join(both)}")
     if surplus := sorted(recorded - set(must) - set(may)):
         raise Broken(f"left over: a record of {', '.join(surplus)}, which is not prepared")
@@ -47,7 +47,7 @@ def observe(plugin: Path, cdi: Path, must: Collection[str], may: Collection[str]
 def records(folder: Path) -> Iterator[str]:
     """The uids; Broken if a file is no whole record."""
     for name in _entries(folder):
-        if name.endswith(OWED):
+        if name.endswith(UNCLEARED):
             continue
         if not name.endswith(".json"):
             raise Broken(f"left among the records: {name}")
@@ -66,9 +66,9 @@ def records(folder: Path) -> Iterator[str]:
         yield uid
 
 
-def owed(folder: Path) -> set[str]:
+def uncleared(folder: Path) -> set[str]:
     """The claims that were given back, and of which the status has yet to be cleared."""
-    return {name.removesuffix(OWED) for name in _entries(folder) if name.endswith(OWED)}
+    return {name.removesuffix(UNCLEARED) for name in _entries(folder) if name.endswith(UNCLEARED)}
 
 
 def specs(folder: Path) -> Iterator[str]:

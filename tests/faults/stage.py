@@ -174,7 +174,7 @@ class Stage:
                     f"status.devices of {', '.join(left)} still has our entries after the unprepare"
                 )
             await asyncio.sleep(0.01)
-        while left := sorted(observer.owed(self.world.plugin / "claims")):
+        while left := sorted(observer.uncleared(self.world.plugin / "claims")):
             if asyncio.get_running_loop().time() > deadline:
                 raise Broken(f"still to be cleared, by its file, though it is: {', '.join(left)}")
             await asyncio.sleep(0.01)

@@ -72,10 +72,10 @@ def test_a_container_that_restarts_in_its_pod_is_the_same_instance(tmp_path):
 def test_a_mark_that_somebody_took_away_is_made_anew(tmp_path):
     one = start(tmp_path, "one")
     one.registered()
-    one.stay()
+    one.refresh()
     (tmp_path / "instances" / "one").unlink()
     (tmp_path / "instances").rmdir()
-    one.stay()
+    one.refresh()
     two = start(tmp_path, "two")
     assert not two._is_alive("three")
     assert two._is_alive("one")

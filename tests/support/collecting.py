@@ -33,12 +33,12 @@ class Instance:
             auth.client_config(str(world.tmp_path / "kubeconfig"), world.tmp_path), agent="test"
         )
         resources_ = resources.Resources(self.client, DRIVER, NODE)
-        self.reporter = status.Reporter(resources_, DRIVER)
+        self.reporter = status.StatusReporter(resources_, DRIVER)
         self.driver = driver.Driver(
             name=DRIVER,
             node=NODE,
             resources=resources_,
-            records=checkpoint.CheckpointFolder(world.tmp_path / "plugin", "boot-1"),
+            checkpoints=checkpoint.CheckpointFolder(world.tmp_path / "plugin", "boot-1"),
             specs=cdi.SpecFolder(world.tmp_path / "cdi", DRIVER),
             reporter=self.reporter,
             hardware=Hardware(),
@@ -47,11 +47,11 @@ class Instance:
         self.socket = names.pod_resources_socket(world.tmp_path)
         self.asking = None  # awaited before the kubelet is asked
         self.may_collect = True
-        self.garbage = garbage.Garbage(
+        self.garbage = garbage.GarbageCollector(
             driver=self.driver,
             pods=self.pods,
             may_collect=lambda: self.may_collect,
-            tell=self.events.tell,
+            record_event=self.events.record,
             grace=GRACE,
             spacing=0.0,
         )

@@ -11,12 +11,12 @@ from plugin.kubelet.wire.dra_health.v1 import api_pb2 as v1
 from plugin.kubelet.wire.dra_health.v1 import api_pb2_grpc as v1_grpc
 from plugin.kubelet.wire.dra_health.v1alpha1 import api_pb2 as v1alpha1
 from plugin.kubelet.wire.dra_health.v1alpha1 import api_pb2_grpc as v1alpha1_grpc
-from plugin.report.health import UNHEALTHY, UNKNOWN, Row
+from plugin.report.health import UNHEALTHY, UNKNOWN, DeviceHealth
 
 VERSIONS = [(v1, v1_grpc), (v1alpha1, v1alpha1_grpc)]
 WELL, SICK = (
-    (Row(device="a"), Row(device="b")),
-    (Row(device="a", state=UNHEALTHY, message="it hangs"), Row(device="b")),
+    (DeviceHealth(device="a"), DeviceHealth(device="b")),
+    (DeviceHealth(device="a", state=UNHEALTHY, message="it hangs"), DeviceHealth(device="b")),
 )
 
 
@@ -66,7 +66,7 @@ async def test_it_is_told_again_and_again(world):
 
 async def test_times_and_patience_are_told(world):
     streams, channel = world
-    streams.set((Row(device="a", state=UNKNOWN, message="silent"),))
+    streams.set((DeviceHealth(device="a", state=UNKNOWN, message="silent"),))
     (device,) = (await watch(channel).read()).devices
     assert abs(device.last_updated_time - time.time()) < 5
     assert device.health == v1.UNKNOWN

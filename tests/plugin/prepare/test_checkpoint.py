@@ -31,14 +31,14 @@ def folder(tmp_path):
 
 
 async def put(records, *claims_):
-    async with records.held():
+    async with records.locked():
         for claim_ in claims_:
             await records.put(claim_)
 
 
 async def read(tmp_path):
     fresh = folder(tmp_path)
-    async with fresh.held():
+    async with fresh.locked():
         return fresh.claims
 
 
@@ -66,7 +66,7 @@ async def test_a_commit_that_is_given_up_keeps_the_lock_until_it_has_ended(tmp_p
     pipe = tmp_path / "claims" / ".uid-b.json.new"
 
     async def commits():
-        async with records.held():
+        async with records.locked():
             os.mkfifo(pipe)  # the write waits until somebody reads
             os.link(pipe, tmp_path / "pipe")  # another may tidy the first name away
             await records.put(prepared("b"))
@@ -90,9 +90,9 @@ async def test_a_commit_that_is_given_up_keeps_the_lock_until_it_has_ended(tmp_p
 async def test_removed_is_removed_for_everyone(tmp_path):
     records = folder(tmp_path)
     await put(records, prepared())
-    async with records.held():
-        await records.remove("uid-c", owed=False)
-        await records.remove("uid-c", owed=False)
+    async with records.locked():
+        await records.remove("uid-c", uncleared=False)
+        await records.remove("uid-c", uncleared=False)
     assert await read(tmp_path) == {}
 
 
@@ -124,7 +124,7 @@ def test_every_changed_byte_is_noticed():
             checkpoint.decode(bytes(changed))
 
 
-async def test_damaged_is_set_aside_and_the_rest_goes_on(tmp_path, caplog):
+async def test_damaged_is_quarantine_and_the_rest_goes_on(tmp_path, caplog):
     await put(folder(tmp_path), prepared("a"), prepared("b", 1))
     (tmp_path / "claims" / "uid-a.json").write_text("{")
     assert list(await read(tmp_path)) == ["uid-b"]
@@ -136,14 +136,14 @@ async def test_what_is_damaged_is_told_and_counted(tmp_path):
     await put(folder(tmp_path), prepared("a"), prepared("b", 1))
     (tmp_path / "claims" / "uid-a.json").write_text("{")
     told = []
-    before = metrics.RECORDS_DAMAGED.values[()]
+    before = metrics.CHECKPOINTS_DAMAGED.values[()]
     records = checkpoint.CheckpointFolder(tmp_path, "boot-1", told.append)
-    async with records.held():
+    async with records.locked():
         pass
-    async with records.held():
+    async with records.locked():
         pass
-    assert metrics.RECORDS_DAMAGED.values[()] == before + 1
-    assert metrics.RECORDS.values[()] == 1
+    assert metrics.CHECKPOINTS_DAMAGED.values[()] == before + 1
+    assert metrics.CHECKPOINTS.values[()] == 1
     (words,) = told
     assert "uid-a.json was damaged: it has no checksum" in words
     assert "uid-a.json.damaged-" in words
@@ -166,7 +166,7 @@ async def test_a_failed_put_leaves_the_claim_unprepared(tmp_path):
     records = folder(tmp_path)
     await put(records, prepared("a"))
     (tmp_path / "claims" / ".uid-b.json.new").mkdir()  # the write will fail
-    async with records.held():
+    async with records.locked():
         with pytest.raises(OSError):
             await records.put(prepared("b"))
         assert list(records.claims) == ["uid-a"]
@@ -175,7 +175,7 @@ async def test_a_failed_put_leaves_the_claim_unprepared(tmp_path):
 
 async def test_counts_as_prepared_before_it_is_written(tmp_path):
     records = folder(tmp_path)
-    async with records.held():
+    async with records.locked():
         writing = asyncio.create_task(records.put(prepared("a")))
         await asyncio.sleep(0)
         assert "uid-a" in records.claims
@@ -186,16 +186,16 @@ async def test_instances_see_each_others_commits(tmp_path):
     one, two = folder(tmp_path), folder(tmp_path)
     await put(one, prepared("a"))
     await put(two, prepared("b", 1))
-    async with one.held():
+    async with one.locked():
         assert set(one.claims) == {"uid-a", "uid-b"}
-        await one.remove("uid-b", owed=False)
-    async with two.held():
+        await one.remove("uid-b", uncleared=False)
+    async with two.locked():
         assert set(two.claims) == {"uid-a"}
 
 
 async def test_instances_exclude_each_other(tmp_path):
     one, two = folder(tmp_path), folder(tmp_path)
-    async with one.held():
+    async with one.locked():
         waiting = asyncio.create_task(put(two, prepared("b")))
         done, _ = await asyncio.wait([waiting], timeout=0.05)
         assert not done
@@ -204,24 +204,24 @@ async def test_instances_exclude_each_other(tmp_path):
 
 async def test_calls_of_one_instance_do_not(tmp_path):
     records = folder(tmp_path)
-    async with records.held(), asyncio.timeout(1), records.held():
+    async with records.locked(), asyncio.timeout(1), records.locked():
         assert records.claims == {}
 
 
 async def test_a_frozen_instance_is_named(tmp_path):
     one, two = folder(tmp_path), folder(tmp_path)
     two.patience = 0.05
-    async with one.held():
+    async with one.locked():
         with pytest.raises(
             checkpoint.errors.ClaimError, match=r"another instance .* held .*claims\.lock"
         ):
-            async with two.held():
+            async with two.locked():
                 pass
 
 
 def _hold_and_die(path, ready):
     async def main():
-        async with folder(path).held():
+        async with folder(path).locked():
             ready.set()
             os._exit(1)
 

@@ -36,13 +36,13 @@ def folder(tmp_path):
 
 
 async def put(records, *claims_):
-    async with records.held():
+    async with records.locked():
         for claim_ in claims_:
             await records.put(claim_)
 
 
 async def seen(records):
-    async with records.held():
+    async with records.locked():
         return set(records.claims)
 
 
@@ -85,11 +85,11 @@ def run(tmp_path, script, *inject, paths=(), trace=strace.STORING):
         records = checkpoint.CheckpointFolder(place / "plugins" / {DRIVER!r}, "boot-1")
         c, d = (checkpoint.decode((place / f"{{n}}.json").read_bytes()).claim for n in "cd")
         async def put(*claims):
-            async with records.held():
+            async with records.locked():
                 for claim in claims:
                     await records.put(claim)
         async def seen():
-            async with records.held():
+            async with records.locked():
                 return sorted(records.claims)
     """
     text = textwrap.dedent(prelude) + textwrap.dedent(script)
@@ -234,7 +234,7 @@ async def test_what_is_deleted_under_us_is_written_again(tmp_path, gone):
     await seen(other)
     path = tmp_path / "plugins" / DRIVER / gone
     shutil.rmtree(path) if path.is_dir() else path.unlink()
-    assert records.behind()
+    assert records.is_stale()
     await put(records, prepared("b", 1))
     assert on_disk(tmp_path) == {"uid-a", "uid-b"}
     assert (
@@ -243,7 +243,7 @@ async def test_what_is_deleted_under_us_is_written_again(tmp_path, gone):
         == await seen(records)
         == {"uid-a", "uid-b"}
     )
-    assert not records.behind()
+    assert not records.is_stale()
 
 
 async def test_another_folder_in_its_place_gets_our_records(tmp_path):
@@ -252,7 +252,7 @@ async def test_another_folder_in_its_place_gets_our_records(tmp_path):
     place = tmp_path / "plugins" / DRIVER / "claims"
     place.rename(place.with_name("old"))
     place.mkdir()
-    assert records.behind()
+    assert records.is_stale()
     assert await seen(records) == {"uid-a"} == on_disk(tmp_path)
 
 
@@ -260,22 +260,22 @@ async def test_what_another_instance_removed_is_not_written_again(tmp_path):
     records, other = folder(tmp_path), folder(tmp_path)
     await put(records, prepared("a", 0), prepared("b", 1))
     await seen(other)
-    async with other.held():
-        await other.remove("uid-a", owed=False)
+    async with other.locked():
+        await other.remove("uid-a", uncleared=False)
     assert await seen(records) == {"uid-b"} == on_disk(tmp_path)
 
 
 async def test_what_is_owed_is_known_to_the_next(tmp_path):
     records = folder(tmp_path)
     await put(records, prepared("a", 0), prepared("b", 1))
-    async with records.held():
-        await records.remove("uid-a", owed=True)
-        await records.remove("uid-b", owed=False)
+    async with records.locked():
+        await records.remove("uid-a", uncleared=True)
+        await records.remove("uid-b", uncleared=False)
     following = folder(tmp_path)
     assert await seen(following) == set()
-    assert following.owed == {"uid-a": prepared("a", 0)}
-    async with following.held():
-        following.settle("uid-a")
+    assert following.uncleared == {"uid-a": prepared("a", 0)}
+    async with following.locked():
+        following.mark_cleared("uid-a")
     assert os.listdir(tmp_path / "plugins" / DRIVER / "claims") == []
 
 
@@ -283,15 +283,15 @@ async def test_a_claim_that_is_prepared_again_owes_nothing_of_before(tmp_path):
     records = folder(tmp_path)
     await put(records, prepared("a", 0))
     place = tmp_path / "plugins" / DRIVER / "claims"
-    async with records.held():
-        await records.remove("uid-a", owed=True)
+    async with records.locked():
+        await records.remove("uid-a", uncleared=True)
     left = (place / "uid-a.gone").read_bytes()
     await put(records, prepared("a", 0))
     assert os.listdir(place) == ["uid-a.json"]
     (place / "uid-a.gone").write_bytes(left)  # what a loss of power may bring back
     following = folder(tmp_path)
     assert await seen(following) == {"uid-a"}
-    assert following.owed == {}
+    assert following.uncleared == {}
     assert os.listdir(place) == ["uid-a.json"]
 
 
@@ -314,7 +314,7 @@ def test_32_claims_of_a_call_wait_for_a_slow_disk_hardly_longer_than_one(tmp_pat
         from plugin import app
         async def timed(*claims):
             began = time.monotonic()
-            async with records.held():
+            async with records.locked():
                 await asyncio.gather(*(records.put(claim) for claim in claims))
             return time.monotonic() - began
         one, many = [], []

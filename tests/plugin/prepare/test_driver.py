@@ -65,14 +65,14 @@ class World:
         )
         client_ = client.Client(auth.client_config(str(kubeconfig), self.tmp_path), agent="test")
         resources_ = resources.Resources(client_, DRIVER, NODE)
-        reporter = status.Reporter(resources_, DRIVER)
+        reporter = status.StatusReporter(resources_, DRIVER)
         reporting = asyncio.create_task(reporter.run())
         self.closing.append((client_, reporting))
         return driver.Driver(
             name=DRIVER,
             node=NODE,
             resources=resources_,
-            records=checkpoint.CheckpointFolder(self.tmp_path / "plugin", "boot-1"),
+            checkpoints=checkpoint.CheckpointFolder(self.tmp_path / "plugin", "boot-1"),
             specs=cdi.SpecFolder(self.tmp_path / "cdi", DRIVER),
             reporter=reporter,
             hardware=hardware or self.hardware,
@@ -255,7 +255,7 @@ async def test_a_record_that_cannot_be_written_is_that_claims_error(world):
     a, b = world.claim("a"), world.claim("b", result(SECOND))
     (world.tmp_path / "plugin" / "claims" / ".uid-a.json.new").mkdir(parents=True)
     answers = await world.prepare(a, b)
-    assert "cannot keep the record" in answers["uid-a"]
+    assert "cannot keep the checkpoint" in answers["uid-a"]
     assert isinstance(answers["uid-b"], PreparedClaim)
     assert world.specs() == [world.spec(b).name], "no CDI file without a record"
     (world.tmp_path / "plugin" / "claims" / ".uid-a.json.new").rmdir()
@@ -265,7 +265,7 @@ async def test_a_record_that_cannot_be_written_is_that_claims_error(world):
 async def test_a_cdi_file_that_cannot_be_written_is_that_claims_error_and_heals(world):
     a = world.claim("a")
     (world.tmp_path / "cdi").write_text("no folder")
-    assert "cannot keep the record or the CDI file" in await world.prepare(a)
+    assert "cannot keep the checkpoint or the CDI file" in await world.prepare(a)
     (world.tmp_path / "cdi").unlink()
     assert isinstance(await world.prepare(a), PreparedClaim)
     assert world.specs() == [world.spec(a).name]
@@ -321,7 +321,7 @@ async def test_a_gpu_that_is_gone_or_another_one_is_told(world):
     await world.prepare(c)
     told = []
     fresh = world.instance(Hardware())
-    fresh.tell = lambda *what: told.append(what)
+    fresh.record_event = lambda *what: told.append(what)
     for gpus, words in (
         ([], "is not available on this node"),
         ([gpu(0, uuid="x")], "is another GPU than the one"),
@@ -457,13 +457,15 @@ async def test_a_debt_whose_file_the_disk_keeps_is_settled_when_it_lets_go(world
     debt = world.tmp_path / "plugin" / "claims" / "uid-c.gone"
     debt.unlink()
     debt.mkdir()  # cannot be unlinked
-    world.driver.records._mark = world.driver.records._files.mark()  # as if nobody had touched it
+    world.driver.checkpoints._mark = (
+        world.driver.checkpoints._files.mark()
+    )  # as if nobody had touched it
     world.api.faults.clear()
     await apiserver.until(lambda: "could not be noted" in caplog.text, 20)
     assert not world.devices("c")
     debt.rmdir()
     debt.touch()
-    world.driver.records._mark = world.driver.records._files.mark()
+    world.driver.checkpoints._mark = world.driver.checkpoints._files.mark()
     await apiserver.until(lambda: not debt.exists())
 
 
@@ -484,8 +486,10 @@ async def test_an_unprepare_that_fails_still_owes_the_report(world):
     text = record_file.read_bytes()
     record_file.unlink()
     record_file.mkdir()  # cannot be unlinked
-    world.driver.records._mark = world.driver.records._files.mark()  # as if nobody had touched it
-    assert "cannot keep the record" in await world.unprepare(c)
+    world.driver.checkpoints._mark = (
+        world.driver.checkpoints._files.mark()
+    )  # as if nobody had touched it
+    assert "cannot keep the checkpoint" in await world.unprepare(c)
     record_file.rmdir()
     record_file.write_bytes(text)
     await apiserver.until(lambda: world.devices("c"))
@@ -497,7 +501,7 @@ async def test_a_restore_in_the_middle_of_a_call_leaves_the_cdi_file_to_it(world
     c = world.claim("c")
     if call == "unprepare":
         await world.prepare(c)
-    files = world.driver.records._files
+    files = world.driver.checkpoints._files
     with files._syncing:
         running = asyncio.create_task(getattr(world, call)(c))
         await apiserver.until(lambda: files._changes == (1 if call == "prepare" else 2))
@@ -512,7 +516,7 @@ async def test_a_record_that_could_not_be_removed_keeps_its_cdi_file(world):
     await world.prepare(c)
     claims_folder = world.tmp_path / "plugin" / "claims"
     (claims_folder / "uid-c.gone").mkdir()  # a file cannot take its place
-    assert "cannot keep the record" in await world.unprepare(c)
+    assert "cannot keep the checkpoint" in await world.unprepare(c)
     (claims_folder / "uid-c.gone").rmdir()
     await world.driver.repair()
     assert len(world.specs()) == 1

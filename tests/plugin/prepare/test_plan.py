@@ -4,7 +4,7 @@ from devices.gpu import Inventory, Skipped
 from plugin import errors
 from plugin.prepare import plan
 from plugin.prepared import gpu_of
-from plugin.report.device_status import of_claim
+from plugin.report import device_status
 from tests.support.worlds import DRIVER, NODE, claim, gpu, gpu_config, inventory, opaque, result
 
 FIRST, SECOND = gpu(0).name, gpu(1).name
@@ -193,7 +193,7 @@ def test_another_gpu_in_its_place_is_refused():
 
 def test_report():
     prepared = planned(claim("c", result(FIRST)))
-    (entry,) = of_claim(prepared, DRIVER, inventory())
+    (entry,) = device_status.entries(prepared, DRIVER, inventory())
     assert (entry.driver, entry.pool, entry.device) == (DRIVER, NODE, FIRST)
     assert [(c.type, c.status, c.reason) for c in entry.conditions] == [
         ("Ready", "True", "Prepared")
@@ -201,7 +201,7 @@ def test_report():
     assert entry.data is not None
     assert entry.data["pciBusID"] == "0000:41:00.0"
     assert entry.data["nodes"] == ["/dev/dri/card0", "/dev/dri/renderD128"]
-    (gone,) = of_claim(prepared, DRIVER, inventory(0))
+    (gone,) = device_status.entries(prepared, DRIVER, inventory(0))
     assert [(c.status, c.reason) for c in gone.conditions] == [("False", "DeviceUnavailable")]
 
 

@@ -61,7 +61,7 @@ async def test_equal_is_not_written_again(world: World):
     async with world.running(gpus(1)) as one:
         await published(one)
         one.set(gpus(1))
-        one.poke()
+        one.resync()
         one.set(gpus(1, _0="new"))
         await until(lambda: world.uuids() == {"new"})
         assert world.writes() == ["POST 00000", "PUT 00000"]
@@ -183,7 +183,7 @@ async def test_what_changes_while_slices_are_away_takes_the_next_generation(worl
         one.set(gpus(1, _0="new"))
         await until(lambda: not mirrored(one, FIRST))
         allowed = True
-        one.poke()
+        one.resync()
         await until(lambda: world.shape() == [(FIRST, 2, 1, 1)])
 
 

@@ -41,7 +41,7 @@ async def test_dropped_fields_are_logged_once_and_not_sent_again(
     async with world.running(gpus(2)) as one:
         await published(one)
         assert world.writes() == ["POST 00000"]
-        one.poke()
+        one.resync()
         one.set(gpus(2, _0="new"))
         await until(lambda: "new" in world.uuids())
         world.edit(FIRST, attributes={"uuid": {"string": "fake"}})
@@ -167,13 +167,13 @@ async def test_a_watch_that_lags_does_not_make_us_write_twice(world: World):
     world.api.silent_watches = True
     async with world.running(gpus(65)) as one:
         await published(one)
-        one.poke()
+        one.resync()
         one.set(gpus(65, _0="new"))
         await until(lambda: "new" in world.uuids())
-        one.poke()
+        one.resync()
         one.set(gpus(64, _0="new"))
         await until(lambda: world.shape() == [(FIRST, 2, 1, 64)])
-        one.poke()
+        one.resync()
         one.set(gpus(64, _0="newer"))
         await until(lambda: "newer" in world.uuids())
         assert one._resources.slices.objects == {}
@@ -214,7 +214,7 @@ async def test_who_may_not_publish_is_quiet(world: World):
     allowed = False
     async with world.running(gpus(1), may_publish=lambda: allowed) as one:
         await until(lambda: world.api.count("GET", "watch"))
-        one.poke()
+        one.resync()
         one.set(gpus(2))
         async with world.running(gpus(3)) as other:  # it may, and does
             await published(other)
@@ -222,7 +222,7 @@ async def test_who_may_not_publish_is_quiet(world: World):
         assert world.shape() == [(FIRST, 1, 1, 3)]
         assert not one.published.is_set()
         allowed = True
-        one.poke()
+        one.resync()
         await published(one)
         assert world.shape() == [(FIRST, 1, 1, 2)]
         assert world.writes() == ["POST 00000", "PUT 00000"]

@@ -248,14 +248,14 @@ def two() -> ResourceSlice:
     ],
 )
 def test_a_refusal_points_at_the_smallest_part(field: str, shown: str):
-    assert str(slices.refused(two(), field)) == shown
+    assert str(slices.rejected_part(two(), field)) == shown
 
 
 @pytest.mark.parametrize(
     "field", ["", "spec.devices", "spec.devices[2].name", "spec.pool.name", "metadata.name"]
 )
 def test_a_refusal_of_no_device_is_of_no_part(field: str):
-    assert slices.refused(two(), field) is None
+    assert slices.rejected_part(two(), field) is None
 
 
 def test_what_was_refused_is_taken_out_and_nothing_else():
@@ -265,8 +265,8 @@ def test_what_was_refused_is_taken_out_and_nothing_else():
         "spec.devices[0].capacity[memory]",
         "spec.devices[1]",
     ]
-    found = [slices.refused(wish, field) for field in fields]
-    [left] = slices.without([wish], [refusal for refusal in found if refusal])
+    found = [slices.rejected_part(wish, field) for field in fields]
+    [left] = slices.without_rejected([wish], [refusal for refusal in found if refusal])
     [device] = left.spec.devices
     assert device.name == "gpu-0000-01-00-0"
     assert wish.spec.devices[0].attributes.keys() - device.attributes.keys() == {"uuid"}
@@ -276,21 +276,21 @@ def test_what_was_refused_is_taken_out_and_nothing_else():
 def test_another_value_is_tried_again():
     wish = two()
     refusals = [
-        slices.refused(wish, "spec.devices[1].attributes[uuid]"),
-        slices.refused(wish, "spec.devices[0]"),
+        slices.rejected_part(wish, "spec.devices[1].attributes[uuid]"),
+        slices.rejected_part(wish, "spec.devices[0]"),
     ]
     changed, _ = build(gpu(1, uuid="new", memory=1 << 30), gpu(2, uuid="new"))
-    assert slices.without(changed, [refusal for refusal in refusals if refusal]) == changed
+    assert slices.without_rejected(changed, [refusal for refusal in refusals if refusal]) == changed
 
 
 def test_a_device_refused_after_one_of_its_attributes_goes():
     wish = two()
-    first = slices.refused(wish, "spec.devices[0].attributes[uuid]")
+    first = slices.rejected_part(wish, "spec.devices[0].attributes[uuid]")
     assert first
-    [reduced] = slices.without([wish], [first])
-    second = slices.refused(reduced, "spec.devices[0]")
+    [reduced] = slices.without_rejected([wish], [first])
+    second = slices.rejected_part(reduced, "spec.devices[0]")
     assert second
-    [left] = slices.without([wish], [first, second])
+    [left] = slices.without_rejected([wish], [first, second])
     assert [d.name for d in left.spec.devices] == ["gpu-0000-02-00-0"]
 
 

@@ -43,14 +43,14 @@ class World:
         self.said: list[dict[str, Condition]] = []
         self.told: list[tuple[str, str]] = []
         self.publishing = True
-        self.rivals = conflicts.ConflictDetector(
+        self.conflicts = conflicts.ConflictDetector(
             resources=resources_,
             driver=DRIVER,
             node=NODE,
             inventory=lambda: inventory(2),
-            may_look=lambda: self.publishing,
-            say=lambda conditions: self.said.append(dict(conditions)),
-            tell=lambda reason, note: self.told.append((reason, note)),
+            may_check=lambda: self.publishing,
+            set_conditions=lambda conditions: self.said.append(dict(conditions)),
+            record_event=lambda reason, note: self.told.append((reason, note)),
         )
         self.node({})
 
@@ -88,7 +88,7 @@ async def test_alone_there_is_nothing_to_say(
         {"cpu": "8", "amd.com/gpu": "0", "nvidia.com/gpu": "4", "amd.com/gpumem": "x"}
         | {"amd.com/gpumem": "0"}
     )
-    await world.rivals.look()
+    await world.conflicts.check()
     assert (world.said, world.told, logged(caplog)) == ([{}], [], [])
 
 
@@ -97,7 +97,7 @@ async def test_another_driver_with_the_same_address(
 ) -> None:
     world.api.put("resourceslices", foreign("gpu.example", "0000:99:00.0", SECOND.address))
     for _ in range(2):
-        await world.rivals.look()
+        await world.conflicts.check()
     (condition,) = world.said[-1].values()
     assert list(world.said[-1]) == [SECOND.name]
     assert (condition.type, condition.status) == ("Exclusive", "False")
@@ -107,13 +107,13 @@ async def test_another_driver_with_the_same_address(
     assert logged(caplog) == [condition.message]
     assert world.said[0] == world.said[1]
     world.api.delete("resourceslices", "gpu.example")
-    await world.rivals.look()
+    await world.conflicts.check()
     assert world.said[-1] == {}
 
 
 async def test_a_device_plugin(world: World) -> None:
     world.node({"cpu": "8", "amd.com/gpu": "2"})
-    await world.rivals.look()
+    await world.conflicts.check()
     assert set(world.said[-1]) == {FIRST.name, SECOND.name}
     ((reason, note),) = world.told
     assert reason == "GpuHandedOutTwice"
@@ -123,6 +123,6 @@ async def test_a_device_plugin(world: World) -> None:
 
 async def test_who_does_not_publish_does_not_ask(world: World) -> None:
     world.publishing = False
-    await world.rivals.look()
+    await world.conflicts.check()
     assert world.said == []
     assert world.api.count() == 0

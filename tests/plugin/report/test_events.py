@@ -54,9 +54,9 @@ async def world(tmp_path):
 
 
 async def test_an_event_about_the_node_and_one_about_a_claim(world):
-    told = world.process()
-    told.tell(events.node(NODE), "RecordDamaged", "Record x was damaged.")
-    told.tell(events.claim("ns", "c", "u"), "DeviceUnavailable", "It is gone.", warning=False)
+    recorder = world.process()
+    recorder.record(events.node(NODE), "RecordDamaged", "Record x was damaged.")
+    recorder.record(events.claim("ns", "c", "u"), "DeviceUnavailable", "It is gone.", warning=False)
     await apiserver.until(lambda: len(world.stored()) == 2)
     first, second = world.stored()
     assert (first["metadata"]["namespace"], first["type"], first["reason"]) == (
@@ -82,8 +82,8 @@ async def test_an_event_about_the_node_and_one_about_a_claim(world):
 
 async def test_the_longest_names_and_notes_fit(world):
     node = ".".join(["n" * 62] * 4)
-    told = world.process(node)
-    told.tell(events.node(node), "RecordDamaged", "ä" * 5000)
+    recorder = world.process(node)
+    recorder.record(events.node(node), "RecordDamaged", "ä" * 5000)
     await apiserver.until(world.stored)
     assert len(world.stored()[0]["note"]) == 512
 
@@ -91,37 +91,39 @@ async def test_the_longest_names_and_notes_fit(world):
 async def test_the_same_fact_is_told_once_by_whomever(world, caplog):
     one, two = world.process(), world.process()
     for _ in range(3):
-        one.tell(events.node(NODE), "A", "the same")
+        one.record(events.node(NODE), "A", "the same")
     await apiserver.until(world.stored)
-    two.tell(events.node(NODE), "A", "the same")
+    two.record(events.node(NODE), "A", "the same")
     await apiserver.until(lambda: world.asked() == 2)
-    one.tell(events.node(NODE), "A", "another")
-    one.tell(events.node(NODE), "B", "the same")
-    one.tell(events.claim("ns", NODE, NODE), "A", "the same")
+    one.record(events.node(NODE), "A", "another")
+    one.record(events.node(NODE), "B", "the same")
+    one.record(events.claim("ns", NODE, NODE), "A", "the same")
     await apiserver.until(lambda: len(world.stored()) == 4)
     assert world.asked() == 5, "what a process has told it does not even try again"
     assert not caplog.text, "and that it stands already is no failure"
 
 
 async def test_a_flood_is_held_back_and_blocks_nobody(world):
-    told = world.process()
+    recorder = world.process()
     for number in range(1000):
-        told.tell(events.node(NODE), "A", f"fact {number}")
+        recorder.record(events.node(NODE), "A", f"fact {number}")
     await apiserver.until(lambda: world.asked() == events.BURST)
     with pytest.raises(AssertionError, match="has not come about"):
         await apiserver.until(lambda: world.asked() > events.BURST, 0.5)
-    assert told._waiting.qsize() <= events.ROOM
-    assert len(told._told) <= events.ROOM + events.BURST, "what was dropped may be told again"
+    assert recorder._waiting.qsize() <= events.ROOM
+    assert len(recorder._recorded) <= events.ROOM + events.BURST, (
+        "what was dropped may be told again"
+    )
 
 
 async def test_it_comes_when_the_api_server_does(world, caplog):
     await world.api.stop()
-    told = world.process()
-    told.tell(events.node(NODE), "A", "one")
+    recorder = world.process()
+    recorder.record(events.node(NODE), "A", "one")
     await apiserver.until(lambda: caplog.text)
     await world.api.start()
     world.api.fail(503, path=PATH)
-    told.tell(events.node(NODE), "A", "two")
+    recorder.record(events.node(NODE), "A", "two")
     await apiserver.until(lambda: len(world.stored()) == 2, 15)
     messages = [line.getMessage() for line in caplog.records]
     assert len(messages) == 2, "one for each kind of failure"
@@ -130,10 +132,10 @@ async def test_it_comes_when_the_api_server_does(world, caplog):
 
 
 async def test_a_refusal_is_logged_once_and_forgotten(world, caplog):
-    told = world.process()
+    recorder = world.process()
     world.api.fail(403, times=3, path=PATH)
     for number in range(4):
-        told.tell(events.node(NODE), "A", f"fact {number}")
+        recorder.record(events.node(NODE), "A", f"fact {number}")
     await apiserver.until(world.stored)
     assert world.asked() == 4
     assert [event["note"] for event in world.stored()] == ["fact 3"]
@@ -141,12 +143,12 @@ async def test_a_refusal_is_logged_once_and_forgotten(world, caplog):
 
 
 async def test_an_answer_that_was_lost_makes_no_second_event(world):
-    told = world.process()
+    recorder = world.process()
     world.api.fail(kind="truncate", path=PATH)
-    told.tell(events.node(NODE), "A", "one")
+    recorder.record(events.node(NODE), "A", "one")
     await apiserver.until(lambda: world.asked() == 1)
     (request,) = [r for r in world.api.requests if r.method == "POST"]
     world.api.put("events", json.loads(request.body))  # it had been created
-    told.tell(events.node(NODE), "A", "two")
+    recorder.record(events.node(NODE), "A", "two")
     await apiserver.until(lambda: len(world.stored()) == 2, 10)
     assert world.asked() == 3

@@ -9,8 +9,7 @@ from devices.health import DEGRADED, FAILED, NOTE, UNKNOWN, Finding, HealthRepor
 from plugin.api.resource import DeviceTaint
 from plugin.prepare import plan
 from plugin.publish import slices
-from plugin.report import health
-from plugin.report.device_status import of_claim
+from plugin.report import device_status, health
 from tests.support.worlds import DRIVER, NODE, claim, gpu, inventory, result
 
 SINCE, MOMENT = 1_700_000_000, "2023-11-14T22:13:20Z"
@@ -77,12 +76,12 @@ def test_a_taint_that_the_api_server_refuses_is_left_out_alone() -> None:
         NODE,
         taints=health.taints(both, failed="NoSchedule", degraded="none", now=LATER),
     )
-    refused = slices.refused(wish, "spec.devices[0].taints[1].effect")
+    refused = slices.rejected_part(wish, "spec.devices[0].taints[1].effect")
     assert str(refused) == f"{FIRST}: taints[claimd.dev/link]"
     assert refused is not None
-    (left,) = slices.without([wish], [refused])
+    (left,) = slices.without_rejected([wish], [refused])
     assert [taint.key for taint in left.spec.devices[0].taints] == ["claimd.dev/wedged"]
-    (other,) = slices.without(slices.build(inventory(2), DRIVER, NODE)[0], [refused])
+    (other,) = slices.without_rejected(slices.build(inventory(2), DRIVER, NODE)[0], [refused])
     assert len(other.spec.devices) == 2
 
 
@@ -96,15 +95,15 @@ def test_rows_have_every_device_and_those_that_vanished() -> None:
             (kept.name, (finding(UNKNOWN, kind="unresponsive", sentence="silent"),)),
         ),
     )
-    assert health.rows(inventory(2).gpus, told) == (
-        health.Row(device=FIRST, state=health.UNHEALTHY, message="it hangs; narrow"),
-        health.Row(device=SECOND),
-        health.Row(device=kept.name, state=health.UNKNOWN, message="silent"),
+    assert health.of_devices(inventory(2).gpus, told) == (
+        health.DeviceHealth(device=FIRST, state=health.UNHEALTHY, message="it hangs; narrow"),
+        health.DeviceHealth(device=SECOND),
+        health.DeviceHealth(device=kept.name, state=health.UNKNOWN, message="silent"),
     )
 
 
 def test_a_long_sentence_fits_the_kubelet() -> None:
-    (row,) = health.rows([gpu(0)], report(finding(sentence="ä" * 600)))
+    (row,) = health.of_devices([gpu(0)], report(finding(sentence="ä" * 600)))
     assert len(row.message.encode()) <= 1024
     assert row.message.endswith("...")
 
@@ -116,7 +115,7 @@ def test_the_condition_of_a_claim() -> None:
     )
     told = report(finding(kind="aer-fatal"))
     said = {name: [condition] for name, condition in health.conditions(told).items()}
-    first, second = of_claim(prepared, DRIVER, inventory(2), said)
+    first, second = device_status.entries(prepared, DRIVER, inventory(2), said)
     ready, sick = first.conditions
     assert (ready.type, ready.status) == ("Ready", "True")
     assert (sick.type, sick.status, sick.reason, sick.message) == (
@@ -127,7 +126,7 @@ def test_the_condition_of_a_claim() -> None:
     )
     assert sick.last_transition_time == MOMENT
     assert [condition.type for condition in second.conditions] == ["Ready"]
-    gone = of_claim(prepared, DRIVER, Inventory(), said)[0]
+    gone = device_status.entries(prepared, DRIVER, Inventory(), said)[0]
     assert [(c.type, c.status) for c in gone.conditions] == [
         ("Ready", "False"),
         ("Healthy", "False"),

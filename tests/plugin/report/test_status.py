@@ -8,8 +8,7 @@ import pytest
 from plugin import metrics
 from plugin.kube import auth, client, resources
 from plugin.prepare import plan
-from plugin.report import status
-from plugin.report.device_status import of_claim
+from plugin.report import device_status, status
 from tests.support import apiserver
 from tests.support.worlds import DRIVER, NODE, claim, claim_object, gpu, inventory, result
 
@@ -34,7 +33,7 @@ class World:
 
     def report(self, claim_, fresh=False):
         async def build():
-            return of_claim(claim_, DRIVER, inventory())
+            return device_status.entries(claim_, DRIVER, inventory())
 
         self.reporter.report(claim_, build, fresh=fresh)
 
@@ -71,7 +70,7 @@ async def world(tmp_path):
         client_ = client.Client(
             auth.client_config(str(tmp_path / "kubeconfig"), tmp_path), agent="test"
         )
-        reporter = status.Reporter(resources.Resources(client_, DRIVER, NODE), DRIVER)
+        reporter = status.StatusReporter(resources.Resources(client_, DRIVER, NODE), DRIVER)
         running = asyncio.create_task(reporter.run())
         yield World(api, reporter)
         running.cancel()
@@ -146,7 +145,7 @@ async def test_a_claim_that_is_gone_or_another_ends_it(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST), uid="new"))
     world.report(prepared(uid="old"))
     await apiserver.until(lambda: world.api.count("PATCH", "resourceclaims/c") == 1)
-    await apiserver.until(lambda: not world.reporter._wishes)
+    await apiserver.until(lambda: not world.reporter._reports)
     assert world.devices() == []
 
 
@@ -176,10 +175,10 @@ async def test_what_may_have_been_sent_is_taken_back(world):
 async def test_what_another_owes_is_left_to_it_for_a_while(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
     world.clear(prepared(), by_another=True)
-    due = world.reporter._wishes["uid-c"].due
+    due = world.reporter._reports["uid-c"].due
     assert due > asyncio.get_running_loop().time() + status.OTHERS_TURN - 1
     world.clear(prepared(), by_another=True)
-    assert world.reporter._wishes["uid-c"].due == due, (
+    assert world.reporter._reports["uid-c"].due == due, (
         "or looking again and again would put it off for ever"
     )
 

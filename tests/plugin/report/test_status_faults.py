@@ -7,8 +7,7 @@ import pytest
 
 from plugin.kube import auth, client, resources
 from plugin.prepare import plan
-from plugin.report import status
-from plugin.report.device_status import of_claim
+from plugin.report import device_status, status
 from tests.support import apiserver
 from tests.support.worlds import DRIVER, NODE, claim, claim_object, gpu, inventory, result
 
@@ -31,7 +30,7 @@ async def reporter(api, tmp_path):
     client_ = client.Client(
         auth.client_config(str(tmp_path / "kubeconfig"), tmp_path), agent="test"
     )
-    made = status.Reporter(resources.Resources(client_, DRIVER, NODE), DRIVER)
+    made = status.StatusReporter(resources.Resources(client_, DRIVER, NODE), DRIVER)
     running = asyncio.create_task(made.run())
     yield made
     running.cancel()
@@ -58,7 +57,7 @@ async def test_what_was_sent_is_cleared_although_a_newer_report_was_not_sent(api
         return api.objects["resourceclaims", "default", "c"].get("status", {}).get("devices", [])
 
     async def build():
-        return of_claim(prepared, DRIVER, inventory())
+        return device_status.entries(prepared, DRIVER, inventory())
 
     def report():
         reporter.report(prepared, build, fresh=True)
