@@ -6,13 +6,14 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from .. import limits
 from .meta import Condition, NodeSelector, Object, ObjectList, ObjectMeta, Quantity
 from .model import Model
 from .shapes import Keys, Most, Unique
 
-Names = Annotated[list[str], Most(32)]  # of requests
+RequestNames = Annotated[list[str], Most(limits.REQUESTS)]
 Effect = Literal["None", "NoSchedule", "NoExecute"]
-Value = Annotated[str, Most(64)]
+AttributeText = Annotated[str, Most(limits.ATTRIBUTE_VALUE)]
 Operations = Annotated[
     list[Literal["NodePrepareResources", "NodeUnprepareResources", "*"]], Unique()
 ]
@@ -21,7 +22,7 @@ Operations = Annotated[
 
 
 class CELDeviceSelector(Model, kw_only=True):
-    expression: Annotated[str, Most(10 * 1024)]
+    expression: Annotated[str, Most(limits.EXPRESSION)]
 
 
 class DeviceSelector(Model, kw_only=True):
@@ -30,12 +31,12 @@ class DeviceSelector(Model, kw_only=True):
 
 
 class OpaqueDeviceConfiguration(Model, kw_only=True):
-    driver: Annotated[str, Most(63)]
-    parameters: Annotated[Any, Most(10 * 1024)]
+    driver: Annotated[str, Most(limits.DRIVER_NAME)]
+    parameters: Annotated[Any, Most(limits.PARAMETERS)]
 
 
 class DeviceClaimConfiguration(Model, kw_only=True):
-    requests: Names | None = None
+    requests: RequestNames | None = None
     opaque: OpaqueDeviceConfiguration | None = None
     one_of = (("opaque",),)
 
@@ -47,7 +48,7 @@ class DeviceClassConfiguration(Model, kw_only=True):
 
 class DeviceAllocationConfiguration(Model, kw_only=True):
     source: Literal["FromClass", "FromClaim"]
-    requests: Names | None = None
+    requests: RequestNames | None = None
     opaque: OpaqueDeviceConfiguration | None = None
     one_of = (("opaque",),)
 
@@ -76,49 +77,53 @@ class CapacityRequirements(Model, kw_only=True):
 
 class DeviceDerivedAttribute(Model, kw_only=True):
     name: str
-    expression: Annotated[str, Most(10 * 1024)]
+    expression: Annotated[str, Most(limits.EXPRESSION)]
 
 
 class ExactDeviceRequest(Model, kw_only=True):
     device_class_name: str
-    selectors: Annotated[list[DeviceSelector], Most(32)] | None = None
+    selectors: Annotated[list[DeviceSelector], Most(limits.SELECTORS)] | None = None
     allocation_mode: Literal["ExactCount", "All"] | None = None
     count: int | None = None
     admin_access: bool | None = None
-    tolerations: Annotated[list[DeviceToleration], Most(16)] | None = None
+    tolerations: Annotated[list[DeviceToleration], Most(limits.TOLERATIONS)] | None = None
     capacity: CapacityRequirements | None = None
-    derived_attributes: Annotated[list[DeviceDerivedAttribute], Most(32)] | None = None
+    derived_attributes: (
+        Annotated[list[DeviceDerivedAttribute], Most(limits.DERIVED_ATTRIBUTES)] | None
+    ) = None
 
 
 class DeviceSubRequest(Model, kw_only=True):
     name: str
     device_class_name: str
-    selectors: Annotated[list[DeviceSelector], Most(32)] | None = None
+    selectors: Annotated[list[DeviceSelector], Most(limits.SELECTORS)] | None = None
     allocation_mode: Literal["ExactCount", "All"] | None = None
     count: int | None = None
-    tolerations: Annotated[list[DeviceToleration], Most(16)] | None = None
+    tolerations: Annotated[list[DeviceToleration], Most(limits.TOLERATIONS)] | None = None
     capacity: CapacityRequirements | None = None
-    derived_attributes: Annotated[list[DeviceDerivedAttribute], Most(32)] | None = None
+    derived_attributes: (
+        Annotated[list[DeviceDerivedAttribute], Most(limits.DERIVED_ATTRIBUTES)] | None
+    ) = None
 
 
 class DeviceRequest(Model, kw_only=True):
     name: str
     exactly: ExactDeviceRequest | None = None
-    first_available: Annotated[list[DeviceSubRequest], Most(8)] | None = None
+    first_available: Annotated[list[DeviceSubRequest], Most(limits.FIRST_AVAILABLE)] | None = None
     one_of = (("exactly", "firstAvailable"),)
 
 
 class DeviceConstraint(Model, kw_only=True):
-    requests: Names | None = None
+    requests: RequestNames | None = None
     match_attribute: str | None = None
     distinct_attribute: str | None = None
     one_of = (("matchAttribute", "distinctAttribute"),)
 
 
 class DeviceClaim(Model, kw_only=True):
-    requests: Annotated[list[DeviceRequest], Most(32)] | None = None
-    constraints: Annotated[list[DeviceConstraint], Most(32)] | None = None
-    config: Annotated[list[DeviceClaimConfiguration], Most(32)] | None = None
+    requests: Annotated[list[DeviceRequest], Most(limits.REQUESTS)] | None = None
+    constraints: Annotated[list[DeviceConstraint], Most(limits.CONSTRAINTS)] | None = None
+    config: Annotated[list[DeviceClaimConfiguration], Most(limits.CONFIGS)] | None = None
 
 
 class ResourceClaimSpec(Model, kw_only=True):
@@ -127,21 +132,23 @@ class ResourceClaimSpec(Model, kw_only=True):
 
 class DeviceRequestAllocationResult(Model, kw_only=True):
     request: str
-    driver: Annotated[str, Most(63)]
-    pool: Annotated[str, Most(253)]
+    driver: Annotated[str, Most(limits.DRIVER_NAME)]
+    pool: Annotated[str, Most(limits.POOL_NAME)]
     device: str
     admin_access: bool | None = None
-    tolerations: Annotated[list[DeviceToleration], Most(16)] | None = None
-    binding_conditions: Annotated[list[str], Most(4)] | None = None
-    binding_failure_conditions: Annotated[list[str], Most(4)] | None = None
+    tolerations: Annotated[list[DeviceToleration], Most(limits.TOLERATIONS)] | None = None
+    binding_conditions: Annotated[list[str], Most(limits.BINDING_CONDITIONS)] | None = None
+    binding_failure_conditions: Annotated[list[str], Most(limits.BINDING_CONDITIONS)] | None = None
     share_id: str | None = msgspec.field(name="shareID", default=None)
     consumed_capacity: dict[str, Quantity] | None = None
     skip_node_operations: Operations | None = None
 
 
 class DeviceAllocationResult(Model, kw_only=True):
-    results: Annotated[list[DeviceRequestAllocationResult], Most(32)] | None = None
-    config: Annotated[list[DeviceAllocationConfiguration], Most(64)] | None = None
+    results: Annotated[list[DeviceRequestAllocationResult], Most(limits.RESULTS)] | None = None
+    config: (
+        Annotated[list[DeviceAllocationConfiguration], Most(limits.ALLOCATION_CONFIGS)] | None
+    ) = None
 
 
 class AllocationResult(Model, kw_only=True):
@@ -151,18 +158,18 @@ class AllocationResult(Model, kw_only=True):
 
 
 class NetworkDeviceData(Model, kw_only=True):
-    interface_name: Annotated[str, Most(256)] | None = None
-    ips: Annotated[list[str], Most(16)] | None = None
-    hardware_address: Annotated[str, Most(128)] | None = None
+    interface_name: Annotated[str, Most(limits.INTERFACE_NAME)] | None = None
+    ips: Annotated[list[str], Most(limits.IPS)] | None = None
+    hardware_address: Annotated[str, Most(limits.HARDWARE_ADDRESS)] | None = None
 
 
 class AllocatedDeviceStatus(Model, kw_only=True):
-    driver: Annotated[str, Most(63)]
-    pool: Annotated[str, Most(253)]
+    driver: Annotated[str, Most(limits.DRIVER_NAME)]
+    pool: Annotated[str, Most(limits.POOL_NAME)]
     device: str
     share_id: str | None = msgspec.field(name="shareID", default=None)
-    conditions: Annotated[list[Condition], Keys("type"), Most(8)] | None = None
-    data: Annotated[Any, Most(10 * 1024)] = None
+    conditions: Annotated[list[Condition], Keys("type"), Most(limits.CONDITIONS)] | None = None
+    data: Annotated[Any, Most(limits.DEVICE_DATA)] = None
     network_data: NetworkDeviceData | None = None
 
 
@@ -178,9 +185,10 @@ class ResourceClaimStatus(Model, kw_only=True):
     devices: (
         Annotated[list[AllocatedDeviceStatus], Keys("driver", "pool", "device", "shareID")] | None
     ) = None
-    reserved_for: Annotated[list[ResourceClaimConsumerReference], Keys("uid"), Most(256)] | None = (
-        None
-    )
+    reserved_for: (
+        Annotated[list[ResourceClaimConsumerReference], Keys("uid"), Most(limits.RESERVED_FOR)]
+        | None
+    ) = None
 
 
 class ResourceClaim(Object, kw_only=True):
@@ -209,8 +217,8 @@ class ResourceClaimTemplateList(ObjectList, kw_only=True):
 
 
 class DeviceClassSpec(Model, kw_only=True):
-    selectors: Annotated[list[DeviceSelector], Most(32)] | None = None
-    config: Annotated[list[DeviceClassConfiguration], Most(32)] | None = None
+    selectors: Annotated[list[DeviceSelector], Most(limits.SELECTORS)] | None = None
+    config: Annotated[list[DeviceClassConfiguration], Most(limits.CONFIGS)] | None = None
     extended_resource_name: str | None = None
 
 
@@ -233,7 +241,7 @@ class CapacityRequestPolicyRange(Model, kw_only=True):
 
 class CapacityRequestPolicy(Model, kw_only=True):
     default: Quantity | None = None
-    valid_values: Annotated[list[Quantity], Most(10)] | None = None
+    valid_values: Annotated[list[Quantity], Most(limits.VALID_VALUES)] | None = None
     valid_range: CapacityRequestPolicyRange | None = None
 
 
@@ -245,12 +253,12 @@ class DeviceCapacity(Model, kw_only=True):
 class DeviceAttribute(Model, kw_only=True):
     int_: int | None = msgspec.field(name="int", default=None)
     bool_: bool | None = msgspec.field(name="bool", default=None)
-    string: Value | None = None
-    version: Value | None = None
+    string: AttributeText | None = None
+    version: AttributeText | None = None
     ints: list[int] | None = None
     bools: list[bool] | None = None
-    strings: list[Value] | None = None
-    versions: list[Value] | None = None
+    strings: list[AttributeText] | None = None
+    versions: list[AttributeText] | None = None
     one_of = (("int", "bool", "string", "version", "ints", "bools", "strings", "versions"),)
 
 
@@ -260,13 +268,13 @@ class Counter(Model, kw_only=True):
 
 class CounterSet(Model, kw_only=True):
     name: str
-    counters: Annotated[dict[str, Counter], Most(32)]
+    counters: Annotated[dict[str, Counter], Most(limits.COUNTERS)]
 
 
 class DeviceCounterConsumption(Model, kw_only=True):
     counter_set: str
-    counters: Annotated[dict[str, Counter], Most(32)]
-    compatibility_groups: Annotated[list[str], Most(2)] | None = None
+    counters: Annotated[dict[str, Counter], Most(limits.COUNTERS)]
+    compatibility_groups: Annotated[list[str], Most(limits.COMPATIBILITY_GROUPS)] | None = None
 
 
 class NodeAllocatableMapping(Model, kw_only=True):
@@ -289,33 +297,35 @@ class Device(Model, kw_only=True):
     name: str
     attributes: dict[str, DeviceAttribute] | None = None
     capacity: dict[str, DeviceCapacity] | None = None
-    consumes_counters: Annotated[list[DeviceCounterConsumption], Most(2)] | None = None
+    consumes_counters: (
+        Annotated[list[DeviceCounterConsumption], Most(limits.CONSUMED_COUNTER_SETS)] | None
+    ) = None
     node_name: str | None = None
     node_selector: NodeSelector | None = None
     all_nodes: bool | None = None
-    taints: Annotated[list[DeviceTaint], Most(16)] | None = None
+    taints: Annotated[list[DeviceTaint], Most(limits.TAINTS)] | None = None
     binds_to_node: bool | None = None
-    binding_conditions: Annotated[list[str], Most(4)] | None = None
-    binding_failure_conditions: Annotated[list[str], Most(4)] | None = None
+    binding_conditions: Annotated[list[str], Most(limits.BINDING_CONDITIONS)] | None = None
+    binding_failure_conditions: Annotated[list[str], Most(limits.BINDING_CONDITIONS)] | None = None
     allow_multiple_allocations: bool | None = None
     node_allocatable_resources: dict[str, NodeAllocatableResource] | None = None
 
 
 class ResourcePool(Model, kw_only=True):
-    name: Annotated[str, Most(253)]
+    name: Annotated[str, Most(limits.POOL_NAME)]
     generation: int
     resource_slice_count: int
 
 
 class ResourceSliceSpec(Model, kw_only=True):
-    driver: Annotated[str, Most(63)]
+    driver: Annotated[str, Most(limits.DRIVER_NAME)]
     pool: ResourcePool
     node_name: str | None = None
     node_selector: NodeSelector | None = None
     all_nodes: bool | None = None
-    devices: Annotated[list[Device], Most(128)] | None = None
+    devices: Annotated[list[Device], Most(limits.DEVICES)] | None = None
     per_device_node_selection: bool | None = None
-    shared_counters: Annotated[list[CounterSet], Most(8)] | None = None
+    shared_counters: Annotated[list[CounterSet], Most(limits.COUNTER_SETS)] | None = None
     partition_type_attribute: str | None = None
     skip_node_operations: Operations | None = None
     one_of = (("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"),)
@@ -333,8 +343,8 @@ class ResourceSliceList(ObjectList, kw_only=True):
 
 
 class DeviceTaintSelector(Model, kw_only=True):
-    driver: Annotated[str, Most(63)] | None = None
-    pool: Annotated[str, Most(253)] | None = None
+    driver: Annotated[str, Most(limits.DRIVER_NAME)] | None = None
+    pool: Annotated[str, Most(limits.POOL_NAME)] | None = None
     device: str | None = None
 
 
@@ -344,7 +354,7 @@ class DeviceTaintRuleSpec(Model, kw_only=True):
 
 
 class DeviceTaintRuleStatus(Model, kw_only=True):
-    conditions: Annotated[list[Condition], Keys("type"), Most(8)] | None = None
+    conditions: Annotated[list[Condition], Keys("type"), Most(limits.CONDITIONS)] | None = None
 
 
 class DeviceTaintRule(Object, kw_only=True):

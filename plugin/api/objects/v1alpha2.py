@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from .. import limits
 from .meta import NodeSelector, Object, ObjectList, ObjectMeta, Quantity
 from .model import Model
 from .shapes import Keys, Most
@@ -55,12 +56,12 @@ class StructuredResourceHandle(Model, kw_only=True):
 
 class ResourceHandle(Model, kw_only=True):
     driver_name: str | None = None
-    data: Annotated[str, Most(16 * 1024)] | None = None
+    data: Annotated[str, Most(limits.HANDLE_DATA)] | None = None
     structured_data: StructuredResourceHandle | None = None
 
 
 class AllocationResult(Model, kw_only=True):
-    resource_handles: Annotated[list[ResourceHandle], Most(32)] | None = None
+    resource_handles: Annotated[list[ResourceHandle], Most(limits.RESOURCE_HANDLES)] | None = None
     available_on_nodes: NodeSelector | None = None
     shareable: bool | None = None
 
@@ -68,9 +69,12 @@ class AllocationResult(Model, kw_only=True):
 class ResourceClaimStatus(Model, kw_only=True):
     driver_name: str | None = None
     allocation: AllocationResult | None = None
-    reserved_for: Annotated[list[ResourceClaimConsumerReference], Keys("uid"), Most(32)] | None = (
-        None
-    )
+    reserved_for: (
+        Annotated[
+            list[ResourceClaimConsumerReference], Keys("uid"), Most(limits.RESERVED_FOR_EARLY)
+        ]
+        | None
+    ) = None
     deallocation_requested: bool | None = None
 
 
@@ -207,7 +211,7 @@ class ResourceSliceList(ObjectList, kw_only=True):
 
 class ResourceClaimSchedulingStatus(Model, kw_only=True):
     name: str | None = None
-    unsuitable_nodes: Annotated[list[str], Most(128)] | None = None
+    unsuitable_nodes: Annotated[list[str], Most(limits.UNSUITABLE_NODES)] | None = None
 
 
 class PodSchedulingContextStatus(Model, kw_only=True):

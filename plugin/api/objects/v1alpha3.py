@@ -11,10 +11,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from .. import limits
 from .meta import Condition, NodeSelector, Object, ObjectList, ObjectMeta, Quantity
 from .model import Model
 from .shapes import Keys, Most
 from .v1 import (
+    AttributeText,
     Counter,
     CounterSet,
     DeviceAllocationConfiguration,
@@ -24,11 +26,10 @@ from .v1 import (
     DeviceTaint,
     DeviceTaintRuleStatus,
     DeviceToleration,
-    Names,
     NetworkDeviceData,
+    RequestNames,
     ResourceClaimConsumerReference,
     ResourcePool,
-    Value,
 )
 
 # ---------------------------------------------------------------- claims
@@ -37,34 +38,34 @@ from .v1 import (
 class DeviceSubRequest(Model, kw_only=True):
     name: str
     device_class_name: str
-    selectors: Annotated[list[DeviceSelector], Most(32)] | None = None
+    selectors: Annotated[list[DeviceSelector], Most(limits.SELECTORS)] | None = None
     allocation_mode: Literal["ExactCount", "All"] | None = None
     count: int | None = None
-    tolerations: Annotated[list[DeviceToleration], Most(16)] | None = None
+    tolerations: Annotated[list[DeviceToleration], Most(limits.TOLERATIONS)] | None = None
 
 
 class DeviceRequest(Model, kw_only=True):
     name: str
     device_class_name: str | None = None
-    selectors: Annotated[list[DeviceSelector], Most(32)] | None = None
+    selectors: Annotated[list[DeviceSelector], Most(limits.SELECTORS)] | None = None
     allocation_mode: Literal["ExactCount", "All"] | None = None
     count: int | None = None
     admin_access: bool | None = None
-    first_available: Annotated[list[DeviceSubRequest], Most(8)] | None = None
-    tolerations: Annotated[list[DeviceToleration], Most(16)] | None = None
+    first_available: Annotated[list[DeviceSubRequest], Most(limits.FIRST_AVAILABLE)] | None = None
+    tolerations: Annotated[list[DeviceToleration], Most(limits.TOLERATIONS)] | None = None
     one_of = (("deviceClassName", "firstAvailable"),)
 
 
 class DeviceConstraint(Model, kw_only=True):
-    requests: Names | None = None
+    requests: RequestNames | None = None
     match_attribute: str | None = None
     one_of = (("matchAttribute",),)
 
 
 class DeviceClaim(Model, kw_only=True):
-    requests: Annotated[list[DeviceRequest], Most(32)] | None = None
-    constraints: Annotated[list[DeviceConstraint], Most(32)] | None = None
-    config: Annotated[list[DeviceClaimConfiguration], Most(32)] | None = None
+    requests: Annotated[list[DeviceRequest], Most(limits.REQUESTS)] | None = None
+    constraints: Annotated[list[DeviceConstraint], Most(limits.CONSTRAINTS)] | None = None
+    config: Annotated[list[DeviceClaimConfiguration], Most(limits.CONFIGS)] | None = None
 
 
 class ResourceClaimSpec(Model, kw_only=True):
@@ -73,16 +74,18 @@ class ResourceClaimSpec(Model, kw_only=True):
 
 class DeviceRequestAllocationResult(Model, kw_only=True):
     request: str
-    driver: Annotated[str, Most(63)]
-    pool: Annotated[str, Most(253)]
+    driver: Annotated[str, Most(limits.DRIVER_NAME)]
+    pool: Annotated[str, Most(limits.POOL_NAME)]
     device: str
     admin_access: bool | None = None
-    tolerations: Annotated[list[DeviceToleration], Most(16)] | None = None
+    tolerations: Annotated[list[DeviceToleration], Most(limits.TOLERATIONS)] | None = None
 
 
 class DeviceAllocationResult(Model, kw_only=True):
-    results: Annotated[list[DeviceRequestAllocationResult], Most(32)] | None = None
-    config: Annotated[list[DeviceAllocationConfiguration], Most(64)] | None = None
+    results: Annotated[list[DeviceRequestAllocationResult], Most(limits.RESULTS)] | None = None
+    config: (
+        Annotated[list[DeviceAllocationConfiguration], Most(limits.ALLOCATION_CONFIGS)] | None
+    ) = None
 
 
 class AllocationResult(Model, kw_only=True):
@@ -91,20 +94,21 @@ class AllocationResult(Model, kw_only=True):
 
 
 class AllocatedDeviceStatus(Model, kw_only=True):
-    driver: Annotated[str, Most(63)]
-    pool: Annotated[str, Most(253)]
+    driver: Annotated[str, Most(limits.DRIVER_NAME)]
+    pool: Annotated[str, Most(limits.POOL_NAME)]
     device: str
-    conditions: Annotated[list[Condition], Keys("type"), Most(8)] | None = None
-    data: Annotated[Any, Most(10 * 1024)] = None
+    conditions: Annotated[list[Condition], Keys("type"), Most(limits.CONDITIONS)] | None = None
+    data: Annotated[Any, Most(limits.DEVICE_DATA)] = None
     network_data: NetworkDeviceData | None = None
 
 
 class ResourceClaimStatus(Model, kw_only=True):
     allocation: AllocationResult | None = None
     devices: Annotated[list[AllocatedDeviceStatus], Keys("driver", "pool", "device")] | None = None
-    reserved_for: Annotated[list[ResourceClaimConsumerReference], Keys("uid"), Most(256)] | None = (
-        None
-    )
+    reserved_for: (
+        Annotated[list[ResourceClaimConsumerReference], Keys("uid"), Most(limits.RESERVED_FOR)]
+        | None
+    ) = None
 
 
 class ResourceClaim(Object, kw_only=True):
@@ -133,8 +137,8 @@ class ResourceClaimTemplateList(ObjectList, kw_only=True):
 
 
 class DeviceClassSpec(Model, kw_only=True):
-    selectors: Annotated[list[DeviceSelector], Most(32)] | None = None
-    config: Annotated[list[DeviceClassConfiguration], Most(32)] | None = None
+    selectors: Annotated[list[DeviceSelector], Most(limits.SELECTORS)] | None = None
+    config: Annotated[list[DeviceClassConfiguration], Most(limits.CONFIGS)] | None = None
 
 
 class DeviceClass(Object, kw_only=True):
@@ -148,14 +152,14 @@ class DeviceClassList(ObjectList, kw_only=True):
 class DeviceAttribute(Model, kw_only=True):
     int_: int | None = msgspec.field(name="int", default=None)
     bool_: bool | None = msgspec.field(name="bool", default=None)
-    string: Value | None = None
-    version: Value | None = None
+    string: AttributeText | None = None
+    version: AttributeText | None = None
     one_of = (("int", "bool", "string", "version"),)
 
 
 class DeviceCounterConsumption(Model, kw_only=True):
     counter_set: str
-    counters: Annotated[dict[str, Counter], Most(32)]
+    counters: Annotated[dict[str, Counter], Most(limits.COUNTERS)]
 
 
 class BasicDevice(Model, kw_only=True):
@@ -165,7 +169,7 @@ class BasicDevice(Model, kw_only=True):
     node_name: str | None = None
     node_selector: NodeSelector | None = None
     all_nodes: bool | None = None
-    taints: Annotated[list[DeviceTaint], Most(4)] | None = None
+    taints: Annotated[list[DeviceTaint], Most(limits.TAINTS_EARLY)] | None = None
 
 
 class Device(Model, kw_only=True):
@@ -177,12 +181,12 @@ class Device(Model, kw_only=True):
 class ResourceSliceSpec(Model, kw_only=True):
     # An empty nodeName and a false allNodes mean the same as none here, so that several may be
     # there: no `one_of`.
-    driver: Annotated[str, Most(63)]
+    driver: Annotated[str, Most(limits.DRIVER_NAME)]
     pool: ResourcePool
     node_name: str | None = None
     node_selector: NodeSelector | None = None
     all_nodes: bool | None = None
-    devices: Annotated[list[Device], Most(128)] | None = None
+    devices: Annotated[list[Device], Most(limits.DEVICES)] | None = None
     per_device_node_selection: bool | None = None
     shared_counters: list[CounterSet] | None = None
 
@@ -200,10 +204,10 @@ class ResourceSliceList(ObjectList, kw_only=True):
 
 class DeviceTaintSelector(Model, kw_only=True):
     device_class_name: str | None = None  # until 1.35
-    driver: Annotated[str, Most(63)] | None = None
-    pool: Annotated[str, Most(253)] | None = None
+    driver: Annotated[str, Most(limits.DRIVER_NAME)] | None = None
+    pool: Annotated[str, Most(limits.POOL_NAME)] | None = None
     device: str | None = None
-    selectors: Annotated[list[DeviceSelector], Most(32)] | None = None  # until 1.35
+    selectors: Annotated[list[DeviceSelector], Most(limits.SELECTORS)] | None = None  # until 1.35
 
 
 class DeviceTaintRuleSpec(Model, kw_only=True):
@@ -221,8 +225,8 @@ class DeviceTaintRuleList(ObjectList, kw_only=True):
 
 
 class ResourcePoolStatusRequestSpec(Model, kw_only=True):
-    driver: Annotated[str, Most(63)]
-    pool_name: Annotated[str, Most(253)] | None = None
+    driver: Annotated[str, Most(limits.DRIVER_NAME)]
+    pool_name: Annotated[str, Most(limits.POOL_NAME)] | None = None
     limit: int | None = None
     default_partition_type_attribute: str | None = None
 
@@ -237,7 +241,7 @@ class ShareableCapacityStatus(Model, kw_only=True):
 class ShareableSummaryStatus(Model, kw_only=True):
     fully_available_devices: int
     partially_available_devices: int
-    capacity: Annotated[list[ShareableCapacityStatus], Most(32)] | None = None
+    capacity: Annotated[list[ShareableCapacityStatus], Most(limits.POOL_CAPACITIES)] | None = None
 
 
 class PartitionTypeStatus(Model, kw_only=True):
@@ -257,15 +261,19 @@ class PoolStatus(Model, kw_only=True):
     available_devices: int | None = None
     unavailable_devices: int | None = None
     node_name: str | None = None
-    validation_error: Annotated[str, Most(256)] | None = None
-    partition_summary: Annotated[list[PartitionTypeStatus], Most(32)] | None = None
+    validation_error: Annotated[str, Most(limits.POOL_VALIDATION_ERROR)] | None = None
+    partition_summary: (
+        Annotated[list[PartitionTypeStatus], Most(limits.POOL_PARTITION_TYPES)] | None
+    ) = None
     shareable_summary: ShareableSummaryStatus | None = None
 
 
 class ResourcePoolStatusRequestStatus(Model, kw_only=True):
     pool_count: int
-    pools: Annotated[list[PoolStatus], Most(1000)] | None = None
-    conditions: Annotated[list[Condition], Keys("type"), Most(10)] | None = None
+    pools: Annotated[list[PoolStatus], Most(limits.POOLS)] | None = None
+    conditions: (
+        Annotated[list[Condition], Keys("type"), Most(limits.POOL_STATUS_CONDITIONS)] | None
+    ) = None
 
 
 class ResourcePoolStatusRequest(Object, kw_only=True):

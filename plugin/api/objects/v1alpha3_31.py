@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from .. import limits
 from .meta import NodeSelector, Object, ObjectList, ObjectMeta, Quantity
 from .model import Model
 from .shapes import Keys, Most
@@ -26,16 +27,16 @@ from .v1alpha3 import DeviceAttribute, DeviceConstraint
 class DeviceRequest(Model, kw_only=True):
     name: str
     device_class_name: str
-    selectors: Annotated[list[DeviceSelector], Most(32)] | None = None
+    selectors: Annotated[list[DeviceSelector], Most(limits.SELECTORS)] | None = None
     allocation_mode: Literal["ExactCount", "All"] | None = None
     count: int | None = None
     admin_access: bool | None = None
 
 
 class DeviceClaim(Model, kw_only=True):
-    requests: Annotated[list[DeviceRequest], Most(32)] | None = None
-    constraints: Annotated[list[DeviceConstraint], Most(32)] | None = None
-    config: Annotated[list[DeviceClaimConfiguration], Most(32)] | None = None
+    requests: Annotated[list[DeviceRequest], Most(limits.REQUESTS)] | None = None
+    constraints: Annotated[list[DeviceConstraint], Most(limits.CONSTRAINTS)] | None = None
+    config: Annotated[list[DeviceClaimConfiguration], Most(limits.CONFIGS)] | None = None
 
 
 class ResourceClaimSpec(Model, kw_only=True):
@@ -45,14 +46,16 @@ class ResourceClaimSpec(Model, kw_only=True):
 
 class DeviceRequestAllocationResult(Model, kw_only=True):
     request: str
-    driver: Annotated[str, Most(63)]
-    pool: Annotated[str, Most(253)]
+    driver: Annotated[str, Most(limits.DRIVER_NAME)]
+    pool: Annotated[str, Most(limits.POOL_NAME)]
     device: str
 
 
 class DeviceAllocationResult(Model, kw_only=True):
-    results: Annotated[list[DeviceRequestAllocationResult], Most(32)] | None = None
-    config: Annotated[list[DeviceAllocationConfiguration], Most(64)] | None = None
+    results: Annotated[list[DeviceRequestAllocationResult], Most(limits.RESULTS)] | None = None
+    config: (
+        Annotated[list[DeviceAllocationConfiguration], Most(limits.ALLOCATION_CONFIGS)] | None
+    ) = None
 
 
 class AllocationResult(Model, kw_only=True):
@@ -63,9 +66,12 @@ class AllocationResult(Model, kw_only=True):
 
 class ResourceClaimStatus(Model, kw_only=True):
     allocation: AllocationResult | None = None
-    reserved_for: Annotated[list[ResourceClaimConsumerReference], Keys("uid"), Most(32)] | None = (
-        None
-    )
+    reserved_for: (
+        Annotated[
+            list[ResourceClaimConsumerReference], Keys("uid"), Most(limits.RESERVED_FOR_EARLY)
+        ]
+        | None
+    ) = None
     deallocation_requested: bool | None = None
 
 
@@ -95,8 +101,8 @@ class ResourceClaimTemplateList(ObjectList, kw_only=True):
 
 
 class DeviceClassSpec(Model, kw_only=True):
-    selectors: Annotated[list[DeviceSelector], Most(32)] | None = None
-    config: Annotated[list[DeviceClassConfiguration], Most(32)] | None = None
+    selectors: Annotated[list[DeviceSelector], Most(limits.SELECTORS)] | None = None
+    config: Annotated[list[DeviceClassConfiguration], Most(limits.CONFIGS)] | None = None
     suitable_nodes: NodeSelector | None = None
 
 
@@ -122,12 +128,12 @@ class Device(Model, kw_only=True):
 class ResourceSliceSpec(Model, kw_only=True):
     # An empty nodeName and a false allNodes mean the same as none here, so that several may be
     # there: no `one_of`.
-    driver: Annotated[str, Most(63)]
+    driver: Annotated[str, Most(limits.DRIVER_NAME)]
     pool: ResourcePool
     node_name: str | None = None
     node_selector: NodeSelector | None = None
     all_nodes: bool | None = None
-    devices: Annotated[list[Device], Most(128)] | None = None
+    devices: Annotated[list[Device], Most(limits.DEVICES)] | None = None
 
 
 class ResourceSlice(Object, kw_only=True):
@@ -144,12 +150,12 @@ class ResourceSliceList(ObjectList, kw_only=True):
 
 class ResourceClaimSchedulingStatus(Model, kw_only=True):
     name: str
-    unsuitable_nodes: Annotated[list[str], Most(128)] | None = None
+    unsuitable_nodes: Annotated[list[str], Most(limits.UNSUITABLE_NODES)] | None = None
 
 
 class PodSchedulingContextSpec(Model, kw_only=True):
     selected_node: str | None = None
-    potential_nodes: Annotated[list[str], Most(128)] | None = None
+    potential_nodes: Annotated[list[str], Most(limits.POTENTIAL_NODES)] | None = None
 
 
 class PodSchedulingContextStatus(Model, kw_only=True):

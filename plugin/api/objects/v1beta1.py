@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from .. import limits
 from .meta import NodeSelector, Object, ObjectList, ObjectMeta
 from .model import Model
 from .shapes import Most
@@ -34,21 +35,23 @@ from .v1 import (
 class DeviceRequest(Model, kw_only=True):
     name: str
     device_class_name: str | None = None
-    selectors: Annotated[list[DeviceSelector], Most(32)] | None = None
+    selectors: Annotated[list[DeviceSelector], Most(limits.SELECTORS)] | None = None
     allocation_mode: Literal["ExactCount", "All"] | None = None
     count: int | None = None
     admin_access: bool | None = None
-    first_available: Annotated[list[DeviceSubRequest], Most(8)] | None = None
-    tolerations: Annotated[list[DeviceToleration], Most(16)] | None = None
+    first_available: Annotated[list[DeviceSubRequest], Most(limits.FIRST_AVAILABLE)] | None = None
+    tolerations: Annotated[list[DeviceToleration], Most(limits.TOLERATIONS)] | None = None
     capacity: CapacityRequirements | None = None
-    derived_attributes: Annotated[list[DeviceDerivedAttribute], Most(32)] | None = None
+    derived_attributes: (
+        Annotated[list[DeviceDerivedAttribute], Most(limits.DERIVED_ATTRIBUTES)] | None
+    ) = None
     one_of = (("deviceClassName", "firstAvailable"),)
 
 
 class DeviceClaim(Model, kw_only=True):
-    requests: Annotated[list[DeviceRequest], Most(32)] | None = None
-    constraints: Annotated[list[DeviceConstraint], Most(32)] | None = None
-    config: Annotated[list[DeviceClaimConfiguration], Most(32)] | None = None
+    requests: Annotated[list[DeviceRequest], Most(limits.REQUESTS)] | None = None
+    constraints: Annotated[list[DeviceConstraint], Most(limits.CONSTRAINTS)] | None = None
+    config: Annotated[list[DeviceClaimConfiguration], Most(limits.CONFIGS)] | None = None
 
 
 class ResourceClaimSpec(Model, kw_only=True):
@@ -80,14 +83,16 @@ class ResourceClaimTemplateList(ObjectList, kw_only=True):
 class BasicDevice(Model, kw_only=True):
     attributes: dict[str, DeviceAttribute] | None = None
     capacity: dict[str, DeviceCapacity] | None = None
-    consumes_counters: Annotated[list[DeviceCounterConsumption], Most(2)] | None = None
+    consumes_counters: (
+        Annotated[list[DeviceCounterConsumption], Most(limits.CONSUMED_COUNTER_SETS)] | None
+    ) = None
     node_name: str | None = None
     node_selector: NodeSelector | None = None
     all_nodes: bool | None = None
-    taints: Annotated[list[DeviceTaint], Most(16)] | None = None
+    taints: Annotated[list[DeviceTaint], Most(limits.TAINTS)] | None = None
     binds_to_node: bool | None = None
-    binding_conditions: Annotated[list[str], Most(4)] | None = None
-    binding_failure_conditions: Annotated[list[str], Most(4)] | None = None
+    binding_conditions: Annotated[list[str], Most(limits.BINDING_CONDITIONS)] | None = None
+    binding_failure_conditions: Annotated[list[str], Most(limits.BINDING_CONDITIONS)] | None = None
     allow_multiple_allocations: bool | None = None
     node_allocatable_resources: dict[str, NodeAllocatableResource] | None = None
 
@@ -101,14 +106,14 @@ class Device(Model, kw_only=True):
 class ResourceSliceSpec(Model, kw_only=True):
     # An empty nodeName and a false allNodes mean the same as none here, so that several may be
     # there: no `one_of`.
-    driver: Annotated[str, Most(63)]
+    driver: Annotated[str, Most(limits.DRIVER_NAME)]
     pool: ResourcePool
     node_name: str | None = None
     node_selector: NodeSelector | None = None
     all_nodes: bool | None = None
-    devices: Annotated[list[Device], Most(128)] | None = None
+    devices: Annotated[list[Device], Most(limits.DEVICES)] | None = None
     per_device_node_selection: bool | None = None
-    shared_counters: Annotated[list[CounterSet], Most(8)] | None = None
+    shared_counters: Annotated[list[CounterSet], Most(limits.COUNTER_SETS)] | None = None
     partition_type_attribute: str | None = None
     skip_node_operations: Operations | None = None
 

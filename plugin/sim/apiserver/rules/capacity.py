@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from ....api import quantity
+from ....api import limits, quantity
 from ....api.document import Document
 from .canonical import canonical
 from .causes import Causes
@@ -43,7 +43,7 @@ def _check_values(
             causes.invalid(
                 f"{at}[{index}]", values[index], "values must be sorted in ascending order"
             )
-    if causes.too_many(at, len(values), 10):
+    if causes.too_many(at, len(values), limits.VALID_VALUES):
         return
     limit = quantity.parse(most)
     for index, amount in enumerate(amounts):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....api import limits
 from ....api.document import Document
 from . import expressions, texts
 from .causes import Causes, encoded
 from .names import check_driver, check_qualified
 from .profile import Profile
 
-MOST = 32  # requests, constraints, configurations
-ALTERNATIVES = 8
-PARAMETERS = 10 * 1024
 NEITHER = "exactly one of `exactly` or `firstAvailable` is required"
 REFERENCE = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
 OLD_REFERENCE = "must be the name of a request in the claim"
@@ -86,7 +84,7 @@ def check(causes: Causes, spec: Document, profile: Profile, at: str) -> None:
     names = names_of(spec)
     below = f"{at}.devices"
     requests = devices.get("requests") or []
-    if not causes.too_many(f"{below}.requests", len(requests), MOST, declared=True):
+    if not causes.too_many(f"{below}.requests", len(requests), limits.REQUESTS, declared=True):
         seen = set()
         for index, request in enumerate(requests):
             here = f"{below}.requests[{index}]"
@@ -99,7 +97,9 @@ def check(causes: Causes, spec: Document, profile: Profile, at: str) -> None:
                 )
             seen.add(request.get("name", ""))
     constraints = devices.get("constraints") or []
-    if not causes.too_many(f"{below}.constraints", len(constraints), MOST, declared=True):
+    if not causes.too_many(
+        f"{below}.constraints", len(constraints), limits.CONSTRAINTS, declared=True
+    ):
         for index, constraint in enumerate(constraints):
             _check_constraint(causes, constraint, names, profile, f"{below}.constraints[{index}]")
     check_configs(causes, devices.get("config") or [], names, f"{below}.config", profile.flat)
@@ -120,7 +120,7 @@ def _check_request(causes: Causes, request: Document, profile: Profile, at: str)
     elif exactly is not None:
         _check_exact(causes, exactly, f"{at}.exactly", False)
     elif not causes.too_many(
-        f"{at}.firstAvailable", len(alternatives), ALTERNATIVES, declared=True
+        f"{at}.firstAvailable", len(alternatives), limits.FIRST_AVAILABLE, declared=True
     ):
         seen = set()
         for index, one in enumerate(alternatives):
@@ -202,7 +202,7 @@ def _check_constraint(
 
 
 def check_references(causes: Causes, said: list[str], names: set[str], at: str, flat: bool) -> None:
-    if causes.too_many(at, len(said), MOST, declared=True):
+    if causes.too_many(at, len(said), limits.REQUESTS, declared=True):
         return
     for index, name in enumerate(said):
         check_reference(causes, name, names, f"{at}[{index}]", flat)
@@ -229,7 +229,7 @@ def check_configs(
     are.
     """
     source = at.startswith("status.")
-    most = 2 * MOST if source else MOST
+    most = limits.ALLOCATION_CONFIGS if source else limits.CONFIGS
     if causes.too_many(at, len(configs), most, declared=True):
         return
     for index, config in enumerate(configs):
@@ -255,7 +255,7 @@ def check_config(
         causes.required(f"{at}.opaque")
         return
     check_driver(causes, opaque.get("driver", ""), f"{at}.opaque.driver", declared=True)
-    most = None if flat or stored else PARAMETERS
+    most = None if flat or stored else limits.PARAMETERS
     check_document(causes, opaque.get("parameters"), f"{at}.opaque.parameters", most)
 
 

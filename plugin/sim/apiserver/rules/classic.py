@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ....api import limits
 from ....api.document import Document
 from . import expressions, metadata, nodes, texts
 from .causes import Causes, quoted
 
-HANDLES, HANDLE_DATA, CONSUMERS, POTENTIAL = 32, 16 * 1024, 32, 128
 MODES = ("Immediate", "WaitForFirstConsumer")
 ONE_MODEL = "exactly one structured model field must be set"
 ATTRIBUTES = ("quantity", "bool", "int", "intSlice", "string", "stringSlice", "version")
@@ -82,8 +82,8 @@ def _check_reference(causes: Causes, reference: Document | None, at: str) -> Non
 def _check_driver(causes: Causes, name: str, at: str) -> None:
     if not name:
         causes.required(at)
-    if len(name) > 63:
-        causes.too_long(at, 63)
+    if len(name) > limits.DRIVER_NAME:
+        causes.too_long(at, limits.DRIVER_NAME)
     causes.texts(at, name, texts.subdomain(name.lower()))
 
 
@@ -93,8 +93,8 @@ def _check_names(causes: Causes, names: list[str], at: str) -> None:
             causes.duplicate(f"{at}[{index}]", name)
         else:
             nodes.check_name(causes, name, f"{at}[{index}]")
-    if len(names) > POTENTIAL:
-        causes.too_long(at, POTENTIAL)
+    if len(names) > limits.POTENTIAL_NODES:
+        causes.too_long(at, limits.POTENTIAL_NODES)
 
 
 def _each(
@@ -208,8 +208,8 @@ def _check_allocation(causes: Causes, allocation: Document) -> None:
     for index, handle in enumerate(handles):
         here = f"{at}[{index}]"
         _check_driver(causes, handle.get("driverName", ""), f"{here}.driverName")
-        if len(handle.get("data", "").encode()) > HANDLE_DATA:
-            causes.too_long(f"{here}.data", HANDLE_DATA)
+        if len(handle.get("data", "").encode()) > limits.HANDLE_DATA:
+            causes.too_long(f"{here}.data", limits.HANDLE_DATA)
         structured = handle.get("structuredData")
         if structured is not None:
             for number, result in enumerate(structured.get("results") or ()):
@@ -217,8 +217,8 @@ def _check_allocation(causes: Causes, allocation: Document) -> None:
                     causes.required(f"{here}.structuredData.results[{number}]", ONE_MODEL)
             if handle.get("data"):
                 causes.invalid(here, None, "data and structuredData are mutually exclusive")
-    if len(handles) > HANDLES:
-        causes.too_long(at, HANDLES)
+    if len(handles) > limits.RESOURCE_HANDLES:
+        causes.too_long(at, limits.RESOURCE_HANDLES)
     if allocation.get("availableOnNodes") is not None:
         nodes.check_selector(
             causes, allocation["availableOnNodes"], "status.allocation.availableOnNodes"
@@ -236,8 +236,8 @@ def _check_consumers(causes: Causes, obj: Document, status: Document, before: Do
             if not consumer.get(name):
                 causes.required(f"{at}[{index}].{name}")
         seen.add(consumer.get("uid", ""))
-    if len(consumers) > CONSUMERS:
-        causes.too_long(at, CONSUMERS)
+    if len(consumers) > limits.RESERVED_FOR_EARLY:
+        causes.too_long(at, limits.RESERVED_FOR_EARLY)
     if not consumers:
         return
     if status.get("allocation") is None:

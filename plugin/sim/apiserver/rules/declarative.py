@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from ....api import limits
 from ....api.document import Document
 from ..types.status_errors import Cause
 from . import texts
@@ -35,82 +36,82 @@ ResourceClaimTemplateSpec
 ResourceClaimSpec
   devices: > DeviceClaim
 DeviceClaim
-  requests: items=32 > DeviceRequest [name]
-  constraints: items=32 > DeviceConstraint
-  config: items=32 > DeviceClaimConfiguration
+  requests: items={limits.REQUESTS} > DeviceRequest [name]
+  constraints: items={limits.CONSTRAINTS} > DeviceConstraint
+  config: items={limits.CONFIGS} > DeviceClaimConfiguration
 DeviceRequest
   exactly: > ExactDeviceRequest
-  firstAvailable: items=8 > DeviceSubRequest [name]
+  firstAvailable: items={limits.FIRST_AVAILABLE} > DeviceSubRequest [name]
 ExactDeviceRequest
-  selectors: items=32
+  selectors: items={limits.SELECTORS}
   allocationMode: enum={MODES}
   tolerations: > DeviceToleration
-  derivedAttributes: items=32
+  derivedAttributes: items={limits.DERIVED_ATTRIBUTES}
 DeviceSubRequest
   deviceClassName: required subdomain
-  selectors: items=32
+  selectors: items={limits.SELECTORS}
   allocationMode: enum={MODES}
   tolerations: > DeviceToleration
-  derivedAttributes: items=32
+  derivedAttributes: items={limits.DERIVED_ATTRIBUTES}
 DeviceToleration
   key: key
   operator: required enum={OPERATORS}
   effect: enum={EFFECTS}
 DeviceConstraint
-  requests: items=32 unique
+  requests: items={limits.REQUESTS} unique
   matchAttribute: attribute
   distinctAttribute: attribute
 DeviceClaimConfiguration
-  requests: items=32 unique
+  requests: items={limits.REQUESTS} unique
   opaque: > OpaqueDeviceConfiguration
 DeviceClassConfiguration
   opaque: > OpaqueDeviceConfiguration
 OpaqueDeviceConfiguration
-  driver: required caseless length=63
+  driver: required caseless length={limits.DRIVER_NAME}
 ResourceClaimStatus
   allocation: fixed > AllocationResult
-  reservedFor: items=256 > Reference [uid]
+  reservedFor: items={limits.RESERVED_FOR} > Reference [uid]
   devices: > AllocatedDeviceStatus [driver pool device shareID]
 AllocationResult
   devices: > DeviceAllocationResult
 DeviceAllocationResult
-  results: items=32 > DeviceRequestAllocationResult
-  config: items=64 > DeviceAllocationConfiguration
+  results: items={limits.RESULTS} > DeviceRequestAllocationResult
+  config: items={limits.ALLOCATION_CONFIGS} > DeviceAllocationConfiguration
 DeviceRequestAllocationResult
-  driver: required caseless length=63
+  driver: required caseless length={limits.DRIVER_NAME}
   pool: required pool
   tolerations: > DeviceToleration
-  bindingConditions: items=4
-  bindingFailureConditions: items=4
+  bindingConditions: items={limits.BINDING_CONDITIONS}
+  bindingFailureConditions: items={limits.BINDING_CONDITIONS}
   shareID: uuid
 DeviceAllocationConfiguration
   source: required enum={SOURCES}
-  requests: items=32 unique
+  requests: items={limits.REQUESTS} unique
   opaque: > OpaqueDeviceConfiguration
 AllocatedDeviceStatus
   shareID: uuid
   networkData: > NetworkDeviceData
 NetworkDeviceData
-  interfaceName: bytes=256
-  ips: items=16 unique
-  hardwareAddress: bytes=128
+  interfaceName: bytes={limits.INTERFACE_NAME}
+  ips: items={limits.IPS} unique
+  hardwareAddress: bytes={limits.HARDWARE_ADDRESS}
 DeviceClass
   spec: > DeviceClassSpec
 DeviceClassSpec
-  selectors: items=32
-  config: items=32 > DeviceClassConfiguration
+  selectors: items={limits.SELECTORS}
+  config: items={limits.CONFIGS} > DeviceClassConfiguration
   extendedResourceName: extended
 ResourceSlice
   spec: > ResourceSliceSpec
 ResourceSliceSpec
   devices: > Device
-  sharedCounters: items=8 > CounterSet [name]
+  sharedCounters: items={limits.COUNTER_SETS} > CounterSet [name]
 Device
   attributes: each > DeviceAttribute
-  consumesCounters: items=2 > DeviceCounterConsumption [counterSet]
+  consumesCounters: items={limits.CONSUMED_COUNTER_SETS} > DeviceCounterConsumption [counterSet]
   taints: > DeviceTaint
-  bindingConditions: items=4
-  bindingFailureConditions: items=4
+  bindingConditions: items={limits.BINDING_CONDITIONS}
+  bindingFailureConditions: items={limits.BINDING_CONDITIONS}
 DeviceCounterConsumption
   counterSet: required label
   counters: filled keys
@@ -132,8 +133,8 @@ ResourcePoolStatusRequestSpec
   limit: given most=1000 least=1
 ResourcePoolStatusRequestStatus
   poolCount: given least=0
-  pools: items=1000 > PoolStatus
-  conditions: items=10
+  pools: items={limits.POOLS} > PoolStatus
+  conditions: items={limits.POOL_STATUS_CONDITIONS}
 PoolStatus
   driver: required caseless
   poolName: required pool
@@ -144,7 +145,7 @@ PoolStatus
   availableDevices: least=0
   unavailableDevices: least=0
   nodeName: subdomain
-  validationError: bytes=256
+  validationError: bytes={limits.POOL_VALIDATION_ERROR}
 """
 
 
@@ -290,8 +291,8 @@ def _too_many_characters(at: str, most: int) -> Cause:
 
 
 def _pool(causes: Causes, value: Any, _: str, at: str) -> None:
-    if len(value) > 253:
-        causes.too_long(at, 253)
+    if len(value) > limits.POOL_NAME:
+        causes.too_long(at, limits.POOL_NAME)
     for index, part in enumerate(pool_parts(value)):
         if not part:
             causes.invalid(at, value, f"segment {index}: must not be empty")

@@ -6,14 +6,13 @@ import re
 from functools import lru_cache
 
 from .... import cel
+from ....api import limits
 from ....api.document import Document
 from .causes import Causes
 
-LONGEST = 10 * 1024
-
 
 def check_selectors(causes: Causes, selectors: list[Document] | None, at: str) -> None:
-    if causes.too_many(at, len(selectors or ()), 32, declared=True):
+    if causes.too_many(at, len(selectors or ()), limits.SELECTORS, declared=True):
         return
     for index, selector in enumerate(selectors or ()):
         below = f"{at}[{index}].cel"
@@ -24,8 +23,8 @@ def check_selectors(causes: Causes, selectors: list[Document] | None, at: str) -
 
 
 def check(causes: Causes, expression: str, at: str) -> None:
-    if len(expression.encode()) > LONGEST:
-        causes.too_long(at, LONGEST)
+    if len(expression.encode()) > limits.EXPRESSION:
+        causes.too_long(at, limits.EXPRESSION)
         return
     problem = problem_of(expression)
     if problem == TOO_COMPLEX:

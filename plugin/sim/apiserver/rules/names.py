@@ -4,6 +4,7 @@ alike in all of them.
 
 from __future__ import annotations
 
+from ....api import limits
 from ..types.status_errors import Cause
 from . import texts
 from .causes import Causes, quoted
@@ -14,10 +15,14 @@ def check_driver(causes: Causes, name: str, at: str, declared: bool = False) -> 
         causes.required(at, declared=declared)
         if causes.modern:
             return
-    if len(name) > 63 and causes.old:
-        causes.found.append(Cause("FieldValueTooLong", "Too long: must have at most 63 bytes", at))
-    elif len(name) > 63:
-        causes.too_long(at, 63, declared)
+    if len(name) > limits.DRIVER_NAME and causes.old:
+        causes.found.append(
+            Cause(
+                "FieldValueTooLong", f"Too long: must have at most {limits.DRIVER_NAME} bytes", at
+            )
+        )
+    elif len(name) > limits.DRIVER_NAME:
+        causes.too_long(at, limits.DRIVER_NAME, declared)
     causes.texts(at, name, texts.subdomain(name.lower()), declared)
 
 
@@ -25,8 +30,8 @@ def check_pool(causes: Causes, name: str, at: str, declared: bool = False) -> No
     if not name:
         causes.required(at, declared=declared)
         return
-    if len(name) > 253:
-        causes.too_long(at, 253, declared)
+    if len(name) > limits.POOL_NAME:
+        causes.too_long(at, limits.POOL_NAME, declared)
     for part in pool_parts(name):
         causes.texts(at, part, texts.subdomain(part), declared)
 
@@ -81,8 +86,8 @@ def check_fully_qualified(causes: Causes, name: str, at: str) -> None:
 
 
 def _identifier(causes: Causes, text: str, at: str, declared: bool) -> None:
-    if len(text) > 32:
-        causes.too_long(at, 32, declared)
+    if len(text) > limits.IDENTIFIER:
+        causes.too_long(at, limits.IDENTIFIER, declared)
     if causes.old:
         why = [f"Invalid value: {quoted(text)}: {one}" for one in texts.identifier(text)]
         causes.found += [Cause("FieldValueTypeInvalid", one, at) for one in why]

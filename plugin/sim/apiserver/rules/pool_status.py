@@ -4,6 +4,7 @@ status.
 
 from __future__ import annotations
 
+from ....api import limits
 from ....api.document import Document
 from . import texts
 from .causes import Causes
@@ -59,4 +60,4 @@ def check_status(causes: Causes, kind: str, new: Document, old: Document) -> Non
         check_conditions(causes, conditions, "status.conditions")
     elif kind == "DeviceTaintRule":
         check_conditions(causes, conditions, "status.conditions")
-        causes.too_many("status.conditions", len(conditions), 8)
+        causes.too_many("status.conditions", len(conditions), limits.CONDITIONS)

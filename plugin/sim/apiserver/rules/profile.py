@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ....api import limits
+
 ALWAYS = frozenset(["DRAResourceClaimDeviceStatus", "DRAAdminAccess", "DRAPrioritizedList"])
 GATES: dict[str, frozenset[str]] = {
     "1.30": frozenset(),
@@ -43,4 +45,6 @@ class Profile:
     @property
     def consumers(self) -> int:
         """That a claim can be reserved for at once."""
-        return 32 if self.release in ("1.30", "1.31") else 256
+        return (
+            limits.RESERVED_FOR_EARLY if self.release in ("1.30", "1.31") else limits.RESERVED_FOR
+        )

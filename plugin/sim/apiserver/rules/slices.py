@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....api import limits
 from ....api.document import Document
 from . import capacity, nodes, texts
 from .causes import Causes
@@ -12,7 +13,6 @@ from .names import check_driver, check_pool, check_qualified
 from .profile import Profile
 from .status import check_binding
 
-DEVICES, WITH_MORE = 128, 64
 ONE_WAY = (
     "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
 )
@@ -26,7 +26,6 @@ NOT_PER_DEVICE = (
     "ResourceSlice spec"
 )
 LISTS = ("ints", "bools", "strings", "versions")
-MANY_VALUES = 48
 
 
 def with_defaults(spec: Document, now: str) -> Document:
@@ -139,7 +138,7 @@ def _most(devices: list[Document], profile: Profile) -> int:
         )
         for device in devices
     )
-    return WITH_MORE if more and profile.modern else DEVICES
+    return limits.DEVICES_WITH_EXTRAS if more and profile.modern else limits.DEVICES
 
 
 def _check_counter_sets(causes: Causes, sets: list[Document]) -> None:
@@ -159,7 +158,7 @@ def check_counter_name(causes: Causes, name: str, at: str) -> None:
 def check_counters(causes: Causes, counters: Document, at: str) -> None:
     if not counters:
         causes.required(at, declared=True)
-    elif not causes.too_many(at, len(counters), 32):
+    elif not causes.too_many(at, len(counters), limits.COUNTERS):
         for name in sorted(counters):
             causes.texts(at, name, texts.label(name), declared=True)
 
@@ -175,12 +174,12 @@ class _Device:
         causes, device, at = self.causes, self.device, self.at
         causes.texts(f"{at}.name", device.get("name", ""), texts.label(device.get("name", "")))
         attributes, amounts = device.get("attributes") or {}, device.get("capacity") or {}
-        if len(attributes) + len(amounts) > 32:
-            why = "the total number of attributes and capacities must not exceed 32"
+        if len(attributes) + len(amounts) > limits.ATTRIBUTES_AND_CAPACITIES:
+            why = f"the total number of attributes and capacities must not exceed {limits.ATTRIBUTES_AND_CAPACITIES}"
             causes.invalid(self.inside, len(attributes) + len(amounts), why)
         values = sum(_values(attribute) for attribute in attributes.values())
-        if values > MANY_VALUES and self.profile.modern:
-            why = f"the total number of attribute values must not exceed {MANY_VALUES}"
+        if values > limits.ATTRIBUTE_VALUES and self.profile.modern:
+            why = f"the total number of attribute values must not exceed {limits.ATTRIBUTE_VALUES}"
             causes.invalid(self.inside, values, why)
         for name in sorted(attributes):
             check_qualified(causes, name, self._at_name("attributes", name))
@@ -193,7 +192,11 @@ class _Device:
             return
         if self.old is None or self.old.get("taints") != device.get("taints"):
             taints = device.get("taints") or []
-            if not causes.too_many(f"{at}.taints", len(taints), 16 if self.profile.modern else 4):
+            if not causes.too_many(
+                f"{at}.taints",
+                len(taints),
+                limits.TAINTS if self.profile.modern else limits.TAINTS_EARLY,
+            ):
                 for index, taint in enumerate(taints):
                     check_taint(causes, taint, None, f"{at}.taints[{index}]")
         for index, used in enumerate(device.get("consumesCounters") or ()):
@@ -212,14 +215,14 @@ class _Device:
         return f"{self.inside}.{place}{entry}"
 
     def _check_attribute(self, attribute: Document, at: str) -> None:
-        if len(attribute.get("string", "")) > 64:
-            self.causes.too_long(f"{at}.string", 64)
+        if len(attribute.get("string", "")) > limits.ATTRIBUTE_VALUE:
+            self.causes.too_long(f"{at}.string", limits.ATTRIBUTE_VALUE)
         version = attribute.get("version")
         if version is not None and not texts.is_version(version):
             why = "must be a string compatible with semver.org spec 2.0.0"
             self.causes.invalid(f"{at}.version", version, why)
-        if len(version or "") > 64:
-            self.causes.too_long(f"{at}.version", 64)
+        if len(version or "") > limits.ATTRIBUTE_VALUE:
+            self.causes.too_long(f"{at}.version", limits.ATTRIBUTE_VALUE)
         if not attribute:
             self.causes.required(at, "exactly one value must be specified", declared=True)
         elif len(attribute) > 1:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from ....api import limits
 from ....api.document import Document
 from . import nodes, texts
 from .causes import Causes
 from .claims import (
-    MOST,
     check_configs,
     check_document,
     check_reference,
@@ -22,7 +22,6 @@ from .names import check_driver, check_pool
 from .profile import Profile
 
 Id = tuple[str, str, str, str]
-DATA = 10 * 1024
 NOT_SET = "may not be specified when `allocated` is not set"
 GOING = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
 
@@ -129,19 +128,22 @@ def _check_device(causes: Causes, device: Document, allocated: Collection[Id], a
     if id_of(device) not in allocated:
         causes.invalid(at, _id(device, causes), "must be an allocated device in the claim")
     conditions = device.get("conditions") or []
-    causes.too_many(f"{at}.conditions", len(conditions), 8)
+    causes.too_many(f"{at}.conditions", len(conditions), limits.CONDITIONS)
     check_conditions(causes, conditions, f"{at}.conditions")
     if device.get("data") is not None:
-        check_document(causes, device["data"], f"{at}.data", DATA)
+        check_document(causes, device["data"], f"{at}.data", limits.DEVICE_DATA)
     _check_network(causes, device.get("networkData") or {}, f"{at}.networkData")
 
 
 def _check_network(causes: Causes, network: Document, at: str) -> None:
-    for name, most in (("interfaceName", 256), ("hardwareAddress", 128)):
+    for name, most in (
+        ("interfaceName", limits.INTERFACE_NAME),
+        ("hardwareAddress", limits.HARDWARE_ADDRESS),
+    ):
         if len(network.get(name, "")) > most:
             causes.too_long(f"{at}.{name}", most, declared=True)
     ips = network.get("ips") or []
-    if causes.too_many(f"{at}.ips", len(ips), 16, declared=True):
+    if causes.too_many(f"{at}.ips", len(ips), limits.IPS, declared=True):
         return
     for index, address in enumerate(ips):
         if not texts.is_interface_address(address):
@@ -158,7 +160,7 @@ def _check_allocation(
         nodes.check_selector(causes, allocation["nodeSelector"], f"{at}.nodeSelector")
     devices = allocation.get("devices") or {}
     results = devices.get("results") or []
-    if not causes.too_many(f"{at}.devices.results", len(results), MOST, declared=True):
+    if not causes.too_many(f"{at}.devices.results", len(results), limits.RESULTS, declared=True):
         for index, result in enumerate(results):
             _check_result(causes, result, names, profile.flat, f"{at}.devices.results[{index}]")
     check_configs(causes, devices.get("config") or [], names, f"{at}.devices.config", profile.flat)
@@ -181,7 +183,9 @@ def check_binding(causes: Causes, device: Document, at: str) -> None:
         name: device.get(name) or [] for name in ("bindingConditions", "bindingFailureConditions")
     }
     for name, conditions in said.items():
-        if not causes.too_many(f"{at}.{name}", len(conditions), 4, declared=True):
+        if not causes.too_many(
+            f"{at}.{name}", len(conditions), limits.BINDING_CONDITIONS, declared=True
+        ):
             for index, condition in enumerate(conditions):
                 causes.texts(f"{at}.{name}[{index}]", condition, texts.qualified(condition))
     good, bad = said.values()

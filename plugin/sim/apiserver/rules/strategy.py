@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
+from ....api import limits
 from ....api.document import Document
 from ....api.objects import models
 from ..types.resource import GroupResource
@@ -319,7 +320,7 @@ class Dra(Strategy):
         if spec.get("selectors") != before.get("selectors"):
             expressions.check_selectors(causes, spec.get("selectors"), "spec.selectors")
         configs = spec.get("config") or []
-        if not causes.too_many("spec.config", len(configs), claims.MOST, declared=True):
+        if not causes.too_many("spec.config", len(configs), limits.CONFIGS, declared=True):
             stored = configs == before.get("config")
             for index, config in enumerate(configs):
                 claims.check_config(
