@@ -1,11 +1,11 @@
 # The project's verbs. `make test` needs nothing but Python 3.11 (with venv), make and the network.
 PYTHON ?= python3
 BUILDER ?= podman
-VENV := .venv
+VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-requirements
 
-.PHONY: dev demo lint test mutants cluster cluster-matrix faults faults-short soak soak-short oracle bench proto lock image clean
+.PHONY: dev demo lint test unit mutants cluster cluster-matrix faults faults-short soak soak-short oracle bench proto lock image clean
 
 dev: $(STAMP)  ## everything a developer needs, in .venv
 
@@ -32,7 +32,9 @@ lint: dev  ## style, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint  ## style, types, layers and the unit tests
+test: lint unit  ## style, types, layers and the unit tests
+
+unit: dev  ## the unit tests alone (PYTHON=/usr/bin/python3 VENV=.venv-debian: with another Python)
 	$(BIN)/pytest -q -n auto
 
 mutants: dev  ## small mistakes put into a copy, one at a time: do the tests notice? (ARGS="--seed 2 --count 40 plugin/prepare")
@@ -84,4 +86,4 @@ bench: dev  ## the simulated API server, the allocator beside Kubernetes' own, c
 	$(BIN)/python -m tests.bench.resting
 
 clean:  ## what was built
-	rm -rf $(VENV) .venv-run build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
