@@ -34,7 +34,7 @@ def describe(roots: Roots, function: Function) -> Detail:
     memory = sysfs.decimal(f"{function.folder}/mem_info_vram_total", notes)
     memory = memory if memory and memory > 0 else None
     topology = (
-        function.shared.once("kfd", lambda said: kfd.read(roots, said), notes)
+        function.cache.read_once("kfd", lambda said: kfd.read(roots, said), notes)
         if compute
         else kfd.Topology()
     )
@@ -57,7 +57,7 @@ def describe(roots: Roots, function: Function) -> Detail:
     return Detail(
         nodes=tuple(sorted({*nodes, *compute})),
         # The module of the kernel's own tree has no version.
-        driver_version=sysfs.module_version(roots, function.driver, function.shared, notes),
+        driver_version=sysfs.module_version(roots, function.driver, function.cache, notes),
         product=sysfs.text(f"{function.folder}/product_name", notes),
         uuid=unique_id,
         memory=memory,
@@ -105,7 +105,7 @@ def _compute_node(roots: Roots, function: Function, notes: list[str]) -> tuple[D
     """
     path = f"{roots.sys}/class/kfd/kfd/dev"
     said: list[str] = []
-    numbers = function.shared.once(path, lambda found: drm.device_numbers(path, found), said)
+    numbers = function.cache.read_once(path, lambda found: drm.device_numbers(path, found), said)
     notes += said
     if numbers is None:
         notes.append(f"no /dev/kfd: ROCm will not work{'' if said else f' ({path}: missing)'}")

@@ -131,7 +131,7 @@ def write(
     file.
     """
     tops = {"sys": str(roots.sys), "proc": str(roots.proc), HOST: roots.host}
-    with sysfs.asked() as paths:
+    with sysfs.recording() as paths:
         inventory = look()
     trees = _Trees(roots=tops)
     for path, follow in sorted(paths):
@@ -215,12 +215,12 @@ def _redacted(content: bytes, serials: Mapping[bytes, bytes]) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """A capture that lies on disk as trees. `told` says paths as they were on the machine."""
+    """A capture that lies on disk as trees. `with_original_paths` says paths as they were on the machine."""
 
     roots: Roots
     names: tuple[tuple[str, str], ...]
 
-    def told(self, inventory: Inventory) -> Inventory:
+    def with_original_paths(self, inventory: Inventory) -> Inventory:
         return Inventory.of(
             (self._gpu(gpu) for gpu in inventory.gpus),
             (replace(skipped, reason=self._text(skipped.reason)) for skipped in inventory.skipped),
@@ -261,7 +261,7 @@ def read(file: Path, folder: Path) -> Replay:
         raise ValueError(f"{file} is no capture: {error}") from error
     roots = replace(Roots.under(folder), host=str(folder / HOST))
     here = {"sys": str(roots.sys), "proc": str(roots.proc), HOST: roots.host}
-    sysfs.replay(
+    sysfs.replay_errors(
         {
             f"{here[name.partition('/')[0]]}/{name.partition('/')[2]}": code
             for name, code in about[1].items()
@@ -270,9 +270,9 @@ def read(file: Path, folder: Path) -> Replay:
     return Replay(roots=roots, names=tuple((here[top], there) for top, there in about[0].items()))
 
 
-def forget() -> None:
+def stop_replay() -> None:
     """The answers of the last capture that was read are not given any more."""
-    sysfs.replay({})
+    sysfs.replay_errors({})
 
 
 def _checked(tar: tarfile.TarFile) -> Sequence[tarfile.TarInfo]:

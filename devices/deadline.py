@@ -15,31 +15,31 @@ import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-DEADLINE = 2.0  # seconds for one read
+READ_TIMEOUT = 2.0  # seconds for one read
 # threads that one call leaves behind; a device that hangs has one, however often it is asked about
-MOST = 64
+MAX_HUNG_THREADS = 64
 
 _T = TypeVar("_T")
 _OF_DEVICE = re.compile(
     r"(.*?)/(?:sys|proc|dev)/.*?([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])(?=/|$)"
 )
 _lock = threading.Lock()
-_stuck: dict[str, float] = {}  # what hangs, and since when by the monotonic clock
+_hung: dict[str, float] = {}  # what hangs, and since when by the monotonic clock
 _here = threading.local()
 
 
-class Hangs(OSError):
+class DeadlineExceeded(OSError):
     """Somebody has waited for this for too long already."""
 
     def __str__(self) -> str:
-        return f"hangs: a read has not come back for more than {DEADLINE:g} s"
+        return f"hangs: a read has not come back for more than {READ_TIMEOUT:g} s"
 
 
 class _Abandoned(BaseException):
     """Ends a thread that nobody waits for any more."""
 
 
-class _Runner(Generic[_T]):
+class _Attempt(Generic[_T]):
     def __init__(self, work: Callable[[], _T]) -> None:
         self.path: str | None = None  # being read
         self.since = 0.0
@@ -48,10 +48,10 @@ class _Runner(Generic[_T]):
         self.error: Exception | None = None
         self.done = threading.Event()
         self._work = work
-        threading.Thread(target=self._run, name="aside", daemon=True).start()
+        threading.Thread(target=self._run, name="deadline", daemon=True).start()
 
     def _run(self) -> None:
-        _here.runner = self
+        _here.attempt = self
         try:
             self.result = self._work()
         except _Abandoned:
@@ -65,19 +65,19 @@ def run(work: Callable[[], _T]) -> _T:
     """What `work` returns or raises. It may be called several times: each time without what hung
     the time before.
     """
-    for _ in range(MOST):
-        runner = _Runner(work)
-        while not runner.done.wait(_patience(runner)):
-            if _give_up(runner):
+    for _ in range(MAX_HUNG_THREADS):
+        attempt = _Attempt(work)
+        while not attempt.done.wait(_patience(attempt)):
+            if _give_up(attempt):
                 break
         else:
-            if runner.error is not None:
-                raise runner.error
-            return runner.result  # type: ignore[return-value]  # its type is what work returns
-    raise Hangs
+            if attempt.error is not None:
+                raise attempt.error
+            return attempt.result  # type: ignore[return-value]  # its type is what work returns
+    raise DeadlineExceeded
 
 
-def future(work: Callable[[], _T]) -> asyncio.Future[_T]:
+def run_in_thread(work: Callable[[], _T]) -> asyncio.Future[_T]:
     """Runs it in a thread of its own that does not hold up the program's end: a sick device can
     block a read for ever, and the loop's own pool of threads is waited for at the end.
     """
@@ -100,48 +100,48 @@ def future(work: Callable[[], _T]) -> asyncio.Future[_T]:
     return promise
 
 
-def begin(path: str) -> None:
-    """Before a read that may hang; raises Hangs for what hangs already. Outside of `run` nothing is
+def begin_read(path: str) -> None:
+    """Before a read that may hang; raises DeadlineExceeded for what hangs already. Outside of `run` nothing is
     watched.
     """
-    if _stuck and _key(path) in _stuck:
-        raise Hangs
-    runner = getattr(_here, "runner", None)
-    if runner is not None:
-        runner.since = time.monotonic()
-        runner.path = path
+    if _hung and _key(path) in _hung:
+        raise DeadlineExceeded
+    attempt = getattr(_here, "attempt", None)
+    if attempt is not None:
+        attempt.since = time.monotonic()
+        attempt.path = path
 
 
-def end() -> None:
+def end_read() -> None:
     """After it, whatever became of it."""
-    runner = getattr(_here, "runner", None)
-    if runner is None:
+    attempt = getattr(_here, "attempt", None)
+    if attempt is None:
         return
     with _lock:
-        path, runner.path = runner.path, None
-        if runner.abandoned:
+        path, attempt.path = attempt.path, None
+        if attempt.abandoned:
             if path is not None:
-                _stuck.pop(_key(path), None)
+                _hung.pop(_key(path), None)
             raise _Abandoned
 
 
-def hangs(path: str) -> bool:
+def is_hung(path: str) -> bool:
     """Whether a read of this, or of another file of the same device, is not back."""
-    return _key(path) in _stuck
+    return _key(path) in _hung
 
 
-def _patience(runner: _Runner[_T]) -> float:
-    since = runner.since if runner.path is not None else time.monotonic()
-    return max(0.01, since + DEADLINE - time.monotonic())
+def _patience(attempt: _Attempt[_T]) -> float:
+    since = attempt.since if attempt.path is not None else time.monotonic()
+    return max(0.01, since + READ_TIMEOUT - time.monotonic())
 
 
-def _give_up(runner: _Runner[_T]) -> bool:
+def _give_up(attempt: _Attempt[_T]) -> bool:
     with _lock:
-        path = runner.path
-        if path is None or time.monotonic() - runner.since < DEADLINE:
+        path = attempt.path
+        if path is None or time.monotonic() - attempt.since < READ_TIMEOUT:
             return False
-        runner.abandoned = True
-        _stuck[_key(path)] = runner.since
+        attempt.abandoned = True
+        _hung[_key(path)] = attempt.since
     return True
 
 

@@ -8,6 +8,7 @@ that no kernel prints must go in.
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import shutil
@@ -46,6 +47,36 @@ _DEVICE_KEYS = (
     "mig",
     "vfs",
 )
+
+
+# What may follow a model, behind a comma each.
+OPTIONS = {
+    "driver=NAME": "the kernel driver that it is bound to, none for no driver",
+    "console": "its screen shows the boot",
+    "domain=HEX": "the PCI domain that it is in",
+    "mode=cpx": "how an AMD GPU is divided: spx, dpx, tpx, qpx or cpx",
+    "memory_mode=nps4": "how the memory of a divided AMD GPU is",
+    "mig=NUMBER": "how many MIG instances an NVIDIA GPU is divided into",
+    "vfs=NUMBER": "how many virtual functions it has",
+}
+
+# What may be said of the machine, as words of their own.
+MACHINE_OPTIONS = {
+    "roots=NUMBER": "how many GPUs share a PCIe root; 0: all are on the first, as in a cloud",
+    "numa=NUMBER": "how many NUMA nodes there are; 0: the firmware does not tell",
+    "boot_id=TEXT": "the id of the boot",
+    "iommu=1": "the GPUs are in IOMMU groups",
+}
+
+
+def models() -> dict[str, str]:
+    """Every model that can be written, with what people call it."""
+    return {model.name: model.title for model in MODELS.values()}
+
+
+def machines() -> dict[str, str]:
+    """Every machine that can be written, with the words that it stands for."""
+    return {name: " ".join(words) for name, words in MACHINES.items()}
 
 
 def parse(words: Sequence[str]) -> dict[str, object]:
@@ -148,6 +179,12 @@ def slot_end(folder: Path, address: str) -> Path:
     )
 
 
+def gpu_addresses(folder: Path) -> list[str]:
+    """Where the tree has GPUs when all of them are plugged in, virtual functions among them."""
+    functions = _written(folder)
+    return [function.address for function in functions if function.model.is_gpu]
+
+
 def _virtual_of(folder: Path, function: _Function) -> list[_Function]:
     return [
         f
@@ -192,7 +229,7 @@ def _wanted(device: object) -> list[_Function]:
     _known(device, _DEVICE_KEYS)
     model = MODELS.get(str(device.get("model")))
     if model is None:
-        _refuse("model", device.get("model"), f"one of {', '.join(MODELS)}")
+        _refuse_model(device.get("model"))
     driver = str(device.get("driver", model.driver))
     console = device.get("console", False) in (True, "true", "yes")
     if console and not model.class_code.startswith("0300"):
@@ -345,6 +382,19 @@ def _number(name: str, value: object, base: int = 10) -> int:
 
 def _refuse(name: str, value: object, expected: str) -> NoReturn:
     raise ValueError(f"{name}: {value!r} is not {expected}")
+
+
+def _refuse_model(name: object) -> NoReturn:
+    """Names what may be meant: nvidia:h100 for h100, machine:dgx-h100 for machine:dgx-h10."""
+    word = str(name)
+    names = [*MODELS, *MACHINES]
+    close = [other for other in names if other.endswith(f":{word}")]
+    close = close or difflib.get_close_matches(word, [*names, *_KEYS], n=2)
+    meant = f", did you mean {' or '.join(close)}?" if close else ""
+    raise ValueError(
+        f"model: {name!r} is unknown{meant}: expected one of {', '.join(MODELS)}, "
+        f"or a machine, one of {', '.join(MACHINES)}"
+    )
 
 
 def _machine(folder: Path, functions: Sequence[_Function], boot_id: str, numa: int) -> None:

@@ -1,37 +1,56 @@
-"""Changes a fake tree while it is being read, as a sick machine would: `give` does one order to one
-GPU.
+"""Injects faults into a fake tree while it is being read, as a sick machine would show them.
 
-Files change first, then whoever listens is told by a uevent in the kernel's form. `heal` takes back
-all that was done to a GPU, but for its numbers. What a fault means is judged by those who read the
-tree.
+`FAULTS` lists them, `check` says whether one can be injected, `inject` does it. Files change first,
+then whoever listens is told by a uevent in the kernel's form. What a fault means is judged by those
+who read the tree.
 """
 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import json
 import os
 import re
 import shutil
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from . import fake, uevents
+from .gpu import name_of
 
 _SAVED = ".claimd-faults"  # beside sys/: what the files were before
-_DEAD = "/proc/self/mem"  # a file that cannot be read where we read it: EIO, from the kernel itself
-_FATAL = (  # lines of aer_dev_fatal
+
+# A file that cannot be read where we read it: EIO, from the kernel itself.
+_UNREADABLE = "/proc/self/mem"
+
+# The lines of aer_dev_fatal, but for the last.
+_AER_FATAL = (
     "Undefined DLP SDES TLP FCP CmpltTO CmpltAbrt UnxCmplt RxOF MalfTLP ECRC UnsupReq ACSViol UncorrIntErr "
     "BlockedTLP AtomicOpBlocked TLPBlockedErr PoisonTLPBlocked"
 )
 
+_NAME = re.compile(r"gpu-([0-9a-f]{4,8})-([0-9a-f]{2})-([0-9a-f]{2})-([0-7])(-[a-z0-9-]+)?")
+_LISTED = 16  # GPUs that an error lists, those with the nearest names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Something that can be done to one GPU of a fake tree."""
+
+    name: str
+    sentence: str
+    value: str = ""  # what VALUE may be; empty: it takes none
+    apply: Callable[[_Target], None]
+    accepts: Callable[[str], bool] = lambda value: not value
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Target:
-    """The GPU that an order is about."""
+    """The GPU that a fault is injected into."""
 
     tree: Path
     address: str
@@ -55,145 +74,206 @@ class _Target:
         link = self.folder / "driver"
         return link.readlink().name if link.is_symlink() else ""
 
-    def drm(self) -> list[str]:
+    def drm_names(self) -> list[str]:
         return sorted(path.name for path in self.folder.glob("drm/*"))
 
-    def tell(self, action: str, subsystem: str = "pci", below: str = "", **more: str) -> None:
-        uevents.announce(self.tree, uevents.message(action, self.path + below, subsystem, **more))
+    def send_uevent(
+        self, action: str, subsystem: str = "pci", below: str = "", **fields: str
+    ) -> None:
+        message = uevents.message(action, self.path + below, subsystem, **fields)
+        uevents.broadcast(self.tree, message)
 
     def log(self, text: str) -> None:
-        """A record in the kernel's log, as /dev/kmsg has it."""
+        """A line in the kernel's log, as /dev/kmsg has it."""
         path = self.tree / "dev/kmsg"
         number = len(path.read_bytes().splitlines()) if path.exists() else 0
+        microseconds = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
         with path.open("a") as file:
-            file.write(
-                f"6,{number},{time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000},-;{text}\n"
-            )
+            file.write(f"6,{number},{microseconds},-;{text}\n")
 
 
-def accept(tree: Path) -> None:
-    """Makes the folder in which readers of the tree wait for news; those that began before do
-    without.
+def enable(tree: Path) -> None:
+    """Makes the folder in which readers of the tree listen for uevents.
+
+    May be repeated. Readers that began before it see faults by the clock alone.
     """
     (tree / uevents.SOCKETS).mkdir(exist_ok=True)
 
 
-def give(tree: Path, order: str, device: str, value: str = "") -> None:
-    """ValueError if there is no such order or no such GPU in the tree."""
-    if order not in ORDERS:
-        raise ValueError(f"{order!r} is no order: expected one of {', '.join(ORDERS)}")
-    named = re.fullmatch(r"gpu-([0-9a-f]{4,8})-([0-9a-f]{2})-([0-9a-f]{2})-([0-7])", device)
-    address = "{}:{}:{}.{}".format(*named.groups()) if named else device
-    target = _Target(tree=tree, address=address, value=value)
+def check(tree: Path, fault: str, device: str, value: str = "") -> None:
+    """Whether `inject` would accept this; ValueError says what is wrong and what could be meant.
+
+    `device` is a GPU's PCI address or its name. Nothing is changed.
+    """
+    _target(tree, fault, device, value)
+
+
+def inject(tree: Path, fault: str, device: str, value: str = "") -> None:
+    """Injects a fault of `FAULTS` into one GPU of a tree; ValueError as from `check`.
+
+    Most may be injected again and again; `heal` takes all of them back. OSError if the tree cannot
+    be written: some files may have changed then, which `heal` takes back as well.
+    """
+    target = _target(tree, fault, device, value)
+    FAULTS[fault].apply(target)
+
+
+# ---------------------------------------------------------------- what was asked for
+
+
+def _target(tree: Path, fault: str, device: str, value: str) -> _Target:
+    if fault not in FAULTS:
+        raise ValueError(
+            f"{fault!r} is no fault{_did_you_mean(fault, FAULTS)}: expected one of {', '.join(FAULTS)}"
+        )
+    if not FAULTS[fault].accepts(value):
+        if not FAULTS[fault].value:
+            raise ValueError(f"{fault} takes no value, not {value!r}")
+        raise ValueError(f"{fault}: {value!r} is not {FAULTS[fault].value}")
     if not (tree / fake.MARKER).exists():
         raise ValueError(f"{tree} was not written by claimd fake")
-    if order != "plug" and not target.link.is_symlink():
-        there = sorted(path.name for path in (tree / "sys/bus/pci/devices").glob("*"))
-        raise ValueError(f"no {device} is plugged into {tree}; on its bus are {', '.join(there)}")
-    ORDERS[order](target)
+
+    return _Target(tree=tree, address=_address(tree, fault, device), value=value)
+
+
+def _address(tree: Path, fault: str, device: str) -> str:
+    """The PCI address of a GPU that the fault can be injected into."""
+    match = _NAME.fullmatch(device)
+    if match is not None and match[5]:
+        whole = device.removesuffix(match[5])
+        raise ValueError(f"{device} is a part of {whole}: a fault is injected into the whole GPU")
+    address = "{}:{}:{}.{}".format(*match.groups()) if match is not None else device
+
+    addresses = fake.gpu_addresses(tree)
+    plugged = [one for one in addresses if (tree / "sys/bus/pci/devices" / one).is_symlink()]
+    if fault != "plug":
+        if address not in plugged:
+            raise ValueError(
+                f"no {device} is plugged into {tree}{_choice(device, plugged, 'its GPUs are')}"
+            )
+    elif address in plugged:
+        raise ValueError(f"{device} is plugged in already")
+    elif address not in addresses:
+        unplugged = [one for one in addresses if one not in plugged]
+        raise ValueError(
+            f"no {device} was unplugged from {tree}{_choice(device, unplugged, 'unplugged are')}"
+        )
+    return address
+
+
+def _choice(device: str, addresses: list[str], heading: str) -> str:
+    """The GPUs that could be meant, in the spelling of `device`."""
+    by_address = ":" in device
+    devices = addresses if by_address else [name_of(address) for address in addresses]
+    if not devices:
+        return f"; {heading} none"
+
+    if len(devices) > _LISTED:
+        nearest = difflib.get_close_matches(device, devices, n=_LISTED, cutoff=0)
+        return f"; {heading} {', '.join(nearest)} and {len(devices) - _LISTED} more"
+    return f"; {heading} {', '.join(devices)}"
+
+
+def _did_you_mean(word: str, choices: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(choices), n=2)
+    return f", did you mean {' or '.join(close)}?" if close else ""
+
+
+# ---------------------------------------------------------------- the faults
 
 
 def _unplug(target: _Target) -> None:
     path, folder = target.path, target.folder
     _restore(target)
-    for name in target.drm():  # which may have got other numbers
+
+    # The nodes and links that `fake` knows of may have been renumbered since.
+    for name in target.drm_names():
         (target.tree / "dev/dri" / name).unlink(missing_ok=True)
     for link in (target.tree / "sys/class/drm").glob("*"):
         if folder in link.resolve().parents:
             link.unlink()
     fake.unplug(target.tree, target.address)
+
     for action in ("unbind", "remove"):
-        uevents.announce(target.tree, uevents.message(action, path, "pci"))
+        uevents.broadcast(target.tree, uevents.message(action, path, "pci"))
 
 
 def _plug(target: _Target) -> None:
     fake.plug(target.tree, target.address)
-    target.tell("add")
-    target.tell("bind")
-    for name in target.drm():
-        target.tell("add", "drm", f"/drm/{name}")
+    target.send_uevent("add")
+    target.send_uevent("bind")
+    for name in target.drm_names():
+        target.send_uevent("add", "drm", f"/drm/{name}")
 
 
 def _wedge(target: _Target) -> None:
     target.log(f"{target.driver} {target.address}: [drm] device wedged, needs recovery")
-    cards = [f"/drm/{name}" for name in target.drm() if name.startswith("card")]
-    target.tell(
-        "change", "drm", cards[0] if cards else "", WEDGED=target.value or "rebind,bus-reset"
-    )
+    cards = [f"/drm/{name}" for name in target.drm_names() if name.startswith("card")]
+    recovery = target.value or "rebind,bus-reset"
+    target.send_uevent("change", "drm", cards[0] if cards else "", WEDGED=recovery)
 
 
 def _heal(target: _Target) -> None:
     """All is as it was, by a driver that was bound anew."""
     _restore(target)
-    target.tell("unbind")
+    target.send_uevent("unbind")
     target.log(f"{target.driver} {target.address}: enabling device (0000 -> 0003)")
-    target.tell("bind")
+    target.send_uevent("bind")
 
 
 def _hot(target: _Target) -> None:
-    found = sorted(target.folder.glob("hwmon/hwmon*/temp*_crit"))
-    if not found:
-        monitor = target.folder / "hwmon/hwmon0"
-        for name, value in (
-            ("name", target.driver),
-            ("temp1_crit", "100000"),
-            ("temp1_input", "45000"),
-        ):
-            _change(target, monitor / name, value)
-        found = [monitor / "temp1_crit"]
-    now = found[0].with_name(found[0].name.replace("_crit", "_input"))
-    _change(target, now, str(int(found[0].read_text()) + 3000))
-    target.tell("change")
+    limits = sorted(target.folder.glob("hwmon/hwmon*/temp*_crit"))
+    if not limits:
+        sensor = target.folder / "hwmon/hwmon0"
+        _change(target, sensor / "name", target.driver)
+        _change(target, sensor / "temp1_crit", "100000")
+        _change(target, sensor / "temp1_input", "45000")
+        limits = [sensor / "temp1_crit"]
+
+    reading = limits[0].with_name(limits[0].name.replace("_crit", "_input"))
+    _change(target, reading, str(int(limits[0].read_text()) + 3000))
+    target.send_uevent("change")
 
 
 def _aer(target: _Target) -> None:
     kind = target.value or "fatal"
-    if kind not in ("fatal", "nonfatal"):
-        raise ValueError(f"aer: {kind!r} is neither fatal nor nonfatal")
     path = target.folder / f"aer_dev_{kind}"
     total = f"TOTAL_ERR_{kind.upper()}"
-    lines = (
-        path.read_text().split("\n")
-        if path.exists()
-        else [*(f"{name} 0" for name in _FATAL.split()), f"{total} 0"]
-    )
-    count = next((int(line.split()[1]) for line in lines if line.startswith(total)), 0) + 1
-    text = "\n".join(
-        f"{line.split()[0]} {count}" if line.startswith(("TLP ", total)) else line for line in lines
-    )
-    _change(target, path, text.rstrip("\n"))
-    target.tell("change")
+    counters = dict.fromkeys([*_AER_FATAL.split(), total], 0)
+    if path.exists():
+        rows = (line.split() for line in path.read_text().splitlines())
+        counters = {name: int(count) for name, count in rows}
+
+    counters["TLP"] = counters[total] = counters[total] + 1
+    _change(target, path, "\n".join(f"{name} {count}" for name, count in counters.items()))
+    target.send_uevent("change")
 
 
 def _link(target: _Target) -> None:
-    folder = fake.slot_end(
-        target.tree, target.address
-    ).resolve()  # of the board, if it has a switch
-    for which, value in (("max", "16"), ("current", target.value or "4")):
-        if which == "current" or not (folder / "max_link_width").exists():
-            _change(target, folder / f"{which}_link_width", value)
-    target.tell("change")
+    folder = fake.slot_end(target.tree, target.address).resolve()
+    if not (folder / "max_link_width").exists():
+        _change(target, folder / "max_link_width", "16")
+    _change(target, folder / "current_link_width", target.value or "4")
+    target.send_uevent("change")
 
 
 def _xid(target: _Target) -> None:
     code = target.value or "79"
-    if not code.isdecimal():
-        raise ValueError(f"xid: {code!r} is not a number")
-    target.log(
-        f"NVRM: Xid (PCI:{target.address[:-2]}): {code}, pid=4711, name=python3, as given by an order"
-    )
-    target.tell("change")
+    slot = target.address.rpartition(".")[0]
+    target.log(f"NVRM: Xid (PCI:{slot}): {code}, pid=4711, name=python3, from claimd fake")
+    target.send_uevent("change")
 
 
 def _eio(target: _Target) -> None:
     for path in (target.folder / "config", *target.folder.glob("hwmon/hwmon*/temp*_input")):
         _save(target, path)
         path.unlink(missing_ok=True)
-        path.symlink_to(_DEAD)
-    target.tell("change")
+        path.symlink_to(_UNREADABLE)
+    target.send_uevent("change")
 
 
 def _hang(target: _Target) -> None:
+    """Whoever opens a FIFO that nobody writes to waits for ever."""
     for name in ("numa_node", "config"):
         path = target.folder / name
         if path.is_fifo():
@@ -201,34 +281,40 @@ def _hang(target: _Target) -> None:
         _save(target, path)
         path.unlink(missing_ok=True)
         os.mkfifo(path)
-    target.tell("change")
+    target.send_uevent("change")
 
 
 def _renumber(target: _Target) -> None:
-    """Its DRM nodes get other numbers, as when a driver is loaded anew."""
-    taken = {
-        int(re.sub(r"\D", "", path.name)) for path in (target.tree / "sys/class/drm").glob("*[0-9]")
-    }
-    for name in target.drm():
+    """Its DRM nodes get the next numbers that are free, as when a driver is loaded anew."""
+    classes = target.tree / "sys/class/drm"
+    taken = {int(re.sub(r"\D", "", path.name)) for path in classes.glob("*[0-9]")}
+    for name in target.drm_names():
         kind = name.rstrip("0123456789")
         number = int(name.removeprefix(kind)) + 1
         while number in taken:
             number += 1
         taken.add(number)
-        old, new = target.folder / "drm" / name, target.folder / "drm" / f"{kind}{number}"
-        numbers = old.joinpath("dev").read_text().strip().split(":")
-        old.rename(new)
-        _put(new / "dev", f"{numbers[0]}:{number}\n")
-        (target.tree / "sys/class/drm" / name).unlink(missing_ok=True)
-        link = target.tree / "sys/class/drm" / new.name
-        link.symlink_to(os.path.relpath(new, link.parent.resolve()))
-        (target.tree / "dev/dri" / name).unlink(missing_ok=True)
-        _node(target.tree / "dev/dri" / new.name, int(numbers[0]), number)
-        target.tell("remove", "drm", f"/drm/{name}")
-        target.tell("add", "drm", f"/drm/{new.name}")
+        _rename_node(target, name, f"{kind}{number}", number)
 
 
-def _node(path: Path, major: int, minor: int) -> None:
+def _rename_node(target: _Target, old_name: str, new_name: str, number: int) -> None:
+    old, new = target.folder / "drm" / old_name, target.folder / "drm" / new_name
+    major = int(old.joinpath("dev").read_text().partition(":")[0])
+
+    # The device's own folder, the link of its class, the node: the kernel's order.
+    old.rename(new)
+    _put(new / "dev", f"{major}:{number}\n")
+    (target.tree / "sys/class/drm" / old_name).unlink(missing_ok=True)
+    link = target.tree / "sys/class/drm" / new_name
+    link.symlink_to(os.path.relpath(new, link.parent.resolve()))
+    (target.tree / "dev/dri" / old_name).unlink(missing_ok=True)
+    _make_node(target.tree / "dev/dri" / new_name, major, number)
+
+    target.send_uevent("remove", "drm", f"/drm/{old_name}")
+    target.send_uevent("add", "drm", f"/drm/{new_name}")
+
+
+def _make_node(path: Path, major: int, minor: int) -> None:
     """A device node where that is allowed, else a file of its name, as in all of a fake tree."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
@@ -238,19 +324,56 @@ def _node(path: Path, major: int, minor: int) -> None:
         path.touch()
 
 
-ORDERS: dict[str, Callable[[_Target], None]] = {
-    "unplug": _unplug,
-    "plug": _plug,
-    "wedge": _wedge,
-    "heal": _heal,
-    "hot": _hot,
-    "aer": _aer,
-    "link": _link,
-    "xid": _xid,
-    "renumber": _renumber,
-    "eio": _eio,
-    "hang": _hang,
-}
+_LIST = (
+    Fault(name="unplug", sentence="the GPU is gone from the bus", apply=_unplug),
+    Fault(name="plug", sentence="a GPU that was unplugged is back in its place", apply=_plug),
+    Fault(
+        name="wedge",
+        sentence="the GPU hangs and its driver could not recover it",
+        value="what the kernel advises, such as rebind,bus-reset",
+        apply=_wedge,
+        accepts=lambda value: re.fullmatch(r"[a-z,-]*", value) is not None,
+    ),
+    Fault(name="hot", sentence="a sensor is 3 °C above its critical temperature", apply=_hot),
+    Fault(
+        name="aer",
+        sentence="the PCIe port has reported an error of the GPU",
+        value="fatal or nonfatal (default: fatal)",
+        apply=_aer,
+        accepts=lambda value: value in ("", "fatal", "nonfatal"),
+    ),
+    Fault(
+        name="link",
+        sentence="the PCIe link has fewer lanes than its two ends can do",
+        value="a number of lanes (default: 4)",
+        apply=_link,
+        accepts=lambda value: not value or value.isdecimal(),
+    ),
+    Fault(
+        name="xid",
+        sentence="the NVIDIA driver has reported an Xid in the kernel's log",
+        value="its number (default: 79)",
+        apply=_xid,
+        accepts=lambda value: not value or value.isdecimal(),
+    ),
+    Fault(
+        name="renumber",
+        sentence="the GPU's nodes in /dev/dri have other numbers, as after a driver was reloaded",
+        apply=_renumber,
+    ),
+    Fault(
+        name="eio",
+        sentence="some of the GPU's files fail with input/output errors",
+        apply=_eio,
+    ),
+    Fault(name="hang", sentence="a read of some of the GPU's files never returns", apply=_hang),
+    Fault(
+        name="heal",
+        sentence="all that was injected is taken back, and the driver is bound anew",
+        apply=_heal,
+    ),
+)
+FAULTS = {fault.name: fault for fault in _LIST}
 
 
 # ---------------------------------------------------------------- what the files were
@@ -273,40 +396,50 @@ def _put(path: Path, text: str) -> None:
 
 
 def _save(target: _Target, path: Path) -> None:
-    saved = _saved(target.tree)
+    """Keeps what a file was, unless an earlier fault did: that is what `heal` goes back to."""
+    saved = _read_saved(target.tree)
     files = saved.setdefault(target.address, {})
     key = os.path.relpath(path, target.folder)
-    if key not in files:
-        files[key] = (
-            [path.read_bytes().decode("latin-1"), path.stat().st_mode] if path.exists() else None
-        )
-        _write(target.tree, saved)
+    if key in files:
+        return
+
+    before: _Before = None
+    if path.exists():
+        before = [path.read_bytes().decode("latin-1"), path.stat().st_mode]
+    files[key] = before
+    _write_saved(target.tree, saved)
 
 
 def _restore(target: _Target) -> None:
-    saved = _saved(target.tree)
+    saved = _read_saved(target.tree)
     for name, before in saved.pop(target.address, {}).items():
         path = target.folder / name
+
+        # Those who wait for a writer are let go; ENXIO where nobody waits.
         if path.is_fifo():
-            with contextlib.suppress(OSError):  # nobody waits
+            with contextlib.suppress(OSError):
                 os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+
         path.unlink(missing_ok=True)
         if before is not None:
             path.write_bytes(str(before[0]).encode("latin-1"))
             path.chmod(stat.S_IMODE(int(before[1])))
-    if (target.folder / "hwmon").is_dir() and not any(
-        path.is_file() for path in target.folder.rglob("hwmon/*/*")
-    ):
-        shutil.rmtree(target.folder / "hwmon")
-    _write(target.tree, saved)
+
+    # Sensors that only a fault has made.
+    sensors = target.folder / "hwmon"
+    if sensors.is_dir() and not any(path.is_file() for path in sensors.rglob("*")):
+        shutil.rmtree(sensors)
+
+    _write_saved(target.tree, saved)
 
 
-def _saved(tree: Path) -> dict[str, dict[str, _Before]]:
-    with contextlib.suppress(FileNotFoundError):
-        found: dict[str, dict[str, _Before]] = json.loads((tree / _SAVED).read_text())
-        return found
-    return {}
+def _read_saved(tree: Path) -> dict[str, dict[str, _Before]]:
+    try:
+        saved: dict[str, dict[str, _Before]] = json.loads((tree / _SAVED).read_text())
+    except FileNotFoundError:
+        return {}
+    return saved
 
 
-def _write(tree: Path, saved: dict[str, dict[str, _Before]]) -> None:
+def _write_saved(tree: Path, saved: dict[str, dict[str, _Before]]) -> None:
     (tree / _SAVED).write_text(json.dumps(saved, indent=1, sort_keys=True))

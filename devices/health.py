@@ -15,10 +15,10 @@ from .gpu import Gpu
 NOTE, DEGRADED, UNKNOWN, FAILED = "note", "degraded", "unknown", "failed"  # from bad to worse
 SEVERITIES = (NOTE, DEGRADED, UNKNOWN, FAILED)
 
-QUIET = 600.0  # seconds without a new error after which the old ones are history
-RESET_QUIET = 3600.0  # the same for what usually takes a reset, if nobody is seen to reset it
+ERROR_WINDOW = 600.0  # seconds without a new error after which the old ones are history
+RESET_WINDOW = 3600.0  # the same for what usually takes a reset, if nobody is seen to reset it
 # the kind of an event: a driver took the GPU up anew, so what befell it before is over
-TAKEN_UP = "taken-up"
+BOUND = "bound"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,13 +60,13 @@ class Finding:
 class HealthReport:
     """How all GPUs are at one moment. A GPU without findings is well."""
 
-    kept: tuple[
+    retained: tuple[
         Gpu, ...
     ] = ()  # not in the Inventory any more, or not now, and not given up yet; sorted by name
     findings: tuple[
         tuple[str, tuple[Finding, ...]], ...
     ] = ()  # by the GPU's name, sorted; the worst finding first
-    missing: tuple[str, ...] = ()  # what cannot be watched, and why
+    unwatched: tuple[str, ...] = ()  # what cannot be watched, and why
     _by_name: dict[str, tuple[Finding, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -139,21 +139,21 @@ class History:
         self._levels: dict[str, _Level] = {}
         self._counts: dict[str, _Count] = {}
         self._events: dict[tuple[str, str], tuple[float, Event]] = {}  # since when, and the newest
-        self._taken_up = 0.0
+        self._bound_at = 0.0
         self._looked = False
 
-    def happened(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         """An event; one from before a driver took the GPU up, or that is no news, changes nothing."""
-        if event.kind == TAKEN_UP:
-            self.taken_up(event.at)
+        if event.kind == BOUND:
+            self.driver_bound(event.at)
             return
-        if event.at <= self._taken_up:
+        if event.at <= self._bound_at:
             return
         key = event.kind, event.value
         since, before = self._events.get(key, (event.at, event))
         self._events[key] = min(since, event.at), event if event.at >= before.at else before
 
-    def lasting(self) -> tuple[Event, ...]:
+    def current_events(self) -> tuple[Event, ...]:
         """The events that still count, each when it was first and when it was last."""
         found = [
             replace(event, at=at)
@@ -162,14 +162,14 @@ class History:
         ]
         return tuple(sorted(found, key=lambda event: (event.at, event.kind, event.value)))
 
-    def taken_up(self, at: float) -> None:
-        self._taken_up = max(self._taken_up, at)
+    def driver_bound(self, at: float) -> None:
+        self._bound_at = max(self._bound_at, at)
         self._events = {key: found for key, found in self._events.items() if found[1].at > at}
         for count in self._counts.values():
             if count.last <= at:
                 count.first = None
 
-    def looked(self, symptoms: Iterable[Symptom], now: float) -> None:
+    def observe(self, symptoms: Iterable[Symptom], now: float) -> None:
         """One look at the GPU, and all that it showed."""
         shown = {symptom.kind: symptom for symptom in symptoms}
         for kind in [*self._levels, *(kind for kind in shown if kind not in self._levels)]:
@@ -212,7 +212,11 @@ class History:
             if level.believed and level.last is not None:
                 found.append(finding(level.last, level.since))
         for count in self._counts.values():
-            if count.first is not None and count.symptom is not None and now - count.last < QUIET:
+            if (
+                count.first is not None
+                and count.symptom is not None
+                and now - count.last < ERROR_WINDOW
+            ):
                 found.append(finding(count.symptom, count.first))
             else:
                 count.first = None
@@ -235,7 +239,9 @@ class History:
 
     def next_change(self, now: float) -> float | None:
         """In how many seconds a finding may go by itself."""
-        ends = [count.last + QUIET for count in self._counts.values() if count.first is not None]
+        ends = [
+            count.last + ERROR_WINDOW for count in self._counts.values() if count.first is not None
+        ]
         ends += [
             event.at + event.lasts for _, event in self._events.values() if event.lasts is not None
         ]

@@ -32,7 +32,7 @@ def describe(roots: Roots, function: Function) -> Detail:
         memory = families.intel_memory(function.device_id)
     return Detail(
         nodes=nodes + _by_path(function, nodes),
-        driver_version=sysfs.module_version(roots, function.driver, function.shared, notes),
+        driver_version=sysfs.module_version(roots, function.driver, function.cache, notes),
         product=product,
         family=family,
         architecture=architecture,

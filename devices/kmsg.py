@@ -37,10 +37,10 @@ class Line:
 
 
 class Log:
-    """`missing` says why the log cannot be read; empty if it can."""
+    """`unavailable` says why the log cannot be read; empty if it can."""
 
     def __init__(self, roots: Roots) -> None:
-        self.missing = ""
+        self.unavailable = ""
         self._path = os.path.join(roots.dev, "kmsg")
         self._ours = os.fspath(roots.proc) != "/proc"  # a tree of files: its log is a file as well
         self._descriptor = -1
@@ -51,17 +51,17 @@ class Log:
     def fresh(self) -> list[Line]:
         """What was logged since the last call; at the first, all that the kernel still has."""
         try:
-            deadline.begin(self._path)
+            deadline.begin_read(self._path)
             try:
                 found = self._records()
             finally:
-                deadline.end()
-            self.missing = ""
+                deadline.end_read()
+            self.unavailable = ""
             return found
         except OSError as error:
             self._close()
             if self._ours:
-                self.missing = (
+                self.unavailable = (
                     ""
                     if error.errno == errno.ENOENT
                     else f"{self._path}: {os.strerror(error.errno or 0)}"
@@ -100,9 +100,9 @@ class Log:
         libc = ctypes.CDLL(None, use_errno=True)
         length = libc.klogctl(_READ_ALL, buffer, room)
         if length < 0:
-            self.missing = f"the kernel's log cannot be read ({os.strerror(ctypes.get_errno())}): it takes CAP_SYSLOG"
+            self.unavailable = f"the kernel's log cannot be read ({os.strerror(ctypes.get_errno())}): it takes CAP_SYSLOG"
             return []
-        self.missing = ""
+        self.unavailable = ""
         began = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
         found = []
         newest = self._last

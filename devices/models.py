@@ -148,6 +148,23 @@ MACHINES = {
 }
 
 
+# What people call those whose driver does not tell a name.
+_TITLES = {
+    "amd:radeon": "AMD Radeon RX 7900 XT",
+    "amd:strix": "AMD Ryzen AI 300 (Strix Point), a processor's own GPU",
+    "intel:max1550": "Intel Data Center GPU Max 1550",
+    "intel:flex170": "Intel Data Center GPU Flex 170",
+    "intel:arc": "Intel Arc A770",
+    "intel:b580": "Intel Arc B580",
+    "intel:uhd770": "Intel UHD Graphics 770, a processor's own GPU",
+    "bmc:aspeed": "an ASPEED server management chip's screen, which is no GPU",
+    "bmc:matrox": "a Matrox server management chip's screen, which is no GPU",
+    "virtual:bochs": "the screen that QEMU emulates, which is no GPU",
+    "virtual:virtio": "a virtio screen, which is no GPU",
+    "virtual:vmware": "VMware's screen, which is no GPU",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Model:
     name: str
@@ -160,6 +177,16 @@ class Model:
     memory: str
     product: str
     more: More = field(default_factory=More)
+
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        return _TITLES.get(self.name, self.product)
+
+    @property
+    def is_gpu(self) -> bool:
+        """Not one of the screens that a scan leaves alone."""
+        return not self.name.startswith(("bmc:", "virtual:"))
 
 
 def _model(line: str) -> Model:

@@ -24,7 +24,7 @@ SPACING = 0.25  # seconds at least between two looks, whatever the kernel announ
 _VANISHED = "it has vanished from the PCI bus"
 
 Listener = Callable[[HealthReport], None]
-Look = Callable[[Roots, Iterable[Gpu]], dict[str, tuple[Symptom, ...]]]
+ReadSymptoms = Callable[[Roots, Iterable[Gpu]], dict[str, tuple[Symptom, ...]]]
 
 
 @dataclass(slots=True)
@@ -38,27 +38,37 @@ class _Known:
 
 
 class Monitor:
-    """`last` is how all GPUs are. `saw` and `heard` may be called at any time from the loop's
+    """`last` is how all GPUs are. `on_inventory` and `on_uevent` may be called at any time from the loop's
     thread.
     """
 
     def __init__(
-        self, roots: Roots, *, grace: float, interval: float, look: Look = symptoms.all_of
+        self,
+        roots: Roots,
+        *,
+        grace: float,
+        interval: float,
+        read_symptoms: ReadSymptoms = symptoms.all_of,
     ) -> None:
         self.last = HealthReport()
-        self.rescan: Callable[[], None] = lambda: (
+        self.request_rescan: Callable[[], None] = lambda: (
             None
         )  # called when a GPU answers again that did not
-        self._roots, self._grace, self._interval, self._look = roots, grace, interval, look
+        self._roots, self._grace, self._interval, self._read_symptoms = (
+            roots,
+            grace,
+            interval,
+            read_symptoms,
+        )
         self._log = kmsg.Log(roots)
         self._known: dict[str, _Known] = {}
         self._earlier: tuple[health.Event, ...] = ()
         self._listeners: list[Listener] = []
         self._again = asyncio.Event()
-        self._missing: tuple[str, ...] = ()
+        self._unwatched: tuple[str, ...] = ()
         self._suspect = False
 
-    def saw(self, inventory: Inventory) -> bool:
+    def on_inventory(self, inventory: Inventory) -> bool:
         """A new Inventory: GPUs that are not in it any more are kept for the grace period. Says
         whether somebody was told of what follows.
         """
@@ -67,7 +77,7 @@ class Monitor:
         for gpu in inventory.gpus:
             known = self._known.get(gpu.name) or self._meet(gpu)
             if _absent(known):
-                known.history.taken_up(now)
+                known.history.driver_bound(now)
                 self._earlier = tuple(
                     event for event in self._earlier if event.address != gpu.address
                 )
@@ -88,10 +98,12 @@ class Monitor:
         return self._settle(now)
 
     @property
-    def memory(self) -> health.HealthState:
+    def state(self) -> health.HealthState:
         """For the process that comes after us, on the same boot."""
         gone = [(known.gpu, known.gone_since) for known in self._known.values() if _absent(known)]
-        events = {event for known in self._known.values() for event in known.history.lasting()}
+        events = {
+            event for known in self._known.values() for event in known.history.current_events()
+        }
         return health.HealthState(
             gone=tuple(sorted(gone, key=lambda pair: pair[0].name)),
             events=tuple(
@@ -102,21 +114,21 @@ class Monitor:
             ),
         )
 
-    def remember(self, memory: health.HealthState) -> None:
+    def restore(self, state: health.HealthState) -> None:
         """What the process before us knew; before the first Inventory. A GPU that is there again is
         there again.
         """
-        self._earlier = memory.events
-        for gpu, since in memory.gone:
+        self._earlier = state.events
+        for gpu, since in state.gone:
             self._known[gpu.name] = _Known(gpu, away=_away(since, _VANISHED), gone_since=since)
 
-    def heard(self, uevent: Uevent) -> None:
+    def on_uevent(self, uevent: Uevent) -> None:
         """A kernel event: some say of themselves what is wrong."""
         now = time.time()
         if uevent.wedged:
             event = symptoms.wedged(uevent.address, uevent.wedged, now)
         elif uevent.action == "bind" and uevent.subsystem == "pci":
-            event = health.Event(address=uevent.address, kind=health.TAKEN_UP, at=now)
+            event = health.Event(address=uevent.address, kind=health.BOUND, at=now)
         else:
             event = None
         if event is not None:
@@ -133,7 +145,7 @@ class Monitor:
             changed(self.last)
             while True:
                 try:
-                    await self.look()
+                    await self.check()
                 except Exception:  # noqa: BLE001  a mistake of ours must not end the watch
                     _log.exception(
                         "the look at the GPUs' health failed; the next one may do better"
@@ -147,12 +159,12 @@ class Monitor:
         finally:
             self._listeners.remove(changed)
 
-    async def look(self) -> HealthReport:
+    async def check(self) -> HealthReport:
         """One look at every GPU that is there, and at the kernel's log."""
         self._again.clear()
         there = [known.gpu for known in self._known.values() if known.away is None]
-        shown, lines = await deadline.future(
-            lambda: (self._look(self._roots, there), self._log.fresh())
+        shown, lines = await deadline.run_in_thread(
+            lambda: (self._read_symptoms(self._roots, there), self._log.fresh())
         )
         now = time.time()
         for line in lines:
@@ -160,13 +172,13 @@ class Monitor:
                 self._happened(event)
         for name, found in shown.items():
             if (known := self._known.get(name)) is not None and known.away is None:
-                known.history.looked(found, now)
+                known.history.observe(found, now)
         if any(
             known.away and not _absent(known) and not self._hangs(known.gpu)
             for known in self._known.values()
         ):
-            self.rescan()
-        self._missing = (self._log.missing,) if self._log.missing else ()
+            self.request_rescan()
+        self._unwatched = (self._log.unavailable,) if self._log.unavailable else ()
         self._suspect = any(symptom.count is None for found in shown.values() for symptom in found)
         self._settle(now)
         return self.last
@@ -175,16 +187,16 @@ class Monitor:
         self._known[gpu.name] = known = _Known(gpu)
         for event in self._earlier:
             if event.address == gpu.address:
-                known.history.happened(event)
+                known.history.add_event(event)
         return known
 
     def _happened(self, event: health.Event) -> None:
         for known in self._known.values():
             if known.gpu.address == event.address:
-                known.history.happened(event)
+                known.history.add_event(event)
 
     def _hangs(self, gpu: Gpu) -> bool:
-        return deadline.hangs(f"{self._roots.sys}/bus/pci/devices/{gpu.address}")
+        return deadline.is_hung(f"{self._roots.sys}/bus/pci/devices/{gpu.address}")
 
     def _pause(self) -> float:
         """Seconds until the next look, if nothing is heard."""
@@ -206,14 +218,14 @@ class Monitor:
             if _absent(known) and now - known.gone_since >= self._grace:
                 _log.info("%s has not come back for %.0f s and is given up", name, self._grace)
                 del self._known[name]
-        kept = sorted(
+        retained = sorted(
             (known.gpu for known in self._known.values() if known.away), key=lambda gpu: gpu.name
         )
         findings = {name: self._findings(known, now) for name, known in sorted(self._known.items())}
         report = HealthReport(
-            kept=tuple(kept),
+            retained=tuple(retained),
             findings=tuple((name, found) for name, found in findings.items() if found),
-            missing=self._missing,
+            unwatched=self._unwatched,
         )
         if report == self.last:
             return False
@@ -245,12 +257,12 @@ def _absent(known: _Known) -> bool:
     return known.away is not None and known.away.kind == "absent"
 
 
-def glance(
+def check_once(
     roots: Roots,
     inventory: Inventory,
-    memory: health.HealthState = health.HealthState(),  # noqa: B008  frozen
+    state: health.HealthState = health.HealthState(),  # noqa: B008  frozen
 ) -> HealthReport:
-    """How the GPUs seem by one look, for those who have no time for a second one. `memory` is that
+    """How the GPUs seem by one look, for those who have no time for a second one. `state` is that
     of a Monitor which has looked for longer: it has heard what is said but once, and knows since
     when what is seen here has been so.
     """
@@ -258,16 +270,16 @@ def glance(
     log = kmsg.Log(roots)
     shown, lines = deadline.run(lambda: (symptoms.all_of(roots, inventory.gpus), log.fresh()))
     events = [
-        *memory.events,
+        *state.events,
         *(event for line in lines if (event := symptoms.event_of(line)) is not None),
     ]
-    known = {(name, one.kind): one for name, found in memory.findings for one in found}
+    known = {(name, one.kind): one for name, found in state.findings for one in found}
     findings: dict[str, list[Finding]] = {}
     for gpu in inventory.gpus:
         history = health.History()
         for event in events:
             if event.address == gpu.address:
-                history.happened(event)
+                history.add_event(event)
         findings[gpu.name] = [*history.findings(now)]
         for symptom in shown.get(gpu.name, ()):
             if symptom.count is None or (symptom.count and (gpu.name, symptom.kind) in known):
@@ -280,24 +292,24 @@ def glance(
                     Finding(kind=symptom.kind, severity=health.NOTE, sentence=sentence, since=0)
                 )
     for skipped in inventory.skipped:
-        if deadline.hangs(f"{roots.sys}/bus/pci/devices/{skipped.address}"):
+        if deadline.is_hung(f"{roots.sys}/bus/pci/devices/{skipped.address}"):
             name, hangs = name_of(skipped.address), symptoms.unresponsive()
             findings[name] = [known.get((name, hangs.kind)) or health.finding(hangs, 0)]
-    kept = [
+    retained = [
         (gpu, since)
-        for gpu, since in memory.gone
+        for gpu, since in state.gone
         if inventory.named(gpu.name) is None and gpu.name not in findings
     ]
     findings |= {
         gpu.name: [known.get((gpu.name, "absent")) or _away(since, _VANISHED)]
-        for gpu, since in kept
+        for gpu, since in retained
     }
     return HealthReport(
-        kept=tuple(gpu for gpu, _ in kept),
+        retained=tuple(gpu for gpu, _ in retained),
         findings=tuple(
             (name, health.worst_first(found)) for name, found in sorted(findings.items()) if found
         ),
-        missing=(log.missing,) if log.missing else (),
+        unwatched=(log.unavailable,) if log.unavailable else (),
     )
 
 
@@ -313,6 +325,6 @@ def _say(before: HealthReport, after: HealthReport) -> None:
         for finding in found:
             if (finding.kind, finding.value) not in still:
                 _log.info("%s: this is over: %s", name, finding.sentence)
-    for reason in after.missing:
-        if reason not in before.missing:
+    for reason in after.unwatched:
+        if reason not in before.unwatched:
             _log.info("%s", reason)

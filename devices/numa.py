@@ -10,13 +10,13 @@ from .gpu import Roots
 _RANGE = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 
 
-def near(roots: Roots, node: int | None, shared: sysfs.Shared) -> tuple[int, ...]:
+def near(roots: Roots, node: int | None, cache: sysfs.ScanCache) -> tuple[int, ...]:
     """The node itself, then the others at the least distance from it. None where the firmware does
     not tell.
     """
     if node is None:
         return ()
-    return shared.once(f"numa {node}", lambda notes: _near(roots, node, notes), [])
+    return cache.read_once(f"numa {node}", lambda notes: _near(roots, node, notes), [])
 
 
 def _near(roots: Roots, node: int, notes: list[str]) -> tuple[int, ...]:

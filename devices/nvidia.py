@@ -63,15 +63,17 @@ def describe(roots: Roots, function: Function) -> Detail:
         notes.append(f"{path}: Model {product[:40]!r} is no name")
         product = None
     memory = None if product and _VGPU.search(product) else _MEMORY.get(function.device_id)
-    majors = function.shared.once("/proc/devices", lambda said: _majors(roots, said), notes)
+    majors = function.cache.read_once("/proc/devices", lambda said: _majors(roots, said), notes)
     common = _nodes(roots, int(minor), majors, notes)
     parts = mig.parts(roots, int(minor), common, majors.get("nvidia-caps"), notes)
     family, architecture = families.nvidia(function.device_id)
-    version = function.shared.once(
+    version = function.cache.read_once(
         "nvidia version", lambda said: _driver_version(roots, said), notes
     )
     uuid = _uuid(path, card.get("GPU UUID"), notes)
-    host = function.shared.once("nvidia libraries", lambda said: libraries.look(roots, version), [])
+    host = function.cache.read_once(
+        "nvidia libraries", lambda said: libraries.look(roots, version), []
+    )
     host_cdi, mounts, loadable = libraries.choose(host, uuid, f"/dev/nvidia{minor}")
     _, part_mounts, part_loadable = libraries.choose(replace(host, specs=()), None, "")
     parts = tuple(replace(part, mounts=part_mounts, libraries=part_loadable) for part in parts)

@@ -46,8 +46,8 @@ class Function:
     link_speed: int | None = None  # megatransfers a second
     link_width_now: int | None = None
     link_speed_now: int | None = None
-    shared: sysfs.Shared = field(
-        default_factory=sysfs.Shared, compare=False, repr=False
+    cache: sysfs.ScanCache = field(
+        default_factory=sysfs.ScanCache, compare=False, repr=False
     )  # by all of one scan
 
 
@@ -57,7 +57,7 @@ def functions(roots: Roots) -> tuple[list[Function], list[Skipped]]:
     found: list[Function] = []
     skipped: list[Skipped] = []
     notes: list[str] = []
-    shared = sysfs.Shared()
+    cache = sysfs.ScanCache()
     addresses = sysfs.names(folder, notes)
     if addresses is None:
         reason = notes[0] if notes else f"{folder}: missing"
@@ -77,13 +77,13 @@ def functions(roots: Roots) -> tuple[list[Function], list[Skipped]]:
             skipped.append(Skipped(address=address, reason=f"cannot tell what it is: {reason}"))
             continue
         found.append(
-            _function(f"{folder}/{address}", (class_code, vendor_id, device_id), shared, notes)
+            _function(f"{folder}/{address}", (class_code, vendor_id, device_id), cache, notes)
         )
     return found, skipped
 
 
 def _function(
-    path: str, ids: tuple[int, int, int], shared: sysfs.Shared, notes: list[str]
+    path: str, ids: tuple[int, int, int], cache: sysfs.ScanCache, notes: list[str]
 ) -> Function:
     address = posixpath.basename(path)
     class_code, vendor_id, device_id = ids
@@ -114,7 +114,7 @@ def _function(
         link_speed=link[1],
         link_width_now=link[2],
         link_speed_now=link[3],
-        shared=shared,
+        cache=cache,
         notes=tuple(notes),
     )
 

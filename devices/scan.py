@@ -173,7 +173,7 @@ def _of_bus(
         "device_id": function.device_id,
         "driver": function.driver or "",
         "numa_node": function.numa_node,
-        "numa_nodes": numa.near(roots, function.numa_node, function.shared),
+        "numa_nodes": numa.near(roots, function.numa_node, function.cache),
         "pcie_root": function.pcie_root,
         "link_width": link.link_width,
         "link_speed": link.link_speed,

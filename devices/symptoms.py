@@ -13,7 +13,17 @@ from collections.abc import Iterable
 
 from . import deadline, pci, sysfs
 from .gpu import Gpu, Roots
-from .health import DEGRADED, FAILED, NOTE, QUIET, RESET_QUIET, TAKEN_UP, UNKNOWN, Event, Symptom
+from .health import (
+    BOUND,
+    DEGRADED,
+    ERROR_WINDOW,
+    FAILED,
+    NOTE,
+    RESET_WINDOW,
+    UNKNOWN,
+    Event,
+    Symptom,
+)
 from .kmsg import Line
 
 _ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
@@ -21,7 +31,7 @@ _XID = re.compile(
     r"NVRM: Xid \(PCI:([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-7])?\): (\d+)(?:, (.*))?", re.I
 )
 _WEDGED = re.compile(rf"({_ADDRESS}): \[drm\].*device wedged, needs recovery")
-_TAKEN_UP = re.compile(
+_BOUND = re.compile(
     rf"({_ADDRESS}): enabling device \(|\[drm\].* Initialized \S+ \S+ (?:\S+ )?for ({_ADDRESS}) on"
 )
 
@@ -49,7 +59,7 @@ XIDS_OF_HARDWARE = {
 def read(roots: Roots, address: str) -> tuple[Symptom, ...]:
     """All that one look shows. Counters are always among them, so that their growth can be seen."""
     folder = f"{roots.sys}/bus/pci/devices/{address}"
-    if deadline.hangs(folder):
+    if deadline.is_hung(folder):
         return (unresponsive(),)
     look = _Look(folder)
     found: list[Symptom] = []
@@ -85,7 +95,7 @@ def all_of(roots: Roots, gpus: Iterable[Gpu]) -> dict[str, tuple[Symptom, ...]]:
 
 
 def unresponsive() -> Symptom:
-    sentence = f"the kernel's files of this GPU do not answer: a read has not come back for {deadline.DEADLINE:g} s"
+    sentence = f"the kernel's files of this GPU do not answer: a read has not come back for {deadline.READ_TIMEOUT:g} s"
     return Symptom(kind="unresponsive", severity=UNKNOWN, sentence=sentence)
 
 
@@ -101,7 +111,7 @@ class _Look:
         path = f"{self.folder}/{name}"
         try:
             return sysfs.read(path)
-        except deadline.Hangs:
+        except deadline.DeadlineExceeded:
             self._hangs = True
         except OSError as error:
             if error.errno == errno.EIO:
@@ -207,8 +217,8 @@ def event_of(line: Line) -> Event | None:
         return _xid(f"{match[1].lower()}.0", int(match[2]), match[3] or "", line.at)
     if match := _WEDGED.search(text):
         return wedged(match[1], "", line.at)
-    if match := _TAKEN_UP.search(text):
-        return Event(address=match[1] or match[2], kind=TAKEN_UP, at=line.at)
+    if match := _BOUND.search(text):
+        return Event(address=match[1] or match[2], kind=BOUND, at=line.at)
     return None
 
 
@@ -226,11 +236,15 @@ def wedged(address: str, methods: str, at: float) -> Event | None:
 
 def _xid(address: str, code: int, detail: str, at: float) -> Event:
     if code in XIDS_OF_PROGRAMS:
-        severity, words, lasts = NOTE, "a fault of the program that used it, not of the GPU", QUIET
+        severity, words, lasts = (
+            NOTE,
+            "a fault of the program that used it, not of the GPU",
+            ERROR_WINDOW,
+        )
     elif code in XIDS_OF_HARDWARE:
-        severity, words, lasts = FAILED, XIDS_OF_HARDWARE[code], RESET_QUIET
+        severity, words, lasts = FAILED, XIDS_OF_HARDWARE[code], RESET_WINDOW
     else:
-        severity, words, lasts = DEGRADED, "see NVIDIA's list of Xid errors", QUIET
+        severity, words, lasts = DEGRADED, "see NVIDIA's list of Xid errors", ERROR_WINDOW
     sentence = f"the NVIDIA driver reported Xid {code}: {words}"
     return Event(
         address=address,

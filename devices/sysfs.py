@@ -24,12 +24,12 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _HEX = re.compile(r"0x[0-9a-f]{1,8}")
 
 
-_seen: set[tuple[str, bool]] | None = None  # see asked()
+_seen: set[tuple[str, bool]] | None = None  # see recording()
 _answers: dict[str, int] = {}  # errors that the kernel gave where a tree was captured
 
 
 @contextmanager
-def asked() -> Iterator[set[tuple[str, bool]]]:
+def recording() -> Iterator[set[tuple[str, bool]]]:
     """Everything that is asked of the trees within the block: the path, and whether a link at its
     end is followed.
     """
@@ -42,20 +42,20 @@ def asked() -> Iterator[set[tuple[str, bool]]]:
         _seen = None
 
 
-def replay(errors: Mapping[str, int]) -> None:
+def replay_errors(errors: Mapping[str, int]) -> None:
     """From now on these paths answer with these errors."""
     _answers.clear()
     _answers.update(errors)
 
 
-def _ask(path: str, *, follow: bool = True) -> None:
+def _note_access(path: str, *, follow: bool = True) -> None:
     if _seen is not None:
         _seen.add((path, follow))
     if path in _answers:
         raise OSError(_answers[path], os.strerror(_answers[path]))
 
 
-class Shared:
+class ScanCache:
     """What all devices of one scan have in common, read once. What is wrong with it is noted for
     each that asks.
     """
@@ -63,7 +63,7 @@ class Shared:
     def __init__(self) -> None:
         self._known: dict[str, tuple[Any, list[str]]] = {}
 
-    def once(self, key: str, read: Callable[[list[str]], _T], notes: list[str]) -> _T:
+    def read_once(self, key: str, read: Callable[[list[str]], _T], notes: list[str]) -> _T:
         if key not in self._known:
             found: list[str] = []
             self._known[key] = read(found), found
@@ -74,11 +74,11 @@ class Shared:
 
 
 def module_version(
-    roots: Roots, module: str | None, shared: Shared, notes: list[str]
+    roots: Roots, module: str | None, cache: ScanCache, notes: list[str]
 ) -> str | None:
     """A module of the kernel's own tree has none."""
     path = f"{roots.sys}/module/{module}/version"
-    return shared.once(path, lambda said: text(path, said), notes)
+    return cache.read_once(path, lambda said: text(path, said), notes)
 
 
 def lines(path: str, notes: list[str]) -> list[str] | None:
@@ -119,7 +119,7 @@ def hexadecimal(path: str, notes: list[str]) -> int | None:
 def link(path: str, notes: list[str]) -> str | None:
     """Where a symbolic link points, as it is written there: one readlink, nothing followed."""
     try:
-        _ask(path, follow=False)
+        _note_access(path, follow=False)
         return os.readlink(path)
     except OSError as error:
         if error.errno == errno.EINVAL:
@@ -132,7 +132,7 @@ def link(path: str, notes: list[str]) -> str | None:
 def names(folder: str, notes: list[str]) -> list[str] | None:
     """What a folder holds, sorted."""
     try:
-        _ask(folder)
+        _note_access(folder)
         return sorted(os.listdir(folder))
     except OSError as error:
         _note(folder, error, notes)
@@ -178,9 +178,9 @@ def _read(path: str, notes: list[str]) -> str | None:
 
 
 def read(path: str, limit: int = _LIMIT) -> bytes:
-    """All of a file, or OSError. The one place where a read of a dead device may hang: see aside."""
-    _ask(path)
-    deadline.begin(path)
+    """All of a file, or OSError. The one place where a read of a dead device may hang: see deadline."""
+    _note_access(path)
+    deadline.begin_read(path)
     try:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -192,7 +192,7 @@ def read(path: str, limit: int = _LIMIT) -> bytes:
         finally:
             os.close(descriptor)
     finally:
-        deadline.end()
+        deadline.end_read()
 
 
 def _note(path: str, error: OSError, notes: list[str]) -> None:

@@ -45,20 +45,20 @@ class Uevent:
         return found[-1] if found else ""
 
 
-Hear = Callable[[Uevent], None]
+OnUevent = Callable[[Uevent], None]
 
 
 @contextmanager
 def listening(
-    look: Callable[[], None], hear: Hear = lambda _: None, roots: Roots | None = None
+    on_change: Callable[[], None], on_uevent: OnUevent = lambda _: None, roots: Roots | None = None
 ) -> Iterator[bool]:
-    """Calls `look` from the running loop after events, and `hear` with each, until the block ends.
+    """Calls `on_change` from the running loop after events, and `on_uevent` with each, until the block ends.
     False, and a log line with the reason, where events cannot be heard: nothing is lost but speed,
     if somebody looks by the clock as well.
     """
     with contextlib.ExitStack() as stack:
         if roots is not None:
-            stack.enter_context(_injected(roots.sys.parent / SOCKETS, look, hear))
+            stack.enter_context(_injected(roots.sys.parent / SOCKETS, on_change, on_uevent))
         try:
             monitor = _monitor()
         except (ImportError, OSError) as error:
@@ -67,12 +67,12 @@ def listening(
             )
             yield False
             return
-        with _kernel(monitor, look, hear):
+        with _kernel(monitor, on_change, on_uevent):
             yield True
 
 
 @contextmanager
-def _kernel(monitor: Any, look: Callable[[], None], hear: Hear) -> Iterator[None]:
+def _kernel(monitor: Any, on_change: Callable[[], None], on_uevent: OnUevent) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     # Shares pyudev's socket, to ask what is wrong with it.
     with socket.socket(fileno=os.dup(monitor.fileno())) as events:
@@ -82,7 +82,7 @@ def _kernel(monitor: Any, look: Callable[[], None], hear: Hear) -> Iterator[None
             try:
                 while (device := monitor.poll(timeout=0)) is not None:
                     heard = True
-                    hear(
+                    on_uevent(
                         Uevent(
                             action=device.action or "",
                             subsystem=device.subsystem or "",
@@ -104,7 +104,7 @@ def _kernel(monitor: Any, look: Callable[[], None], hear: Hear) -> Iterator[None
                         "kernel uevents are lost, changes are seen by the clock alone: %s", error
                     )
             if heard:
-                look()
+                on_change()
 
         loop.add_reader(events, drain)
         try:
@@ -114,7 +114,7 @@ def _kernel(monitor: Any, look: Callable[[], None], hear: Hear) -> Iterator[None
 
 
 @contextmanager
-def _injected(folder: Path, look: Callable[[], None], hear: Hear) -> Iterator[None]:
+def _injected(folder: Path, on_change: Callable[[], None], on_uevent: OnUevent) -> Iterator[None]:
     """Listens in the folder as well, if there is one."""
     path = folder / secrets.token_hex(4)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as events:
@@ -132,8 +132,8 @@ def _injected(folder: Path, look: Callable[[], None], hear: Hear) -> Iterator[No
         def drain() -> None:
             with contextlib.suppress(BlockingIOError):
                 while True:
-                    hear(parse(events.recv(8192)))
-            look()
+                    on_uevent(parse(events.recv(8192)))
+            on_change()
 
         loop.add_reader(events, drain)
         try:
@@ -144,7 +144,7 @@ def _injected(folder: Path, look: Callable[[], None], hear: Hear) -> Iterator[No
                 path.unlink()
 
 
-def announce(folder: Path, message: bytes) -> int:
+def broadcast(folder: Path, message: bytes) -> int:
     """Tells all that listen at a fake tree, as the kernel would. Returns how many they were."""
     told = 0
     for path in sorted((folder / SOCKETS).glob("*")):

@@ -35,10 +35,10 @@ class Watch:
         rules: Rules,
         period: float,
         scan: Scan = scan.scan,
-        hear: uevents.Hear = lambda _: None,
+        on_uevent: uevents.OnUevent = lambda _: None,
     ) -> None:
-        """`hear` is given every event of the kernel as it comes."""
-        self._hear = hear
+        """`on_uevent` is given every event of the kernel as it comes."""
+        self._on_uevent = on_uevent
         self._roots = roots
         self._rules = rules
         self._period = period
@@ -73,7 +73,7 @@ class Watch:
         try:
             if self.last is not None:
                 changed(self.last)
-            with uevents.listening(self.wake, self._hear, self._roots):
+            with uevents.listening(self.wake, self._on_uevent, self._roots):
                 await self._look()
                 await self._look_again_and_again()
         finally:
@@ -108,7 +108,9 @@ class Watch:
         if self._running is not None:
             await asyncio.wait([self._running])
         self._waiting = None
-        self._running = running = deadline.future(lambda: self._scan(self._roots, self._rules))
+        self._running = running = deadline.run_in_thread(
+            lambda: self._scan(self._roots, self._rules)
+        )
         try:
             inventory = await running
         finally:

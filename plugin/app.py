@@ -97,7 +97,7 @@ class App:
             futures.ThreadPoolExecutor(SIDE_BY_SIDE, "claimd")
         )
         self.instance.enter()
-        self.monitor.remember(health_state.load(self._folder, self.boot))
+        self.monitor.restore(health_state.load(self._folder, self.boot))
         start(
             "the watch of the slices", self.resources.slices.run
         )  # the API server is asked while we scan
@@ -179,13 +179,14 @@ class App:
             len(inventory.skipped),
         )
         metrics.GPUS.replace(collections.Counter(gpu.vendor for gpu in inventory.gpus))
-        if not self.monitor.saw(inventory):  # else it is published with what follows from it
+        # Else it is published with what follows from it.
+        if not self.monitor.on_inventory(inventory):
             self._publish()
         self.changed = self.scanned.is_set()
         self.scanned.set()
 
     def _on_health(self, report: HealthReport) -> None:
-        health_state.save(self._folder, self.boot, self.monitor.memory)
+        health_state.save(self._folder, self.boot, self.monitor.state)
         metrics.SICK.replace(
             collections.Counter(finding.kind for _, found in report.findings for finding in found)
         )
@@ -206,7 +207,7 @@ class App:
         self.later = (
             asyncio.get_running_loop().call_later(wait, self._publish) if wait is not None else None
         )
-        self.publisher.set(Inventory.of((*inventory.gpus, *report.kept)), taints)
+        self.publisher.set(Inventory.of((*inventory.gpus, *report.retained)), taints)
         self.streams.set(health.of_devices(inventory.gpus, report))
 
     def _add_services(self, grpc_server: server.GrpcServer) -> None:
@@ -347,8 +348,10 @@ def _hardware(config: Config) -> tuple[watch.Watch, monitor.Monitor]:
     monitor_ = monitor.Monitor(
         config.roots, grace=config.absent_grace, interval=config.health_interval
     )
-    watch_ = watch.Watch(config.roots, config.rules, config.rescan, _counted, hear=monitor_.heard)
-    monitor_.rescan = watch_.wake
+    watch_ = watch.Watch(
+        config.roots, config.rules, config.rescan, _counted, on_uevent=monitor_.on_uevent
+    )
+    monitor_.request_rescan = watch_.wake
     return watch_, monitor_
 
 

@@ -331,12 +331,12 @@ def _print_health(settings: config.Config, inventory: Inventory) -> None:
     except (OSError, ValueError) as error:
         print(f"not known: what a running claimd has seen: {error}")
         known = HealthState()
-    report = monitor.glance(settings.roots, inventory, known)
+    report = monitor.check_once(settings.roots, inventory, known)
     for name, findings in report.findings:
         for finding in findings:
             since = f" (since {health.moment(finding.since)})" if finding.since else ""
             print(f"{name}: {finding.severity}: {finding.sentence}{since}")
-    for missing in report.missing:
+    for missing in report.unwatched:
         print(f"not watched: {missing}")
 
 
@@ -393,13 +393,13 @@ def _fake(settings: config.Config, given: dict[str, Any]) -> int:
     from devices import fake, faults
 
     folder, words = given["folder"], given["gpus"]
-    if words and words[0] in faults.ORDERS:
+    if words and words[0] in faults.FAULTS:
         if not 2 <= len(words) <= 3:
             raise errors.UsageError(
                 f"an order is {words[0]} DEVICE [VALUE], such as {words[0]} 0000:11:00.0"
             )
         try:
-            faults.give(folder, *words)
+            faults.inject(folder, *words)
         except ValueError as error:
             raise errors.UsageError(str(error)) from error
         except OSError as error:
@@ -408,7 +408,7 @@ def _fake(settings: config.Config, given: dict[str, Any]) -> int:
         return OK
     try:
         wrote = fake.write(folder, fake.parse(words))
-        faults.accept(folder)
+        faults.enable(folder)
     except ValueError as error:
         raise errors.UsageError(str(error)) from error
     except OSError as error:
@@ -452,7 +452,7 @@ def _capture(settings: config.Config, given: dict[str, Any]) -> int:
 
     def look() -> Inventory:
         inventory = _scan(settings, given)
-        monitor.glance(settings.roots, inventory)  # what tells of health belongs to it
+        monitor.check_once(settings.roots, inventory)  # what tells of health belongs to it
         return inventory
 
     file = given["file"]
@@ -498,7 +498,7 @@ def _replayed(settings: config.Config, given: dict[str, Any]) -> Iterator[config
         try:
             yield dataclasses.replace(settings, root=folder)
         finally:
-            capture.forget()
+            capture.stop_replay()
 
 
 def _scan(settings: config.Config, given: dict[str, Any]) -> Inventory:
@@ -514,4 +514,4 @@ def _scan(settings: config.Config, given: dict[str, Any]) -> Inventory:
         )
     inventory = scan.scan(settings.roots, settings.rules)
     replay = given.get("replay")
-    return replay.told(inventory) if replay else inventory
+    return replay.with_original_paths(inventory) if replay else inventory

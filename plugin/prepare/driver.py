@@ -160,7 +160,7 @@ class Driver:
             for prepared in self.checkpoints.claims.values()
             if any(device.device == name for device in prepared.devices)
         ]
-        parents = {gpu.name: gpu.parent for gpu in (*report.kept, *self._inventory.gpus)}
+        parents = {gpu.name: gpu.parent for gpu in (*report.retained, *self._inventory.gpus)}
         whole = [(name, events.node(self.node)) for name in news if parents.get(name) not in news]
         for name, about in (*holders, *whole):
             if name in sick:

@@ -84,7 +84,7 @@ def _moments_left(finding: Finding, now: float) -> float:
 
 def of_devices(gpus: Iterable[Gpu], report: HealthReport) -> tuple[DeviceHealth, ...]:
     """The whole list, sorted."""
-    names = {gpu.name for gpu in (*gpus, *report.kept)}
+    names = {gpu.name for gpu in (*gpus, *report.retained)}
     return tuple(sorted(_row(name, serious(report.of(name))) for name in names))
 
 

@@ -206,7 +206,7 @@ async def _daemon(cluster: Cluster, machine: Machine, pod: Document) -> daemon.D
     for path in (kubelet / "plugins_registry", kubelet / "plugins", folder / "cdi"):
         path.mkdir(parents=True, exist_ok=True)
     fake.write(folder / "tree", fake.parse(machine.gpus))
-    faults.accept(folder / "tree")
+    faults.enable(folder / "tree")
     uid = pod["metadata"]["uid"]
     names.dra_socket(kubelet, DRIVER, uid)  # refused here if a path is too long for a socket
     names.registration_socket(kubelet, DRIVER, uid)

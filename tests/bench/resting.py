@@ -114,7 +114,7 @@ async def _world(words: list[str]) -> AsyncIterator[World]:
     with tempfile.TemporaryDirectory(prefix="r-") as name:
         folder = Path(name)
         fake.write(folder / "fake", fake.parse(words))
-        faults.accept(folder / "fake")
+        faults.enable(folder / "fake")
         gpus = scan.scan(Roots.under(folder / "fake")).gpus
         async with (
             apiserver.serve() as api,
@@ -187,7 +187,7 @@ async def _give(world: World, changes: int) -> None:
     for number in range(changes):
         gpu = whole[number // len(ROUND) % len(whole)]
         order = ROUND[number % len(ROUND)]
-        await asyncio.to_thread(faults.give, world.folder / "fake", order, gpu.address)
+        await asyncio.to_thread(faults.inject, world.folder / "fake", order, gpu.address)
         log = world.folder / "fake/dev/kmsg"
         if number % 50 == 0 and log.exists() and log.stat().st_size > 1 << 16:
             log.unlink()  # the kernel's own is a ring

@@ -72,7 +72,7 @@ def _seconds(roots: Roots) -> float:
 
 async def _until_seen(tree: Path) -> list[float]:
     """Seconds from a uevent until there is an Inventory with what it is about."""
-    faults.accept(tree)
+    faults.enable(tree)
     address = scan.scan(Roots.under(tree)).gpus[0].address
     path = f"/devices/pci0000:10/0000:10:01.0/{address}"
     seen: asyncio.Queue[Inventory] = asyncio.Queue()
@@ -86,7 +86,7 @@ async def _until_seen(tree: Path) -> list[float]:
         action, change = ("remove", fake.unplug) if number % 2 == 0 else ("add", fake.plug)
         change(tree, address)
         began = time.perf_counter()
-        uevents.announce(tree, uevents.message(action, path, "pci"))
+        uevents.broadcast(tree, uevents.message(action, path, "pci"))
         while (action == "add") != any(gpu.address == address for gpu in (await seen.get()).gpus):
             pass
         took.append(time.perf_counter() - began)

@@ -26,7 +26,7 @@ SETTLE = 30.0  # seconds: GPUs that were there before stay for the grace
 
 def write(tree: Path, description: Object) -> Inventory:
     fake.write(tree, description)
-    uevents.announce(tree, uevents.message("change", "/devices/pci0000:10", "pci"))
+    uevents.broadcast(tree, uevents.message("change", "/devices/pci0000:10", "pci"))
     return scan.scan(Roots.under(tree))
 
 

@@ -19,13 +19,13 @@ from tests.devices.trees import Make, Tree
 @pytest.fixture(autouse=True)
 def forgetting() -> Iterator[None]:
     yield
-    capture.forget()
+    capture.stop_replay()
 
 
 def replayed(file: Path, folder: Path) -> Inventory:
     folder.mkdir()
     replay = capture.read(file, folder)
-    return replay.told(scan.scan(replay.roots))
+    return replay.with_original_paths(scan.scan(replay.roots))
 
 
 def captured(made: Tree, file: Path, *, redact: bool = False) -> Inventory:

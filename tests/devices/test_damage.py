@@ -96,7 +96,7 @@ def machine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def read(tree: Tree) -> list[Path]:
     """What a scan reads: other files cannot matter."""
-    with sysfs.asked() as paths:
+    with sysfs.recording() as paths:
         tree.scan()
     return sorted(
         {Path(path) for path, _ in paths if os.path.lexists(path) and not os.path.isdir(path)}
@@ -204,7 +204,7 @@ def test_a_missing_folder_costs_its_own_gpu_at_most(machine: Tree) -> None:
     folders = [
         Path(folder) for top in ("sys", "proc") for folder, _, _ in os.walk(machine.folder / top)
     ]
-    aside = machine.folder / "aside"
+    aside = machine.folder / "deadline"
     for path in folders:
         parts = path.relative_to(machine.folder).parts
         if not {gpu.address for gpu in before.gpus} & set(parts):
@@ -259,11 +259,11 @@ def unreadable(made: Tree, path: Path, code: int) -> Iterator[None]:
         place = made.function(address)
         if real.is_relative_to(place):
             ways.add(str(bus / address / real.relative_to(place)))
-    sysfs.replay(dict.fromkeys(ways, code))
+    sysfs.replay_errors(dict.fromkeys(ways, code))
     try:
         yield
     finally:
-        sysfs.replay({})
+        sysfs.replay_errors({})
 
 
 @pytest.mark.timeout(300)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -34,7 +35,7 @@ def snapshot(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def ear(folder: Path) -> Iterator[socket.socket]:
-    faults.accept(folder)
+    faults.enable(folder)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as one:
         one.bind(str(folder / uevents.SOCKETS / "ear"))
         yield one
@@ -50,33 +51,33 @@ def heard(one: socket.socket) -> list[uevents.Uevent]:
 
 
 @pytest.mark.parametrize("model", ["nvidia:h100", "amd:mi300x", "intel:b580"])
-@pytest.mark.parametrize("order", ["hot", "aer", "link", "eio", "hang", "wedge", "xid"])
-def test_heal_takes_back_what_was_done(tree: Make, model: str, order: str) -> None:
+@pytest.mark.parametrize("fault", ["hot", "aer", "link", "eio", "hang", "wedge", "xid"])
+def test_heal_takes_back_what_was_done(tree: Make, model: str, fault: str) -> None:
     made = tree(f"{model}=2")
     name = made.scan().gpus[0].name
     before = snapshot(made.folder)
     for _ in range(2):
-        faults.give(made.folder, order, name)
-    if order not in ("wedge", "xid"):
+        faults.inject(made.folder, fault, name)
+    if fault not in ("wedge", "xid"):
         assert snapshot(made.folder) != before
-    faults.give(made.folder, "heal", name)
+    faults.inject(made.folder, "heal", name)
     assert snapshot(made.folder) == before
 
 
 def test_unplug_and_plug(tree: Make) -> None:
     made = tree("nvidia:h100=2")
     before = snapshot(made.folder)
-    faults.give(made.folder, "hot", FIRST)
-    faults.give(made.folder, "unplug", "gpu-0000-11-00-0")
+    faults.inject(made.folder, "hot", FIRST)
+    faults.inject(made.folder, "unplug", "gpu-0000-11-00-0")
     assert [gpu.address for gpu in made.scan().gpus] == ["0000:13:00.0"]
-    faults.give(made.folder, "plug", "gpu-0000-11-00-0")
+    faults.inject(made.folder, "plug", "gpu-0000-11-00-0")
     assert snapshot(made.folder) == before
 
 
 def test_renumber_gives_other_numbers_to_the_same_gpu(tree: Make) -> None:
     made = tree("nvidia:l4=2")
     before = made.scan()
-    faults.give(made.folder, "renumber", FIRST)
+    faults.inject(made.folder, "renumber", FIRST)
     after = made.scan()
     assert [gpu.address for gpu in after.gpus] == [gpu.address for gpu in before.gpus]
     assert after.gpus[1] == before.gpus[1]
@@ -84,14 +85,14 @@ def test_renumber_gives_other_numbers_to_the_same_gpu(tree: Make) -> None:
     assert numbers == [("/dev/dri/card2", 2), ("/dev/dri/renderD130", 130)]
     assert (made.folder / "sys/class/drm/card2/dev").read_text() == "226:2\n"
     assert not (made.folder / "dev/dri/card0").exists()
-    faults.give(made.folder, "unplug", FIRST)
+    faults.inject(made.folder, "unplug", FIRST)
     links = [path for path in (made.folder / "sys/class/drm").iterdir() if not path.exists()]
     assert links == [], "they lead nowhere"
 
 
 def test_what_was_renumbered_can_come_and_go(tree: Make) -> None:
     made = tree("nvidia:l4=2")
-    for order in (
+    for fault in (
         "renumber",
         "unplug",
         "plug",
@@ -101,7 +102,7 @@ def test_what_was_renumbered_can_come_and_go(tree: Make) -> None:
         "plug",
         "renumber",
     ):
-        faults.give(made.folder, order, FIRST)
+        faults.inject(made.folder, fault, FIRST)
         there = {path.name for path in (made.folder / "sys/class/drm").iterdir()}
         assert {path.name for path in (made.folder / "dev/dri").iterdir()} == there
 
@@ -110,66 +111,134 @@ def test_whoever_listens_is_told_as_the_kernel_would(tree: Make) -> None:
     made = tree("nvidia:l4")
     path = f"/devices/pci0000:10/0000:10:01.0/{FIRST}"
     with ear(made.folder) as one:
-        faults.give(made.folder, "wedge", FIRST, "rebind")
+        faults.inject(made.folder, "wedge", FIRST, "rebind")
         (event,) = heard(one)
         assert event == uevents.Uevent(
             action="change", subsystem="drm", path=f"{path}/drm/card0", wedged="rebind"
         )
         assert event.address == FIRST
-        faults.give(made.folder, "unplug", FIRST)
+        faults.inject(made.folder, "unplug", FIRST)
         assert [(event.action, event.path) for event in heard(one)] == [
             ("unbind", path),
             ("remove", path),
         ]
-        faults.give(made.folder, "plug", FIRST)
+        faults.inject(made.folder, "plug", FIRST)
         assert [event.action for event in heard(one)] == ["add", "bind", "add", "add"]
-    faults.give(
+    faults.inject(
         made.folder, "hot", FIRST
     )  # nobody listens any more: the socket of the dead is removed
     assert list((made.folder / uevents.SOCKETS).iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("order", "device", "message"),
+    ("fault", "device", "message"),
     [
-        ("melt", FIRST, "'melt' is no order: expected one of unplug, plug"),
-        ("hot", "0000:99:00.0", "no 0000:99:00.0 is plugged into"),
-        ("plug", FIRST, "is plugged in already"),
-        ("hot", "gpu-7", "no gpu-7 is plugged into"),
+        ("melt", FIRST, "'melt' is no fault: expected one of unplug, plug"),
+        ("wedg", FIRST, "'wedg' is no fault, did you mean wedge?: expected one of unplug"),
+        ("hot", "0000:99:00.0", "no 0000:99:00.0 is plugged into "),
+        ("hot", "gpu-7", "no gpu-7 is plugged into "),
+        ("plug", FIRST, "0000:11:00.0 is plugged in already"),
+        ("plug", "0000:99:00.0", "no 0000:99:00.0 was unplugged from "),
+        (
+            "hot",
+            "gpu-0000-11-00-0-mig-7-0",
+            "gpu-0000-11-00-0-mig-7-0 is a part of gpu-0000-11-00-0: a fault is injected into",
+        ),
     ],
 )
-def test_what_cannot_be_done_is_refused(tree: Make, order: str, device: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        faults.give(tree("nvidia:l4").folder, order, device)
+def test_what_cannot_be_done_is_refused(tree: Make, fault: str, device: str, message: str) -> None:
+    made = tree("nvidia:l4", "bmc:aspeed")
+    before = snapshot(made.folder)
+    for refuse in (faults.check, faults.inject):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            refuse(made.folder, fault, device)
+    assert snapshot(made.folder) == before
 
 
-@pytest.mark.parametrize(("order", "value"), [("aer", "some"), ("xid", "x")])
-def test_a_wrong_value_is_refused(tree: Make, order: str, value: str) -> None:
-    with pytest.raises(ValueError, match=order):
-        faults.give(tree("nvidia:l4").folder, order, FIRST, value)
+@pytest.mark.parametrize(
+    ("device", "listed"),
+    [
+        ("0000:11:00.1", "0000:11:00.0, 0000:13:00.0"),
+        ("gpu-0000-13-00-1", "gpu-0000-11-00-0, gpu-0000-13-00-0"),
+        ("first", "gpu-0000-11-00-0, gpu-0000-13-00-0"),
+    ],
+)
+def test_only_gpus_are_suggested_and_spelt_as_asked(tree: Make, device: str, listed: str) -> None:
+    made = tree("nvidia:l4=2", "bmc:aspeed")
+    with pytest.raises(ValueError, match="is plugged into") as refused:
+        faults.check(made.folder, "hot", device)
+    assert str(refused.value) == f"no {device} is plugged into {made.folder}; its GPUs are {listed}"
+
+
+def test_what_is_plugged_is_suggested_only_where_it_helps(tree: Make) -> None:
+    made = tree("nvidia:l4=2")
+    faults.inject(made.folder, "unplug", FIRST)
+    with pytest.raises(ValueError, match=r"is plugged into .*; its GPUs are 0000:13:00\.0$"):
+        faults.check(made.folder, "hot", FIRST)
+    with pytest.raises(ValueError, match=r"no gpu-7 was unplugged .*; unplugged are gpu-0000-11-"):
+        faults.check(made.folder, "plug", "gpu-7")
+    faults.check(made.folder, "plug", FIRST)
+
+
+def test_a_long_list_of_gpus_is_cut(tree: Make) -> None:
+    made = tree("nvidia:l4=20")
+    with pytest.raises(ValueError, match=r"its GPUs are .* and 4 more$") as refused:
+        faults.check(made.folder, "hot", "0000:ff:1f.7")
+    listed = str(refused.value).partition("its GPUs are ")[2].removesuffix(" and 4 more")
+    assert len(listed.split(", ")) == 16
+    with pytest.raises(ValueError, match="its GPUs are 0000:2f:00.0, "):
+        faults.check(made.folder, "hot", "0000:2f:00.1")
+
+
+@pytest.mark.parametrize(
+    ("fault", "value", "message"),
+    [
+        ("aer", "some", "aer: 'some' is not fatal or nonfatal"),
+        ("xid", "x", "xid: 'x' is not its number"),
+        ("link", "wide", "link: 'wide' is not a number of lanes"),
+        ("wedge", "re bind", "wedge: 're bind' is not what the kernel advises, such as rebind"),
+        ("hot", "9", "hot takes no value, not '9'"),
+    ],
+)
+def test_a_wrong_value_is_refused(tree: Make, fault: str, value: str, message: str) -> None:
+    made = tree("nvidia:l4")
+    with pytest.raises(ValueError, match=re.escape(message)):
+        faults.inject(made.folder, fault, FIRST, value)
+
+
+def test_every_fault_says_what_it_does() -> None:
+    assert list(faults.FAULTS) == [
+        *("unplug", "plug", "wedge", "hot", "aer", "link", "xid", "renumber", "eio", "hang"),
+        "heal",
+    ]
+    for name, fault in faults.FAULTS.items():
+        assert fault.name == name
+        assert len(fault.sentence) > 20
+        assert fault.accepts("")
+        assert fault.accepts("?") is False
 
 
 def test_a_machine_s_own_files_are_never_touched(tmp_path: Path) -> None:
     os.makedirs(tmp_path / "sys/bus/pci/devices")
     with pytest.raises(ValueError, match="was not written by claimd fake"):
-        faults.give(tmp_path, "hot", FIRST)
+        faults.inject(tmp_path, "hot", FIRST)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root without any capability is still root")
 @pytest.mark.parametrize(
-    "orders_", [("unplug", "plug"), ("hot", "aer", "link", "heal"), ("renumber",)]
+    "names", [("unplug", "plug"), ("hot", "aer", "link", "heal"), ("renumber",)]
 )
-def test_root_without_any_capability_may_give_orders(tree: Make, orders_: tuple[str, ...]) -> None:
+def test_root_without_any_capability_may_inject_faults(tree: Make, names: tuple[str, ...]) -> None:
     """As in a pod: what is read-only cannot be written, not even by its owner."""
     made = tree("nvidia:h100=2")
     program = (
         "import sys; from pathlib import Path; from devices import faults\n"
-        "for order in sys.argv[2:]: faults.give(Path(sys.argv[1]), order, '0000:11:00.0')"
+        "for fault in sys.argv[2:]: faults.inject(Path(sys.argv[1]), fault, '0000:11:00.0')"
     )
     command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c", program]
     environment = {"PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(
-        [*command, str(made.folder), *orders_],
+        [*command, str(made.folder), *names],
         env=environment,
         capture_output=True,
         text=True,

@@ -8,7 +8,7 @@ import pytest
 
 from devices import symptoms
 from devices.gpu import Roots
-from devices.health import DEGRADED, FAILED, NOTE, TAKEN_UP
+from devices.health import BOUND, DEGRADED, FAILED, NOTE
 from devices.kmsg import Line, Log
 
 
@@ -34,7 +34,7 @@ def test_all_at_first_then_what_is_new(log: Log, tmp_path: Path) -> None:
     with (tmp_path / "dev/kmsg").open("a") as file:
         file.write(" SUBSYSTEM=pci\n DEVICE=+pci:0000:11:00.0\nno record\n")
     assert [line.text for line in log.fresh()] == ["three"]
-    assert log.missing == ""
+    assert log.unavailable == ""
 
 
 def test_a_log_that_is_another_file_now_is_read_from_its_beginning(
@@ -49,13 +49,13 @@ def test_a_log_that_is_another_file_now_is_read_from_its_beginning(
 
 def test_a_tree_without_a_log_has_nothing_to_say(log: Log) -> None:
     assert log.fresh() == []
-    assert log.missing == ""
+    assert log.unavailable == ""
 
 
 def test_a_log_that_cannot_be_read_is_named(log: Log, tmp_path: Path) -> None:
     (tmp_path / "dev/kmsg").symlink_to("/proc/self/mem")
     assert log.fresh() == []
-    assert log.missing == f"{tmp_path}/dev/kmsg: Input/output error"
+    assert log.unavailable == f"{tmp_path}/dev/kmsg: Input/output error"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the kernel's own log takes root")
@@ -83,17 +83,17 @@ XID = "NVRM: Xid (PCI:0000:41:00): {}, pid=1234, name=python3, Ch 00000008"
         (XID.format(9999), "0000:41:00.0", "xid", DEGRADED),
         ("NVRM: Xid (PCI:10000:e1:00): 48, DBE", "10000:e1:00.0", "xid", FAILED),
         ("xe 0000:03:00.0: [drm] device wedged, needs recovery", "0000:03:00.0", "wedged", FAILED),
-        ("nvidia 0000:41:00.0: enabling device (0000 -> 0003)", "0000:41:00.0", TAKEN_UP, NOTE),
+        ("nvidia 0000:41:00.0: enabling device (0000 -> 0003)", "0000:41:00.0", BOUND, NOTE),
         (
             "[drm] Initialized xe 1.1.0 20201103 for 0000:03:00.0 on minor 0",
             "0000:03:00.0",
-            TAKEN_UP,
+            BOUND,
             NOTE,
         ),
         (
             "amdgpu 0000:03:00.0: [drm] Initialized amdgpu 3.64.0 for 0000:03:00.0 on",
             "0000:03:00.0",
-            TAKEN_UP,
+            BOUND,
             NOTE,
         ),
     ],

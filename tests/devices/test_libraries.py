@@ -211,5 +211,5 @@ def test_a_capture_has_what_they_are_and_not_what_is_in_them(tree: Make, tmp_pat
     assert b"secret" not in (tmp_path / "c.tar").read_bytes()
     (tmp_path / "again").mkdir()
     replay = capture.read(tmp_path / "c.tar", tmp_path / "again")
-    assert replay.told(scan.scan(replay.roots)) == made.scan()
-    capture.forget()
+    assert replay.with_original_paths(scan.scan(replay.roots)) == made.scan()
+    capture.stop_replay()

@@ -30,7 +30,7 @@ class World:
         self.reports: list[HealthReport] = []
 
     def give(self, order: str, device: str = FIRST, value: str = "") -> None:
-        faults.give(self.tree.folder, order, device, value)
+        faults.inject(self.tree.folder, order, device, value)
 
     def kinds(self, name: str = NAME) -> list[tuple[str, str]]:
         return [(finding.kind, finding.severity) for finding in self.monitor.last.of(name)]
@@ -51,14 +51,14 @@ class World:
 async def watching(
     tree: Tree, grace: float = 300.0, period: float = 3600.0
 ) -> AsyncIterator[World]:
-    faults.accept(tree.folder)
+    faults.enable(tree.folder)
     monitor_ = monitor.Monitor(tree.roots, grace=grace, interval=0.02)
-    watch_ = watch.Watch(tree.roots, Rules(), period, hear=monitor_.heard)
-    monitor_.rescan = watch_.wake
+    watch_ = watch.Watch(tree.roots, Rules(), period, on_uevent=monitor_.on_uevent)
+    monitor_.request_rescan = watch_.wake
     world = World(tree, monitor_, watch_)
 
     def see(inventory: Inventory) -> None:
-        monitor_.saw(inventory)
+        monitor_.on_inventory(inventory)
 
     tasks = [
         asyncio.create_task(watch_.run(see)),
@@ -66,7 +66,7 @@ async def watching(
     ]
     try:
         await world.until(lambda: watch_.last is not None and bool(world.reports))
-        await monitor_.look()
+        await monitor_.check()
         yield world
     finally:
         for task in tasks:
@@ -120,7 +120,7 @@ async def test_a_narrow_link_is_found_behind_a_switch_as_well(tree: Make, model:
 @pytest.mark.parametrize("machine", models.MACHINES)
 def test_a_machine_that_is_well_shows_nothing(tree: Make, machine: str) -> None:
     made = tree(machine)
-    assert monitor.glance(made.roots, made.scan()).findings == ()
+    assert monitor.check_once(made.roots, made.scan()).findings == ()
 
 
 async def test_a_program_s_own_fault_is_a_note(tree: Make) -> None:
@@ -134,7 +134,7 @@ async def test_a_gpu_that_vanished_is_kept_for_a_while(tree: Make) -> None:
         world.give("unplug")
         await world.finds("absent", FAILED)
         report = world.monitor.last
-        assert [gpu.name for gpu in report.kept] == [NAME]
+        assert [gpu.name for gpu in report.retained] == [NAME]
         assert "vanished from the PCI bus" in report.of(NAME)[0].sentence
         await world.until(lambda: world.monitor.last == HealthReport())
         world.give("plug")
@@ -147,7 +147,7 @@ async def test_a_gpu_without_its_driver_is_kept_with_the_reason(tree: Make) -> N
     async with watching(made) as world:
         (made.function(FIRST) / "driver").unlink()
         await world.watch.rescan()
-        assert [gpu.name for gpu in world.monitor.last.kept] == [NAME]
+        assert [gpu.name for gpu in world.monitor.last.retained] == [NAME]
         assert "bound to no kernel driver" in world.monitor.last.of(NAME)[0].sentence
 
 
@@ -196,7 +196,7 @@ async def test_uncorrectable_errors_of_amdgpu(tree: Make) -> None:
     count.parent.mkdir(exist_ok=True)
     count.write_text("ue: 1\nce: 9\n")
     async with watching(made) as world:
-        await world.monitor.look()
+        await world.monitor.check()
         assert world.kinds() == [], "from before we looked"
         count.write_text("ue: 2\nce: 99\n")
         await world.finds("ras", FAILED)
@@ -216,7 +216,7 @@ async def test_a_sleeping_gpu_is_not_woken(tree: Make) -> None:
     made.function(FIRST).joinpath("config").write_bytes(b"\xff" * 64)
     async with watching(made) as world:
         for _ in range(3):
-            await world.monitor.look()
+            await world.monitor.check()
         assert world.kinds() == []
 
 
@@ -228,7 +228,7 @@ async def test_faults_are_said_once_and_that_they_are_over(
             world.give("wedge")
             await world.finds("wedged", FAILED)
             for _ in range(3):
-                await world.monitor.look()
+                await world.monitor.check()
             world.give("heal")
             await world.is_well()
     said = [record.getMessage() for record in caplog.records if f"{NAME}: " in record.getMessage()]
@@ -241,13 +241,13 @@ async def test_faults_are_said_once_and_that_they_are_over(
 def test_one_glance_tells_what_it_can(tree: Make) -> None:
     made = tree("nvidia:h100=2")
     for order, value in (("aer", ""), ("hot", ""), ("wedge", ""), ("xid", "48")):
-        faults.give(made.folder, order, FIRST, value)
-    report = monitor.glance(made.roots, made.scan())
+        faults.inject(made.folder, order, FIRST, value)
+    report = monitor.check_once(made.roots, made.scan())
     found = [(finding.kind, finding.severity) for finding in report.of(NAME)]
     assert found == [("wedged", FAILED), ("xid", FAILED), ("hot", DEGRADED), ("aer-fatal", "note")]
     assert report.of(OTHER) == ()
-    faults.give(made.folder, "heal", NAME)
-    assert monitor.glance(made.roots, made.scan()) == HealthReport()
+    faults.inject(made.folder, "heal", NAME)
+    assert monitor.check_once(made.roots, made.scan()) == HealthReport()
 
 
 async def test_parts_share_the_fate_of_their_gpu(tree: Make) -> None:

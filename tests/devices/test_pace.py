@@ -23,14 +23,14 @@ pytestmark = pytest.mark.usefixtures("quiet_kernel")
 
 async def test_a_burst_of_300_events_costs_few_scans_and_the_last_is_not_lost(tree: Make) -> None:
     made, counted = tree("nvidia:l4=16"), Counted()
-    faults.accept(made.folder)
+    faults.enable(made.folder)
     event = uevents.message("change", f"/devices/pci0000:10/0000:10:01.0/{FIRST}", "pci")
     async with running(watch.Watch(made.roots, Rules(), NEVER, counted)) as changes:
         assert len(await changes.next()) == 16
         for number in range(300):
             if number == 299:
                 fake.unplug(made.folder, FIRST)
-            assert uevents.announce(made.folder, event) == 1
+            assert uevents.broadcast(made.folder, event) == 1
             await asyncio.sleep(0)
         while len(await changes.next()) != 15:
             pass  # a look while it was going saw it half gone
@@ -72,11 +72,13 @@ async def test_memory_after_10_000_changes_is_what_it_was_after_100(
 
     def change(times: int) -> int:
         for number in range(times):
-            one.saw(parts[number % 16])
+            one.on_inventory(parts[number % 16])
             path = f"/devices/pci0000:00/0000:{number % 16:02x}:00.0"
-            one.heard(uevents.Uevent(action="change", subsystem="drm", path=path, wedged="rebind"))
-            one.saw(whole)
-            one.heard(uevents.Uevent(action="bind", subsystem="pci", path=path))
+            one.on_uevent(
+                uevents.Uevent(action="change", subsystem="drm", path=path, wedged="rebind")
+            )
+            one.on_inventory(whole)
+            one.on_uevent(uevents.Uevent(action="bind", subsystem="pci", path=path))
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 
@@ -96,8 +98,8 @@ async def test_memory_after_300_real_scans_is_what_it_was_after_100(tree: Make) 
 
     async def look(times: int) -> int:
         for _ in range(times):
-            health.saw(await one.rescan())
-            await health.look()
+            health.on_inventory(await one.rescan())
+            await health.check()
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 

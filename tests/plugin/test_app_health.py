@@ -65,12 +65,12 @@ class World:
         self.node = node
         self.tree = node.tmp_path / "fake"
         fake.write(self.tree, fake.parse(words))
-        faults.accept(self.tree)
+        faults.enable(self.tree)
         self.gpus = node.gpus = scan.scan(Roots.under(self.tree)).gpus
         self.told: dict[str, tuple[int, str]] = {}  # by the kubelet's stream
 
     def give(self, order: str, index: int = 0, value: str = "") -> None:
-        faults.give(self.tree, order, self.gpus[index].address, value)
+        faults.inject(self.tree, order, self.gpus[index].address, value)
 
     async def ailing(self) -> dict[str, str]:
         """What `devices -o wide` says beside a running claimd: the kind of trouble and since when,

@@ -53,7 +53,7 @@ class SimNode:
         self._running: asyncio.Task[None] | None = None
         self._count = 0
         fake.write(folder / "tree", fake.parse(["amd:mi300x=2", "nvidia:h100=2"]))
-        faults.accept(folder / "tree")
+        faults.enable(folder / "tree")
         self.gpus = scan.scan(Roots.under(folder / "tree")).gpus
 
     async def start_kubelet(
@@ -275,7 +275,7 @@ class SimNode:
 
     def give(self, order: str, gpu: int, value: str = "") -> None:
         """An order to the fake tree."""
-        faults.give(self.folder / "tree", order, self.gpus[gpu].address, value)
+        faults.inject(self.folder / "tree", order, self.gpus[gpu].address, value)
 
     def log(self) -> str:
         """What the last plugin has written."""

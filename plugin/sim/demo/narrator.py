@@ -108,7 +108,7 @@ class Narrator:
 
     async def _order(self, step: story.Order) -> None:
         name, *words = step.order.split()
-        faults.give(self._node(name).tree, *words)
+        faults.inject(self._node(name).tree, *words)
         self._command(f"claimd fake {name} {' '.join(words)}")
 
     async def _kill(self, step: story.Kill) -> None:

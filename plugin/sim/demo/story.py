@@ -248,10 +248,10 @@ def _check(step: Step) -> None:
                 raise ValueError("what is gone cannot be kept")
         case Order():
             words = step.order.split()
-            if not 3 <= len(words) <= 4 or words[1] not in faults.ORDERS:
+            if not 3 <= len(words) <= 4 or words[1] not in faults.FAULTS:
                 raise ValueError(
                     f"{step.order!r} is no order: expected NODE ORDER DEVICE [VALUE], with an order of "
-                    f"{', '.join(faults.ORDERS)}"
+                    f"{', '.join(faults.FAULTS)}"
                 )
         case Run() if shlex.split(step.run)[:1] != ["claimd"]:
             raise ValueError(f"{step.run!r} does not begin with claimd: stories run nothing else")

@@ -88,7 +88,7 @@ def test_a_taint_that_the_api_server_refuses_is_left_out_alone() -> None:
 def test_rows_have_every_device_and_those_that_vanished() -> None:
     kept = gpu(7)
     told = HealthReport(
-        kept=(kept,),
+        retained=(kept,),
         findings=(
             (FIRST, (finding(), finding(DEGRADED, kind="link", sentence="narrow"))),
             (SECOND, (finding(NOTE),)),

@@ -100,7 +100,10 @@ def test_a_bad_step_is_told_with_its_place(step, said):
         ("title: [", "mine.yaml"),
         ("nodes: []", "missing required field `title`"),
         ("{title: a, nodes: []}", "a story needs a node"),
-        ("{title: a, nodes: [{name: a, gpus: [h100]}]}", "model: 'h100' is not one of"),
+        (
+            "{title: a, nodes: [{name: a, gpus: [h100]}]}",
+            "model: 'h100' is unknown, did you mean nvidia:h100",
+        ),
         (
             "{title: a, nodes: [{name: a, gpus: []}, {name: a, gpus: []}]}",
             "two nodes have the same name",
@@ -147,7 +150,7 @@ def test_the_page_about_stories_is_true():
     assert {verb.__name__.lower() for verb in get_args(story.Step)} <= described
     for word in facts.WORDS:
         assert f"{{{word}: " in page
-    for order in faults.ORDERS:
+    for order in faults.FAULTS:
         assert order in page
 
 
