@@ -26,7 +26,7 @@ from devices import monitor, scan, watch
 from devices.gpu import Inventory, Roots, Rules
 from devices.health import HealthReport
 
-from . import endpoint, errors, instance, metrics, names
+from . import endpoint, errors, instance, metrics, names, pacing
 from .config import Config
 from .kube import auth, client, resources
 from .kubelet import dra, podresources, registration, server
@@ -102,7 +102,7 @@ class App:
             "the watch of the slices", self.resources.slices.run
         )  # the API server is asked while we scan
         start("the watch of the hardware", lambda: self.watch.run(self._on_change))
-        await _first_of(self.scanned, stop)
+        await pacing.wait_for_any(self.scanned, stop)
         if not stop.is_set():
             await self._restore()
             await self._serve(start, stop)
@@ -239,10 +239,7 @@ class App:
 
     async def _await_registration(self, registrar: registration.Registration) -> None:
         while not self.registered.is_set():
-            try:
-                async with asyncio.timeout(REGISTRATION_PATIENCE):
-                    await self.registered.wait()
-            except TimeoutError:
+            if not await pacing.wait(self.registered, REGISTRATION_PATIENCE):
                 folder = self.config.kubelet_dir / "plugins_registry"
                 log.warning(
                     "not registered after %.0f s: %s; is %s the registry folder of a running kubelet, "
@@ -376,13 +373,6 @@ async def _always(what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> N
         except Exception:
             log.exception("%s failed, which is a mistake in claimd; it is started again", what)
             await asyncio.sleep(RESTART)
-
-
-async def _first_of(*events: asyncio.Event) -> None:
-    waits = [asyncio.ensure_future(event.wait()) for event in events]
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for wait in waits:
-        wait.cancel()
 
 
 async def _mend(*sockets: server.Socket) -> None:

@@ -322,8 +322,8 @@ def _print_health(settings: config.Config, inventory: Inventory) -> None:
     from devices import monitor
     from devices.health import HealthState
 
-    from . import names
-    from .report import health, health_state
+    from . import names, timestamps
+    from .report import health_state
 
     folder = names.plugin_folder(settings.kubelet_dir, settings.driver_name)
     try:
@@ -334,7 +334,7 @@ def _print_health(settings: config.Config, inventory: Inventory) -> None:
     report = monitor.check_once(settings.roots, inventory, known)
     for name, findings in report.findings:
         for finding in findings:
-            since = f" (since {health.moment(finding.since)})" if finding.since else ""
+            since = f" (since {timestamps.rfc3339(finding.since)})" if finding.since else ""
             print(f"{name}: {finding.severity}: {finding.sentence}{since}")
     for missing in report.unwatched:
         print(f"not watched: {missing}")

@@ -1,8 +1,7 @@
-"""Files of one folder that survive a loss of power: written beside their place, synced, renamed,
-and the folder synced.
+"""Files that are replaced as a whole: a reader sees the old content or the new, never a part.
 
-A crash at any instruction leaves the old file or the new. What the files mean is decided by the
-callers.
+`replace` does it for one file. `Folder` adds that what it says is done survives a loss of power as
+well. What the files mean is decided by the callers.
 """
 
 from __future__ import annotations
@@ -15,85 +14,112 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-UNFINISHED = ".new"  # ends the name of a file on its way
+UNFINISHED = ".new"  # ends the name of a file that a Folder is writing
+
+
+def replace(path: str, content: bytes, *, beside: str, mode: int = 0o644, sync: bool) -> None:
+    """The file at `path` has this content; if this raises OSError, it is what it was before.
+
+    The content is written at `beside`, a name in the same folder that no reader takes for the file
+    and no other writer uses now, and renamed. A process that is killed may leave that file behind:
+    whoever owns the folder sweeps it. With `sync` the content is on disk before the name leads to
+    it; without, a loss of power may leave the file empty, and the caller must bear that.
+    """
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    try:
+        try:
+            if os.write(descriptor, content) != len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), beside)
+            if sync:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.rename(beside, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise
 
 
 class Folder:
-    """Its methods block for as long as the disk takes, and may be called from several threads."""
+    """A folder whose files survive a loss of power, once the method that wrote them has returned.
+
+    A crash at any instruction leaves each file as it was or as it was to be. The methods block for
+    as long as the disk takes and may be called from several threads; two of them must not work on
+    one name at the same time.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._changing = threading.Lock()  # guards the count
-        self._syncing = threading.Lock()  # held by the one who syncs the folder for all that wait
-        self._changes = 0  # to the folder's entries, ever
-        self._synced = 0  # how many of them are durable
+
+        # One sync of the folder serves all threads whose change was made before it began. The
+        # changes ever made to the folder's entries are counted, and how many of them a sync has
+        # covered.
+        self._changes = 0
+        self._synced = 0
+        self._counting = threading.Lock()  # guards `_changes`
+        self._syncing = threading.Lock()  # held during a sync, guards `_synced`
 
     def make(self) -> None:
-        """Makes the folder if it is not there, and makes durable what a writer may have left
-        without a sync.
-        """
+        """Makes the folder if it is missing, and durable what an earlier writer left unsynced."""
         self.path.mkdir(parents=True, exist_ok=True)
         for folder in (self.path, *self.path.parents[:2]):
             _sync(folder)
 
-    def mark(self) -> tuple[int, int] | None:
-        """Other than before if an entry has come or gone, or if it is another folder."""
+    def fingerprint(self) -> tuple[int, int] | None:
+        """Differs once an entry has come or gone, or another folder stands here; None: no folder."""
         try:
             status = os.stat(self.path)
         except OSError:
             return None
         return status.st_ino, status.st_mtime_ns
 
-    def write(self, name: str, text: bytes) -> None:
-        """The file has this content, or this fails and the content is not there."""
-        new, path = f"{self.path}/.{name}{UNFINISHED}", f"{self.path}/{name}"
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    def write(self, name: str, content: bytes) -> None:
+        """The file has this content, durably. If this raises OSError, the content is not there."""
+        path = f"{self.path}/{name}"
+        unfinished = f"{self.path}/.{name}{UNFINISHED}"
+        replace(path, content, beside=unfinished, mode=0o600, sync=True)
+
         try:
-            try:
-                if os.write(descriptor, text) != len(text):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), new)
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            os.rename(new, path)
-            try:
-                self._sync_entries()
-            except OSError:
-                os.unlink(path)  # not durable, so it must not be there
-                raise
+            self._sync_entries()
         except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(new)
+            # The name may or may not survive a loss of power, and the caller takes it for failed:
+            # a file that comes and goes would be worse than none.
+            os.unlink(path)
             raise
 
     def rename(self, name: str, to: str) -> None:
+        """The file has the other name, durably. A file that is missing is no failure."""
         with contextlib.suppress(FileNotFoundError):
             os.rename(f"{self.path}/{name}", f"{self.path}/{to}")
         self._sync_entries()
 
     def remove(self, name: str) -> None:
-        self.drop(name)
+        """The file is gone, durably. A file that is missing is no failure."""
+        self.remove_unsynced(name)
         self._sync_entries()
 
-    def drop(self, name: str) -> None:
-        """Removes a file that does no harm if it comes back."""
+    def remove_unsynced(self, name: str) -> None:
+        """Removes a file that does no harm if a loss of power brings it back."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{self.path}/{name}")
 
     def _sync_entries(self) -> None:
-        """Returns when the changes that this thread has made are durable. One sync serves all that
-        wait for it.
-        """
-        with self._changing:
+        """Returns when the change that this thread has made is durable."""
+        with self._counting:
             self._changes += 1
-            ours = self._changes
+            our_change = self._changes
+
         with self._syncing:
-            if self._synced >= ours:
-                return  # the sync that we have waited for began after our change
-            with self._changing:
-                changes = self._changes
+            # While we waited for the lock, another thread may have begun a sync after our change.
+            if self._synced >= our_change:
+                return
+
+            # What is counted now was changed before the sync begins, so the sync covers it.
+            with self._counting:
+                covered = self._changes
             _sync(self.path)
-            self._synced = changes
+            self._synced = covered
 
 
 def _sync(folder: Path) -> None:
@@ -105,12 +131,13 @@ def _sync(folder: Path) -> None:
 
 
 async def in_thread(work: Callable[[], None]) -> None:
-    """Comes back only when the work has ended, even if cancelled: a lock must not be released in
-    the middle of it.
+    """Runs `work` in a thread and returns when it has ended, even if the caller is cancelled.
+
+    A caller that held a lock over the work and let go of it in the middle would let others see half
+    of it. So a cancellation is raised only afterwards; whether the work succeeded is lost with it.
     """
-    running = asyncio.get_running_loop().run_in_executor(
-        None, work
-    )  # no task: the loop's end cancels tasks
+    # A plain future and no task: the end of the loop cancels all tasks, and must not cut this short.
+    running = asyncio.get_running_loop().run_in_executor(None, work)
     try:
         await asyncio.shield(running)
     except asyncio.CancelledError:

@@ -14,7 +14,7 @@ import logging
 import os
 from pathlib import Path
 
-from . import errors
+from . import durable, errors
 
 log = logging.getLogger(__name__)
 
@@ -98,8 +98,7 @@ class Instance:
 
     def _take_over(self) -> None:
         new = self._publisher.with_name(f".publisher.{self._identity}")
-        new.write_text(self._identity)
-        os.rename(new, self._publisher)
+        durable.replace(str(self._publisher), self._identity.encode(), beside=str(new), sync=False)
 
     def _mark(self) -> int:
         descriptor = os.open(

@@ -16,6 +16,8 @@ from typing import TextIO
 
 import msgspec
 
+from . import timestamps
+
 # Eight hex digits shared by all lines of one call, also those written by the work that goes on
 # after its reply.
 operation: contextvars.ContextVar[str] = contextvars.ContextVar("operation", default="")
@@ -52,7 +54,7 @@ def _extra(record: logging.LogRecord) -> dict[str, object]:
 class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
-            "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z",
+            "time": timestamps.rfc3339(record.created, digits=3),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),

@@ -15,6 +15,7 @@ from typing import NoReturn, Protocol
 
 import msgspec
 
+from .. import pacing
 from ..api.document import Document
 from . import client, errors
 
@@ -71,7 +72,8 @@ class Informer:
         self._find = find
         self._idle = idle
         self._sleep = sleep
-        self._failures = 0
+        self._troubled = False  # since the last healthy watch
+        self._backoff = pacing.Backoff(1.5, LONGEST_PAUSE, jitter=(0.67, 1.0))
         self._subscribers: list[Callable[[], None]] = []
 
     async def run(self) -> NoReturn:
@@ -138,7 +140,8 @@ class Informer:
                     version = self._take(collection, line) or version
         finally:
             if loop.time() - began >= HEALTHY:
-                self._failures = 0
+                self._troubled = False
+                self._backoff.reset()
         await self._pause()
         return version
 
@@ -167,11 +170,11 @@ class Informer:
         """Waits longer the more has gone wrong without a healthy watch between. The first clean end
         costs nothing.
         """
-        pause = random.uniform(0.1, 0.3) if error else 0.0  # noqa: S311 - as above
-        if self._failures:
-            longest = min(LONGEST_PAUSE, 1.5 * 2.0 ** (self._failures - 1))
-            pause = longest * random.uniform(0.67, 1.0)  # noqa: S311 - as above
-        self._failures = min(self._failures + 1, 10)
+        if self._troubled:
+            pause = self._backoff.next_delay()
+        else:
+            pause = random.uniform(0.1, 0.3) if error else 0.0  # noqa: S311 - as above
+        self._troubled = True
         if error:
             pause = max(pause, min(error.retry_after or 0.0, LONGEST_ASKED))
             log.warning(

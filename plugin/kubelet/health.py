@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc.aio
 
+from .. import pacing
 from ..report import health
 from .wire.dra_health.v1 import api_pb2
 
@@ -69,11 +70,7 @@ class Streams:
                 wake.clear()
                 if self._rows is not None:
                     yield self._response(self._rows)
-                try:
-                    async with asyncio.timeout(self._again):
-                        await wake.wait()
-                except TimeoutError:
-                    pass
+                await pacing.wait(wake, self._again)
         finally:
             self._wakes.discard(wake)
 

@@ -9,7 +9,6 @@ nothing is remembered here that matters.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import msgspec
 
 from devices.gpu import Inventory
 
-from .. import names
+from .. import durable, names
 from ..prepared import PreparedClaim, PreparedDevice, gpu_of
 
 # The least that has what we use: ids that begin with a digit came with 0.5. containerd 1.7 and 2.x
@@ -142,25 +141,10 @@ class SpecFolder:
         # since the records' lock is held.
         temporary = f"{self._folder}/{names.cdi_unfinished(path.rsplit('/', 1)[1])}"
         try:
-            descriptor = _create(temporary)
+            durable.replace(path, spec, beside=temporary, sync=False)
         except FileNotFoundError:
             self._folder.mkdir(parents=True, exist_ok=True)
-            descriptor = _create(temporary)
-        try:
-            try:
-                if os.write(descriptor, spec) != len(spec):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), temporary)
-            finally:
-                os.close(descriptor)
-            os.rename(temporary, path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
-
-
-def _create(path: str) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            durable.replace(path, spec, beside=temporary, sync=False)
 
 
 def _mark(path: str) -> tuple[int, int, int] | None:

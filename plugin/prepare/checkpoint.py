@@ -85,7 +85,7 @@ class CheckpointFolder:
             -1
         )  # how many times the folder was changed by one of us, when we last read it
         self._announced = False  # others know that we change it while we hold the lock
-        self._mark: tuple[int, int] | None = None  # of the folder, when we last let go of it
+        self._fingerprint: tuple[int, int] | None = None  # of the folder, when we last let go of it
         self._doubtful = False  # a write failed: what the folder holds has to be seen
         self.patience = LOCK_PATIENCE
         self.reads = 0  # of the folder, since others had changed it or may have
@@ -110,14 +110,18 @@ class CheckpointFolder:
             self._users -= 1
             if self._users == 0:
                 metrics.CHECKPOINTS.set(len(self.claims))
-                self._mark = self._files.mark()
+                self._fingerprint = self._files.fingerprint()
                 self._release()
 
     def is_stale(self) -> bool:
         """Whether anybody has changed the folder since we last held the lock. A glance, without
         waiting for anybody.
         """
-        if self._users == 0 and self._commits >= 0 and self._mark != self._files.mark():
+        if (
+            self._users == 0
+            and self._commits >= 0
+            and self._fingerprint != self._files.fingerprint()
+        ):
             return True
         try:
             descriptor = os.open(self._lock_path, os.O_RDONLY | os.O_CLOEXEC)
@@ -173,7 +177,7 @@ class CheckpointFolder:
         """
         assert self._lock is not None, "commit without the lock"
         if uid in self.uncleared:
-            self._files.drop(f"{uid}{UNCLEARED}")
+            self._files.remove_unsynced(f"{uid}{UNCLEARED}")
             del self.uncleared[uid]  # only now: a file that the disk keeps is a debt still
 
     # ------------------------------------------------------------------ the lock
@@ -230,7 +234,11 @@ class CheckpointFolder:
 
     def _catch_up(self) -> None:
         count = self._count()
-        if count == self._commits and not self._doubtful and self._mark == self._files.mark():
+        if (
+            count == self._commits
+            and not self._doubtful
+            and self._fingerprint == self._files.fingerprint()
+        ):
             return
         # A writer may have died before its sync. From now on we answer for what it left, so it has
         # to be durable.
@@ -279,7 +287,7 @@ class CheckpointFolder:
                     continue
                 found[path.suffix][record.claim.uid] = record.claim
         for uid in found[PREPARED].keys() & found[UNCLEARED].keys():
-            self._files.drop(f"{uid}{UNCLEARED}")  # came back after a loss of power
+            self._files.remove_unsynced(f"{uid}{UNCLEARED}")  # came back after a loss of power
             del found[UNCLEARED][uid]
         return found[PREPARED], found[UNCLEARED]
 

@@ -21,7 +21,7 @@ from typing import Protocol, TypeVar
 from devices.gpu import Inventory
 from devices.health import HealthReport
 
-from .. import errors, metrics
+from .. import errors, metrics, pacing, timestamps
 from ..api.meta import Condition
 from ..api.resource import AllocatedDeviceStatus, ResourceClaim
 from ..kube import errors as kube_errors
@@ -247,17 +247,17 @@ class Driver:
                     return prepared
                 self._confirmed.discard(ref.uid)
         loop = asyncio.get_running_loop()
-        began, pause = loop.time(), 0.1
+        began, backoff = loop.time(), pacing.Backoff(0.1, 2.0)
         while True:
             try:
                 return await self._attempt(ref, deadline)
             except errors.NotReadyError as error:
+                pause = backoff.next_delay()
                 if loop.time() + pause > min(deadline, began + error.patience):
                     raise
                 log.info("claim %s/%s has to wait: %s", ref.namespace, ref.name, error)
             await asyncio.sleep(pause)
             await self.hardware.rescan()
-            pause = min(pause * 2, 2.0)
 
     async def _attempt(self, ref: ClaimRef, deadline: float) -> PreparedClaim:
         claim = await self._fetch(ref, deadline)
@@ -279,7 +279,7 @@ class Driver:
                     pool=self.node,
                     inventory=self._inventory,
                     prepared=self.checkpoints.claims.values(),
-                    now=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                    now=timestamps.now(),
                 )
                 # The API server may still have what was said of it before it was given back.
                 fresh = before is None and ref.uid not in self.checkpoints.uncleared

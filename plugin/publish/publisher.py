@@ -11,14 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from devices.gpu import Inventory
 
-from .. import metrics
+from .. import metrics, pacing
 from ..api.resource import ResourceSlice
 from ..kube import errors
 from ..kube.resources import Resources
@@ -71,8 +70,8 @@ class Publisher:
             str, tuple[float, Raw | None]
         ] = {}  # refused as they are: until when to leave which body alone
         self._own = _OwnWrites()
-        self._bucket = _Bucket()
-        self._attempts = 0
+        self._bucket = pacing.TokenBucket(RATE, BURST)
+        self._backoff = pacing.Backoff(FIRST_DELAY, LAST_DELAY, jitter=(0.5, 1.0))
         self._wake = asyncio.Event()  # something may have changed
         self._told = asyncio.Event()  # we were told to look, by set() or poke()
 
@@ -105,32 +104,28 @@ class Publisher:
         self._resources.slices.subscribe(self._mirror_changed)
         again: float | None = None
         while True:
-            await _first_of(self._wake, again)
+            await pacing.wait(self._wake, again)
             self._wake.clear()
             self._told.clear()
             try:
                 again = await self._reconcile()
-                self._attempts = 0
+                self._backoff.reset()
             except errors.Conflict as error:
                 # Someone else wrote, and the mirror will show it: until then there is nothing to be
                 # done.
-                self._attempts += 1
-                level = logging.WARNING if self._attempts > 3 else logging.INFO
+                delay = self._backoff.next_delay()
+                level = logging.WARNING if self._backoff.failures > 3 else logging.INFO
                 logger.log(level, "the slice is not what the watch says, looking again: %s", error)
-                await _first_of(self._wake, self._delay())
+                await pacing.wait(self._wake, delay)
                 self._wake.set()
             except errors.ApiError as error:
                 await self._wait_after(error)
                 self._wake.set()
 
-    def _delay(self) -> float:
-        bound = min(LAST_DELAY, FIRST_DELAY * 2.0 ** min(self._attempts - 1, 20))
-        return bound * random.uniform(0.5, 1.0)  # noqa: S311  # spreads the nodes of a cluster, keeps no secret
-
     async def _wait_after(self, error: errors.ApiError) -> None:
-        self._attempts += 1
+        delay = self._backoff.next_delay()
         if errors.is_transient(error) or isinstance(error, errors.NotFound | errors.Gone):
-            delay = max(self._delay(), error.retry_after or 0.0)
+            delay = max(delay, error.retry_after or 0.0)
             logger.warning("slices not written, next attempt in %.1f s: %s", delay, error)
             await asyncio.sleep(delay)
         else:
@@ -140,7 +135,7 @@ class Publisher:
                 error,
                 _advice(error),
             )
-            await _first_of(self._told, LAST_DELAY)
+            await pacing.wait(self._told, LAST_DELAY)
 
     # ------------------------------------------------------------ one round
 
@@ -354,35 +349,6 @@ def _advice(error: errors.ApiError) -> str:
             "resourceslices, and an admission policy may allow the slices of its own node only: see deploy/"
         )
     return ""
-
-
-async def _first_of(event: asyncio.Event, seconds: float | None) -> None:
-    """Returns when the event is set or the time is over."""
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        pass
-
-
-class _Bucket:
-    """Limits how often we write; what others do to our slices cannot make us write more."""
-
-    def __init__(self) -> None:
-        self._tokens, self._at = float(BURST), 0.0
-
-    async def ready(self) -> None:
-        """Waits until there is a token."""
-        loop = asyncio.get_running_loop()
-        while True:
-            now = loop.time()
-            self._tokens, self._at = min(float(BURST), self._tokens + (now - self._at) * RATE), now
-            if self._tokens >= 1.0:
-                return
-            await asyncio.sleep((1.0 - self._tokens) / RATE)
-
-    def take(self) -> None:
-        self._tokens -= 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from typing import Any
 
 from devices.gpu import Inventory
 
+from .. import timestamps
 from ..api.meta import Condition
 from ..api.resource import STANDARD
 from ..kube import errors as kube_errors
 from ..kube import resources
-from .health import moment
 
 log = logging.getLogger(__name__)
 
@@ -122,5 +122,5 @@ class ConflictDetector:
             status="False",
             reason="HandedOutTwice",
             message=sentence[:LONGEST],
-            last_transition_time=moment(self._since[sentence]),
+            last_transition_time=timestamps.rfc3339(self._since[sentence]),
         )

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from .. import names
+from .. import names, pacing, timestamps
 from ..kube import errors as kube_errors
 from ..kube import resources
 
@@ -110,18 +110,15 @@ class EventRecorder:
             del self._recorded[next(iter(self._recorded))]
 
     async def run(self) -> None:
-        loop = asyncio.get_running_loop()
-        credit, since = float(BURST), loop.time()
+        bucket = pacing.TokenBucket(1 / PAUSE, BURST)
         while True:
             namespace, event = await self._waiting.get()
-            credit, since = min(float(BURST), credit + (loop.time() - since) / PAUSE), loop.time()
-            if credit < 1:
-                await asyncio.sleep((1 - credit) * PAUSE)
-            credit -= 1
+            await bucket.ready()
+            bucket.take()
             await self._send(namespace, event)
 
     async def _send(self, namespace: str, event: dict[str, Any]) -> None:
-        delay = FIRST_DELAY
+        backoff = pacing.Backoff(FIRST_DELAY, LAST_DELAY)
         while True:
             try:
                 await self._resources.create_event(namespace, event)
@@ -137,8 +134,7 @@ class EventRecorder:
                     )
                 if not kube_errors.is_transient(error):
                     return
-                await asyncio.sleep(max(delay, error.retry_after or 0.0))
-                delay = min(delay * 2, LAST_DELAY)
+                await asyncio.sleep(max(backoff.next_delay(), error.retry_after or 0.0))
             else:
                 self._failed.clear()
                 return
@@ -159,8 +155,7 @@ def _event(
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {"name": name, "namespace": about.namespace or "default"},
-        "eventTime": time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(now))
-        + f"{int(now % 1 * 1e6):06d}Z",
+        "eventTime": timestamps.rfc3339(now, digits=6),
         "regarding": regarding,
         "type": "Warning" if warning else "Normal",
         "reason": reason,

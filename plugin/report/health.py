@@ -7,7 +7,6 @@ so that a taint, a pod's status, a claim's condition and an Event never disagree
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from devices import health
 from devices.gpu import Gpu
 from devices.health import Finding, HealthReport
 
+from .. import timestamps
 from ..api.meta import Condition
 from ..api.resource import DeviceTaint
 
@@ -58,7 +58,7 @@ def taints(
                     key=f"{DOMAIN}/{finding.kind}",
                     value=finding.value,
                     effect="None" if effect == "none" else effect,
-                    time_added=moment(finding.since),
+                    time_added=timestamps.rfc3339(finding.since),
                 )
                 by_key.setdefault(taint.key, taint)
         if by_key:
@@ -112,7 +112,7 @@ def _condition(findings: Sequence[Finding]) -> Condition:
         status="Unknown" if _STATES[first.severity] == UNKNOWN else "False",
         reason="".join(word.capitalize() for word in first.kind.split("-")),
         message=sentence(findings),
-        last_transition_time=moment(min(finding.since for finding in findings)),
+        last_transition_time=timestamps.rfc3339(min(finding.since for finding in findings)),
     )
 
 
@@ -129,7 +129,3 @@ def sentence(findings: Sequence[Finding]) -> str:
         if len(words.encode()) <= 1024
         else words.encode()[:1021].decode(errors="ignore") + "..."
     )
-
-
-def moment(since: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(since))

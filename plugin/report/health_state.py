@@ -7,7 +7,6 @@ boot loses it then.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 from pathlib import Path
@@ -16,6 +15,8 @@ import msgspec
 
 from devices.gpu import Roots
 from devices.health import HealthState
+
+from .. import durable
 
 log = logging.getLogger(__name__)
 
@@ -60,9 +61,7 @@ def save(folder: Path, boot: str, memory: HealthState) -> None:
         if memory == HealthState():
             path.unlink(missing_ok=True)
             return
-        new.write_bytes(msgspec.json.encode(_Document(boot=boot, memory=memory)))
-        new.replace(path)
+        content = msgspec.json.encode(_Document(boot=boot, memory=memory))
+        durable.replace(str(path), content, beside=str(new), sync=False)
     except OSError as error:
         log.warning("what is known of sick GPUs will not outlive this process: %s", error)
-        with contextlib.suppress(OSError):
-            new.unlink(missing_ok=True)

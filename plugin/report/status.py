@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from .. import errors, metrics
+from .. import errors, metrics, pacing
 from .. import log as logs
 from ..api.resource import AllocatedDeviceStatus
 from ..kube import errors as kube_errors
@@ -48,7 +47,9 @@ class _Report:
     due: float  # by the loop's clock
     fresh: bool = False  # nobody can have told the API server anything of this claim yet
     done: Done | None = None
-    pause: float = FIRST_PAUSE
+    backoff: pacing.Backoff = field(
+        default_factory=lambda: pacing.Backoff(FIRST_PAUSE, LONGEST_PAUSE, jitter=(0.8, 1.2))
+    )
 
 
 class StatusReporter:
@@ -149,10 +150,10 @@ class StatusReporter:
                     "claim %s: status.devices was not written, by a mistake in claimd",
                     wish.claim.title,
                 )
-            wait = getattr(error, "retry_after", None) or wish.pause * random.uniform(0.8, 1.2)  # noqa: S311
+            delay = wish.backoff.next_delay()
+            wait = getattr(error, "retry_after", None) or delay
             now = asyncio.get_running_loop().time()
             wish.due, self._rest = now + wait, now + SPACING
-            wish.pause = min(wish.pause * 2, LONGEST_PAUSE)
             log.warning(
                 "claim %s: status.devices was not written, again in %.1f s: %s",
                 wish.claim.title,

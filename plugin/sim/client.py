@@ -8,7 +8,6 @@ clients.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import hashlib
 import logging
@@ -20,6 +19,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from .. import pacing, timestamps
 from ..api.document import Document
 from ..kube import client, errors, watch
 
@@ -271,9 +271,7 @@ class WorkLoop:
         self.wake.set()
         pause: float | None = None
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self.wake.wait()
+            await pacing.wait(self.wake, pause)
             self.wake.clear()
             if not all(collection.synced for collection in self.collections.values()):
                 continue
@@ -340,7 +338,7 @@ def event(
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {"name": f"{metadata['name'][:236]}.{digest}", "namespace": namespace},
-        "eventTime": micro(now),
+        "eventTime": timestamps.rfc3339(now, digits=6),
         "type": "Warning" if warning else "Normal",
         "reason": reason,
         "action": by.action,
@@ -389,16 +387,6 @@ def patch_status(kind: str, obj: Document, status: Document) -> Call:
         sub="status",
         form=STRATEGIC,
         body={"metadata": {"uid": metadata["uid"]}, "status": status},
-    )
-
-
-def timestamp(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
-
-
-def micro(seconds: float) -> str:
-    return (
-        time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds % 1 * 1e6):06d}Z"
     )
 
 

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import msgspec
 
 from devices import fake, faults
 
-from .. import names
+from .. import names, timestamps
 from ..api.document import Document
 from ..kube import client, errors, kubeconfig
 from . import client as sim_client
@@ -277,7 +276,7 @@ async def _report(cluster: Cluster, daemon_: daemon.Daemon, pod: Document) -> No
     while True:
         changed.clear()
         runs = daemon_.state == daemon.RUNNING
-        now = sim_client.timestamp(time.time())
+        now = timestamps.now()
         state = (
             {"running": {"startedAt": now}}
             if runs

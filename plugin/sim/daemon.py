@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from .. import pacing
+
 PYTHON = (sys.executable, "-I", "-S")
 PACKAGE = Path(__file__).resolve().parents[2]  # where `plugin` lies
 # It ends with us, however we end: the kernel sees to it.
@@ -54,7 +56,8 @@ class Daemon:
 
     async def run(self) -> None:
         """Keeps it running until cancelled, and returns when it is gone."""
-        pause, loop = FIRST_PAUSE, asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        backoff = pacing.Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         try:
             while True:
                 await self._wanted.wait()
@@ -64,9 +67,9 @@ class Daemon:
                     self._become(STOPPED)
                     continue
                 self._become(KILLED if code == -signal.SIGKILL else ENDED)
-                pause = FIRST_PAUSE if loop.time() - began > HEALTHY else pause
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                if loop.time() - began > HEALTHY:
+                    backoff.reset()
+                await asyncio.sleep(backoff.next_delay())
                 self.restarts += 1
         finally:
             await self._end()

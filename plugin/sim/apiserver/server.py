@@ -13,10 +13,10 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ... import timestamps
 from . import kinds
 from .access.tokens import Tokens
 from .catalog import Catalog
@@ -155,7 +155,7 @@ def _ended(running: asyncio.Task[None]) -> None:
 
 
 def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return timestamps.now()
 
 
 def _letters() -> str:

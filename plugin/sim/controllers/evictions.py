@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
+from ... import timestamps
 from ...api.document import Document
 from .. import client
 from ..client import Call
@@ -54,7 +55,7 @@ def decide(dues: Iterable[Due], now: float) -> tuple[list[Call], list[Call], flo
             "status": "True",
             "reason": "DeletionByDeviceTaintManager",
             "message": "Device Taint manager: deleting due to NoExecute taint",
-            "lastTransitionTime": client.timestamp(now),
+            "lastTransitionTime": timestamps.rfc3339(now),
         }
         marks.append(
             client.event(one.pod, "Pod", "DeviceTaintManagerEviction", "Marking for deletion", BY)
@@ -182,7 +183,7 @@ def tell(
         if current and since < STATUS_PERIOD:
             again.append(STATUS_PERIOD - since)
             continue
-        condition["lastTransitionTime"] = client.timestamp(now)
+        condition["lastTransitionTime"] = timestamps.rfc3339(now)
         calls.append(client.patch_status("devicetaintrules", rule, {"conditions": [condition]}))
     return calls, min(again, default=None)
 

@@ -4,6 +4,7 @@ done for it.
 
 from __future__ import annotations
 
+from ... import timestamps
 from ...api.document import Document
 from .. import client
 from ..client import Call
@@ -31,6 +32,6 @@ def _failed(now: float) -> Document:
         "status": "True",
         "reason": "DeletionByPodGC",
         "message": "PodGC: node no longer exists",
-        "lastTransitionTime": client.timestamp(now),
+        "lastTransitionTime": timestamps.rfc3339(now),
     }
     return {"phase": "Failed", "conditions": [condition]}

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ... import timestamps
 from ...api.document import Document
 from .. import client
 from ..client import Call
@@ -107,7 +108,7 @@ def _available(deployment: Document, enough: bool, now: float) -> Document:
         return old[0]  # type: ignore[no-any-return]
     reason = "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable"
     message = f"Deployment {'has' if enough else 'does not have'} minimum availability."
-    moment = client.timestamp(now)
+    moment = timestamps.rfc3339(now)
     times = {"lastUpdateTime": moment, "lastTransitionTime": moment}
     return {"type": "Available", "status": state, "reason": reason, "message": message} | times
 

@@ -10,6 +10,7 @@ import time
 
 import msgspec
 
+from ... import timestamps
 from ...api.document import Document
 from ...api.resource import ResourceClaim
 from ...kube import errors
@@ -86,7 +87,7 @@ class Api:
         spec = {
             "holderIdentity": self.node,
             "leaseDurationSeconds": seconds,
-            "renewTime": client.micro(time.time()),
+            "renewTime": timestamps.rfc3339(time.time(), digits=6),
         }
         patch = Call(
             method="PATCH", kind="leases", namespace=_LEASES, name=self.node, form=client.MERGE

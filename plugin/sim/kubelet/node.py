@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn, TypeVar
 
+from ... import pacing, timestamps
 from ...api.document import Document
 from ...kube import errors
-from .. import client
 from .api import Api
 from .timing import Timing
 
@@ -58,7 +57,7 @@ class Node:
             await asyncio.sleep(self._timing.lease)
 
     def _status(self) -> Document:
-        now = client.timestamp(time.time())
+        now = timestamps.now()
         times = {"lastHeartbeatTime": now, "lastTransitionTime": now}
         ready = {
             "type": "Ready",
@@ -100,11 +99,11 @@ class Node:
 
 async def insist(ask: Callable[[], Awaitable[_T]]) -> _T:
     """The answer, however long the API server is away or does not want to."""
-    pause = 0.2
+    backoff = pacing.Backoff(0.2, _LONGEST)
     while True:
         try:
             return await ask()
         except errors.ApiError as error:
+            pause = backoff.next_delay()
             log.warning("trying again in %g s: %s", pause, error)
         await asyncio.sleep(pause)
-        pause = min(2 * pause, _LONGEST)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
+from ... import timestamps
 from ...api.document import Document
 from ..runtime.container import Container
 from ..runtime.runtime import Sandbox
@@ -156,4 +157,4 @@ def _said(truth: bool) -> str:
 
 
 def _time(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return timestamps.rfc3339(moment.timestamp())

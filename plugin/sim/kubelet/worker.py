@@ -15,6 +15,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from ... import pacing, timestamps
 from ...api.document import Document
 from ...kube import errors
 from .. import client
@@ -78,9 +79,7 @@ class PodWorker:
         pause: float | None = None
         try:
             while True:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await self._wake.wait()
+                await pacing.wait(self._wake, pause)
                 self._wake.clear()
                 try:
                     if self._ending.is_set():
@@ -202,9 +201,7 @@ class PodWorker:
             with contextlib.suppress(
                 errors.NotFound, errors.Conflict
             ):  # it is going, or is another by now
-                await parts.api.write_status(
-                    self.pod, status.patch(made, before, client.timestamp(time.time()))
-                )
+                await parts.api.write_status(self.pod, status.patch(made, before, timestamps.now()))
         self.phase = (
             plan.phase
         )  # not before it is written: a pod that has ended is not looked at again

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from ... import timestamps
 from ...api.document import Document
 from .. import client
 from ..client import Call
@@ -75,7 +76,7 @@ class Binder:
             "status": "False",
             "reason": decision.reason,
             "message": decision.message,
-            "lastTransitionTime": client.timestamp(self._clock()),
+            "lastTransitionTime": timestamps.rfc3339(self._clock()),
         }
         await self._worker.send(client.patch_status("pods", pod, {"conditions": [condition]}))
         failed = client.event(
@@ -111,7 +112,7 @@ class Binder:
     def _allocation(self, claim: Claim) -> Document:
         assert claim.status.allocation
         found: Document = _plain(claim.status.allocation)
-        return found | {"allocationTimestamp": client.timestamp(self._clock())}
+        return found | {"allocationTimestamp": timestamps.rfc3339(self._clock())}
 
 
 _HELD = ("allocation", "reservedFor", "devices")

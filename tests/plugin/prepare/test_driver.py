@@ -457,15 +457,15 @@ async def test_a_debt_whose_file_the_disk_keeps_is_settled_when_it_lets_go(world
     debt = world.tmp_path / "plugin" / "claims" / "uid-c.gone"
     debt.unlink()
     debt.mkdir()  # cannot be unlinked
-    world.driver.checkpoints._mark = (
-        world.driver.checkpoints._files.mark()
+    world.driver.checkpoints._fingerprint = (
+        world.driver.checkpoints._files.fingerprint()
     )  # as if nobody had touched it
     world.api.faults.clear()
     await apiserver.until(lambda: "could not be noted" in caplog.text, 20)
     assert not world.devices("c")
     debt.rmdir()
     debt.touch()
-    world.driver.checkpoints._mark = world.driver.checkpoints._files.mark()
+    world.driver.checkpoints._fingerprint = world.driver.checkpoints._files.fingerprint()
     await apiserver.until(lambda: not debt.exists())
 
 
@@ -486,8 +486,8 @@ async def test_an_unprepare_that_fails_still_owes_the_report(world):
     text = record_file.read_bytes()
     record_file.unlink()
     record_file.mkdir()  # cannot be unlinked
-    world.driver.checkpoints._mark = (
-        world.driver.checkpoints._files.mark()
+    world.driver.checkpoints._fingerprint = (
+        world.driver.checkpoints._files.fingerprint()
     )  # as if nobody had touched it
     assert "cannot keep the checkpoint" in await world.unprepare(c)
     record_file.rmdir()

@@ -5,8 +5,8 @@ an account.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 
+from .... import timestamps
 from ....api.document import Document
 from ..access.tokens import LONGEST, SHORTEST, Tokens
 from ..catalog import Edition
@@ -169,4 +169,4 @@ class Subresources:
 
 
 def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return timestamps.rfc3339(seconds)

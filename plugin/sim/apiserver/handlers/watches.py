@@ -8,12 +8,12 @@ What a selection lets through is decided in the store; how an object is written,
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from .... import pacing
 from ....api.document import Document
 from ..catalog import Edition
 from ..storage.store import Change, Selects, Store, event_of
@@ -180,9 +180,8 @@ class Watches:
             if wants.bookmarks and now >= mark:
                 mark = now + self._every
                 await send(_bookmark(edition, self._store.version, {}))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout((min(end, mark) if wants.bookmarks else end) - now):
-                    await woken.wait()
+            until = min(end, mark) if wants.bookmarks else end
+            await pacing.wait(woken, until - now)
 
 
 def _within(namespace: str, selects: Selects | None) -> Selects | None:

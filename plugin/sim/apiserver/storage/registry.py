@@ -8,9 +8,10 @@ same objects. What one kind allows beyond that (its own validation) is not here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
+from .... import timestamps
 from ....api.document import Document
 from ..rules import strategy
 from ..types import status_errors
@@ -339,9 +340,7 @@ def _grace(kind: Kind, old: Document, options: DeleteOptions) -> int:
 def _later(time: str, seconds: int) -> str:
     if not seconds:
         return time
-    return (datetime.fromisoformat(time) + timedelta(seconds=seconds)).strftime(
-        "%Y-%m-%dT%H:%M:%SZ"
-    )
+    return timestamps.rfc3339(datetime.fromisoformat(time).timestamp() + seconds)
 
 
 def _of_kind(kind: Kind, obj: Document) -> Document:
