@@ -11,13 +11,14 @@ from __future__ import annotations
 import posixpath
 import re
 
-from . import drm, families, kfd, sysfs
+from . import amd_ids, drm, kfd, sysfs
 from .gpu import NOT_READY, Detail, DeviceNode, NotUsable, Part, Roots
 from .pci import Function
 
 NAME = "amd"
 VENDOR_ID = 0x1002
 DRIVERS = ("amdgpu",)
+DEVICE_PLUGIN_RESOURCES = ("amd.com/gpu",)
 
 _UNIQUE_ID = re.compile(r"[0-9a-f]{16}")
 _MODES = {"SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4, "CPX": 8}
@@ -63,10 +64,10 @@ def describe(roots: Roots, function: Function) -> Detail:
         memory=memory,
         profile=profile,
         counters=(("partitions", count),) if parts else (),
-        family=families.amd(target, function.device_id),
+        family=amd_ids.family(target, function.device_id),
         architecture=target,
         vbios=sysfs.text(f"{function.folder}/vbios_version", notes),
-        integrated=families.is_apu(target, function.device_id),
+        integrated=amd_ids.is_apu(target, function.device_id),
         compute_units=sum(agent.compute_units or 0 for agent in agents) or None,
         parts=parts,
         notes=tuple(notes),

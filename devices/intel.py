@@ -7,13 +7,14 @@ from __future__ import annotations
 import posixpath
 import re
 
-from . import drm, families, sysfs
+from . import drm, intel_ids, sysfs
 from .gpu import Detail, DeviceNode, Roots
 from .pci import Function
 
 NAME = "intel"
 VENDOR_ID = 0x8086
 DRIVERS = ("i915", "xe")
+DEVICE_PLUGIN_RESOURCES = ("gpu.intel.com/",)
 
 _TILE = re.compile(r"tile\d+")
 
@@ -22,21 +23,21 @@ def describe(roots: Roots, function: Function) -> Detail:
     virtual = function.physical is not None
     nodes = drm.card_or_render(function.folder) if virtual else drm.card_and_render(function.folder)
     notes: list[str] = []
-    product, family, integrated, architecture = families.intel(function.device_id)
+    product = intel_ids.product(function.device_id)
     if function.driver == "i915":
         memory = _i915_memory(function, nodes, notes)
-        tiles = families.intel_tiles(function.device_id)
+        tiles = intel_ids.tiles(function.device_id)
     else:
         memory, tiles = _xe_memory_and_tiles(function, notes)
     if memory is None and not virtual:
-        memory = families.intel_memory(function.device_id)
+        memory = intel_ids.memory(function.device_id)
     return Detail(
         nodes=nodes + _by_path(function, nodes),
         driver_version=sysfs.module_version(roots, function.driver, function.cache, notes),
-        product=product,
-        family=family,
-        architecture=architecture,
-        integrated=integrated,
+        product=product.name,
+        family=product.family,
+        architecture=product.architecture,
+        integrated=product.integrated,
         memory=memory,
         tiles=tiles,
         notes=tuple(notes),

@@ -9,13 +9,14 @@ import os
 import re
 from dataclasses import replace
 
-from . import drm, families, libraries, mig, sysfs
+from . import drm, libraries, mig, nvidia_ids, sysfs
 from .gpu import NOT_READY, Detail, DeviceNode, NotUsable, Roots
 from .pci import Function
 
 NAME = "nvidia"
 VENDOR_ID = 0x10DE
 DRIVERS = ("nvidia",)
+DEVICE_PLUGIN_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")
 
 _MAJOR = 195  # fixed; /proc/devices has several names for it
 _CONTROL, _MODESET = 255, 254
@@ -66,7 +67,7 @@ def describe(roots: Roots, function: Function) -> Detail:
     majors = function.cache.read_once("/proc/devices", lambda said: _majors(roots, said), notes)
     common = _nodes(roots, int(minor), majors, notes)
     parts = mig.parts(roots, int(minor), common, majors.get("nvidia-caps"), notes)
-    family, architecture = families.nvidia(function.device_id)
+    family, architecture = nvidia_ids.family(function.device_id)
     version = function.cache.read_once(
         "nvidia version", lambda said: _driver_version(roots, said), notes
     )
@@ -95,7 +96,7 @@ def describe(roots: Roots, function: Function) -> Detail:
         family=family,
         architecture=architecture,
         vbios=_vbios(card.get("Video BIOS")),
-        integrated=function.device_id in families.NVIDIA_INTEGRATED,
+        integrated=function.device_id in nvidia_ids.INTEGRATED,
         counters=((mig.COUNTER, len(parts)),) if parts else (),
         parts=parts,
         # NVIDIA's own container hook hands out GPUs by this variable, which images set to `all`.

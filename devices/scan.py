@@ -12,43 +12,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
-from . import amd, deadline, intel, numa, nvidia, pci, vfio
-from .gpu import Detail, Gpu, Inventory, NotUsable, Part, Roots, Rules, Skipped, name_of
-
-
-class Vendor(Protocol):
-    """What a vendor's module has. `describe` may raise Refused with a reason for people."""
-
-    @property
-    def NAME(self) -> str: ...
-
-    @property
-    def VENDOR_ID(self) -> int: ...
-
-    @property
-    def DRIVERS(self) -> tuple[str, ...]: ...
-
-    @property
-    def describe(self) -> Callable[[Roots, pci.Function], Detail]: ...
-
-
-VENDORS: tuple[Vendor, ...] = (nvidia, amd, intel)
-
-_OTHERS = {
-    0x1A03: "an ASPEED server management chip's screen",
-    0x102B: "a Matrox server management chip's screen",
-    0x1013: "a Cirrus Logic screen, of an old server or an emulated one",
-    0x19E5: "a Huawei server management chip's screen",
-    0x1234: "an emulated screen (QEMU, Bochs)",
-    0x1AF4: "a virtual GPU (virtio)",
-    0x1B36: "a virtual GPU (QXL)",
-    0x15AD: "a virtual GPU (VMware)",
-    0x1414: "a virtual GPU (Hyper-V)",
-    0x80EE: "a virtual GPU (VirtualBox)",
-    0x1D0F: "a virtual screen (Amazon EC2)",
-}
+from . import deadline, numa, pci, vfio
+from .gpu import Gpu, Inventory, NotUsable, Part, Roots, Rules, Skipped, name_of
+from .vendors import SCREENS, VENDORS, Vendor
 
 
 def scan(roots: Roots, rules: Rules = Rules(), vendors: Sequence[Vendor] = VENDORS) -> Inventory:  # noqa: B008  frozen
@@ -231,7 +199,7 @@ def _related(gpus: list[Gpu]) -> list[Gpu]:
 
 
 def _other(function: pci.Function) -> Skipped:
-    what = _OTHERS.get(function.vendor_id)
+    what = SCREENS.get(function.vendor_id)
     if what is not None:
         return Skipped(address=function.address, reason=what, expected=True)
     ids = f"{function.vendor_id:04x}:{function.device_id:04x}"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from devices import vendors
 from devices.gpu import Inventory
 
 from .. import timestamps
@@ -26,12 +27,6 @@ log = logging.getLogger(__name__)
 CONDITION = "Exclusive"  # the type of the condition in a claim's status
 FIRST, PERIOD = 5.0, 600.0  # seconds until the first look, and between two
 LONGEST = 1024  # bytes of a sentence
-
-_PLUGINS = {
-    "nvidia": ("nvidia.com/gpu", "nvidia.com/mig-"),
-    "amd": ("amd.com/gpu",),
-    "intel": ("gpu.intel.com/",),
-}
 
 
 def with_drivers(
@@ -56,18 +51,18 @@ def with_drivers(
 def with_device_plugins(inventory: Inventory, capacity: Mapping[str, str]) -> dict[str, str]:
     """The same for GPUs of a vendor whose device plugin has registered with the kubelet."""
     found: dict[str, str] = {}
-    for vendor, prefixes in _PLUGINS.items():
+    for vendor in vendors.VENDORS:
         there = [
             name
             for name, count in sorted(capacity.items())
-            if name.startswith(prefixes) and count != "0"
+            if name.startswith(vendor.DEVICE_PLUGIN_RESOURCES) and count != "0"
         ]
         if there:
             sentence = (
-                f"a device plugin hands out this node's GPUs of {vendor} as {', '.join(there)}: one could be given "
-                f"to two pods; to leave them to it, set exclude={vendor} here, or take the device plugin off this node"
+                f"a device plugin hands out this node's GPUs of {vendor.NAME} as {', '.join(there)}: one could be given "
+                f"to two pods; to leave them to it, set exclude={vendor.NAME} here, or take the device plugin off this node"
             )
-            found |= {gpu.name: sentence for gpu in inventory.gpus if gpu.vendor == vendor}
+            found |= {gpu.name: sentence for gpu in inventory.gpus if gpu.vendor == vendor.NAME}
     return found
 
 

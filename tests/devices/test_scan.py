@@ -7,6 +7,7 @@ import pytest
 
 from devices import amd, pci, scan
 from devices.gpu import Detail, DeviceNode, Inventory, NotUsable, Roots, Rules
+from devices.vendors import VENDORS
 from tests.devices.trees import Make
 
 MIXED = ("nvidia:h100=2", "amd:mi210", "amd:radeon,console", "intel:max1550", "bmc:aspeed")
@@ -157,6 +158,7 @@ MATROX = SimpleNamespace(
     NAME="matrox",
     VENDOR_ID=0x102B,
     DRIVERS=("mgag200",),
+    DEVICE_PLUGIN_RESOURCES=(),
     describe=lambda roots, function: Detail(
         nodes=(
             DeviceNode(path="/dev/b", major=1, minor=2),
@@ -169,13 +171,13 @@ MATROX = SimpleNamespace(
 
 def test_a_fourth_vendor_is_one_row(tree: Make) -> None:
     made = tree("bmc:matrox", "amd:mi210")
-    inventory = scan.scan(made.roots, vendors=(*scan.VENDORS, MATROX))
+    inventory = scan.scan(made.roots, vendors=(*VENDORS, MATROX))
     assert [(gpu.vendor, gpu.product) for gpu in inventory.gpus] == [
         ("matrox", "at 0000:00:02.0"),
         ("amd", "AMD Instinct MI210"),
     ]
     assert [node.path for node in inventory.gpus[0].nodes] == ["/dev/a", "/dev/b"]
-    scan.check_rules(Rules(include=("matrox",)), (*scan.VENDORS, MATROX))
+    scan.check_rules(Rules(include=("matrox",)), (*VENDORS, MATROX))
 
 
 @pytest.mark.parametrize(
@@ -197,7 +199,13 @@ def test_a_vendor_that_fails_costs_its_device_alone(
             raise error
         return amd.describe(roots, function)
 
-    sick = SimpleNamespace(NAME="amd", VENDOR_ID=0x1002, DRIVERS=("amdgpu",), describe=describe)
+    sick = SimpleNamespace(
+        NAME="amd",
+        VENDOR_ID=0x1002,
+        DRIVERS=("amdgpu",),
+        DEVICE_PLUGIN_RESOURCES=(),
+        describe=describe,
+    )
     made = tree("amd:mi300x=3")
     inventory = scan.scan(made.roots, vendors=(sick,))
     assert inventory.gpus == made.scan().gpus[1:]

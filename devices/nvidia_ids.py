@@ -1,0 +1,46 @@
+"""What the PCI ids of NVIDIA GPUs tell of their generation: tables and nothing else.
+
+NVIDIA gives ids in rows. What the driver tells itself must not be repeated here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from .gpu import UNKNOWN
+
+# The first PCI device id of a row, the generation of the row, what its compilers call it.
+_ROWS = (
+    (0x0000, UNKNOWN, None),
+    (0x15F0, "Pascal", "sm_60"),
+    (0x1600, UNKNOWN, None),
+    (0x1B00, "Pascal", "sm_61"),
+    (0x1D81, "Volta", "sm_70"),
+    (0x1E00, "Turing", "sm_75"),
+    (0x2080, "Ampere", "sm_80"),
+    (0x2100, UNKNOWN, None),
+    (0x2180, "Turing", "sm_75"),
+    (0x2200, "Ampere", "sm_86"),
+    (0x2300, "Hopper", "sm_90"),
+    (0x2400, "Ampere", "sm_86"),
+    (0x2600, "Ada Lovelace", "sm_89"),
+    (0x2900, "Blackwell", "sm_100"),
+    (0x2A00, UNKNOWN, None),
+    (0x2B80, "Blackwell", "sm_120"),
+    (0x2E00, UNKNOWN, None),
+    (0x2E12, "Blackwell", "sm_121"),
+    (0x2E13, UNKNOWN, None),
+    (0x2F00, "Blackwell", "sm_120"),
+    (0x3000, UNKNOWN, None),
+    (0x3180, "Blackwell", "sm_103"),
+    (0x3200, UNKNOWN, None),
+)
+_STARTS = [row[0] for row in _ROWS]
+# Thor and GB10: their memory is the machine's.
+INTEGRATED = (0x2B00, 0x2E12)
+
+
+def family(device_id: int) -> tuple[str, str | None]:
+    """The generation, and what compilers call it; `unknown` and None where the table ends."""
+    row = _ROWS[bisect_right(_STARTS, device_id) - 1]
+    return row[1], row[2]
