@@ -224,7 +224,7 @@ def _sim(settings: config.Config, given: dict[str, Any]) -> int:
     if not 0 <= given["port"] <= 65535:
         raise errors.UsageError(f"port {given['port']}: expected 0 to 65535")
     options = server.Options(
-        profile=given["profile"], port=given["port"], db=given["db"], alone=True
+        profile=given["profile"], port=given["port"], db=given["db"], end_namespaces=True
     )
     asyncio.run(command.run(options, given["kubeconfig_out"]))
     return OK

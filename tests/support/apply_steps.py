@@ -49,16 +49,16 @@ def ours(question):
     live = question["start"] | {"metadata": {}}
     answers = []
     for step in question["steps"]:
-        writer = managed_fields.Writer(step["manager"], step["op"].capitalize(), version)
+        writer = managed_fields.Manager(step["manager"], step["op"].capitalize(), version)
         before = json.dumps(live)
         try:
             if step["op"] == "apply":
-                new = managed_fields.applied(
+                new = managed_fields.apply(
                     rules, live, step["object"], writer, step["force"], "2026-01-01T00:00:00Z"
                 )
             else:
                 changed = patches.merge_patch(live, step["object"])
-                new = managed_fields.updated(rules, live, changed, writer, "2026-01-01T00:00:00Z")
+                new = managed_fields.update(rules, live, changed, writer, "2026-01-01T00:00:00Z")
         except status_errors.StatusError as error:
             answers.append({"error": str(error), "causes": error.details["causes"]})
         else:

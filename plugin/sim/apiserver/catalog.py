@@ -6,17 +6,17 @@ The tables are in `kinds`. A version that is not the one kept is made at the edg
 
 from __future__ import annotations
 
-import dataclasses
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from ...api.document import Document
 from ...api.objects import convert, plain
 from . import kinds
-from .kinds import ServedKind
+from .kinds import ApiResource
 from .rules import canonical, strategy
-from .types import status_errors
+from .types import schema, status_errors
 from .types.kind import Kind
+from .types.schema import Schema
 
 EVENTS = "events.k8s.io"
 REMEMBERED = 4096  # objects of a kind in a version that is not the one kept
@@ -34,10 +34,10 @@ RENAMED = {
 
 
 @dataclass(frozen=True, eq=False)
-class Edition:
+class ServedVersion:
     """A kind as it is served under one group and version."""
 
-    served: ServedKind
+    api_resource: ApiResource
     version: str
     _known: OrderedDict[int, tuple[Document, Document]] = field(
         default_factory=OrderedDict, repr=False
@@ -45,30 +45,29 @@ class Edition:
 
     @property
     def kind(self) -> Kind:
-        return self.served.kind
+        return self.api_resource.kind
 
     @property
     def group(self) -> str:
-        return self.served.group
+        return self.api_resource.group
 
     @property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
-    def kept_so(self) -> bool:
+    def is_storage_version(self) -> bool:
         """What is kept is what is served."""
         return self.api_version == self.kind.api_version
 
     @property
-    def view(self) -> Kind:
-        """The kind as if it were kept in this version: for field tables."""
-        resource = dataclasses.replace(self.kind.resource, group=self.group)
-        return dataclasses.replace(self.kind, version=self.version, resource=resource)
+    def schema(self) -> Schema:
+        """How the values of this version merge."""
+        return schema.of_kind(self.group, self.version, self.kind.resource.kind)
 
-    def shown(self, obj: Document) -> Document:
+    def from_storage(self, obj: Document) -> Document:
         """A kept object in this version."""
-        if self.kept_so:
+        if self.is_storage_version:
             return obj
         if self.group == EVENTS:
             back = {old: new for new, old in RENAMED.items()}
@@ -79,7 +78,9 @@ class Edition:
         if known and known[0] is obj:  # it is never changed
             return known[1]
         found = _converted(obj, self.version)
-        shown = canonical.typed(self.version, self.kind.resource.kind, found, self.served.release)
+        shown = canonical.typed(
+            self.version, self.kind.resource.kind, found, self.api_resource.release
+        )
         self._known[id(obj)] = obj, shown
         if len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
@@ -88,7 +89,7 @@ class Edition:
     @property
     def empty(self) -> Document:
         found = strategy.of(
-            self.kind.resource, self.version, self.served.release or kinds.NEWEST
+            self.kind.resource, self.version, self.api_resource.release or kinds.NEWEST
         ).empty
         return {
             name: value
@@ -97,17 +98,19 @@ class Edition:
         }
 
     @property
-    def deprecation(self) -> str:
+    def deprecation_warning(self) -> str:
         """What clients of an old version are told with each answer."""
-        since = kinds.DEPRECATED.get((self.served.release, self.kind.resource.kind, self.version))
+        since = kinds.DEPRECATED.get(
+            (self.api_resource.release, self.kind.resource.kind, self.version)
+        )
         if not since:
             return ""
         what = f"{self.api_version} {self.kind.resource.kind}"
         return f"{what} is deprecated in v{since[0]}+, unavailable in v{since[1]}+"
 
-    def kept(self, obj: Document) -> Document:
+    def to_storage(self, obj: Document) -> Document:
         """An object of this version as it is kept."""
-        if self.kept_so:
+        if self.is_storage_version:
             return obj
         if self.group == EVENTS:
             renamed = {RENAMED.get(name, name): value for name, value in obj.items()}
@@ -128,27 +131,29 @@ def _converted(obj: Document, version: str) -> Document:
 class Catalog:
     def __init__(self, release: str) -> None:
         self.release = release
-        self.served = kinds.served(release)
-        self._editions: dict[tuple[str, str, str], Edition] = {}
+        self.api_resources = kinds.api_resources(release)
+        self._served_versions: dict[tuple[str, str, str], ServedVersion] = {}
         self.versions: dict[str, list[str]] = {}  # by group, the preferred one first
-        for one in self.served:
+        for one in self.api_resources:
             for version in one.versions:
-                self._editions[one.group, version, one.kind.resource.plural] = Edition(one, version)
+                self._served_versions[one.group, version, one.kind.resource.plural] = ServedVersion(
+                    one, version
+                )
                 known = self.versions.setdefault(one.group, [])
                 if version not in known:
                     known.append(version)
         for known in self.versions.values():
             known.sort(key=kinds.priority, reverse=True)
 
-    def edition(self, group: str, version: str, plural: str) -> Edition | None:
-        return self._editions.get((group, version, plural))
+    def served_version(self, group: str, version: str, plural: str) -> ServedVersion | None:
+        return self._served_versions.get((group, version, plural))
 
-    def editions(self, group: str, version: str) -> list[Edition]:
-        return [e for (g, v, _), e in self._editions.items() if (g, v) == (group, version)]
+    def served_versions(self, group: str, version: str) -> list[ServedVersion]:
+        return [e for (g, v, _), e in self._served_versions.items() if (g, v) == (group, version)]
 
     @property
     def kinds(self) -> list[Kind]:
-        return list(dict.fromkeys(one.kind for one in self.served))
+        return list(dict.fromkeys(one.kind for one in self.api_resources))
 
     def kind(self, plural: str, group: str = "") -> Kind:
         return next(

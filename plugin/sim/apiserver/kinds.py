@@ -18,7 +18,7 @@ DRA = "resource.k8s.io"
 
 
 @dataclass(frozen=True)
-class ServedKind:
+class ApiResource:
     kind: Kind  # as it is kept
     versions: tuple[str, ...]  # as it is served, the preferred one first
     singular: str
@@ -31,7 +31,7 @@ class ServedKind:
 
 # group, version, plural, kind; n: in a namespace, s: with a status, g: counts generations; short
 # name
-AROUND = """
+OTHER_KINDS = """
 -                            v1  configmaps                        ConfigMap                         n    cm
 -                            v1  events                            Event                             n    ev
 -                            v1  namespaces                        Namespace                         s    ns
@@ -95,27 +95,31 @@ DEPRECATED = {
 } | {(NEWEST, "DeviceTaintRule", "v1alpha3"): ("1.36", "1.39")}
 
 
-def served(release: str) -> list[ServedKind]:
+def api_resources(release: str) -> list[ApiResource]:
     """Everything that a server of this release has; ValueError for a release that is not in the
     table.
     """
     if release not in RELEASES:
         raise ValueError(f"release {release!r}: expected one of {', '.join(RELEASES)}")
     found = []
-    for line in AROUND.split("\n")[1:-1]:
+    for line in OTHER_KINDS.split("\n")[1:-1]:
         group, version, plural, kind, flags, short = line.split()
-        found.append(_served(group.strip("-"), plural, kind, flags, (version,), short.strip("-")))
+        found.append(
+            _api_resource(group.strip("-"), plural, kind, flags, (version,), short.strip("-"))
+        )
     for words, versions in RELEASES[release].items():
         plural, kind, flags = words.split()
         found.append(
-            replace(_served(DRA, plural, kind, flags, tuple(versions.split())), release=release)
+            replace(
+                _api_resource(DRA, plural, kind, flags, tuple(versions.split())), release=release
+            )
         )
     return found
 
 
-def _served(
+def _api_resource(
     group: str, plural: str, kind: str, flags: str, versions: tuple[str, ...], short: str = ""
-) -> ServedKind:
+) -> ApiResource:
     kept = Kind(
         GroupResource(
             plural, "" if kind == "Event" else group, kind
@@ -129,7 +133,7 @@ def _served(
         tuple(verb for verb in ALL if verb != "deletecollection") if kind == "Namespace" else ALL
     )
     more = SUBRESOURCES.get(plural, ())
-    return ServedKind(kept, versions, kind.lower(), (short,) if short else (), verbs, group, more)
+    return ApiResource(kept, versions, kind.lower(), (short,) if short else (), verbs, group, more)
 
 
 def priority(version: str) -> tuple[int, int, int]:

@@ -45,13 +45,13 @@ class Options:
     host: str = "127.0.0.1"
     port: int = 0  # 0: the system chooses
     window: int = 10_000  # changes that watches and continued lists may go back
-    most_in_flight: int = 400
-    bookmark_every: float = 60.0  # seconds
-    upkeep: bool = (
+    max_in_flight: int = 400
+    bookmark_interval: float = 60.0  # seconds
+    housekeeping: bool = (
         True  # the little that happens by itself: accounts, the ends of namespaces, garbage
     )
     db: Path | None = None  # an SQLite file that the objects outlive us in
-    alone: bool = False  # nobody else ends namespaces
+    end_namespaces: bool = False  # nobody else ends namespaces
 
 
 class Api:
@@ -111,15 +111,15 @@ async def serve(options: Options) -> AsyncIterator[Api]:
     secrets, kept = _kept(options, store)
     registry = Registry(store, _now, lambda: str(uuid.uuid4()), _letters, options.profile)
     tokens = Tokens(secrets, store, time.time)
-    upkeep = Housekeeping(registry, catalog, options.alone)
+    housekeeping = Housekeeping(registry, catalog, options.end_namespaces)
     bootstrap.make(registry, catalog)
-    upkeep.make_accounts()
-    store.listeners.append(upkeep.changed)
-    dispatch = Dispatch(catalog, registry, tokens, time.time, options.bookmark_every)
-    server = Server(dispatch.respond, dispatch.busy, options.most_in_flight)
+    housekeeping.make_accounts()
+    store.listeners.append(housekeeping.changed)
+    dispatch = Dispatch(catalog, registry, tokens, time.time, options.bookmark_interval)
+    server = Server(dispatch.respond, dispatch.busy, options.max_in_flight)
     port = await server.start(options.host, options.port)
     dispatch.address = f"{options.host}:{port}"
-    running = asyncio.create_task(upkeep.run() if options.upkeep else asyncio.sleep(0))
+    running = asyncio.create_task(housekeeping.run() if options.housekeeping else asyncio.sleep(0))
     running.add_done_callback(_ended)
     try:
         yield Api(registry, catalog, dispatch, tokens, f"http://{options.host}:{port}")

@@ -265,12 +265,14 @@ async def test_a_new_node_of_the_same_name_is_the_new_owner(world: World):
 
 async def test_a_server_before_1_36_writes_no_devices_as_null(tmp_path: Path):
     """What one process published with no GPU, the next one finds as it should be."""
-    async with sim.serve(sim.Options(profile="1.34", upkeep=False)) as api:
+    async with sim.serve(sim.Options(profile="1.34", housekeeping=False)) as api:
         store, node = (
             api.registry.store,
             next(k for k in api.catalog.kinds if k.resource.kind == "Node"),
         )
-        api.registry.create(node, "", {"metadata": {"name": NODE}}, WriteOptions(manager="test"))
+        api.registry.create(
+            node, "", {"metadata": {"name": NODE}}, WriteOptions(field_manager="test")
+        )
         world = World(SimpleNamespace(url=api.url), tmp_path)
         async with world.running(gpus(0)) as one:
             await published(one)
@@ -278,7 +280,7 @@ async def test_a_server_before_1_36_writes_no_devices_as_null(tmp_path: Path):
             GroupResource("resourceslices", "resource.k8s.io", "ResourceSlice")
         ).items
         assert slice_["spec"]["devices"] is None
-        before = store.version
+        before = store.resource_version
         async with world.running(gpus(0)) as one:
             await published(one)
-            assert store.version == before
+            assert store.resource_version == before

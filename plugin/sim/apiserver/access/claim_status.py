@@ -12,7 +12,7 @@ from ..storage.store import Store
 from ..types import status_errors
 from ..types.status_errors import Cause
 from ..types.user import User
-from ..wire.request_info import RequestInfo
+from ..wire.resource_request import ResourceRequest
 from . import rbac
 
 SINCE = ("1.37",)  # of the releases that there are
@@ -21,44 +21,49 @@ PREFIXES = ("associated-node:", "arbitrary-node:")
 
 
 def check(
-    store: Store, release: str, asked: RequestInfo, old: Document | None, new: Document | None
+    store: Store, release: str, request: ResourceRequest, old: Document | None, new: Document | None
 ) -> None:
-    if release not in SINCE or asked.route.subresource != "status" or old is None or new is None:
+    if release not in SINCE or request.info.subresource != "status" or old is None or new is None:
         return
-    if asked.edition.kind.resource.kind != "ResourceClaim" or rbac.MASTERS in asked.user.groups:
+    if request.served.kind.resource.kind != "ResourceClaim" or rbac.MASTERS in request.user.groups:
         return
     before, after = old.get("status") or {}, new.get("status") or {}
     causes = []
     binds = any(before.get(part) != after.get(part) for part in ("allocation", "reservedFor"))
-    if binds and (why := _denied(store, asked, [asked.route.verb], "binding", "", "")):
+    if binds and (why := _denied(store, request, [request.info.verb], "binding", "", "")):
         said = 'changing status.allocation or status.reservedFor requires resource="resourceclaims/binding", '
-        said += f'verb="{asked.route.verb}" permission: {why}'
+        said += f'verb="{request.info.verb}" permission: {why}'
         causes.append(Cause("FieldValueForbidden", f"Forbidden: {said}", "status.allocation"))
     if after.get("allocation"):
-        prefixes = PREFIXES if _is_there(asked.user, after["allocation"]) else PREFIXES[1:]
-        verbs = [prefix + asked.route.verb for prefix in prefixes]
+        prefixes = PREFIXES if _is_there(request.user, after["allocation"]) else PREFIXES[1:]
+        verbs = [prefix + request.info.verb for prefix in prefixes]
         for driver in _changed(before, after):
-            if why := _denied(store, asked, verbs, "driver", asked.route.namespace, driver):
+            if why := _denied(store, request, verbs, "driver", request.info.namespace, driver):
                 said = 'changing status.devices requires resource="resourceclaims/driver", '
                 said += f'verb="[{" ".join(verbs)}]" permission: {why}'
                 causes.append(Cause("FieldValueForbidden", f"Forbidden: {said}", "status.devices"))
     if causes:
-        raise status_errors.invalid(asked.edition.kind.resource, asked.route.name, causes)
+        raise status_errors.invalid(request.served.kind.resource, request.info.name, causes)
 
 
 def _denied(
-    store: Store, asked: RequestInfo, verbs: list[str], subresource: str, namespace: str, name: str
+    store: Store,
+    request: ResourceRequest,
+    verbs: list[str],
+    subresource: str,
+    namespace: str,
+    name: str,
 ) -> str:
     """Why none of the verbs is allowed, in the words for the first; empty if one is."""
     words = []
     for verb in verbs:
-        attempt = rbac.Attempt(
-            verb, asked.edition.group, asked.route.plural, subresource, namespace, name
+        attributes = rbac.Attributes(
+            verb, request.served.group, request.info.resource, subresource, namespace, name
         )
-        allowed, why = rbac.allows(store, asked.user, attempt)
+        allowed, why = rbac.allows(store, request.user, attributes)
         if allowed:
             return ""
-        words.append(str(rbac.forbidden(asked.user, attempt, why)))
+        words.append(str(rbac.forbidden(request.user, attributes, why)))
     return words[0]
 
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from ..storage.store import Store
 from ..types import status_errors
 from ..types.user import User
-from ..wire.http import Request
+from ..wire.http import HttpRequest
 from . import rbac
 from .tokens import ANONYMOUS, EVERYBODY, NOBODY
 
@@ -23,7 +23,7 @@ USER, GROUP, UID, EXTRA = (
 ACCOUNT = "system:serviceaccount:"
 
 
-def user(store: Store, asking: User, request: Request) -> User:
+def user(store: Store, asking: User, request: HttpRequest) -> User:
     """Whom the request is judged as: who asks, or whom they say."""
     name, groups = request.header(USER), [g for g in request.header(GROUP).split(",") if g]
     extra = {
@@ -39,8 +39,8 @@ def user(store: Store, asking: User, request: Request) -> User:
                 "Internal error occurred: requested without impersonating a user",
             )
         return asking
-    for attempt in _attempts(name, groups, request.header(UID), extra):
-        rbac.check(store, asking, attempt)
+    for attributes in _attributes(name, groups, request.header(UID), extra):
+        rbac.check(store, asking, attributes)
     if name == ANONYMOUS.name:
         return User(name, (*groups, NOBODY), request.header(UID), extra)
     if name.startswith(ACCOUNT) and not groups:
@@ -49,21 +49,21 @@ def user(store: Store, asking: User, request: Request) -> User:
     return User(name, (*groups, EVERYBODY), request.header(UID), extra)
 
 
-def _attempts(
+def _attributes(
     name: str, groups: list[str], uid: str, extra: dict[str, list[str]]
-) -> Iterator[rbac.Attempt]:
+) -> Iterator[rbac.Attributes]:
     if name.startswith(ACCOUNT):
         namespace, _, account = name.removeprefix(ACCOUNT).partition(":")
-        yield rbac.Attempt(
+        yield rbac.Attributes(
             "impersonate", plural="serviceaccounts", namespace=namespace, name=account
         )
     else:
-        yield rbac.Attempt("impersonate", plural="users", name=name)
+        yield rbac.Attributes("impersonate", plural="users", name=name)
     for group in groups:
-        yield rbac.Attempt("impersonate", plural="groups", name=group)
+        yield rbac.Attributes("impersonate", plural="groups", name=group)
     where = "authentication.k8s.io"
     if uid:
-        yield rbac.Attempt("impersonate", where, "uids", name=uid)
+        yield rbac.Attributes("impersonate", where, "uids", name=uid)
     for key, values in extra.items():
         for value in values:
-            yield rbac.Attempt("impersonate", where, "userextras", key, name=value)
+            yield rbac.Attributes("impersonate", where, "userextras", key, name=value)

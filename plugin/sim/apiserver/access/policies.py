@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from ....api.document import Document
 from ..storage.store import Store
-from ..types.options import Admit
+from ..types.options import ValidateAdmission
 from ..types.resource import GroupResource
-from ..wire.request_info import RequestInfo
+from ..wire.resource_request import ResourceRequest
 
 if TYPE_CHECKING:
     from . import policy_evaluation
@@ -29,16 +29,16 @@ class Policies:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def admission(self, asked: RequestInfo) -> Admit:
+    def admission(self, request: ResourceRequest) -> ValidateAdmission:
         """What the registry asks before it writes what this request wants."""
 
         def admit(old: Document | None, new: Document | None) -> None:
             bindings = self._store.page(BINDINGS).items
-            if not bindings or asked.edition.group == GROUP:
+            if not bindings or request.served.group == GROUP:
                 return
             from . import policy_evaluation
 
-            write = policy_evaluation.PolicyResult(self._store, asked, old, new)
+            write = policy_evaluation.PolicyResult(self._store, request, old, new)
             for binding in bindings:
                 spec = binding.get("spec") or {}
                 policy = self._store.find(POLICIES, "", spec.get("policyName", ""))
@@ -58,6 +58,6 @@ def _ask(write: policy_evaluation.PolicyResult, policy: Document, binding: Docum
         actions = (binding.get("spec") or {}).get("validationActions") or ["Deny"]
         said = f"ValidatingAdmissionPolicy '{name}' with binding '{bound}'"
         if "Warn" in actions:
-            write.asked.warnings.append(f"Validation failed for {said}: {denial}")
+            write.request.warnings.append(f"Validation failed for {said}: {denial}")
         if "Deny" in actions:
             raise write.refusal(f"{said} denied request: {denial}", denial)

@@ -18,7 +18,7 @@ from ..storage.store import Store
 from ..types import selectors
 from ..types.resource import NAMESPACES
 from ..types.status_errors import StatusError
-from ..wire.request_info import RequestInfo
+from ..wire.resource_request import ResourceRequest
 
 NAMES = frozenset(("object", "oldObject", "request", "params", "namespaceObject", "variables"))
 OPERATIONS = {
@@ -41,12 +41,12 @@ class PolicyResult:
     """One write, as policies see it."""
 
     def __init__(
-        self, store: Store, asked: RequestInfo, old: Document | None, new: Document | None
+        self, store: Store, request: ResourceRequest, old: Document | None, new: Document | None
     ) -> None:
-        self.asked, self._store = asked, store
+        self.request, self._store = request, store
         self._old, self._new = old, new
         self._there = old or new or {}
-        self._operation = "CREATE" if old is None else OPERATIONS[asked.route.verb]
+        self._operation = "CREATE" if old is None else OPERATIONS[request.info.verb]
 
     def meets(self, policy: Document, more: Document | None) -> bool:
         constraints = (policy.get("spec") or {}).get("matchConstraints") or {}
@@ -70,20 +70,20 @@ class PolicyResult:
         """Of any version of the kind: what is not said of one is so of all, as matchPolicy
         Equivalent has it.
         """
-        edition, subresource = self.asked.edition, self.asked.route.subresource
-        plural = edition.kind.resource.plural
+        served, subresource = self.request.served, self.request.info.subresource
+        plural = served.kind.resource.plural
         name = f"{plural}/{subresource}" if subresource else plural
         anything = {name, "*/*", f"{plural}/*"} | ({f"*/{subresource}"} if subresource else {"*"})
-        versions = {"*", *edition.served.versions}
+        versions = {"*", *served.api_resource.versions}
         names = rule.get("resourceNames")
         return (
             bool({"*", self._operation} & set(rule.get("operations") or ()))
-            and bool({"*", edition.group} & set(rule.get("apiGroups") or ()))
+            and bool({"*", served.group} & set(rule.get("apiGroups") or ()))
             and bool(versions & set(rule.get("apiVersions") or ()))
             and bool(anything & set(rule.get("resources") or ()))
             and (not names or self._there["metadata"]["name"] in names)
             and rule.get("scope", "*")
-            in ("*", "Namespaced" if edition.kind.namespaced else "Cluster")
+            in ("*", "Namespaced" if served.kind.namespaced else "Cluster")
         )
 
     def _namespace(self) -> Document | None:
@@ -126,36 +126,36 @@ class PolicyResult:
                     )
 
     def _documents(self) -> dict[str, Any]:
-        edition, route = self.asked.edition, self.asked.route
+        served, info = self.request.served, self.request.info
         shown = {
-            "object": edition.shown(self._new) if self._new else None,
-            "oldObject": edition.shown(self._old) if self._old else None,
+            "object": served.from_storage(self._new) if self._new else None,
+            "oldObject": served.from_storage(self._old) if self._old else None,
             "namespaceObject": self._namespace(),
             "params": None,
             "request": {
                 "uid": str(uuid.uuid4()),
                 "kind": {
-                    "group": edition.group,
-                    "version": edition.version,
-                    "kind": edition.kind.resource.kind,
+                    "group": served.group,
+                    "version": served.version,
+                    "kind": served.kind.resource.kind,
                 },
                 "resource": {
-                    "group": edition.group,
-                    "version": edition.version,
-                    "resource": route.plural,
+                    "group": served.group,
+                    "version": served.version,
+                    "resource": info.resource,
                 },
-                "subResource": route.subresource,
+                "subResource": info.subresource,
                 "name": self._there["metadata"].get("name", ""),
                 "namespace": self._there["metadata"].get("namespace", ""),
                 "operation": self._operation,
-                "userInfo": self.asked.user.plain(),
-                "dryRun": "dryRun" in self.asked.request.query,
+                "userInfo": self.request.user.to_document(),
+                "dryRun": "dryRun" in self.request.http.query,
             },
         }
         return {name: value_of(document) for name, document in shown.items()}
 
     def refusal(self, message: str, denial: Denied) -> StatusError:
-        resource, name = self.asked.edition.kind.resource, self._there["metadata"]["name"]
+        resource, name = self.request.served.kind.resource, self._there["metadata"]["name"]
         reason = denial.reason or "Invalid"
         details: Document = {"name": name, "group": resource.group, "kind": resource.plural}
         details = {key: value for key, value in details.items() if value} | {

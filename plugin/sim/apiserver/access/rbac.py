@@ -24,7 +24,7 @@ MASTERS = "system:masters"
 
 
 @dataclass(frozen=True)
-class Attempt:
+class Attributes:
     """`path` alone for what is no object."""
 
     verb: str
@@ -40,13 +40,13 @@ class Attempt:
         return f"{self.plural}/{self.subresource}" if self.subresource else self.plural
 
 
-def allows(store: Store, user: User, attempt: Attempt) -> tuple[bool, str]:
+def allows(store: Store, user: User, attributes: Attributes) -> tuple[bool, str]:
     """And with a no, what was wrong with the bindings."""
     if MASTERS in user.groups:
         return True, ""
     missing: list[str] = []
-    for rules in _bound(store, user, attempt.namespace, missing):
-        if any(_covers(rule, attempt) for rule in rules):
+    for rules in _bound(store, user, attributes.namespace, missing):
+        if any(_covers(rule, attributes) for rule in rules):
             return True, ""
     if not missing:
         return False, ""
@@ -64,27 +64,31 @@ def rules_of(store: Store, user: User, namespace: str) -> list[Document]:
     return [rule for rules in _bound(store, user, namespace, []) for rule in rules]
 
 
-def check(store: Store, user: User, attempt: Attempt) -> None:
-    allowed, why = allows(store, user, attempt)
+def check(store: Store, user: User, attributes: Attributes) -> None:
+    allowed, why = allows(store, user, attributes)
     if not allowed:
-        raise forbidden(user, attempt, why)
+        raise forbidden(user, attributes, why)
 
 
-def forbidden(user: User, attempt: Attempt, why: str = "") -> StatusError:
+def forbidden(user: User, attributes: Attributes, why: str = "") -> StatusError:
     end = f": {why}" if why else ""
-    if not attempt.plural:
-        said = f'forbidden: User "{user.name}" cannot {attempt.verb} path "{attempt.path}"{end}'
+    if not attributes.plural:
+        said = (
+            f'forbidden: User "{user.name}" cannot {attributes.verb} path "{attributes.path}"{end}'
+        )
         return StatusError(403, "Forbidden", said, {})
-    resource = f"{attempt.plural}.{attempt.group}" if attempt.group else attempt.plural
-    subject = f'{resource} "{attempt.name}"' if attempt.name else resource
+    resource = f"{attributes.plural}.{attributes.group}" if attributes.group else attributes.plural
+    subject = f'{resource} "{attributes.name}"' if attributes.name else resource
     where = (
-        f'in the namespace "{attempt.namespace}"' if attempt.namespace else "at the cluster scope"
+        f'in the namespace "{attributes.namespace}"'
+        if attributes.namespace
+        else "at the cluster scope"
     )
     said = (
-        f'{subject} is forbidden: User "{user.name}" cannot {attempt.verb} resource "{attempt.resource}" '
-        f'in API group "{attempt.group}" {where}{end}'
+        f'{subject} is forbidden: User "{user.name}" cannot {attributes.verb} resource "{attributes.resource}" '
+        f'in API group "{attributes.group}" {where}{end}'
     )
-    details = {"name": attempt.name, "group": attempt.group, "kind": attempt.plural}
+    details = {"name": attributes.name, "group": attributes.group, "kind": attributes.plural}
     return StatusError(
         403, "Forbidden", said, {name: value for name, value in details.items() if value}
     )
@@ -122,21 +126,23 @@ def _is(subject: Document, user: User, namespace: str) -> bool:
     return kind == "ServiceAccount" and user.name == f"system:serviceaccount:{where}:{name}"
 
 
-def _covers(rule: Document, attempt: Attempt) -> bool:
+def _covers(rule: Document, attributes: Attributes) -> bool:
     verbs = rule.get("verbs") or ()
-    if "*" not in verbs and attempt.verb not in verbs:
+    if "*" not in verbs and attributes.verb not in verbs:
         return False
-    if not attempt.plural:
-        return any(_path_matches(path, attempt.path) for path in rule.get("nonResourceURLs") or ())
+    if not attributes.plural:
+        return any(
+            _path_matches(path, attributes.path) for path in rule.get("nonResourceURLs") or ()
+        )
     groups, resources, names = (
         rule.get(part) or () for part in ("apiGroups", "resources", "resourceNames")
     )
-    if "*" not in groups and attempt.group not in groups:
+    if "*" not in groups and attributes.group not in groups:
         return False
-    wanted = {"*", attempt.resource} | (
-        {f"*/{attempt.subresource}"} if attempt.subresource else set()
+    wanted = {"*", attributes.resource} | (
+        {f"*/{attributes.subresource}"} if attributes.subresource else set()
     )
-    return bool(wanted & set(resources)) and (not names or attempt.name in names)
+    return bool(wanted & set(resources)) and (not names or attributes.name in names)
 
 
 def _path_matches(rule: str, path: str) -> bool:

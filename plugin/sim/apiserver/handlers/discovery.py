@@ -5,7 +5,7 @@ aggregated; /version.
 from __future__ import annotations
 
 from ....api.document import Document
-from ..catalog import Catalog, Edition
+from ..catalog import Catalog, ServedVersion
 
 AGGREGATED = ("v2", "v2beta1")
 
@@ -69,17 +69,17 @@ class Discovery:
     def resources(self, group: str, version: str) -> Document:
         """The resources of a version, with the subresources of each behind it."""
         listed: list[Document] = []
-        for edition in self._catalog.editions(group, version):
-            served, kind = edition.served, edition.kind
+        for served in self._catalog.served_versions(group, version):
+            api_resource, kind = served.api_resource, served.kind
             about = {
-                "singularName": served.singular,
+                "singularName": api_resource.singular,
                 "namespaced": kind.namespaced,
                 "kind": kind.resource.kind,
             }
-            entry = {"name": kind.resource.plural} | about | {"verbs": list(served.verbs)}
-            entry |= {"shortNames": list(served.short)} if served.short else {}
+            entry = {"name": kind.resource.plural} | about | {"verbs": list(api_resource.verbs)}
+            entry |= {"shortNames": list(api_resource.short)} if api_resource.short else {}
             listed.append(entry | ({"categories": ["all"]} if kind.resource.kind in IN_ALL else {}))
-            for name, verbs, other in _subresources(edition):
+            for name, verbs, other in _subresources(served):
                 more: Document = {"name": f"{kind.resource.plural}/{name}", "singularName": ""} | {
                     "namespaced": kind.namespaced,
                     "kind": other[2] if other else kind.resource.kind,
@@ -139,11 +139,13 @@ class Discovery:
         return {"subresource": name, "responseKind": kind, "verbs": entry["verbs"]}
 
 
-def _subresources(edition: Edition) -> list[tuple[str, list[str], tuple[str, str, str] | None]]:
+def _subresources(
+    served: ServedVersion,
+) -> list[tuple[str, list[str], tuple[str, str, str] | None]]:
     found: list[tuple[str, list[str], tuple[str, str, str] | None]] = []
-    if edition.kind.status:
+    if served.kind.status:
         found.append(("status", ["get", "patch", "update"], None))
-    for name in edition.served.subresources:
+    for name in served.api_resource.subresources:
         other = OTHER_KINDS.get(name)
         verbs = {"scale": ["get", "patch", "update"], "log": ["get"], "finalize": ["update"]}.get(
             name, ["create"]

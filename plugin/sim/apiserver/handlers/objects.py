@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....api.document import Document
-from ..catalog import EVENTS, Edition
+from ..catalog import EVENTS, ServedVersion
 from ..storage import patches
 from ..storage.registry import Registry
 from ..types import selectors, status_errors
-from ..types.options import Admit, WriteOptions
-from ..wire import codec, query, routes, strict_fields
-from ..wire.request_info import RequestInfo, Result
+from ..types.options import ValidateAdmission, WriteOptions
+from ..wire import codec, query, strict_fields
+from ..wire.resource_request import ResourceRequest, Result
 
 # Fields that a kind can be selected by, beside its name and namespace.
 SELECTABLE = {
@@ -69,103 +69,118 @@ DELETED_SHOWN = {  # kinds whose deletion answers with the object; others answer
 class Objects:
     """`admission` gives what is asked about every write of a request."""
 
-    def __init__(self, registry: Registry, admission: Callable[[RequestInfo], Admit]) -> None:
+    def __init__(
+        self, registry: Registry, admission: Callable[[ResourceRequest], ValidateAdmission]
+    ) -> None:
         self._registry, self._admission = registry, admission
 
     # ------------------------------------------------------------ reading
 
-    def get(self, asked: RequestInfo) -> Result:
-        wanted = query.version_of(asked.request)
-        if wanted is not None and wanted > self._registry.store.version:
-            raise status_errors.too_large_version(wanted, self._registry.store.version)
-        kind, route = asked.edition.kind, asked.route
+    def get(self, request: ResourceRequest) -> Result:
+        wanted = query.version_of(request.http)
+        if wanted is not None and wanted > self._registry.store.resource_version:
+            raise status_errors.too_large_version(wanted, self._registry.store.resource_version)
+        kind, info = request.served.kind, request.info
         return Result(
             200,
-            asked.edition.shown(
-                self._registry.store.get(kind.resource, route.namespace, route.name)
+            request.served.from_storage(
+                self._registry.store.get(kind.resource, info.namespace, info.name)
             ),
         )
 
-    def list(self, asked: RequestInfo) -> Result:
-        wanted, store = query.List.of(asked.request), self._registry.store
-        if wanted.at_least > store.version:
-            raise status_errors.too_large_version(wanted.at_least, store.version)
-        resource, namespace = asked.edition.kind.resource, asked.route.namespace
+    def list(self, request: ResourceRequest) -> Result:
+        wanted, store = query.List.of(request.http), self._registry.store
+        if wanted.at_least > store.resource_version:
+            raise status_errors.too_large_version(wanted.at_least, store.resource_version)
+        resource, namespace = request.served.kind.resource, request.info.namespace
         page = store.page(
-            resource, namespace, selection(asked), wanted.limit, wanted.proceed, wanted.exactly
+            resource,
+            namespace,
+            selection(request),
+            wanted.limit,
+            wanted.continue_token,
+            wanted.exactly,
         )
-        metadata: Document = {"resourceVersion": str(page.version)}
-        metadata |= {"continue": page.proceed} if page.proceed else {}
+        metadata: Document = {"resourceVersion": str(page.resource_version)}
+        metadata |= {"continue": page.continue_token} if page.continue_token else {}
         metadata |= (
-            {"remainingItemCount": page.remaining} if page.remaining and not wanted.selects else {}
+            {"remainingItemCount": page.remaining_item_count}
+            if page.remaining_item_count and not wanted.selects
+            else {}
         )
-        return Result(200, list_of(asked.edition, page.items, metadata))
+        return Result(200, list_of(request.served, page.items, metadata))
 
     # ------------------------------------------------------------ writing
 
-    def create(self, asked: RequestInfo) -> Result:
-        kept = self._object(asked)
+    def create(self, request: ResourceRequest) -> Result:
+        kept = self._object(request)
         return self._made(
-            asked, 201, self._registry.create(*self._where(asked), kept, self._write(asked))
+            request, 201, self._registry.create(*self._where(request), kept, self._write(request))
         )
 
-    def update(self, asked: RequestInfo) -> Result:
-        kept, write = self._object(asked), self._write(asked)
+    def update(self, request: ResourceRequest) -> Result:
+        kept, write = self._object(request), self._write(request)
         return self._made(
-            asked, 200, self._registry.update(*self._where(asked), asked.route.name, kept, write)
+            request,
+            200,
+            self._registry.update(*self._where(request), request.info.name, kept, write),
         )
 
-    def patch(self, asked: RequestInfo) -> Result:
-        form, patch = codec.patch(asked.request)
+    def patch(self, request: ResourceRequest) -> Result:
+        form, patch = codec.patch(request.http)
         if form == "apply":
-            return self._apply(asked, patch)
-        if "force" in asked.request.query:
+            return self._apply(request, patch)
+        if "force" in request.http.query:
             why = "Forbidden: may not be specified for non-apply patch"
             raise query.invalid("PatchOptions", "force", "FieldValueForbidden", why)
-        write = self._write(asked)
+        write = self._write(request)
 
         def patched(old: Document) -> Document:
-            new = patches.patched(asked.edition.view.schema, asked.edition.shown(old), form, patch)
+            new = patches.apply_patch(
+                request.served.schema, request.served.from_storage(old), form, patch
+            )
             if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
                 raise status_errors.bad_request("the patched object has no metadata")
             try:
-                return self._kept(asked, new)
+                return self._kept(request, new)
             except strict_fields.WrongType as error:
                 raise error.of_patch(new) from error
 
         return self._made(
-            asked, 200, self._registry.change(*self._where(asked), asked.route.name, patched, write)
+            request,
+            200,
+            self._registry.change(*self._where(request), request.info.name, patched, write),
         )
 
-    def _apply(self, asked: RequestInfo, config: Any) -> Result:
+    def _apply(self, request: ResourceRequest, config: Any) -> Result:
         if not isinstance(config, dict):
             raise status_errors.bad_request("error decoding YAML: the body is not an object")
-        if not asked.text("fieldManager"):
+        if not request.param("fieldManager"):
             why = "Required value: is required for apply patch"
             raise query.invalid("PatchOptions", "fieldManager", "FieldValueRequired", why)
-        check_applied(asked.edition, config)
-        kept, force = self._kept(asked, config, applied=True), routes.truth(asked.request, "force")
+        check_applied(request.served, config)
+        kept, force = self._kept(request, config, applied=True), request.http.flag("force")
         made, new = self._registry.apply(
-            *self._where(asked), asked.route.name, kept, self._write(asked), force
+            *self._where(request), request.info.name, kept, self._write(request), force
         )
-        return self._made(asked, 201 if new else 200, made)
+        return self._made(request, 201 if new else 200, made)
 
-    def delete(self, asked: RequestInfo) -> Result:
-        wanted = query.deletion(asked.request, self._admission(asked))
-        edition, route, store = asked.edition, asked.route, self._registry.store
-        resource = edition.kind.resource
-        before = store.get(resource, route.namespace, route.name)
-        last = self._registry.delete(*self._where(asked), route.name, wanted.options)
-        gone = wanted.options.dry_run or store.find(resource, route.namespace, route.name) is None
-        shown = resource.kind in DELETED_SHOWN and (resource.kind, edition.version) != (
+    def delete(self, request: ResourceRequest) -> Result:
+        wanted = query.deletion(request.http, self._admission(request))
+        served, info, store = request.served, request.info, self._registry.store
+        resource = served.kind.resource
+        before = store.get(resource, info.namespace, info.name)
+        last = self._registry.delete(*self._where(request), info.name, wanted.options)
+        gone = wanted.options.dry_run or store.find(resource, info.namespace, info.name) is None
+        shown = resource.kind in DELETED_SHOWN and (resource.kind, served.version) != (
             "DeviceTaintRule",
             "v1",
         )
         if not gone or shown:
-            return self._found(asked, 202 if wanted.waits and not gone else 200, last)
+            return self._found(request, 202 if wanted.waits and not gone else 200, last)
         details = {
-            "name": route.name,
-            "group": edition.group,
+            "name": info.name,
+            "group": served.group,
             "kind": resource.plural,
             "uid": before["metadata"]["uid"],
         }
@@ -179,101 +194,111 @@ class Objects:
             200, status | {"details": {name: value for name, value in details.items() if value}}
         )
 
-    def delete_collection(self, asked: RequestInfo) -> Result:
-        wanted = query.deletion(asked.request, self._admission(asked))
-        listed, store, kind = query.List.of(asked.request), self._registry.store, asked.edition.kind
+    def delete_collection(self, request: ResourceRequest) -> Result:
+        wanted = query.deletion(request.http, self._admission(request))
+        listed, store, kind = query.List.of(request.http), self._registry.store, request.served.kind
         page = store.page(
-            kind.resource, asked.route.namespace, selection(asked), listed.limit, listed.proceed
+            kind.resource,
+            request.info.namespace,
+            selection(request),
+            listed.limit,
+            listed.continue_token,
         )
         gone = []
         for obj in page.items:
             namespace, name = obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
             last = self._registry.delete(kind, namespace, name, wanted.options)
             gone.append(last if "deletionTimestamp" in last["metadata"] else obj)
-        return Result(200, list_of(asked.edition, gone, {"resourceVersion": str(store.version)}))
+        return Result(
+            200, list_of(request.served, gone, {"resourceVersion": str(store.resource_version)})
+        )
 
     # ------------------------------------------------------------ what they share
 
-    def _where(self, asked: RequestInfo) -> tuple[Any, str]:
-        return asked.edition.kind, asked.route.namespace
+    def _where(self, request: ResourceRequest) -> tuple[Any, str]:
+        return request.served.kind, request.info.namespace
 
-    def _object(self, asked: RequestInfo) -> Document:
-        obj = codec.document(asked.request, asked.edition.kind.resource.kind)
-        check_kind(asked.edition, obj)
-        validation = query.validation(asked.request)
-        twice = codec.duplicates(asked.request) if validation != "Ignore" else []
-        return self._kept(asked, obj, twice)
+    def _object(self, request: ResourceRequest) -> Document:
+        obj = codec.document(request.http, request.served.kind.resource.kind)
+        check_kind(request.served, obj)
+        validation = query.validation(request.http)
+        twice = codec.duplicates(request.http) if validation != "Ignore" else []
+        return self._kept(request, obj, twice)
 
     def _kept(
-        self, asked: RequestInfo, obj: Document, twice: Sequence[str] = (), applied: bool = False
+        self,
+        request: ResourceRequest,
+        obj: Document,
+        twice: Sequence[str] = (),
+        applied: bool = False,
     ) -> Document:
         """What was sent as it is kept, without the fields that its version does not have."""
-        validation = "Apply" if applied else query.validation(asked.request)
-        known, problems = strict_fields.checked(asked.edition, obj, validation, twice)
-        asked.warnings.extend(problems)
-        return asked.edition.kept(known)
+        validation = "Apply" if applied else query.validation(request.http)
+        known, problems = strict_fields.checked(request.served, obj, validation, twice)
+        request.warnings.extend(problems)
+        return request.served.to_storage(known)
 
-    def _made(self, asked: RequestInfo, status: int, kept: Document) -> Result:
+    def _made(self, request: ResourceRequest, status: int, kept: Document) -> Result:
         """What was written, with what its writer should hear of it."""
-        asked.warnings.extend(self._registry.warnings(asked.edition.kind, kept))
-        return self._found(asked, status, kept)
+        request.warnings.extend(self._registry.warnings(request.served.kind, kept))
+        return self._found(request, status, kept)
 
-    def _found(self, asked: RequestInfo, status: int, kept: Document) -> Result:
-        return Result(status, asked.edition.shown(kept))
+    def _found(self, request: ResourceRequest, status: int, kept: Document) -> Result:
+        return Result(status, request.served.from_storage(kept))
 
-    def _write(self, asked: RequestInfo) -> WriteOptions:
+    def _write(self, request: ResourceRequest) -> WriteOptions:
         return WriteOptions(
-            manager=query.manager(asked.request),
-            dry_run=query.dry_run(asked.request),
-            subresource=asked.route.subresource,
-            api_version=asked.edition.api_version,
-            admit=self._admission(asked),
+            field_manager=query.field_manager(request.http),
+            dry_run=query.dry_run(request.http),
+            subresource=request.info.subresource,
+            api_version=request.served.api_version,
+            validate_admission=self._admission(request),
         )
 
 
-def selection(asked: RequestInfo) -> Callable[[Document], bool] | None:
+def selection(request: ResourceRequest) -> Callable[[Document], bool] | None:
     """Of the objects as they are kept; selectors name fields of the core's Event, and of every
     version of a slice.
     """
-    edition, route = asked.edition, asked.route
-    kind = edition.kind.resource.kind
+    served, info = request.served, request.info
+    kind = served.kind.resource.kind
     known = (
         "metadata.name",
-        *(("metadata.namespace",) if edition.kind.namespaced else ()),
+        *(("metadata.namespace",) if served.kind.namespaced else ()),
         *SELECTABLE.get(kind, ()),
     )
-    if edition.version == "v1alpha2" and kind == "ResourceSlice":
+    if served.version == "v1alpha2" and kind == "ResourceSlice":
         known = ("metadata.name", *OLD_SLICES)
-    wanted = asked.text("fieldSelector")
-    if edition.group == EVENTS:  # selects by its own names for the same fields
+    wanted = request.param("fieldSelector")
+    if served.group == EVENTS:  # selects by its own names for the same fields
         wanted = wanted.replace("regarding.", "involvedObject.").replace(
             "reportingController", "reportingComponent"
         )
-    labels = selectors.labels(asked.text("labelSelector"))
-    fields = selectors.fields(wanted, known, _unknown_field(edition))
-    if route.old_watch and route.name:
-        name = route.name
+    labels = selectors.labels(request.param("labelSelector"))
+    fields = selectors.fields(wanted, known, _unknown_field(served))
+    if info.deprecated_watch and info.name:
+        name = info.name
         fields = selectors.both(fields, lambda obj: obj["metadata"]["name"] == name)
     return selectors.both(labels, fields)
 
 
-def _unknown_field(edition: Edition) -> str:
+def _unknown_field(served: ServedVersion) -> str:
     """How a selection by a field that cannot be asked for is refused: kinds of the core have their
     own words.
     """
-    if edition.kind.resource.kind == "ResourceSlice":
-        return f"field label not supported for {edition.api_version}, Kind=ResourceSlice: {{}}"
-    if edition.kind.resource.kind in SELECTABLE:
+    if served.kind.resource.kind == "ResourceSlice":
+        return f"field label not supported for {served.api_version}, Kind=ResourceSlice: {{}}"
+    if served.kind.resource.kind in SELECTABLE:
         return selectors.UNKNOWN
     return '"{}" is not a known field selector: only "metadata.name", "metadata.namespace"'
 
 
-def list_of(edition: Edition, items: list[Document], metadata: Document) -> Document:
+def list_of(served: ServedVersion, items: list[Document], metadata: Document) -> Document:
     return {
-        "kind": f"{edition.kind.resource.kind}List",
-        "apiVersion": edition.api_version,
+        "kind": f"{served.kind.resource.kind}List",
+        "apiVersion": served.api_version,
         "metadata": metadata,
-        "items": [_bare(edition.shown(item)) for item in items],
+        "items": [_bare(served.from_storage(item)) for item in items],
     }
 
 
@@ -281,26 +306,26 @@ def _bare(obj: Document) -> Document:
     return {name: value for name, value in obj.items() if name not in ("apiVersion", "kind")}
 
 
-def check_applied(edition: Edition, config: Document) -> None:
+def check_applied(served: ServedVersion, config: Document) -> None:
     """A configuration has to say what it is."""
     version, kind = str(config.get("apiVersion") or ""), str(config.get("kind") or "")
-    if (version, kind) != (edition.api_version, edition.kind.resource.kind):
+    if (version, kind) != (served.api_version, served.kind.resource.kind):
         said = version if "/" in version else f"/{version}"
         raise status_errors.bad_request(f"invalid object type: {said}, Kind={kind}")
 
 
-def check_kind(edition: Edition, obj: Document) -> None:
-    wanted = edition.kind.resource.kind
-    version, kind = obj.get("apiVersion") or edition.api_version, obj.get("kind") or wanted
+def check_kind(served: ServedVersion, obj: Document) -> None:
+    wanted = served.kind.resource.kind
+    version, kind = obj.get("apiVersion") or served.api_version, obj.get("kind") or wanted
     if not isinstance(obj.get("metadata", {}), dict):
-        text = f'{wanted} in version "{edition.version}" cannot be handled as a {wanted}: metadata is no object'
+        text = f'{wanted} in version "{served.version}" cannot be handled as a {wanted}: metadata is no object'
         raise status_errors.bad_request(text)
     if kind != wanted:
         short = str(version).rpartition("/")[2]
-        package = (edition.group or "core").partition(".")[0]
+        package = (served.group or "core").partition(".")[0]
         text = f'{kind} in version "{short}" cannot be handled as a {wanted}: converting ({short}.{kind})'
         raise status_errors.bad_request(f"{text} to ({package}.{wanted}): unknown conversion")
-    if version != edition.api_version:
+    if version != served.api_version:
         raise status_errors.bad_request(
-            f"the API version in the data ({version}) does not match the expected API version ({edition.api_version})"
+            f"the API version in the data ({version}) does not match the expected API version ({served.api_version})"
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ....api.document import Document
 from ....api.objects.shapes import Shape, fields_of
-from ..catalog import Catalog, Edition
+from ..catalog import Catalog, ServedVersion
 from ..wire import protobuf, protobuf_fields, strict_fields
 
 # Version 2 for kubectl, which reads it in this form alone, and only to learn that a kind is not
@@ -36,7 +36,9 @@ class OpenApi:
             return None
         if place not in self._made:
             group, version = self._places()[place]
-            self._made[place] = self._document(f"/{place}", self._catalog.editions(group, version))
+            self._made[place] = self._document(
+                f"/{place}", self._catalog.served_versions(group, version)
+            )
         return self._made[place]
 
     def old(self) -> Document:
@@ -44,11 +46,11 @@ class OpenApi:
         editions = [
             e
             for group, version in self._places().values()
-            for e in self._catalog.editions(group, version)
+            for e in self._catalog.served_versions(group, version)
         ]
         definitions = {
-            _name(edition): {"type": "object", "x-kubernetes-group-version-kind": [_kind(edition)]}
-            for edition in editions
+            _name(served): {"type": "object", "x-kubernetes-group-version-kind": [_kind(served)]}
+            for served in editions
         }
         return {"swagger": "2.0", "info": self._info(), "paths": {}, "definitions": definitions}
 
@@ -62,12 +64,12 @@ class OpenApi:
     def _info(self) -> Document:
         return {"title": "Kubernetes", "version": f"v{self._catalog.release}"}
 
-    def _document(self, root: str, editions: list[Edition]) -> Document:
+    def _document(self, root: str, editions: list[ServedVersion]) -> Document:
         schemas: Document = {}
         paths: Document = {}
-        for edition in editions:
-            shape = strict_fields.shape_of(edition)
-            about = {"x-kubernetes-group-version-kind": [_kind(edition)]}
+        for served in editions:
+            shape = strict_fields.shape_of(served)
+            about = {"x-kubernetes-group-version-kind": [_kind(served)]}
             if shape:
                 assert shape.struct
                 own: Document = {name: {"type": "string"} for name in ("apiVersion", "kind")}
@@ -75,16 +77,16 @@ class OpenApi:
                     name: _schema(field.shape, schemas)
                     for name, field in fields_of(shape.struct).items()
                 }
-                description = f"{edition.kind.resource.kind} of {edition.api_version}."
-                schemas[_name(edition)] = {
+                description = f"{served.kind.resource.kind} of {served.api_version}."
+                schemas[_name(served)] = {
                     "type": "object",
                     "description": description,
                     "properties": own,
                 } | about
             else:
-                schemas[_name(edition)] = _of_wire(edition, schemas) | about
-            place = f"{root}/namespaces/{{namespace}}" if edition.kind.namespaced else root
-            paths[f"{place}/{edition.kind.resource.plural}/{{name}}"] = _operations(edition)
+                schemas[_name(served)] = _of_wire(served, schemas) | about
+            place = f"{root}/namespaces/{{namespace}}" if served.kind.namespaced else root
+            paths[f"{place}/{served.kind.resource.plural}/{{name}}"] = _operations(served)
         return {
             "openapi": "3.0.0",
             "info": self._info(),
@@ -93,11 +95,11 @@ class OpenApi:
         }
 
 
-def _operations(edition: Edition) -> Document:
+def _operations(served: ServedVersion) -> Document:
     parameters = [
         {"name": name, "in": "query", "schema": {"type": "string"}} for name in PARAMETERS
     ]
-    about: Document = {"x-kubernetes-group-version-kind": _kind(edition), "parameters": parameters}
+    about: Document = {"x-kubernetes-group-version-kind": _kind(served), "parameters": parameters}
     about |= {"responses": {"200": {"description": "OK"}}}
     return {
         "patch": about | {"x-kubernetes-action": "patch"},
@@ -132,15 +134,15 @@ def _schema(shape: Shape, schemas: Document) -> Document:
     return found | ({"enum": list(shape.choices)} if shape.choices else {})
 
 
-def _of_wire(edition: Edition, schemas: Document) -> Document:
+def _of_wire(served: ServedVersion, schemas: Document) -> Document:
     """What the tables of protobuf say of a kind: names and types."""
-    message = protobuf_fields.message_of(edition)
+    message = protobuf_fields.message_of(served)
     whole: Document = _message(message, schemas) if message else {}
     own: Document = {name: {"type": "string"} for name in ("apiVersion", "kind")}
     own |= whole.get("properties", {})
     return {
         "type": "object",
-        "description": f"{edition.kind.resource.kind} of {edition.api_version}.",
+        "description": f"{served.kind.resource.kind} of {served.api_version}.",
         "properties": own,
     }
 
@@ -170,10 +172,10 @@ def _form(form: str, schemas: Document) -> Document:
     return {"allOf": [{"$ref": f"#/components/schemas/{name}"}], "default": {}}
 
 
-def _kind(edition: Edition) -> Document:
-    return {"group": edition.group, "version": edition.version, "kind": edition.kind.resource.kind}
+def _kind(served: ServedVersion) -> Document:
+    return {"group": served.group, "version": served.version, "kind": served.kind.resource.kind}
 
 
-def _name(edition: Edition) -> str:
-    where = edition.group.split(".")[0] or "core"
-    return f"io.k8s.api.{where}.{edition.version}.{edition.kind.resource.kind}"
+def _name(served: ServedVersion) -> str:
+    where = served.group.split(".")[0] or "core"
+    return f"io.k8s.api.{where}.{served.version}.{served.kind.resource.kind}"

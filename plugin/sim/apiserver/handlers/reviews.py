@@ -13,9 +13,9 @@ from ..types.resource import GroupResource
 from ..types.status_errors import Cause
 from ..types.user import User
 from ..wire import codec
-from ..wire.http import Request
-from ..wire.request_info import Result
-from ..wire.routes import Route
+from ..wire.http import HttpRequest
+from ..wire.request_info import RequestInfo
+from ..wire.resource_request import Result
 
 
 class Reviews:
@@ -30,17 +30,17 @@ class Reviews:
             "selfsubjectrulesreviews": self._rules,
         }
 
-    def answer(self, route: Route, user: User, request: Request) -> Result:
+    def answer(self, info: RequestInfo, user: User, request: HttpRequest) -> Result:
         said = codec.document(request)
-        status = self._answers[route.plural](user, said.get("spec") or {}, said)
+        status = self._answers[info.resource](user, said.get("spec") or {}, said)
         metadata = {"creationTimestamp": None} | (said.get("metadata") or {})
-        head = {"kind": said.get("kind"), "apiVersion": route.api_version, "metadata": metadata}
+        head = {"kind": said.get("kind"), "apiVersion": info.api_version, "metadata": metadata}
         return Result(
             201, head | ({"spec": said["spec"]} if "spec" in said else {}) | {"status": status}
         )
 
     def _myself(self, user: User, spec: Document, said: Document) -> Document:
-        return {"userInfo": user.plain()}
+        return {"userInfo": user.to_document()}
 
     def _token(self, user: User, spec: Document, said: Document) -> Document:
         try:
@@ -49,7 +49,7 @@ class Reviews:
             return {"user": {}, "error": "invalid bearer token"}
         return {
             "authenticated": True,
-            "user": found.plain(),
+            "user": found.to_document(),
             "audiences": spec.get("audiences") or [ISSUER],
         }
 
@@ -67,12 +67,12 @@ class Reviews:
             user = User(
                 spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""), extra
             )
-        attempt = (
-            rbac.Attempt(path.get("verb", ""), path=path.get("path", ""))
+        attributes = (
+            rbac.Attributes(path.get("verb", ""), path=path.get("path", ""))
             if path
-            else _attempt(about or {})
+            else _attributes(about or {})
         )
-        allowed, why = rbac.allows(self._store, user, attempt)
+        allowed, why = rbac.allows(self._store, user, attributes)
         return {"allowed": allowed} | ({"reason": why} if why else {})
 
     def _rules(self, user: User, spec: Document, said: Document) -> Document:
@@ -84,7 +84,7 @@ class Reviews:
         }
 
 
-def _attempt(about: Document) -> rbac.Attempt:
+def _attributes(about: Document) -> rbac.Attributes:
     parts = ("verb", "group", "subresource", "namespace", "name")
     plural = about.get("resource", "")
-    return rbac.Attempt(**{part: about.get(part, "") for part in parts}, plural=plural or "*")
+    return rbac.Attributes(**{part: about.get(part, "") for part in parts}, plural=plural or "*")

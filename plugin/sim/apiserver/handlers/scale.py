@@ -13,24 +13,26 @@ from ..types.resource import GroupResource
 from ..types.schema import FREE
 from ..types.status_errors import Cause
 from ..wire import codec, query
-from ..wire.request_info import RequestInfo, Result
+from ..wire.resource_request import ResourceRequest, Result
 
 API = "autoscaling/v1"
 ABOUT = GroupResource("scales", "autoscaling", "Scale")
 
 
-def answer(registry: Registry, asked: RequestInfo) -> Result | None:
+def answer(registry: Registry, request: ResourceRequest) -> Result | None:
     """None for a verb that a scale does not have."""
-    kind, route = asked.edition.kind, asked.route
-    found = registry.store.get(kind.resource, route.namespace, route.name)
-    if route.verb == "get":
+    kind, info = request.served.kind, request.info
+    found = registry.store.get(kind.resource, info.namespace, info.name)
+    if info.verb == "get":
         return Result(200, scale_of(found))
-    if route.verb == "update":
-        wanted = codec.document(asked.request)
-    elif route.verb == "patch":
-        form, patch = codec.patch(asked.request)
+    if info.verb == "update":
+        wanted = codec.document(request.http)
+    elif info.verb == "patch":
+        form, patch = codec.patch(request.http)
         # Applied or merged is one here: a scale has one field to write.
-        wanted = patches.patched(FREE, scale_of(found), "merge" if form == "apply" else form, patch)
+        wanted = patches.apply_patch(
+            FREE, scale_of(found), "merge" if form == "apply" else form, patch
+        )
     else:
         return None
     if not isinstance(wanted, dict) or not all(
@@ -43,21 +45,22 @@ def answer(registry: Registry, asked: RequestInfo) -> Result | None:
     if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
         why = f"Invalid value: {replicas}: must be greater than or equal to 0"
         raise status_errors.invalid(
-            ABOUT, route.name, [Cause("FieldValueInvalid", why, "spec.replicas")]
+            ABOUT, info.name, [Cause("FieldValueInvalid", why, "spec.replicas")]
         )
     said = (wanted.get("metadata") or {}).get("resourceVersion")
     if said and said != found["metadata"]["resourceVersion"]:
         why = "the object has been modified; please apply your changes to the latest version and try again"
-        raise status_errors.conflict(kind.resource, route.name, why)
+        raise status_errors.conflict(kind.resource, info.name, why)
 
     def changed(old: Document) -> Document:
         return old | {"spec": (old.get("spec") or {}) | {"replicas": replicas}}
 
-    request = asked.request
     write = WriteOptions(
-        manager=query.manager(request), dry_run=query.dry_run(request), subresource="scale"
+        field_manager=query.field_manager(request.http),
+        dry_run=query.dry_run(request.http),
+        subresource="scale",
     )
-    return Result(200, scale_of(registry.change(kind, route.namespace, route.name, changed, write)))
+    return Result(200, scale_of(registry.change(kind, info.namespace, info.name, changed, write)))
 
 
 def scale_of(obj: Document) -> Document:

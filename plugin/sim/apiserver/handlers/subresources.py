@@ -9,16 +9,16 @@ from collections.abc import Callable
 from .... import timestamps
 from ....api.document import Document
 from ..access.tokens import LONGEST, SHORTEST, Tokens
-from ..catalog import Edition
+from ..catalog import ServedVersion
 from ..storage.registry import Registry
 from ..types import status_errors
 from ..types.options import DeleteOptions
 from ..types.resource import NODES, PODS, GroupResource
 from ..types.status_errors import Cause
 from ..wire import codec, query
-from ..wire.http import Request
-from ..wire.request_info import RequestInfo, Result
-from ..wire.routes import Route
+from ..wire.http import HttpRequest
+from ..wire.request_info import RequestInfo
+from ..wire.resource_request import ResourceRequest, Result
 
 GRANTED: Document = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
@@ -30,36 +30,36 @@ class Subresources:
         self._registry, self._tokens, self._now = registry, tokens, now
         self._creates = {"binding": self._bind, "eviction": self._evict, "token": self._token}
 
-    def create(self, asked: RequestInfo) -> Result | None:
+    def create(self, request: ResourceRequest) -> Result | None:
         """None if the kind has nothing of this name that can be created."""
-        creates = self._creates.get(asked.route.subresource)
-        return creates(asked.edition, asked.route, asked.request) if creates else None
+        creates = self._creates.get(request.info.subresource)
+        return creates(request.served, request.info, request.http) if creates else None
 
-    def _bind(self, edition: Edition, route: Route, request: Request) -> Result:
+    def _bind(self, served: ServedVersion, info: RequestInfo, request: HttpRequest) -> Result:
         said = codec.document(request)
         node = (said.get("target") or {}).get("name", "")
         if not node:
             raise status_errors.StatusError(500, "", "target.name: Required value")
         store = self._registry.store
-        pod = store.get(PODS, route.namespace, route.name)
+        pod = store.get(PODS, info.namespace, info.name)
         metadata, spec = pod["metadata"], pod.get("spec") or {}
         about = GroupResource("pods/binding", "", "Binding")
         uid = (said.get("metadata") or {}).get("uid")
         if uid and uid != metadata["uid"]:
             why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {metadata['uid']}"
-            raise status_errors.conflict(about, route.name, why)
+            raise status_errors.conflict(about, info.name, why)
         if "deletionTimestamp" in metadata:
             raise status_errors.conflict(
                 about,
-                route.name,
-                f"pod {route.name} is being deleted, cannot be assigned to a host",
+                info.name,
+                f"pod {info.name} is being deleted, cannot be assigned to a host",
             )
         if spec.get("nodeName"):
-            why = f'pod {route.name} is already assigned to node "{spec["nodeName"]}"'
-            raise status_errors.conflict(about, route.name, why)
+            why = f'pod {info.name} is already assigned to node "{spec["nodeName"]}"'
+            raise status_errors.conflict(about, info.name, why)
         if spec.get("schedulingGates"):
             raise status_errors.conflict(
-                about, route.name, f"pod {route.name} has non-empty .spec.schedulingGates"
+                about, info.name, f"pod {info.name} has non-empty .spec.schedulingGates"
             )
         now = _time(self._now())
         status = pod.get("status") or {}
@@ -82,27 +82,27 @@ class Subresources:
             store.replace(PODS, pod, new)  # nobody comes to own a field by this
         return Result(201, GRANTED | {"code": 201})
 
-    def _evict(self, edition: Edition, route: Route, request: Request) -> Result:
+    def _evict(self, served: ServedVersion, info: RequestInfo, request: HttpRequest) -> Result:
         said = codec.document(request)
         options = said.get("deleteOptions") or {}
         preconditions = options.get("preconditions") or {}
         self._registry.delete(
-            edition.kind,
-            route.namespace,
-            route.name,
+            served.kind,
+            info.namespace,
+            info.name,
             DeleteOptions(
                 uid=preconditions.get("uid"),
                 resource_version=preconditions.get("resourceVersion"),
-                grace=options.get("gracePeriodSeconds"),
+                grace_period_seconds=options.get("gracePeriodSeconds"),
                 dry_run=query.dry_run(request),
             ),
         )
         return Result(201, GRANTED | {"code": 201})
 
-    def _token(self, edition: Edition, route: Route, request: Request) -> Result:
+    def _token(self, served: ServedVersion, info: RequestInfo, request: HttpRequest) -> Result:
         said = codec.document(request)
         spec = said.get("spec") or {}
-        account = self._registry.store.get(edition.kind.resource, route.namespace, route.name)
+        account = self._registry.store.get(served.kind.resource, info.namespace, info.name)
         seconds = spec.get("expirationSeconds") or 3600
         if not SHORTEST <= seconds <= LONGEST:
             limit = "less than 10 minutes" if seconds < SHORTEST else "larger than 2^32 seconds"
@@ -118,8 +118,8 @@ class Subresources:
         token = self._tokens.of_account(account, seconds, spec.get("audiences") or (), bound)
         status = {"token": token, "expirationTimestamp": _time(int(self._now()) + seconds)}
         metadata = {
-            "name": route.name,
-            "namespace": route.namespace,
+            "name": info.name,
+            "namespace": info.namespace,
             "creationTimestamp": _time(self._now()),
         }
         head = {

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 from .... import pacing
 from ....api.document import Document
-from ..catalog import Edition
-from ..storage.store import Change, Selects, Store, event_of
+from ..catalog import ServedVersion
+from ..storage.store import Change, Predicate, Store, watch_event
 from ..types import status_errors
 from ..types.resource import GroupResource
-from ..wire import codec, query, routes
-from ..wire.http import Request, Send
-from ..wire.request_info import RequestInfo
+from ..wire import codec, query
+from ..wire.http import HttpRequest, Send
+from ..wire.resource_request import ResourceRequest
 
 Shown = Callable[[Document], Document]
 
@@ -38,15 +38,15 @@ class Wanted:
     initial: bool | None  # whether everything that is there comes first; None: as the version says
 
     @classmethod
-    def of(cls, request: Request, release: str) -> Wanted:
+    def of(cls, request: HttpRequest, release: str) -> Wanted:
         query.version_of(request)
         version, match = (
-            routes.text(request, "resourceVersion"),
-            routes.text(request, "resourceVersionMatch"),
+            request.param("resourceVersion"),
+            request.param("resourceVersionMatch"),
         )
-        bookmarks = routes.truth(request, "allowWatchBookmarks")
+        bookmarks = request.flag("allowWatchBookmarks")
         said = "sendInitialEvents" in request.query
-        initial = routes.truth(request, "sendInitialEvents") if said else None
+        initial = request.flag("sendInitialEvents") if said else None
         causes = []
         if said and match != "NotOlderThan":
             causes.append(
@@ -84,13 +84,18 @@ class Lines:
         self._kept: OrderedDict[tuple[int, str, str, str], bytes] = OrderedDict()
 
     def of(
-        self, change: Change, edition: Edition, form: str, shown: Shown, selects: Selects | None
+        self,
+        change: Change,
+        served: ServedVersion,
+        form: str,
+        shown: Shown,
+        selects: Predicate | None,
     ) -> bytes | None:
-        found = event_of(change, selects)
+        found = watch_event(change, selects)
         if found is None:
             return None
         what, obj = found
-        key = (change.version, edition.api_version, form, what)
+        key = (change.resource_version, served.api_version, form, what)
         line = self._kept.get(key)
         if line is None:
             line = self._kept[key] = event(what, shown(obj))
@@ -110,18 +115,23 @@ class Watches:
         self._lines = Lines()
 
     def stream(
-        self, asked: RequestInfo, selects: Selects | None, wants: Wanted, form: str, shown: Shown
+        self,
+        request: ResourceRequest,
+        selects: Predicate | None,
+        wants: Wanted,
+        form: str,
+        shown: Shown,
     ) -> Callable[[Send], Awaitable[None]]:
         """`form` tells apart what `shown` makes of an object, for those that ask for the same."""
-        edition, resource = asked.edition, asked.edition.kind.resource
-        selects = _within(asked.route.namespace, selects)
+        served, resource = request.served, request.served.kind.resource
+        selects = _within(request.info.namespace, selects)
         wanted = int(wants.version or 0)
 
         async def run(send: Send) -> None:
             store = self._store
             woken = asyncio.Event()
             # Of a version of the future nothing is known yet: what comes before it is left out.
-            past = not wants.everything_first and 0 < wanted < store.version
+            past = not wants.everything_first and 0 < wanted < store.resource_version
             try:
                 watcher = store.watch(resource, woken.set, wanted if past else None)
             except status_errors.StatusError as error:
@@ -129,9 +139,9 @@ class Watches:
                 return
             try:
                 if wants.everything_first:
-                    there = store.page(resource, asked.route.namespace, selects)
+                    there = store.page(resource, request.info.namespace, selects)
                     end = (
-                        _bookmark(edition, there.version, ENDS)
+                        _bookmark(served, there.resource_version, ENDS)
                         if wants.bookmarks and wants.initial
                         else b""
                     )
@@ -139,16 +149,16 @@ class Watches:
                         await send(first)
 
                 def lines() -> bytes | None:
-                    if watcher.lost:
+                    if watcher.overflowed:
                         return None
                     parts = []
-                    while watcher.waiting:
-                        change = watcher.waiting.popleft()
-                        if change.version > wanted:
-                            parts.append(self._lines.of(change, edition, form, shown, selects))
+                    while watcher.pending:
+                        change = watcher.pending.popleft()
+                        if change.resource_version > wanted:
+                            parts.append(self._lines.of(change, served, form, shown, selects))
                     return b"".join(part for part in parts if part)
 
-                await self._follow(edition, wants, woken, lines, send)
+                await self._follow(served, wants, woken, lines, send)
             finally:
                 store.stop(watcher)
 
@@ -156,7 +166,7 @@ class Watches:
 
     async def _follow(
         self,
-        edition: Edition,
+        served: ServedVersion,
         wants: Wanted,
         woken: asyncio.Event,
         lines: Callable[[], bytes | None],
@@ -179,12 +189,12 @@ class Watches:
                 continue
             if wants.bookmarks and now >= mark:
                 mark = now + self._every
-                await send(_bookmark(edition, self._store.version, {}))
+                await send(_bookmark(served, self._store.resource_version, {}))
             until = min(end, mark) if wants.bookmarks else end
             await pacing.wait(woken, until - now)
 
 
-def _within(namespace: str, selects: Selects | None) -> Selects | None:
+def _within(namespace: str, selects: Predicate | None) -> Predicate | None:
     if not namespace:
         return selects
 
@@ -196,7 +206,7 @@ def _within(namespace: str, selects: Selects | None) -> Selects | None:
     return inside
 
 
-def _bookmark(edition: Edition, version: int, metadata: Document) -> bytes:
+def _bookmark(served: ServedVersion, version: int, metadata: Document) -> bytes:
     """An object of the kind in which nothing is set."""
-    obj = {"kind": edition.kind.resource.kind, "apiVersion": edition.api_version} | edition.empty
+    obj = {"kind": served.kind.resource.kind, "apiVersion": served.api_version} | served.empty
     return event("BOOKMARK", obj | {"metadata": {"resourceVersion": str(version)} | metadata})

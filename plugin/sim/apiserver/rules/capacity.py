@@ -9,13 +9,15 @@ from fractions import Fraction
 from ....api import limits, quantity
 from ....api.document import Document
 from .canonical import canonical
-from .causes import Causes
+from .field_errors import FieldErrors
 
 LARGEST = 2**63 - 1
 BOTH = 'exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time'
 
 
-def check_policy(causes: Causes, value: str, policy: Document, fractions: bool, at: str) -> None:
+def check_policy(
+    errors: FieldErrors, value: str, policy: Document, fractions: bool, path: str
+) -> None:
     """`fractions`: may a range have parts of one?"""
     values, bounds, default = (
         policy.get("validValues") or [],
@@ -23,47 +25,47 @@ def check_policy(causes: Causes, value: str, policy: Document, fractions: bool, 
         policy.get("default"),
     )
     if values and bounds is not None:
-        causes.forbidden(at, BOTH)
+        errors.forbidden(path, BOTH)
     elif values and default is None:
-        causes.required(f"{at}.default", "required when validValues is defined")
+        errors.required(f"{path}.default", "required when validValues is defined")
     elif values:
-        _check_values(causes, default or "0", value, values, fractions, f"{at}.validValues")
+        _check_values(errors, default or "0", value, values, fractions, f"{path}.validValues")
     elif bounds is not None and default is None:
-        causes.required(f"{at}.default", "required when validRange is defined")
+        errors.required(f"{path}.default", "required when validRange is defined")
     elif bounds is not None:
-        _Range(causes, default or "0", value, bounds, f"{at}.validRange").check(fractions)
+        _Range(errors, default or "0", value, bounds, f"{path}.validRange").check(fractions)
 
 
 def _check_values(
-    causes: Causes, default: str, most: str, values: list[str], fractions: bool, at: str
+    errors: FieldErrors, default: str, most: str, values: list[str], fractions: bool, path: str
 ) -> None:
     amounts = [quantity.parse(value) for value in values]
     for index, amount in enumerate(amounts[1:], start=1):
         if amount < amounts[index - 1]:
-            causes.invalid(
-                f"{at}[{index}]", values[index], "values must be sorted in ascending order"
+            errors.invalid(
+                f"{path}[{index}]", values[index], "values must be sorted in ascending order"
             )
-    if causes.too_many(at, len(values), limits.VALID_VALUES):
+    if errors.too_many(path, len(values), limits.VALID_VALUES):
         return
     limit = quantity.parse(most)
     for index, amount in enumerate(amounts):
         if amount > limit:
-            causes.invalid(
-                f"{at}[{index}]", values[index], f"option is larger than capacity value: {most}"
+            errors.invalid(
+                f"{path}[{index}]", values[index], f"option is larger than capacity value: {most}"
             )
     keys = [amount if fractions else -(-amount // 1) for amount in amounts]
     for index, key in enumerate(keys):
         if key in keys[:index]:
-            causes.duplicate(f"{at}[{index}]", str(key))
+            errors.duplicate(f"{path}[{index}]", str(key))
     if quantity.parse(default) not in amounts:
-        causes.invalid(at, default, "default value is not valid according to the requestPolicy")
+        errors.invalid(path, default, "default value is not valid according to the requestPolicy")
 
 
 class _Range:
     def __init__(
-        self, causes: Causes, default: str, capacity: str, bounds: Document, at: str
+        self, errors: FieldErrors, default: str, capacity: str, bounds: Document, path: str
     ) -> None:
-        self.causes, self.at, self.capacity = causes, at, capacity
+        self.errors, self.path, self.capacity = errors, path, capacity
         said = {"default": default} | {name: bounds.get(name) for name in ("min", "max", "step")}
         self.said: dict[str, str] = {name: text for name, text in said.items() if text is not None}
         self.amount: dict[str, Fraction] = {
@@ -72,7 +74,7 @@ class _Range:
 
     def check(self, fractions: bool) -> None:
         if "min" not in self.said:
-            self.causes.required(f"{self.at}.min", "required when validRange is defined")
+            self.errors.required(f"{self.path}.min", "required when validRange is defined")
             return
         limit = quantity.parse(self.capacity)
         self._above("min", "min", limit, "min is larger than capacity value", self.capacity)
@@ -97,31 +99,35 @@ class _Range:
 
     def _above(self, field: str, name: str, limit: Fraction, why: str, shown: str) -> None:
         if self.amount[name] > limit:
-            self.causes.invalid(f"{self.at}.{field}", self.said[name], f"{why}: {shown}")
+            self.errors.invalid(f"{self.path}.{field}", self.said[name], f"{why}: {shown}")
 
     def _below(self, name: str, limit: str, why: str) -> None:
         if self.amount[name] < self.amount[limit]:
-            self.causes.invalid(f"{self.at}.{name}", self.said[name], f"{why}: {self.said[limit]}")
+            self.errors.invalid(
+                f"{self.path}.{name}", self.said[name], f"{why}: {self.said[limit]}"
+            )
 
     def _unsafe(self) -> bool:
         """Something is finer than a thousandth."""
         found = [name for name, amount in self.amount.items() if (amount * 1000).denominator != 1]
         for name in found:
-            self.causes.invalid(
-                f"{self.at}.{name}", self.said[name], "value cannot be represented as a milli value"
+            self.errors.invalid(
+                f"{self.path}.{name}",
+                self.said[name],
+                "value cannot be represented as a milli value",
             )
         return bool(found)
 
     def _check_step(self, limit: Fraction, unit: int) -> None:
-        at, step = f"{self.at}.step", self.said["step"]
+        path, step = f"{self.path}.step", self.said["step"]
         if self.amount["step"] <= 0:
-            self.causes.invalid(at, step, "must be greater than zero")
+            self.errors.invalid(path, step, "must be greater than zero")
             return
         first = self.amount["min"] + self.amount["step"]
         if first > limit:
             shown = canonical(str(first)) if first.denominator == 1 else str(float(first))
-            self.causes.invalid(
-                at, step, f"one step {shown} is larger than capacity value: {self.capacity}"
+            self.errors.invalid(
+                path, step, f"one step {shown} is larger than capacity value: {self.capacity}"
             )
         if unit == 1 and self._outside():
             return
@@ -129,7 +135,7 @@ class _Range:
         for name in ("default", "max"):
             if name in whole and (whole[name] - whole["min"]) % whole["step"]:
                 why = f"value is not a multiple of a given step ({step}) from ({self.said['min']})"
-                self.causes.invalid(at, self.said[name], why)
+                self.errors.invalid(path, self.said[name], why)
 
     def _outside(self) -> bool:
         found = False
@@ -140,6 +146,6 @@ class _Range:
                 else f"must not be larger than {LARGEST}"
             )
             if not 0 <= amount <= LARGEST:
-                self.causes.invalid(f"{self.at}.{name}", self.said[name], why)
+                self.errors.invalid(f"{self.path}.{name}", self.said[name], why)
                 found = True
         return found

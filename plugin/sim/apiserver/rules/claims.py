@@ -7,7 +7,7 @@ from typing import Any
 from ....api import limits
 from ....api.document import Document
 from . import expressions, texts
-from .causes import Causes, encoded
+from .field_errors import FieldErrors, encoded
 from .names import check_driver, check_qualified
 from .profile import Profile
 
@@ -79,196 +79,206 @@ def names_of(spec: Document) -> set[str]:
     return found
 
 
-def check(causes: Causes, spec: Document, profile: Profile, at: str) -> None:
+def check(errors: FieldErrors, spec: Document, profile: Profile, path: str) -> None:
     devices = spec.get("devices") or {}
     names = names_of(spec)
-    below = f"{at}.devices"
+    below = f"{path}.devices"
     requests = devices.get("requests") or []
-    if not causes.too_many(f"{below}.requests", len(requests), limits.REQUESTS, declared=True):
+    if not errors.too_many(f"{below}.requests", len(requests), limits.REQUESTS, declared=True):
         seen = set()
         for index, request in enumerate(requests):
-            here = f"{below}.requests[{index}]"
-            _check_request(causes, request, profile, here)
+            item_path = f"{below}.requests[{index}]"
+            _check_request(errors, request, profile, item_path)
             if request.get("name", "") in seen:
-                causes.duplicate(
-                    here if profile.modern else f"{here}.name",
+                errors.duplicate(
+                    item_path if profile.modern else f"{item_path}.name",
                     request.get("name", ""),
                     declared=True,
                 )
             seen.add(request.get("name", ""))
     constraints = devices.get("constraints") or []
-    if not causes.too_many(
+    if not errors.too_many(
         f"{below}.constraints", len(constraints), limits.CONSTRAINTS, declared=True
     ):
         for index, constraint in enumerate(constraints):
-            _check_constraint(causes, constraint, names, profile, f"{below}.constraints[{index}]")
-    check_configs(causes, devices.get("config") or [], names, f"{below}.config", profile.flat)
+            _check_constraint(errors, constraint, names, profile, f"{below}.constraints[{index}]")
+    check_configs(errors, devices.get("config") or [], names, f"{below}.config", profile.flat)
     if profile.flat and spec.get("controller"):
-        check_driver(causes, spec["controller"], f"{at}.controller")
+        check_driver(errors, spec["controller"], f"{path}.controller")
 
 
-def _check_request(causes: Causes, request: Document, profile: Profile, at: str) -> None:
-    causes.texts(f"{at}.name", request.get("name", ""), texts.label(request.get("name", "")))
+def _check_request(errors: FieldErrors, request: Document, profile: Profile, path: str) -> None:
+    errors.each_invalid(
+        f"{path}.name", request.get("name", ""), texts.label(request.get("name", ""))
+    )
     if profile.flat:
-        _check_exact(causes, request, at, True)
+        _check_exact(errors, request, path, True)
         return
     exactly, alternatives = request.get("exactly"), request.get("firstAvailable") or []
     if exactly is None and not alternatives:
-        causes.required(at, NEITHER)
+        errors.required(path, NEITHER)
     elif exactly is not None and alternatives:
-        causes.invalid(at, None, f"{NEITHER}, but multiple fields are set")
+        errors.invalid(path, None, f"{NEITHER}, but multiple fields are set")
     elif exactly is not None:
-        _check_exact(causes, exactly, f"{at}.exactly", False)
-    elif not causes.too_many(
-        f"{at}.firstAvailable", len(alternatives), limits.FIRST_AVAILABLE, declared=True
+        _check_exact(errors, exactly, f"{path}.exactly", False)
+    elif not errors.too_many(
+        f"{path}.firstAvailable", len(alternatives), limits.FIRST_AVAILABLE, declared=True
     ):
         seen = set()
         for index, one in enumerate(alternatives):
-            here = f"{at}.firstAvailable[{index}]"
-            causes.texts(f"{here}.name", one.get("name", ""), texts.label(one.get("name", "")))
-            _check_exact(causes, one, here, True)
+            item_path = f"{path}.firstAvailable[{index}]"
+            errors.each_invalid(
+                f"{item_path}.name", one.get("name", ""), texts.label(one.get("name", ""))
+            )
+            _check_exact(errors, one, item_path, True)
             if one.get("name", "") in seen:
-                causes.duplicate(
-                    here if causes.modern else f"{here}.name", one.get("name", ""), declared=True
+                errors.duplicate(
+                    item_path if errors.modern else f"{item_path}.name",
+                    one.get("name", ""),
+                    declared=True,
                 )
             seen.add(one.get("name", ""))
 
 
-def _check_exact(causes: Causes, request: Document, at: str, declared: bool) -> None:
+def _check_exact(errors: FieldErrors, request: Document, path: str, declared: bool) -> None:
     """`declared`: whether the class is the table's matter."""
     name = request.get("deviceClassName", "")
     if not name:
-        causes.required(f"{at}.deviceClassName", declared=declared)
+        errors.required(f"{path}.deviceClassName", declared=declared)
     else:
-        causes.texts(f"{at}.deviceClassName", name, texts.subdomain(name), declared)
-    expressions.check_selectors(causes, request.get("selectors"), f"{at}.selectors")
+        errors.each_invalid(f"{path}.deviceClassName", name, texts.subdomain(name), declared)
+    expressions.check_selectors(errors, request.get("selectors"), f"{path}.selectors")
     mode, count = request.get("allocationMode"), request.get("count", 0)
     if mode == "All":
         if count:
-            causes.invalid(
-                f"{at}.count", count, "must not be specified when allocationMode is 'All'"
+            errors.invalid(
+                f"{path}.count", count, "must not be specified when allocationMode is 'All'"
             )
     elif mode == "ExactCount":
         if count <= 0:
-            causes.invalid(f"{at}.count", count, "must be greater than zero")
+            errors.invalid(f"{path}.count", count, "must be greater than zero")
     else:
-        causes.unsupported(
-            f"{at}.allocationMode", mode or "", ["All", "ExactCount"], declared=bool(mode)
+        errors.not_supported(
+            f"{path}.allocationMode", mode or "", ["All", "ExactCount"], declared=bool(mode)
         )
-    check_tolerations(causes, request.get("tolerations"), f"{at}.tolerations")
+    check_tolerations(errors, request.get("tolerations"), f"{path}.tolerations")
 
 
-def check_tolerations(causes: Causes, tolerations: list[Document] | None, at: str) -> None:
+def check_tolerations(errors: FieldErrors, tolerations: list[Document] | None, path: str) -> None:
     for index, toleration in enumerate(tolerations or ()):
-        here = f"{at}[{index}]"
+        item_path = f"{path}[{index}]"
         key, value = toleration.get("key", ""), toleration.get("value", "")
         if key:
-            causes.texts(f"{here}.key", key, texts.qualified(key), declared=True)
+            errors.each_invalid(f"{item_path}.key", key, texts.qualified(key), declared=True)
         operator = toleration.get("operator", "")
         if operator == "Exists":
             if value:
-                causes.invalid(f"{here}.value", value, "must be empty for operator `Exists`")
+                errors.invalid(f"{item_path}.value", value, "must be empty for operator `Exists`")
         elif operator == "Equal":
-            causes.texts(f"{here}.value", value, texts.label_value(value))
+            errors.each_invalid(f"{item_path}.value", value, texts.label_value(value))
         elif not operator:
-            causes.required(f"{here}.operator", declared=True)
+            errors.required(f"{item_path}.operator", declared=True)
         else:
-            causes.unsupported(f"{here}.operator", operator, ["Equal", "Exists"], declared=True)
+            errors.not_supported(
+                f"{item_path}.operator", operator, ["Equal", "Exists"], declared=True
+            )
         effect = toleration.get("effect", "")
-        if effect and effect not in causes.effects:
-            causes.unsupported(f"{here}.effect", effect, causes.effects, declared=True)
+        if effect and effect not in errors.effects:
+            errors.not_supported(f"{item_path}.effect", effect, errors.effects, declared=True)
 
 
 def _check_constraint(
-    causes: Causes, constraint: Document, names: set[str], profile: Profile, at: str
+    errors: FieldErrors, constraint: Document, names: set[str], profile: Profile, path: str
 ) -> None:
     check_references(
-        causes, constraint.get("requests") or [], names, f"{at}.requests", profile.flat
+        errors, constraint.get("requests") or [], names, f"{path}.requests", profile.flat
     )
     for name in ("matchAttribute", "distinctAttribute"):
         if constraint.get(name) is not None:
-            check_qualified(causes, constraint[name], f"{at}.{name}", declared=True)
-            if "/" not in constraint[name] and causes.old:
-                causes.required(f"{at}.{name}.domain", "must include a prefix")
+            check_qualified(errors, constraint[name], f"{path}.{name}", declared=True)
+            if "/" not in constraint[name] and errors.old:
+                errors.required(f"{path}.{name}.domain", "must include a prefix")
             elif "/" not in constraint[name]:
-                causes.invalid(
-                    f"{at}.{name}", constraint[name], "must include a domain", declared=True
+                errors.invalid(
+                    f"{path}.{name}", constraint[name], "must include a domain", declared=True
                 )
             return
     if "DRAConsumableCapacity" in profile.gates:
-        causes.required(at, NO_ATTRIBUTE)
+        errors.required(path, NO_ATTRIBUTE)
     else:
-        causes.required(f"{at}.matchAttribute")
+        errors.required(f"{path}.matchAttribute")
 
 
-def check_references(causes: Causes, said: list[str], names: set[str], at: str, flat: bool) -> None:
-    if causes.too_many(at, len(said), limits.REQUESTS, declared=True):
+def check_references(
+    errors: FieldErrors, said: list[str], names: set[str], path: str, flat: bool
+) -> None:
+    if errors.too_many(path, len(said), limits.REQUESTS, declared=True):
         return
     for index, name in enumerate(said):
-        check_reference(causes, name, names, f"{at}[{index}]", flat)
+        check_reference(errors, name, names, f"{path}[{index}]", flat)
         if name in said[:index]:
-            causes.duplicate(f"{at}[{index}]", name, declared=True)
+            errors.duplicate(f"{path}[{index}]", name, declared=True)
 
 
-def check_reference(causes: Causes, name: str, names: set[str], at: str, flat: bool) -> None:
+def check_reference(errors: FieldErrors, name: str, names: set[str], path: str, flat: bool) -> None:
     segments = name.split("/")
     why = OLD_REFERENCE if flat else REFERENCE
     if len(segments) > 2 and not flat:
-        causes.invalid(at, name, why)
+        errors.invalid(path, name, why)
         return
     for segment in [name] if flat else segments:
-        causes.texts(at, segment, texts.label(segment))
+        errors.each_invalid(path, segment, texts.label(segment))
     if name not in names:
-        causes.invalid(at, name, why)
+        errors.invalid(path, name, why)
 
 
 def check_configs(
-    causes: Causes, configs: list[Document], names: set[str], at: str, flat: bool
+    errors: FieldErrors, configs: list[Document], names: set[str], path: str, flat: bool
 ) -> None:
     """Of a claim, or of its allocation, which has those of the class as well and says whose they
     are.
     """
-    source = at.startswith("status.")
+    source = path.startswith("status.")
     most = limits.ALLOCATION_CONFIGS if source else limits.CONFIGS
-    if causes.too_many(at, len(configs), most, declared=True):
+    if errors.too_many(path, len(configs), most, declared=True):
         return
     for index, config in enumerate(configs):
-        here = f"{at}[{index}]"
+        item_path = f"{path}[{index}]"
         if source:
-            _check_source(causes, config.get("source", ""), f"{here}.source")
-        check_references(causes, config.get("requests") or [], names, f"{here}.requests", flat)
-        check_config(causes, config, here, flat)
+            _check_source(errors, config.get("source", ""), f"{item_path}.source")
+        check_references(errors, config.get("requests") or [], names, f"{item_path}.requests", flat)
+        check_config(errors, config, item_path, flat)
 
 
-def _check_source(causes: Causes, source: str, at: str) -> None:
+def _check_source(errors: FieldErrors, source: str, path: str) -> None:
     if not source:
-        causes.required(at, declared=True)
+        errors.required(path, declared=True)
     elif source not in ("FromClaim", "FromClass"):
-        causes.unsupported(at, source, ["FromClaim", "FromClass"], declared=True)
+        errors.not_supported(path, source, ["FromClaim", "FromClass"], declared=True)
 
 
 def check_config(
-    causes: Causes, config: Document, at: str, flat: bool = False, stored: bool = False
+    errors: FieldErrors, config: Document, path: str, flat: bool = False, stored: bool = False
 ) -> None:
     opaque = config.get("opaque")
     if opaque is None:
-        causes.required(f"{at}.opaque")
+        errors.required(f"{path}.opaque")
         return
-    check_driver(causes, opaque.get("driver", ""), f"{at}.opaque.driver", declared=True)
+    check_driver(errors, opaque.get("driver", ""), f"{path}.opaque.driver", declared=True)
     most = None if flat or stored else limits.PARAMETERS
-    check_document(causes, opaque.get("parameters"), f"{at}.opaque.parameters", most)
+    check_document(errors, opaque.get("parameters"), f"{path}.opaque.parameters", most)
 
 
-def check_document(causes: Causes, value: Any, at: str, most: int | None) -> None:
+def check_document(errors: FieldErrors, value: Any, path: str, most: int | None) -> None:
     """What drivers keep there is any object that is not too long."""
     if value is None:
-        causes.required(at)
+        errors.required(path)
     elif most and len(encoded(value).encode()) > most:
-        causes.too_long(at, most)
+        errors.too_long(path, most)
     elif not isinstance(value, dict):
         why = (
             "parameters must be a valid JSON object"
-            if causes.old
+            if errors.old
             else "must be a valid JSON object"
         )
-        causes.invalid(at, "<value omitted>", why)
+        errors.invalid(path, "<value omitted>", why)

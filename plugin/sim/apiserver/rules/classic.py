@@ -10,7 +10,7 @@ from typing import Any
 from ....api import limits
 from ....api.document import Document
 from . import expressions, metadata, nodes, texts
-from .causes import Causes, quoted
+from .field_errors import FieldErrors, quoted
 
 MODES = ("Immediate", "WaitForFirstConsumer")
 ONE_MODEL = "exactly one structured model field must be set"
@@ -30,222 +30,224 @@ def with_defaults(kind: str, obj: Document) -> Document:
     return obj
 
 
-def check(causes: Causes, kind: str, obj: Document, old: Document | None) -> None:
+def check(errors: FieldErrors, kind: str, obj: Document, old: Document | None) -> None:
     spec = obj.get("spec") or {}
     if kind == "ResourceClaim":
-        _immutable(causes, spec, old and old.get("spec"), "spec")
-        _check_claim(causes, spec, "spec")
+        _immutable(errors, spec, old and old.get("spec"), "spec")
+        _check_claim(errors, spec, "spec")
     elif kind == "ResourceClaimTemplate":
-        _immutable(causes, spec, old and old.get("spec"), "spec")
+        _immutable(errors, spec, old and old.get("spec"), "spec")
         below = spec.get("metadata") or {}
         metadata.check_annotations(
-            causes, below.get("annotations") or {}, "spec.metadata.annotations"
+            errors, below.get("annotations") or {}, "spec.metadata.annotations"
         )
-        metadata.check_labels(causes, below.get("labels") or {}, "spec.metadata.labels")
-        _check_claim(causes, spec.get("spec") or {}, "spec.spec")
+        metadata.check_labels(errors, below.get("labels") or {}, "spec.metadata.labels")
+        _check_claim(errors, spec.get("spec") or {}, "spec.spec")
     elif kind == "ResourceClass":
-        _check_driver(causes, obj.get("driverName", ""), "driverName")
-        _check_reference(causes, obj.get("parametersRef"), "parametersRef")
+        _check_driver(errors, obj.get("driverName", ""), "driverName")
+        _check_reference(errors, obj.get("parametersRef"), "parametersRef")
         if obj.get("suitableNodes") is not None:
-            nodes.check_selector(causes, obj["suitableNodes"], "suitableNodes")
+            nodes.check_selector(errors, obj["suitableNodes"], "suitableNodes")
     elif kind == "PodSchedulingContext":
-        _check_names(causes, spec.get("potentialNodes") or [], "spec.potentialNodes")
+        _check_names(errors, spec.get("potentialNodes") or [], "spec.potentialNodes")
     elif kind == "ResourceSlice":
-        _check_slice(causes, obj, old)
+        _check_slice(errors, obj, old)
     elif kind == "ResourceClaimParameters":
-        _check_reference(causes, obj.get("generatedFrom"), "generatedFrom")
-        _each(causes, obj.get("driverRequests") or (), "driverRequests", _check_driver_requests)
+        _check_reference(errors, obj.get("generatedFrom"), "generatedFrom")
+        _each(errors, obj.get("driverRequests") or (), "driverRequests", _check_driver_requests)
     elif kind == "ResourceClassParameters":
-        _check_reference(causes, obj.get("generatedFrom"), "generatedFrom")
-        _each(causes, obj.get("filters") or (), "filters", _check_filter)
+        _check_reference(errors, obj.get("generatedFrom"), "generatedFrom")
+        _each(errors, obj.get("filters") or (), "filters", _check_filter)
 
 
-def _immutable(causes: Causes, new: Any, old: Any, at: str) -> None:
+def _immutable(errors: FieldErrors, new: Any, old: Any, path: str) -> None:
     if old is not None and new != old:
-        causes.invalid(at, new, "field is immutable")
+        errors.invalid(path, new, "field is immutable")
 
 
-def _check_claim(causes: Causes, spec: Document, at: str) -> None:
+def _check_claim(errors: FieldErrors, spec: Document, path: str) -> None:
     name = spec.get("resourceClassName", "")
-    causes.texts(f"{at}.resourceClassName", name, texts.subdomain(name))
-    _check_reference(causes, spec.get("parametersRef"), f"{at}.parametersRef")
+    errors.each_invalid(f"{path}.resourceClassName", name, texts.subdomain(name))
+    _check_reference(errors, spec.get("parametersRef"), f"{path}.parametersRef")
     if spec.get("allocationMode") not in MODES:
-        causes.unsupported(f"{at}.allocationMode", spec.get("allocationMode"), MODES)
+        errors.not_supported(f"{path}.allocationMode", spec.get("allocationMode"), MODES)
 
 
-def _check_reference(causes: Causes, reference: Document | None, at: str) -> None:
+def _check_reference(errors: FieldErrors, reference: Document | None, path: str) -> None:
     for name in ("kind", "name") if reference is not None else ():
         if not (reference or {}).get(name):
-            causes.required(f"{at}.{name}")
+            errors.required(f"{path}.{name}")
 
 
-def _check_driver(causes: Causes, name: str, at: str) -> None:
+def _check_driver(errors: FieldErrors, name: str, path: str) -> None:
     if not name:
-        causes.required(at)
+        errors.required(path)
     if len(name) > limits.DRIVER_NAME:
-        causes.too_long(at, limits.DRIVER_NAME)
-    causes.texts(at, name, texts.subdomain(name.lower()))
+        errors.too_long(path, limits.DRIVER_NAME)
+    errors.each_invalid(path, name, texts.subdomain(name.lower()))
 
 
-def _check_names(causes: Causes, names: list[str], at: str) -> None:
+def _check_names(errors: FieldErrors, names: list[str], path: str) -> None:
     for index, name in enumerate(names):
         if name in names[:index]:
-            causes.duplicate(f"{at}[{index}]", name)
+            errors.duplicate(f"{path}[{index}]", name)
         else:
-            nodes.check_name(causes, name, f"{at}[{index}]")
+            nodes.check_name(errors, name, f"{path}[{index}]")
     if len(names) > limits.POTENTIAL_NODES:
-        causes.too_long(at, limits.POTENTIAL_NODES)
+        errors.too_long(path, limits.POTENTIAL_NODES)
 
 
 def _each(
-    causes: Causes,
+    errors: FieldErrors,
     items: Sequence[Document],
-    at: str,
-    check_item: Callable[[Causes, Document, str], None],
+    path: str,
+    check_item: Callable[[FieldErrors, Document, str], None],
 ) -> None:
     for index, item in enumerate(items):
-        check_item(causes, item, f"{at}[{index}]")
+        check_item(errors, item, f"{path}[{index}]")
 
 
-def _check_driver_requests(causes: Causes, requests: Document, at: str) -> None:
-    _check_driver(causes, requests.get("driverName", ""), f"{at}.driverName")
-    _each(causes, requests.get("requests") or (), f"{at}.requests", _check_request)
+def _check_driver_requests(errors: FieldErrors, requests: Document, path: str) -> None:
+    _check_driver(errors, requests.get("driverName", ""), f"{path}.driverName")
+    _each(errors, requests.get("requests") or (), f"{path}.requests", _check_request)
 
 
-def _check_request(causes: Causes, request: Document, at: str) -> None:
+def _check_request(errors: FieldErrors, request: Document, path: str) -> None:
     if request.get("namedResources") is None:
-        causes.required(at, ONE_MODEL)
+        errors.required(path, ONE_MODEL)
     else:
         expressions.check(
-            causes, request["namedResources"].get("selector", ""), f"{at}.namedResources.selector"
+            errors, request["namedResources"].get("selector", ""), f"{path}.namedResources.selector"
         )
 
 
-def _check_filter(causes: Causes, one: Document, at: str) -> None:
-    _check_driver(causes, one.get("driverName", ""), f"{at}.driverName")
-    _check_request(causes, one, at)
+def _check_filter(errors: FieldErrors, one: Document, path: str) -> None:
+    _check_driver(errors, one.get("driverName", ""), f"{path}.driverName")
+    _check_request(errors, one, path)
 
 
-def _check_slice(causes: Causes, obj: Document, old: Document | None) -> None:
+def _check_slice(errors: FieldErrors, obj: Document, old: Document | None) -> None:
     if old is not None:
         for name in ("nodeName", "driverName"):
-            _immutable(causes, obj.get(name, ""), old.get(name, ""), name)
+            _immutable(errors, obj.get(name, ""), old.get(name, ""), name)
     if obj.get("nodeName"):
-        nodes.check_name(causes, obj["nodeName"], "nodeName")
-    _check_driver(causes, obj.get("driverName", ""), "driverName")
+        nodes.check_name(errors, obj["nodeName"], "nodeName")
+    _check_driver(errors, obj.get("driverName", ""), "driverName")
     model = obj.get("namedResources")
     if model is None:
-        causes.required("", ONE_MODEL)
+        errors.required("", ONE_MODEL)
         return
     seen = set()
     for index, instance in enumerate(model.get("instances") or ()):
-        at, name = f"namedResources.instances[{index}]", instance.get("name", "")
-        causes.texts(f"{at}.name", name, texts.subdomain(name))
-        _check_attributes(causes, instance.get("attributes") or [], f"{at}.attributes")
+        path, name = f"namedResources.instances[{index}]", instance.get("name", "")
+        errors.each_invalid(f"{path}.name", name, texts.subdomain(name))
+        _check_attributes(errors, instance.get("attributes") or [], f"{path}.attributes")
         if name in seen:
-            causes.duplicate(f"{at}.name", name)
+            errors.duplicate(f"{path}.name", name)
         seen.add(name)
 
 
-def _check_attributes(causes: Causes, attributes: list[Document], at: str) -> None:
+def _check_attributes(errors: FieldErrors, attributes: list[Document], path: str) -> None:
     seen = set()
     for index, attribute in enumerate(attributes):
-        here, name = f"{at}[{index}]", attribute.get("name", "")
-        causes.texts(f"{here}.name", name, texts.subdomain(name))
+        item_path, name = f"{path}[{index}]", attribute.get("name", "")
+        errors.each_invalid(f"{item_path}.name", name, texts.subdomain(name))
         said = [value for value in ATTRIBUTES if attribute.get(value) is not None]
         if not said:
-            causes.required(here, "exactly one value must be set")
+            errors.required(item_path, "exactly one value must be set")
         elif len(said) > 1:
             listed = ", ".join(quoted(value) for value in sorted(said))
-            causes.literally(
-                here, f"[]string{{{listed}}}", "exactly one field must be set, not several"
+            errors.invalid_literal(
+                item_path, f"[]string{{{listed}}}", "exactly one field must be set, not several"
             )
         if name in seen:
-            causes.duplicate(f"{here}.name", name)
+            errors.duplicate(f"{item_path}.name", name)
         seen.add(name)
 
 
 # ---------------------------------------------------------------- status
 
 
-def check_status(causes: Causes, kind: str, obj: Document, old: Document) -> None:
+def check_status(errors: FieldErrors, kind: str, obj: Document, old: Document) -> None:
     status, before = obj.get("status") or {}, old.get("status") or {}
     if kind == "PodSchedulingContext":
         names = []
         for index, claim in enumerate(status.get("resourceClaims") or ()):
-            at = f"status.claims[{index}]"
-            _check_names(causes, claim.get("unsuitableNodes") or [], f"{at}.unsuitableNodes")
+            path = f"status.claims[{index}]"
+            _check_names(errors, claim.get("unsuitableNodes") or [], f"{path}.unsuitableNodes")
             if claim.get("name") in names:
-                causes.duplicate(at, claim.get("name"))
+                errors.duplicate(path, claim.get("name"))
             names.append(claim.get("name"))
         return
     allocation = status.get("allocation")
     if status.get("driverName"):
-        _check_driver(causes, status["driverName"], "status.driverName")
+        _check_driver(errors, status["driverName"], "status.driverName")
     elif allocation is not None:
-        causes.required("status.driverName", "must be specified when `allocation` is set")
+        errors.required("status.driverName", "must be specified when `allocation` is set")
     if allocation is not None:
-        _check_allocation(causes, allocation)
-    _check_consumers(causes, obj, status, before)
+        _check_allocation(errors, allocation)
+    _check_consumers(errors, obj, status, before)
     if allocation is not None and before.get("allocation") is not None:
-        _immutable(causes, allocation, before["allocation"], "status.allocation")
+        _immutable(errors, allocation, before["allocation"], "status.allocation")
     wished, asked = (
         bool(status.get("deallocationRequested")),
         bool(before.get("deallocationRequested")),
     )
-    at = "status.deallocationRequested"
+    path = "status.deallocationRequested"
     if wished and not asked and status.get("reservedFor"):
-        causes.forbidden(at, "deallocation cannot be requested while `reservedFor` is set")
+        errors.forbidden(path, "deallocation cannot be requested while `reservedFor` is set")
     if wished and allocation is None:
-        causes.forbidden("status", "`allocation` must be set when `deallocationRequested` is set")
+        errors.forbidden("status", "`allocation` must be set when `deallocationRequested` is set")
     if asked and not wished and allocation is not None:
-        causes.forbidden(at, "may not be cleared when `allocation` is set")
+        errors.forbidden(path, "may not be cleared when `allocation` is set")
 
 
-def _check_allocation(causes: Causes, allocation: Document) -> None:
-    at = "status.allocation.resourceHandles"
+def _check_allocation(errors: FieldErrors, allocation: Document) -> None:
+    path = "status.allocation.resourceHandles"
     handles = allocation.get("resourceHandles") or []
     for index, handle in enumerate(handles):
-        here = f"{at}[{index}]"
-        _check_driver(causes, handle.get("driverName", ""), f"{here}.driverName")
+        item_path = f"{path}[{index}]"
+        _check_driver(errors, handle.get("driverName", ""), f"{item_path}.driverName")
         if len(handle.get("data", "").encode()) > limits.HANDLE_DATA:
-            causes.too_long(f"{here}.data", limits.HANDLE_DATA)
+            errors.too_long(f"{item_path}.data", limits.HANDLE_DATA)
         structured = handle.get("structuredData")
         if structured is not None:
             for number, result in enumerate(structured.get("results") or ()):
                 if result.get("namedResources") is None:
-                    causes.required(f"{here}.structuredData.results[{number}]", ONE_MODEL)
+                    errors.required(f"{item_path}.structuredData.results[{number}]", ONE_MODEL)
             if handle.get("data"):
-                causes.invalid(here, None, "data and structuredData are mutually exclusive")
+                errors.invalid(item_path, None, "data and structuredData are mutually exclusive")
     if len(handles) > limits.RESOURCE_HANDLES:
-        causes.too_long(at, limits.RESOURCE_HANDLES)
+        errors.too_long(path, limits.RESOURCE_HANDLES)
     if allocation.get("availableOnNodes") is not None:
         nodes.check_selector(
-            causes, allocation["availableOnNodes"], "status.allocation.availableOnNodes"
+            errors, allocation["availableOnNodes"], "status.allocation.availableOnNodes"
         )
 
 
-def _check_consumers(causes: Causes, obj: Document, status: Document, before: Document) -> None:
-    at, consumers = "status.reservedFor", status.get("reservedFor") or []
+def _check_consumers(
+    errors: FieldErrors, obj: Document, status: Document, before: Document
+) -> None:
+    path, consumers = "status.reservedFor", status.get("reservedFor") or []
     seen = set()
     for index, consumer in enumerate(consumers):
         if consumer.get("uid", "") in seen:
-            causes.duplicate(f"{at}[{index}].uid", consumer.get("uid", ""))
+            errors.duplicate(f"{path}[{index}].uid", consumer.get("uid", ""))
             continue
         for name in ("resource", "name", "uid"):
             if not consumer.get(name):
-                causes.required(f"{at}[{index}].{name}")
+                errors.required(f"{path}[{index}].{name}")
         seen.add(consumer.get("uid", ""))
     if len(consumers) > limits.RESERVED_FOR_EARLY:
-        causes.too_long(at, limits.RESERVED_FOR_EARLY)
+        errors.too_long(path, limits.RESERVED_FOR_EARLY)
     if not consumers:
         return
     if status.get("allocation") is None:
-        causes.forbidden(at, "may not be specified when `allocated` is not set")
+        errors.forbidden(path, "may not be specified when `allocated` is not set")
         return
     if not status["allocation"].get("shareable") and len(consumers) > 1:
-        causes.forbidden(at, "may not be reserved more than once")
+        errors.forbidden(path, "may not be reserved more than once")
     going = "deletionTimestamp" in obj["metadata"] or status.get("deallocationRequested")
     if going and any(consumer not in (before.get("reservedFor") or []) for consumer in consumers):
         why = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
-        causes.forbidden(at, why)
+        errors.forbidden(path, why)

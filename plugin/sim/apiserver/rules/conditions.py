@@ -6,7 +6,7 @@ import re
 
 from ....api.document import Document
 from . import texts
-from .causes import Causes
+from .field_errors import FieldErrors
 
 REASON_PATTERN = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
 REASON = (
@@ -16,40 +16,40 @@ REASON = (
 )
 
 
-def check_conditions(causes: Causes, conditions: list[Document], at: str) -> None:
+def check_conditions(errors: FieldErrors, conditions: list[Document], path: str) -> None:
     seen: set[str] = set()
     for index, condition in enumerate(conditions):
-        here = f"{at}[{index}]"
+        item_path = f"{path}[{index}]"
         kind = condition.get("type", "")
         if kind in seen:
-            causes.duplicate(f"{here}.type", kind)
+            errors.duplicate(f"{item_path}.type", kind)
         seen.add(kind)
-        _check(causes, condition, here)
+        _check(errors, condition, item_path)
 
 
-def _check(causes: Causes, condition: Document, at: str) -> None:
+def _check(errors: FieldErrors, condition: Document, path: str) -> None:
     kind, reason = condition.get("type", ""), condition.get("reason", "")
-    if not kind and causes.modern:
-        causes.required(f"{at}.type", "is required")
+    if not kind and errors.modern:
+        errors.required(f"{path}.type", "is required")
     else:
-        causes.texts(f"{at}.type", kind, texts.qualified(kind))
+        errors.each_invalid(f"{path}.type", kind, texts.qualified(kind))
     if condition.get("status", "") not in ("False", "True", "Unknown"):
-        causes.unsupported(
-            f"{at}.status", condition.get("status", ""), ["False", "True", "Unknown"]
+        errors.not_supported(
+            f"{path}.status", condition.get("status", ""), ["False", "True", "Unknown"]
         )
     if condition.get("observedGeneration", 0) < 0:
         generation = condition["observedGeneration"]
-        causes.invalid(
-            f"{at}.observedGeneration", generation, "must be greater than or equal to zero"
+        errors.invalid(
+            f"{path}.observedGeneration", generation, "must be greater than or equal to zero"
         )
     if not condition.get("lastTransitionTime"):
-        causes.required(f"{at}.lastTransitionTime")
+        errors.required(f"{path}.lastTransitionTime")
     if not reason:
-        causes.required(f"{at}.reason")
+        errors.required(f"{path}.reason")
     else:
         if not re.fullmatch(REASON_PATTERN, reason):
-            causes.invalid(f"{at}.reason", reason, REASON)
+            errors.invalid(f"{path}.reason", reason, REASON)
         if len(reason) > 1024:
-            causes.too_long(f"{at}.reason", 1024)
+            errors.too_long(f"{path}.reason", 1024)
     if len(condition.get("message", "")) > 32768:
-        causes.too_long(f"{at}.message", 32768)
+        errors.too_long(f"{path}.message", 32768)

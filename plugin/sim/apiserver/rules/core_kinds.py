@@ -9,7 +9,7 @@ from typing import Any
 from ....api.document import Document
 from . import texts
 from .canonical import canonical
-from .causes import Causes
+from .field_errors import FieldErrors
 
 POLICIES = ("Always", "OnFailure", "Never")
 NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -169,38 +169,38 @@ def _node(obj: Document) -> Document:
 # ---------------------------------------------------------------- checks
 
 
-def check(causes: Causes, kind: str, new: Document, old: Document | None) -> None:
+def check(errors: FieldErrors, kind: str, new: Document, old: Document | None) -> None:
     if kind == "Pod":
-        _check_pod(causes, new.get("spec") or {}, None if old is None else old.get("spec") or {})
+        _check_pod(errors, new.get("spec") or {}, None if old is None else old.get("spec") or {})
     elif kind == "ConfigMap":
-        _check_map(causes, new, old or {})
+        _check_map(errors, new, old or {})
 
 
-def check_status(causes: Causes, kind: str, new: Document) -> None:
+def check_status(errors: FieldErrors, kind: str, new: Document) -> None:
     if kind != "Pod":
         return
     names = {one.get("name") for one in (new.get("spec") or {}).get("resourceClaims") or ()}
     for index, claim in enumerate((new.get("status") or {}).get("resourceClaimStatuses") or ()):
         if claim.get("name") not in names:
             why = "must match the name of an entry in `spec.resourceClaims`"
-            causes.invalid(
+            errors.invalid(
                 f"status.resourceClaimStatuses[{index}].name", claim.get("name", ""), why
             )
 
 
-def _check_pod(causes: Causes, spec: Document, old: Document | None) -> None:
+def _check_pod(errors: FieldErrors, spec: Document, old: Document | None) -> None:
     if old is not None:
         if _fixed(spec) != _fixed(old) or not _grown(spec, old):
-            causes.forbidden("spec", MAY_CHANGE)
+            errors.forbidden("spec", MAY_CHANGE)
         return
-    names = _check_claims(causes, spec.get("resourceClaims") or [])
+    names = _check_claims(errors, spec.get("resourceClaims") or [])
     if not spec.get("containers"):
-        causes.required("spec.containers")
+        errors.required("spec.containers")
     for place in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(place) or ()):
-            _check_container(causes, container, names, f"spec.{place}[{index}]")
+            _check_container(errors, container, names, f"spec.{place}[{index}]")
     if spec.get("restartPolicy") not in POLICIES:
-        causes.unsupported("spec.restartPolicy", spec.get("restartPolicy"), POLICIES)
+        errors.not_supported("spec.restartPolicy", spec.get("restartPolicy"), POLICIES)
 
 
 def _fixed(spec: Document) -> Document:
@@ -235,56 +235,60 @@ def _grown(spec: Document, old: Document) -> bool:
     )
 
 
-def _check_claims(causes: Causes, claims: list[Document]) -> set[str]:
+def _check_claims(errors: FieldErrors, claims: list[Document]) -> set[str]:
     names: set[str] = set()
     for index, claim in enumerate(claims):
-        at, name = f"spec.resourceClaims[{index}]", claim.get("name", "")
+        path, name = f"spec.resourceClaims[{index}]", claim.get("name", "")
         if name in names:
-            causes.duplicate(f"{at}.name", name)
+            errors.duplicate(f"{path}.name", name)
         else:
-            causes.texts(f"{at}.name", name, texts.label(name)) if name else causes.required(
-                f"{at}.name"
-            )
+            errors.each_invalid(
+                f"{path}.name", name, texts.label(name)
+            ) if name else errors.required(f"{path}.name")
         names.add(name)
         one, other = claim.get("resourceClaimName"), claim.get("resourceClaimTemplateName")
         shown = {"Name": name, "ResourceClaimName": one, "ResourceClaimTemplateName": other}
         if one is None and other is None:
-            causes.invalid(at, shown, ONE_SOURCE)
+            errors.invalid(path, shown, ONE_SOURCE)
         elif one is not None and other is not None:
-            causes.invalid(at, shown, NOT_BOTH)
+            errors.invalid(path, shown, NOT_BOTH)
         for field, value in (("resourceClaimName", one), ("resourceClaimTemplateName", other)):
             if value is not None:
-                causes.texts(f"{at}.{field}", value, texts.subdomain(value))
+                errors.each_invalid(f"{path}.{field}", value, texts.subdomain(value))
     return names
 
 
-def _check_container(causes: Causes, container: Document, claims: set[str], at: str) -> None:
+def _check_container(errors: FieldErrors, container: Document, claims: set[str], path: str) -> None:
     name = container.get("name", "")
-    causes.texts(f"{at}.name", name, texts.label(name)) if name else causes.required(f"{at}.name")
+    errors.each_invalid(f"{path}.name", name, texts.label(name)) if name else errors.required(
+        f"{path}.name"
+    )
     if not container.get("image"):
-        causes.required(f"{at}.image")
+        errors.required(f"{path}.image")
     known = ", ".join(sorted(claims))
     seen: list[Any] = []
     for index, claim in enumerate((container.get("resources") or {}).get("claims") or ()):
-        here = f"{at}.resources.claims[{index}]"
+        item_path = f"{path}.resources.claims[{index}]"
         if not claim.get("name"):
-            causes.required(f"{here}.name")
+            errors.required(f"{item_path}.name")
         elif claim in seen or {"name": claim["name"]} in seen:
-            causes.duplicate(here, claim["name"])
+            errors.duplicate(item_path, claim["name"])
         elif claim["name"] not in claims:
-            causes.not_found(
-                here, claim["name"], f"must be one of the names in pod.spec.resourceClaims: {known}"
+            errors.not_found(
+                item_path,
+                claim["name"],
+                f"must be one of the names in pod.spec.resourceClaims: {known}",
             )
         seen.append(claim)
 
 
-def _check_map(causes: Causes, new: Document, old: Document) -> None:
+def _check_map(errors: FieldErrors, new: Document, old: Document) -> None:
     if old.get("immutable"):
         if not new.get("immutable"):
-            causes.forbidden("immutable", IMMUTABLE)
+            errors.forbidden("immutable", IMMUTABLE)
         for name in ("data", "binaryData"):
             if (new.get(name) or {}) != (old.get(name) or {}):
-                causes.forbidden(name, IMMUTABLE)
+                errors.forbidden(name, IMMUTABLE)
     for place in ("data", "binaryData"):
         for name in sorted(new.get(place) or {}):
-            causes.texts(f"{place}[{name}]", name, texts.config_key(name))
+            errors.each_invalid(f"{place}[{name}]", name, texts.config_key(name))

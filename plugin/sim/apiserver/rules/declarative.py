@@ -17,7 +17,7 @@ from ....api import limits
 from ....api.document import Document
 from ..types.status_errors import Cause
 from . import texts
-from .causes import Causes
+from .field_errors import FieldErrors
 from .names import check_fully_qualified, pool_parts
 
 EFFECTS, OPERATORS = "NoExecute NoSchedule None", "Equal Exists"
@@ -176,89 +176,99 @@ def rules() -> dict[str, list[Rule]]:
     return found
 
 
-def check(causes: Causes, struct: str, new: Document, old: Document | None, at: str = "") -> None:
+def check(
+    errors: FieldErrors, struct: str, new: Document, old: Document | None, path: str = ""
+) -> None:
     """`old` is None for what is new."""
     if struct == "DeviceAttribute":
-        _union(causes, new, at)
+        _union(errors, new, path)
     for rule in rules().get(struct, ()):
         before = old.get(rule.name) if old is not None else None
         value = new.get(rule.name)
         if old is not None and value == before:
             continue
         _field(
-            causes, rule, value, before, old is not None, f"{at}.{rule.name}" if at else rule.name
+            errors,
+            rule,
+            value,
+            before,
+            old is not None,
+            f"{path}.{rule.name}" if path else rule.name,
         )
 
 
 def in_v1beta1(kind: str, cause: Cause) -> Cause:
     """Where the field is in v1beta1, which wraps devices and does not wrap requests."""
     if kind == "ResourceSlice":
-        at = re.sub(r"^(spec\.devices\[\d+\])\.", r"\1.basic.", cause.field)
+        path = re.sub(r"^(spec\.devices\[\d+\])\.", r"\1.basic.", cause.field)
     else:
-        at = re.sub(r"(devices\.requests\[\d+\])\.exactly\.", r"\1.", cause.field)
+        path = re.sub(r"(devices\.requests\[\d+\])\.exactly\.", r"\1.", cause.field)
     said = re.sub(r"^(Duplicate value: \{.*)\"exactly\":\{(.*)\}\}$", r"\1\2}", cause.message)
-    return Cause(cause.reason, said, at)
+    return Cause(cause.reason, said, path)
 
 
-def _field(causes: Causes, rule: Rule, value: Any, before: Any, update: bool, at: str) -> None:
+def _field(
+    errors: FieldErrors, rule: Rule, value: Any, before: Any, update: bool, path: str
+) -> None:
     checks = dict(rule.checks)
     if update and "immutable" in checks:
-        causes.invalid(at, None, "field is immutable")
+        errors.invalid(path, None, "field is immutable")
         return
     if "fixed" in checks and value is not None and before is not None:
-        causes.invalid(at, None, "field cannot be modified once set")
+        errors.invalid(path, None, "field cannot be modified once set")
         return
     if (
         any(
-            STOPS.get(name, _goes_on)(causes, value, argument, at) for name, argument in rule.checks
+            STOPS.get(name, _goes_on)(errors, value, argument, path)
+            for name, argument in rule.checks
         )
         or value is None
     ):
         return
     for check_name, argument in rule.checks:
         if check_name in CHECKS and value != "":
-            CHECKS[check_name](causes, value, argument, at)
+            CHECKS[check_name](errors, value, argument, path)
     if rule.keys:
-        _unique(causes, rule, value, at)
+        _unique(errors, rule, value, path)
     if isinstance(value, list) and rule.below:
         for index, item in enumerate(value):
-            check(causes, rule.below, item, _same(rule, item, before), f"{at}[{index}]")
+            check(errors, rule.below, item, _same(rule, item, before), f"{path}[{index}]")
     elif isinstance(value, dict) and rule.below:
         if ("each", "") in rule.checks:
             for name in sorted(value):
-                check(causes, rule.below, value[name], (before or {}).get(name), f"{at}[{name}]")
+                check(errors, rule.below, value[name], (before or {}).get(name), f"{path}[{name}]")
         else:
-            check(causes, rule.below, value, before, at)
+            check(errors, rule.below, value, before, path)
 
 
 def _goes_on(*_: object) -> bool:
     return False
 
 
-def _required(causes: Causes, value: Any, _: str, at: str) -> bool:
+def _required(errors: FieldErrors, value: Any, _: str, path: str) -> bool:
     if value in (None, "", {}, []):
-        causes.required(at)
+        errors.required(path)
         return True
     return False
 
 
-def _given(causes: Causes, value: Any, _: str, at: str) -> bool:
+def _given(errors: FieldErrors, value: Any, _: str, path: str) -> bool:
     if value is None:
-        causes.required(at)
+        errors.required(path)
     return value is None
 
 
-def _positive(causes: Causes, value: Any, _: str, at: str) -> bool:
+def _positive(errors: FieldErrors, value: Any, _: str, path: str) -> bool:
     if not value:
-        causes.required(at)
+        errors.required(path)
     return not value
 
 
-def _items(causes: Causes, value: Any, most: str, at: str) -> bool:
-    return value is not None and causes.too_many(at, len(value), int(most))
+def _items(errors: FieldErrors, value: Any, most: str, path: str) -> bool:
+    return value is not None and errors.too_many(path, len(value), int(most))
 
 
-STOPS: dict[str, Callable[[Causes, Any, str, str], bool]] = {
+STOPS: dict[str, Callable[[FieldErrors, Any, str, str], bool]] = {
     "required": _required,
     "filled": _required,
     "given": _given,
@@ -267,79 +277,79 @@ STOPS: dict[str, Callable[[Causes, Any, str, str], bool]] = {
 }
 
 
-def _texts_of(rule: Callable[[str], list[str]]) -> Callable[[Causes, Any, str, str], None]:
-    return lambda causes, value, _, at: causes.texts(at, value, rule(value))
+def _texts_of(rule: Callable[[str], list[str]]) -> Callable[[FieldErrors, Any, str, str], None]:
+    return lambda errors, value, _, path: errors.each_invalid(path, value, rule(value))
 
 
-def _enum(causes: Causes, value: Any, choices: str, at: str) -> None:
+def _enum(errors: FieldErrors, value: Any, choices: str, path: str) -> None:
     if value not in choices.split():
-        causes.unsupported(at, value, choices.split())
+        errors.not_supported(path, value, choices.split())
 
 
-def _bytes(causes: Causes, value: Any, most: str, at: str) -> None:
+def _bytes(errors: FieldErrors, value: Any, most: str, path: str) -> None:
     if len(value.encode()) > int(most):
-        causes.too_long(at, int(most))
+        errors.too_long(path, int(most))
 
 
-def _length(causes: Causes, value: Any, most: str, at: str) -> None:
+def _length(errors: FieldErrors, value: Any, most: str, path: str) -> None:
     if len(value) > int(most):
-        causes.found.append(_too_many_characters(at, int(most)))
+        errors.causes.append(_too_many_characters(path, int(most)))
 
 
-def _too_many_characters(at: str, most: int) -> Cause:
-    return Cause("FieldValueTooLong", f"Too long: may not be more than {most} characters", at)
+def _too_many_characters(path: str, most: int) -> Cause:
+    return Cause("FieldValueTooLong", f"Too long: may not be more than {most} characters", path)
 
 
-def _pool(causes: Causes, value: Any, _: str, at: str) -> None:
+def _pool(errors: FieldErrors, value: Any, _: str, path: str) -> None:
     if len(value) > limits.POOL_NAME:
-        causes.too_long(at, limits.POOL_NAME)
+        errors.too_long(path, limits.POOL_NAME)
     for index, part in enumerate(pool_parts(value)):
         if not part:
-            causes.invalid(at, value, f"segment {index}: must not be empty")
+            errors.invalid(path, value, f"segment {index}: must not be empty")
             continue
         for text in texts.subdomain(part):
-            causes.invalid(at, part, f"segment {index}: {text}")
+            errors.invalid(path, part, f"segment {index}: {text}")
 
 
-def _uuid(causes: Causes, value: Any, _: str, at: str) -> None:
+def _uuid(errors: FieldErrors, value: Any, _: str, path: str) -> None:
     if not texts.is_uuid(value):
-        causes.invalid(at, value, "must be a lowercase UUID in 8-4-4-4-12 format")
+        errors.invalid(path, value, "must be a lowercase UUID in 8-4-4-4-12 format")
 
 
-def _unique_values(causes: Causes, value: Any, _: str, at: str) -> None:
+def _unique_values(errors: FieldErrors, value: Any, _: str, path: str) -> None:
     for index, item in enumerate(value):
         if item in value[:index]:
-            causes.duplicate(f"{at}[{index}]", item)
+            errors.duplicate(f"{path}[{index}]", item)
 
 
-def _keys_are_labels(causes: Causes, value: Any, _: str, at: str) -> None:
+def _keys_are_labels(errors: FieldErrors, value: Any, _: str, path: str) -> None:
     for name in sorted(value):
-        causes.texts(at, name, texts.label(name, dots=False))
+        errors.each_invalid(path, name, texts.label(name, dots=False))
 
 
-def _extended(causes: Causes, value: Any, _: str, at: str) -> None:
+def _extended(errors: FieldErrors, value: Any, _: str, path: str) -> None:
     if "/" not in value:
-        causes.invalid(
-            at, value, "a name must be a domain-prefixed path, such as 'example.com/my-prop'"
+        errors.invalid(
+            path, value, "a name must be a domain-prefixed path, such as 'example.com/my-prop'"
         )
 
 
-def _least(causes: Causes, value: Any, least: str, at: str) -> None:
+def _least(errors: FieldErrors, value: Any, least: str, path: str) -> None:
     if value < int(least):
-        causes.invalid(at, value, f"must be greater than or equal to {least}")
+        errors.invalid(path, value, f"must be greater than or equal to {least}")
 
 
-def _most(causes: Causes, value: Any, most: str, at: str) -> None:
+def _most(errors: FieldErrors, value: Any, most: str, path: str) -> None:
     if value > int(most):
-        causes.invalid(at, value, f"must be less than or equal to {most}")
+        errors.invalid(path, value, f"must be less than or equal to {most}")
 
 
-CHECKS: dict[str, Callable[[Causes, Any, str, str], None]] = {
+CHECKS: dict[str, Callable[[FieldErrors, Any, str, str], None]] = {
     "label": _texts_of(lambda text: texts.label(text, dots=False)),
     "subdomain": _texts_of(texts.subdomain),
     "caseless": _texts_of(texts.caseless),
     "key": _texts_of(texts.qualified),
-    "attribute": lambda causes, value, _, at: check_fully_qualified(causes, value, at),
+    "attribute": lambda errors, value, _, path: check_fully_qualified(errors, value, path),
     "enum": _enum,
     "bytes": _bytes,
     "length": _length,
@@ -353,14 +363,14 @@ CHECKS: dict[str, Callable[[Causes, Any, str, str], None]] = {
 }
 
 
-def _unique(causes: Causes, rule: Rule, items: list[Document], at: str) -> None:
+def _unique(errors: FieldErrors, rule: Rule, items: list[Document], path: str) -> None:
     from .dumps import as_json
 
     seen = set()
     for index, item in enumerate(items):
         key = tuple(item.get(name) for name in rule.keys)
         if key in seen:
-            causes.duplicate(f"{at}[{index}]", as_json(rule.below, item))
+            errors.duplicate(f"{path}[{index}]", as_json(rule.below, item))
         seen.add(key)
 
 
@@ -374,12 +384,12 @@ def _same(rule: Rule, item: Document, before: Any) -> Document | None:
     return next(matches, None)
 
 
-def _union(causes: Causes, value: Document, at: str) -> None:
+def _union(errors: FieldErrors, value: Document, path: str) -> None:
     if len(value) == 1 and None not in value.values():
         return
     said = [name for name in UNION if value.get(name) is not None]
     listed = ", ".join(f"`{name}`" for name in UNION)
     if not said:
-        causes.invalid(at, "", f"must specify one of: {listed}")
+        errors.invalid(path, "", f"must specify one of: {listed}")
     elif len(said) > 1:
-        causes.invalid(at, f"{{{', '.join(said)}}}", f"must specify exactly one of: {listed}")
+        errors.invalid(path, f"{{{', '.join(said)}}}", f"must specify exactly one of: {listed}")

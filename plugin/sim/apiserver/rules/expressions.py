@@ -8,29 +8,29 @@ from functools import lru_cache
 from .... import cel
 from ....api import limits
 from ....api.document import Document
-from .causes import Causes
+from .field_errors import FieldErrors
 
 
-def check_selectors(causes: Causes, selectors: list[Document] | None, at: str) -> None:
-    if causes.too_many(at, len(selectors or ()), limits.SELECTORS, declared=True):
+def check_selectors(errors: FieldErrors, selectors: list[Document] | None, path: str) -> None:
+    if errors.too_many(path, len(selectors or ()), limits.SELECTORS, declared=True):
         return
     for index, selector in enumerate(selectors or ()):
-        below = f"{at}[{index}].cel"
+        below = f"{path}[{index}].cel"
         if selector.get("cel") is None:
-            causes.required(below)
+            errors.required(below)
         else:
-            check(causes, selector["cel"].get("expression", ""), f"{below}.expression")
+            check(errors, selector["cel"].get("expression", ""), f"{below}.expression")
 
 
-def check(causes: Causes, expression: str, at: str) -> None:
+def check(errors: FieldErrors, expression: str, path: str) -> None:
     if len(expression.encode()) > limits.EXPRESSION:
-        causes.too_long(at, limits.EXPRESSION)
+        errors.too_long(path, limits.EXPRESSION)
         return
     problem = problem_of(expression)
     if problem == TOO_COMPLEX:
-        causes.forbidden(at, TOO_COMPLEX)
+        errors.forbidden(path, TOO_COMPLEX)
     elif problem:
-        causes.invalid(at, expression, problem)
+        errors.invalid(path, expression, problem)
 
 
 NO_SELECTOR = re.compile("a selector must be true or false.*, this is (.*)")

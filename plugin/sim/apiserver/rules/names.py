@@ -7,89 +7,89 @@ from __future__ import annotations
 from ....api import limits
 from ..types.status_errors import Cause
 from . import texts
-from .causes import Causes, quoted
+from .field_errors import FieldErrors, quoted
 
 
-def check_driver(causes: Causes, name: str, at: str, declared: bool = False) -> None:
+def check_driver(errors: FieldErrors, name: str, path: str, declared: bool = False) -> None:
     if not name:
-        causes.required(at, declared=declared)
-        if causes.modern:
+        errors.required(path, declared=declared)
+        if errors.modern:
             return
-    if len(name) > limits.DRIVER_NAME and causes.old:
-        causes.found.append(
+    if len(name) > limits.DRIVER_NAME and errors.old:
+        errors.causes.append(
             Cause(
-                "FieldValueTooLong", f"Too long: must have at most {limits.DRIVER_NAME} bytes", at
+                "FieldValueTooLong", f"Too long: must have at most {limits.DRIVER_NAME} bytes", path
             )
         )
     elif len(name) > limits.DRIVER_NAME:
-        causes.too_long(at, limits.DRIVER_NAME, declared)
-    causes.texts(at, name, texts.subdomain(name.lower()), declared)
+        errors.too_long(path, limits.DRIVER_NAME, declared)
+    errors.each_invalid(path, name, texts.subdomain(name.lower()), declared)
 
 
-def check_pool(causes: Causes, name: str, at: str, declared: bool = False) -> None:
+def check_pool(errors: FieldErrors, name: str, path: str, declared: bool = False) -> None:
     if not name:
-        causes.required(at, declared=declared)
+        errors.required(path, declared=declared)
         return
     if len(name) > limits.POOL_NAME:
-        causes.too_long(at, limits.POOL_NAME, declared)
+        errors.too_long(path, limits.POOL_NAME, declared)
     for part in pool_parts(name):
-        causes.texts(at, part, texts.subdomain(part), declared)
+        errors.each_invalid(path, part, texts.subdomain(part), declared)
 
 
 def pool_parts(name: str) -> list[str]:
     return name.split("/")
 
 
-def check_qualified(causes: Causes, name: str, at: str, declared: bool = False) -> None:
+def check_qualified(errors: FieldErrors, name: str, path: str, declared: bool = False) -> None:
     """An attribute or a capacity: an identifier, perhaps with a domain."""
     parts = name.split("/")
     if len(parts) == 1:
-        _identifier(causes, name, at, declared)
+        _identifier(errors, name, path, declared)
     elif len(parts) == 2:
         if not parts[0]:
             _empty(
-                causes,
-                at,
-                "the prefix must not be empty" if causes.old else "the domain must not be empty",
+                errors,
+                path,
+                "the prefix must not be empty" if errors.old else "the domain must not be empty",
                 declared,
             )
         else:
-            check_driver(causes, parts[0], at, declared)
+            check_driver(errors, parts[0], path, declared)
         if not parts[1]:
-            _empty(causes, at, "the name must not be empty", declared)
+            _empty(errors, path, "the name must not be empty", declared)
         else:
-            _identifier(causes, parts[1], at, declared)
+            _identifier(errors, parts[1], path, declared)
 
 
-def _empty(causes: Causes, at: str, why: str, declared: bool) -> None:
-    if causes.modern:
-        causes.invalid(at, "", why, declared)
+def _empty(errors: FieldErrors, path: str, why: str, declared: bool) -> None:
+    if errors.modern:
+        errors.invalid(path, "", why, declared)
     else:
-        causes.required(at, why, declared)
+        errors.required(path, why, declared)
 
 
-def check_fully_qualified(causes: Causes, name: str, at: str) -> None:
+def check_fully_qualified(errors: FieldErrors, name: str, path: str) -> None:
     """As it is declared: other words for the same."""
     domain, slash, identifier = name.partition("/")
     if slash:
         if not domain:
-            causes.invalid(at, "", "prefix must not be empty")
+            errors.invalid(path, "", "prefix must not be empty")
         else:
-            causes.texts(at, domain, texts.subdomain(domain))
+            errors.each_invalid(path, domain, texts.subdomain(domain))
         if not identifier:
-            causes.invalid(at, "", "name must not be empty")
+            errors.invalid(path, "", "name must not be empty")
         else:
-            _identifier(causes, identifier, at, False)
+            _identifier(errors, identifier, path, False)
         return
-    _identifier(causes, name, at, False)
-    causes.invalid(at, name, texts.FULLY_QUALIFIED)
+    _identifier(errors, name, path, False)
+    errors.invalid(path, name, texts.FULLY_QUALIFIED)
 
 
-def _identifier(causes: Causes, text: str, at: str, declared: bool) -> None:
+def _identifier(errors: FieldErrors, text: str, path: str, declared: bool) -> None:
     if len(text) > limits.IDENTIFIER:
-        causes.too_long(at, limits.IDENTIFIER, declared)
-    if causes.old:
+        errors.too_long(path, limits.IDENTIFIER, declared)
+    if errors.old:
         why = [f"Invalid value: {quoted(text)}: {one}" for one in texts.identifier(text)]
-        causes.found += [Cause("FieldValueTypeInvalid", one, at) for one in why]
+        errors.causes += [Cause("FieldValueTypeInvalid", one, path) for one in why]
     else:
-        causes.texts(at, text, texts.identifier(text), declared)
+        errors.each_invalid(path, text, texts.identifier(text), declared)

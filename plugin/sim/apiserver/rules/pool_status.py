@@ -7,9 +7,9 @@ from __future__ import annotations
 from ....api import limits
 from ....api.document import Document
 from . import texts
-from .causes import Causes
 from .conditions import check_conditions
 from .dumps import inner
+from .field_errors import FieldErrors
 from .names import check_driver, check_pool
 from .slices import check_taint
 
@@ -33,21 +33,21 @@ def with_new_time(new: Document, old: Document, now: str) -> Document:
     return new | {"spec": new["spec"] | {"taint": taint | {"timeAdded": now}}}
 
 
-def check(causes: Causes, kind: str, spec: Document, old: Document | None) -> None:
+def check(errors: FieldErrors, kind: str, spec: Document, old: Document | None) -> None:
     if kind != "DeviceTaintRule":
         return  # all that a request says is declared
     selector = spec.get("deviceSelector") or {}
-    at = "spec.deviceSelector"
+    path = "spec.deviceSelector"
     if selector.get("driver") is not None:
-        check_driver(causes, selector["driver"], f"{at}.driver")
+        check_driver(errors, selector["driver"], f"{path}.driver")
     if selector.get("pool") is not None:
-        check_pool(causes, selector["pool"], f"{at}.pool")
+        check_pool(errors, selector["pool"], f"{path}.pool")
     if selector.get("device") is not None:
-        causes.texts(f"{at}.device", selector["device"], texts.label(selector["device"]))
-    check_taint(causes, spec.get("taint") or {}, old and (old.get("taint") or {}), "spec.taint")
+        errors.each_invalid(f"{path}.device", selector["device"], texts.label(selector["device"]))
+    check_taint(errors, spec.get("taint") or {}, old and (old.get("taint") or {}), "spec.taint")
 
 
-def check_status(causes: Causes, kind: str, new: Document, old: Document) -> None:
+def check_status(errors: FieldErrors, kind: str, new: Document, old: Document) -> None:
     conditions = (new.get("status") or {}).get("conditions") or []
     if kind == "ResourcePoolStatusRequest":
         if old.get("status") is not None:
@@ -55,9 +55,9 @@ def check_status(causes: Causes, kind: str, new: Document, old: Document) -> Non
                 shown = inner(
                     "ResourcePoolStatusRequestStatus", new.get("status") or {}, "v1alpha3"
                 )
-                causes.invalid("status", shown, "field is immutable")
+                errors.invalid("status", shown, "field is immutable")
             return
-        check_conditions(causes, conditions, "status.conditions")
+        check_conditions(errors, conditions, "status.conditions")
     elif kind == "DeviceTaintRule":
-        check_conditions(causes, conditions, "status.conditions")
-        causes.too_many("status.conditions", len(conditions), limits.CONDITIONS)
+        check_conditions(errors, conditions, "status.conditions")
+        errors.too_many("status.conditions", len(conditions), limits.CONDITIONS)

@@ -8,7 +8,6 @@ from typing import Any
 from ....api import limits
 from ....api.document import Document
 from . import nodes, texts
-from .causes import Causes
 from .claims import (
     check_configs,
     check_document,
@@ -18,6 +17,7 @@ from .claims import (
 )
 from .conditions import check_conditions
 from .dumps import inner
+from .field_errors import FieldErrors
 from .names import check_driver, check_pool
 from .profile import Profile
 
@@ -48,161 +48,177 @@ def _allocated(status: Document) -> set[Id]:
     return {id_of(result) for result in (allocation.get("devices") or {}).get("results") or ()}
 
 
-def check_change(causes: Causes, new: Document, old: Document, profile: Profile) -> None:
+def check_change(errors: FieldErrors, new: Document, old: Document, profile: Profile) -> None:
     """Of whole claims."""
     status, before = new.get("status") or {}, old.get("status") or {}
     allocation = status.get("allocation")
-    check_consumers(causes, status.get("reservedFor") or [], profile.consumers)
+    check_consumers(errors, status.get("reservedFor") or [], profile.consumers)
     allocated = _allocated(status)
     devices = status.get("devices") or []
     for index, device in enumerate(devices):
-        at = f"status.devices[{index}]"
-        _check_device(causes, device, allocated, at)
+        path = f"status.devices[{index}]"
+        _check_device(errors, device, allocated, path)
         if id_of(device) in map(id_of, devices[:index]):
-            causes.duplicate(f"{at}.deviceID", _id(device, causes), declared=True)
+            errors.duplicate(f"{path}.deviceID", _id(device, errors), declared=True)
     wished = bool(status.get("deallocationRequested"))
     if status.get("reservedFor"):
         added = [
             one for one in status["reservedFor"] if one not in (before.get("reservedFor") or [])
         ]
         if allocation is None:
-            causes.forbidden("status.reservedFor", NOT_SET)
+            errors.forbidden("status.reservedFor", NOT_SET)
         elif added and (wished or "deletionTimestamp" in new["metadata"]):
-            causes.forbidden("status.reservedFor", GOING)
+            errors.forbidden("status.reservedFor", GOING)
     if profile.flat:
-        _check_wish(causes, status, before)
+        _check_wish(errors, status, before)
     if allocation is None:
         return
     if before.get("allocation") is not None:
         if allocation != before["allocation"]:
             shown = inner("AllocationResult", allocation)
-            causes.invalid("status.allocation", shown, "field is immutable", declared=True)
+            errors.invalid("status.allocation", shown, "field is immutable", declared=True)
         return
-    _check_allocation(causes, allocation, names_of(new.get("spec") or {}), profile)
+    _check_allocation(errors, allocation, names_of(new.get("spec") or {}), profile)
 
 
-def _check_wish(causes: Causes, status: Document, before: Document) -> None:
+def _check_wish(errors: FieldErrors, status: Document, before: Document) -> None:
     """Deallocation by a driver's controller: asked for once, and done by taking both away."""
-    at = "status.deallocationRequested"
+    path = "status.deallocationRequested"
     if not status.get("deallocationRequested"):
         if before.get("deallocationRequested") and status.get("allocation") is not None:
-            causes.forbidden(at, "may not be cleared when `allocation` is set")
+            errors.forbidden(path, "may not be cleared when `allocation` is set")
         return
     if status.get("allocation") is None:
-        causes.forbidden(at, "may not be set when `allocation` is not set")
+        errors.forbidden(path, "may not be set when `allocation` is not set")
     elif not (status["allocation"].get("controller")):
-        causes.forbidden(at, "may not be set when `allocation` does not have a `controller`")
+        errors.forbidden(path, "may not be set when `allocation` does not have a `controller`")
     if status.get("reservedFor") and not before.get("deallocationRequested"):
-        causes.forbidden(at, "deallocation cannot be requested while `reservedFor` is set")
+        errors.forbidden(path, "deallocation cannot be requested while `reservedFor` is set")
 
 
-def check_consumers(causes: Causes, consumers: list[Document], most: int) -> None:
-    at = "status.reservedFor"
-    if causes.too_many(at, len(consumers), most, declared=True):
+def check_consumers(errors: FieldErrors, consumers: list[Document], most: int) -> None:
+    path = "status.reservedFor"
+    if errors.too_many(path, len(consumers), most, declared=True):
         return
     seen = set()
     for index, consumer in enumerate(consumers):
-        here = f"{at}[{index}]"
+        item_path = f"{path}[{index}]"
         for name in ("resource", "name", "uid"):
             if not consumer.get(name):
-                causes.required(f"{here}.{name}")
+                errors.required(f"{item_path}.{name}")
         if consumer.get("uid", "") in seen:
-            causes.duplicate(
-                here if causes.modern else f"{here}.uid", consumer.get("uid", ""), declared=True
+            errors.duplicate(
+                item_path if errors.modern else f"{item_path}.uid",
+                consumer.get("uid", ""),
+                declared=True,
             )
         seen.add(consumer.get("uid", ""))
 
 
-def _id(device: Document, causes: Causes) -> dict[str, Any]:
+def _id(device: Document, errors: FieldErrors) -> dict[str, Any]:
     """As messages have it: before 1.36 they did not look into it."""
     return {
-        name: part if causes.modern else {}
+        name: part if errors.modern else {}
         for name, part in zip(("Driver", "Pool", "Device", "ShareID"), id_of(device), strict=True)
     }
 
 
-def _check_device(causes: Causes, device: Document, allocated: Collection[Id], at: str) -> None:
-    check_driver(causes, device.get("driver", ""), f"{at}.driver")
-    check_pool(causes, device.get("pool", ""), f"{at}.pool")
-    causes.texts(f"{at}.device", device.get("device", ""), texts.label(device.get("device", "")))
+def _check_device(
+    errors: FieldErrors, device: Document, allocated: Collection[Id], path: str
+) -> None:
+    check_driver(errors, device.get("driver", ""), f"{path}.driver")
+    check_pool(errors, device.get("pool", ""), f"{path}.pool")
+    errors.each_invalid(
+        f"{path}.device", device.get("device", ""), texts.label(device.get("device", ""))
+    )
     if id_of(device) not in allocated:
-        causes.invalid(at, _id(device, causes), "must be an allocated device in the claim")
+        errors.invalid(path, _id(device, errors), "must be an allocated device in the claim")
     conditions = device.get("conditions") or []
-    causes.too_many(f"{at}.conditions", len(conditions), limits.CONDITIONS)
-    check_conditions(causes, conditions, f"{at}.conditions")
+    errors.too_many(f"{path}.conditions", len(conditions), limits.CONDITIONS)
+    check_conditions(errors, conditions, f"{path}.conditions")
     if device.get("data") is not None:
-        check_document(causes, device["data"], f"{at}.data", limits.DEVICE_DATA)
-    _check_network(causes, device.get("networkData") or {}, f"{at}.networkData")
+        check_document(errors, device["data"], f"{path}.data", limits.DEVICE_DATA)
+    _check_network(errors, device.get("networkData") or {}, f"{path}.networkData")
 
 
-def _check_network(causes: Causes, network: Document, at: str) -> None:
+def _check_network(errors: FieldErrors, network: Document, path: str) -> None:
     for name, most in (
         ("interfaceName", limits.INTERFACE_NAME),
         ("hardwareAddress", limits.HARDWARE_ADDRESS),
     ):
         if len(network.get(name, "")) > most:
-            causes.too_long(f"{at}.{name}", most, declared=True)
+            errors.too_long(f"{path}.{name}", most, declared=True)
     ips = network.get("ips") or []
-    if causes.too_many(f"{at}.ips", len(ips), limits.IPS, declared=True):
+    if errors.too_many(f"{path}.ips", len(ips), limits.IPS, declared=True):
         return
     for index, address in enumerate(ips):
         if not texts.is_interface_address(address):
-            causes.invalid(f"{at}.ips[{index}]", address, texts.CIDR)
+            errors.invalid(f"{path}.ips[{index}]", address, texts.CIDR)
         if address in ips[:index]:
-            causes.duplicate(f"{at}.ips[{index}]", address, declared=True)
+            errors.duplicate(f"{path}.ips[{index}]", address, declared=True)
 
 
 def _check_allocation(
-    causes: Causes, allocation: Document, names: set[str], profile: Profile
+    errors: FieldErrors, allocation: Document, names: set[str], profile: Profile
 ) -> None:
-    at = "status.allocation"
+    path = "status.allocation"
     if profile.flat and allocation.get("nodeSelector") is not None:
-        nodes.check_selector(causes, allocation["nodeSelector"], f"{at}.nodeSelector")
+        nodes.check_selector(errors, allocation["nodeSelector"], f"{path}.nodeSelector")
     devices = allocation.get("devices") or {}
     results = devices.get("results") or []
-    if not causes.too_many(f"{at}.devices.results", len(results), limits.RESULTS, declared=True):
+    if not errors.too_many(f"{path}.devices.results", len(results), limits.RESULTS, declared=True):
         for index, result in enumerate(results):
-            _check_result(causes, result, names, profile.flat, f"{at}.devices.results[{index}]")
-    check_configs(causes, devices.get("config") or [], names, f"{at}.devices.config", profile.flat)
+            _check_result(errors, result, names, profile.flat, f"{path}.devices.results[{index}]")
+    check_configs(
+        errors, devices.get("config") or [], names, f"{path}.devices.config", profile.flat
+    )
     if not profile.flat and allocation.get("nodeSelector") is not None:
-        nodes.check_selector(causes, allocation["nodeSelector"], f"{at}.nodeSelector")
+        nodes.check_selector(errors, allocation["nodeSelector"], f"{path}.nodeSelector")
 
 
-def _check_result(causes: Causes, result: Document, names: set[str], flat: bool, at: str) -> None:
-    check_reference(causes, result.get("request", ""), names, f"{at}.request", flat)
-    check_driver(causes, result.get("driver", ""), f"{at}.driver", declared=True)
-    check_pool(causes, result.get("pool", ""), f"{at}.pool", declared=True)
-    causes.texts(f"{at}.device", result.get("device", ""), texts.label(result.get("device", "")))
-    check_binding(causes, result, at)
-    check_tolerations(causes, result.get("tolerations"), f"{at}.tolerations")
+def _check_result(
+    errors: FieldErrors, result: Document, names: set[str], flat: bool, path: str
+) -> None:
+    check_reference(errors, result.get("request", ""), names, f"{path}.request", flat)
+    check_driver(errors, result.get("driver", ""), f"{path}.driver", declared=True)
+    check_pool(errors, result.get("pool", ""), f"{path}.pool", declared=True)
+    errors.each_invalid(
+        f"{path}.device", result.get("device", ""), texts.label(result.get("device", ""))
+    )
+    check_binding(errors, result, path)
+    check_tolerations(errors, result.get("tolerations"), f"{path}.tolerations")
 
 
-def check_binding(causes: Causes, device: Document, at: str) -> None:
+def check_binding(errors: FieldErrors, device: Document, path: str) -> None:
     """Conditions that a device has before and during its use; both or none."""
     said = {
         name: device.get(name) or [] for name in ("bindingConditions", "bindingFailureConditions")
     }
     for name, conditions in said.items():
-        if not causes.too_many(
-            f"{at}.{name}", len(conditions), limits.BINDING_CONDITIONS, declared=True
+        if not errors.too_many(
+            f"{path}.{name}", len(conditions), limits.BINDING_CONDITIONS, declared=True
         ):
             for index, condition in enumerate(conditions):
-                causes.texts(f"{at}.{name}[{index}]", condition, texts.qualified(condition))
+                errors.each_invalid(
+                    f"{path}.{name}[{index}]", condition, texts.qualified(condition)
+                )
     good, bad = said.values()
     for index, condition in enumerate(good):
         if condition in good[:index]:
-            causes.duplicate(f"{at}.bindingConditions[{index}]", condition)
+            errors.duplicate(f"{path}.bindingConditions[{index}]", condition)
     for index, condition in enumerate(bad):
-        here = f"{at}.bindingFailureConditions[{index}]"
+        item_path = f"{path}.bindingFailureConditions[{index}]"
         if condition in bad[:index]:
-            causes.duplicate(here, condition)
+            errors.duplicate(item_path, condition)
         if condition in good:
-            causes.invalid(
-                here, condition, "bindingFailureConditions must not overlap with bindingConditions"
+            errors.invalid(
+                item_path,
+                condition,
+                "bindingFailureConditions must not overlap with bindingConditions",
             )
     for one, other, mine in (
         ("bindingConditions", "bindingFailureConditions", good),
         ("bindingFailureConditions", "bindingConditions", bad),
     ):
         if not mine and (good or bad):
-            causes.invalid(f"{at}.{one}", None, f"{one} are required to use {other}")
+            errors.invalid(f"{path}.{one}", None, f"{one} are required to use {other}")

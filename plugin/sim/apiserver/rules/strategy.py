@@ -27,20 +27,20 @@ from . import (
     status,
     texts,
 )
-from .causes import Causes, quoted
 from .dumps import inner
+from .field_errors import FieldErrors, quoted
 from .profile import Profile
 
 LABEL = "resource.kubernetes.io/admin-access"
 NO_ADMIN = f"admin access to devices requires the `{LABEL}: true` label on the containing namespace"
 
 
-TWICE = (
+VALIDATED_TWICE = (
     "DeviceClass",
     "ResourceClass",
     "PodSchedulingContext",
 )  # whose changes old servers checked twice
-SEEING = (
+RESOURCE_VERSION_REQUIRED = (
     "Lease",
     "ResourcePoolStatusRequest",
     "ValidatingAdmissionPolicy",
@@ -49,7 +49,7 @@ SEEING = (
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class Context:
     """What a rule may look at besides the object."""
 
     now: str
@@ -64,23 +64,23 @@ class Strategy:
         self.kind, self.group, self.profile = resource.kind, resource.group, profile
         self.version = f"{version}-1.31" if version == "v1alpha3" and profile.flat else version
 
-    def default(self, obj: Document, around_it: Surroundings) -> Document:
+    def with_defaults(self, obj: Document, context: Context) -> Document:
         """What is not said, and nothing that is empty. Of what is written, and of nothing that is
         stored.
         """
-        del around_it
+        del context
         return obj
 
-    def begin(self, new: Document, around_it: Surroundings) -> Document:
+    def prepare_for_create(self, new: Document, context: Context) -> Document:
         """Before a new object is checked."""
-        del around_it
+        del context
         return new
 
-    def change(
-        self, new: Document, old: Document, subresource: str, around_it: Surroundings
+    def prepare_for_update(
+        self, new: Document, old: Document, subresource: str, context: Context
     ) -> Document:
         """Before a changed object is checked."""
-        del old, subresource, around_it
+        del old, subresource, context
         return new
 
     @property
@@ -89,7 +89,7 @@ class Strategy:
         return {}
 
     @property
-    def takes_metadata(self) -> bool:
+    def status_takes_metadata(self) -> bool:
         """Whether who writes the status comes to own what he says of labels and the like."""
         return self.group == models.GROUP and not self.profile.modern
 
@@ -102,38 +102,38 @@ class Strategy:
             f"spec.driver: driver names should be lowercase; {quoted(driver)} contains uppercase characters"
         ]
 
-    def blind(self, api_version: str) -> bool:
+    def allows_unconditional_update(self, api_version: str) -> bool:
         """May it be replaced by who does not say which version he has seen?"""
         if self.kind == "DeviceTaintRule":
             return not api_version.endswith("/v1")
-        return self.kind not in SEEING
+        return self.kind not in RESOURCE_VERSION_REQUIRED
 
-    def check_new(self, new: Document, around_it: Surroundings) -> list[Cause]:
-        causes = Causes(self.profile)
-        metadata.check_new(causes, new["metadata"], self._names)
-        self._check(causes, new, None, around_it)
-        return causes.found
+    def validate(self, new: Document, context: Context) -> list[Cause]:
+        errors = FieldErrors(self.profile)
+        metadata.check_new(errors, new["metadata"], self._names)
+        self._check(errors, new, None, context)
+        return errors.causes
 
-    def check_change(
+    def validate_update(
         self,
         new: Document,
         old: Document,
         said: Document,
         subresource: str,
-        around_it: Surroundings,
+        context: Context,
     ) -> list[Cause]:
         """`said` is the new object as it came."""
-        causes = Causes(self.profile)
-        metadata.check_change(causes, new["metadata"], old["metadata"], said.get("metadata") or {})
-        if not causes.modern:
-            causes.found *= 2  # they looked twice
+        errors = FieldErrors(self.profile)
+        metadata.check_change(errors, new["metadata"], old["metadata"], said.get("metadata") or {})
+        if not errors.modern:
+            errors.causes *= 2  # they looked twice
         if subresource == "status":
-            self._check_status(causes, new, old, around_it)
+            self._check_status(errors, new, old, context)
         elif not subresource:
-            self._check(causes, new, old, around_it)
-            if not causes.modern and self.kind in TWICE:
-                causes.found *= 2
-        return causes.found
+            self._check(errors, new, old, context)
+            if not errors.modern and self.kind in VALIDATED_TWICE:
+                errors.causes *= 2
+        return errors.causes
 
     @property
     def _names(self) -> metadata.Names:
@@ -146,72 +146,72 @@ class Strategy:
         return texts.label if self.kind in ("Namespace", "Service") else texts.subdomain
 
     def _check(
-        self, causes: Causes, new: Document, old: Document | None, around_it: Surroundings
+        self, errors: FieldErrors, new: Document, old: Document | None, context: Context
     ) -> None:
         pass
 
     def _check_status(
-        self, causes: Causes, new: Document, old: Document, around_it: Surroundings
+        self, errors: FieldErrors, new: Document, old: Document, context: Context
     ) -> None:
         pass
 
 
-class Around(Strategy):
+class CoreStrategy(Strategy):
     """Pods, nodes, namespaces, configuration maps."""
 
     @property
     def empty(self) -> Document:
         return core_kinds.EMPTY.get(self.kind, {})
 
-    def default(self, obj: Document, around_it: Surroundings) -> Document:
+    def with_defaults(self, obj: Document, context: Context) -> Document:
         return core_kinds.with_defaults(self.kind, obj)
 
-    def begin(self, new: Document, around_it: Surroundings) -> Document:
+    def prepare_for_create(self, new: Document, context: Context) -> Document:
         return core_kinds.begun(self.kind, new)
 
     def _check(
-        self, causes: Causes, new: Document, old: Document | None, around_it: Surroundings
+        self, errors: FieldErrors, new: Document, old: Document | None, context: Context
     ) -> None:
-        core_kinds.check(causes, self.kind, new, old)
+        core_kinds.check(errors, self.kind, new, old)
 
     def _check_status(
-        self, causes: Causes, new: Document, old: Document, around_it: Surroundings
+        self, errors: FieldErrors, new: Document, old: Document, context: Context
     ) -> None:
-        core_kinds.check_status(causes, self.kind, new)
+        core_kinds.check_status(errors, self.kind, new)
 
 
-class Classic(Strategy):
+class ClassicStrategy(Strategy):
     @property
     def empty(self) -> Document:
         return canonical.typed(self.version, self.kind, {}, self.profile.release)
 
-    def default(self, obj: Document, around_it: Surroundings) -> Document:
+    def with_defaults(self, obj: Document, context: Context) -> Document:
         return canonical.typed(
             self.version, self.kind, classic.with_defaults(self.kind, obj), self.profile.release
         )
 
     def _check(
-        self, causes: Causes, new: Document, old: Document | None, around_it: Surroundings
+        self, errors: FieldErrors, new: Document, old: Document | None, context: Context
     ) -> None:
-        classic.check(causes, self.kind, new, old)
+        classic.check(errors, self.kind, new, old)
 
     def _check_status(
-        self, causes: Causes, new: Document, old: Document, around_it: Surroundings
+        self, errors: FieldErrors, new: Document, old: Document, context: Context
     ) -> None:
-        classic.check_status(causes, self.kind, new, old)
+        classic.check_status(errors, self.kind, new, old)
 
 
-class Dra(Strategy):
+class DraStrategy(Strategy):
     """The resource API since v1alpha3."""
 
     @property
     def empty(self) -> Document:
         return canonical.typed(self.version, self.kind, {}, self.profile.release)
 
-    def default(self, obj: Document, around_it: Surroundings) -> Document:
+    def with_defaults(self, obj: Document, context: Context) -> Document:
         spec = obj.get("spec")
         if isinstance(spec, dict):
-            obj = obj | {"spec": self._spec_with_defaults(spec, around_it.now, around_it.version)}
+            obj = obj | {"spec": self._spec_with_defaults(spec, context.now, context.version)}
         return canonical.typed(self.version, self.kind, obj, self.profile.release)
 
     def _spec_with_defaults(self, spec: Document, now: str, version: str) -> Document:
@@ -229,7 +229,7 @@ class Dra(Strategy):
             }
         return pool_status.with_defaults(self.kind, spec)
 
-    def begin(self, new: Document, around_it: Surroundings) -> Document:
+    def prepare_for_create(self, new: Document, context: Context) -> Document:
         new = gates.without_disabled(self.kind, new, None, self.profile)
         return (
             new | {"status": {}}
@@ -237,62 +237,62 @@ class Dra(Strategy):
             else new
         )
 
-    def change(
-        self, new: Document, old: Document, subresource: str, around_it: Surroundings
+    def prepare_for_update(
+        self, new: Document, old: Document, subresource: str, context: Context
     ) -> Document:
         new = gates.without_disabled(self.kind, new, old, self.profile)
         if self.kind == "ResourceClaim" and subresource == "status":
             changed = status.without_deallocated(new.get("status") or {}, old.get("status") or {})
             return new | {"status": changed}
         if self.kind == "DeviceTaintRule" and not subresource:
-            return pool_status.with_new_time(new, old, around_it.now)
+            return pool_status.with_new_time(new, old, context.now)
         return new
 
     # ------------------------------------------------------------ checks
 
     def _check(
-        self, causes: Causes, new: Document, old: Document | None, around_it: Surroundings
+        self, errors: FieldErrors, new: Document, old: Document | None, context: Context
     ) -> None:
         spec = new.get("spec") or {}
         before = None if old is None else old.get("spec") or {}
         if self.kind == "ResourceClaim":
-            self._check_claim(causes, new, before, around_it)
+            self._check_claim(errors, new, before, context)
         elif self.kind == "ResourceClaimTemplate":
-            self._check_template(causes, new, before, around_it)
+            self._check_template(errors, new, before, context)
         elif self.kind == "ResourceSlice":
-            slices.check(causes, spec, before, self.profile)
+            slices.check(errors, spec, before, self.profile)
         elif self.kind == "DeviceClass":
-            self._check_class(causes, spec, before or {})
+            self._check_class(errors, spec, before or {})
         elif self.kind == "PodSchedulingContext":
-            classic.check(causes, self.kind, new, old)
+            classic.check(errors, self.kind, new, old)
         else:
-            pool_status.check(causes, self.kind, spec, before)
-        self._check_declared(causes, new, old, around_it.version)
+            pool_status.check(errors, self.kind, spec, before)
+        self._check_declared(errors, new, old, context.version)
 
     def _check_declared(
-        self, causes: Causes, new: Document, old: Document | None, version: str
+        self, errors: FieldErrors, new: Document, old: Document | None, version: str
     ) -> None:
         """These rules look at the object as it came, and speak of its fields."""
         if not self.profile.modern:
             return
-        found = Causes(self.profile)
+        found = FieldErrors(self.profile)
         declarative.check(found, self.kind, new, old)
         flat = version == "v1beta1"
-        causes.found += (
-            [declarative.in_v1beta1(self.kind, cause) for cause in found.found]
+        errors.causes += (
+            [declarative.in_v1beta1(self.kind, cause) for cause in found.causes]
             if flat
-            else found.found
+            else found.causes
         )
 
     def _check_claim(
-        self, causes: Causes, new: Document, before: Document | None, around_it: Surroundings
+        self, errors: FieldErrors, new: Document, before: Document | None, context: Context
     ) -> None:
         spec = new.get("spec") or {}
         if before is None:
-            self._check_admin(causes, spec, new, around_it)
-            claims.check(causes, spec, self.profile, "spec")
+            self._check_admin(errors, spec, new, context)
+            claims.check(errors, spec, self.profile, "spec")
         elif spec != before:
-            causes.invalid(
+            errors.invalid(
                 "spec",
                 inner("ResourceClaimSpec", spec, self.version),
                 "field is immutable",
@@ -300,67 +300,67 @@ class Dra(Strategy):
             )
 
     def _check_template(
-        self, causes: Causes, new: Document, before: Document | None, around_it: Surroundings
+        self, errors: FieldErrors, new: Document, before: Document | None, context: Context
     ) -> None:
         spec = new.get("spec") or {}
         if before is not None:
             if spec != before:
                 shown = inner("ResourceClaimTemplateSpec", spec, self.version)
-                causes.invalid("spec", shown, "field is immutable")
+                errors.invalid("spec", shown, "field is immutable")
             return
-        self._check_admin(causes, spec.get("spec") or {}, new, around_it)
+        self._check_admin(errors, spec.get("spec") or {}, new, context)
         below = spec.get("metadata") or {}
         metadata.check_annotations(
-            causes, below.get("annotations") or {}, "spec.metadata.annotations"
+            errors, below.get("annotations") or {}, "spec.metadata.annotations"
         )
-        metadata.check_labels(causes, below.get("labels") or {}, "spec.metadata.labels")
-        claims.check(causes, spec.get("spec") or {}, self.profile, "spec.spec")
+        metadata.check_labels(errors, below.get("labels") or {}, "spec.metadata.labels")
+        claims.check(errors, spec.get("spec") or {}, self.profile, "spec.spec")
 
-    def _check_class(self, causes: Causes, spec: Document, before: Document) -> None:
+    def _check_class(self, errors: FieldErrors, spec: Document, before: Document) -> None:
         if spec.get("selectors") != before.get("selectors"):
-            expressions.check_selectors(causes, spec.get("selectors"), "spec.selectors")
+            expressions.check_selectors(errors, spec.get("selectors"), "spec.selectors")
         configs = spec.get("config") or []
-        if not causes.too_many("spec.config", len(configs), limits.CONFIGS, declared=True):
+        if not errors.too_many("spec.config", len(configs), limits.CONFIGS, declared=True):
             stored = configs == before.get("config")
             for index, config in enumerate(configs):
                 claims.check_config(
-                    causes, config, f"spec.config[{index}]", self.profile.flat, stored
+                    errors, config, f"spec.config[{index}]", self.profile.flat, stored
                 )
 
     def _check_admin(
-        self, causes: Causes, spec: Document, new: Document, around_it: Surroundings
+        self, errors: FieldErrors, spec: Document, new: Document, context: Context
     ) -> None:
         for index, request in enumerate((spec.get("devices") or {}).get("requests") or ()):
             if (request.get("exactly") or {}).get("adminAccess"):
-                if not self._may_be_admin(new, around_it):
-                    causes.forbidden(f"spec.devices.requests[{index}].adminAccess", NO_ADMIN)
+                if not self._may_be_admin(new, context):
+                    errors.forbidden(f"spec.devices.requests[{index}].adminAccess", NO_ADMIN)
                 return
 
-    def _may_be_admin(self, obj: Document, around_it: Surroundings) -> bool:
-        namespace = around_it.namespace(obj["metadata"].get("namespace", ""))
+    def _may_be_admin(self, obj: Document, context: Context) -> bool:
+        namespace = context.namespace(obj["metadata"].get("namespace", ""))
         labels = ((namespace or {}).get("metadata") or {}).get("labels") or {}
         return bool(labels.get(LABEL) == "true")
 
     def _check_status(
-        self, causes: Causes, new: Document, old: Document, around_it: Surroundings
+        self, errors: FieldErrors, new: Document, old: Document, context: Context
     ) -> None:
         if self.kind == "ResourceClaim":
-            self._check_admin_results(causes, new, old, around_it)
-            status.check_change(causes, new, old, self.profile)
+            self._check_admin_results(errors, new, old, context)
+            status.check_change(errors, new, old, self.profile)
         elif self.kind == "PodSchedulingContext":
-            classic.check_status(causes, self.kind, new, old)
+            classic.check_status(errors, self.kind, new, old)
         else:
-            pool_status.check_status(causes, self.kind, new, old)
-        self._check_declared(causes, new, old, around_it.version)
+            pool_status.check_status(errors, self.kind, new, old)
+        self._check_declared(errors, new, old, context.version)
 
     def _check_admin_results(
-        self, causes: Causes, new: Document, old: Document, around_it: Surroundings
+        self, errors: FieldErrors, new: Document, old: Document, context: Context
     ) -> None:
         if self.profile.flat or _admin(old) >= 0:
             return
         index = _admin(new)
-        if index >= 0 and not self._may_be_admin(new, around_it):
-            causes.forbidden(f"status.allocation.devices.results[{index}].adminAccess", NO_ADMIN)
+        if index >= 0 and not self._may_be_admin(new, context):
+            errors.forbidden(f"status.allocation.devices.results[{index}].adminAccess", NO_ADMIN)
 
 
 def _admin(claim: Document) -> int:
@@ -373,5 +373,7 @@ def _admin(claim: Document) -> int:
 def of(resource: GroupResource, version: str, release: str) -> Strategy:
     profile = Profile(release)
     if resource.group == models.GROUP:
-        return (Classic if version == "v1alpha2" else Dra)(resource, version, profile)
-    return (Around if not resource.group else Strategy)(resource, version, profile)
+        return (ClassicStrategy if version == "v1alpha2" else DraStrategy)(
+            resource, version, profile
+        )
+    return (CoreStrategy if not resource.group else Strategy)(resource, version, profile)

@@ -10,7 +10,7 @@ from ..types.options import WriteOptions
 from ..types.resource import RBAC_GROUP
 from .registry import Registry
 
-WRITE = WriteOptions(manager="kube-apiserver")
+WRITE = WriteOptions(field_manager="kube-apiserver")
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 LABEL = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 READ = ["get", "list", "watch"]

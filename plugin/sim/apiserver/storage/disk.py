@@ -84,7 +84,7 @@ class Disk:
         changes, self._waiting = self._waiting, []
         if not changes:
             return
-        self._facts["version"] = str(changes[-1].version)
+        self._facts["version"] = str(changes[-1].resource_version)
         self._file.execute("begin")
         for change in changes:
             resource, (namespace, name) = change.resource, change.name

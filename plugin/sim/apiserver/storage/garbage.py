@@ -15,7 +15,7 @@ from ..types.kind import Kind
 from ..types.options import DeleteOptions, WriteOptions
 from .registry import FOREGROUND, ORPHAN, Registry
 
-WRITE = WriteOptions(manager="kube-controller-manager")
+WRITE = WriteOptions(field_manager="kube-controller-manager")
 
 
 def collect(registry: Registry, kinds: Sequence[Kind]) -> int:
@@ -45,7 +45,7 @@ def _follow(registry: Registry, kind: Kind, obj: Document, owners: list[Document
         return 0
     metadata = obj["metadata"]
     options = DeleteOptions(
-        uid=metadata["uid"], propagation="Foreground" if waiting else "Background"
+        uid=metadata["uid"], propagation_policy="Foreground" if waiting else "Background"
     )
     registry.delete(kind, metadata.get("namespace", ""), metadata["name"], options)
     return 1

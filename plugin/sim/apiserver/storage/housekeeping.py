@@ -18,12 +18,12 @@ from .registry import Registry
 from .store import Change
 
 PAUSE = 0.05  # seconds between two looks, so that a burst of changes is one
-WRITE = WriteOptions(manager="kube-controller-manager")
+WRITE = WriteOptions(field_manager="kube-controller-manager")
 
 
 class Housekeeping:
-    def __init__(self, registry: Registry, catalog: Catalog, alone: bool = False) -> None:
-        self._registry, self._catalog, self._alone = registry, catalog, alone
+    def __init__(self, registry: Registry, catalog: Catalog, end_namespaces: bool = False) -> None:
+        self._registry, self._catalog, self._end_namespaces_too = registry, catalog, end_namespaces
         self._due = asyncio.Event()
         self._due.set()
 
@@ -49,7 +49,7 @@ class Housekeeping:
             await self._due.wait()
             self._due.clear()
             self.make_accounts()
-            if self._alone:
+            if self._end_namespaces_too:
                 self._end_namespaces()
             if garbage.collect(self._registry, self._catalog.kinds):
                 self._due.set()
@@ -73,7 +73,7 @@ class Housekeeping:
                     self._registry.delete(inside, name, obj["metadata"]["name"], DeleteOptions())
             if not left and (namespace.get("spec") or {}).get("finalizers"):
                 empty = namespace | {"spec": {"finalizers": []}}
-                write = WriteOptions(manager=WRITE.manager, subresource="finalize")
+                write = WriteOptions(field_manager=WRITE.field_manager, subresource="finalize")
                 self._registry.update(kind, "", name, empty, write)
 
     def make_accounts(self) -> None:

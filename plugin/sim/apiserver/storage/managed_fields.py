@@ -34,7 +34,7 @@ SYSTEM = frozenset(
 
 
 @dataclass(frozen=True)
-class Writer:
+class Manager:
     """Who writes, and what: the status alone has owners of its own."""
 
     manager: str
@@ -50,14 +50,14 @@ class Writer:
 
 
 @dataclass(frozen=True)
-class Entry:
-    writer: Writer
+class ManagedFieldsEntry:
+    writer: Manager
     owned: frozenset[Path]
     time: str
 
     @classmethod
-    def of(cls, entry: Document) -> Entry:
-        writer = Writer(
+    def of(cls, entry: Document) -> ManagedFieldsEntry:
+        writer = Manager(
             entry.get("manager", ""),
             entry.get("operation", "Update"),
             entry.get("apiVersion", ""),
@@ -67,7 +67,7 @@ class Entry:
         owned = fields.decode(said) if isinstance(said, dict) else frozenset()
         return cls(writer, owned, entry.get("time", ""))
 
-    def plain(self) -> Document:
+    def to_document(self) -> Document:
         writer = self.writer
         plain: Document = {
             "manager": writer.manager,
@@ -79,8 +79,8 @@ class Entry:
         return plain | ({"subresource": writer.subresource} if writer.subresource else {})
 
 
-def applied(
-    schema: Schema, live: Document, config: Document, writer: Writer, force: bool, time: str
+def apply(
+    schema: Schema, live: Document, config: Document, writer: Manager, force: bool, time: str
 ) -> Document:
     """The object after a server-side apply; a conflict names each field and who owns it."""
     entries = _entries(live) or _first(schema, live, writer, time)
@@ -103,11 +103,11 @@ def applied(
     before = mine.time if mine else ""
     same = _without_entries(result) == _without_entries(live)
     if wanted:
-        entries[writer.identity] = Entry(writer, wanted, before if same else time)
+        entries[writer.identity] = ManagedFieldsEntry(writer, wanted, before if same else time)
     return _with_entries(result, entries)
 
 
-def updated(schema: Schema, live: Document, new: Document, writer: Writer, time: str) -> Document:
+def update(schema: Schema, live: Document, new: Document, writer: Manager, time: str) -> Document:
     """The object after any other write: what it changed is now the writer's, and nobody else's."""
     entries = _entries(new) if "managedFields" in new.get("metadata", {}) else _entries(live)
     changed, removed = _compared(schema, live, new)
@@ -116,17 +116,19 @@ def updated(schema: Schema, live: Document, new: Document, writer: Writer, time:
     before = mine.owned if mine else frozenset()
     owned = (before - removed) | changed
     if owned:
-        entries[writer.identity] = Entry(writer, owned, mine.time if mine and not changed else time)
+        entries[writer.identity] = ManagedFieldsEntry(
+            writer, owned, mine.time if mine and not changed else time
+        )
     return _with_entries(new, entries)
 
 
 def _first(
-    schema: Schema, live: Document, writer: Writer, time: str
-) -> dict[tuple[str, ...], Entry]:
+    schema: Schema, live: Document, writer: Manager, time: str
+) -> dict[tuple[str, ...], ManagedFieldsEntry]:
     """The owner of what was there before anybody applied, if nobody is known to own it."""
     owned, _ = _compared(schema, {}, live)
-    before = Writer("before-first-apply", "Update", writer.api_version)
-    return {before.identity: Entry(before, owned, time)} if owned else {}
+    before = Manager("before-first-apply", "Update", writer.api_version)
+    return {before.identity: ManagedFieldsEntry(before, owned, time)} if owned else {}
 
 
 def _pruned(
@@ -163,28 +165,30 @@ def _owned(paths: Collection[Path]) -> frozenset[Path]:
 
 
 def _less(
-    entries: dict[tuple[str, ...], Entry], paths: frozenset[Path]
-) -> dict[tuple[str, ...], Entry]:
+    entries: dict[tuple[str, ...], ManagedFieldsEntry], paths: frozenset[Path]
+) -> dict[tuple[str, ...], ManagedFieldsEntry]:
     left = {
         identity: replace(entry, owned=entry.owned - paths) for identity, entry in entries.items()
     }
     return {identity: entry for identity, entry in left.items() if entry.owned}
 
 
-def _entries(obj: Document) -> dict[tuple[str, ...], Entry]:
-    listed = [Entry.of(entry) for entry in obj.get("metadata", {}).get("managedFields") or ()]
+def _entries(obj: Document) -> dict[tuple[str, ...], ManagedFieldsEntry]:
+    listed = [
+        ManagedFieldsEntry.of(entry) for entry in obj.get("metadata", {}).get("managedFields") or ()
+    ]
     return {entry.writer.identity: entry for entry in listed}
 
 
-def _with_entries(obj: Document, entries: dict[tuple[str, ...], Entry]) -> Document:
-    order: Callable[[Entry], tuple[str, ...]] = lambda e: (  # noqa: E731 - a name for the order
+def _with_entries(obj: Document, entries: dict[tuple[str, ...], ManagedFieldsEntry]) -> Document:
+    order: Callable[[ManagedFieldsEntry], tuple[str, ...]] = lambda e: (  # noqa: E731 - a name for the order
         e.writer.operation,
         e.time,
         e.writer.manager,
         e.writer.api_version,
         e.writer.subresource,
     )
-    listed = [entry.plain() for entry in sorted(entries.values(), key=order)]
+    listed = [entry.to_document() for entry in sorted(entries.values(), key=order)]
     return obj | {
         "metadata": _without_entries(obj)["metadata"]
         | ({"managedFields": listed} if listed else {})
@@ -200,7 +204,9 @@ def _without_entries(obj: Document) -> Document:
     return obj | {"metadata": metadata}
 
 
-def _conflict(losing: list[tuple[Entry, frozenset[Path]]]) -> status_errors.StatusError:
+def _conflict(
+    losing: list[tuple[ManagedFieldsEntry, frozenset[Path]]],
+) -> status_errors.StatusError:
     pairs = [
         (_named(entry), fields.shown(path))
         for entry, owned in losing
@@ -226,7 +232,7 @@ def _conflict(losing: list[tuple[Entry, frozenset[Path]]]) -> status_errors.Stat
     )
 
 
-def _named(entry: Entry) -> str:
+def _named(entry: ManagedFieldsEntry) -> str:
     writer = entry.writer
     name = f'"{writer.manager}"' + (
         f' with subresource "{writer.subresource}"' if writer.subresource else ""

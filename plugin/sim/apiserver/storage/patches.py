@@ -17,7 +17,7 @@ REJECTED = "the server rejected our request due to an error in our request"
 RETAIN, ORDER, DELETE = "$retainKeys", "$setElementOrder/", "$deleteFromPrimitiveList/"
 
 
-def patched(schema: Schema, document: Any, form: str, patch: Any) -> Any:
+def apply_patch(schema: Schema, document: Any, form: str, patch: Any) -> Any:
     """`form` is json, merge or strategic."""
     if form == "json":
         return json_patch(document, patch)

@@ -44,10 +44,10 @@ class Registry:
 
     def create(self, kind: Kind, namespace: str, obj: Document, write: WriteOptions) -> Document:
         new = self._prepared(kind, namespace, obj, write)
-        empty = {"apiVersion": new["apiVersion"], "kind": new["kind"]} | self._rules(kind).empty
+        empty = {"apiVersion": new["apiVersion"], "kind": new["kind"]} | self._strategy(kind).empty
         writer = _writer(kind, write, "Update")
         return self._begun(
-            kind, managed_fields.updated(kind.schema, empty, new, writer, self._now()), write
+            kind, managed_fields.update(kind.schema, empty, new, writer, self._now()), write
         )
 
     def _prepared(self, kind: Kind, namespace: str, obj: Document, write: WriteOptions) -> Document:
@@ -70,15 +70,15 @@ class Registry:
         metadata |= {"uid": self._new_uid(), "creationTimestamp": self._now()}
         metadata |= {"generation": 1} if kind.generation else {}
         begun = _half(kind, _of_kind(kind, obj), "") | {"metadata": metadata}
-        return self._rules(kind).default(begun, self._surroundings(write))
+        return self._strategy(kind).with_defaults(begun, self._context(write))
 
     def _begun(self, kind: Kind, new: Document, write: WriteOptions) -> Document:
         """What is not the writer's is added after it is known what is."""
-        rules, metadata, around = self._rules(kind), new["metadata"], self._surroundings(write)
-        new = rules.begin(new, around)
-        if causes := rules.check_new(new, around):
+        rules, metadata, context = self._strategy(kind), new["metadata"], self._context(write)
+        new = rules.prepare_for_create(new, context)
+        if causes := rules.validate(new, context):
             raise status_errors.invalid(kind.resource, metadata.get("name", ""), causes)
-        write.admit(None, new)
+        write.validate_admission(None, new)
         if self.store.find(kind.resource, metadata.get("namespace", ""), metadata["name"]):
             raise status_errors.already_exists(kind.resource, metadata["name"])
         return new if write.dry_run else self.store.create(kind.resource, new)
@@ -88,9 +88,9 @@ class Registry:
     ) -> Document:
         _check_same_name((obj.get("metadata") or {}).get("name") or name, name)
         old = self.store.get(kind.resource, namespace, name)
-        if not (obj.get("metadata") or {}).get("resourceVersion") and not self._rules(kind).blind(
-            write.api_version
-        ):
+        if not (obj.get("metadata") or {}).get("resourceVersion") and not self._strategy(
+            kind
+        ).allows_unconditional_update(write.api_version):
             cause = Cause("FieldValueInvalid", BLIND, "metadata.resourceVersion")
             about = GroupResource(kind.resource.plural, kind.resource.group, kind.resource.plural)
             raise status_errors.invalid(about, name, [cause])
@@ -102,7 +102,7 @@ class Registry:
         old: Document,
         obj: Document,
         write: WriteOptions,
-        writer: managed_fields.Writer | None,
+        writer: managed_fields.Manager | None,
     ) -> Document:
         """`writer` is None where the owners of the fields are already right."""
         metadata = dict(obj.get("metadata") or {})
@@ -117,19 +117,19 @@ class Registry:
         if metadata.get("resourceVersion", before["resourceVersion"]) != before["resourceVersion"]:
             why = "the object has been modified; please apply your changes to the latest version and try again"
             raise status_errors.conflict(kind.resource, name, why)
-        rules, around = self._rules(kind), self._surroundings(write)
+        rules, context = self._strategy(kind), self._context(write)
         new = self._new_content(kind, old, _of_kind(kind, obj) | {"metadata": metadata}, write)
-        new = rules.default(new, around)
+        new = rules.with_defaults(new, context)
         if writer:
             new = self._owned(kind, old, new, metadata, writer)
-        new = rules.change(new, old, write.subresource, around)
-        if causes := rules.check_change(new, old, obj, write.subresource, around):
+        new = rules.prepare_for_update(new, old, write.subresource, context)
+        if causes := rules.validate_update(new, old, obj, write.subresource, context):
             raise status_errors.invalid(kind.resource, name, causes)
         if kind.generation and new.get("spec") != old.get("spec"):
             new = new | {
                 "metadata": new["metadata"] | {"generation": before.get("generation", 0) + 1}
             }
-        write.admit(old, new)
+        write.validate_admission(old, new)
         if _timeless(new) == _timeless(old):
             new = old  # who changes nothing is not remembered for when he did not
         if write.dry_run:
@@ -145,14 +145,14 @@ class Registry:
         old: Document,
         new: Document,
         metadata: Document,
-        writer: managed_fields.Writer,
+        writer: managed_fields.Manager,
     ) -> Document:
         """`metadata` is as the writer said it: with a status, old releases took it for his although
         it was not kept.
         """
-        if writer.subresource != "status" or not self._rules(kind).takes_metadata:
-            return managed_fields.updated(kind.schema, old, new, writer, self._now())
-        said = managed_fields.updated(
+        if writer.subresource != "status" or not self._strategy(kind).status_takes_metadata:
+            return managed_fields.update(kind.schema, old, new, writer, self._now())
+        said = managed_fields.update(
             kind.schema, old, new | {"metadata": metadata}, writer, self._now()
         )["metadata"]
         entries = {"managedFields": said["managedFields"]} if "managedFields" in said else {}
@@ -200,7 +200,7 @@ class Registry:
         """`form` is json, merge or strategic."""
 
         def patched(old: Document) -> Document:
-            new: Document = patches.patched(kind.schema, old, form, patch)
+            new: Document = patches.apply_patch(kind.schema, old, form, patch)
             return new
 
         return self.change(kind, namespace, name, patched, write)
@@ -241,29 +241,29 @@ class Registry:
                 why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
                 raise status_errors.conflict(kind.resource, name, why)
             empty = {"apiVersion": config["apiVersion"], "kind": config["kind"], "metadata": {}}
-            new = managed_fields.applied(
+            new = managed_fields.apply(
                 kind.schema, empty, _half(kind, config, ""), writer, force, self._now()
             )
             _check_same_name(said, name)
             return self._begun(kind, self._prepared(kind, namespace, new, write), write), True
         asked = _half(kind, config, write.subresource)
-        if write.subresource and self._rules(kind).takes_metadata:
+        if write.subresource and self._strategy(kind).status_takes_metadata:
             asked |= {"metadata": config["metadata"]}
-        new = managed_fields.applied(kind.schema, old, asked, writer, force, self._now())
+        new = managed_fields.apply(kind.schema, old, asked, writer, force, self._now())
         _check_same_name(said, name)
         return self._update(kind, old, new, write, None), False
 
     # ------------------------------------------------------------ rules
 
     def warnings(self, kind: Kind, obj: Document) -> list[str]:
-        return self._rules(kind).warnings(obj)
+        return self._strategy(kind).warnings(obj)
 
-    def _rules(self, kind: Kind) -> strategy.Strategy:
+    def _strategy(self, kind: Kind) -> strategy.Strategy:
         return strategy.of(kind.resource, kind.version, self.release)
 
-    def _surroundings(self, write: WriteOptions) -> strategy.Surroundings:
+    def _context(self, write: WriteOptions) -> strategy.Context:
         version = write.api_version.rpartition("/")[2]
-        return strategy.Surroundings(
+        return strategy.Context(
             self._now(), version, lambda name: self.store.find(NAMESPACES, "", name)
         )
 
@@ -274,11 +274,13 @@ class Registry:
         old = self.store.get(kind.resource, namespace, name)
         before = old["metadata"]
         _check_preconditions(kind, before, options)
-        options.admit(old, None)
+        options.validate_admission(old, None)
         finalizers = [
             entry for entry in before.get("finalizers") or () if entry not in (ORPHAN, FOREGROUND)
         ]
-        finalizers += {"Orphan": [ORPHAN], "Foreground": [FOREGROUND]}.get(options.propagation, [])
+        finalizers += {"Orphan": [ORPHAN], "Foreground": [FOREGROUND]}.get(
+            options.propagation_policy, []
+        )
         if options.dry_run:
             return old
         grace = _grace(kind, old, options)
@@ -312,9 +314,9 @@ def _held(obj: Document) -> bool:
     return bool(obj["metadata"].get("finalizers") or contents)
 
 
-def _writer(kind: Kind, write: WriteOptions, operation: str) -> managed_fields.Writer:
-    return managed_fields.Writer(
-        write.manager, operation, write.api_version or kind.api_version, write.subresource
+def _writer(kind: Kind, write: WriteOptions, operation: str) -> managed_fields.Manager:
+    return managed_fields.Manager(
+        write.field_manager, operation, write.api_version or kind.api_version, write.subresource
     )
 
 
@@ -328,8 +330,8 @@ def _grace(kind: Kind, old: Document, options: DeleteOptions) -> int:
     ):
         return 0
     asked = (
-        options.grace
-        if options.grace is not None
+        options.grace_period_seconds
+        if options.grace_period_seconds is not None
         else spec.get("terminationGracePeriodSeconds", 30)
     )
     asked = 1 if asked < 0 else int(asked)

@@ -19,8 +19,8 @@ from ....api.document import Document
 from ..types import status_errors
 from ..types.resource import GroupResource
 
-Name = tuple[str, str]  # namespace, name
-Selects = Callable[[Document], bool]
+Key = tuple[str, str]  # namespace, name
+Predicate = Callable[[Document], bool]
 
 TOO_OLD_TO_CONTINUE = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
@@ -32,9 +32,9 @@ TOO_OLD_TO_CONTINUE = (
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    version: int
+    resource_version: int
     resource: GroupResource
-    name: Name
+    name: Key
     old: Document | None  # None: created
     new: Document | None  # None: deleted
     last: (
@@ -45,9 +45,9 @@ class Change:
 @dataclass(frozen=True)
 class Page:
     items: list[Document]
-    version: int
-    proceed: str = ""  # the continue token
-    remaining: int | None = None
+    resource_version: int
+    continue_token: str = ""  # the continue token
+    remaining_item_count: int | None = None
 
 
 @dataclass(eq=False)
@@ -56,19 +56,19 @@ class Watcher:
 
     resource: GroupResource
     wake: Callable[[], None]
-    waiting: deque[Change] = field(default_factory=deque)
-    lost: bool = False  # more came than it took: it has to begin anew
+    pending: deque[Change] = field(default_factory=deque)
+    overflowed: bool = False  # more came than it took: it has to begin anew
 
 
 class Store:
     """`window` is how many changes are kept for watches and for lists as of an older version."""
 
-    def __init__(self, window: int = 10_000, first_version: int = 1) -> None:
-        self.version = first_version
+    def __init__(self, window: int = 10_000, first_resource_version: int = 1) -> None:
+        self.resource_version = first_resource_version
         self.window = window
-        self._objects: dict[GroupResource, dict[Name, Document]] = {}
+        self._objects: dict[GroupResource, dict[Key, Document]] = {}
         self._changes: deque[Change] = deque()
-        self._forgotten = first_version  # changes up to this version are gone
+        self._compacted = first_resource_version  # changes up to this version are gone
         self._watchers: set[Watcher] = set()
         self.listeners: list[
             Callable[[Change], None]
@@ -89,37 +89,37 @@ class Store:
         self,
         resource: GroupResource,
         namespace: str = "",
-        selects: Selects | None = None,
+        selects: Predicate | None = None,
         limit: int = 0,
-        proceed: str = "",
+        continue_token: str = "",
         at: int | None = None,
     ) -> Page:
         """The objects in the order of their names, as of a version: that of the first page, or
         `at`, or now.
         """
-        start: Name = ("", "")
-        if proceed:
-            at, start = self._continued(proceed)
-        if at is not None and at > self.version:
-            raise status_errors.too_large_version(at, self.version)
-        if at is not None and at < self._forgotten:
+        start: Key = ("", "")
+        if continue_token:
+            at, start = self._continued(continue_token)
+        if at is not None and at > self.resource_version:
+            raise status_errors.too_large_version(at, self.resource_version)
+        if at is not None and at < self._compacted:
             raise status_errors.expired("The resourceVersion for the provided list is too old.")
-        version = self.version if at is None else at
+        version = self.resource_version if at is None else at
         found = self._as_of(resource, version)
         names = sorted(name for name in found if not namespace or name[0] == namespace)
-        names = names[bisect_right(names, start) :] if proceed else names
+        names = names[bisect_right(names, start) :] if continue_token else names
         items: list[Document] = []
         for index, name in enumerate(names):
             if limit and len(items) == limit:
-                token = _token(version, names[index - 1])
+                token = _continue_token(version, names[index - 1])
                 return Page(items, version, token, None if selects else len(names) - index)
             if selects is None or selects(found[name]):
                 items.append(found[name])
         return Page(items, version)
 
-    def _continued(self, proceed: str) -> tuple[int, Name]:
+    def _continued(self, continue_token: str) -> tuple[int, Key]:
         try:
-            said = base64.urlsafe_b64decode(proceed.encode()).decode("latin-1")
+            said = base64.urlsafe_b64decode(continue_token.encode()).decode("latin-1")
             version, namespace, name = json.loads(said)
             start = (str(namespace), str(name))
         except ValueError as error:
@@ -132,19 +132,19 @@ class Store:
             raise status_errors.bad_request(
                 f"invalid continue token: continue key is not valid: {why}"
             ) from error
-        if int(version) < self._forgotten:
+        if int(version) < self._compacted:
             too_old = status_errors.expired(TOO_OLD_TO_CONTINUE)
-            too_old.proceed = _token(self.version, start)
+            too_old.continue_token = _continue_token(self.resource_version, start)
             raise too_old
         return int(version), start
 
-    def _as_of(self, resource: GroupResource, version: int) -> dict[Name, Document]:
+    def _as_of(self, resource: GroupResource, version: int) -> dict[Key, Document]:
         now = self._objects.get(resource, {})
-        if version >= self.version:
+        if version >= self.resource_version:
             return now
         then = dict(now)
         for change in reversed(self._changes):
-            if change.version <= version:
+            if change.resource_version <= version:
                 break
             if change.resource == resource:
                 if change.old is None:
@@ -156,7 +156,7 @@ class Store:
     # ------------------------------------------------------------ writing
 
     def create(self, resource: GroupResource, obj: Document) -> Document:
-        name = name_of(obj)
+        name = key_of(obj)
         if name in self._objects.get(resource, {}):
             raise status_errors.already_exists(resource, name[1])
         return self._write(resource, name, None, obj)
@@ -165,7 +165,7 @@ class Store:
         """Puts the new object where the old one is; the same content is no change. `old` must be
         what is stored.
         """
-        name = name_of(old)
+        name = key_of(old)
         if self._objects.get(resource, {}).get(name) is not old:
             why = "the object has been modified; please apply your changes to the latest version and try again"
             raise status_errors.conflict(resource, name[1], why)
@@ -175,31 +175,31 @@ class Store:
 
     def delete(self, resource: GroupResource, old: Document) -> Document:
         """What was there, with the version of its end."""
-        name = name_of(old)
+        name = key_of(old)
         if self._objects.get(resource, {}).get(name) is not old:
             raise status_errors.not_found(resource, name[1])
         del self._objects[resource][name]
-        self.version += 1
-        last = _with_version(old, self.version)
-        self._publish(Change(self.version, resource, name, old, None, last))
+        self.resource_version += 1
+        last = _with_version(old, self.resource_version)
+        self._publish(Change(self.resource_version, resource, name, old, None, last))
         return last
 
     def _write(
-        self, resource: GroupResource, name: Name, old: Document | None, new: Document
+        self, resource: GroupResource, name: Key, old: Document | None, new: Document
     ) -> Document:
-        self.version += 1
-        stored = _with_version(new, self.version)
+        self.resource_version += 1
+        stored = _with_version(new, self.resource_version)
         self._objects.setdefault(resource, {})[name] = stored
-        self._publish(Change(self.version, resource, name, old, stored, stored))
+        self._publish(Change(self.resource_version, resource, name, old, stored, stored))
         return stored
 
     def restore(self, resource: GroupResource, obj: Document) -> None:
         """An object of an earlier server's, as it was. No change: nobody watches yet."""
-        self._objects.setdefault(resource, {})[name_of(obj)] = obj
+        self._objects.setdefault(resource, {})[key_of(obj)] = obj
 
     def restart(self, version: int) -> None:
         """Goes on from an earlier server's version; what it kept of its changes is gone."""
-        self.version = self._forgotten = version
+        self.resource_version = self._compacted = version
 
     # ------------------------------------------------------------ watching
 
@@ -211,13 +211,13 @@ class Store:
         """
         watcher = Watcher(resource, wake)
         if since is not None:
-            if since > self.version:
-                raise status_errors.too_large_version(since, self.version)
-            if since < self._forgotten:
+            if since > self.resource_version:
+                raise status_errors.too_large_version(since, self.resource_version)
+            if since < self._compacted:
                 raise status_errors.expired(
-                    f"too old resource version: {since} ({self._forgotten})"
+                    f"too old resource version: {since} ({self._compacted})"
                 )
-            watcher.waiting.extend(self._since(resource, since))
+            watcher.pending.extend(self._since(resource, since))
         self._watchers.add(watcher)
         return watcher
 
@@ -228,32 +228,32 @@ class Store:
     def stop(self, watcher: Watcher) -> None:
         self._watchers.discard(watcher)
 
-    def forget(self) -> None:
+    def compact(self) -> None:
         """Drops every kept change, as a compaction does: watches from before now get 410."""
         self._changes.clear()
-        self._forgotten = self.version
+        self._compacted = self.resource_version
 
     def _since(self, resource: GroupResource, version: int) -> Iterator[Change]:
         return (
             change
             for change in self._changes
-            if change.version > version and change.resource == resource
+            if change.resource_version > version and change.resource == resource
         )
 
     def _publish(self, change: Change) -> None:
         self._changes.append(change)
         while len(self._changes) > self.window:
-            self._forgotten = self._changes.popleft().version
+            self._compacted = self._changes.popleft().resource_version
         for listener in self.listeners:
             listener(change)
         for watcher in self._watchers:
-            if watcher.resource == change.resource and not watcher.lost:
-                watcher.waiting.append(change)
-                watcher.lost = len(watcher.waiting) > self.window
+            if watcher.resource == change.resource and not watcher.overflowed:
+                watcher.pending.append(change)
+                watcher.overflowed = len(watcher.pending) > self.window
                 watcher.wake()
 
 
-def event_of(change: Change, selects: Selects | None = None) -> tuple[str, Document] | None:
+def watch_event(change: Change, selects: Predicate | None = None) -> tuple[str, Document] | None:
     """How a watch with this selection sees the change: an object that leaves the selection is
     deleted for it.
     """
@@ -264,10 +264,10 @@ def event_of(change: Change, selects: Selects | None = None) -> tuple[str, Docum
     if not before:
         return None
     assert change.old is not None
-    return "DELETED", _with_version(change.old, change.version)
+    return "DELETED", _with_version(change.old, change.resource_version)
 
 
-def name_of(obj: Document) -> Name:
+def key_of(obj: Document) -> Key:
     metadata = obj["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
 
@@ -276,5 +276,5 @@ def _with_version(obj: Document, version: int) -> Document:
     return obj | {"metadata": obj["metadata"] | {"resourceVersion": str(version)}}
 
 
-def _token(version: int, name: Name) -> str:
+def _continue_token(version: int, name: Key) -> str:
     return base64.urlsafe_b64encode(json.dumps([version, *name]).encode()).decode()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ....api.document import Document
 
-Admit = Callable[
+ValidateAdmission = Callable[
     [Document | None, Document | None], None
 ]  # the old and the new object; raises what refuses them
 
@@ -22,18 +22,20 @@ def admit_all(old: Document | None, new: Document | None) -> None:
 class WriteOptions:
     """What a request says besides the object."""
 
-    manager: str
+    field_manager: str
     dry_run: bool = False
     subresource: str = ""  # status, or nothing
     api_version: str = ""  # in which it was said, if not in the one that is kept
-    admit: Admit = admit_all
+    validate_admission: ValidateAdmission = admit_all
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteOptions:
     uid: str | None = None  # preconditions
     resource_version: str | None = None
-    propagation: str = "Background"  # Orphan, Background, Foreground
+    propagation_policy: str = "Background"  # Orphan, Background, Foreground
     dry_run: bool = False
-    admit: Admit = admit_all
-    grace: int | None = None  # seconds that a pod on a node has; its own say if it is not said
+    validate_admission: ValidateAdmission = admit_all
+    grace_period_seconds: int | None = (
+        None  # seconds that a pod on a node has; its own say if it is not said
+    )

@@ -11,14 +11,14 @@ from typing import Any
 from ....api.document import Document
 from . import status_errors
 
-Selects = Callable[[Document], bool]
+Predicate = Callable[[Document], bool]
 UNKNOWN = "field label not supported: {}"
 
 _SET = re.compile(r"\s*(!?[\w./-]+)\s+(in|notin)\s+\(([^()]*)\)\s*")
 _WORD = re.compile(r"\s*(?:(!)\s*([\w./-]+)|([\w./-]+)\s*(?:(==|=|!=|>|<)\s*([\w./-]*))?)\s*")
 
 
-def labels(text: str) -> Selects | None:
+def labels(text: str) -> Predicate | None:
     """All requirements hold: a, !a, a=b, a==b, a!=b, a in (b,c), a notin (b,c), a>1, a<1. None:
     everything.
     """
@@ -88,7 +88,7 @@ def selected(selector: Document, obj: Document) -> bool:
     return all(_holds(have.get(name), operator, values) for name, operator, values in wanted)
 
 
-def fields(text: str, known: Collection[str], unknown: str = UNKNOWN) -> Selects | None:
+def fields(text: str, known: Collection[str], unknown: str = UNKNOWN) -> Predicate | None:
     """metadata.name=a,spec.nodeName!=b: of the fields that the kind has for this."""
     requirements: list[tuple[str, bool, str]] = []
     for term in filter(None, text.split(",")):
@@ -116,7 +116,7 @@ def _at(obj: Document, path: str) -> str:
     )
 
 
-def both(one: Selects | None, other: Selects | None) -> Selects | None:
+def both(one: Predicate | None, other: Predicate | None) -> Predicate | None:
     if one is None or other is None:
         return one or other
     return lambda obj: one(obj) and other(obj)

@@ -17,7 +17,7 @@ class Cause:
     message: str
     field: str
 
-    def plain(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, Any]:
         return {"reason": self.reason, "message": self.message, "field": self.field}
 
 
@@ -27,11 +27,11 @@ class StatusError(Exception):
     ) -> None:
         super().__init__(message)
         self.code, self.reason, self.details = code, reason, details
-        self.proceed = ""  # with it a list goes on that has become too old
+        self.continue_token = ""  # with it a list goes on that has become too old
 
     @property
     def status(self) -> dict[str, Any]:
-        metadata = {"continue": self.proceed} if self.proceed else {}
+        metadata = {"continue": self.continue_token} if self.continue_token else {}
         head: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -92,7 +92,7 @@ def invalid(resource: GroupResource, name: str, causes: Sequence[Cause]) -> Stat
     listed = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
     details = _details(resource, name) | {
         "kind": resource.kind,
-        "causes": [cause.plain() for cause in causes],
+        "causes": [cause.to_document() for cause in causes],
     }
     return StatusError(
         422, "Invalid", f'{resource.kind_name} "{name}" is invalid: {listed}', details
@@ -100,4 +100,6 @@ def invalid(resource: GroupResource, name: str, causes: Sequence[Cause]) -> Stat
 
 
 def apply_conflict(causes: Sequence[Cause], message: str) -> StatusError:
-    return StatusError(409, "Conflict", message, {"causes": [cause.plain() for cause in causes]})
+    return StatusError(
+        409, "Conflict", message, {"causes": [cause.to_document() for cause in causes]}
+    )

@@ -18,7 +18,7 @@ class User:
     uid: str = ""
     extra: Mapping[str, list[str]] = field(default_factory=dict)
 
-    def plain(self) -> Document:
+    def to_document(self) -> Document:
         found: Document = {"username": self.name, "groups": list(self.groups)}
         found |= {"uid": self.uid} if self.uid else {}
         return found | ({"extra": dict(self.extra)} if self.extra else {})

@@ -12,7 +12,7 @@ import msgspec
 from ....api.document import Document
 from ..types import status_errors
 from . import protobuf
-from .http import Request
+from .http import HttpRequest
 
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
 SERVED = f"{JSON}, {YAML}, {PROTOBUF}"
@@ -29,11 +29,11 @@ HEAD = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind strin
 encode = msgspec.json.Encoder().encode
 
 
-def media_type(request: Request) -> str:
+def media_type(request: HttpRequest) -> str:
     return request.header("content-type").partition(";")[0].strip().lower()
 
 
-def document(request: Request, kind_wanted: str = "", options: bool = False) -> Document:
+def document(request: HttpRequest, kind_wanted: str = "", options: bool = False) -> Document:
     """The body as a map; 415 for a type that is not ours, 400 for what is none."""
     kind = media_type(request)
     if kind == PROTOBUF:
@@ -92,7 +92,7 @@ def _go_error(body: bytes, error: Exception) -> str:
     return str(error)
 
 
-def duplicates(request: Request) -> list[str]:
+def duplicates(request: HttpRequest) -> list[str]:
     """The fields that the body has twice. msgspec, which is quick, takes the last and says nothing."""
     if media_type(request) not in ("", JSON):
         return []
@@ -124,7 +124,7 @@ def duplicates(request: Request) -> list[str]:
     return found
 
 
-def patch(request: Request) -> tuple[str, Any]:
+def patch(request: HttpRequest) -> tuple[str, Any]:
     """Which of the four patches, and what it says."""
     kind = PATCHES.get(media_type(request))
     if not kind:

@@ -27,7 +27,7 @@ Send = Callable[[bytes], Awaitable[None]]
 
 
 @dataclass(frozen=True)
-class Request:
+class HttpRequest:
     method: str
     path: str  # as it came, still quoted
     query: Mapping[str, list[str]]
@@ -37,9 +37,18 @@ class Request:
     def header(self, name: str) -> str:
         return self.headers.get(name, "")
 
+    def param(self, name: str) -> str:
+        """The first value of a query parameter; empty if it is not there."""
+        return self.query.get(name, [""])[0]
+
+    def flag(self, name: str) -> bool:
+        """A query parameter as Go's servers read a flag: there, and not false or 0."""
+        values = self.query.get(name)
+        return values is not None and values[0].lower() not in ("false", "0")
+
 
 @dataclass(frozen=True)
-class Answer:
+class HttpResponse:
     status: int
     body: bytes = b""
     content_type: str = "application/json"
@@ -47,7 +56,7 @@ class Answer:
     stream: Callable[[Send], Awaitable[None]] | None = field(default=None)  # instead of a body
 
 
-Respond = Callable[[Request], Answer]
+Respond = Callable[[HttpRequest], HttpResponse]
 
 
 class Server:
@@ -109,11 +118,11 @@ class Server:
                     self._in_flight -= 1
             except h11.RemoteProtocolError as error:
                 if http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-                    body = f"400 Bad Request: {error}".encode()
+                    body = f"400 Bad HttpRequest: {error}".encode()
                     _write(
                         http,
                         writer,
-                        Answer(error.error_status_hint, body, "text/plain; charset=utf-8"),
+                        HttpResponse(error.error_status_hint, body, "text/plain; charset=utf-8"),
                     )
                 return
             if answer.stream:
@@ -131,20 +140,20 @@ class Server:
         head: h11.Request,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-    ) -> Answer:
+    ) -> HttpResponse:
         too_many = self._in_flight > self._most
         parts, size = [], 0
         while isinstance(event := await _event(http, reader, writer), h11.Data):
             size += len(event.data)
             if size > LARGEST:
-                return Answer(413, b"the request is too large", "text/plain; charset=utf-8")
+                return HttpResponse(413, b"the request is too large", "text/plain; charset=utf-8")
             parts.append(bytes(event.data))
         path, _, query = head.target.decode("latin-1").partition("?")
         headers: dict[str, str] = {}
         for name, value in head.headers:  # of a name that comes twice, both values
             key, said = name.decode(), value.decode("latin-1")
             headers[key] = f"{headers[key]},{said}" if key in headers else said
-        asked = Request(
+        asked = HttpRequest(
             head.method.decode(),
             path,
             parse_qs(query, keep_blank_values=True) if query else {},
@@ -165,7 +174,7 @@ async def _event(
 
 
 def _write(
-    http: h11.Connection, writer: asyncio.StreamWriter, answer: Answer, whole: bool = True
+    http: h11.Connection, writer: asyncio.StreamWriter, answer: HttpResponse, whole: bool = True
 ) -> None:
     headers = [
         ("Content-Type", answer.content_type),
@@ -180,13 +189,16 @@ def _write(
     writer.write(b"".join(part for part in parts if part))
 
 
-def _head(http: h11.Connection, answer: Answer, headers: list[tuple[str, str]]) -> bytes:
+def _head(http: h11.Connection, answer: HttpResponse, headers: list[tuple[str, str]]) -> bytes:
     phrase = HTTPStatus(answer.status).phrase.encode()
     return http.send(h11.Response(status_code=answer.status, headers=headers, reason=phrase)) or b""
 
 
 async def _stream(
-    http: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: Answer
+    http: h11.Connection,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    answer: HttpResponse,
 ) -> None:
     """Until the stream ends by itself, which ends the answer well, or whoever asked hangs up."""
     assert answer.stream

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ....api.objects.shapes import child
-from ..catalog import Edition
+from ..catalog import ServedVersion
 from . import protobuf
 
 OLDER = {"core/v1.PodResourceClaim": "source"}  # fields that earlier releases had
@@ -46,8 +46,8 @@ class Wrong(Exception):
         )
 
 
-def message_of(edition: Edition) -> str | None:
-    return protobuf.tables().kinds.get((edition.api_version, edition.kind.resource.kind))
+def message_of(served: ServedVersion) -> str | None:
+    return protobuf.tables().kinds.get((served.api_version, served.kind.resource.kind))
 
 
 def known(message: str, value: Any, path: str, unknown: list[str]) -> Any:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 from ....api.document import Document
 from ..types import status_errors
-from ..types.options import Admit, DeleteOptions
+from ..types.options import DeleteOptions, ValidateAdmission
 from ..types.resource import GroupResource
 from ..types.status_errors import Cause, StatusError
 from . import codec, protobuf_fields
-from .http import Request
-from .routes import text, truth
+from .http import HttpRequest
 
 OPTIONS_GROUP = "meta.k8s.io"
 ESCAPED = {
@@ -34,15 +33,15 @@ class List:
     """What a list is asked: how much of it, and as of when."""
 
     limit: int = 0
-    proceed: str = ""
+    continue_token: str = ""
     exactly: int | None = None  # this version and no other
     at_least: int = 0
     selects: bool = False
 
     @classmethod
-    def of(cls, request: Request) -> List:
-        version, match = text(request, "resourceVersion"), text(request, "resourceVersionMatch")
-        proceed = text(request, "continue")
+    def of(cls, request: HttpRequest) -> List:
+        version, match = request.param("resourceVersion"), request.param("resourceVersionMatch")
+        continue_token = request.param("continue")
         if "sendInitialEvents" in request.query:
             why = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
             causes = (
@@ -55,9 +54,9 @@ class List:
             raise status_errors.invalid(
                 GroupResource("ListOptions", OPTIONS_GROUP, "ListOptions"), "", causes
             )
-        _check_match(version, match, proceed)
+        _check_match(version, match, continue_token)
         number_ = _version(version, "invalid resource version: ")
-        if proceed and number_:
+        if continue_token and number_:
             raise status_errors.bad_request(
                 "specifying resource version is not allowed when using continue"
             )
@@ -66,15 +65,15 @@ class List:
         exact = number_ is not None and (
             match == "Exact" or (not match and limit > 0 and number_ > 0)
         )
-        selects = bool(text(request, "labelSelector") or text(request, "fieldSelector"))
-        return cls(limit, proceed, number_ if exact else None, number_ or 0, selects)
+        selects = bool(request.param("labelSelector") or request.param("fieldSelector"))
+        return cls(limit, continue_token, number_ if exact else None, number_ or 0, selects)
 
 
-def _check_match(version: str, match: str, proceed: str) -> None:
+def _check_match(version: str, match: str, continue_token: str) -> None:
     field, say = "resourceVersionMatch", "Forbidden: resourceVersionMatch is forbidden"
     if not match:
         return
-    if proceed:
+    if continue_token:
         raise invalid(
             "ListOptions", field, "FieldValueForbidden", f"{say} when continue is provided"
         )
@@ -99,12 +98,12 @@ def _version(said: str, prefix: str = "") -> int | None:
     return int(said)
 
 
-def version_of(request: Request) -> int | None:
-    return _version(text(request, "resourceVersion"))
+def version_of(request: HttpRequest) -> int | None:
+    return _version(request.param("resourceVersion"))
 
 
-def number(request: Request, name: str) -> int | None:
-    said = text(request, name)
+def number(request: HttpRequest, name: str) -> int | None:
+    said = request.param(name)
     if not said:
         return None
     try:
@@ -115,8 +114,8 @@ def number(request: Request, name: str) -> int | None:
         ) from None
 
 
-def flag(request: Request, name: str) -> bool:
-    return truth(request, name)
+def flag(request: HttpRequest, name: str) -> bool:
+    return request.flag(name)
 
 
 def invalid(options: str, field: str, reason: str, message: str) -> StatusError:
@@ -125,7 +124,7 @@ def invalid(options: str, field: str, reason: str, message: str) -> StatusError:
     )
 
 
-def dry_run(request: Request, said: list[str] | None = None, options: str = "") -> bool:
+def dry_run(request: HttpRequest, said: list[str] | None = None, options: str = "") -> bool:
     values = request.query.get("dryRun", []) if said is None else said
     for value in values:
         if value != "All":
@@ -139,9 +138,9 @@ def dry_run(request: Request, said: list[str] | None = None, options: str = "") 
     return bool(values)
 
 
-def manager(request: Request) -> str:
+def field_manager(request: HttpRequest) -> str:
     """As it says, or the first word of the program's name."""
-    said = text(request, "fieldManager")
+    said = request.param("fieldManager")
     if len(said.encode()) > 128:
         options = {"POST": "CreateOptions", "PUT": "UpdateOptions"}.get(
             request.method, "PatchOptions"
@@ -165,8 +164,8 @@ def manager(request: Request) -> str:
     return said or request.header("user-agent").split("/")[0][:128] or "unknown"
 
 
-def validation(request: Request) -> str:
-    said = text(request, "fieldValidation")
+def validation(request: HttpRequest) -> str:
+    said = request.param("fieldValidation")
     if said and said not in VALIDATIONS:
         options = {"POST": "CreateOptions", "PUT": "UpdateOptions"}.get(
             request.method, "PatchOptions"
@@ -182,7 +181,7 @@ class Deletion:
     waits: bool = False  # asked to wait for the dependents: accepted, not done
 
 
-def deletion(request: Request, admit: Admit) -> Deletion:
+def deletion(request: HttpRequest, admit: ValidateAdmission) -> Deletion:
     """DeleteOptions in the body, or its fields in the query."""
     said: Document = {}
     if request.body.strip():
@@ -198,7 +197,7 @@ def deletion(request: Request, admit: Admit) -> Deletion:
             raise status_errors.bad_request(str(error)) from error
     else:
         said = {
-            name: text(request, name) for name in ("propagationPolicy",) if name in request.query
+            name: request.param(name) for name in ("propagationPolicy",) if name in request.query
         }
         for name in ("gracePeriodSeconds",):
             if name in request.query:
@@ -224,9 +223,9 @@ def deletion(request: Request, admit: Admit) -> Deletion:
     options = DeleteOptions(
         uid=preconditions.get("uid"),
         resource_version=preconditions.get("resourceVersion"),
-        propagation=policy or ("Orphan" if orphan else "Background"),
+        propagation_policy=policy or ("Orphan" if orphan else "Background"),
         dry_run=dry_run(request, list(said.get("dryRun") or ()), "DeleteOptions"),
-        grace=grace,
-        admit=admit,
+        grace_period_seconds=grace,
+        validate_admission=admit,
     )
     return Deletion(options, waits=orphan is False)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from ....api.document import Document
 from ..types.status_errors import StatusError
-from . import codec, routes
-from .http import Answer, Request
-from .request_info import Result
+from . import codec
+from .http import HttpRequest, HttpResponse
+from .resource_request import Result
 
 PEOPLE = ("curl/", "Wget/", "Mozilla/5.0")  # agents whose answers are pretty unasked
 META = "meta.k8s.io"
@@ -24,7 +24,7 @@ class Form:
     version: str = ""  # of meta.k8s.io
 
 
-def form(request: Request, stream: bool = False) -> Form:
+def form(request: HttpRequest, stream: bool = False) -> Form:
     """The first of what the client accepts that we have; 406 if there is none."""
     accepted = request.header("accept")
     for one in accepted.split(",") if accepted else ["*/*"]:
@@ -44,19 +44,21 @@ def form(request: Request, stream: bool = False) -> Form:
     )
 
 
-def answer(request: Request, found: Result, form: Form, warnings: Sequence[str] = ()) -> Answer:
+def answer(
+    request: HttpRequest, found: Result, form: Form, warnings: Sequence[str] = ()
+) -> HttpResponse:
     headers = tuple(("Warning", f'299 - "{_quoted(warning)}"') for warning in warnings)
     headers += (("Cache-Control", "no-cache, private"),)
     if form.media == codec.YAML:
         from . import yaml_body
 
-        return Answer(found.status, yaml_body.dump(found.document), codec.YAML, headers)
+        return HttpResponse(found.status, yaml_body.dump(found.document), codec.YAML, headers)
     if pretty(request):
-        return Answer(found.status, codec.pretty(found.document), codec.JSON, headers)
-    return Answer(found.status, codec.encode(found.document), codec.JSON, headers)
+        return HttpResponse(found.status, codec.pretty(found.document), codec.JSON, headers)
+    return HttpResponse(found.status, codec.encode(found.document), codec.JSON, headers)
 
 
-def refusal(request: Request, error: StatusError) -> Answer:
+def refusal(request: HttpRequest, error: StatusError) -> HttpResponse:
     """An error is written even for a client that accepts nothing of ours."""
     headers: tuple[tuple[str, str], ...] = (("Cache-Control", "no-cache, private"),)
     seconds = (error.details or {}).get("retryAfterSeconds")
@@ -64,14 +66,14 @@ def refusal(request: Request, error: StatusError) -> Answer:
     if error.code != 406 and request.header("accept").partition(";")[0].strip() == codec.YAML:
         from . import yaml_body
 
-        return Answer(error.code, yaml_body.dump(error.status), codec.YAML, headers)
+        return HttpResponse(error.code, yaml_body.dump(error.status), codec.YAML, headers)
     body = codec.pretty(error.status) if pretty(request) else codec.encode(error.status)
-    return Answer(error.code, body, codec.JSON, headers)
+    return HttpResponse(error.code, body, codec.JSON, headers)
 
 
-def pretty(request: Request) -> bool:
+def pretty(request: HttpRequest) -> bool:
     if "pretty" in request.query:
-        return routes.truth(request, "pretty")
+        return request.flag("pretty")
     return request.header("user-agent").startswith(PEOPLE)
 
 

@@ -17,28 +17,28 @@ from ....api import quantity
 from ....api.document import Document
 from ....api.objects import models
 from ....api.objects.shapes import Shape, child, fields_of
-from ..catalog import Edition
+from ..catalog import ServedVersion
 from ..types import status_errors
 from ..types.resource import GroupResource
 from . import protobuf_fields
 
 
-def shape_of(edition: Edition) -> Shape | None:
-    if edition.group != models.GROUP:
+def shape_of(served: ServedVersion) -> Shape | None:
+    if served.group != models.GROUP:
         return None
-    old = edition.served.release == "1.31"
-    for name in (f"{edition.version}-1.31", edition.version) if old else (edition.version,):
-        if name in models.VERSIONS and edition.kind.resource.kind in models.kinds(name):
-            return Shape("struct", struct=models.kinds(name)[edition.kind.resource.kind])
+    old = served.api_resource.release == "1.31"
+    for name in (f"{served.version}-1.31", served.version) if old else (served.version,):
+        if name in models.VERSIONS and served.kind.resource.kind in models.kinds(name):
+            return Shape("struct", struct=models.kinds(name)[served.kind.resource.kind])
     return None
 
 
 class WrongType(status_errors.StatusError):
     """A value of another type than the field's, in what was sent or in what a patch made."""
 
-    def __init__(self, edition: Edition, why: str) -> None:
-        kind = edition.kind.resource.kind
-        text = f'{kind} in version "{edition.version}" cannot be handled as a {kind}: {why}'
+    def __init__(self, served: ServedVersion, why: str) -> None:
+        kind = served.kind.resource.kind
+        text = f'{kind} in version "{served.version}" cannot be handled as a {kind}: {why}'
         super().__init__(400, "BadRequest", text)
         self.why = why
 
@@ -51,46 +51,46 @@ class WrongType(status_errors.StatusError):
 
 
 def checked(
-    edition: Edition, obj: Document, validation: str, twice: Sequence[str] = ()
+    served: ServedVersion, obj: Document, validation: str, twice: Sequence[str] = ()
 ) -> tuple[Document, tuple[str, ...]]:
     """Strict refuses what is unknown or there twice, Warn tells of it, Ignore does not; Apply has
     words of its own.
     """
-    shape = shape_of(edition)
+    shape = shape_of(served)
     unknown: list[str] = []
     if shape:
         try:
-            obj = _Check(edition.version, unknown).known(shape, obj, "", edition.kind.resource.kind)
+            obj = _Check(served.version, unknown).known(shape, obj, "", served.kind.resource.kind)
         except _Wrong as error:
-            raise WrongType(edition, str(error)) from error
-    elif message := protobuf_fields.message_of(edition):
+            raise WrongType(served, str(error)) from error
+    elif message := protobuf_fields.message_of(served):
         try:
             obj = protobuf_fields.known(message, obj, "", unknown)
         except protobuf_fields.Wrong as error:
-            raise WrongType(edition, str(error)) from error
+            raise WrongType(served, str(error)) from error
     if validation == "Apply":
-        _check_applied(edition, obj, unknown)
+        _check_applied(served, obj, unknown)
         return obj, ()
     problems = [f'duplicate field "{path}"' for path in twice] + [
         f'unknown field "{path}"' for path in unknown
     ]
     if problems and validation == "Strict":
         said = ", ".join(problems)
-        kind, version = edition.kind.resource.kind, edition.version
+        kind, version = served.kind.resource.kind, served.version
         raise status_errors.bad_request(
             f'{kind} in version "{version}" cannot be handled as a {kind}: strict decoding error: {said}'
         )
     return obj, tuple(problems) if validation == "Warn" else ()
 
 
-def _check_applied(edition: Edition, config: Document, unknown: Sequence[str]) -> None:
+def _check_applied(served: ServedVersion, config: Document, unknown: Sequence[str]) -> None:
     if not unknown:
         return
     metadata = config.get("metadata") or {}
     what = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
     lines = [f".{path}: field not declared in schema" for path in unknown]
     said = lines[0] if len(lines) == 1 else "errors:\n  " + "\n  ".join(lines)
-    about = f"({what}; {edition.api_version}, Kind={edition.kind.resource.kind})"
+    about = f"({what}; {served.api_version}, Kind={served.kind.resource.kind})"
     raise status_errors.StatusError(500, "", f"failed to create typed patch object {about}: {said}")
 
 

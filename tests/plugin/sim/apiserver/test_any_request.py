@@ -171,10 +171,10 @@ class Asking:
 
     def request(self):
         chance = self.random.random
-        edition = self.random.choice(self.editions)
-        path = f"/apis/{edition.api_version}" if edition.group else "/api/v1"
-        path += "/namespaces/default" if edition.kind.namespaced and chance() < 0.9 else ""
-        path += f"/{edition.kind.resource.plural}"
+        served = self.random.choice(self.editions)
+        path = f"/apis/{served.api_version}" if served.group else "/api/v1"
+        path += "/namespaces/default" if served.kind.namespaced and chance() < 0.9 else ""
+        path += f"/{served.kind.resource.plural}"
         path += f"/{self.random.choice('abc')}" if chance() < 0.6 else ""
         path += f"/{self.random.choice(BELOW)}" if chance() < 0.3 else ""
         query = [
@@ -226,11 +226,11 @@ def ask_all(address, asking, count):
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_nothing_ends_in_an_error_of_the_server(seed):
-    async with serve(Options(alone=True)) as api:
+    async with serve(Options(end_namespaces=True)) as api:
         versions = [
             (group, version) for group, known in api.catalog.versions.items() for version in known
         ]
         asking = Asking(
-            seed, [edition for place in versions for edition in api.catalog.editions(*place)]
+            seed, [served for place in versions for served in api.catalog.served_versions(*place)]
         )
         assert await asyncio.to_thread(ask_all, api.url, asking, 600) == []

@@ -29,7 +29,7 @@ def running(release):
 
     async def main():
         found["stop"] = asyncio.Event()
-        async with server.serve(server.Options(profile=release, upkeep=False)) as api:
+        async with server.serve(server.Options(profile=release, housekeeping=False)) as api:
             found["api"] = api
             ready.set()
             await found["stop"].wait()
@@ -41,7 +41,7 @@ def running(release):
 
     def compact():
         done = threading.Event()
-        loop.call_soon_threadsafe(lambda: (api.registry.store.forget(), done.set()))
+        loop.call_soon_threadsafe(lambda: (api.registry.store.compact(), done.set()))
         assert done.wait(10)
 
     try:

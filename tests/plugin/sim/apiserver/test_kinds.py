@@ -24,7 +24,7 @@ def test_discovery_of_the_release(release):
             ["status"] if served.kind.status else [],
             ",".join(served.verbs),
         ]
-        for served in kinds.served(release)
+        for served in kinds.api_resources(release)
         for version in served.versions
     ]
     assert sorted(ours) == RECORDED[release]
@@ -34,12 +34,12 @@ def test_other_releases_are_refused():
     with pytest.raises(
         ValueError, match=r"release '1\.20': expected one of 1\.30, 1\.31, 1\.34, 1\.37"
     ):
-        kinds.served("1.20")
+        kinds.api_resources("1.20")
 
 
 @pytest.mark.parametrize("release", kinds.RELEASES)
 def test_every_kind_of_the_resource_api_has_its_field_table(release):
-    for served in kinds.served(release):
+    for served in kinds.api_resources(release):
         if served.kind.resource.group == kinds.DRA:
             metadata, *others = (
                 name for name in served.kind.schema.fields if name not in ("apiVersion", "kind")

@@ -107,7 +107,7 @@ async def test_old_and_new_ways_of_watching(ask, made):
 
 
 async def test_alone_it_ends_namespaces(connect, made, until):
-    async with serve(Options(alone=True)) as api, connect(api) as ask:
+    async with serve(Options(end_namespaces=True)) as api, connect(api) as ask:
         await ask("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
         claims = CLAIMS.replace("default", "team")
         await ask("POST", claims, made["claim"]("c", finalizers=["example.com/wait"]))
@@ -179,11 +179,11 @@ async def test_an_eviction_is_a_deletion(ask):
 
 
 async def test_bookmarks_and_events_in_the_version_that_was_asked_for(connect, made):
-    async with serve(Options(bookmark_every=0.05)) as api, connect(api) as ask:
+    async with serve(Options(bookmark_interval=0.05)) as api, connect(api) as ask:
         query = {
             "watch": "1",
             "allowWatchBookmarks": "true",
-            "resourceVersion": str(api.registry.store.version),
+            "resourceVersion": str(api.registry.store.resource_version),
         }
         old = CLAIMS.replace("/v1/", "/v1beta1/")
         lines = ask.client.lines(old, query, idle=5)

@@ -3,14 +3,14 @@
 import pytest
 
 from plugin.sim.apiserver.rules import capacity
-from plugin.sim.apiserver.rules.causes import Causes
+from plugin.sim.apiserver.rules.field_errors import FieldErrors
 from plugin.sim.apiserver.rules.profile import Profile
 
 
 def found(value, policy, fractions=True):
-    causes = Causes(Profile("1.37"))
-    capacity.check_policy(causes, value, policy, fractions, "p")
-    return [f"{cause.field}: {cause.message}" for cause in causes.found]
+    errors = FieldErrors(Profile("1.37"))
+    capacity.check_policy(errors, value, policy, fractions, "p")
+    return [f"{cause.field}: {cause.message}" for cause in errors.causes]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ async def test_objects_versions_and_tokens_outlive_the_server(tmp_path, connect,
         kept = await ask("POST", CLAIMS, made["claim"]("kept"))
         await ask("POST", CLAIMS, made["claim"]("gone"))
         await ask("DELETE", f"{CLAIMS}/gone")
-        token, version = api.token, api.registry.store.version
+        token, version = api.token, api.registry.store.resource_version
         part = api.token_of("system:kube-scheduler")
     async with serve(options) as api, connect(api) as ask, connect(api, part) as other:
         assert api.token == token

@@ -39,11 +39,11 @@ def test_same_as_the_api_servers_library():
 
 def apply(live, config, manager="a", force=False, time="T1", subresource=""):
     config = {"apiVersion": VERSION, "kind": "ResourceClaim", "metadata": {"name": "c"}} | config
-    return managed_fields.applied(
+    return managed_fields.apply(
         CLAIM,
         live,
         config,
-        managed_fields.Writer(manager, "Apply", VERSION, subresource),
+        managed_fields.Manager(manager, "Apply", VERSION, subresource),
         force,
         time,
     )
@@ -105,8 +105,8 @@ def test_paths_come_back_from_the_text():
 
 def test_applies_come_first_then_the_older():
     first = apply(NEW, {"metadata": {"name": "c", "labels": {"x": "1"}}}, manager="z", time="T2")
-    writer = managed_fields.Writer("a", "Update", VERSION)
-    second = managed_fields.updated(
+    writer = managed_fields.Manager("a", "Update", VERSION)
+    second = managed_fields.update(
         CLAIM, first, patches.merge_patch(first, {"metadata": {"labels": {"y": "1"}}}), writer, "T1"
     )
     third = apply(second, {"metadata": {"name": "c", "labels": {"v": "1"}}}, manager="b", time="T3")

@@ -22,7 +22,10 @@ SLICES = Kind(
     generation=True,
 )
 PODS = Kind(GroupResource("pods", "", "Pod"), "v1", status=True)
-ME, STATUS = WriteOptions(manager="me"), WriteOptions(manager="me", subresource="status")
+ME, STATUS = (
+    WriteOptions(field_manager="me"),
+    WriteOptions(field_manager="me", subresource="status"),
+)
 
 
 @pytest.fixture
@@ -66,7 +69,7 @@ def allocated(registry):
         "ns",
         "c",
         claim(status=status),
-        WriteOptions(manager="scheduler", subresource="status"),
+        WriteOptions(field_manager="scheduler", subresource="status"),
     )
 
 
@@ -147,7 +150,7 @@ def test_the_status_is_written_apart(registry):
     status = {"allocation": {"devices": {}}}
     wanted = {"metadata": {"labels": {"a": "1"}}, "spec": {}, "status": status}
     new = registry.update(
-        CLAIMS, "ns", "c", wanted, WriteOptions(manager="driver", subresource="status")
+        CLAIMS, "ns", "c", wanted, WriteOptions(field_manager="driver", subresource="status")
     )
     assert (new["spec"], new["status"]) == (NOTHING, status)
     assert "labels" not in new["metadata"]
@@ -210,7 +213,7 @@ def test_apply_creates_changes_and_takes_back(registry):
         CLAIMS, "ns", "c", {"metadata": {"labels": {"a": "1"}}}, ME, force=False
     )
     assert (new, second["metadata"]["labels"]) == (False, {"a": "1"})
-    other = WriteOptions(manager="other")
+    other = WriteOptions(field_manager="other")
     config = {"metadata": {"labels": {"a": "2"}}}
     assert refusal(registry.apply, CLAIMS, "ns", "c", config, other, force=False) == (
         409,
@@ -244,15 +247,15 @@ def test_apply_of_a_status(registry):
 
 def test_dry_runs_change_nothing(registry):
     registry.create(CLAIMS, "ns", claim(), ME)
-    version = registry.store.version
-    dry = WriteOptions(manager="me", dry_run=True)
+    version = registry.store.resource_version
+    dry = WriteOptions(field_manager="me", dry_run=True)
     assert registry.create(CLAIMS, "ns", claim("d"), dry)["metadata"]["name"] == "d"
     assert refusal(registry.create, CLAIMS, "ns", claim(), dry)[0] == 409
     labelled = {"metadata": {"labels": {"a": "1"}}}
     assert registry.update(CLAIMS, "ns", "c", labelled, dry)["metadata"]["labels"] == {"a": "1"}
     assert registry.apply(CLAIMS, "ns", "e", {}, dry, force=False)[1]
     registry.delete(CLAIMS, "ns", "c", DeleteOptions(dry_run=True))
-    assert registry.store.version == version
+    assert registry.store.resource_version == version
 
 
 def test_finalizers_hold_an_object(registry):
@@ -329,14 +332,14 @@ def test_what_nobody_owns_any_more_goes(family):
 
 
 def test_orphans_are_set_free(family):
-    family.delete(PODS, "ns", "p", DeleteOptions(propagation="Orphan"))
+    family.delete(PODS, "ns", "p", DeleteOptions(propagation_policy="Orphan"))
     assert settle(family) == ["q", "one", "two"]
     assert "ownerReferences" not in family.store.get(CLAIMS.resource, "ns", "one")["metadata"]
 
 
 def test_two_owners_let_an_orphan_go_at_once(family):
     for name in "pq":
-        family.delete(PODS, "ns", name, DeleteOptions(propagation="Orphan"))
+        family.delete(PODS, "ns", name, DeleteOptions(propagation_policy="Orphan"))
     assert settle(family) == ["one", "two"]
     assert "ownerReferences" not in family.store.get(CLAIMS.resource, "ns", "two")["metadata"]
 
@@ -347,7 +350,7 @@ def test_in_the_foreground_the_owner_goes_last(family):
     family.update(
         CLAIMS, "ns", "one", held | {"metadata": held["metadata"] | {"finalizers": ["x/a"]}}, ME
     )
-    family.delete(PODS, "ns", "p", DeleteOptions(propagation="Foreground"))
+    family.delete(PODS, "ns", "p", DeleteOptions(propagation_policy="Foreground"))
     assert settle(family) == ["p", "q", "one", "two"]
     waiting = family.store.get(CLAIMS.resource, "ns", "one")["metadata"]
     assert "deletionTimestamp" in waiting
@@ -364,6 +367,6 @@ def test_who_changes_nothing_leaves_no_trace(registry):
     registry.release = "1.34"
     allocated(registry)
     status = {"allocation": {"devices": {"results": [RESULT | {"bindingConditions": ["a"]}]}}}
-    writer = WriteOptions(manager="scheduler", subresource="status")
+    writer = WriteOptions(field_manager="scheduler", subresource="status")
     before = registry.store.get(CLAIMS.resource, "ns", "c")
     assert registry.update(CLAIMS, "ns", "c", claim(status=status), writer) is before

@@ -19,8 +19,8 @@ def names(page):
 
 
 def drain(watcher, selects=None):
-    events = [store.event_of(change, selects) for change in watcher.waiting]
-    watcher.waiting.clear()
+    events = [store.watch_event(change, selects) for change in watcher.pending]
+    watcher.pending.clear()
     return [
         (kind, obj["metadata"]["name"], int(obj["metadata"]["resourceVersion"]))
         for kind, obj in filter(None, events)
@@ -40,13 +40,13 @@ def test_every_write_has_a_greater_version_and_the_same_content_is_no_write(fill
     second = filled.replace(CLAIMS, first, first | {"spec": {"x": 1}})
     assert (
         int(second["metadata"]["resourceVersion"])
-        == filled.version
+        == filled.resource_version
         > int(first["metadata"]["resourceVersion"])
     )
     assert filled.replace(CLAIMS, second, claim("a", x=1)) is second
     assert first["spec"] == {}  # what was read before stays as it was
     last = filled.delete(CLAIMS, second)
-    assert int(last["metadata"]["resourceVersion"]) == filled.version
+    assert int(last["metadata"]["resourceVersion"]) == filled.resource_version
     assert filled.find(CLAIMS, "ns", "a") is None
 
 
@@ -94,15 +94,19 @@ def test_refusals_read_like_the_api_servers(filled):
 
 def test_pages_are_of_one_version_whatever_happens_between_them(filled):
     first = filled.page(CLAIMS, limit=2)
-    assert (names(first), first.remaining) == (["a", "b"], 2)
+    assert (names(first), first.remaining_item_count) == (["a", "b"], 2)
     filled.delete(CLAIMS, filled.get(CLAIMS, "ns", "c"))
     filled.replace(CLAIMS, filled.get(CLAIMS, "ns", "d"), claim("d", x=1))
     filled.create(CLAIMS, claim("cc"))
-    second = filled.page(CLAIMS, limit=2, proceed=first.proceed)
-    assert (names(second), second.version, second.proceed) == (["c", "d"], first.version, "")
+    second = filled.page(CLAIMS, limit=2, continue_token=first.continue_token)
+    assert (names(second), second.resource_version, second.continue_token) == (
+        ["c", "d"],
+        first.resource_version,
+        "",
+    )
     assert second.items[1]["spec"] == {}
     assert names(filled.page(CLAIMS)) == ["a", "b", "cc", "d"]
-    assert names(filled.page(CLAIMS, at=first.version)) == ["a", "b", "c", "d"]
+    assert names(filled.page(CLAIMS, at=first.resource_version)) == ["a", "b", "c", "d"]
 
 
 def test_namespaces_and_selections(filled):
@@ -112,9 +116,12 @@ def test_namespaces_and_selections(filled):
     ]
     assert names(filled.page(CLAIMS, "other")) == ["a"]
     page = filled.page(CLAIMS, selects=lambda obj: obj["metadata"]["name"] in "bd", limit=1)
-    assert (names(page), page.remaining) == (["b"], None)
+    assert (names(page), page.remaining_item_count) == (["b"], None)
     rest = filled.page(
-        CLAIMS, selects=lambda obj: obj["metadata"]["name"] in "bd", limit=1, proceed=page.proceed
+        CLAIMS,
+        selects=lambda obj: obj["metadata"]["name"] in "bd",
+        limit=1,
+        continue_token=page.continue_token,
     )
     assert names(rest) == ["d"]
 
@@ -122,19 +129,19 @@ def test_namespaces_and_selections(filled):
 def test_an_old_token_is_refused_with_one_that_goes_on(filled):
     first = filled.page(CLAIMS, limit=1)
     filled.create(CLAIMS, claim("e"))
-    filled.forget()
+    filled.compact()
     with pytest.raises(status_errors.StatusError) as caught:
-        filled.page(CLAIMS, limit=1, proceed=first.proceed)
+        filled.page(CLAIMS, limit=1, continue_token=first.continue_token)
     assert (caught.value.code, caught.value.reason) == (410, "Expired")
-    proceed = caught.value.status["metadata"]["continue"]
-    assert names(filled.page(CLAIMS, proceed=proceed)) == ["b", "c", "d", "e"]
+    continue_token = caught.value.status["metadata"]["continue"]
+    assert names(filled.page(CLAIMS, continue_token=continue_token)) == ["b", "c", "d", "e"]
     with pytest.raises(status_errors.StatusError, match="continue key is not valid"):
-        filled.page(CLAIMS, proceed="nonsense")
+        filled.page(CLAIMS, continue_token="nonsense")
     with pytest.raises(status_errors.StatusError, match="too old"):
-        filled.page(CLAIMS, at=first.version)
+        filled.page(CLAIMS, at=first.resource_version)
     with pytest.raises(
         status_errors.StatusError,
-        match=f"Too large resource version: 999, current: {filled.version}",
+        match=f"Too large resource version: 999, current: {filled.resource_version}",
     ):
         filled.page(CLAIMS, at=999)
 
@@ -151,7 +158,7 @@ def test_a_watch_has_every_change_since_a_version_and_wakes_its_reader(filled):
     assert drain(watcher) == [("MODIFIED", "a", since + 3), ("DELETED", "b", since + 4)]
     filled.stop(watcher)
     filled.create(CLAIMS, claim("z"))
-    assert not watcher.waiting
+    assert not watcher.pending
 
 
 def test_an_object_that_leaves_a_selection_is_deleted_for_it(filled):
@@ -176,8 +183,8 @@ def test_behind_the_window_is_410():
     kept = store.Store(window=3)
     for number in range(5):
         kept.create(CLAIMS, claim(f"c{number}"))
-    oldest = kept.version - 3
-    assert len(kept.watch(CLAIMS, lambda: None, oldest).waiting) == 3
+    oldest = kept.resource_version - 3
+    assert len(kept.watch(CLAIMS, lambda: None, oldest).pending) == 3
     with pytest.raises(status_errors.StatusError) as caught:
         kept.watch(CLAIMS, lambda: None, oldest - 1)
     assert (caught.value.code, str(caught.value)) == (
@@ -185,5 +192,5 @@ def test_behind_the_window_is_410():
         f"too old resource version: {oldest - 1} ({oldest})",
     )
     with pytest.raises(status_errors.StatusError) as caught:
-        kept.watch(CLAIMS, lambda: None, kept.version + 1)
+        kept.watch(CLAIMS, lambda: None, kept.resource_version + 1)
     assert caught.value.code == 504

@@ -418,12 +418,12 @@ async def test_unknown_fields_of_a_pod(raw):
 async def test_pages_and_their_end(raw, api, made):
     for name in "abcde":
         await raw("POST", CLAIMS, made["claim"](name, labels={"odd": str(name in "ace")}))
-    names, proceed = [], ""
+    names, continue_token = [], ""
     while True:
-        page = (await raw("GET", f"{CLAIMS}?limit=2&continue={proceed}")).json
+        page = (await raw("GET", f"{CLAIMS}?limit=2&continue={continue_token}")).json
         names += [item["metadata"]["name"] for item in page["items"]]
-        proceed = page["metadata"].get("continue")
-        if not proceed:
+        continue_token = page["metadata"].get("continue")
+        if not continue_token:
             break
         assert page["metadata"]["remainingItemCount"] == 5 - len(names)
         await raw("DELETE", f"{CLAIMS}/e")  # later pages are of the same moment
@@ -432,7 +432,7 @@ async def test_pages_and_their_end(raw, api, made):
     assert [item["metadata"]["name"] for item in found["items"]] == ["a"]
     assert "remainingItemCount" not in found["metadata"]
     await raw("POST", CLAIMS, made["claim"]("z"))
-    api.registry.store.forget()
+    api.registry.store.compact()
     gone = await raw("GET", f"{CLAIMS}?limit=1&continue={found['metadata']['continue']}")
     assert (gone.status, gone.json["reason"]) == (410, "Expired")
     rest = (await raw("GET", f"{CLAIMS}?continue={gone.json['metadata']['continue']}")).json
@@ -674,7 +674,7 @@ async def test_watches_that_end(raw, api, made):
     assert bookmark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
     assert (lines_of(started), lines_of(future)) == ([], [])
     await raw("DELETE", f"{CLAIMS}/c")
-    api.registry.store.forget()
+    api.registry.store.compact()
     (gone,) = lines_of(await raw("GET", f"{CLAIMS}?watch=1&resourceVersion=2"))
     assert (gone["type"], gone["object"]["code"], gone["object"]["reason"]) == (
         "ERROR",
