@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from ..declarations import Overload, declare
-from . import conversions, formats, kubernetes, lists, network, operators, strings, times
+from . import (
+    authorization,
+    conversions,
+    formats,
+    kubernetes,
+    lists,
+    network,
+    operators,
+    strings,
+    times,
+)
 
 FUNCTIONS: dict[str, list[Overload]] = {}
 for _overload in (
@@ -13,6 +23,7 @@ for _overload in (
     *declare(lists.TABLE),
     *declare(lists.UNGUARDED, guarded=False),
     *declare(kubernetes.TABLE),
+    *declare(authorization.TABLE),
     *declare(network.TABLE),
     *declare(formats.TABLE),
     *declare(times.TABLE),

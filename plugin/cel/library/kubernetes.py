@@ -1,6 +1,4 @@
-"""quantity() and semver(), and the authorizer's functions, which need an authorizer that no device
-expression has.
-"""
+"""quantity() and semver(): Kubernetes' own kinds of numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +8,6 @@ from ..quantity import Quantity
 from ..quantity import parse as parse_quantity
 from ..semver import Semver, parse_normalized
 from ..semver import parse as parse_semver
-from ..values import Value
 
 
 def parses(read: Implementation, text: str) -> bool:
@@ -36,27 +33,6 @@ def semver(text: str, normalize: bool) -> Semver:
     return parse_normalized(text) if normalize else parse_semver(text)
 
 
-def _no_authorizer(*_arguments: Value) -> Value:
-    raise EvalError("there is no authorizer in a device expression")
-
-
-_AUTHORIZER = (
-    "path: Authorizer.(string) -> PathCheck",
-    "group: Authorizer.(string) -> GroupCheck",
-    "serviceAccount: Authorizer.(string, string) -> Authorizer",
-    "resource: GroupCheck.(string) -> ResourceCheck",
-    "subresource: ResourceCheck.(string) -> ResourceCheck",
-    "namespace: ResourceCheck.(string) -> ResourceCheck",
-    "name: ResourceCheck.(string) -> ResourceCheck",
-    "fieldSelector: ResourceCheck.(string) -> ResourceCheck",
-    "labelSelector: ResourceCheck.(string) -> ResourceCheck",
-    "check: PathCheck.(string) -> Decision",
-    "check: ResourceCheck.(string) -> Decision",
-    "allowed: Decision.() -> bool",
-    "errored: Decision.() -> bool",
-    "error: Decision.() -> string",
-    "reason: Decision.() -> string",
-)
 TABLE: dict[str, Implementation] = {
     "quantity: (string) -> quantity": parse_quantity,
     "isQuantity: (string) -> bool": lambda text: parses(parse_quantity, text),
@@ -83,7 +59,6 @@ TABLE: dict[str, Implementation] = {
     "major: semver.() -> int": lambda value: _signed(value.major),
     "minor: semver.() -> int": lambda value: _signed(value.minor),
     "patch: semver.() -> int": lambda value: _signed(value.patch),
-    **dict.fromkeys(_AUTHORIZER, _no_authorizer),
 }
 
 

@@ -1,11 +1,12 @@
 """What a ValidatingAdmissionPolicy says of one write: whether it concerns it, and what its
 expressions make of it.
 
-The language is in `allocator.cel`. There is no authorizer in expressions.
+The language is in `plugin.cel`; what `authorizer` answers is RBAC's.
 """
 
 from __future__ import annotations
 
+import functools
 import uuid
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -14,13 +15,19 @@ from typing import Any
 from ....api.document import Document
 from ....cel import CompileError, EvalError
 from ....cel.documents import Derived, Expression, value_of
+from ....cel.library import authorization
 from ..storage.store import Store
 from ..types import selectors
 from ..types.resource import NAMESPACES
 from ..types.status_errors import StatusError
+from ..types.user import User
 from ..wire.resource_request import ResourceRequest
+from . import rbac
+from .tokens import EVERYBODY
 
-NAMES = frozenset(("object", "oldObject", "request", "params", "namespaceObject", "variables"))
+NAMES = frozenset(
+    ("object", "oldObject", "request", "params", "namespaceObject", "variables", "authorizer")
+)
 OPERATIONS = {
     "create": "CREATE",
     "update": "UPDATE",
@@ -152,7 +159,28 @@ class PolicyResult:
                 "dryRun": "dryRun" in self.request.http.query,
             },
         }
-        return {name: value_of(document) for name, document in shown.items()}
+        documents = {name: value_of(document) for name, document in shown.items()}
+        documents["authorizer"] = authorization.Authorizer(
+            functools.partial(self._decide, self.request.user), self._as_account
+        )
+        return documents
+
+    def _as_account(self, namespace: str, name: str) -> authorization.Decide:
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", EVERYBODY)
+        account = User(f"system:serviceaccount:{namespace}:{name}", groups)
+        return functools.partial(self._decide, account)
+
+    def _decide(self, user: User, wanted: authorization.Attributes) -> tuple[bool, str]:
+        attributes = rbac.Attributes(
+            wanted.verb,
+            wanted.group,
+            wanted.resource,
+            wanted.subresource,
+            wanted.namespace,
+            wanted.name,
+            wanted.path,
+        )
+        return rbac.allows(self._store, user, attributes)
 
     def refusal(self, message: str, denial: Denied) -> StatusError:
         resource, name = self.request.served.kind.resource, self._there["metadata"]["name"]

@@ -1,0 +1,127 @@
+"""authorizer in admission policies: may who asks do something else as well?
+
+A check is built step by step, as Kubernetes has it: a group, a resource, perhaps a subresource, a
+namespace and a name; then a verb. Who decides is given by whoever evaluates: nothing here knows roles.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..declarations import Implementation
+from ..errors import EvalError
+from ..values import NAMES
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """What is asked for; `path` alone for what is no object."""
+
+    verb: str = ""
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+
+Decide = Callable[[Attributes], tuple[bool, str]]  # whether it is allowed, and the reason
+
+
+@dataclass(frozen=True)
+class Authorizer:
+    """The value of `authorizer`. `as_account` gives the answers for a service account instead."""
+
+    decide: Decide
+    as_account: Callable[[str, str], Decide]
+
+
+@dataclass(frozen=True)
+class PathCheck:
+    decide: Decide
+    attributes: Attributes
+
+
+@dataclass(frozen=True)
+class GroupCheck:
+    decide: Decide
+    attributes: Attributes
+
+
+@dataclass(frozen=True)
+class ResourceCheck:
+    decide: Decide
+    attributes: Attributes
+
+    def narrowed(self, **more: str) -> ResourceCheck:
+        return ResourceCheck(self.decide, dataclasses.replace(self.attributes, **more))
+
+
+@dataclass(frozen=True)
+class Decision:
+    allowed: bool
+    reason: str
+
+
+NAMES.update(
+    {
+        Authorizer: "kubernetes.authorization.Authorizer",
+        PathCheck: "kubernetes.authorization.PathCheck",
+        GroupCheck: "kubernetes.authorization.GroupCheck",
+        ResourceCheck: "kubernetes.authorization.ResourceCheck",
+        Decision: "kubernetes.authorization.Decision",
+    }
+)
+
+
+def _account(authorizer: Authorizer, namespace: str, name: str) -> Authorizer:
+    return Authorizer(authorizer.as_account(namespace, name), authorizer.as_account)
+
+
+def _path(authorizer: Authorizer, path: str) -> PathCheck:
+    if not path:
+        raise EvalError("path must not be empty")
+    return PathCheck(authorizer.decide, Attributes(path=path))
+
+
+def _group(authorizer: Authorizer, group: str) -> GroupCheck:
+    return GroupCheck(authorizer.decide, Attributes(group=group))
+
+
+def _resource(check: GroupCheck, resource: str) -> ResourceCheck:
+    if not resource:
+        raise EvalError("resource must not be empty")
+    attributes = dataclasses.replace(check.attributes, resource=resource)
+    return ResourceCheck(check.decide, attributes)
+
+
+def _decision(check: PathCheck | ResourceCheck, verb: str) -> Decision:
+    allowed, reason = check.decide(dataclasses.replace(check.attributes, verb=verb))
+    return Decision(allowed, reason)
+
+
+TABLE: dict[str, Implementation] = {
+    "path: Authorizer.(string) -> PathCheck": _path,
+    "group: Authorizer.(string) -> GroupCheck": _group,
+    "serviceAccount: Authorizer.(string, string) -> Authorizer": _account,
+    "resource: GroupCheck.(string) -> ResourceCheck": _resource,
+    "subresource: ResourceCheck.(string) -> ResourceCheck": lambda check, name: check.narrowed(
+        subresource=name
+    ),
+    "namespace: ResourceCheck.(string) -> ResourceCheck": lambda check, name: check.narrowed(
+        namespace=name
+    ),
+    "name: ResourceCheck.(string) -> ResourceCheck": lambda check, name: check.narrowed(name=name),
+    # Roles know nothing of selectors: whoever may list some may list all.
+    "fieldSelector: ResourceCheck.(string) -> ResourceCheck": lambda check, _selector: check,
+    "labelSelector: ResourceCheck.(string) -> ResourceCheck": lambda check, _selector: check,
+    "check: PathCheck.(string) -> Decision": _decision,
+    "check: ResourceCheck.(string) -> Decision": _decision,
+    "allowed: Decision.() -> bool": lambda decision: decision.allowed,
+    "errored: Decision.() -> bool": lambda _decision: False,
+    "error: Decision.() -> string": lambda _decision: "",
+    "reason: Decision.() -> string": lambda decision: decision.reason,
+}

@@ -1,0 +1,238 @@
+"""What the token of one node's pod may do with the manifests as they are shipped, and under names that an overlay gives:
+on releases where Kubernetes itself tells a report from an allocation, and on those where only our policies do.
+"""
+
+import asyncio
+import http.client
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from plugin.sim.apiserver.server import Options, serve
+
+BASE = Path(__file__).parents[1] / "deploy" / "base"
+DRA = "/apis/resource.k8s.io/v1"
+SLICES = f"{DRA}/resourceslices"
+CLAIMS = f"{DRA}/namespaces/default/resourceclaims"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+COLLECTIONS = {
+    "Namespace": "/api/v1/namespaces",
+    "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
+    "ClusterRole": f"{RBAC}/clusterroles",
+    "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
+    "ValidatingAdmissionPolicy": f"{ADMISSION}/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": f"{ADMISSION}/validatingadmissionpolicybindings",
+}
+APPLY = {"Content-Type": "application/apply-patch+yaml"}
+MERGE = {"Content-Type": "application/merge-patch+json"}
+OURS = "gpu.claimd.dev"
+
+
+class Cluster:
+    """An API server with the manifests applied, and a pod of claimd on node n1."""
+
+    def __init__(self, api, namespace, account):
+        self.api, self.namespace, self.account = api, namespace, account
+        self.token = ""
+
+    async def ask(self, method, path, body=None, headers=None, *, admin=False):
+        """As the pod of node n1, or as the administrator; the status and the document."""
+        token = self.api.token if admin else self.token
+
+        def request():
+            address = self.api.address.removeprefix("http://")
+            connection = http.client.HTTPConnection(address, timeout=10)
+            data = None if body is None else json.dumps(body)
+            sent = {"Content-Type": "application/json"} | (headers or {})
+            connection.request(method, f"/as/{token}{path}", data, sent)
+            answer = connection.getresponse()
+            text = answer.read()
+            connection.close()
+            return answer.status, json.loads(text)
+
+        return await asyncio.to_thread(request)
+
+    async def admin(self, method, path, body=None, headers=None):
+        status, document = await self.ask(method, path, body, headers, admin=True)
+        assert status < 300, document
+        return document
+
+    async def set_up(self):
+        await self.admin("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}})
+        for name in ("namespace.yaml", "rbac.yaml", "admission.yaml"):
+            for document in yaml.safe_load_all((BASE / name).read_text()):
+                await self._apply(document)
+
+        pods = f"/api/v1/namespaces/{self.namespace}/pods"
+        containers = [{"name": "c", "image": "i"}]
+        spec = {"serviceAccountName": self.account, "containers": containers}
+        await self.admin("POST", pods, {"metadata": {"name": "p"}, "spec": spec})
+        target = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}}
+        await self.admin("POST", f"{pods}/p/binding", target)
+        bound = {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p"}}
+        self.token = await self.token_for(bound)
+
+    async def token_for(self, spec):
+        path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{self.account}/token"
+        document = await self.admin("POST", path, {"spec": spec})
+        return document["status"]["token"]
+
+    async def _apply(self, document):
+        """As an overlay with a namespace and a prefix of its own writes it: references follow, text does not."""
+        kind = document["kind"]
+        if kind == "Namespace":
+            document["metadata"]["name"] = self.namespace
+        if kind == "ServiceAccount":
+            document["metadata"] |= {"name": self.account, "namespace": self.namespace}
+        if kind == "ClusterRoleBinding":
+            document["subjects"][0] |= {"name": self.account, "namespace": self.namespace}
+        await self.admin("POST", COLLECTIONS[kind].format(namespace=self.namespace), document)
+
+
+@pytest.fixture(params=["1.34", "1.37"])
+def release(request):
+    return request.param
+
+
+@pytest.fixture(params=[("claimd-system", "claimd"), ("gpus", "team-claimd")])
+async def cluster(request, release):
+    async with serve(Options(profile=release)) as api:
+        made = Cluster(api, *request.param)
+        await made.set_up()
+        yield made
+
+
+def slice_of(node="n1", driver=OURS, pool=None, name="s"):
+    spec = {
+        "driver": driver,
+        "pool": {"name": pool or node, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "gpu-0"}],
+    }
+    spec |= {"nodeName": node} if node else {"allNodes": True}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"node": "n2"}, "may not write a slice of node n2"),
+        ({"node": None, "pool": "n1"}, "may not write a slice of no single node"),
+        ({"pool": "n2"}, "may not write a slice of another pool than n1"),
+        ({"driver": "d.example.com"}, "may not write a slice of driver d.example.com"),
+    ],
+    ids=["another node", "all nodes", "another pool", "another driver"],
+)
+async def test_slices_of_others_are_refused(cluster, change, reason):
+    status, document = await cluster.ask("POST", SLICES, slice_of(**change))
+    assert status == 422
+    assert reason in document["message"]
+
+    # What somebody else has published can neither be changed nor taken away.
+    stored = await cluster.admin("POST", SLICES, slice_of(**change))
+    stored["spec"]["pool"]["generation"] = 2
+    status, document = await cluster.ask("PUT", f"{SLICES}/s", stored)
+    assert (status, reason in document["message"]) == (422, True)
+    status, document = await cluster.ask("DELETE", f"{SLICES}/s")
+    assert (status, reason in document["message"]) == (422, True)
+
+
+async def test_its_own_slices_are_its_own(cluster):
+    status, stored = await cluster.ask("POST", SLICES, slice_of())
+    assert status == 201, stored
+    stored["spec"]["pool"]["generation"] = 2
+    assert (await cluster.ask("PUT", f"{SLICES}/s", stored))[0] == 200
+    assert (await cluster.ask("DELETE", f"{SLICES}/s"))[0] == 200
+
+
+async def test_a_token_without_a_node_writes_nothing(cluster):
+    cluster.token = await cluster.token_for({})
+    status, document = await cluster.ask("POST", SLICES, slice_of())
+    assert status == 422
+    assert "the token names no node" in document["message"]
+
+
+async def test_administrators_are_not_held(cluster):
+    await cluster.admin("POST", SLICES, slice_of(node="n2", pool="odd"))
+
+
+async def allocated(cluster, name, *results):
+    """A claim that the scheduler has allocated; results are pairs of driver and node."""
+    exactly = {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 1}
+    requests = [{"name": f"r{i}", "exactly": exactly} for i in range(len(results))]
+    claim = {"metadata": {"name": name}, "spec": {"devices": {"requests": requests}}}
+    await cluster.admin("POST", CLAIMS, claim)
+    devices = [
+        {"request": f"r{i}", "driver": driver, "pool": node, "device": f"gpu-{i}"}
+        for i, (driver, node) in enumerate(results)
+    ]
+    fields = [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
+    allocation = {
+        "devices": {"results": devices},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]},
+    }
+    reserved = [{"resource": "pods", "name": "p", "uid": "u"}]
+    status = {"status": {"allocation": allocation, "reservedFor": reserved}}
+    return await cluster.admin("PATCH", f"{CLAIMS}/{name}/status", status, MERGE)
+
+
+def entry(driver, node, device="gpu-0"):
+    return {"driver": driver, "pool": node, "device": device, "conditions": []}
+
+
+async def report(cluster, name, *entries):
+    head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name}}
+    path = f"{CLAIMS}/{name}/status?fieldManager=claimd&force=true"
+    return await cluster.ask("PATCH", path, head | {"status": {"devices": list(entries)}}, APPLY)
+
+
+async def test_a_report_of_its_own_devices(cluster):
+    """It comes, changes and goes, and the entry of another driver stands untouched beside it."""
+    await allocated(cluster, "c", (OURS, "n1"), ("nic.example.com", "n1"))
+    other = {"status": {"devices": [entry("nic.example.com", "n1", "gpu-1")]}}
+    await cluster.admin("PATCH", f"{CLAIMS}/c/status", other, MERGE)
+
+    status, document = await report(cluster, "c", entry(OURS, "n1"))
+    assert status == 200, document
+    status, document = await report(cluster, "c", entry(OURS, "n1") | {"data": {"k": "v"}})
+    assert status == 200, document
+    status, document = await report(cluster, "c")
+    assert status == 200, document
+    assert [device["driver"] for device in document["status"]["devices"]] == ["nic.example.com"]
+
+
+async def test_reports_of_other_nodes_and_drivers_are_refused(cluster):
+    await allocated(cluster, "c", (OURS, "n2"), ("nic.example.com", "n1"))
+    assert (await report(cluster, "c", entry(OURS, "n2")))[0] == 422
+    assert (await report(cluster, "c", entry("nic.example.com", "n1", "gpu-1")))[0] == 422
+
+    other = {"status": {"devices": [entry("nic.example.com", "n1", "gpu-1")]}}
+    await cluster.admin("PATCH", f"{CLAIMS}/c/status", other, MERGE)
+    nothing = {"status": {"devices": []}}
+    assert (await cluster.ask("PATCH", f"{CLAIMS}/c/status", nothing, MERGE))[0] == 422
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"status": {"allocation": None}},
+        {"status": {"allocation": None, "reservedFor": None}},
+        {"status": {"reservedFor": None}},
+        {"status": {"reservedFor": [{"resource": "pods", "name": "q", "uid": "v"}]}},
+        {"metadata": {"finalizers": ["example.com/held"]}, "status": {}},
+        {"metadata": {"labels": {"team": "mine"}}, "status": {}},
+    ],
+    ids=["deallocate", "free", "release", "reserve", "finalizer", "label"],
+)
+async def test_nothing_else_of_a_claim_can_be_changed(cluster, patch):
+    before = await allocated(cluster, "c", (OURS, "n1"))
+    status, _document = await cluster.ask("PATCH", f"{CLAIMS}/c/status", patch, MERGE)
+    after = await cluster.admin("GET", f"{CLAIMS}/c")
+
+    # A server that ignores metadata in a status says yes and changes nothing, which is as good.
+    assert status in ((200, 422) if "metadata" in patch else (422,))
+    assert after["status"] == before["status"]
+    for part in ("labels", "finalizers"):
+        assert after["metadata"].get(part) == before["metadata"].get(part)
