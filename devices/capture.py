@@ -227,7 +227,9 @@ class Replay:
         )
 
     def _gpu(self, gpu: Gpu) -> Gpu:
-        libraries = self._text(gpu.libraries) if gpu.libraries else None
+        libraries = gpu.libraries
+        if libraries is not None:
+            libraries = replace(libraries, reason=self._text(libraries.reason))
         return replace(gpu, notes=tuple(map(self._text, gpu.notes)), libraries=libraries)
 
     def _text(self, text: str) -> str:

@@ -44,6 +44,30 @@ class DeviceNode:
     minor: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Mount:
+    """A file of the host that a user of the GPU needs, and where a container sees it.
+
+    `source` is its path for who mounts it, on the host and free of links; no path of ours.
+    """
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Libraries:
+    """How a container gets the libraries of the vendor that belong to the host's driver."""
+
+    how: str  # CDI, MOUNTED or NONE
+    reason: str  # for people: what was found, or what was looked for
+    host_cdi: str | None = None  # the id in a CDI spec of the host's, which brings them all
+    mounts: tuple[Mount, ...] = ()  # sorted; empty with `host_cdi`
+
+
+CDI, MOUNTED, NONE = "cdi", "mounted", "none"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """A GPU, or a part of one that can be given away by itself, as the kernel shows it. What it
@@ -87,11 +111,7 @@ class Gpu:
     link_speed_now: int | None = field(default=None, compare=False)
     iommu_group: int | None = None
     numa_nodes: tuple[int, ...] = ()  # its own and those as near to it as any other on its socket
-    host_cdi: str | None = None  # what a CDI spec of the host's calls it
-    mounts: tuple[
-        tuple[str, str], ...
-    ] = ()  # files of the host that its user needs, and where: sorted
-    libraries: str | None = None  # which way a container gets the vendor's libraries, and why
+    libraries: Libraries | None = None  # None where a container needs none of the host's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -124,8 +144,7 @@ class Part:
     memory: int | None = None
     compute_units: int | None = None
     environment: tuple[tuple[str, str], ...] = ()
-    mounts: tuple[tuple[str, str], ...] = ()
-    libraries: str | None = None
+    libraries: Libraries | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,9 +166,7 @@ class Detail:
     integrated: bool | None = None
     compute_units: int | None = None
     tiles: int | None = None
-    host_cdi: str | None = None
-    mounts: tuple[tuple[str, str], ...] = ()
-    libraries: str | None = None
+    libraries: Libraries | None = None
     parts: tuple[Part, ...] = ()
 
 

@@ -13,7 +13,7 @@ import struct
 from dataclasses import dataclass
 
 from . import sysfs
-from .gpu import Roots
+from .gpu import CDI, MOUNTED, NONE, Libraries, Mount, Roots
 
 KIND = "nvidia.com/gpu"
 _FOLDERS = ("etc/cdi", "var/run/cdi")
@@ -31,7 +31,7 @@ class Host:
     """What the host offers. `specs` are the GPUs that its CDI specs name: name, nodes, file."""
 
     specs: tuple[tuple[str, frozenset[str], str], ...] = ()
-    mounts: tuple[tuple[str, str], ...] = ()  # path on the host, path in the container
+    mounts: tuple[Mount, ...] = ()
     libraries: int = 0
     why: str = ""  # what was amiss
 
@@ -59,29 +59,29 @@ def look(roots: Roots, version: str | None) -> Host:
         real = _real(roots, f"/{program}")
         if real is not None:
             mounts[f"/{program}"] = real
-    pairs = tuple(sorted((real, place) for place, real in mounts.items()))
-    return Host(specs=specs, mounts=pairs, libraries=len(libraries), why="; ".join(said))
+    files = tuple(sorted(Mount(source=real, target=place) for place, real in mounts.items()))
+    return Host(specs=specs, mounts=files, libraries=len(libraries), why="; ".join(said))
 
 
-def choose(
-    host: Host, uuid: str | None, node: str
-) -> tuple[str | None, tuple[tuple[str, str], ...], str]:
+def choose(host: Host, uuid: str | None, node: str) -> Libraries:
     """For one GPU: the id of the host's CDI spec, or what to mount, and in words which and why."""
     for name, nodes, file in host.specs:
         if name == uuid or (name.isdecimal() and nodes == {node}):
-            return f"{KIND}={name}", (), f"the host's CDI spec {file} has it as {KIND}={name}"
-    seen = (
-        f"no CDI spec of {KIND} on the host names it"
-        if host.specs
-        else f"no CDI spec of {KIND} is on the host"
-    )
+            host_cdi = f"{KIND}={name}"
+            reason = f"the host's CDI spec {file} has it as {host_cdi}"
+            return Libraries(how=CDI, reason=reason, host_cdi=host_cdi)
+
+    seen = f"no CDI spec of {KIND} is on the host"
+    if host.specs:
+        seen = f"no CDI spec of {KIND} on the host names it"
     if host.mounts:
-        return None, host.mounts, f"{host.libraries} libraries of the host's are mounted: {seen}"
-    return (
-        None,
-        (),
-        f"none are mounted, the image has to bring them: {seen}, and no library of the driver is known to it",
+        reason = f"{host.libraries} libraries of the host's are mounted: {seen}"
+        return Libraries(how=MOUNTED, reason=reason, mounts=host.mounts)
+    reason = (
+        f"none are mounted, the image has to bring them: {seen}, "
+        "and no library of the driver is known to it"
     )
+    return Libraries(how=NONE, reason=reason)
 
 
 def _specs(folder: str, said: list[str]) -> list[tuple[str, frozenset[str], str]]:

@@ -1,5 +1,4 @@
-"""MIG: the instances that an NVIDIA GPU is divided into, as the driver's capability files tell of
-them.
+"""MIG: the instances that an NVIDIA GPU is divided into, by the driver's capability files.
 
 Which profile an instance has, its memory and its uuid stand in no file: NVML alone knows, so they
 must not be guessed.
@@ -24,51 +23,67 @@ def parts(
     major: int | None,
     notes: list[str],
 ) -> tuple[Part, ...]:
-    """One for each compute instance that exists. Its user opens the GPU's nodes and the two of its
-    capabilities.
+    """One for each compute instance that exists; none if the GPU is not divided.
+
+    Who uses one opens the GPU's nodes, which are `common`, and those of two capabilities, of major
+    number `major`. An instance whose capabilities cannot be read is left out and noted. Raises
+    NotUsable if that leaves none: it is not known then whether the GPU is whole.
     """
     folder = f"{roots.proc}/driver/nvidia/capabilities/gpu{gpu_minor}/mig"
-    said: list[str] = []
-    found = []
-    for instance, inner in _instances(folder, _GPU_INSTANCE, said):
-        for compute, innermost in _instances(inner, _COMPUTE_INSTANCE, said):
-            minors = [_minor(f"{place}/access", said) for place in (inner, innermost)]
-            if None in minors:
-                said.append(f"{innermost}: what opens it is not known")
+    damage: list[str] = []
+    instances = []
+    for gpu_instance, outer in _instances(folder, _GPU_INSTANCE, damage):
+        for compute_instance, inner in _instances(outer, _COMPUTE_INSTANCE, damage):
+            capabilities = _capabilities(outer, inner, major, damage)
+            if capabilities is None:
                 continue
-            if major is None:
-                raise NotUsable(
-                    "it is divided by MIG, but nvidia-caps is not in /proc/devices: nothing can open a part"
-                )
-            caps = [
-                DeviceNode(path=f"/dev/nvidia-caps/nvidia-cap{minor}", major=major, minor=minor)
-                for minor in minors
-                if minor is not None
-            ]
-            found.append(
+            instances.append(
                 Part(
-                    suffix=f"mig-{instance}-{compute}",
-                    nodes=tuple(sorted({*common, *caps})),
+                    suffix=f"mig-{gpu_instance}-{compute_instance}",
+                    nodes=tuple(sorted({*common, *capabilities})),
                     counters=((COUNTER, 1),),
-                    profile=f"gi{instance}/ci{compute}",
-                    environment=(("NVIDIA_VISIBLE_DEVICES", "void"),),
+                    profile=f"gi{gpu_instance}/ci{compute_instance}",
                 )
             )
-    if said and not found:
-        raise NotUsable(f"whether it is divided by MIG cannot be read: {'; '.join(said)}")
-    notes += said
-    return tuple(found)
+
+    if damage and not instances:
+        raise NotUsable(f"whether it is divided by MIG cannot be read: {'; '.join(damage)}")
+    notes += damage
+    return tuple(instances)
 
 
 def _instances(folder: str, form: re.Pattern[str], notes: list[str]) -> list[tuple[int, str]]:
-    names = sysfs.names(folder, notes) or []
-    return sorted(
-        (int(match[1]), f"{folder}/{name}") for name in names if (match := form.fullmatch(name))
-    )
+    """The number and the folder of each instance in `folder`, in the order of the numbers."""
+    instances = []
+    for name in sysfs.names(folder, notes) or ():
+        match = form.fullmatch(name)
+        if match is not None:
+            instances.append((int(match[1]), f"{folder}/{name}"))
+    return sorted(instances)
+
+
+def _capabilities(
+    outer: str, inner: str, major: int | None, notes: list[str]
+) -> list[DeviceNode] | None:
+    """The nodes that open the GPU instance and the compute instance in it; None if not known."""
+    outer_minor = _minor(f"{outer}/access", notes)
+    inner_minor = _minor(f"{inner}/access", notes)
+    if outer_minor is None or inner_minor is None:
+        notes.append(f"{inner}: what opens it is not known")
+        return None
+    if major is None:
+        raise NotUsable(
+            "it is divided by MIG, but nvidia-caps is not in /proc/devices: nothing can open a part"
+        )
+    return [
+        DeviceNode(path=f"/dev/nvidia-caps/nvidia-cap{minor}", major=major, minor=minor)
+        for minor in (outer_minor, inner_minor)
+    ]
 
 
 def _minor(path: str, notes: list[str]) -> int | None:
     for line in sysfs.lines(path, notes) or ():
-        if match := _MINOR.fullmatch(line.strip()):
+        match = _MINOR.fullmatch(line.strip())
+        if match is not None:
             return int(match[1])
     return None

@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 
 from . import drm, libraries, mig, nvidia_ids, sysfs
-from .gpu import NOT_READY, Detail, DeviceNode, NotUsable, Roots
+from .gpu import NOT_READY, Detail, DeviceNode, NotUsable, Part, Roots
 from .pci import Function
 
 NAME = "nvidia"
@@ -18,112 +18,145 @@ VENDOR_ID = 0x10DE
 DRIVERS = ("nvidia",)
 DEVICE_PLUGIN_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")
 
+# NVIDIA's own container hook hands out GPUs by this variable, which images set to `all`.
+_ENVIRONMENT = (("NVIDIA_VISIBLE_DEVICES", "void"),)
+
 _MAJOR = 195  # fixed; /proc/devices has several names for it
 _CONTROL, _MODESET = 255, 254
 _VERSION = re.compile(r"NVRM version:.*Module.*?\s(\d+\.\d+(?:\.\d+)?)(?:\s|$)")
 _UUID = re.compile(r"GPU-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _VGPU = re.compile(r"-\d+[ABCQ]$")  # NVIDIA A10-4Q: a guest's share of a board, with the board's id
 
-_GIB = 1 << 30
-# What is soldered on the board; a program finds a little less. Only ids of which there is one size.
+# GiB that are soldered on the board; a program finds a little less. Only ids that come with one
+# size of memory.
+_DEVICE_IDS_BY_MEMORY = {
+    8: (0x1BB3,),
+    12: (0x15F7,),
+    16: (0x15F8, 0x15F9, 0x1DB1, 0x1DB4, 0x1EB8, 0x25B6),
+    24: (0x1B38, 0x2204, 0x20B7, 0x2236, 0x2237, 0x2684, 0x26B8, 0x27B6, 0x27B8),
+    32: (0x1DB5, 0x1DB6, 0x1DB8, 0x1DF6, 0x2B85),
+    40: (0x20B0, 0x20B1, 0x20BD, 0x20F1, 0x20F6),
+    48: (0x2230, 0x2235, 0x26B1, 0x26B5, 0x26B9),
+    64: (0x20B3, 0x2337),
+    80: (0x20B2, 0x20B5, 0x20F3, 0x20F5, 0x2322, 0x2324, 0x2330, 0x2331),
+    94: (0x2321, 0x2339, 0x233A),
+    96: (0x2338,),
+    141: (0x2335, 0x233B),
+    180: (0x2901,),
+    186: (0x2941,),
+}
 _MEMORY = {
-    device_id: size * _GIB
-    for size, device_ids in {
-        8: (0x1BB3,),
-        12: (0x15F7,),
-        16: (0x15F8, 0x15F9, 0x1DB1, 0x1DB4, 0x1EB8, 0x25B6),
-        24: (0x1B38, 0x2204, 0x20B7, 0x2236, 0x2237, 0x2684, 0x26B8, 0x27B6, 0x27B8),
-        32: (0x1DB5, 0x1DB6, 0x1DB8, 0x1DF6, 0x2B85),
-        40: (0x20B0, 0x20B1, 0x20BD, 0x20F1, 0x20F6),
-        48: (0x2230, 0x2235, 0x26B1, 0x26B5, 0x26B9),
-        64: (0x20B3, 0x2337),
-        80: (0x20B2, 0x20B5, 0x20F3, 0x20F5, 0x2322, 0x2324, 0x2330, 0x2331),
-        94: (0x2321, 0x2339, 0x233A),
-        96: (0x2338,),
-        141: (0x2335, 0x233B),
-        180: (0x2901,),
-        186: (0x2941,),
-    }.items()
+    device_id: gibibytes << 30
+    for gibibytes, device_ids in _DEVICE_IDS_BY_MEMORY.items()
     for device_id in device_ids
 }
 
 
 def describe(roots: Roots, function: Function) -> Detail:
+    """What the driver tells of a GPU that it is bound to, with the MIG instances in it.
+
+    Raises NotUsable if nothing can be given away. A value that cannot be read is None and noted.
+    """
     notes: list[str] = []
+
+    # What the driver says of this GPU.
     path = os.path.join(roots.proc, "driver/nvidia/gpus", function.address, "information")
-    card = _information(path, notes)
-    if card.get("GPU Excluded", card.get("Blacklisted")) == "Yes":
+    information = _information(path, notes)
+    if information.get("GPU Excluded", information.get("Blacklisted")) == "Yes":
         raise NotUsable("the NVIDIA driver was told to leave it alone (GPU Excluded: Yes)")
-    minor = card.get("Device Minor", "")
-    if not minor.isdecimal() or int(minor) >= _MODESET:
-        raise NotUsable(f"{path}: Device Minor {minor[:40]!r} is not a number below {_MODESET}")
-    product = card.get("Model")
-    if product is not None and (
-        not product.isprintable() or "?" in product or product == "Unknown"
-    ):
-        notes.append(f"{path}: Model {product[:40]!r} is no name")
-        product = None
-    memory = None if product and _VGPU.search(product) else _MEMORY.get(function.device_id)
-    majors = function.cache.read_once("/proc/devices", lambda said: _majors(roots, said), notes)
-    common = _nodes(roots, int(minor), majors, notes)
-    parts = mig.parts(roots, int(minor), common, majors.get("nvidia-caps"), notes)
+    minor = _minor(path, information)
+    product = _product(path, information, notes)
+    uuid = _uuid(path, information, notes)
     family, architecture = nvidia_ids.family(function.device_id)
+
+    # What is the same for all GPUs is read once in a scan.
+    majors = function.cache.read_once("/proc/devices", lambda notes: _majors(roots, notes), notes)
     version = function.cache.read_once(
-        "nvidia version", lambda said: _driver_version(roots, said), notes
+        "nvidia version", lambda notes: _driver_version(roots, notes), notes
     )
-    uuid = _uuid(path, card.get("GPU UUID"), notes)
     host = function.cache.read_once(
-        "nvidia libraries", lambda said: libraries.look(roots, version), []
+        "nvidia libraries", lambda notes: libraries.look(roots, version), []
     )
-    host_cdi, mounts, loadable = libraries.choose(host, uuid, f"/dev/nvidia{minor}")
-    _, part_mounts, part_loadable = libraries.choose(replace(host, specs=()), None, "")
-    parts = tuple(replace(part, mounts=part_mounts, libraries=part_loadable) for part in parts)
+
+    # A MIG instance is opened by the nodes of its GPU and two of its own. No CDI spec of the
+    # host's is looked up for it, so that its libraries are always mounted.
+    common = _nodes(roots, minor, majors, notes)
+    instances = mig.parts(roots, minor, common, majors.get("nvidia-caps"), notes)
+    mounted = libraries.choose(replace(host, specs=()), None, "")
+    parts = tuple(replace(part, environment=_ENVIRONMENT, libraries=mounted) for part in instances)
+
     return Detail(
-        nodes=tuple(
-            {
-                *common,
-                *drm.nodes(function.folder, notes),
-                *(node for part in parts for node in part.nodes),
-            }
-        ),
+        nodes=_all_nodes(common, drm.nodes(function.folder, notes), parts),
         driver_version=version,
         product=product,
         uuid=uuid,
-        host_cdi=host_cdi,
-        mounts=mounts,
-        libraries=loadable,
-        memory=memory,
+        libraries=libraries.choose(host, uuid, f"/dev/nvidia{minor}"),
+        memory=_memory(function.device_id, product),
         family=family,
         architecture=architecture,
-        vbios=_vbios(card.get("Video BIOS")),
+        vbios=_vbios(information.get("Video BIOS")),
         integrated=function.device_id in nvidia_ids.INTEGRATED,
         counters=((mig.COUNTER, len(parts)),) if parts else (),
         parts=parts,
-        # NVIDIA's own container hook hands out GPUs by this variable, which images set to `all`.
-        environment=(("NVIDIA_VISIBLE_DEVICES", "void"),),
+        environment=_ENVIRONMENT,
         notes=tuple(notes),
     )
 
 
 def _information(path: str, notes: list[str]) -> dict[str, str]:
+    """The driver's file of the GPU, by its keys. The driver makes it when it takes the GPU up."""
     lines = sysfs.lines(path, notes)
+    if lines is None and notes:
+        raise NotUsable(notes[-1])
     if lines is None:
-        raise NotUsable(
-            notes[-1]
-            if notes
-            else f"{NOT_READY}{path}: missing, the driver has not taken it up yet"
-        )
-    pairs = (line.partition(":") for line in lines)
-    return {key.strip(): value.strip() for key, _, value in pairs}
+        raise NotUsable(f"{NOT_READY}{path}: missing, the driver has not taken it up yet")
+
+    values = {}
+    for line in lines:
+        key, _, value = line.partition(":")
+        values[key.strip()] = value.strip()
+    return values
 
 
-def _uuid(path: str, value: str | None, notes: list[str]) -> str | None:
-    if value is not None and _UUID.fullmatch(value):
+def _minor(path: str, information: dict[str, str]) -> int:
+    """The number in the name of its node: /dev/nvidia0 has 0."""
+    minor = information.get("Device Minor", "")
+    if not minor.isdecimal() or int(minor) >= _MODESET:
+        raise NotUsable(f"{path}: Device Minor {minor[:40]!r} is not a number below {_MODESET}")
+    return int(minor)
+
+
+def _product(path: str, information: dict[str, str], notes: list[str]) -> str | None:
+    product = information.get("Model")
+    if product is None:
+        return None
+    if not product.isprintable() or "?" in product or product == "Unknown":
+        notes.append(f"{path}: Model {product[:40]!r} is no name")
+        return None
+    return product
+
+
+def _uuid(path: str, information: dict[str, str], notes: list[str]) -> str | None:
+    value = information.get("GPU UUID", "")
+    if _UUID.fullmatch(value):
         return value
-    if value is not None and "?" in value:
+    if "?" in value:
         notes.append(f"{path}: GPU UUID is not known until the GPU is first used after a boot")
     else:
-        notes.append(f"{path}: GPU UUID {(value or '')[:40]!r} is none")
+        notes.append(f"{path}: GPU UUID {value[:40]!r} is none")
+    return None
+
+
+def _memory(device_id: int, product: str | None) -> int | None:
+    """A guest's share of a board has the board's id, and less memory than it."""
+    if product and _VGPU.search(product):
+        return None
+    return _MEMORY.get(device_id)
+
+
+def _vbios(value: str | None) -> str | None:
+    if value and value.isprintable() and "?" not in value and value != "N/A":
+        return value
     return None
 
 
@@ -134,8 +167,16 @@ def _driver_version(roots: Roots, notes: list[str]) -> str | None:
     return sysfs.text(f"{roots.sys}/module/nvidia/version", notes)
 
 
-def _vbios(value: str | None) -> str | None:
-    return value if value and value.isprintable() and "?" not in value and value != "N/A" else None
+def _majors(roots: Roots, notes: list[str]) -> dict[str, int]:
+    """The major numbers of character devices, which the kernel chooses anew at every boot."""
+    majors: dict[str, int] = {}
+    for line in sysfs.lines(f"{roots.proc}/devices", notes) or ():
+        if line.startswith("Block"):
+            break
+        number, _, owner = line.strip().partition(" ")
+        if number.isdecimal() and len(number) < 10:
+            majors.setdefault(owner, int(number))
+    return majors
 
 
 def _nodes(
@@ -148,6 +189,7 @@ def _nodes(
     ]
     if sysfs.is_folder(f"{roots.sys}/module/nvidia_modeset"):
         nodes.append(DeviceNode(path="/dev/nvidia-modeset", major=_MAJOR, minor=_MODESET))
+
     uvm = majors.get("nvidia-uvm")
     if uvm is None:
         notes.append("no /dev/nvidia-uvm: the module nvidia-uvm is not loaded, CUDA will not work")
@@ -157,13 +199,11 @@ def _nodes(
     return tuple(nodes)
 
 
-def _majors(roots: Roots, notes: list[str]) -> dict[str, int]:
-    """The major numbers of character devices, which the kernel chooses anew at every boot."""
-    found: dict[str, int] = {}
-    for line in sysfs.lines(f"{roots.proc}/devices", notes) or ():
-        if line.startswith("Block"):
-            break
-        number, _, owner = line.strip().partition(" ")
-        if number.isdecimal() and len(number) < 10:
-            found.setdefault(owner, int(number))
-    return found
+def _all_nodes(
+    common: tuple[DeviceNode, ...], screens: tuple[DeviceNode, ...], parts: tuple[Part, ...]
+) -> tuple[DeviceNode, ...]:
+    """Those of the whole GPU: who has it may use the instances in it as well."""
+    nodes = {*common, *screens}
+    for part in parts:
+        nodes.update(part.nodes)
+    return tuple(nodes)

@@ -121,8 +121,6 @@ def _gpus(
         integrated=detail.integrated,
         compute_units=detail.compute_units,
         tiles=detail.tiles,
-        host_cdi=detail.host_cdi,
-        mounts=detail.mounts,
         libraries=detail.libraries,
     )
     return [whole, *(_part(whole, part) for part in detail.parts)]
@@ -166,8 +164,6 @@ def _part(whole: Gpu, part: Part) -> Gpu:
         counters=part.counters,
         compute_units=part.compute_units,
         tiles=None,
-        host_cdi=None,
-        mounts=part.mounts,
         libraries=part.libraries,
     )
 

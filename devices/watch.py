@@ -147,4 +147,4 @@ class Watch:
 
 
 def _ways(gpu: Gpu) -> tuple[str, ...]:
-    return (f"libraries: {gpu.libraries}",) if gpu.libraries else ()
+    return (f"libraries: {gpu.libraries.reason}",) if gpu.libraries else ()

@@ -307,7 +307,7 @@ def _devices(settings: config.Config, given: dict[str, Any]) -> int:
         print(f"left alone: {skipped.address}: {skipped.reason}")
     for gpu in inventory.gpus if wide else ():
         if gpu.libraries:
-            print(f"{gpu.name}: libraries: {gpu.libraries}")
+            print(f"{gpu.name}: libraries: {gpu.libraries.reason}")
         for note in gpu.notes:
             print(f"{gpu.name}: {note}")
     if wide:

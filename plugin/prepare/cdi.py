@@ -1,9 +1,8 @@
-"""CDI specs: one file a claim, built from the PreparedClaim and the Inventory of the moment, kept
-in the CDI folder.
+"""CDI specs: one file a claim, kept in the folder where container runtimes look for devices.
 
 `build` is pure. `SpecFolder` writes, checks and removes our files and never touches those of
-others. What is written depends on the record alone, so any file can be made again at any time;
-nothing is remembered here that matters.
+others. What is written depends on the checkpoint and the hardware alone, so any file can be made
+again at any time; nothing is remembered here that matters.
 """
 
 from __future__ import annotations
@@ -11,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from devices.gpu import Inventory
+from devices.gpu import Inventory, Mount
 
 from .. import durable, names
 from ..prepared import PreparedClaim, PreparedDevice, gpu_of
@@ -23,9 +23,15 @@ from ..prepared import PreparedClaim, PreparedDevice, gpu_of
 # take it.
 CDI_VERSION = "0.5.0"
 
+_MOUNT_OPTIONS = ["ro", "nosuid", "nodev", "bind"]
+
 
 def build(prepared: PreparedClaim, inventory: Inventory) -> bytes:
-    """The spec of a claim. Raises ClaimError if a GPU that it was given is not there."""
+    """The spec of a claim, by what its GPUs are at this moment.
+
+    The same claim and hardware give the same bytes. Raises ClaimError if a GPU that the claim was
+    given is not there, or if another one stands in its place.
+    """
     spec = {
         "cdiVersion": CDI_VERSION,
         "kind": names.CDI_KIND,
@@ -36,15 +42,17 @@ def build(prepared: PreparedClaim, inventory: Inventory) -> bytes:
 
 def _device(uid: str, device: PreparedDevice, inventory: Inventory) -> dict[str, object]:
     gpu = gpu_of(device, inventory)
+
     # The runtime merges the devices of all claims of a container and takes a variable from the
-    # last: those of a GPU's
-    # own must be the same for each, or named after it.
+    # last: those of a GPU's own must be the same for each, or named after it.
     environment = {
         **dict(gpu.environment),
         names.variable(device.device): gpu.address,
         **device.environment,
     }
-    mounts = [] if device.host_cdi else gpu.mounts
+
+    # No ids of groups: a runtime gives these nodes to the container's user, root or not; ids need
+    # CDI 0.7, which containerd 1.7 refuses.
     edits: dict[str, object] = {
         "env": [f"{name}={value}" for name, value in environment.items()],
         "deviceNodes": [
@@ -58,46 +66,64 @@ def _device(uid: str, device: PreparedDevice, inventory: Inventory) -> dict[str,
             for node in gpu.nodes
         ],
     }
-    # No ids of groups: a runtime gives these nodes to the container's user, root or not; ids need
-    # CDI 0.7, which
-    # containerd 1.7 refuses.
-    if mounts:
-        options = ["ro", "nosuid", "nodev", "bind"]
-        edits["mounts"] = [
-            {"hostPath": h, "containerPath": c, "options": options} for h, c in mounts
-        ]
+
+    # A spec of the host's that comes with the device brings the libraries.
+    if gpu.libraries is not None and gpu.libraries.mounts and device.host_cdi is None:
+        edits["mounts"] = [_mount(mount) for mount in gpu.libraries.mounts]
+
     return {
         "name": names.cdi_device(uid, device.device, device.share_id),
         "containerEdits": edits,
     }
 
 
+def _mount(mount: Mount) -> dict[str, Any]:
+    return {
+        "hostPath": mount.source,
+        "containerPath": mount.target,
+        "options": _MOUNT_OPTIONS,
+    }
+
+
 class SpecFolder:
-    """Our files in the CDI folder."""
+    """Our files in the CDI folder.
+
+    May be used from several threads, if one at a time changes the file of a claim.
+    """
 
     def __init__(self, folder: Path, driver: str) -> None:
         self._folder = folder
         self._driver = driver
+
         # What each file looked like when we last saw it right: a glance tells whether anyone
         # touched it since.
         self._seen: dict[str, tuple[bytes, tuple[int, int, int]]] = {}
 
     def ensure(self, uid: str, spec: bytes) -> bool:
-        """Makes the claim's file so; says whether it had to be written."""
+        """Makes the claim's file hold `spec`; says whether it had to be written.
+
+        May be repeated at any time. An OSError leaves the file as it was, and no other behind.
+        """
         path = self._path(uid)
-        known = self._seen.get(uid)
+
+        # The cheap way first: neither the spec nor the file has changed since the last time.
         mark = _mark(path)
-        if known is not None and mark is not None and known == (spec, mark):
+        if mark is not None and self._seen.get(uid) == (spec, mark):
             return False
+
+        # Another instance of ours may have written the same.
         if mark is not None and _content(path) == spec:
             self._seen[uid] = (spec, mark)
             return False
+
         self._write(path, spec)
-        if (mark := _mark(path)) is not None:
+        mark = _mark(path)
+        if mark is not None:
             self._seen[uid] = (spec, mark)
         return True
 
     def remove(self, uid: str) -> None:
+        """Removes the claim's file; one that is gone is no error."""
         self._seen.pop(uid, None)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path(uid))
@@ -108,25 +134,25 @@ class SpecFolder:
             del self._seen[uid]
 
     def written(self) -> set[str]:
-        """The claims that have a file of ours. Sweeps what a writer that died left, so nobody may
-        be writing now.
+        """The claims that have a file of ours.
+
+        Sweeps what a writer that died left behind, so nobody may be writing now.
         """
         prefix = names.cdi_prefix(self._driver)
         try:
             entries = os.listdir(self._folder)
         except FileNotFoundError:
             return set()
+
+        uids = set()
         for entry in entries:
             if entry.startswith(f".{prefix}"):
-                with contextlib.suppress(
-                    OSError
-                ):  # it is tried again at the next start; no runtime reads it
+                # What cannot be removed is tried again at the next start; no runtime reads it.
+                with contextlib.suppress(OSError):
                     os.unlink(f"{self._folder}/{entry}")
-        return {
-            e[len(prefix) : -len(".json")]
-            for e in entries
-            if e.startswith(prefix) and e.endswith(".json")
-        }
+            elif entry.startswith(prefix) and entry.endswith(".json"):
+                uids.add(entry[len(prefix) : -len(".json")])
+        return uids
 
     def disturbed(self) -> bool:
         """Whether a file of ours is gone or was changed by others since `ensure`."""
@@ -136,9 +162,11 @@ class SpecFolder:
         return f"{self._folder}/{names.cdi_file(self._driver, uid)}"
 
     def _write(self, path: str, spec: bytes) -> None:
-        # Not synced: after a crash of the machine everything here is made anew from the records.
-        # One at a time writes,
-        # since the records' lock is held.
+        """Replaces a file at once, so that no runtime reads half of one.
+
+        Not synced: after a crash of the machine everything here is made anew from the checkpoints.
+        Nobody else writes under the temporary name, since the checkpoints' lock is held.
+        """
         temporary = f"{self._folder}/{names.cdi_unfinished(path.rsplit('/', 1)[1])}"
         try:
             durable.replace(path, spec, beside=temporary, sync=False)
@@ -148,6 +176,7 @@ class SpecFolder:
 
 
 def _mark(path: str) -> tuple[int, int, int] | None:
+    """What changes when somebody changes the file; None if there is none."""
     try:
         status = os.stat(path)
     except OSError:

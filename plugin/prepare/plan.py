@@ -161,7 +161,7 @@ def _device(
         admin=all(result.admin_access for result in results),
         address=gpu.address,
         uuid=gpu.uuid,
-        host_cdi=gpu.host_cdi,
+        host_cdi=gpu.libraries.host_cdi if gpu.libraries else None,
         environment=dict(sorted(environment.items())),
         permissions=permissions,
     )

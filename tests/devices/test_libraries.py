@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from devices import capture, scan
+from devices.gpu import CDI, MOUNTED, NONE, Gpu, Libraries, Mount
 from tests.devices.trees import Make, Tree
 
 VERSION = "580.95.05"
@@ -41,6 +42,11 @@ devices:
   name: all
 kind: nvidia.com/gpu
 """
+
+
+def libraries_of(gpu: Gpu) -> Libraries:
+    assert gpu.libraries is not None
+    return gpu.libraries
 
 
 def cache(*entries: tuple[int, str, str], old: bool = False) -> bytes:
@@ -79,20 +85,20 @@ def install(made: Tree, folder: str, *, flags: int = X86, old: bool = False) -> 
 def test_libraries_of_the_host(tree: Make, folder: str, old: bool) -> None:
     made = tree("nvidia:l4")
     install(made, folder, old=old)
-    gpu = made.only()
-    assert gpu.host_cdi is None
-    assert gpu.mounts == tuple(
+    libraries = libraries_of(made.only())
+    assert (libraries.how, libraries.host_cdi) == (MOUNTED, None)
+    assert libraries.mounts == tuple(
         sorted(
             [
-                (f"{folder}/{name}.{VERSION}", f"{place}/{name}.1")
+                Mount(source=f"{folder}/{name}.{VERSION}", target=f"{place}/{name}.1")
                 for name in ("libcuda.so", "libnvidia-ml.so")
                 for place in (DEBIAN, REDHAT)
             ]
-            + [("/usr/bin/nvidia-smi", "/usr/bin/nvidia-smi")]
+            + [Mount(source="/usr/bin/nvidia-smi", target="/usr/bin/nvidia-smi")]
         )
     )
     assert (
-        gpu.libraries
+        libraries.reason
         == "2 libraries of the host's are mounted: no CDI spec of nvidia.com/gpu is on the host"
     )
 
@@ -100,7 +106,7 @@ def test_libraries_of_the_host(tree: Make, folder: str, old: bool) -> None:
 def test_of_another_processor(tree: Make) -> None:
     made = tree("nvidia:gb10")
     install(made, "/usr/lib/aarch64-linux-gnu", flags=ARM)
-    assert {Path(place).parent.name for _, place in made.only().mounts} == {
+    assert {Path(mount.target).parent.name for mount in libraries_of(made.only()).mounts} == {
         "aarch64-linux-gnu",
         "lib64",
         "bin",
@@ -110,7 +116,7 @@ def test_of_another_processor(tree: Make) -> None:
 def test_those_of_32_bits_are_left(tree: Make) -> None:
     made = tree("nvidia:l4")
     install(made, "/usr/lib/i386-linux-gnu", flags=I386)
-    assert made.only().mounts == ()
+    assert libraries_of(made.only()).mounts == ()
 
 
 def test_links_by_way_of_other_folders(tree: Make) -> None:
@@ -121,13 +127,17 @@ def test_links_by_way_of_other_folders(tree: Make) -> None:
     (made.folder / "usr/lib/x86_64-linux-gnu/libcuda.so.1").symlink_to("/etc/alternatives/libcuda")
     (made.folder / "lib").symlink_to("usr/lib")
     made.put("etc/ld.so.cache", cache((X86, "libcuda.so.1", "/lib/x86_64-linux-gnu/libcuda.so.1")))
-    assert {real for real, _ in made.only().mounts} == {f"{DEBIAN}/nvidia/libcuda.so.{VERSION}"}
+    assert {mount.source for mount in libraries_of(made.only()).mounts} == {
+        f"{DEBIAN}/nvidia/libcuda.so.{VERSION}"
+    }
 
 
 def test_without_any_it_is_said(tree: Make) -> None:
     gpu = tree("nvidia:l4").only()
-    assert (gpu.host_cdi, gpu.mounts, gpu.notes) == (None, (), ())
-    assert (gpu.libraries or "").startswith("none are mounted, the image has to bring them")
+    libraries = libraries_of(gpu)
+    assert (libraries.how, libraries.host_cdi, libraries.mounts) == (NONE, None, ())
+    assert gpu.notes == ()
+    assert libraries.reason.startswith("none are mounted, the image has to bring them")
 
 
 @pytest.mark.parametrize(
@@ -137,7 +147,7 @@ def test_without_any_it_is_said(tree: Make) -> None:
 def test_a_cache_that_makes_no_sense(tree: Make, content: bytes) -> None:
     made = tree("nvidia:l4")
     made.put("etc/ld.so.cache", content)
-    assert made.only().mounts == ()
+    assert libraries_of(made.only()).mounts == ()
 
 
 @pytest.mark.parametrize("place", ["etc/cdi", "var/run/cdi"])
@@ -146,12 +156,14 @@ def test_the_hosts_spec_by_index_is_that_of_the_node(tree: Make, place: str) -> 
     made = tree("nvidia:l4=2")
     install(made, DEBIAN)
     made.put(f"{place}/nvidia.yaml", YAML)
-    first, second = made.scan().gpus
-    assert [gpu.host_cdi for gpu in (first, second)] == ["nvidia.com/gpu=0", "nvidia.com/gpu=1"]
-    assert "/dev/nvidia1" in [node.path for node in first.nodes]
+    gpus = made.scan().gpus
+    assert "/dev/nvidia1" in [node.path for node in gpus[0].nodes]
+    first, second = map(libraries_of, gpus)
+    assert (first.how, first.host_cdi) == (CDI, "nvidia.com/gpu=0")
+    assert (second.how, second.host_cdi) == (CDI, "nvidia.com/gpu=1")
     assert first.mounts == second.mounts == ()
     assert (
-        first.libraries
+        first.reason
         == f"the host's CDI spec {made.folder}/{place}/nvidia.yaml has it as nvidia.com/gpu=0"
     )
 
@@ -165,16 +177,16 @@ def test_by_uuid(tree: Make) -> None:
         "devices": [{"name": uuids[1], "containerEdits": {}}],
     }
     made.put("etc/cdi/nvidia.json", json.dumps(spec))
-    first, second = made.scan().gpus
+    first, second = map(libraries_of, made.scan().gpus)
     assert (first.host_cdi, second.host_cdi) == (None, f"nvidia.com/gpu={uuids[1]}")
-    assert "names it" in (first.libraries or "")
+    assert "names it" in first.reason
 
 
 def test_parts_are_in_no_spec(tree: Make) -> None:
     made = tree("nvidia:a100,mig=1")
     install(made, DEBIAN)
     made.put("etc/cdi/nvidia.yaml", YAML.replace("nvidia1", "nvidia9"))
-    whole, part = made.scan().gpus
+    whole, part = map(libraries_of, made.scan().gpus)
     assert (whole.host_cdi, part.host_cdi) == ("nvidia.com/gpu=1", None)
     assert (len(whole.mounts), len(part.mounts)) == (0, 5)
 
@@ -195,7 +207,7 @@ def test_parts_are_in_no_spec(tree: Make) -> None:
 def test_a_spec_that_makes_no_sense_or_is_anothers(tree: Make, name: str, content: str) -> None:
     made = tree("nvidia:l4")
     made.put(f"etc/cdi/{name}", content)
-    assert made.only().host_cdi is None
+    assert libraries_of(made.only()).host_cdi is None
 
 
 def test_amd_has_nothing_of_it(tree: Make) -> None:

@@ -4,7 +4,7 @@ import os
 import pytest
 
 from devices import fake, scan
-from devices.gpu import Roots
+from devices.gpu import CDI, MOUNTED, Libraries, Mount, Roots
 from plugin import errors, names
 from plugin.prepare import cdi, plan
 from tests.support.worlds import DRIVER, NODE, claim, gpu, gpu_config, inventory, opaque, result
@@ -162,8 +162,9 @@ def test_two_claims_in_one_container_take_nothing_from_each_other(tmp_path, mode
 
 
 def test_libraries_are_mounted_unless_the_hosts_spec_brings_them():
-    mounts = (("/usr/lib64/libcuda.so.570.1", "/usr/lib64/libcuda.so.1"),)
-    known = inventory(0).of([gpu(0, mounts=mounts)])
+    mount = Mount(source="/usr/lib64/libcuda.so.570.1", target="/usr/lib64/libcuda.so.1")
+    mounted = Libraries(how=MOUNTED, reason="", mounts=(mount,))
+    known = inventory(0).of([gpu(0, libraries=mounted)])
     (device,) = json.loads(cdi.build(prepared(), known))["devices"]
     assert device["containerEdits"]["mounts"] == [
         {
@@ -172,7 +173,8 @@ def test_libraries_are_mounted_unless_the_hosts_spec_brings_them():
             "options": ["ro", "nosuid", "nodev", "bind"],
         }
     ]
-    with_spec = inventory(0).of([gpu(0, mounts=mounts, host_cdi="nvidia.com/gpu=0")])
+    by_spec = Libraries(how=CDI, reason="", host_cdi="nvidia.com/gpu=0")
+    with_spec = inventory(0).of([gpu(0, libraries=by_spec)])
     given = plan.plan(
         claim("c", result(FIRST)),
         driver=DRIVER,
