@@ -1,7 +1,7 @@
-"""The structured allocator: which devices a claim gets, and why it gets none. Pure: no I/O and no
-clock.
+"""The structured allocator: which devices a claim gets on a node, and why it gets none.
 
-The running plugin never imports it; `claimd explain` and the tests do.
+Pure: no I/O and no clock. The running plugin never imports it; `claimd explain`, the simulated
+scheduler and tests do.
 """
 
 from __future__ import annotations
@@ -14,6 +14,17 @@ from .requests import Classes, ClassLister
 from .state import AllocatedState, ClaimLister, list_all_allocated
 
 __all__ = [
-    "Allocator", "AllocationError", "CancelledError", "DeviceID", "PoolID", "SharedDeviceID", "Pool", "gather_pools",
-    "Classes", "ClassLister", "AllocatedState", "ClaimLister", "list_all_allocated",
-]  # fmt: skip
+    "Allocator",
+    "AllocationError",
+    "CancelledError",
+    "DeviceID",
+    "PoolID",
+    "SharedDeviceID",
+    "Pool",
+    "gather_pools",
+    "Classes",
+    "ClassLister",
+    "AllocatedState",
+    "ClaimLister",
+    "list_all_allocated",
+]

@@ -1,5 +1,4 @@
-"""The allocator as its callers see it: made of what is known of a cluster, asked for one node at a
-time.
+"""The allocator as its callers see it: made for a cluster, asked for one node at a time.
 
 The order of its checks is that of Kubernetes' own, because the first that fails is what people
 read.
@@ -11,54 +10,53 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from . import constraints, features, pools, requests, results, search, state
+from . import constraints, features, pools, requests, results, state
 from .counters import PoolCounters
 from .devices import Devices
 from .failures import AllocationError
-from .pruning import PATIENCE
-from .requests import RESULTS_MAX, Want, claim_name
+from .node_devices import NodeDevices
+from .pruning import DEAD_ENDS
+from .requests import RESULTS_MAX, claim_name
+from .search import Search
 
 if TYPE_CHECKING:
     from ..api.core import Node
-    from ..api.scheduling import AllocationResult, ResourceClaim, ResourceSlice
+    from ..api.scheduling import AllocationResult, DeviceRequest, ResourceClaim, ResourceSlice
     from .constraints import Constraint
     from .devices import Candidate
     from .features import Features
     from .identity import PoolID
     from .pools import Pool
-    from .requests import ClassLister
+    from .requests import Alternatives, ClaimRequests, ClassLister, Request
     from .state import AllocatedState, ClaimLister
-
-Plan = list[list[list[Want]]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Problem:
-    """Claims against one node."""
+class SearchInput:
+    """Claims put against one node: all that a search starts from."""
 
-    world: search.World
-    plan: Plan
-    limits: list[list[Constraint]]
+    devices: NodeDevices
+    claims: list[ClaimRequests]
+    constraints: list[list[Constraint]]
     pools: list[Pool]
 
-    def begin(
-        self, *, patience: int | None = PATIENCE, cancelled: Callable[[], bool] | None = None
-    ) -> search.Search:
-        return search.Search(
-            self.world, self.plan, self.limits, patience=patience, cancelled=cancelled
+    def search(
+        self, *, prune_after: int | None = DEAD_ENDS, cancelled: Callable[[], bool] | None = None
+    ) -> Search:
+        """A search that has not begun. One at a time: they share the constraints."""
+        return Search(
+            self.devices,
+            self.claims,
+            self.constraints,
+            prune_after=prune_after,
+            cancelled=cancelled,
         )
-
-    def chosen(self, run: search.Search, claim: int) -> list[Want]:
-        """Of each request of the claim the alternative that the search took."""
-        return [
-            alternatives[run.alternatives.get((claim, request), 0)]
-            for request, alternatives in enumerate(self.plan[claim])
-        ]
 
 
 class Allocator:
-    """Decides for one node which devices claims would get. Never changes after it is made: threads
-    may share one.
+    """Decides for one node which devices claims would get.
+
+    It never changes after it is made, so threads may share one.
     """
 
     def __init__(
@@ -73,9 +71,8 @@ class Allocator:
     ) -> None:
         """What is taken comes from `allocated`, or else from the claims of `claim_lister`."""
         if allocated is None:
-            allocated = state.of_claims(
-                claim_lister.list_all_allocated() if claim_lister else (), features
-            )
+            listed = claim_lister.list_all_allocated() if claim_lister else ()
+            allocated = state.of_claims(listed, features)
         self.features = features
         self._claims = list(claims_to_allocate)
         self._classes, self._allocated = class_lister, allocated
@@ -90,108 +87,132 @@ class Allocator:
         node: Node,
         claims: Sequence[ResourceClaim] | None = None,
         *,
-        cuts: bool = True,
-        patience: int = PATIENCE,
+        prune: bool = True,
+        prune_after: int = DEAD_ENDS,
         cancelled: Callable[[], bool] | None = None,
     ) -> list[AllocationResult] | None:
         """One result for each claim, or None where the node cannot have them all.
 
-        `cuts=False` searches every combination, as Kubernetes does; otherwise cuts begin after
-        `patience` dead ends. AllocationError where there is no answer.
+        The same objects always give the same answer, new share ids aside. Nothing is kept of it:
+        who uses the answer has to make an Allocator with the new state.
+
+        AllocationError where there is no answer, `node_only` where another node may have one;
+        CancelledError as soon as `cancelled` says so. `prune=False` searches every combination, as
+        Kubernetes does; otherwise pruning begins after `prune_after` dead ends.
         """
-        wanted = self._claims if claims is None else list(claims)
-        problem = self.problem(node, wanted)
-        run = problem.begin(patience=patience if cuts else None, cancelled=cancelled)
-        if not run.run():
-            if any(pool.is_invalid for pool in problem.pools):
+        if claims is None:
+            claims = self._claims
+        search_input = self.search_input(node, claims)
+        search = search_input.search(
+            prune_after=prune_after if prune else None, cancelled=cancelled
+        )
+        if not search.run():
+            # Whether an invalid pool would have helped nobody knows.
+            if any(pool.is_invalid for pool in search_input.pools):
                 raise AllocationError("invalid resource pools were encountered", node_only=True)
             return None
+
         return [
             results.result(
                 claim,
-                run.solution[index],
-                problem.chosen(run, index),
+                search.solution[index],
+                search.taken_requests(index),
                 node=node,
                 features=self.features,
             )
-            for index, claim in enumerate(wanted)
+            for index, claim in enumerate(claims)
         ]
 
-    def problem(self, node: Node, claims: Sequence[ResourceClaim]) -> Problem:
+    def search_input(self, node: Node, claims: Sequence[ResourceClaim]) -> SearchInput:
         """All that the search starts from; AllocationError where it could not even start."""
-        found = pools.gather(self._index, node, self.features)
-        world = self._world(node, found)
-        plan, limits = self._prepare(claims, world, found)
-        return Problem(world=world, plan=plan, limits=limits, pools=found)
+        node_pools = pools.gather(self._index, node, self.features)
+        devices = self._node_devices(node, node_pools)
 
-    def _world(self, node: Node, found: Sequence[Pool]) -> search.World:
-        by_id = {pool.pool_id: pool for pool in found}
+        # Claim by claim, each with its constraints, so that the first error is Kubernetes' first.
+        requests_of_claims: list[ClaimRequests] = []
+        constraints_of_claims: list[list[Constraint]] = []
+        key = 0
+        for index, claim in enumerate(claims):
+            of_claim = self._requests_of(claim, index, key, devices, node_pools)
+            key += sum(map(len, of_claim))
+            requests_of_claims.append(of_claim)
+            constraints_of_claims.append(self._constraints_of(claim))
+        return SearchInput(
+            devices=devices,
+            claims=requests_of_claims,
+            constraints=constraints_of_claims,
+            pools=node_pools,
+        )
+
+    def _node_devices(self, node: Node, node_pools: Sequence[Pool]) -> NodeDevices:
+        by_id = {pool.pool_id: pool for pool in node_pools}
 
         def counters(pool_id: PoolID) -> PoolCounters:
+            # Devices of the pool that only other nodes can use draw on the same counters.
             pool = by_id[pool_id]
-            all_devices = self._devices.of_slices((*pool.slices, *pool.slices_elsewhere))
-            return PoolCounters(pool, (one for one in all_devices if self._allocated.has(one.id)))
+            whole_pool = self._devices.of_slices((*pool.slices, *pool.slices_elsewhere))
+            return PoolCounters(
+                pool, (candidate for candidate in whole_pool if self._allocated.has(candidate.id))
+            )
 
-        return search.World(
+        return NodeDevices(
             node=node,
-            candidates=self._devices.in_order(found),
+            candidates=self._devices.in_order(node_pools),
             allocated=self._allocated,
             enabled=self.features,
             counters=counters,
         )
 
-    def _prepare(
-        self, claims: Sequence[ResourceClaim], world: search.World, found: Sequence[Pool]
-    ) -> tuple[Plan, list[list[Constraint]]]:
-        plan: Plan = []
-        limits: list[list[Constraint]] = []
-        key = 0
-        for index, claim in enumerate(claims):
-            minimum = 0
-            of_claim: list[list[Want]] = []
-            for request in claim.spec.devices.requests or ():
-                alternatives = requests.wants(request, claim, index, key, self.features)
-                key += len(alternatives)
-                for want in alternatives:
-                    requests.check(want, self._classes, self.features)
-                    if want.wants_all:
-                        self._find_all(want, world, found)
-                least = min(want.minimum for want in alternatives)
-                if least > RESULTS_MAX - minimum:
-                    raise AllocationError(
-                        f"claim {claim_name(claim)}, request {request.name}: adding {least} devices exceeds the claim "
-                        f"limit of {RESULTS_MAX}, with {minimum} already accounted for"
-                    )
-                minimum += least
-                of_claim.append(alternatives)
-            plan.append(of_claim)
-            limits.append(self._constraints(claim))
-        return plan, limits
+    def _requests_of(
+        self,
+        claim: ResourceClaim,
+        index: int,
+        key: int,
+        devices: NodeDevices,
+        node_pools: Sequence[Pool],
+    ) -> ClaimRequests:
+        minimum = 0
+        of_claim: ClaimRequests = []
+        for spec in claim.spec.devices.requests or ():
+            alternatives = requests.alternatives(spec, claim, index, key, self.features)
+            key += len(alternatives)
+            for request in alternatives:
+                requests.check(request, self._classes, self.features)
+                if request.wants_all:
+                    self._find_all_devices(request, devices, node_pools)
+            minimum = _added(minimum, claim, spec, alternatives)
+            of_claim.append(alternatives)
+        return of_claim
 
-    def _find_all(self, want: Want, world: search.World, found: Sequence[Pool]) -> None:
-        """All devices that the request selects. What others hold is among them: the search fails on
-        it.
+    def _find_all_devices(
+        self, request: Request, devices: NodeDevices, node_pools: Sequence[Pool]
+    ) -> None:
+        """All devices that the request selects, also those that others hold.
+
+        The search fails on the latter: all devices are wanted, not all that are free.
         """
-        for pool in found:
+        for pool in node_pools:
             if not pool.usable:
                 trouble = "being updated" if pool.is_incomplete else "invalid"
                 raise AllocationError(
-                    f"{want}: asks for all devices, but resource pool {pool.pool_id} is currently {trouble}"
+                    f"{request}: asks for all devices, "
+                    f"but resource pool {pool.pool_id} is currently {trouble}"
                 )
-            want.all_devices += [
-                one for one in self._devices.of_slices(pool.slices) if _in_all(want, one, world)
-            ]
+            for candidate in self._devices.of_slices(pool.slices):
+                if _is_one_of_all(request, candidate, devices):
+                    request.all_devices.append(candidate)
 
-    def _constraints(self, claim: ResourceClaim) -> list[Constraint]:
-        made = []
-        for index, constraint in enumerate(claim.spec.devices.constraints):
+    def _constraints_of(self, claim: ResourceClaim) -> list[Constraint]:
+        of_claim = []
+        for number, constraint in enumerate(claim.spec.devices.constraints, 1):
             distinct = constraint.match_attribute is None
             attribute = constraint.distinct_attribute if distinct else constraint.match_attribute
             if attribute is None:
                 raise AllocationError(
-                    f"claim {claim_name(claim)}, constraint #{index}: empty constraint (unsupported constraint type?)"
+                    f"claim {claim_name(claim)}, constraint {number}: "
+                    "empty constraint (unsupported constraint type?)"
                 )
-            made.append(
+            of_claim.append(
                 constraints.make(
                     requests=constraint.requests,
                     attribute=attribute,
@@ -199,15 +220,30 @@ class Allocator:
                     lists=features.LIST_TYPE_ATTRIBUTES in self.features,
                 )
             )
-        return made
+        return of_claim
 
 
-def _in_all(want: Want, candidate: Candidate, world: search.World) -> bool:
-    if not world.selectable(want, candidate):
+def _added(
+    minimum: int, claim: ResourceClaim, spec: DeviceRequest, alternatives: Alternatives
+) -> int:
+    """How many devices the claim takes at least with this request; AllocationError if too many."""
+    least = min(request.minimum for request in alternatives)
+    if least > RESULTS_MAX - minimum:
+        raise AllocationError(
+            f"claim {claim_name(claim)}, request {spec.name}: "
+            f"adding {least} devices exceeds the claim limit of {RESULTS_MAX}, "
+            f"with {minimum} already accounted for"
+        )
+    return minimum + least
+
+
+def _is_one_of_all(request: Request, candidate: Candidate, devices: NodeDevices) -> bool:
+    if not devices.selectable(request, candidate):
         return False
-    if not world.consumable:
+    if not devices.consumable:
         return True
-    consumed = world.consumption(want, candidate)
+    # A device that could never have the capacity is not asked for; one that has it no more is.
+    consumed = devices.consumption(request, candidate)
     return consumed is not None and all(
         amount.billionths <= candidate.limits[name] for name, amount in consumed.items()
     )

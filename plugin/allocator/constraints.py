@@ -1,8 +1,7 @@
-"""A claim's constraints while devices are chosen one after the other, and attributes as constraints
-compare them.
+"""A claim's constraints while devices are chosen one after the other, and how they compare.
 
-Each constraint only ever gets narrower while devices are added: what it refuses now it refuses
-later too.
+A constraint only ever gets narrower while devices are added: what it refuses now it refuses later
+too. The pruning of the search rests on that.
 """
 
 from __future__ import annotations
@@ -25,16 +24,19 @@ UNKNOWN: Value = ("unknown", None)
 
 
 def lookup(device: Device, device_id: DeviceID, name: str) -> DeviceAttribute | None:
-    """The attribute under its whole name, or under its plain one where the driver is the domain."""
-    found = device.attributes.get(name)
-    if found is None:
-        domain, slash, plain = name.partition("/")
-        if slash and domain == device_id.driver:
-            found = device.attributes.get(plain)
-    return found
+    """The attribute under its qualified name, or its plain one where the driver is the domain."""
+    attribute = device.attributes.get(name)
+    if attribute is not None:
+        return attribute
+
+    domain, slash, plain = name.partition("/")
+    if slash and domain == device_id.driver:
+        return device.attributes.get(plain)
+    return None
 
 
 def scalar(attribute: DeviceAttribute) -> Value:
+    """Its one value. A list is UNKNOWN, as is a type from a later Kubernetes."""
     if attribute.string is not None:
         return ("string", attribute.string)
     if attribute.int_ is not None:
@@ -56,11 +58,14 @@ def values(attribute: DeviceAttribute) -> Values:
         return frozenset(("string", value) for value in attribute.strings)
     if attribute.versions:
         return frozenset(("version", value) for value in attribute.versions)
-    one = scalar(attribute)
-    return frozenset() if one == UNKNOWN else frozenset((one,))
+
+    value = scalar(attribute)
+    return frozenset() if value == UNKNOWN else frozenset((value,))
 
 
 class Constraint(Protocol):
+    """matchAttribute or, if `distinct`, distinctAttribute, with the devices chosen so far."""
+
     requests: frozenset[str]
     attribute: str
     distinct: bool
@@ -84,10 +89,10 @@ class Constraint(Protocol):
 
 def make(*, requests: list[str], attribute: str, distinct: bool, lists: bool) -> Constraint:
     """`lists`: compare as sets of values, as the feature for attributes that are lists has it."""
-    chosen = frozenset(requests)
+    under = frozenset(requests)
     if distinct:
-        return _DistinctSets(chosen, attribute) if lists else _Distinct(chosen, attribute)
-    return _MatchSets(chosen, attribute) if lists else _Match(chosen, attribute)
+        return _DistinctSets(under, attribute) if lists else _Distinct(under, attribute)
+    return _MatchSets(under, attribute) if lists else _Match(under, attribute)
 
 
 class _Kept(Generic[_T]):
@@ -103,7 +108,9 @@ class _Kept(Generic[_T]):
         return type(self)(self.requests, self.attribute)
 
     def add(self, attribute: DeviceAttribute | None) -> bool:
-        kept = None if attribute is None else self._keep(attribute)
+        if attribute is None:
+            return False
+        kept = self._keep(attribute)
         if kept is None:
             return False
         self._kept.append(kept)
@@ -113,7 +120,7 @@ class _Kept(Generic[_T]):
         self._kept.pop()
 
     def _keep(self, attribute: DeviceAttribute) -> _T | None:
-        """None if the device does not fit to those before."""
+        """What to keep of the device; None if it does not go with those before."""
         raise NotImplementedError
 
 
@@ -121,7 +128,9 @@ class _Match(_Kept[Value]):
     def _keep(self, attribute: DeviceAttribute) -> Value | None:
         value = scalar(attribute)
         # The first device may have anything, even what nothing equals.
-        return None if self._kept and (value == UNKNOWN or value != self._kept[0]) else value
+        if self._kept and (value == UNKNOWN or value != self._kept[0]):
+            return None
+        return value
 
     def state(self) -> Hashable:
         return self._kept[0] if self._kept else None
@@ -145,7 +154,10 @@ class _Distinct(_Kept[Value]):
 
     def _keep(self, attribute: DeviceAttribute) -> Value | None:
         value = scalar(attribute)
-        return None if self._kept and (value == UNKNOWN or value in self._kept) else value
+        # Here too the first device may have anything.
+        if self._kept and (value == UNKNOWN or value in self._kept):
+            return None
+        return value
 
     def state(self) -> Hashable:
         return frozenset(self._kept)
@@ -155,8 +167,10 @@ class _DistinctSets(_Kept[Values]):
     distinct = True
 
     def _keep(self, attribute: DeviceAttribute) -> Values | None:
-        mine = values(attribute)
-        return None if not mine or any(mine & other for other in self._kept) else mine
+        own = values(attribute)
+        if not own or any(own & other for other in self._kept):
+            return None
+        return own
 
     def state(self) -> Hashable:
         return frozenset().union(*self._kept)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .. import cel
-from . import amounts, constraints, features, nodes, relax, selectors, taints
+from . import amounts, constraints, features, selectors, subproblems
 from .failures import AllocationError
 from .identity import DeviceID, PoolID
 from .requests import claim_name
@@ -21,11 +21,11 @@ from .requests import claim_name
 if TYPE_CHECKING:
     from ..api.core import Node
     from ..api.scheduling import ResourceClaim
-    from .allocator import Allocator, Problem
+    from .allocator import Allocator, SearchInput
     from .devices import Candidate
+    from .node_devices import NodeDevices
     from .pools import Pool
-    from .requests import Want
-    from .search import World
+    from .requests import Request
 
 Holders = Mapping[DeviceID, tuple[str, ...]]  # the claims that hold a device
 
@@ -109,13 +109,13 @@ def node(
     """
     name = where.metadata.name
     try:
-        problem = allocator.problem(where, claims)
+        problem = allocator.search_input(where, claims)
     except AllocationError as error:
         return NodeReport(node=name, outcome="error", summary=str(error))
     trouble = tuple(
         f"pool {pool.pool_id} is {_trouble(pool)}" for pool in problem.pools if not pool.usable
     )
-    run = problem.begin()
+    run = problem.search()
     try:
         if run.run():
             taken = tuple(one.candidate.id for chosen in run.solution for one in chosen)
@@ -142,11 +142,11 @@ def _trouble(pool: Pool) -> str:
     return f"invalid: {pool.invalid_reason}"
 
 
-def _summary(problem: Problem, reports: Sequence[ClaimReport]) -> str:
-    if not problem.world.candidates:
+def _summary(problem: SearchInput, reports: Sequence[ClaimReport]) -> str:
+    if not problem.devices.candidates:
         return "no driver has usable devices here"
     for index, report in enumerate(reports):
-        for alternatives in problem.plan[index]:
+        for alternatives in problem.claims[index]:
             short = [
                 one
                 for one in report.requests
@@ -158,27 +158,27 @@ def _summary(problem: Problem, reports: Sequence[ClaimReport]) -> str:
     for report in reports:
         if report.constraints:
             return f"claim {report.claim}: {report.constraints[0]}"
-    part = relax.culprit(problem.begin())
+    part = problem.search().unsolvable_part() or subproblems.everything(problem.claims)
     if len(part) == 1:
         ((claim, request),) = part
-        return _not_at_once(problem, problem.plan[claim][request][0])
+        return _not_at_once(problem, problem.claims[claim][request][0])
     names = [
-        f"{claim_name(problem.plan[claim][request][0].claim)}/{_request_name(problem.plan[claim][request][0])}"
+        f"{claim_name(problem.claims[claim][request][0].claim)}/{_request_name(problem.claims[claim][request][0])}"
         for claim, request in sorted(part)
     ]
     return f"each request could be satisfied alone, but not together: {', '.join(names)}"
 
 
-def _not_at_once(problem: Problem, want: Want) -> str:
+def _not_at_once(problem: SearchInput, want: Request) -> str:
     """Devices suit one by one: constraints, counters or groups keep them from being taken together."""
     found = f"claim {claim_name(want.claim)}: request {_request_name(want)} needs {want.minimum} devices at once"
     uses: dict[tuple[PoolID, tuple[str, str]], list[int]] = {}
-    suitable = [one for one in problem.world.candidates if problem.world.selectable(want, one)]
+    suitable = [one for one in problem.devices.candidates if problem.devices.selectable(want, one)]
     for candidate in suitable:
         for counter, used in candidate.uses:
             uses.setdefault((candidate.pool_id, counter), []).append(used)
     for (pool_id, counter), amounts_used in uses.items():
-        left = problem.world.counters(pool_id).left[counter]
+        left = problem.devices.counters(pool_id).left[counter]
         least = sum(sorted(amounts_used)[: want.minimum])
         if len(amounts_used) == len(suitable) and least > left:
             told = f"counter {'/'.join(counter)} has {_told(max(left, 0))} left, and they use {_told(least)} or more"
@@ -186,23 +186,23 @@ def _not_at_once(problem: Problem, want: Want) -> str:
     return f"{found}: each suits, but its constraints, counters or groups do not let so many go together"
 
 
-def _request_name(want: Want) -> str:
+def _request_name(want: Request) -> str:
     return want.parent or want.name
 
 
 def _claims(
-    problem: Problem, claims: Sequence[ResourceClaim], held: Holders
+    problem: SearchInput, claims: Sequence[ResourceClaim], held: Holders
 ) -> tuple[ClaimReport, ...]:
     return tuple(_claim(problem, index, claim, held) for index, claim in enumerate(claims))
 
 
-def _claim(problem: Problem, index: int, claim: ResourceClaim, held: Holders) -> ClaimReport:
+def _claim(problem: SearchInput, index: int, claim: ResourceClaim, held: Holders) -> ClaimReport:
     reports = []
-    for alternatives in problem.plan[index]:
+    for alternatives in problem.claims[index]:
         for want in alternatives:
             verdicts = tuple(
                 Verdict(device=one.id, reasons=tuple(_reasons(problem, want, one, held)))
-                for one in problem.world.candidates
+                for one in problem.devices.candidates
             )
             reports.append(
                 RequestReport(request=want.path, needed=max(want.minimum, 1), devices=verdicts)
@@ -214,24 +214,20 @@ def _claim(problem: Problem, index: int, claim: ResourceClaim, held: Holders) ->
     )
 
 
-def _reasons(problem: Problem, want: Want, candidate: Candidate, held: Holders) -> Iterable[Reason]:
-    world = problem.world
+def _reasons(
+    problem: SearchInput, want: Request, candidate: Candidate, held: Holders
+) -> Iterable[Reason]:
+    world = problem.devices
     yield from _selectors(want, candidate)
     yield from _attributes(problem, want, candidate)
-    device, spec = candidate.device, candidate.slice.spec
-    if spec.per_device_node_selection and not nodes.matches(
-        world.node, device.node_name, device.all_nodes, device.node_selector
-    ):
+    device = candidate.device
+    if not world.for_node(candidate):
         yield Reason(rule="node", text="it is not for this node")
     if not want.admin and candidate.id in world.allocated.devices:
         yield Reason(
             rule="held", text=f"held by claim {', '.join(held.get(candidate.id, ('unknown',)))}"
         )
-    taint = (
-        taints.blocking(device.taints, want.tolerations)
-        if features.DEVICE_TAINTS in world.features
-        else None
-    )
+    taint = world.blocking_taint(want, candidate)
     if taint:
         value = f"={taint.value}" if taint.value else ""
         yield Reason(rule="taint", text=f"taint {taint.key}{value}:{taint.effect} is not tolerated")
@@ -245,7 +241,7 @@ def _reasons(problem: Problem, want: Want, candidate: Candidate, held: Holders) 
     yield from _counters(world, candidate, held)
 
 
-def _selectors(want: Want, candidate: Candidate) -> Iterable[Reason]:
+def _selectors(want: Request, candidate: Candidate) -> Iterable[Reason]:
     assert want.class_
     for owner, owned in (
         (f"class {want.class_.metadata.name}: ", want.class_.spec.selectors),
@@ -255,9 +251,9 @@ def _selectors(want: Want, candidate: Candidate) -> Iterable[Reason]:
             assert selector.cel
             try:
                 program = selectors.compiled(selector.cel.expression)
-                if program.matches(candidate.seen):
+                if program.matches(candidate.for_cel):
                     continue
-                why = f"false: {program.trace(candidate.seen).text or selector.cel.expression}"
+                why = f"false: {program.trace(candidate.for_cel).text or selector.cel.expression}"
             except (cel.EvalError, cel.CompileError) as error:
                 # the search never asked: another rule keeps the device away already
                 why = f"fails: {error}"
@@ -265,14 +261,14 @@ def _selectors(want: Want, candidate: Candidate) -> Iterable[Reason]:
             break  # what comes after may rely on it
 
 
-def _attributes(problem: Problem, want: Want, candidate: Candidate) -> Iterable[Reason]:
-    for constraint in problem.limits[want.claim_index]:
+def _attributes(problem: SearchInput, want: Request, candidate: Candidate) -> Iterable[Reason]:
+    for constraint in problem.constraints[want.claim_index]:
         under = want.under(constraint.requests)
-        if under and problem.world.attribute(want, candidate, constraint.attribute) is None:
+        if under and problem.devices.attribute(want, candidate, constraint.attribute) is None:
             yield Reason(rule="attribute", text=f"it has no attribute {constraint.attribute}")
 
 
-def _capacity(world: World, want: Want, candidate: Candidate) -> Iterable[Reason]:
+def _capacity(world: NodeDevices, want: Request, candidate: Candidate) -> Iterable[Reason]:
     if not world.consumable:
         return
     asked = want.capacity or {}
@@ -295,7 +291,7 @@ def _capacity(world: World, want: Want, candidate: Candidate) -> Iterable[Reason
                 )
 
 
-def _counters(world: World, candidate: Candidate, held: Holders) -> Iterable[Reason]:
+def _counters(world: NodeDevices, candidate: Candidate, held: Holders) -> Iterable[Reason]:
     if not candidate.device.consumes_counters or candidate.id in world.allocated.shared:
         return
     if not world.partitionable:
@@ -329,13 +325,13 @@ def _told(billionths: int) -> str:
 
 
 def _constraints(
-    problem: Problem, index: int, reports: Sequence[RequestReport], held: Holders
+    problem: SearchInput, index: int, reports: Sequence[RequestReport], held: Holders
 ) -> Iterable[str]:
     by_path = {report.request: report for report in reports}
-    for constraint in problem.limits[index]:
+    for constraint in problem.constraints[index]:
         under = [
             request[0]
-            for request in problem.plan[index]
+            for request in problem.claims[index]
             if len(request) == 1 and request[0].under(constraint.requests)
         ]
         needed = sum(max(want.minimum, 1) for want in under)
@@ -351,19 +347,19 @@ def _constraints(
 
 
 def _values(
-    problem: Problem,
-    under: Sequence[Want],
+    problem: SearchInput,
+    under: Sequence[Request],
     constraint: constraints.Constraint,
     by_path: Mapping[str, RequestReport],
 ) -> tuple[Counter[object], dict[object, list[DeviceID]]]:
     """How many suitable devices have each value, and which would suit were they not held."""
     free: Counter[object] = Counter()
     taken: dict[object, list[DeviceID]] = {}
-    for position, candidate in enumerate(problem.world.candidates):
+    for position, candidate in enumerate(problem.devices.candidates):
         rules = [
             {one.rule for one in by_path[want.path].devices[position].reasons} for want in under
         ]
-        attribute = problem.world.attribute(under[0], candidate, constraint.attribute)
+        attribute = problem.devices.attribute(under[0], candidate, constraint.attribute)
         for kind, value in constraints.values(attribute) if attribute else ():
             del kind
             if set() in rules:

@@ -1,13 +1,16 @@
-"""What the search may leave out without changing its answer. Each cut stands beside the reason why
-that is so.
+"""What the search may leave out without changing its answer: the first complete choice.
 
-All of them rest on two premises, which `find` checks and without which there are no cuts:
+Each rule stands beside the argument why no answer is lost. All of them rest on two premises, which
+`prepare` checks and without which there is no pruning:
 
-- No step can end in an error: each selector, capacity and derived attribute has been asked about each device already,
-  and no request for all devices is under a constraint. So only "yes" and "no" are left, and a branch without a
-  solution may be left out whatever else it holds.
-- Whether a set of devices can be had does not depend on the order in which they are taken: counters and capacities
-  add up, common values only get fewer, distinct ones stay distinct.
+- No step can end in an error: each selector, capacity and derived attribute has been asked about
+  each device already, and no request for all devices is under a constraint. So only "yes" and "no"
+  are left, and a branch without a solution may be left out whatever else it holds.
+- Whether a set of devices can be had does not depend on the order in which they are taken: counters
+  and capacities add up, common values only get fewer, distinct ones stay distinct.
+
+Two words: a *position* is a candidate's place in the order of the search. A *state* is where the
+search stands: the request, how many of its devices it has, and the position from which it goes on.
 """
 
 from __future__ import annotations
@@ -18,356 +21,403 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from . import constraints, features, relax, taints
-from .constraints import UNKNOWN, Values
+from . import constraints, features
+from .constraints import UNKNOWN, Constraint, Values
 from .failures import AllocationError
 
 if TYPE_CHECKING:
     from .devices import Candidate
     from .identity import PoolID
-    from .requests import Want
-    from .search import Search
+    from .partial import PartialAllocation
+    from .requests import ClaimRequests, Request
 
-PATIENCE = 12  # dead ends before it is worth looking at all devices
-LONG = 250  # and before parts of what is asked for are tried alone
-REMEMBERED = 200_000  # places
+# Dead ends before it is worth looking at all devices, which costs more than most whole searches.
+DEAD_ENDS = 12
+# States that are remembered, a few hundred bytes each.
+MOST_FAILURES = 200_000
 
 
-def find(search: Search) -> Cuts | None:
-    """None where a premise does not hold."""
-    made = Cuts(search)
+def prepare(claims: Sequence[ClaimRequests], partial: PartialAllocation) -> Pruner | None:
+    """The pruner of this search, or None where a premise does not hold."""
+    pruner = Pruner(claims, partial)
     try:
-        return made if made.look() else None
+        return pruner if pruner.look_at_all_devices() else None
     except AllocationError:
         return None
 
 
-class Cuts:
-    def __init__(self, search: Search) -> None:
-        self.search = search
-        self.positions: dict[
-            int, list[int]
-        ] = {}  # by request: the devices that it could have, in order
-        self.kinds: list[
-            int
-        ] = []  # by position: equal for devices that no request and no rule can tell apart
-        self.hopeless = False
-        self._counted = any(one.uses for one in search.world.candidates)
-        self._values: dict[
-            tuple[int, int], list[Values]
-        ] = {}  # by request and constraint, by position
-        self._failed: set[Hashable] = set()
-        self._tried_parts = False
+class Pruner:
+    """What is known of all devices together, and which states have led nowhere.
 
-    def look(self) -> bool:
-        search = self.search
-        wants = [want for claim in search.plan for request in claim for want in request]
-        for want in wants:
-            for index, constraint in enumerate(search.limits[want.claim_index]):
-                if want.under(constraint.requests) and (
-                    want.wants_all or not self._look_at_values(want, index)
-                ):
-                    return False
-            self.positions[want.key] = [
+    It reads the partial allocation that the search changes, and changes nothing in it.
+    """
+
+    def __init__(self, claims: Sequence[ClaimRequests], partial: PartialAllocation) -> None:
+        self.claims, self.partial = claims, partial
+        self.devices = partial.devices
+        # Set as soon as it is known that there is no solution at all.
+        self.unsolvable = False
+
+        # By request: the positions of the devices that it could have, in order.
+        self._eligible: dict[int, list[int]] = {}
+        # By position: equal numbers for devices that no request and no rule can tell apart.
+        self._alike: list[int] = []
+        # By request and constraint: the values at each position.
+        self._values: dict[tuple[int, int], list[Values]] = {}
+        self._counters_used = any(candidate.uses for candidate in self.devices.candidates)
+        self._failed: set[Hashable] = set()
+
+    # Before the first state is pruned
+
+    def look_at_all_devices(self) -> bool:
+        """Ask everything that can end in an error, and keep the answers; False for no pruning."""
+        every_request = [
+            request
+            for requests in self.claims
+            for alternatives in requests
+            for request in alternatives
+        ]
+        for request in every_request:
+            if not self._look_at_constraints(request):
+                return False
+            self._eligible[request.key] = [
                 position
-                for position, one in enumerate(search.world.candidates)
-                if self._could_have(want, one)
+                for position, candidate in enumerate(self.devices.candidates)
+                if self._could_have(request, candidate)
             ]
-        self._sort_kinds(wants)
-        self._drop_lonely_values()
-        # Cut: a request that has fewer devices than it needs even when nothing else is chosen yet
-        # cannot be satisfied
-        # after other choices, which only take devices away. Then nothing can be.
-        self.hopeless = any(
-            all(
-                len(self.positions[want.key]) < want.minimum
-                or (want.wants_all and not want.all_devices)
-                for want in request
-            )
-            for claim in search.plan
-            for request in claim
+        self._find_alike(every_request)
+        self._drop_values_that_are_not_common()
+
+        # Rule: a request that has fewer devices than it needs while nothing else is chosen cannot
+        # be satisfied after other choices, which only take devices away. If that holds for all
+        # alternatives of one request, there is no solution.
+        self.unsolvable = any(
+            all(map(self._lacks_devices, alternatives))
+            for requests in self.claims
+            for alternatives in requests
         )
         return True
 
-    def _look_at_values(self, want: Want, index: int) -> bool:
-        """Distinct values without the feature for lists depend on the order where one is a list: no
-        cuts then.
-        """
-        search = self.search
-        constraint = search.limits[want.claim_index][index]
-        lists = features.LIST_TYPE_ATTRIBUTES in search.world.features
-        found: list[Values] = []
-        for candidate in search.world.candidates:
-            attribute = search.world.attribute(want, candidate, constraint.attribute)
-            if attribute is None:
-                found.append(frozenset())
+    def _lacks_devices(self, request: Request) -> bool:
+        if request.wants_all and not request.all_devices:
+            return True
+        return len(self._eligible[request.key]) < request.minimum
+
+    def _look_at_constraints(self, request: Request) -> bool:
+        for index, constraint in enumerate(self.partial.constraints[request.claim_index]):
+            if not request.under(constraint.requests):
                 continue
-            values = (
-                constraints.values(attribute)
-                if lists
-                else frozenset((constraints.scalar(attribute),))
-            )
-            if UNKNOWN in values:
+            # One device that a constraint refuses would be an error there, not a dead end.
+            if request.wants_all:
                 return False
-            found.append(values)
-        self._values[want.key, index] = found
+            values = self._values_of_devices(request, constraint)
+            if values is None:
+                return False
+            self._values[request.key, index] = values
         return True
 
-    def _could_have(self, want: Want, candidate: Candidate) -> bool:
+    def _values_of_devices(self, request: Request, constraint: Constraint) -> list[Values] | None:
+        """The values at each position; None where they depend on the order of taking.
+
+        They do where an attribute is a list and the feature for lists is off: the first device may
+        have what nothing equals, a later one may not.
+        """
+        lists = features.LIST_TYPE_ATTRIBUTES in self.devices.features
+        by_position: list[Values] = []
+        for candidate in self.devices.candidates:
+            attribute = self.devices.attribute(request, candidate, constraint.attribute)
+            if attribute is None:
+                by_position.append(frozenset())
+            elif lists:
+                by_position.append(constraints.values(attribute))
+            else:
+                value = constraints.scalar(attribute)
+                if value == UNKNOWN:
+                    return None
+                by_position.append(frozenset((value,)))
+        return by_position
+
+    def _could_have(self, request: Request, candidate: Candidate) -> bool:
         """Whether the device suits the request while no other is chosen."""
-        world = self.search.world
-        selectable = world.selectable(want, candidate)
-        consumed = world.consumption(want, candidate) if world.consumable else {}
+        devices = self.devices
+        # Both are asked of every device before either is a reason to go on: they may be errors.
+        selectable = devices.selectable(request, candidate)
+        consumed = devices.consumption(request, candidate) if devices.consumable else {}
         if not selectable or consumed is None:
             return False
-        if not want.admin and candidate.id in world.allocated.devices:
+
+        if not request.admin and candidate.id in devices.allocated.devices:
             return False
-        if candidate.device.consumes_counters and not world.partitionable:
+        if candidate.device.consumes_counters and not devices.partitionable:
             return False
-        if features.DEVICE_TAINTS in world.features and taints.blocking(
-            candidate.device.taints, want.tolerations
-        ):
+        if devices.blocking_taint(request, candidate) or not devices.node_operations(candidate):
             return False
-        allocated = world.allocated.capacity.get(candidate.id, {})
-        return world.node_operations(candidate) and all(
+
+        allocated = devices.allocated.capacity.get(candidate.id, {})
+        return all(
             amount.billionths + allocated.get(name, 0) <= candidate.limits[name]
             for name, amount in consumed.items()
         )
 
-    def _sort_kinds(self, wants: Sequence[Want]) -> None:
-        world = self.search.world
-        suits = [set(self.positions[want.key]) for want in wants]
-        known: dict[Hashable, int] = {}
-        for position, candidate in enumerate(world.candidates):
-            shared: Hashable = None
-            if world.shareable(candidate):
-                left = world.allocated.capacity.get(candidate.id, {})
-                consumed = []
-                for want in wants:
-                    amounts = world.consumption(want, candidate)
-                    consumed.append(
-                        amounts is not None
-                        and tuple((name, one.billionths) for name, one in sorted(amounts.items()))
-                    )
-                shared = (
-                    tuple(
-                        (name, limit - left.get(name, 0))
-                        for name, limit in sorted(candidate.limits.items())
-                    ),
-                    tuple(consumed),
-                    candidate.id in world.allocated.shared,
-                )
-            kind = (
-                tuple(position in suit for suit in suits),
+    def _find_alike(self, every_request: Sequence[Request]) -> None:
+        """Devices are alike if they suit the same requests and weigh the same for every rule."""
+        eligible = [set(self._eligible[request.key]) for request in every_request]
+        numbers: dict[Hashable, int] = {}
+        for position, candidate in enumerate(self.devices.candidates):
+            counters: Hashable = None
+            if candidate.device.consumes_counters:
+                counters = (candidate.pool_id, candidate.uses, candidate.groups)
+            shares: Hashable = None
+            if self.devices.shareable(candidate):
+                shares = self._capacities(candidate, every_request)
+
+            description = (
+                tuple(position in positions for positions in eligible),
                 tuple(values[position] for values in self._values.values()),
-                (candidate.pool_id, candidate.uses, candidate.groups)
-                if candidate.device.consumes_counters
-                else None,
-                shared,
+                counters,
+                shares,
             )
-            self.kinds.append(known.setdefault(kind, len(known)))
+            self._alike.append(numbers.setdefault(description, len(numbers)))
 
-    def _drop_lonely_values(self) -> None:
-        """Cut: a value that not every request under a matchAttribute has often enough is common to
-        no solution.
+    def _capacities(self, candidate: Candidate, every_request: Sequence[Request]) -> Hashable:
+        """What is left of a shared device, and what each request would consume of it."""
+        allocated = self.devices.allocated.capacity.get(candidate.id, {})
+        left = tuple(
+            (name, limit - allocated.get(name, 0))
+            for name, limit in sorted(candidate.limits.items())
+        )
 
-        Every solution gives each of these requests its count of devices, all with one value in
-        common. Requests with alternatives say nothing here, as another alternative may be the one
-        that is chosen.
+        consumed: list[Hashable] = []
+        for request in every_request:
+            amounts = self.devices.consumption(request, candidate)
+            if amounts is None:
+                consumed.append(None)
+            else:
+                consumed.append(
+                    tuple((name, amount.billionths) for name, amount in sorted(amounts.items()))
+                )
+        return left, tuple(consumed), candidate.id in self.devices.allocated.shared
+
+    def _drop_values_that_are_not_common(self) -> None:
+        """Rule: devices whose values cannot be common to all requests are in no solution.
+
+        Every solution gives each request under a matchAttribute its count of devices, all with one
+        value in common. So only values count that each of these requests finds often enough.
+        Requests with alternatives say nothing here: another alternative may be the one chosen.
         """
-        search = self.search
-        for claim, limits in enumerate(search.limits):
-            for index, constraint in enumerate(limits):
+        for claim, of_claim in enumerate(self.partial.constraints):
+            for index, constraint in enumerate(of_claim):
                 if constraint.distinct:
                     continue
                 under = [
-                    request[0]
-                    for request in search.plan[claim]
-                    if len(request) == 1
-                    and request[0].under(constraint.requests)
-                    and request[0].minimum
+                    alternatives[0]
+                    for alternatives in self.claims[claim]
+                    if len(alternatives) == 1
+                    and alternatives[0].under(constraint.requests)
+                    and alternatives[0].minimum
                 ]
-                common: set[constraints.Value] | None = None
-                for want in under:
-                    values = self._values[want.key, index]
-                    counts = Counter(
-                        value for position in self.positions[want.key] for value in values[position]
-                    )
-                    often = {value for value, count in counts.items() if count >= want.count}
-                    common = often if common is None else common & often
-                for want in under:
-                    assert common is not None
-                    values = self._values[want.key, index]
-                    self.positions[want.key] = [
-                        p for p in self.positions[want.key] if values[p] & common
+                if not under:
+                    continue
+
+                frequent = [self._frequent_values(request, index) for request in under]
+                common = frozenset.intersection(*frequent)
+                for request in under:
+                    values = self._values[request.key, index]
+                    self._eligible[request.key] = [
+                        position
+                        for position in self._eligible[request.key]
+                        if values[position] & common
                     ]
 
-    def following(self, want: Want, start: int) -> Iterator[int]:
-        """Cut: only devices that could be had at all. The others would be refused one by one."""
-        positions = self.positions[want.key]
+    def _frequent_values(self, request: Request, constraint: int) -> Values:
+        """The values that as many eligible devices have as the request needs."""
+        values = self._values[request.key, constraint]
+        counts: Counter[constraints.Value] = Counter()
+        for position in self._eligible[request.key]:
+            counts.update(values[position])
+        return frozenset(value for value, count in counts.items() if count >= request.count)
+
+    # While the search goes on
+
+    def eligible_from(self, request: Request, start: int) -> Iterator[int]:
+        """Rule: only devices that the request could have at all; the others would be refused."""
+        positions = self._eligible[request.key]
         return itertools.islice(positions, bisect_left(positions, start), None)
 
-    def likeness(self, position: int) -> Hashable:
-        """Cut: after a device has led nowhere, those that are like it now are left out at the same
-        place.
+    def alike_now(self, position: int) -> Hashable:
+        """Rule: once a device has led nowhere, those with the same key are left out in this state.
 
-        Take any solution with the later of two alike devices here. If the earlier one is in it, it
-        serves another request (this one goes on after the later device): exchange the two. If not,
-        put it in the place of the later. Either is a solution with the earlier device here, and
-        there was none.
+        Take any solution with the later of two such devices here. If the earlier one is in it, it
+        serves another request, since this request goes on after the later device: exchange the two.
+        If it is not, put it in the place of the later one. Either is a solution with the earlier
+        device here, and there was none.
         """
-        return self.kinds[position], self._use(self.search.world.candidates[position])
+        return self._alike[position], self._use(self.devices.candidates[position])
 
     def _use(self, candidate: Candidate) -> Hashable:
-        """What this attempt has done with the device so far."""
-        search = self.search
-        holders = search.holders.get(candidate.id)
+        """What the partial allocation has done with the device."""
+        partial = self.partial
+        holders = partial.holders.get(candidate.id)
         if holders:
             return tuple(sorted(holders))
-        if search.share_count.get(candidate.id):
-            return "shared", tuple(sorted(search.shares[candidate.id].items()))
+        if partial.share_count.get(candidate.id):
+            return "shared", tuple(sorted(partial.shares[candidate.id].items()))
         return None
 
-    def place(self, want: Want, index: int, start: int) -> Hashable:
-        """Cut: what has led nowhere once leads nowhere again. Equal places have the same future.
+    def state(self, request: Request, index: int, start: int) -> Hashable:
+        """Rule: what has led nowhere once leads nowhere again. Equal states have the same future.
 
-        The future of a place depends on the request and how much of it is left, on where in the
-        order it goes on, on how many devices the claim has, on what its constraints have taken so
-        far, and on what is used of which devices. Of these only kinds count, and whether they lie
-        before the place: alike devices can be exchanged. Counters and groups follow from the kinds
-        that are used.
+        That future depends on the request and how many of its devices are missing, on where in the
+        order it goes on, on how many devices the claim has (there is a maximum), on what the
+        claim's constraints have kept, and on what is used of which devices. Of the last only counts
+        matter, of alike devices before and after the start: alike devices can be exchanged.
+        Counters and groups follow from which devices are used.
         """
-        search = self.search
+        partial = self.partial
         used: Counter[Hashable] = Counter()
-        for position, candidate in self._touched():
-            used[self.kinds[position], self._use(candidate), position >= start] += 1
-        positions = self.positions[want.key]
+        for position, candidate in self._used_devices():
+            used[self._alike[position], self._use(candidate), position >= start] += 1
+
+        claim = request.claim_index
         return (
-            want.key,
+            request.key,
             index,
-            bisect_left(positions, start),
-            len(search.chosen[want.claim_index]),
-            tuple(constraint.state() for constraint in search.limits[want.claim_index]),
+            bisect_left(self._eligible[request.key], start),
+            len(partial.chosen[claim]),
+            tuple(constraint.state() for constraint in partial.constraints[claim]),
             frozenset(used.items()),
         )
 
-    def _touched(self) -> Iterator[tuple[int, Candidate]]:
-        search = self.search
-        where = search.world.positions
-        for claim in search.chosen:
-            for one in {one.candidate.id: one.candidate for one in claim}.values():
-                yield where[one.id], one
+    def _used_devices(self) -> Iterator[tuple[int, Candidate]]:
+        """Each device that a claim would get, once for each claim."""
+        positions = self.devices.positions
+        for chosen in self.partial.chosen:
+            by_id = {choice.candidate.id: choice.candidate for choice in chosen}
+            for device, candidate in by_id.items():
+                yield positions[device], candidate
 
-    def failed(self, place: Hashable) -> bool:
-        return place in self._failed
+    def has_failed(self, state: Hashable) -> bool:
+        return state in self._failed
 
-    def fail(self, place: Hashable) -> None:
-        if len(self._failed) < REMEMBERED:
-            self._failed.add(place)
-        if not self._tried_parts and len(self._failed) >= LONG and not self.search.partial:
-            self._tried_parts = True
-            self.hopeless = relax.impossible(self.search)
+    def remember_failure(self, state: Hashable) -> int:
+        """Keep it, while there is room; how many are kept."""
+        if len(self._failed) < MOST_FAILURES:
+            self._failed.add(state)
+        return len(self._failed)
 
-    def bleak(self, want: Want, missing: int, start: int) -> bool:
-        """Cut: this request, or one that comes later, cannot get its devices any more.
+    def is_dead_end(self, request: Request, missing: int, start: int) -> bool:
+        """Rule: this request, or one that comes later, cannot get its devices any more.
 
-        What is taken by now stays taken further on, so a later request sees no more than it would
-        see now.
+        What is taken by now stays taken further on, so a later request sees no more devices than it
+        would see now. Of a request with alternatives none may be left.
         """
-        if self.short(want, missing, start):
+        if self._is_short(request, missing, start):
             return True
-        plan = self.search.plan
-        later = [
-            request
-            for claim in range(want.claim_index, len(plan))
-            for request in plan[claim]
-            if claim > want.claim_index or request[0].key > want.key
-        ]
         return any(
-            all(
-                not one.wants_all and one.count > 0 and self.short(one, one.count, 0)
-                for one in request
-            )
-            for request in later
-            if request[0].parent is None
-            or request[0].parent != want.parent
-            or request[0].claim_index != want.claim_index
+            all(map(self._is_short_of_all, alternatives))
+            for alternatives in self._later_than(request)
         )
 
-    def short(self, want: Want, missing: int, start: int) -> bool:
-        """Whether the request cannot get the devices that it still misses, whatever else is chosen."""
-        search = self.search
+    def _later_than(self, request: Request) -> Iterator[Sequence[Request]]:
+        for claim in range(request.claim_index, len(self.claims)):
+            for alternatives in self.claims[claim]:
+                first = alternatives[0]
+                same_claim = claim == request.claim_index
+                if same_claim and first.key <= request.key:
+                    continue
+                # The other subrequests of the list that the search is in are no request of theirs.
+                if same_claim and first.parent is not None and first.parent == request.parent:
+                    continue
+                yield alternatives
+
+    def _is_short_of_all(self, request: Request) -> bool:
+        if request.wants_all or request.count <= 0:
+            return False
+        return self._is_short(request, request.count, 0)
+
+    def _is_short(self, request: Request, missing: int, start: int) -> bool:
+        """Whether the request cannot get the devices that it misses, whatever else is chosen."""
+        candidates = self.devices.candidates
         free = [
             position
-            for position in self.following(want, start)
-            if not search.in_use(want, search.world.candidates[position])
+            for position in self.eligible_from(request, start)
+            if not self.partial.in_use(request, candidates[position])
         ]
-        # Cut: each missing device is another one of these.
+        # Rule: each missing device is another one of the free ones.
         return (
             len(free) < missing
-            or self._no_common(want, missing, free)
-            or self._too_alike(want, missing, free)
-            or self._over_counters(missing, free)
+            or self._has_no_common_value(request, missing, free)
+            or self._has_too_few_distinct_values(request, missing, free)
+            or self._exceeds_counters(missing, free)
         )
 
-    def _no_common(self, want: Want, missing: int, free: Sequence[int]) -> bool:
-        """Cut: all devices of a request under matchAttributes have one value of each in common.
+    def _has_no_common_value(self, request: Request, missing: int, free: Sequence[int]) -> bool:
+        """Rule: under matchAttributes all devices of a request have a value of each in common.
 
-        So some choice of one value for each must be had by as many devices as are missing, among
-        the values that the devices before have in common.
+        So there is a choice of one value for each constraint that as many free devices have as are
+        missing, among the values that the devices before have in common.
         """
-        matching = []
-        for index, constraint in enumerate(self.search.limits[want.claim_index]):
-            if not constraint.distinct and want.under(constraint.requests):
-                state = constraint.state()
-                now = (
-                    state if state is None or isinstance(state, frozenset) else frozenset((state,))
-                )
-                matching.append((self._values[want.key, index], now))
+        matching: list[tuple[list[Values], Values | None]] = []
+        for index, constraint in enumerate(self.partial.constraints[request.claim_index]):
+            if not constraint.distinct and request.under(constraint.requests):
+                matching.append((self._values[request.key, index], _common_values(constraint)))
         if not matching:
             return False
-        counts: dict[Hashable, int] = {}
+
+        counts: Counter[Hashable] = Counter()
         for position in free:
-            sets = [
-                values[position] if now is None else values[position] & now
-                for values, now in matching
-            ]
-            for choice in itertools.product(*sets) if len(sets) > 1 else sets[0]:
-                counts[choice] = counts.get(choice, 0) + 1
+            remaining = []
+            for values, common in matching:
+                own = values[position]
+                remaining.append(own if common is None else own & common)
+            for choice in itertools.product(*remaining):
+                counts[choice] += 1
                 if counts[choice] >= missing:
                     return False
         return True
 
-    def _too_alike(self, want: Want, missing: int, free: Sequence[int]) -> bool:
-        """Cut: under a distinctAttribute each device needs at least one value that no other has."""
-        for index, constraint in enumerate(self.search.limits[want.claim_index]):
-            if constraint.distinct and want.under(constraint.requests):
-                values = self._values[want.key, index]
-                taken = constraint.state()
-                assert isinstance(taken, frozenset)
-                left = {value for position in free for value in values[position]} - taken
-                if len(left) < missing:
+    def _has_too_few_distinct_values(
+        self, request: Request, missing: int, free: Sequence[int]
+    ) -> bool:
+        """Rule: under a distinctAttribute each device needs a value of its own that no other has."""
+        for index, constraint in enumerate(self.partial.constraints[request.claim_index]):
+            if not constraint.distinct or not request.under(constraint.requests):
+                continue
+            taken = constraint.state()
+            assert isinstance(taken, frozenset)
+            values = self._values[request.key, index]
+            untaken = frozenset().union(*(values[position] for position in free)) - taken
+            if len(untaken) < missing:
+                return True
+        return False
+
+    def _exceeds_counters(self, missing: int, free: Sequence[int]) -> bool:
+        """Rule: the missing devices use at least what as many of the most modest would use.
+
+        That must be left of each counter. Shared devices are left out: they may have paid already.
+        """
+        if not self._counters_used:
+            return False
+        amounts: dict[tuple[PoolID, tuple[str, str]], list[int]] = {}
+        for position in free:
+            candidate = self.devices.candidates[position]
+            if not self.devices.shareable(candidate):
+                for counter, amount in candidate.uses:
+                    amounts.setdefault((candidate.pool_id, counter), []).append(amount)
+
+        for (pool_id, counter), used in amounts.items():
+            # Devices that use nothing of this counter are the most modest.
+            using = missing - (len(free) - len(used))
+            if using > 0:
+                left = self.partial.counters(pool_id).left[counter]
+                if sum(sorted(used)[:using]) > left:
                     return True
         return False
 
-    def _over_counters(self, missing: int, free: Sequence[int]) -> bool:
-        """Cut: as many devices as are missing use of each counter at least what the most modest of
-        them use.
-        """
-        search = self.search
-        if not self._counted:
-            return False
-        uses: dict[tuple[PoolID, tuple[str, str]], list[int]] = {}
-        for position in free:
-            candidate = search.world.candidates[position]
-            if not search.world.shareable(candidate):
-                for counter, used in candidate.uses:
-                    uses.setdefault((candidate.pool_id, counter), []).append(used)
-        for (pool_id, counter), amounts in uses.items():
-            needed = missing - (len(free) - len(amounts))  # those that use none of it come first
-            if (
-                needed > 0
-                and sum(sorted(amounts)[:needed]) > search.counters(pool_id).left[counter]
-            ):
-                return True
-        return False
+
+def _common_values(constraint: Constraint) -> Values | None:
+    """What the devices so far have in common; None before the first."""
+    state = constraint.state()
+    if state is None or isinstance(state, frozenset):
+        return state
+    return frozenset((state,))  # type: ignore[arg-type]

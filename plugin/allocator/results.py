@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ..api.core import Node, NodeSelector
     from ..api.resource import OpaqueConfig
     from ..api.scheduling import ResourceClaim
-    from .requests import Want
-    from .search import Chosen
+    from .partial import Chosen
+    from .requests import Request
 
 
 def new_share_id() -> str:
@@ -31,95 +31,105 @@ def new_share_id() -> str:
 def result(
     claim: ResourceClaim,
     chosen: Sequence[Chosen],
-    wants: Sequence[Want],
+    requests: Sequence[Request],
     *,
     node: Node,
     features: Features,
     share_id: Callable[[], str] = new_share_id,
 ) -> AllocationResult:
-    """`wants`: of each request the alternative that was chosen."""
+    """`requests`: of each request of the claim the alternative that was chosen."""
     return AllocationResult(
         devices=DeviceAllocationResult(
-            results=[_device(one, features, share_id) for one in chosen],
-            config=_config(claim, wants),
+            results=[_device(choice, features, share_id) for choice in chosen],
+            config=_config(claim, requests),
         ),
         node_selector=_node_selector(claim, chosen, node),
     )
 
 
 def _device(
-    one: Chosen, features: Features, share_id: Callable[[], str]
+    choice: Chosen, features: Features, share_id: Callable[[], str]
 ) -> DeviceRequestAllocationResult:
-    device, spec = one.candidate.device, one.candidate.slice.spec
+    device, spec = choice.candidate.device, choice.candidate.slice.spec
     binding = BINDING_CONDITIONS in features
+    consumed_capacity = None
+    if choice.consumed:
+        consumed_capacity = {name: amount.text for name, amount in choice.consumed.items()}
+
     return DeviceRequestAllocationResult(
-        request=one.want.path,
-        driver=one.candidate.id.driver,
-        pool=one.candidate.id.pool,
-        device=one.candidate.id.device,
-        admin_access=True if one.want.admin else None,
-        tolerations=one.want.tolerations,
+        request=choice.request.path,
+        driver=choice.candidate.id.driver,
+        pool=choice.candidate.id.pool,
+        device=choice.candidate.id.device,
+        admin_access=True if choice.request.admin else None,
+        tolerations=choice.request.tolerations,
         binding_conditions=device.binding_conditions if binding else [],
         binding_failure_conditions=device.binding_failure_conditions if binding else [],
-        share_id=None if one.consumed is None else share_id(),
-        consumed_capacity={name: amount.text for name, amount in one.consumed.items()}
-        if one.consumed
-        else None,
+        # A shared device has a share, also where it has no capacity to consume.
+        share_id=None if choice.consumed is None else share_id(),
+        consumed_capacity=consumed_capacity,
         skip_node_operations=spec.skip_node_operations if knows_node_operations(features) else [],
     )
 
 
-def _config(claim: ResourceClaim, wants: Sequence[Want]) -> list[DeviceAllocationConfiguration]:
-    """Classes first, each once with all its requests, then the claim's; no requests where it is for
-    all of them.
-    """
-    of_class: dict[str, list[Want]] = {}
-    for want in wants:
-        assert want.class_
-        of_class.setdefault(want.class_.metadata.name, []).append(want)
-    found = []
-    for same in of_class.values():
-        assert same[0].class_
-        paths = [want.path for want in same]
-        for config in same[0].class_.spec.config:
-            found.append(_configuration("FromClass", paths, wants, config.opaque))
+def _config(
+    claim: ResourceClaim, requests: Sequence[Request]
+) -> list[DeviceAllocationConfiguration]:
+    """Classes first, each once with all its requests, then the claim's own."""
+    by_class: dict[str, list[Request]] = {}
+    for request in requests:
+        assert request.class_
+        by_class.setdefault(request.class_.metadata.name, []).append(request)
+
+    configurations = []
+    for of_class in by_class.values():
+        class_ = of_class[0].class_
+        assert class_
+        paths = [request.path for request in of_class]
+        for config in class_.spec.config:
+            configurations.append(_configuration("FromClass", paths, requests, config.opaque))
     for entry in claim.spec.devices.config:
-        if not entry.requests or any(_names(entry.requests, want) for want in wants):
-            found.append(_configuration("FromClaim", entry.requests, wants, entry.opaque))
-    return found
+        if not entry.requests or any(_names(entry.requests, request) for request in requests):
+            configurations.append(
+                _configuration("FromClaim", entry.requests, requests, entry.opaque)
+            )
+    return configurations
 
 
 def _configuration(
-    source: str, requests: Sequence[str], wants: Sequence[Want], opaque: OpaqueConfig | None
+    source: str, named: Sequence[str], requests: Sequence[Request], opaque: OpaqueConfig | None
 ) -> DeviceAllocationConfiguration:
-    everything = all(_names(requests, want) for want in wants)
+    """It names no requests where it is for all of them."""
+    for_all = all(_names(named, request) for request in requests)
     return DeviceAllocationConfiguration(
-        source=source, requests=[] if everything else list(requests), opaque=opaque
+        source=source, requests=[] if for_all else list(named), opaque=opaque
     )
 
 
-def _names(requests: Sequence[str], want: Want) -> bool:
-    return want.path in requests or want.parent in requests
+def _names(named: Sequence[str], request: Request) -> bool:
+    return request.path in named or request.parent in named
 
 
 def _node_selector(
     claim: ResourceClaim, chosen: Sequence[Chosen], node: Node
 ) -> NodeSelector | None:
-    """Where the devices can be used: on this node alone as soon as one of them is local to it or
-    binds to it.
+    """Where the devices can be used; None means everywhere.
+
+    It is this node alone as soon as one of the devices is local to it or binds to it.
     """
-    wider = []
-    for one in chosen:
-        device, spec = one.candidate.device, one.candidate.slice.spec
-        where = device if spec.per_device_node_selection else spec
-        if where.node_name or device.binds_to_node:
+    selectors = []
+    for choice in chosen:
+        device, spec = choice.candidate.device, choice.candidate.slice.spec
+        place = device if spec.per_device_node_selection else spec
+        if place.node_name or device.binds_to_node:
             return nodes.only(node.metadata.name)
-        if where.node_selector:
-            wider.append(where.node_selector)
-            if len(where.node_selector.node_selector_terms) > 1:
-                break  # nodes.together refuses it
+        if place.node_selector:
+            selectors.append(place.node_selector)
+            # Several terms cannot be put together, which is an error before any later device.
+            if len(place.node_selector.node_selector_terms) > 1:
+                break
     try:
-        return nodes.together(wider)
+        return nodes.together(selectors)
     except ValueError as error:
         raise AllocationError(
             f"create NodeSelector for claim {claim.metadata.name}: {error}"

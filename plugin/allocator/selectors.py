@@ -1,5 +1,6 @@
-"""CEL selectors and derived attributes put to devices: compiled once, asked once a device. No rules
-of CEL here.
+"""CEL put to devices: selectors and derived attributes. Each expression is compiled once.
+
+No rules of CEL here, and nothing about which device is asked in which order.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from .failures import AllocationError
 if TYPE_CHECKING:
     from .. import cel
     from ..api.scheduling import Device, DeviceSelector
-    from .devices import Candidate
     from .identity import DeviceID
 
 
 @functools.lru_cache(maxsize=1024)
 def compiled(expression: str) -> cel.Program:
-    from .. import cel  # most claims of most nodes have no selectors of their own
+    # Most claims of most nodes have no selectors, so CEL is loaded with the first of them.
+    from .. import cel
 
     return cel.compile(expression)
 
 
-def described(driver: str, device: Device) -> cel.Device:
+def as_seen_by_cel(driver: str, device: Device) -> cel.Device:
     """The device as expressions see it."""
-    from .. import cel  # as above
+    from .. import cel  # loaded late, as above
 
     return cel.Device(
         driver=driver,
@@ -40,14 +41,16 @@ def described(driver: str, device: Device) -> cel.Device:
 
 
 def _value(attribute: DeviceAttribute) -> object:
-    """None where it has no value that we know: every expression then fails."""
-    from .. import cel  # as above
+    """None where it has no value of a type that we know: every expression then fails."""
+    from .. import cel  # loaded late, as above
 
-    for several in (attribute.ints, attribute.bools, attribute.strings):
-        if several is not None:
-            return several
+    for elements in (attribute.ints, attribute.bools, attribute.strings):
+        if elements is not None:
+            return elements
     if attribute.versions is not None:
         return [cel.Version(text) for text in attribute.versions]
+
+    # An attribute with several scalars counts as its first, and versions come last.
     if attribute.version is not None and attribute.value == attribute.version:
         return cel.Version(attribute.version)
     return attribute.value
@@ -56,50 +59,54 @@ def _value(attribute: DeviceAttribute) -> object:
 def match(
     selectors: Iterable[DeviceSelector], device: cel.Device, device_id: DeviceID, owner: str
 ) -> bool:
-    """Whether all of them are true. `owner` is who asks: "class gpu", "claim default/a"."""
-    from .. import cel  # as above
+    """Whether all selectors are true for the device.
 
-    for index, selector in enumerate(selectors):
+    They are asked in their order up to the first that is false, as a later one may rely on an
+    earlier one. An expression that cannot be compiled or evaluated is an AllocationError, which
+    names `owner`: "class gpu", "claim default/a".
+    """
+    from .. import cel  # loaded late, as above
+
+    for number, selector in enumerate(selectors, 1):
         assert selector.cel
         try:
             program = compiled(selector.cel.expression)
         except cel.CompileError as error:
             raise AllocationError(
-                f"{owner}: selector #{index}: CEL compile error: {error}"
+                f"{owner}: selector {number}: CEL compile error: {error}"
             ) from error
+
         try:
             if not program.matches(device):
                 return False
         except cel.EvalError as error:
             raise AllocationError(
-                f"{owner}: selector #{index} on device {device_id}: CEL runtime error: {error}"
+                f"{owner}: selector {number} on device {device_id}: CEL runtime error: {error}"
             ) from error
     return True
 
 
-def derive(name: str, expression: str, candidate: Candidate) -> DeviceAttribute:
-    """The attribute that a request makes up for the device."""
-    from .. import cel  # as above
+def derive(name: str, expression: str, device: cel.Device, device_id: DeviceID) -> DeviceAttribute:
+    """The attribute that a request derives for the device; AllocationError where it has none."""
+    from .. import cel  # loaded late, as above
 
     try:
-        value = cel.compile_derived(expression).evaluate(candidate.seen)
+        value = cel.compile_derived(expression).evaluate(device)
     except cel.CompileError as error:
         raise AllocationError(f"compile derived attribute {name} failed: {error}") from error
     except cel.EvalError as error:
         raise AllocationError(
-            f"evaluate derived attribute {name} on device {candidate.id} failed: {error}"
+            f"evaluate derived attribute {name} on device {device_id} failed: {error}"
         ) from error
     return attribute_of(value)
 
 
 def attribute_of(value: object) -> DeviceAttribute:
     """The value as a device's attribute has it; an empty list is one of strings."""
-    from .. import cel  # as above
+    from .. import cel  # loaded late, as above
 
-    several = isinstance(value, list | tuple)
-    first = next(iter(value), "") if isinstance(value, list | tuple) else value
-    kind = {bool: "bool", int: "int", str: "string", cel.Version: "version"}[type(first)]
-    field = f"{kind}s" if several else kind
-    return msgspec.convert(
-        {field: list(value) if isinstance(value, list | tuple) else value}, DeviceAttribute
-    )
+    fields: dict[type, str] = {bool: "bool", int: "int", str: "string", cel.Version: "version"}
+    if isinstance(value, list | tuple):
+        field = f"{fields[type(value[0])]}s" if value else "strings"
+        return msgspec.convert({field: list(value)}, DeviceAttribute)
+    return msgspec.convert({fields[type(value)]: value}, DeviceAttribute)

@@ -35,14 +35,11 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class Qualifier:
-    """One step of a chain: `key` gives the field or index; `known` is its value if it is always the
-    same.
-    """
+    """One step of a chain; `key` gives the field or index."""
 
     key: Closure
     optional: bool = False
     test: bool = False
-    known: Value = None
 
 
 def applied(frame: Frame, value: Value, qualifiers: list[Qualifier], metered: bool) -> Value:

@@ -1,8 +1,8 @@
-"""Checked nodes to Python closures. Twice: plain ones, and metered ones that count what each step
-costs.
+"""Checked nodes to Python closures: plain ones, and metered ones that count what each step costs.
 
 The metered ones charge the same amounts at the same steps as Kubernetes, so that its limit hits
-where it does there.
+where it does there. The plain ones are faster: they are for expressions that can never come near
+the limit.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from . import calls, constants, cost, folds, shortcuts, syntax
 from .attributes import Closure, Frame, Qualifier, applied
+from .builder import Builder
 from .cost import FAILED
 from .errors import EvalError, FatalError
 from .semver import Semver
@@ -28,47 +29,13 @@ from .values import (
     type_name,
 )
 
+_PRIMITIVES = frozenset(
+    cls for cls, name in NAMES.items() if name in ("bool", "double", "int", "string", "uint")
+)
 
-class Builder:
-    """One expression's closures. `places` is how many variables its frames need."""
 
-    def __init__(self, metered: bool) -> None:
-        self.metered = metered
-        self.places = 2
-        self._scopes: list[dict[str, Closure]] = []
-        self._variables: dict[int, tuple[int, int]] = {}
-
-    # Variables
-
-    def variables(self, node: Fold) -> tuple[int, int]:
-        """Places for a fold's one or two variables."""
-        self._variables[id(node)] = self.place(), self.place() if node.second else 0
-        return self._variables[id(node)]
-
-    def set_variables(self, node: Fold, frame: Frame, entry: Value) -> None:
-        """Put a frame where it was when the fold was at this entry."""
-        first, second = self._variables[id(node)]
-        frame[first], frame[second or first] = entry if second else (entry, entry)
-
-    def place(self) -> int:
-        self.places += 1
-        return self.places - 1
-
-    def enter(self, names: dict[str, Closure]) -> None:
-        self._scopes.append(names)
-
-    def leave(self) -> None:
-        self._scopes.pop()
-
-    def _variable(self, name: str) -> Closure:
-        for scope in reversed(self._scopes):
-            if name in scope:
-                return scope[name]
-        if name != ".device":
-            return lambda frame: frame[0].entries[name[1:]]  # a document of this name
-        return lambda frame: frame[0].value
-
-    # Nodes
+class Closures(Builder):
+    """The closures of one expression."""
 
     def build(self, node: Node) -> Closure:
         value = constants.value_of(node)
@@ -86,7 +53,10 @@ class Builder:
         return self._call(node)
 
     def _list(self, node: ListNode) -> Closure:
-        elements = [(self.build(e), at in node.optional) for at, e in enumerate(node.elements)]
+        elements = [
+            (self.build(element), index in node.optional)
+            for index, element in enumerate(node.elements)
+        ]
 
         def run(frame: Frame) -> list[Value]:
             values = []
@@ -110,12 +80,13 @@ class Builder:
 
         def run(frame: Frame) -> Map:
             pairs: dict[object, tuple[Value, Value]] = {}
-            for left, right, optional in entries:
-                key, value = left(frame), right(frame)
+            for key_closure, value_closure, optional in entries:
+                key, value = key_closure(frame), value_closure(frame)
                 if optional:
                     if type(value) is not Optional:
                         raise EvalError("what follows ? in a map must be optional")
                     if not value.present:
+                        # An absent entry takes away an earlier one under the same key.
                         pairs.pop(key_of(key), None)
                         continue
                     value = value.value
@@ -124,29 +95,16 @@ class Builder:
 
         return self.charged(run, cost.CREATE_MAP)
 
-    def charged(self, run: Closure, amount: int) -> Closure:
-        """The closure, and what it costs even if it fails."""
-        if not self.metered or not amount:
-            return run
-
-        def metered(frame: Frame) -> Value:
-            try:
-                value = run(frame)
-            except FatalError:
-                raise
-            except EvalError:
-                frame[1].charge(amount)
-                raise
-            frame[1].charge(amount)
-            return value
-
-        return metered
-
-    # Attributes
+    # Attributes: a variable and its fields and indexes
 
     def _attribute(self, node: Node) -> Closure:
-        if not self.metered and (plain := shortcuts.of(node)):
-            return plain
+        if not self.metered:
+            shortcut = shortcuts.of(node)
+            if shortcut:
+                return shortcut
+
+        # A whole chain costs 1, besides what its steps cost. has() and what follows a conditional
+        # cost nothing more.
         test = isinstance(node, Select) and node.test
         free = test or _root(node, "_?_:_")
         run = self.charged(self.resolve(node), 0 if free else 1)
@@ -160,75 +118,66 @@ class Builder:
         return present
 
     def resolve(self, node: Node) -> Closure:
-        """The value of a chain without the charge for looking it up as a whole."""
         base, qualifiers = self._chain(node)
-        metered = self.metered
         if not qualifiers:
             return base
+        metered = self.metered
         return lambda frame: applied(frame, base(frame), qualifiers, metered)
 
     def _chain(self, node: Node) -> tuple[Closure, list[Qualifier]]:
+        """What the chain starts with, and its steps."""
         if constants.value_of(node) is not MISSING:
             return self.build(node), []
         if isinstance(node, Ident):
-            return self._variable(node.name), []
+            return self.variable(node.name), []
         if isinstance(node, Select):
             field = node.field
             base, qualifiers = self._chain(node.operand)
-            return base, [*qualifiers, Qualifier(lambda _: field, test=node.test, known=field)]
+            return base, [*qualifiers, Qualifier(lambda _: field, test=node.test)]
         if syntax.is_index(node):
             assert isinstance(node, Call)
             base, qualifiers = self._chain(node.arguments[0])
-            return base, [*qualifiers, self._qualifier(node)]
+            return base, [*qualifiers, self._index(node)]
         if isinstance(node, Call) and node.function == "_?_:_":
             return self._conditional(node), []
         return self.build(node), []
 
-    def _qualifier(self, node: Call) -> Qualifier:
+    def _index(self, node: Call) -> Qualifier:
         index = node.arguments[1]
         optional = node.function != "_[_]"
-        known = constants.value_of(index)
-        if known is not MISSING:
-            return Qualifier(lambda _: known, optional=optional, known=known)
+        value = constants.value_of(index)
+        if value is not MISSING:
+            return Qualifier(lambda _: value, optional=optional)
         return Qualifier(self.resolve(index), optional=optional)
-
-    def _conditional(self, node: Call) -> Closure:
-        condition = self.build(node.arguments[0])
-        then, other = self.resolve(node.arguments[1]), self.resolve(node.arguments[2])
-
-        def run(frame: Frame) -> Value:
-            chosen = condition(frame)
-            if chosen is True:
-                return then(frame)
-            if chosen is False:
-                return other(frame)
-            raise no_overload("?:", chosen)
-
-        return run
 
     # Calls
 
     def _call(self, node: Call) -> Closure:
-        special = {
-            "_&&_": self._logic, "_||_": self._logic, "_?_:_": self._conditional,
-            "or": self._or, "orValue": self._or, "@in": self._in,
-        }.get(node.function)  # fmt: skip
-        if special and (node.function not in ("or", "orValue") or len(node.overloads) == 1):
-            return special(node)
-        if node.function == "@not_strictly_false":
-            return self._not_strictly_false(node)
+        match node.function:
+            case "_&&_" | "_||_":
+                return self._logic(node)
+            case "_?_:_":
+                return self._conditional(node)
+            case "or" | "orValue" if len(node.overloads) == 1:
+                return self._or(node)
+            case "@in":
+                return self._in(node)
+            case "@not_strictly_false":
+                return self._not_strictly_false(node)
+
         nodes = [*([node.target] if node.target is not None else []), *node.arguments]
-        arguments = [self.build(n) for n in nodes]
+        arguments = [self.build(argument) for argument in nodes]
         if node.function in calls.NEEDS_LIST and len(node.overloads) == 1:
             arguments[-1] = calls.or_fatal(arguments[-1])
         run = calls.implementation(node)
-        known = [constants.value_of(n) for n in nodes]
-        if not self.metered:
-            value = constants.folded(run, known)
-            if value is not MISSING and nodes:
-                return lambda _: value
-            return calls.plain(node, run, arguments, known)
-        return self._metered(node, run, arguments)
+        if self.metered:
+            return self._metered(node, run, arguments)
+
+        constant_values = [constants.value_of(argument) for argument in nodes]
+        value = constants.folded(run, constant_values)
+        if value is not MISSING and nodes:
+            return lambda _: value
+        return calls.plain(node, run, arguments, constant_values)
 
     def _metered(self, node: Call, run: Callable[..., Value], arguments: list[Closure]) -> Closure:
         price = cost.of_call(node.function, node.overloads)
@@ -242,6 +191,7 @@ class Builder:
                     result = run(*values)
                 except EvalError as failure:
                     error = failure
+            # A call that failed is paid for; one whose arguments were not all evaluated is not.
             if len(values) == len(arguments):
                 frame[1].charge(price(values, result))
             if error is not None:
@@ -250,27 +200,42 @@ class Builder:
 
         return metered
 
+    def _conditional(self, node: Call) -> Closure:
+        condition = self.build(node.arguments[0])
+        then, otherwise = self.resolve(node.arguments[1]), self.resolve(node.arguments[2])
+
+        def run(frame: Frame) -> Value:
+            chosen = condition(frame)
+            if chosen is True:
+                return then(frame)
+            if chosen is False:
+                return otherwise(frame)
+            raise no_overload("?:", chosen)
+
+        return run
+
     def _logic(self, node: Call) -> Closure:
-        stops: bool = node.function == "_||_"
-        operands = [self.build(term) for term in terms(node, node.function)]
+        """&& and ||: one false or true decides, whatever errors there are beside it."""
+        decisive: bool = node.function == "_||_"
+        operands = [self.build(term) for term in syntax.terms(node, node.function)]
 
         def run(frame: Frame) -> bool:
             error: EvalError | None = None
-            for term in operands:
+            for operand in operands:
                 try:
-                    value = term(frame)
+                    value = operand(frame)
                 except FatalError:
                     raise
                 except EvalError as failure:
                     error = error or failure
                     continue
-                if value is stops:
-                    return bool(stops)
+                if value is decisive:
+                    return bool(decisive)
                 if type(value) is not bool and error is None:
-                    error = no_overload("||" if stops else "&&", value)
+                    error = no_overload("||" if decisive else "&&", value)
             if error is not None:
                 raise error
-            return not stops
+            return not decisive
 
         return run
 
@@ -288,61 +253,53 @@ class Builder:
         return self.charged(run, 1)
 
     def _or(self, node: Call) -> Closure:
+        """optional.or(optional) and optional.orValue(value)."""
         assert node.target is not None
-        left, right = self.build(node.target), self.build(node.arguments[0])
-        whole = node.function == "or"
+        optional, alternative = self.build(node.target), self.build(node.arguments[0])
+        stays_optional = node.function == "or"
 
         def run(frame: Frame) -> Value:
-            value = left(frame)
+            value = optional(frame)
             if type(value) is not Optional:
                 raise no_overload("orValue", value)
             if value is NONE:
-                return right(frame)
-            return value if whole else value.value
+                return alternative(frame)
+            return value if stays_optional else value.value
 
         return run
 
     def _in(self, node: Call) -> Closure:
-        known = constants.value_of(node.arguments[1])
-        listed = node.overloads == ("@in: (A, list<A>) -> bool",)
+        """`in`, where Kubernetes has a rule of its own for literal lists of plain values."""
+        members = constants.value_of(node.arguments[1])
+        of_list = node.overloads == ("@in: (A, list<A>) -> bool",)
         arguments = [self.build(argument) for argument in node.arguments]
         if (
-            not listed
-            or not isinstance(known, list)
-            or any(type(v) not in _PRIMITIVE for v in known)
+            not of_list
+            or not isinstance(members, list)
+            or any(type(member) not in _PRIMITIVES for member in members)
         ):
             run = calls.implementation(node)
-            return (
-                self._metered(node, run, arguments)
-                if self.metered
-                else calls.plain(node, run, arguments, [MISSING] * 2)
-            )
-        member = arguments[0]
-        texts = frozenset(known) if all(type(v) is str for v in known) else None
+            if self.metered:
+                return self._metered(node, run, arguments)
+            return calls.plain(node, run, arguments, [MISSING] * 2)
 
-        def run_known(frame: Frame) -> bool:
-            value = member(frame)
+        wanted = arguments[0]
+        texts: frozenset[str] | None = None
+        if all(type(member) is str for member in members):
+            texts = frozenset(members)
+
+        def run_literal(frame: Frame) -> bool:
+            value = wanted(frame)
             if type(value) is str and texts is not None:
                 return value in texts
             if isinstance(value, Semver | bytes):
                 raise FatalError(
-                    f"Kubernetes cannot look for {type_name(value)} in a literal list: compare with =="
+                    f"Kubernetes cannot look for {type_name(value)} in a literal list: "
+                    "compare with =="
                 )
-            return contains(known, value)
+            return contains(members, value)
 
-        return run_known
-
-
-_PRIMITIVE = frozenset(
-    cls for cls, name in NAMES.items() if name in ("bool", "double", "int", "string", "uint")
-)
-
-
-def terms(node: Node, function: str) -> list[Node]:
-    """a && (b && c) as a, b, c: they are evaluated in this order either way."""
-    if isinstance(node, Call) and node.function == function:
-        return [term for argument in node.arguments for term in terms(argument, function)]
-    return [node]
+        return run_literal
 
 
 def _root(node: Node, function: str) -> bool:

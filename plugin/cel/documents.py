@@ -10,7 +10,7 @@ from typing import Any
 
 from . import checker, constants, parser
 from .attributes import Frame, Meter
-from .closures import Builder
+from .closures import Closures
 from .errors import EvalError
 from .values import MISSING, NAMES, Map, Value
 
@@ -25,7 +25,7 @@ class Expression:
         checker.check_over(root, text, names)
         constants.validate(root, text)
         self.text = text
-        builder = Builder(metered=True)
+        builder = Closures(metered=True)
         self._run = builder.build(root)
         self._places = builder.places
 

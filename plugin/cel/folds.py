@@ -1,23 +1,22 @@
-"""Closures for folds, which macros with variables become. Accumulators start when first read, as in
-Kubernetes.
+"""Closures for folds, which all macros with variables become.
+
+An accumulator starts when it is first read, as in Kubernetes: a start that fails is no error where
+nobody reads it, and it is charged where it is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from .attributes import Closure, Frame
+from .builder import Builder
 from .errors import EvalError, FatalError
 from .macros import ACCUMULATOR
 from .syntax import Call, Fold, Ident, ListNode, Node
 from .values import Growing, Map, Value, no_overload
 
-if TYPE_CHECKING:
-    from .closures import Builder
-
+LETS = frozenset(("bind", "optMap", "sortBy"))  # name one value; they go over nothing
 _GROWING = frozenset(("map", "filter", "transformList"))
-LETS = frozenset(("bind", "optMap", "sortBy"))
 
 
 class _Pending:
@@ -28,32 +27,17 @@ _PENDING = _Pending()
 
 
 def build(builder: Builder, node: Fold) -> Closure:
+    """The fold's closure. Its accumulator is pending, a value, or the EvalError that stands for it."""
     start, over = builder.build(node.start), builder.build(node.range)
-    accumulator = builder.place()
+    place = builder.place()
     first, second = builder.variables(node)
 
-    def accumulated(frame: Frame) -> Value:
-        value = frame[accumulator]
-        if value is _PENDING:
-            try:
-                value = start(frame)
-            except FatalError:
-                raise
-            except EvalError as error:
-                value = error
-            frame[accumulator] = value = (
-                Growing() if value == [] and isinstance(value, list) else value
-            )
-        if isinstance(value, EvalError):
-            raise value
-        return value
-
+    builder.enter({node.accumulator: _accumulator(place, start)})
     if node.macro in LETS:
-        builder.enter({node.accumulator: accumulated})
         body = builder.build(node.result)
         builder.leave()
-        return _let(accumulator, body)
-    builder.enter({node.accumulator: accumulated})
+        return _let(place, body)
+
     variables: dict[str, Closure] = {node.variable: lambda frame: frame[first]}
     if node.second:
         variables[node.second] = lambda frame: frame[second]
@@ -64,6 +48,7 @@ def build(builder: Builder, node: Fold) -> Closure:
         builder.leave()
         builder.leave()
         return _quantified(node.macro, over, predicate, (first, second))
+
     condition, step = builder.build(node.condition), _step(builder, node, node.step)
     builder.leave()
     result = builder.build(node.result)
@@ -71,21 +56,51 @@ def build(builder: Builder, node: Fold) -> Closure:
 
     def run(frame: Frame) -> Value:
         values = over(frame)
-        frame[accumulator] = _PENDING
+        frame[place] = _PENDING
         for entry in entries(values, bool(second)):
-            frame[first], frame[second or first] = entry if second else (entry, entry)
+            if second:
+                frame[first], frame[second] = entry
+            else:
+                frame[first] = entry
             if not _goes_on(condition, frame):
                 break
+            # An error becomes the accumulator: a later step may absorb it, as || does.
             try:
-                frame[accumulator] = step(frame)
+                frame[place] = step(frame)
             except FatalError:
                 raise
             except EvalError as error:
-                frame[accumulator] = error
-        value = result(frame)
-        return list(value) if type(value) is Growing else value
+                frame[place] = error
+        return _finished(result(frame))
 
     return run
+
+
+def _accumulator(place: int, start: Closure) -> Closure:
+    """Reads the accumulator, and starts it where nobody has read it before."""
+
+    def read(frame: Frame) -> Value:
+        value = frame[place]
+        if value is _PENDING:
+            try:
+                value = start(frame)
+            except FatalError:
+                raise
+            except EvalError as error:
+                value = error
+            if isinstance(value, list) and not value:
+                value = Growing()
+            frame[place] = value
+        if isinstance(value, EvalError):
+            raise value
+        return value
+
+    return read
+
+
+def _finished(value: Value) -> Value:
+    """A value that is no longer the accumulator's own."""
+    return list(value) if type(value) is Growing else value
 
 
 def _goes_on(condition: Closure, frame: Frame) -> bool:
@@ -100,13 +115,13 @@ def _goes_on(condition: Closure, frame: Frame) -> bool:
 def _let(place: int, body: Closure) -> Closure:
     def run(frame: Frame) -> Value:
         frame[place] = _PENDING
-        value = body(frame)
-        return list(value) if type(value) is Growing else value
+        return _finished(body(frame))
 
     return run
 
 
 def entries(values: Value, pairs: bool) -> Iterable[Value]:
+    """What a macro goes over: elements or keys, or with `pairs` each with its index or its value."""
     if isinstance(values, list):
         return list(enumerate(values)) if pairs else values
     if isinstance(values, Map):
@@ -116,13 +131,16 @@ def entries(values: Value, pairs: bool) -> Iterable[Value]:
 
 def _quantified(macro: str, over: Closure, predicate: Closure, places: tuple[int, int]) -> Closure:
     """all() and exists(): one false or true decides, whatever errors there are beside it."""
-    stops: bool = macro == "exists"
+    decisive: bool = macro == "exists"
     first, second = places
 
     def run(frame: Frame) -> bool:
         error: EvalError | None = None
         for entry in entries(over(frame), bool(second)):
-            frame[first], frame[second or first] = entry if second else (entry, entry)
+            if second:
+                frame[first], frame[second] = entry
+            else:
+                frame[first] = entry
             try:
                 value = predicate(frame)
             except FatalError:
@@ -130,13 +148,13 @@ def _quantified(macro: str, over: Closure, predicate: Closure, places: tuple[int
             except EvalError as failure:
                 error = error or failure
                 continue
-            if value is stops:
-                return bool(stops)
+            if value is decisive:
+                return bool(decisive)
             if type(value) is not bool:
                 error = error or no_overload(macro, value)
         if error is not None:
             raise error
-        return not stops
+        return not decisive
 
     return run
 
@@ -145,17 +163,19 @@ def _step(builder: Builder, node: Fold, step: Node) -> Closure:
     """The step; where it adds to the macro's own list or map, without a copy each time."""
     if not isinstance(step, Call):
         return builder.build(step)
+
     if step.function == "_?_:_" and node.macro != "exists_one":
         chosen, grown = builder.build(step.arguments[0]), _step(builder, node, step.arguments[1])
-        same = builder.resolve(step.arguments[2])
+        unchanged = builder.resolve(step.arguments[2])
 
         def conditional(frame: Frame) -> Value:
             value = chosen(frame)
             if type(value) is not bool:
                 raise no_overload("?:", value)
-            return grown(frame) if value else same(frame)
+            return grown(frame) if value else unchanged(frame)
 
         return conditional
+
     if node.macro in _GROWING and step.function == "_+_":
         left, right = step.arguments
         if isinstance(left, Ident) and left.name == ACCUMULATOR and isinstance(right, ListNode):

@@ -6,7 +6,7 @@ import contextlib
 
 from . import bound, checker, constants, estimate, parser, trace
 from .attributes import Closure, Frame, Meter
-from .closures import Builder
+from .closures import Closures
 from .cost import LIMIT
 from .device import Device, Version
 from .errors import CompileError, EvalError
@@ -106,11 +106,11 @@ class Program:
 
     def trace(self, device: Device) -> trace.Explanation:
         """Why the expression is not true for this device."""
-        return trace.explain(self, device)
+        return trace.explain(self.root, self.expression, device)
 
 
 def _built(root: Node, metered: bool) -> tuple[Closure, int]:
-    builder = Builder(metered)
+    builder = Closures(metered)
     closure = builder.build(root)
     return closure, builder.places
 

@@ -183,3 +183,10 @@ def descendants(node: Node) -> Iterator[Node]:
     yield node
     for child in node.children():
         yield from descendants(child)
+
+
+def terms(node: Node, function: str) -> list[Node]:
+    """a && (b && c) as a, b, c: they are evaluated in this order either way."""
+    if isinstance(node, Call) and node.function == function:
+        return [term for argument in node.arguments for term in terms(argument, function)]
+    return [node]

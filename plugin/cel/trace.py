@@ -9,16 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from . import constants, folds, source
+from . import constants, folds, source, syntax
 from .attributes import Closure, Frame
-from .closures import Builder, terms
+from .closures import Closures
 from .errors import EvalError
 from .syntax import Call, Fold, Ident, Literal, Node, Select
 from .values import MISSING, Value
 
 if TYPE_CHECKING:
     from .device import Device
-    from .program import Program
 
 _SIGNS = {"_<_": "<", "_<=_": "≤", "_>_": ">", "_>=_": "≥", "_==_": "", "_!=_": "other than "}
 _OPPOSITE = {
@@ -87,7 +86,7 @@ class Explanation:
         return self.text
 
 
-class _Recorder(Builder):
+class _Recorder(Closures):
     """Builds closures and remembers which belongs to which node."""
 
     def __init__(self) -> None:
@@ -100,20 +99,18 @@ class _Recorder(Builder):
         return closure
 
 
-def explain(program: Program, device: Device) -> Explanation:
+def explain(root: Node, expression: str, device: Device) -> Explanation:
     if device.view.error is not None:
-        return Explanation(
-            reasons=(Reason(part=program.expression, error=device.view.error.message),)
-        )
+        return Explanation(reasons=(Reason(part=expression, error=device.view.error.message),))
     recorder = _Recorder()
-    run = recorder.build(program.root)
+    run = recorder.build(root)
     frame: Frame = [device.view, None, *[None] * (recorder.places - 2)]
     walk = _Walk(recorder, frame)
     try:
         value = run(frame)
     except EvalError:
-        return walk.why(program.root, True)
-    return Explanation() if value is True else walk.why(program.root, True)
+        return walk.why(root, True)
+    return Explanation() if value is True else walk.why(root, True)
 
 
 class _Walk:
@@ -151,7 +148,7 @@ class _Walk:
         return Explanation(reasons=(self._reason(node, wanted),))
 
     def _logic(self, node: Call, wanted: bool) -> Explanation:
-        operands = terms(node, node.function)
+        operands = syntax.terms(node, node.function)
         all_needed = (node.function == "_&&_") is wanted
         bad = []
         for operand in operands:

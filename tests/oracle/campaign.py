@@ -17,7 +17,7 @@ from plugin.allocator import features
 from tests.oracle.cel.expressions import Expressions
 from tests.support import alloc_worlds, allocating, apply_steps, cel_asking, oracle, pool_worlds
 
-MODES = ({"patience": 0}, {}, {"cuts": False})
+MODES = ({"prune_after": 0}, {}, {"prune": False})
 TOLD = 1000  # after how many seeds
 
 
@@ -26,7 +26,7 @@ def of_world(kubernetes, seed):
     theirs = allocating.theirs(kubernetes, world, timeout=2)
     if theirs.get("timedOut"):
         return "too slow for Kubernetes", None
-    # Without cuts ours is as slow as theirs, times what Python costs.
+    # Without pruning ours is as slow as theirs, times what Python costs.
     mode = MODES[seed % (3 if theirs["seconds"] < 0.05 else 2)]
     expected, got = (
         allocating.comparable(theirs),

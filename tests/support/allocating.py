@@ -34,7 +34,7 @@ def parse(world):
 
 
 def decide(parsed, **options):
-    """As a scheduler does it for one node. `options`: cuts, patience."""
+    """As a scheduler does it for one node. `options`: prune, prune_after."""
     made = allocator.Allocator(
         class_lister=allocator.Classes(parsed["classes"]),
         **{name: parsed[name] for name in ("slices", "allocated", "features")},
@@ -57,7 +57,10 @@ def plain(value):
 
 
 def theirs(oracle, world, **more):
-    """The oracle's answer; `more`: variants, timeout, repeat."""
+    """The oracle's answer; `more`: variants, timeout, repeat.
+
+    It counts selectors and constraints from 0 ("selector #0"), ours from 1 ("selector 1").
+    """
     enabled = sorted(world.get("features", features.DEFAULT))
     claims = read(world.get("taken", []), list[ResourceClaim])
     taken = state.of_claims(claims, frozenset(enabled))
@@ -78,7 +81,10 @@ def theirs(oracle, world, **more):
             },
         },
     }
-    return oracle.ask(request | more)
+    answer = oracle.ask(request | more)
+    if answer.get("error"):
+        answer["error"] = re.sub(r"#(\d+)", lambda found: str(int(found[1]) + 1), answer["error"])
+    return answer
 
 
 def comparable(answer):

@@ -33,7 +33,7 @@ def check(kubernetes, world, **options):
 
 
 @pytest.mark.parametrize(
-    "options", [{"patience": 0}, {}, {"cuts": False}], ids=["cuts", "usual", "no-cuts"]
+    "options", [{"prune_after": 0}, {}, {"prune": False}], ids=["pruning", "usual", "no-pruning"]
 )
 @pytest.mark.parametrize("selectors", [True, False], ids=["selectors", "plain"])
 def test_same_answer(kubernetes, options, selectors):
@@ -50,7 +50,7 @@ def test_same_answer(kubernetes, options, selectors):
     same()
 
 
-@pytest.mark.parametrize("options", [{"patience": 0}, {}], ids=["cuts", "usual"])
+@pytest.mark.parametrize("options", [{"prune_after": 0}, {}], ids=["pruning", "usual"])
 def test_same_answer_in_larger_worlds(kubernetes, options):
     for seed in range(150):
         draw = alloc_worlds.Draw(random.Random(seed))

@@ -250,7 +250,7 @@ def test_a_search_can_be_cancelled():
     claims = allocating.read(world["claims"], list[ResourceClaim])
     with pytest.raises(allocator.CancelledError):
         made(world).allocate(
-            allocating.read(world["node"], Node), claims, cuts=False, cancelled=lambda: True
+            allocating.read(world["node"], Node), claims, prune=False, cancelled=lambda: True
         )
 
 

@@ -105,7 +105,7 @@ def agree(case, answer):
 
 
 @pytest.mark.parametrize(
-    "options", [{"patience": 0}, {}, {"cuts": False}], ids=["cuts", "usual", "no-cuts"]
+    "options", [{"prune_after": 0}, {}, {"prune": False}], ids=["pruning", "usual", "no-pruning"]
 )
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_case(path, options):

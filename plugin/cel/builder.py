@@ -1,0 +1,96 @@
+"""What the closures of one expression share: the places of variables, their scopes, and charges.
+
+How each kind of node becomes a closure is in `closures` and `folds`.
+"""
+
+from __future__ import annotations
+
+import abc
+
+from .attributes import Closure, Frame
+from .errors import EvalError, FatalError
+from .syntax import Fold, Node
+from .values import Value
+
+# A frame begins with the device's view (or the documents) and the meter.
+FIRST_PLACE = 2
+
+
+class Builder(abc.ABC):
+    """Builds the closures of one expression, plain or metered ones.
+
+    `places` is how long the frames of that expression have to be.
+    """
+
+    def __init__(self, metered: bool) -> None:
+        self.metered = metered
+        self.places = FIRST_PLACE
+        self._scopes: list[dict[str, Closure]] = []
+        self._variables: dict[int, tuple[int, int]] = {}
+
+    @abc.abstractmethod
+    def build(self, node: Node) -> Closure:
+        """The closure that gives the node's value, and charges for it if metered."""
+
+    @abc.abstractmethod
+    def resolve(self, node: Node) -> Closure:
+        """The value of a chain without the charge for looking it up as a whole."""
+
+    # Variables
+
+    def place(self) -> int:
+        """A new place in the frames of this expression."""
+        self.places += 1
+        return self.places - 1
+
+    def variables(self, node: Fold) -> tuple[int, int]:
+        """Places for a fold's one or two variables; the second is 0 if there is none."""
+        first = self.place()
+        second = self.place() if node.second else 0
+        self._variables[id(node)] = first, second
+        return first, second
+
+    def set_variables(self, node: Fold, frame: Frame, entry: Value) -> None:
+        """Put a frame where it was when the fold was at this entry."""
+        first, second = self._variables[id(node)]
+        if second:
+            frame[first], frame[second] = entry
+        else:
+            frame[first] = entry
+
+    def enter(self, names: dict[str, Closure]) -> None:
+        """Begin a scope in which these names stand for these closures."""
+        self._scopes.append(names)
+
+    def leave(self) -> None:
+        self._scopes.pop()
+
+    def variable(self, name: str) -> Closure:
+        for scope in reversed(self._scopes):
+            if name in scope:
+                return scope[name]
+        if name == ".device":
+            return lambda frame: frame[0].value
+        # A document of this name, as policies have them.
+        document = name[1:]
+        return lambda frame: frame[0].entries[document]
+
+    # Charges
+
+    def charged(self, run: Closure, amount: int) -> Closure:
+        """The closure with what it costs, which is charged even if it fails."""
+        if not self.metered or not amount:
+            return run
+
+        def metered(frame: Frame) -> Value:
+            try:
+                value = run(frame)
+            except FatalError:
+                raise
+            except EvalError:
+                frame[1].charge(amount)
+                raise
+            frame[1].charge(amount)
+            return value
+
+        return metered
