@@ -32,11 +32,10 @@ class Candidate:
         self.device, self.slice = device, slice_
         self.pool_id = PoolID(spec.driver, spec.pool.name)
         self.id = DeviceID(spec.driver, spec.pool.name, device.name)
-        self.uses: Uses = _uses(device)
-        self.groups: Groups = tuple(
-            (consumed.counter_set, frozenset(consumed.compatibility_groups))
-            for consumed in device.consumes_counters
-        )
+        self.uses: Uses = ()
+        self.groups: Groups = ()
+        if device.consumes_counters:
+            self.uses, self.groups = _uses(device), _groups(device)
         self._for_cel: cel.Device | None = None
         self._limits: dict[str, int] | None = None
 
@@ -62,6 +61,13 @@ def _uses(device: Device) -> Uses:
             key = (consumed.counter_set, name)
             uses[key] = uses.get(key, 0) + amounts.parse(counter.value).billionths
     return tuple(uses.items())
+
+
+def _groups(device: Device) -> Groups:
+    return tuple(
+        (consumed.counter_set, frozenset(consumed.compatibility_groups))
+        for consumed in device.consumes_counters
+    )
 
 
 class Devices:

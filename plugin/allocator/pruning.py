@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from . import constraints, features
@@ -29,12 +29,15 @@ if TYPE_CHECKING:
     from .devices import Candidate
     from .identity import PoolID
     from .partial import PartialAllocation
-    from .requests import ClaimRequests, Request
+    from .requests import Alternatives, ClaimRequests, Request
 
 # Dead ends before it is worth looking at all devices, which costs more than most whole searches.
 DEAD_ENDS = 12
 # States that are remembered, a few hundred bytes each.
 MOST_FAILURES = 200_000
+
+# A constraint, and the values that it sees at each position.
+_Constrained = tuple[Constraint, list[Values]]
 
 
 def prepare(claims: Sequence[ClaimRequests], partial: PartialAllocation) -> Pruner | None:
@@ -62,8 +65,13 @@ class Pruner:
         self._eligible: dict[int, list[int]] = {}
         # By position: equal numbers for devices that no request and no rule can tell apart.
         self._alike: list[int] = []
-        # By request and constraint: the values at each position.
+        # By request and constraint: the values at each position. And by request: its constraints
+        # of either kind, each with these values.
         self._values: dict[tuple[int, int], list[Values]] = {}
+        self._matching: dict[int, list[_Constrained]] = {}
+        self._distinct: dict[int, list[_Constrained]] = {}
+        # By request: the alternatives of each request that the search comes to after it.
+        self._later: dict[int, list[Alternatives]] = {}
         self._counters_used = any(candidate.uses for candidate in self.devices.candidates)
         self._failed: set[Hashable] = set()
 
@@ -78,6 +86,7 @@ class Pruner:
             for request in alternatives
         ]
         for request in every_request:
+            self._later[request.key] = list(self._later_than(request))
             if not self._look_at_constraints(request):
                 return False
             self._eligible[request.key] = [
@@ -104,6 +113,8 @@ class Pruner:
         return len(self._eligible[request.key]) < request.minimum
 
     def _look_at_constraints(self, request: Request) -> bool:
+        matching = self._matching[request.key] = []
+        distinct = self._distinct[request.key] = []
         for index, constraint in enumerate(self.partial.constraints[request.claim_index]):
             if not request.under(constraint.requests):
                 continue
@@ -114,6 +125,7 @@ class Pruner:
             if values is None:
                 return False
             self._values[request.key, index] = values
+            (distinct if constraint.distinct else matching).append((constraint, values))
         return True
 
     def _values_of_devices(self, request: Request, constraint: Constraint) -> list[Values] | None:
@@ -315,10 +327,10 @@ class Pruner:
             return True
         return any(
             all(map(self._is_short_of_all, alternatives))
-            for alternatives in self._later_than(request)
+            for alternatives in self._later[request.key]
         )
 
-    def _later_than(self, request: Request) -> Iterator[Sequence[Request]]:
+    def _later_than(self, request: Request) -> Iterator[Alternatives]:
         for claim in range(request.claim_index, len(self.claims)):
             for alternatives in self.claims[claim]:
                 first = alternatives[0]
@@ -337,12 +349,7 @@ class Pruner:
 
     def _is_short(self, request: Request, missing: int, start: int) -> bool:
         """Whether the request cannot get the devices that it misses, whatever else is chosen."""
-        candidates = self.devices.candidates
-        free = [
-            position
-            for position in self.eligible_from(request, start)
-            if not self.partial.in_use(request, candidates[position])
-        ]
+        free = self._free(request, start)
         # Rule: each missing device is another one of the free ones.
         return (
             len(free) < missing
@@ -351,28 +358,30 @@ class Pruner:
             or self._exceeds_counters(missing, free)
         )
 
+    def _free(self, request: Request, start: int) -> list[int]:
+        partial, candidates = self.partial, self.devices.candidates
+        positions = self.eligible_from(request, start)
+        if request.admin:
+            return [p for p in positions if not partial.in_use(request, candidates[p])]
+        # None of the eligible devices is allocated: only those count that were taken since.
+        holders = partial.holders
+        return [p for p in positions if not holders.get(candidates[p].id)]
+
     def _has_no_common_value(self, request: Request, missing: int, free: Sequence[int]) -> bool:
         """Rule: under matchAttributes all devices of a request have a value of each in common.
 
         So there is a choice of one value for each constraint that as many free devices have as are
         missing, among the values that the devices before have in common.
         """
-        matching: list[tuple[list[Values], Values | None]] = []
-        for index, constraint in enumerate(self.partial.constraints[request.claim_index]):
-            if not constraint.distinct and request.under(constraint.requests):
-                matching.append((self._values[request.key, index], _common_values(constraint)))
+        matching = self._matching[request.key]
         if not matching:
             return False
 
-        counts: Counter[Hashable] = Counter()
-        for position in free:
-            remaining = []
-            for values, common in matching:
-                own = values[position]
-                remaining.append(own if common is None else own & common)
-            for choice in itertools.product(*remaining):
-                counts[choice] += 1
-                if counts[choice] >= missing:
+        counts: dict[Hashable, int] = {}
+        for choices in _choices(matching, free):
+            for choice in choices:
+                counts[choice] = count = counts.get(choice, 0) + 1
+                if count >= missing:
                     return False
         return True
 
@@ -380,12 +389,9 @@ class Pruner:
         self, request: Request, missing: int, free: Sequence[int]
     ) -> bool:
         """Rule: under a distinctAttribute each device needs a value of its own that no other has."""
-        for index, constraint in enumerate(self.partial.constraints[request.claim_index]):
-            if not constraint.distinct or not request.under(constraint.requests):
-                continue
+        for constraint, values in self._distinct[request.key]:
             taken = constraint.state()
             assert isinstance(taken, frozenset)
-            values = self._values[request.key, index]
             untaken = frozenset().union(*(values[position] for position in free)) - taken
             if len(untaken) < missing:
                 return True
@@ -421,3 +427,18 @@ def _common_values(constraint: Constraint) -> Values | None:
     if state is None or isinstance(state, frozenset):
         return state
     return frozenset((state,))  # type: ignore[arg-type]
+
+
+def _choices(
+    matching: Sequence[_Constrained], positions: Sequence[int]
+) -> Iterable[Iterable[Hashable]]:
+    """At each position: one value for each constraint that this device and those before it have."""
+    of_constraints = []
+    for constraint, values in matching:
+        common = _common_values(constraint)
+        own: Iterable[Values] = map(values.__getitem__, positions)
+        of_constraints.append(own if common is None else map(common.intersection, own))
+    # A product of one factor would be tuples of one value, and slower.
+    if len(of_constraints) == 1:
+        return of_constraints[0]
+    return itertools.starmap(itertools.product, zip(*of_constraints, strict=True))
