@@ -88,9 +88,13 @@ def test_rbac_denies_what_it_need_not_do(as_driver: Kubectl, words: tuple[str, .
     [
         ({"nodeName": "somewhere-else"}, "may not write a slice of node somewhere-else"),
         ({"nodeName": None, "allNodes": True}, "may not write a slice of no single node"),
+        (
+            {"pool": {"name": "other", "generation": 1, "resourceSliceCount": 1}},
+            "may not write a slice of another pool",
+        ),
         ({"driver": "gpu.example.com"}, "may not write a slice of driver gpu.example.com"),
     ],
-    ids=["another node", "all nodes", "another driver"],
+    ids=["another node", "all nodes", "another pool", "another driver"],
 )
 def test_policy_denies_to_create(
     as_driver: Kubectl, driver: Driver, change: Object, reason: str
@@ -131,7 +135,7 @@ def test_policy_leaves_others_alone(kube: Kubectl) -> None:
 def _slice(node: str, change: Object) -> Object:
     spec = {
         "driver": DRIVER,
-        "pool": {"name": "suite", "generation": 1, "resourceSliceCount": 1},
+        "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
         "nodeName": node,
         "devices": [],
     }
