@@ -33,7 +33,7 @@ from .kubelet import dra, podresources, registration, server
 from .kubelet import health as kubelet_health
 from .prepare import cdi, checkpoint, driver, garbage
 from .publish import publisher
-from .report import conflicts, events, health, health_state, status
+from .report import conflicts, events, health, health_state, rights, status
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +62,7 @@ class App:
     garbage: garbage.GarbageCollector
     conflicts: conflicts.ConflictDetector
     publisher: publisher.Publisher
+    rights: rights.RightsCheck
     instance: instance.Instance
     calls: dra.Calls
     boot: str  # its id
@@ -138,6 +139,7 @@ class App:
             start("the look for rivals", self.conflicts.run)
             start("the glance at what others share", self._tick)
             start("the glance at the sockets", lambda: _mend(calls, door))
+            start("the check of our rights", self.rights.run)
             start("the wait for the kubelet", lambda: self._await_registration(registrar))
             if config.endpoint:
                 start("the endpoint", endpoint.Endpoint(config.endpoint, self._unready).run)
@@ -285,6 +287,13 @@ def build(config: Config) -> App:
         hardware=watch_,
         record_event=events_.record,
     )
+    publisher_ = publisher.Publisher(
+        resources_,
+        config.driver_name,
+        config.node_name,
+        instance_.may_publish,
+        numa_list=config.numa_list,
+    )
     return App(
         config=config,
         client=client_,
@@ -315,12 +324,13 @@ def build(config: Config) -> App:
             set_conditions=functools.partial(driver_.say, conflicts.CONDITION),
             record_event=about_node,
         ),
-        publisher=publisher.Publisher(
-            resources_,
-            config.driver_name,
-            config.node_name,
-            instance_.may_publish,
-            numa_list=config.numa_list,
+        publisher=publisher_,
+        rights=rights.RightsCheck(
+            resources=resources_,
+            driver=config.driver_name,
+            node=config.node_name,
+            published=publisher_.published,
+            record_event=about_node,
         ),
         instance=instance_,
         calls=dra.Calls(driver_),

@@ -142,11 +142,12 @@ class Resources:
         found = _decode(answer, _List, "the slices of the node")
         return [_in_our_shape({"apiVersion": found.api_version, **item}) for item in found.items]
 
-    async def create_slice(self, slice_: ResourceSlice) -> dict[str, Any]:
-        """The object as stored. It may have been created although this fails: AlreadyExists or the
-        copy will tell.
+    async def create_slice(self, slice_: ResourceSlice, dry_run: bool = False) -> dict[str, Any]:
+        """The object as stored, or as it would be. It may have been created although this fails:
+        AlreadyExists or the copy will tell.
         """
-        return await self._write("POST", "resourceslices", slice_)
+        query = {"dryRun": "All"} if dry_run else {}
+        return await self._write("POST", "resourceslices", slice_, query)
 
     async def update_slice(self, slice_: ResourceSlice, dry_run: bool = False) -> dict[str, Any]:
         """The object as stored, or as it would be. Conflict if it is not the one that the metadata

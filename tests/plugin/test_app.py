@@ -105,8 +105,10 @@ class World:
         return [obj for (kind, _, _), obj in self.api.objects.items() if kind == "resourceslices"]
 
     def reasons(self):
-        """Of the events so far."""
-        return [obj["reason"] for (kind, _, _), obj in self.api.objects.items() if kind == "events"]
+        """Of the events so far, but for the one that says that nothing holds us here."""
+        events = [obj for (kind, _, _), obj in self.api.objects.items() if kind == "events"]
+        reasons = [event["reason"] for event in events]
+        return [reason for reason in reasons if reason != "AdmissionPolicyMissing"]
 
     async def published(self):
         await apiserver.until(self.slices, 20)

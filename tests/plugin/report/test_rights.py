@@ -1,0 +1,100 @@
+"""The check of our own rights, against the API server with the shipped policies, without them, and while it is away."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import yaml
+
+from plugin.kube import auth, client, resources
+from plugin.report import rights
+from plugin.sim.apiserver.server import Options, serve
+from tests.test_rights import Cluster
+
+DRIVER, NODE = "gpu.claimd.dev", "n1"
+
+
+def kubeconfig(api, token, folder: Path) -> str:
+    path = folder / "kubeconfig"
+    document = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": f"{api.address}/as/{token}"}}],
+        "users": [{"name": "u", "user": {}}],
+    }
+    path.write_text(yaml.safe_dump(document))
+    return str(path)
+
+
+class Checking:
+    def __init__(self, api, token, folder):
+        self.client = client.Client(
+            auth.client_config(kubeconfig(api, token, folder), folder), agent="t/1"
+        )
+        self.events = []
+        self.check = rights.RightsCheck(
+            resources=resources.Resources(self.client, DRIVER, NODE),
+            driver=DRIVER,
+            node=NODE,
+            published=asyncio.Event(),
+            record_event=lambda reason, note: self.events.append((reason, note)),
+        )
+
+
+@pytest.fixture
+async def cluster():
+    async with serve(Options()) as api:
+        made = Cluster(api, "claimd-system", "claimd")
+        await made.set_up()
+        yield made
+
+
+async def test_with_the_policies_nothing_is_said(cluster, tmp_path):
+    checking = Checking(cluster.api, cluster.token, tmp_path)
+    assert await checking.check.check()
+    assert checking.events == []
+    await checking.client.close()
+
+
+async def test_without_them_people_are_told_and_nothing_is_kept(cluster, tmp_path):
+    policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+    await cluster.admin("DELETE", f"{policies}/resourceslices.gpu.claimd.dev")
+    checking = Checking(cluster.api, cluster.token, tmp_path)
+
+    assert await checking.check.check()
+
+    ((reason, note),) = checking.events
+    assert reason == "AdmissionPolicyMissing"
+    assert "publish devices of another node" in note
+    assert (await cluster.admin("GET", "/apis/resource.k8s.io/v1/resourceslices"))["items"] == []
+    await checking.client.close()
+
+
+async def test_a_policy_that_matches_nobody_is_noticed(cluster, tmp_path):
+    """As when somebody takes `own` out of the role."""
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/claimd"
+    role = await cluster.admin("GET", path)
+    role["rules"] = [rule for rule in role["rules"] if rule.get("apiGroups") != ["claimd.dev"]]
+    await cluster.admin("PUT", path, role)
+    checking = Checking(cluster.api, cluster.token, tmp_path)
+    assert await checking.check.check()
+    assert [reason for reason, _ in checking.events] == ["AdmissionPolicyMissing"]
+    await checking.client.close()
+
+
+async def test_no_answer_is_no_news(tmp_path):
+    async with serve(Options()) as api:
+        checking = Checking(api, api.token, tmp_path)
+    assert not await checking.check.check()
+    assert checking.events == []
+    await checking.client.close()
+
+
+async def test_it_waits_until_slices_stand(cluster, tmp_path):
+    checking = Checking(cluster.api, cluster.token, tmp_path)
+    running = asyncio.create_task(checking.check.run())
+    await asyncio.sleep(0)
+    assert not running.done()
+    checking.check.published.set()
+    await asyncio.wait_for(running, 5)
+    await checking.client.close()
