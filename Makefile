@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-requirements
 
-.PHONY: dev demo lint test unit mutants cluster cluster-matrix faults faults-short soak soak-short oracle bench proto lock image clean
+.PHONY: dev demo docs lint test unit mutants cluster cluster-matrix faults faults-short soak soak-short oracle bench proto lock image clean
 
 dev: $(STAMP)  ## everything a developer needs, in .venv
 
@@ -60,6 +60,9 @@ soak: dev  ## 25 minutes on a real cluster: everything killed at random, the API
 
 soak-short: dev  ## 70 seconds of it, each kind of fault once
 	$(BIN)/python -m tests.soak --minutes 1.2 soak
+
+docs: dev  ## rewrite the generated tables of docs/, and what its commands print
+	$(BIN)/python -m tests.docs
 
 proto: dev  ## regenerate plugin/kubelet/wire from proto/
 	$(BIN)/python proto/generate.py

@@ -1,0 +1,34 @@
+"""`python -m tests.docs`: writes the generated tables of docs/ and the output of its commands
+anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import tempfile
+from pathlib import Path
+
+from . import pages, tables
+
+
+def main() -> int:
+    logging.disable(logging.WARNING)  # of the GPUs that are made sick
+    for page in pages.pages():
+        before = page.read_text()
+        try:
+            after = pages.regenerated(before)
+        except tables.Incomplete as error:
+            print(f"{page.relative_to(pages.ROOT)}: {error}", file=sys.stderr)
+            return 1
+        with tempfile.TemporaryDirectory() as folder:
+            pages.furnish(Path(folder))
+            after = pages.replayed(after, Path(folder))
+        if after != before:
+            page.write_text(after)
+            print(f"written: {page.relative_to(pages.ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

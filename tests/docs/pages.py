@@ -1,0 +1,192 @@
+"""The pages themselves: generated tables between markers, commands, and links.
+
+Three kinds of code blocks matter here. What stands after `$ ` in a block of the language `console`
+is run, in a folder of the page's own, and what follows it is its output (`…` stands for anything).
+In every other block, and in `code`, commands of claimd are only parsed: their verbs and flags have
+to exist.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from plugin import cli
+
+from . import tables
+
+ROOT = tables.ROOT
+FILES = Path(__file__).with_name("files")  # what the commands of the pages read
+
+GENERATED = re.compile(r"^<!-- generated: (?P<name>[a-z]+) -->\n.*?^<!-- end -->$", re.M | re.S)
+FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<body>.*?)^ *```$", re.M | re.S)
+LINK = re.compile(r"\[[^\]]*\]\((?!https?://|mailto:)(?P<target>[^)\s]*)\)")
+HEADING = re.compile(r"^#+ +(.*?) *$", re.M)
+
+
+def pages() -> list[Path]:
+    """All that users read. Examples and the deploy folder count, what is generated elsewhere too."""
+    return [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "ARCHITECTURE.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+        *sorted((ROOT / "deploy").rglob("*.md")),
+    ]
+
+
+# ---------------------------------------------------------------- generated tables
+
+
+def regenerated(text: str) -> str:
+    """The page with its tables made anew."""
+
+    def fill(block: re.Match[str]) -> str:
+        name = block["name"]
+        if name not in tables.TABLES:
+            raise tables.Incomplete(f"no table is called {name!r}, see tests/docs/tables.py")
+        return f"<!-- generated: {name} -->\n\n{tables.TABLES[name]()}\n\n<!-- end -->"
+
+    return GENERATED.sub(fill, text)
+
+
+# ---------------------------------------------------------------- commands that are parsed
+
+
+def claimd_commands(text: str) -> Iterator[str]:
+    """Commands in code blocks and in `code`, as far as one line goes; without what follows a pipe."""
+    spans = [block["body"] for block in FENCE.finditer(text)]
+    without_fences = FENCE.sub("", text)
+    spans += re.findall(r"(?m)^ {4}(\S.*)$", without_fences)
+    spans += [
+        span for span in re.findall(r"`([^`\n]+)`", without_fences) if span.startswith("claimd ")
+    ]
+    for span in spans:
+        for line in span.replace("\\\n", " ").splitlines():
+            typed = re.sub(r"^\s*(\$ |run: )?", "", line)
+            found = re.match(r"(?:kubectl [^\n]*-- )?(?:\.venv/bin/)?claimd (.*)", typed)
+            if found:
+                yield re.split(r"\s+(?:#|\||>|&|2>)|;", found[1])[0].strip(" `")
+
+
+def refusal(command: str) -> str:
+    """Why the parser of claimd does not take these words; empty if it does."""
+    if "…" in command or command.startswith("COMMAND"):
+        return ""  # a sentence that begins with claimd, or any command
+    given = shlex.split(command)
+    errors = io.StringIO()
+    parser = cli._parser()
+    try:
+        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
+            parser.parse_args(given)
+    except SystemExit as left:
+        if left.code and not (len(given) == 1 and "required" in errors.getvalue()):
+            return errors.getvalue().strip().splitlines()[-1]
+    return ""
+
+
+# ---------------------------------------------------------------- commands that are run
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command and what the page says that it prints."""
+
+    command: str
+    output: str
+
+
+def console_blocks(text: str) -> Iterator[tuple[re.Match[str], list[Step]]]:
+    for block in FENCE.finditer(text):
+        if block["language"] == "console":
+            yield block, _steps(block["body"])
+
+
+def _steps(body: str) -> list[Step]:
+    steps: list[Step] = []
+    for part in re.split(r"^\$ ", body, flags=re.M)[1:]:
+        command, _, output = part.partition("\n")
+        steps.append(Step(command, output))
+    return steps
+
+
+def furnish(folder: Path) -> None:
+    """Puts what the commands of the pages read into their folder."""
+    shutil.copytree(FILES, folder, dirs_exist_ok=True)
+    shutil.copy(ROOT / "deploy/base/deviceclasses.yaml", folder)
+
+
+def run(step: Step, folder: Path) -> str:
+    """What the command really prints, its complaints included. It runs as in a clean terminal."""
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HOME": str(folder),
+        "COLUMNS": "100",
+        "LC_ALL": "C.UTF-8",
+    }
+    done = subprocess.run(
+        ["bash", "-c", step.command],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.stdout
+
+
+def agrees(said: str, seen: str) -> bool:
+    """`…` stands for anything, also for several lines; times and host names differ by nature."""
+    pattern = ".*".join(re.escape(part) for part in said.strip("\n").split("…"))
+    return re.fullmatch(pattern, seen.strip("\n"), re.S) is not None
+
+
+def replayed(text: str, folder: Path) -> str:
+    """The page with the output of each command that prints something else than it says."""
+    made = text
+    for block, steps in console_blocks(text):
+        body = block["body"]
+        for step in steps:
+            seen = run(step, folder)
+            if not agrees(step.output, seen):
+                body = body.replace(f"$ {step.command}\n{step.output}", f"$ {step.command}\n{seen}")
+        made = made.replace(block["body"], body)
+    return made
+
+
+# ---------------------------------------------------------------- links
+
+
+def dead_links(page: Path) -> list[str]:
+    """Relative links that lead nowhere, and anchors that no heading has."""
+    dead = []
+    text = FENCE.sub("", page.read_text())
+    for link in LINK.finditer(text):
+        place, _, anchor = link["target"].partition("#")
+        target = (page.parent / place).resolve() if place else page
+        is_dead = not target.exists()
+        if anchor and target.suffix == ".md":
+            is_dead = is_dead or anchor not in anchors(target)
+        if is_dead:
+            dead.append(link["target"])
+    return dead
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub makes them of headings."""
+    made = set()
+    for title in HEADING.findall(FENCE.sub("", page.read_text())):
+        plain = re.sub(r"[^\w\- ]", "", title.lower())
+        made.add(plain.replace(" ", "-"))
+    return made

@@ -1,0 +1,98 @@
+"""What docs/ and the README promise: tables are those of the code, commands exist and print what
+the pages say, links lead somewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs import pages, tables
+
+PAGES = [page.relative_to(pages.ROOT).as_posix() for page in pages.pages()]
+# Pages of the index that are not there yet.
+BEING_WRITTEN = {"new-vendor.md", "nvidia-libraries.md"}
+RUN_PAGES = [page for page in PAGES if any(pages.console_blocks((pages.ROOT / page).read_text()))]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_generated_tables_are_those_of_the_code(page: str) -> None:
+    text = (pages.ROOT / page).read_text()
+    begun = re.findall(r"^<!-- generated:", text, re.M)
+    assert len(begun) == len(pages.GENERATED.findall(text)), (
+        "each `<!-- generated: NAME -->` needs its `<!-- end -->`"
+    )
+    assert pages.regenerated(text) == text, "run `make docs`"
+
+
+def test_every_table_stands_on_a_page() -> None:
+    texts = "".join((pages.ROOT / page).read_text() for page in PAGES)
+    unused = [name for name in tables.TABLES if f"<!-- generated: {name} -->" not in texts]
+    assert unused == []
+
+
+def test_a_name_without_words_is_refused() -> None:
+    with pytest.raises(tables.Incomplete, match=r"add \['weight'\], remove \['computeUnits'\]"):
+        tables.described("capacities", ["memory", "weight"])
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_of_claimd_exist_with_their_flags(page: str) -> None:
+    refused = {
+        command: why
+        for command in pages.claimd_commands((pages.ROOT / page).read_text())
+        if (why := pages.refusal(command))
+    }
+    assert refused == {}
+
+
+def test_a_flag_that_does_not_exist_is_found() -> None:
+    text = "```sh\nclaimd devices --colour red\n```\nand `claimd inspect`"
+    refused = [pages.refusal(command) for command in pages.claimd_commands(text)]
+    assert "unrecognized arguments: --colour red" in refused[0]
+    assert "invalid choice: 'inspect'" in refused[1]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("page", RUN_PAGES)
+def test_commands_print_what_the_page_says(page: str, tmp_path: Path) -> None:
+    pages.furnish(tmp_path)
+    for _, steps in pages.console_blocks((pages.ROOT / page).read_text()):
+        for step in steps:
+            seen = pages.run(step, tmp_path)
+            assert pages.agrees(step.output, seen), f"$ {step.command}\n{seen}\nrun `make docs`"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    dead = [link for link in pages.dead_links(pages.ROOT / page) if link not in BEING_WRITTEN]
+    assert dead == []
+
+
+def test_the_index_has_every_page() -> None:
+    index = (pages.ROOT / "docs/README.md").read_text()
+    listed = set(re.findall(r"\]\(([\w-]+\.md)", index))
+    there = {path.name for path in (pages.ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert listed - there <= BEING_WRITTEN
+    assert there <= listed
+
+
+def test_verbs_and_places_that_pages_name_are_there() -> None:
+    makefile = (pages.ROOT / "Makefile").read_text()
+    missing = set()
+    for page in PAGES:
+        text = (pages.ROOT / page).read_text()
+        for verb in re.findall(r"`make ([a-z-]+)", text):
+            if not re.search(rf"^{verb}:", makefile, re.M):
+                missing.add(f"{page}: make {verb}")
+        for place in re.findall(r"\b(?:deploy|tests)/[\w./-]*\w", text):
+            if not (pages.ROOT / place).exists():
+                missing.add(f"{page}: {place}")
+    assert missing == set()
+
+
+def test_commands_are_found_where_they_are() -> None:
+    found = [c for page in PAGES for c in pages.claimd_commands((pages.ROOT / page).read_text())]
+    assert len(found) > 80
