@@ -599,6 +599,18 @@ def rbac() -> str:
     return table(["resource", "verbs", "only", "why", "what limits it"], lines)
 
 
+def policies() -> str:
+    found = [d for d in _manifests("admission.yaml") if d["kind"] == "ValidatingAdmissionPolicy"]
+    rows = described("policies", [policy["metadata"]["name"] for policy in found])
+    lines = []
+    for policy in found:
+        name = policy["metadata"]["name"]
+        (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
+        held = f"{', '.join(rule['operations'])} of {', '.join(rule['resources'])}"
+        lines.append([code(name), held, rows[name]["allows"]])
+    return table(["policy", "asked about", "lets pass"], lines)
+
+
 def mounts() -> str:
     (daemonset,) = _manifests("daemonset.yaml")
     pod = daemonset["spec"]["template"]["spec"]
@@ -633,5 +645,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "protocols": protocols,
     "rig": rig,
     "rbac": rbac,
+    "policies": policies,
     "mounts": mounts,
 }
