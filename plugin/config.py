@@ -1,9 +1,8 @@
-"""Config: every outside thing is an address in it. Defaults < file < environment < flags; unknown
-keys are refused.
+"""Config: every outside thing is an address in it. Defaults < file < environment < flags.
 
 One table, the dataclass itself: each field is a flag (--node-name), an environment variable
-(CLAIMD_NODE_NAME) and a key of the file (node-name). Reading the file is the only I/O; nothing here
-looks at what an address leads to.
+(CLAIMD_NODE_NAME) and a key of the file (node-name). What is no setting is refused. Reading the
+file is the only I/O; nothing here looks at what an address leads to.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,7 +49,8 @@ class Config:
     )
     root: str = _setting(
         "",
-        "folder with sys/, proc/ and dev/ to read instead of the machine's (a fake tree), or a `claimd capture`",
+        "folder with sys/, proc/ and dev/ to read instead of the machine's (a fake tree), "
+        "or a `claimd capture`",
     )
     sys_root: Path = _setting(Path("/sys"), "where sysfs is mounted")
     proc_root: Path = _setting(Path("/proc"), "where procfs is mounted")
@@ -58,7 +58,11 @@ class Config:
     host_root: Path = _setting(
         Path("/"), "where the host's root is mounted, for CDI specs and libraries of NVIDIA"
     )
-    kubeconfig: str = _setting("", "kubeconfig file; empty: the service account of the pod")
+    kubeconfig: str = _setting(
+        "",
+        "kubeconfig file; without one, `run` takes the service account of its pod, "
+        "and `explain` looks where kubectl does",
+    )
     service_account: Path = _setting(
         Path("/var/run/secrets/kubernetes.io/serviceaccount"),
         "folder with token and ca.crt when in a pod",
@@ -75,7 +79,8 @@ class Config:
     )
     numa_list: bool = _setting(
         False,
-        "numaNode as a list, with the nearest nodes: only where the API server has the gate DRAListTypeAttributes",
+        "numaNode as a list, with the nearest nodes: only where the API server has the gate "
+        "DRAListTypeAttributes",
     )
     rescan: float = _setting(
         60.0, "seconds between two looks at the hardware when the kernel reports no change"
@@ -83,17 +88,19 @@ class Config:
     health_interval: float = _setting(20.0, "seconds between two looks at the health of the GPUs")
     absent_grace: float = _setting(
         300.0,
-        "seconds that a GPU which has vanished stays published, with a taint, so that its pods can be evicted",
+        "seconds that a GPU which has vanished stays published, with a taint, so that its pods "
+        "can be evicted",
     )
     taint_failed: str = _setting(
         "NoSchedule",
-        "effect of the taint on a GPU that failed, vanished or does not answer: none (it only tells), NoSchedule or "
-        "NoExecute (its pods are evicted)",
+        "effect of the taint on a GPU that failed, vanished or does not answer: none (it only "
+        "tells), NoSchedule or NoExecute (its pods are evicted)",
     )
     taint_degraded: str = _setting("none", "the same for a GPU that works, but not as it should")
     garbage_grace: float = _setting(
         120.0,
-        "seconds that a claim must be gone, unused by any pod, before it is unprepared by ourselves; 0: never",
+        "seconds that a claim must be gone, unused by any pod, before it is unprepared by "
+        "ourselves; 0: never",
     )
     log_format: str = _setting("auto", "json, text, or auto: text on a terminal")
     log_level: str = _setting("info", "debug, info, warning or error")
@@ -114,6 +121,36 @@ class Config:
         return Rules(include=self.include, exclude=self.exclude, vfio=self.vfio)
 
 
+NAMES = tuple(setting.name for setting in dataclasses.fields(Config))
+_DEFAULTS = {setting.name: setting.default for setting in dataclasses.fields(Config)}
+
+# What is allowed where a setting has words to choose from, or seconds.
+_CHOICES = {
+    "log_level": LEVELS,
+    "log_format": FORMATS,
+    "taint_failed": EFFECTS,
+    "taint_degraded": EFFECTS,
+}
+_SECONDS = {
+    "rescan": (1, 3600),
+    "health_interval": (1, 3600),
+    "absent_grace": (0, 86400),
+}
+_ABSOLUTE = ("kubelet_dir", "cdi_dir")
+
+_DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_DNS_NAME = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
+_ENDPOINT = r"unix:/.+|(\[[0-9a-fA-F:]+\]|[^:/\s]*):\d{1,5}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A value as somebody gave it, and where: `--rescan`, or `rescan in claimd.yaml`."""
+
+    value: Any
+    origin: str
+
+
 def key_of(name: str) -> str:
     return name.replace("_", "-")
 
@@ -122,9 +159,10 @@ def variable_of(name: str) -> str:
     return f"CLAIMD_{name.upper()}"
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """One flag a setting. A flag that was not given leaves no trace, so that the layers below it
-    count.
+def add_flags(parser: argparse.ArgumentParser, names: Collection[str] = NAMES) -> None:
+    """A flag for each of these settings, and one for the file that has any of them.
+
+    A flag that was not given leaves no trace, so that the layers below it count.
     """
     import argparse  # whoever calls this has loaded it
 
@@ -138,45 +176,48 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="YAML or JSON file with settings",
     )
     for setting in dataclasses.fields(Config):
-        shown = (
-            ",".join(setting.default)
-            if isinstance(setting.default, tuple)
-            else str(setting.default)
-        )
-        about = setting.metadata["about"] + (f" (default {shown})" if shown else "")
+        if setting.name not in names:
+            continue
+        default = setting.default
+        shown = ",".join(default) if isinstance(default, tuple) else str(default)
+        about = setting.metadata["about"]
         group.add_argument(
-            f"--{key_of(setting.name)}", metavar="…", default=argparse.SUPPRESS, help=about
+            f"--{key_of(setting.name)}",
+            metavar="…",
+            default=argparse.SUPPRESS,
+            help=f"{about} (default {shown})" if shown else about,
         )
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Config:
-    """The configuration from all its layers. `flags` holds what was given, by field name, and
-    perhaps `config`.
+    """The configuration from all its layers; UsageError says what is wrong, and where it was given.
+
+    `flags` holds what was given, by field name, and perhaps `config`; what else it holds is left
+    alone. Every key of the file and every CLAIMD_… of the environment has to be a setting, also
+    where the command does not use it.
     """
-    environment = os.environ if environment is None else environment
-    names = {setting.name for setting in dataclasses.fields(Config)}
-    values: dict[str, tuple[Any, str]] = {}
+    if environment is None:
+        environment = os.environ
+
+    # Later layers replace what earlier ones gave.
+    given: dict[str, _Given] = {}
     path = flags.get("config") or environment.get("CLAIMD_CONFIG")
     if path:
-        values.update(_from_file(Path(path), names))
-    for variable, value in environment.items():
-        if variable.startswith("CLAIMD_") and variable != "CLAIMD_CONFIG":
-            name = variable.removeprefix("CLAIMD_").lower()
-            if name.upper() != variable.removeprefix("CLAIMD_") or name not in names:
-                raise _unknown(
-                    "environment variable", variable, [variable_of(n) for n in sorted(names)]
-                )
-            values[name] = (value, f"environment variable {variable}")
-    values.update({name: (flags[name], f"--{key_of(name)}") for name in names if name in flags})
-    return _check(
-        Config(**{name: _convert(name, value, origin) for name, (value, origin) in values.items()}),
-        values,
-    )
+        given |= _from_file(Path(path))
+    given |= _from_environment(environment)
+    for name in NAMES:
+        if name in flags:
+            given[name] = _Given(flags[name], f"--{key_of(name)}")
+
+    values = {name: _convert(name, setting) for name, setting in given.items()}
+    config = Config(**values)
+    _check(config, given)
+    return config
 
 
-def _from_file(path: Path, names: set[str]) -> dict[str, tuple[Any, str]]:
+def _from_file(path: Path) -> dict[str, _Given]:
     try:
-        document = text.load(path.read_text()) or {}
+        document = text.load(path.read_text())
     except OSError as error:
         raise errors.UsageError(
             f"cannot read the configuration file {path}: {error.strerror}"
@@ -185,41 +226,59 @@ def _from_file(path: Path, names: set[str]) -> dict[str, tuple[Any, str]]:
         raise errors.UsageError(
             f"the configuration file {path} is neither YAML nor JSON: {error}"
         ) from error
+
+    if document is None:
+        return {}
     if not isinstance(document, dict):
         raise errors.UsageError(
-            f"the configuration file {path} must hold keys and values, not a {type(document).__name__}"
+            f"the configuration file {path} must hold keys and values, "
+            f"not a {type(document).__name__}"
         )
-    found: dict[str, tuple[Any, str]] = {}
+    given = {}
     for key, value in document.items():
         name = str(key).replace("-", "_")
-        if name not in names or "_" in str(key):
-            raise _unknown(f"key in {path}:", str(key), [key_of(n) for n in sorted(names)])
-        found[name] = (value, f"{key} in {path}")
-    return found
+        if name not in NAMES or "_" in str(key):
+            raise _unknown(f"key in {path}:", str(key), [key_of(n) for n in sorted(NAMES)])
+        given[name] = _Given(value, f"{key} in {path}")
+    return given
 
 
-def _unknown(what: str, seen: str, known: list[str]) -> errors.UsageError:
+def _from_environment(environment: Mapping[str, str]) -> dict[str, _Given]:
+    given = {}
+    for variable, value in environment.items():
+        if not variable.startswith("CLAIMD_") or variable == "CLAIMD_CONFIG":
+            continue
+        name = variable.removeprefix("CLAIMD_").lower()
+        if name not in NAMES or variable != variable_of(name):
+            known = [variable_of(n) for n in sorted(NAMES)]
+            raise _unknown("environment variable", variable, known)
+        given[name] = _Given(value, f"environment variable {variable}")
+    return given
+
+
+def _unknown(kind: str, name: str, known: list[str]) -> errors.UsageError:
     import difflib  # for this message alone
 
-    close = difflib.get_close_matches(seen, known, n=1)
+    close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
-    return errors.UsageError(f"unknown {what} {seen}; {hint}")
+    return errors.UsageError(f"unknown {kind} {name}; {hint}")
 
 
-def _convert(name: str, value: Any, origin: str) -> Any:
-    default = next(
-        setting.default for setting in dataclasses.fields(Config) if setting.name == name
-    )
+def _convert(name: str, given: _Given) -> Any:
+    """The value in the type of the setting's default. All layers but the file give text."""
+    default, value, origin = _DEFAULTS[name], given.value, given.origin
     if isinstance(default, tuple):
         items = value.split(",") if isinstance(value, str) else value
         if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
             raise errors.UsageError(f"{origin}: expected a list or text with commas, got {value!r}")
         return tuple(item.strip() for item in items if item.strip())
+
     if isinstance(default, bool):
-        known = {"true": True, "false": False}.get(str(value).lower())
-        if known is None:
+        word = str(value).lower()
+        if word not in ("true", "false"):
             raise errors.UsageError(f"{origin}: expected true or false, got {value!r}")
-        return known
+        return word == "true"
+
     if isinstance(default, float):
         try:
             return float(value)
@@ -227,56 +286,38 @@ def _convert(name: str, value: Any, origin: str) -> Any:
             raise errors.UsageError(
                 f"{origin}: expected a number of seconds, got {value!r}"
             ) from None
+
     if not isinstance(value, str):
         raise errors.UsageError(f"{origin}: expected text, got {value!r}")
     return Path(value) if isinstance(default, Path) else value
 
 
-def _check(config: Config, values: Mapping[str, tuple[Any, str]]) -> Config:
-    def origin(name: str) -> str:
-        return values[name][1] if name in values else key_of(name)
+def _check(config: Config, given: Mapping[str, _Given]) -> None:
+    def refusal(name: str, expected: str, seen: object) -> errors.UsageError:
+        origin = given[name].origin if name in given else key_of(name)
+        return errors.UsageError(f"{origin}: expected {expected}, got {seen}")
 
-    subdomain = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-    if not re.fullmatch(subdomain, config.driver_name) or len(config.driver_name) > 63:
-        raise errors.UsageError(
-            f"{origin('driver_name')}: expected a DNS name in lower case of at most 63 characters, "
-            f"such as gpu.claimd.dev, got {config.driver_name!r}"
-        )
-    for name, allowed in (
-        ("log_level", LEVELS),
-        ("log_format", FORMATS),
-        ("taint_failed", EFFECTS),
-        ("taint_degraded", EFFECTS),
-    ):
-        if getattr(config, name) not in allowed:
-            raise errors.UsageError(
-                f"{origin(name)}: expected one of {', '.join(allowed)}, got {getattr(config, name)!r}"
-            )
-    if not 1 <= config.rescan <= 3600:
-        raise errors.UsageError(
-            f"{origin('rescan')}: expected 1 to 3600 seconds, got {config.rescan:g}"
-        )
-    if not 1 <= config.health_interval <= 3600:
-        raise errors.UsageError(
-            f"{origin('health_interval')}: expected 1 to 3600 seconds, got {config.health_interval:g}"
-        )
-    if not 0 <= config.absent_grace <= 86400:
-        raise errors.UsageError(
-            f"{origin('absent_grace')}: expected 0 to 86400 seconds, got {config.absent_grace:g}"
-        )
+    if not re.fullmatch(_DNS_NAME, config.driver_name) or len(config.driver_name) > 63:
+        expected = "a DNS name in lower case of at most 63 characters, such as gpu.claimd.dev"
+        raise refusal("driver_name", expected, repr(config.driver_name))
+
+    for name, allowed in _CHOICES.items():
+        value = getattr(config, name)
+        if value not in allowed:
+            raise refusal(name, f"one of {', '.join(allowed)}", repr(value))
+
+    for name, (least, most) in _SECONDS.items():
+        seconds = getattr(config, name)
+        if not least <= seconds <= most:
+            raise refusal(name, f"{least} to {most} seconds", f"{seconds:g}")
     if config.garbage_grace and not 1 <= config.garbage_grace <= 86400:
-        raise errors.UsageError(
-            f"{origin('garbage_grace')}: expected 0 or 1 to 86400 seconds, got {config.garbage_grace:g}"
-        )
-    for name in ("kubelet_dir", "cdi_dir"):
-        if not getattr(config, name).is_absolute():
-            raise errors.UsageError(
-                f"{origin(name)}: expected an absolute path, got {getattr(config, name)}"
-            )
-    if config.endpoint and not re.fullmatch(
-        r"unix:/.+|(\[[0-9a-fA-F:]+\]|[^:/\s]*):\d{1,5}", config.endpoint
-    ):
-        raise errors.UsageError(
-            f"{origin('endpoint')}: expected ':PORT', 'HOST:PORT' or 'unix:/PATH', got {config.endpoint!r}"
-        )
-    return config
+        raise refusal("garbage_grace", "0 or 1 to 86400 seconds", f"{config.garbage_grace:g}")
+
+    for name in _ABSOLUTE:
+        path = getattr(config, name)
+        if not path.is_absolute():
+            raise refusal(name, "an absolute path", path)
+
+    if config.endpoint and not re.fullmatch(_ENDPOINT, config.endpoint):
+        expected = "':PORT', 'HOST:PORT' or 'unix:/PATH'"
+        raise refusal("endpoint", expected, repr(config.endpoint))

@@ -28,6 +28,32 @@ def client_config(
     return in_cluster(account, os.environ if environment is None else environment)
 
 
+def as_kubectl(
+    kubeconfig: str, context: str, account: Path, environment: Mapping[str, str]
+) -> ClientConfig:
+    """As kubectl would find it, for commands that people type.
+
+    The file that is named, else those of $KUBECONFIG that are there, else ~/.kube/config, else the
+    pod that we run in. `context` is one of the files', empty for their current one.
+    """
+    from . import kubeconfig as kubeconfigs  # not needed in a pod
+
+    if kubeconfig:
+        return kubeconfigs.load(Path(kubeconfig), context=context)
+
+    files = kubeconfigs.default_files(environment)
+    present = [file for file in files if file.exists()]
+    if present:
+        return kubeconfigs.load(*present, context=context)
+
+    if context or not environment.get("KUBERNETES_SERVICE_HOST"):
+        raise errors.UsageError(
+            f"no cluster is known: there is no {' and no '.join(map(str, files))}, where kubectl "
+            "looks as well; give --kubeconfig FILE, or set KUBECONFIG"
+        )
+    return in_cluster(account, environment)
+
+
 def in_cluster(account: Path, environment: Mapping[str, str]) -> ClientConfig:
     """As the service account whose folder, with token and ca.crt, the kubelet mounts into a pod."""
     host = environment.get("KUBERNETES_SERVICE_HOST", "")

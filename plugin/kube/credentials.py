@@ -78,7 +78,7 @@ def bearer_token(text: str, where: str) -> str:
 
 
 def read_file(path: Path, content: str) -> str:
-    """The text of a file of the service account; UsageError names the content that it should have."""
+    """The text of a file of ours; UsageError names the content that it should have."""
     try:
         return path.read_text(encoding="ascii", errors="replace")
     except OSError as error:

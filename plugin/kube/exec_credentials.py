@@ -58,7 +58,7 @@ class CredentialPlugin:
     """Credentials by running the command, again when one has expired or was refused."""
 
     def __init__(self, config: ExecConfig, folder: Path, cluster: dict[str, object]) -> None:
-        """`folder` has the kubeconfig, `cluster` is what the command is told if it wants to know."""
+        """`folder` has the kubeconfig; `cluster` is what a command may ask to be told."""
         self._config = config
         self._folder = folder
         self._cluster = cluster

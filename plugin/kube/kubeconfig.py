@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -112,6 +113,16 @@ class _Merged:
             others = ", ".join(sorted(entries)) or "none"
             raise errors.UsageError(f"{files} has no {kind} {name!r}; it has: {others}")
         return entries[name]
+
+
+def default_files(environment: Mapping[str, str]) -> list[Path]:
+    """Where kubectl looks if no file is named: those of $KUBECONFIG, else ~/.kube/config."""
+    named = environment.get("KUBECONFIG", "").split(os.pathsep)
+    files = [Path(name) for name in named if name]
+    if files:
+        return files
+    home = environment.get("HOME") or os.path.expanduser("~")
+    return [Path(home) / ".kube" / "config"]
 
 
 def load(*files: Path, context: str = "") -> ClientConfig:

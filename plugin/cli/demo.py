@@ -1,0 +1,21 @@
+"""`claimd demo`: a story told on a simulated cluster."""
+
+from __future__ import annotations
+
+import argparse
+
+from ..sim.demo import command
+from .exit_codes import OK
+
+
+def run(arguments: argparse.Namespace) -> int:
+    command.run(
+        command.Wish(
+            story=arguments.story,
+            state=arguments.state,
+            serve=arguments.serve,
+            plain=arguments.plain,
+            speed=arguments.speed,
+        )
+    )
+    return OK

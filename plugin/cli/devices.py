@@ -1,0 +1,93 @@
+"""`claimd devices`: the GPUs of a machine, why others are left alone, and how well they are."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+
+from devices import monitor
+from devices.gpu import Inventory
+from devices.health import HealthState
+
+from .. import config, names, timestamps
+from ..config import Config
+from ..report import health_state
+from . import machine, output
+from .exit_codes import OK
+
+
+def run(arguments: argparse.Namespace) -> int:
+    with machine.opened(config.load(vars(arguments))) as here:
+        inventory = here.scan()
+        if arguments.output in ("json", "yaml"):
+            document = {
+                "gpus": [output.plain(gpu) for gpu in inventory.gpus],
+                "skipped": [output.plain(skipped) for skipped in inventory.skipped],
+            }
+            output.document(document, arguments.output)
+            return OK
+
+        wide = arguments.output == "wide"
+        _print_table(here.settings, inventory, wide)
+        if wide:
+            _print_notes(inventory)
+            _print_health(here.settings, inventory)
+    return OK
+
+
+def _print_table(settings: Config, inventory: Inventory, wide: bool) -> None:
+    if inventory.gpus:
+        output.gpus(output.WIDE if wide else output.NARROW, inventory.gpus)
+    else:
+        print(f"no GPUs found under {settings.roots.sys}")
+    for skipped in inventory.skipped:
+        print(f"left alone: {skipped.address}: {skipped.reason}")
+
+
+def _print_notes(inventory: Inventory) -> None:
+    notes = []
+    for gpu in inventory.gpus:
+        if gpu.libraries:
+            notes.append((gpu.name, f"libraries: {gpu.libraries.reason}"))
+        notes += [(gpu.name, note) for note in gpu.notes]
+    _print_once(notes, inventory)
+
+
+def _print_health(settings: Config, inventory: Inventory) -> None:
+    """What one look can tell, with what a `claimd run` on this machine knows from many."""
+    folder = names.plugin_folder(settings.kubelet_dir, settings.driver_name)
+    try:
+        state = health_state.read(folder, health_state.boot_id(settings.roots))
+    except (OSError, ValueError) as error:
+        print(f"not known: what a running claimd has seen: {error}")
+        state = HealthState()
+
+    report = monitor.check_once(settings.roots, inventory, state)
+    sentences = []
+    for name, findings in report.findings:
+        for finding in findings:
+            since = f" (since {timestamps.rfc3339(finding.since)})" if finding.since else ""
+            sentences.append((name, f"{finding.severity}: {finding.sentence}{since}"))
+    _print_once(sentences, inventory)
+    for unwatched in report.unwatched:
+        print(f"not watched: {unwatched}")
+
+
+def _print_once(sentences: Iterable[tuple[str, str]], inventory: Inventory) -> None:
+    """Each GPU with its sentence, and once what is the same for all GPUs, or all of a vendor."""
+    gpus_by_sentence: dict[str, list[str]] = {}
+    for name, sentence in sentences:
+        gpus_by_sentence.setdefault(sentence, []).append(name)
+
+    groups = {"all GPUs": [gpu.name for gpu in inventory.gpus]}
+    for gpu in inventory.gpus:
+        groups.setdefault(f"all GPUs of {gpu.vendor}", []).append(gpu.name)
+
+    for sentence, gpus in gpus_by_sentence.items():
+        subjects = gpus
+        for group, members in groups.items():
+            if len(gpus) > 1 and gpus == members:
+                subjects = [group]
+                break
+        for subject in subjects:
+            print(f"{subject}: {sentence}")

@@ -1,0 +1,66 @@
+"""The machine whose GPUs a command looks at: this one, a fake tree, or a capture of another."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import errors
+from ..config import Config
+
+if TYPE_CHECKING:
+    from devices.capture import Replay
+    from devices.gpu import Inventory
+
+
+@dataclass(frozen=True)
+class Machine:
+    """`settings` has roots that can be read, also where the machine is a capture."""
+
+    settings: Config
+    replay: Replay | None = None
+
+    def scan(self) -> Inventory:
+        """What is there now; UsageError if the rules of what to take cannot be understood."""
+        from devices import scan
+
+        try:
+            scan.check_rules(self.settings.rules)
+        except ValueError as error:
+            raise errors.UsageError(str(error)) from error
+
+        root = self.settings.root
+        if root and not Path(root).is_dir():
+            raise errors.Fatal(
+                f"{root}: there is no such folder or capture; "
+                "`claimd fake write` writes one, or `capture`"
+            )
+
+        inventory = scan.scan(self.settings.roots, self.settings.rules)
+        return self.replay.with_original_paths(inventory) if self.replay else inventory
+
+
+@contextlib.contextmanager
+def opened(settings: Config) -> Iterator[Machine]:
+    """The machine of these settings; a capture of one lies unpacked in a folder until the end."""
+    if not settings.root or not Path(settings.root).is_file():
+        yield Machine(settings)
+        return
+
+    import tempfile
+
+    from devices import capture
+
+    with tempfile.TemporaryDirectory(prefix="claimd-") as folder:
+        try:
+            replay = capture.read(Path(settings.root), Path(folder))
+        except (ValueError, OSError) as error:
+            raise errors.UsageError(str(error)) from error
+        try:
+            yield Machine(dataclasses.replace(settings, root=folder), replay)
+        finally:
+            capture.stop_replay()

@@ -1,0 +1,300 @@
+"""The grammar of the command line: every command with its options and the settings that it uses.
+
+Parses and tells about wrong use. What a command does is in a module of its name.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import __version__, config, errors
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+# The settings of each command, by field of Config. `run` has all of them.
+_HARDWARE = (
+    "root",
+    "sys_root",
+    "proc_root",
+    "dev_root",
+    "host_root",
+    "include",
+    "exclude",
+    "vfio",
+)
+SETTINGS = {
+    "run": config.NAMES,
+    "devices": (*_HARDWARE, "driver_name", "kubelet_dir"),
+    "slices": (*_HARDWARE, "driver_name", "node_name", "numa_list"),
+    "capture": _HARDWARE,
+    "probe": ("endpoint",),
+    "explain": ("kubeconfig", "service_account"),
+}
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command's name as `command`, and what was given to it.
+
+    A setting that was not given is not there, so that the layers below the flags count. Ends the
+    program as argparse does, or with a UsageError, if the arguments cannot be understood.
+    """
+    _check_fake(arguments)
+    return _build().parse_args(arguments)
+
+
+def _check_fake(arguments: Sequence[str]) -> None:
+    """Says how `claimd fake FOLDER …` is written since it has commands of its own."""
+    if len(arguments) < 3 or arguments[0] != "fake":
+        return
+    if arguments[1].startswith("-") or arguments[1] in ("write", "fault"):
+        return
+    folder, *words = arguments[1:]
+    looks_like_models = any(":" in word or "=" in word for word in words[:1])
+    command = "write" if looks_like_models else "fault"
+    raise errors.UsageError(
+        "`claimd fake` takes write or fault before the folder; "
+        f"type: claimd fake {command} {folder} {' '.join(words)}"
+    )
+
+
+def _build() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="claimd",
+        description="One DRA driver for every GPU on a node, with no vendor library.",
+        epilog="`claimd COMMAND --help` lists a command's settings.",
+    )
+    parser.add_argument("--version", action="version", version=f"claimd {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    # In this order they stand in the help.
+    _add(commands, "run", "serve the kubelet: publish this node's GPUs and prepare claims")
+    _add_hardware(commands)
+    _add_fake(commands)
+    _add_convert(commands)
+    _add_capture(commands)
+    _add_probe(commands)
+    _add_explain(commands)
+    _add_sim(commands)
+    _add_demo(commands)
+    return parser
+
+
+def _add(commands: Commands, name: str, about: str, within: str = "") -> argparse.ArgumentParser:
+    added = commands.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
+    command = f"{within} {name}".strip()
+    added.set_defaults(command=command)
+    if command in SETTINGS:
+        config.add_flags(added, SETTINGS[command])
+    return added
+
+
+def _add_hardware(commands: Commands) -> None:
+    devices = _add(
+        commands, "devices", "show the GPUs of this machine, and why others are left alone"
+    )
+    slices = _add(commands, "slices", "show the ResourceSlices that `claimd run` would publish")
+    for command in (devices, slices):
+        command.add_argument(
+            "-o",
+            "--output",
+            choices=("table", "wide", "json", "yaml"),
+            default="table",
+            help="default: table",
+        )
+
+
+def _add_fake(commands: Commands) -> None:
+    fake = _add(commands, "fake", "write a tree of fake GPUs that `--root` can read")
+    actions = fake.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, parser_class=_ListingParser
+    )
+
+    write = _add(actions, "write", "write a tree, or another one in its place", within="fake")
+    write.add_argument(
+        "folder",
+        type=Path,
+        metavar="FOLDER",
+        help="an empty folder, a new one, or one that `claimd fake` wrote",
+    )
+    write.add_argument(
+        "gpus",
+        nargs="*",
+        metavar="MODEL[=COUNT][,OPTION…]",
+        help="such as nvidia:h100=4 amd:mi300x=2,mode=cpx; or a machine, such as machine:dgx-h100",
+    )
+    write.set_defaults(listing=_fake_models)
+
+    fault = _add(
+        actions,
+        "fault",
+        "make a GPU of a tree sick, or well again, while it is read",
+        within="fake",
+    )
+    fault.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="one that `claimd fake write` wrote"
+    )
+    fault.add_argument("fault", metavar="FAULT", help="one of those below")
+    fault.add_argument("device", metavar="DEVICE", help="as `claimd devices` names it")
+    fault.add_argument(
+        "value", nargs="?", default="", metavar="VALUE", help="where a fault has one"
+    )
+    fault.set_defaults(listing=_faults)
+
+
+class _ListingParser(argparse.ArgumentParser):
+    """Its help ends with lists, which are made only when somebody reads them."""
+
+    def format_help(self) -> str:
+        listing: Callable[[], dict[str, dict[str, str]]] = self.get_default("listing")
+        lines = []
+        for title, rows in listing().items():
+            width = max(len(name) for name in rows)
+            lines += ["", f"{title}:"]
+            lines += [f"  {name:{width}}  {sentence}" for name, sentence in rows.items()]
+        return super().format_help() + "\n".join(lines) + "\n"
+
+
+def _fake_models() -> dict[str, dict[str, str]]:
+    from devices import fake
+
+    return {
+        "models": fake.models(),
+        "options of a model": fake.OPTIONS,
+        "of the whole machine": fake.MACHINE_OPTIONS,
+        "machines": fake.machines(),
+    }
+
+
+def _faults() -> dict[str, dict[str, str]]:
+    from devices import faults
+
+    rows = {}
+    for fault in faults.FAULTS.values():
+        value = f"; VALUE is {fault.value}" if fault.value else ""
+        rows[fault.name] = f"{fault.sentence}{value}"
+    return {"faults": rows}
+
+
+def _add_convert(commands: Commands) -> None:
+    convert = _add(
+        commands,
+        "convert",
+        "write objects of resource.k8s.io in another version, and what is lost by it",
+    )
+    convert.add_argument(
+        "-f", "--file", required=True, help="YAML or JSON, one document or several; - is stdin"
+    )
+    convert.add_argument(
+        "--to",
+        default="v1",
+        metavar="VERSION",
+        help="v1, v1beta2, v1beta1, v1alpha3, v1alpha3-1.31",
+    )
+    convert.add_argument(
+        "-o", "--output", choices=("json", "yaml"), default="yaml", help="default: yaml"
+    )
+
+
+def _add_capture(commands: Commands) -> None:
+    capture = _add(
+        commands,
+        "capture",
+        "write what claimd reads of this machine's GPUs into a file for `--root`",
+    )
+    capture.add_argument("file", type=Path, metavar="FILE.tar")
+    capture.add_argument(
+        "--redact",
+        action="store_true",
+        help="replace serial numbers and the names of build machines",
+    )
+
+
+def _add_probe(commands: Commands) -> None:
+    probe = _add(
+        commands,
+        "probe",
+        "ask a running `claimd run` at its endpoint whether it is live or ready",
+    )
+    probe.add_argument("question", choices=("live", "ready"))
+
+
+def _add_explain(commands: Commands) -> None:
+    explain = _add(commands, "explain", "tell why a pod or a claim gets no devices, node by node")
+    subject = explain.add_mutually_exclusive_group(required=True)
+    subject.add_argument(
+        "name", nargs="?", help="a pod or a claim; pod/NAME or claim/NAME where both exist"
+    )
+    subject.add_argument(
+        "--dry", metavar="FILE", type=Path, help="a pod, claim or template that is not there yet"
+    )
+    subject.add_argument(
+        "--class", dest="class_name", metavar="NAME", help="which devices a DeviceClass has"
+    )
+    explain.add_argument("-n", "--namespace", default="default", help="default: default")
+    explain.add_argument("--node", default="", help="look at this node alone")
+    explain.add_argument(
+        "--context",
+        default="",
+        metavar="NAME",
+        help="of the kubeconfig; default: its current context",
+    )
+    explain.add_argument(
+        "-f",
+        "--file",
+        action="append",
+        type=Path,
+        help="what `kubectl get -o yaml` wrote, instead of the API server",
+    )
+    explain.add_argument(
+        "-o", "--output", choices=("text", "json"), default="text", help="default: text"
+    )
+
+
+def _add_sim(commands: Commands) -> None:
+    sim = _add(
+        commands, "sim", "serve an API server for tries and tests, with no cluster behind it"
+    )
+    sim.add_argument(
+        "--profile",
+        default="1.37",
+        help="the release to be like: 1.30, 1.31, 1.34 or 1.37 (default)",
+    )
+    sim.add_argument("--port", type=int, default=0, help="of 127.0.0.1; default: one that is free")
+    sim.add_argument(
+        "--db",
+        type=Path,
+        metavar="FILE",
+        help="an SQLite file, so that the objects outlive the server",
+    )
+    sim.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="written for kubectl once it serves"
+    )
+
+
+def _add_demo(commands: Commands) -> None:
+    demo = _add(commands, "demo", "tell a story on a simulated cluster: no root, no Docker, no GPU")
+    demo.add_argument(
+        "story",
+        nargs="?",
+        default="tour",
+        help="a file, or the name of one that is here; default: tour",
+    )
+    demo.add_argument(
+        "--serve", action="store_true", help="leave the cluster up, with a kubeconfig for kubectl"
+    )
+    demo.add_argument(
+        "--plain", action="store_true", help="no picture that is redrawn, lines alone"
+    )
+    demo.add_argument(
+        "--state",
+        type=Path,
+        metavar="DIR",
+        help="keep the cluster in a folder, and go on with it later",
+    )
+    demo.add_argument(
+        "--speed", type=float, metavar="N", help="2: texts stay for half as long; 0: no pauses"
+    )

@@ -1,0 +1,24 @@
+"""A machine in a file."""
+
+
+def test_a_capture_shows_what_the_machine_showed(claimd, tree, tmp_path):
+    file = str(tmp_path / "node.tar")
+    (tmp_path / "t/sys/module/nvidia/version").unlink()
+    aer = next((tmp_path / "t/sys").rglob("0000:11:00.0/aer_dev_fatal"))
+    aer.write_text(aer.read_text().replace("TOTAL_ERR_FATAL 0", "TOTAL_ERR_FATAL 3"))
+    (tmp_path / "t/proc/driver/nvidia/version").write_bytes(b"\xff")  # a note with a path
+    code, out, _ = claimd("capture", "--root", tree, file)
+    assert code == 0
+    assert "3 GPUs" in out
+    assert "--redact" in out
+    for command in ("devices", "slices"):
+        for output in ("json", "wide"):
+            arguments = (command, "--node-name", "n", "-o", output, "--root")
+            assert claimd(*arguments, file) == claimd(*arguments, tree)
+    assert list(tmp_path.glob("claimd-*")) == []
+
+
+def test_a_capture_that_cannot_be_written(claimd, tree, tmp_path):
+    code, _, err = claimd("capture", "--root", tree, str(tmp_path / "none/x.tar"))
+    assert code == 1
+    assert "No such file" in err
