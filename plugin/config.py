@@ -178,8 +178,7 @@ def add_flags(parser: argparse.ArgumentParser, names: Collection[str] = NAMES) -
     for setting in dataclasses.fields(Config):
         if setting.name not in names:
             continue
-        default = setting.default
-        shown = ",".join(default) if isinstance(default, tuple) else str(default)
+        shown = _shown(setting.default)
         about = setting.metadata["about"]
         group.add_argument(
             f"--{key_of(setting.name)}",
@@ -187,6 +186,17 @@ def add_flags(parser: argparse.ArgumentParser, names: Collection[str] = NAMES) -
             default=argparse.SUPPRESS,
             help=f"{about} (default {shown})" if shown else about,
         )
+
+
+def _shown(default: object) -> str:
+    """As one would write it in the configuration; empty if there is nothing to show."""
+    if isinstance(default, tuple):
+        return ",".join(default)
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, float):
+        return f"{default:g}"
+    return str(default)
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Config:

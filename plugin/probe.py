@@ -1,5 +1,6 @@
-"""Asks a running plugin's endpoint, as an exec probe does. Loads next to nothing, since kubelets
-run it all day.
+"""Asks a running plugin's endpoint, as an exec probe does.
+
+Loads next to nothing, since kubelets run it all day.
 """
 
 from __future__ import annotations
@@ -8,23 +9,25 @@ import socket
 
 
 def ask(address: str, path: str, timeout: float = 3.0) -> tuple[bool, str]:
-    """Whether the endpoint said yes, and its words."""
+    """Whether the endpoint said yes, and its words. No answer is a no."""
     try:
         with _connect(address, timeout) as connection:
             connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
-            answer = b""
-            while chunk := connection.recv(4096):
-                answer += chunk
+            response = _read(connection)
     except OSError as error:
-        return False, f"no answer at {address}: {error}; is `claimd run` up, with this endpoint?"
-    head, _, body = answer.partition(b"\r\n\r\n")
-    return head.split(b" ", 2)[1:2] == [b"200"], body.decode(errors="replace").strip()
+        reason = error.strerror or error
+        return False, f"no answer at {address}: {reason}; is `claimd run` up, with this endpoint?"
+
+    head, _, body = response.partition(b"\r\n\r\n")
+    status = head.split(b" ", 2)[1:2]
+    return status == [b"200"], body.decode(errors="replace").strip()
 
 
 def _connect(address: str, timeout: float) -> socket.socket:
     if not address.startswith("unix:"):
         host, _, port = address.rpartition(":")
         return socket.create_connection((host.strip("[]") or "localhost", int(port)), timeout)
+
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(timeout)
     try:
@@ -33,3 +36,11 @@ def _connect(address: str, timeout: float) -> socket.socket:
         connection.close()
         raise
     return connection
+
+
+def _read(connection: socket.socket) -> bytes:
+    """All that comes until the other side has said everything."""
+    response = b""
+    while chunk := connection.recv(4096):
+        response += chunk
+    return response

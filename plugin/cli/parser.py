@@ -6,14 +6,15 @@ Parses and tells about wrong use. What a command does is in a module of its name
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from .. import __version__, config, errors
+from .. import __version__, config
 
 if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    Commands = argparse._SubParsersAction[Any]
 
 # The settings of each command, by field of Config. `run` has all of them.
 _HARDWARE = (
@@ -42,23 +43,22 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     A setting that was not given is not there, so that the layers below the flags count. Ends the
     program as argparse does, or with a UsageError, if the arguments cannot be understood.
     """
-    _check_fake(arguments)
-    return _build().parse_args(arguments)
+    return _build().parse_args(_with_fake_command(arguments))
 
 
-def _check_fake(arguments: Sequence[str]) -> None:
-    """Says how `claimd fake FOLDER …` is written since it has commands of its own."""
-    if len(arguments) < 3 or arguments[0] != "fake":
-        return
+def _with_fake_command(arguments: Sequence[str]) -> Sequence[str]:
+    """`claimd fake FOLDER …`, as manifests have it from before `write` and `fault`, spelt out."""
+    if len(arguments) < 2 or arguments[0] != "fake":
+        return arguments
     if arguments[1].startswith("-") or arguments[1] in ("write", "fault"):
-        return
+        return arguments
+
     folder, *words = arguments[1:]
-    looks_like_models = any(":" in word or "=" in word for word in words[:1])
-    command = "write" if looks_like_models else "fault"
-    raise errors.UsageError(
-        "`claimd fake` takes write or fault before the folder; "
-        f"type: claimd fake {command} {folder} {' '.join(words)}"
-    )
+    # A model is vendor:model, and what is said of a machine is name=value.
+    is_fault = bool(words) and ":" not in words[0] and "=" not in words[0]
+    command = "fault" if is_fault else "write"
+    print(f"claimd: `claimd fake FOLDER …` is now: claimd fake {command} FOLDER …", file=sys.stderr)
+    return ["fake", command, folder, *words]
 
 
 def _build() -> argparse.ArgumentParser:
@@ -84,7 +84,9 @@ def _build() -> argparse.ArgumentParser:
 
 
 def _add(commands: Commands, name: str, about: str, within: str = "") -> argparse.ArgumentParser:
-    added = commands.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
+    added: argparse.ArgumentParser = commands.add_parser(
+        name, help=about, description=f"{about[0].upper()}{about[1:]}."
+    )
     command = f"{within} {name}".strip()
     added.set_defaults(command=command)
     if command in SETTINGS:

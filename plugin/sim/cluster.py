@@ -45,7 +45,7 @@ class Machine:
     """A node as somebody wants it."""
 
     name: str
-    gpus: Sequence[str]  # as `claimd fake` takes them
+    gpus: Sequence[str]  # as `claimd fake write` takes them
     settings: Mapping[str, str] = dataclasses.field(
         default_factory=dict
     )  # of its `claimd run`, by key

@@ -85,7 +85,7 @@ def arguments() -> argparse.ArgumentParser:
         "--gpus",
         default="nvidia:h100=64",
         metavar="WORDS",
-        help="as `claimd fake` takes them (default nvidia:h100=64)",
+        help="as `claimd fake write` takes them (default nvidia:h100=64)",
     )
     parser.add_argument(
         "-o", "--output", choices=("table", "json"), default="table", help="default: table"

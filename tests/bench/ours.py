@@ -40,7 +40,7 @@ def driver(python: Path, gpus: list[str], folder: Path) -> Driver:
     environment["PYTHONPATH"] = str(ROOT)
     # As in the image. Else the first turn alone would pay for it.
     _run([str(chosen), "-m", "compileall", "-q", "plugin", "devices"], environment)
-    _run([str(chosen), "-m", "plugin", "fake", str(folder / "gpus"), *gpus], environment)
+    _run([str(chosen), "-m", "plugin", "fake", "write", str(folder / "gpus"), *gpus], environment)
     settings = {
         "node-name": "{node}",
         "kubelet-dir": "{kubelet}",

@@ -104,7 +104,7 @@ class Driver:
 
     def give(self, order: str, device: str, *value: str) -> None:
         """Makes a fake GPU sick, or well again."""
-        self.exec("claimd", "fake", TREE, order, device, *value)
+        self.exec("claimd", "fake", "fault", TREE, order, device, *value)
 
     def taints(self) -> dict[str, list[tuple[str, str]]]:
         """Device → key and effect of each of its taints."""

@@ -128,7 +128,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         kube = Kubectl(kubeconfig=places.STATE / "admin.kubeconfig")
         kube.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
         kubelet = Kubelet(tmp_path / "k")
-        _claimd("fake", str(tmp_path / "fake"), "nvidia:h100=4", "amd:mi300x=2").wait(30)
+        _claimd("fake", "write", str(tmp_path / "fake"), "nvidia:h100=4", "amd:mi300x=2").wait(30)
         settings = {
             "node-name": NODE,
             "kubelet-dir": kubelet.root,

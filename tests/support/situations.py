@@ -51,8 +51,9 @@ node by node, with the same decisions as the scheduler's. It only reads:
     claimd explain --class gpu.claimd.dev       # which devices a class has, and why not the others
     claimd explain train -f dump.yaml -o json   # from files, for tools: every device with every reason
 
-It asks the API server of `--kubeconfig` or `KUBECONFIG`, or reads what `kubectl get -o yaml` wrote. The role that a
-user needs is in `deploy/explain`; what may not be seen is named in a note. CPU, memory and taints of nodes are the
+It finds the cluster as kubectl does (`--kubeconfig`, the files of `KUBECONFIG`, `~/.kube/config`, `--context`), or
+reads what `kubectl get -o yaml` wrote. The role that a user needs is in `deploy/explain`; what may not be seen is named
+in a note. CPU, memory and taints of nodes are the
 scheduler's other business: a node that is fine here may still be refused for those.
 
 Below is what it says in situations from real clusters, the program's own words, checked by the tests.

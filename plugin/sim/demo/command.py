@@ -146,7 +146,7 @@ class _Demo:
                 f"export KUBECONFIG={up.kubeconfig}",
                 "kubectl get resourceslices,resourceclaims,pods -o wide",
                 "claimd explain POD",
-                f"claimd fake {tree} wedge GPU   # or heal, unplug, plug, hot, …",
+                f"claimd fake fault {tree} wedge GPU   # or heal, unplug, plug, hot, …",
             ]
         )
         await asyncio.Event().wait()

@@ -109,7 +109,7 @@ class Narrator:
     async def _order(self, step: story.Order) -> None:
         name, *words = step.order.split()
         faults.inject(self._node(name).tree, *words)
-        self._command(f"claimd fake {name} {' '.join(words)}")
+        self._command(f"claimd fake fault {name} {' '.join(words)}")
 
     async def _kill(self, step: story.Kill) -> None:
         node = self._node(step.kill)

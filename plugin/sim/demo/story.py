@@ -72,7 +72,7 @@ class Wait(_Strict, frozen=True):
 
 
 class Order(_Strict, frozen=True):
-    """To the fake GPUs of a node: NODE ORDER DEVICE [VALUE], as in `claimd fake`."""
+    """To the fake GPUs of a node: NODE ORDER DEVICE [VALUE], as in `claimd fake fault`."""
 
     order: str
 
@@ -140,7 +140,7 @@ class Chapter(msgspec.Struct, frozen=True, kw_only=True):
 
 class Node(_Strict, frozen=True):
     name: str
-    gpus: list[str]  # words as `claimd fake` takes them
+    gpus: list[str]  # words as `claimd fake write` takes them
     settings: dict[str, str | int | float | bool] = {}
 
 

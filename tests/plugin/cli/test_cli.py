@@ -33,10 +33,13 @@ def test_a_file_that_is_no_yaml_is_named_with_the_place(claimd, tmp_path, comman
     ("arguments", "words"),
     [
         (["devices", "--include", "gpu7"], "gpu7"),
-        (["devices", "--log-level", "loud"], "--log-level: expected one of debug"),
+        (["run", "--log-level", "loud"], "--log-level: expected one of debug"),
         (["run"], "node-name is not set"),
         (["probe", "live"], "endpoint is not set"),
-        (["fake", "/proc/x", "nvidia:h100"], "cannot write the fake tree"),
+        (
+            ["fake", "write", "/proc/x", "nvidia:h100"],
+            "cannot write the fake tree /proc/x: No such",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_on_stderr(claimd, arguments, words):
@@ -53,7 +56,7 @@ def test_a_wrong_flag_is_argparses(claimd):
     assert ended.value.code == 2
 
 
-def test_version(claimd):
+def test_version(capsys):
     with pytest.raises(SystemExit):
         cli.main(["--version"])
     assert capsys.readouterr().out.startswith("claimd 0.")

@@ -76,4 +76,5 @@ def test_what_cannot_be_converted_is_named(capsys, tmp_path, content, to, words)
 
 def test_a_file_that_is_not_there(capsys):
     assert cli.main(["convert", "-f", "/does/not/exist.yaml"]) == 1
-    assert "cannot read /does/not/exist.yaml" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said == "claimd: cannot read /does/not/exist.yaml: No such file or directory\n"

@@ -42,23 +42,23 @@ FAULTS = {  # of those that one look can see, with what it says
 }
 
 
-@pytest.mark.parametrize("order", FAULTS)
-def test_wide_shows_a_fault_until_it_is_healed(claimd, tree, tmp_path, order):
-    claimd("fake", tree, order, "gpu-0000-11-00-0")
+@pytest.mark.parametrize("fault", FAULTS)
+def test_wide_shows_a_fault_until_it_is_healed(claimd, tree, tmp_path, fault):
+    claimd("fake", "fault", tree, fault, "gpu-0000-11-00-0")
     arguments = ("devices", "--root", tree, "--kubelet-dir", str(tmp_path), "-o", "wide")
     _, out, _ = claimd(*arguments)
     said = [
-        line for line in out.splitlines() if line.startswith(f"gpu-0000-11-00-0: {FAULTS[order]}")
+        line for line in out.splitlines() if line.startswith(f"gpu-0000-11-00-0: {FAULTS[fault]}")
     ]
     assert len(said) == 1
-    assert ("(since 20" in said[0]) == (order in ("wedge", "xid")), "what the kernel's log has told"
-    claimd("fake", tree, "heal", "gpu-0000-11-00-0")
+    assert ("(since 20" in said[0]) == (fault in ("wedge", "xid")), "what the kernel's log has told"
+    claimd("fake", "fault", tree, "heal", "gpu-0000-11-00-0")
     _, out, _ = claimd(*arguments)
-    assert FAULTS[order] not in out
+    assert FAULTS[fault] not in out
 
 
 def test_wide_shows_other_numbers(claimd, tree):
-    claimd("fake", tree, "renumber", "gpu-0000-17-00-0")
+    claimd("fake", "fault", tree, "renumber", "gpu-0000-17-00-0")
     _, out, _ = claimd("devices", "--root", tree, "-o", "wide")
     (line,) = [line for line in out.splitlines() if line.startswith("gpu-0000-17-00-0 ")]
     assert "dri/card4,dri/renderD132" in line
@@ -83,3 +83,25 @@ def test_no_gpu_is_an_answer(claimd, tmp_path):
     assert code == 0
     assert out.startswith(f"no GPUs found under {tmp_path}/sys\n")
     assert "no PCI device can be seen" in out
+
+
+def test_wide_says_once_what_is_the_same(claimd, tree, tmp_path):
+    arguments = ("devices", "--kubelet-dir", str(tmp_path), "-o", "wide", "--root")
+    _, out, _ = claimd(*arguments, tree)
+    (line,) = [line for line in out.splitlines() if "libraries: none" in line]
+    assert line.startswith("all GPUs of nvidia: libraries: ")
+
+    alone = str(tmp_path / "alone")
+    claimd("fake", "write", alone, "nvidia:h100=3")
+    _, out, _ = claimd(*arguments, alone)
+    (line,) = [line for line in out.splitlines() if "libraries: none" in line]
+    assert line.startswith("all GPUs: libraries: ")
+    claimd("fake", "fault", alone, "hot", "gpu-0000-11-00-0")
+    claimd("fake", "fault", alone, "hot", "gpu-0000-13-00-0")
+    _, out, _ = claimd(*arguments, alone)
+    hot = [line.split(":")[0] for line in out.splitlines() if "critical" in line]
+    assert hot == ["gpu-0000-11-00-0", "gpu-0000-13-00-0"], "two of three"
+
+    claimd("fake", "write", alone, "nvidia:h100")
+    _, out, _ = claimd(*arguments, alone)
+    assert "\ngpu-0000-11-00-0: libraries: " in out, "one GPU has a name"

@@ -1,15 +1,85 @@
 """Trees of fake GPUs, and their faults, from the command line."""
 
+import pytest
+
+from plugin import cli
+
 
 def test_fake_refuses_a_folder_that_is_not_its_own(claimd, tmp_path):
     (tmp_path / "precious").touch()
-    code, _, err = claimd("fake", str(tmp_path), "nvidia:h100")
+    code, _, err = claimd("fake", "write", str(tmp_path), "nvidia:h100")
     assert code == 2
     assert "neither empty nor a fake tree" in err
     assert (tmp_path / "precious").exists()
 
 
 def test_fake_refuses_an_unknown_model_and_names_the_known(claimd, tmp_path):
-    code, _, err = claimd("fake", str(tmp_path / "t"), "nvidia:h1000")
+    code, _, err = claimd("fake", "write", str(tmp_path / "t"), "nvidia:h1000")
     assert code == 2
     assert "nvidia:h100" in err
+
+
+def test_a_fault_is_injected_by_name(claimd, tree):
+    device = "gpu-0000-11-00-0"
+    assert claimd("fake", "fault", tree, "aer", device, "nonfatal")[1] == (
+        f"done: aer {device} nonfatal\n"
+    )
+    assert claimd("fake", "fault", tree, "unplug", device) == (0, f"done: unplug {device}\n", "")
+    code, out, _ = claimd("devices", "--root", tree)
+    assert (code, device in out) == (0, False)
+
+
+def test_a_misspelt_fault_is_no_model(claimd, tree):
+    code, _, err = claimd("fake", "fault", tree, "wedg", "gpu-0000-11-00-0")
+    assert code == 2
+    assert "did you mean wedge?" in err
+
+
+@pytest.mark.parametrize("device", ["gpu-0000-11-00-1", "0000:11:00.1"])
+def test_a_wrong_device_is_answered_with_gpus_spelt_alike(claimd, tree, device):
+    code, _, err = claimd("fake", "fault", tree, "wedge", device)
+    assert code == 2
+    assert device.replace("1", "1")[:-1] + "0" in err
+    assert "10-01" not in err
+    assert "10:01" not in err, "a bridge"
+
+
+def test_a_tree_that_is_not_there(claimd, tmp_path):
+    code, _, err = claimd("fake", "fault", str(tmp_path / "no"), "wedge", "gpu-0000-11-00-0")
+    assert code == 2
+    assert "was not written by claimd fake" in err
+
+
+def test_the_form_of_old_manifests(claimd, tmp_path):
+    folder = str(tmp_path / "t")
+    code, out, err = claimd("fake", folder, "nvidia:h100")
+    assert (code, out.startswith(f"wrote {folder};")) == (0, True)
+    assert err == "claimd: `claimd fake FOLDER …` is now: claimd fake write FOLDER …\n"
+    code, _, err = claimd("fake", folder, "roots=2", "nvidia:h100")
+    assert (code, "fake write" in err) == (0, True)
+    assert claimd("fake", folder)[0] == 0
+    claimd("fake", "write", folder, "nvidia:h100")
+    code, out, err = claimd("fake", folder, "wedge", "gpu-0000-11-00-0")
+    assert (code, out) == (0, "done: wedge gpu-0000-11-00-0\n")
+    assert "claimd fake fault FOLDER" in err
+    code, _, err = claimd("fake", folder, "wedg", "gpu-0000-11-00-0")
+    assert (code, "did you mean wedge?" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "lines"),
+    [
+        (
+            "write",
+            ("  nvidia:h100     NVIDIA H100", "  machine:dgx-h100    nvidia:h100=8", "  mode=cpx"),
+        ),
+        ("fault", ("  wedge     the GPU hangs", "VALUE is fatal or nonfatal", "  heal ")),
+    ],
+)
+def test_help_lists_what_there_is(capsys, command, lines):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["fake", command, "--help"])
+    assert ended.value.code == 0
+    out = capsys.readouterr().out
+    for line in lines:
+        assert line in out

@@ -6,6 +6,7 @@ import pytest
 
 from plugin.errors import UsageError
 from plugin.kube import auth, client_config
+from tests.support import kubeconfigs
 
 IN_POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 
@@ -64,3 +65,34 @@ def test_in_a_pod_with_rubbish(account: Path, file: str, content: str, message: 
     (account / file).write_text(content)
     with pytest.raises(UsageError, match=message):
         auth.client_config("", account, IN_POD)
+
+
+def test_as_kubectl_finds_it(tmp_path: Path, account: Path) -> None:
+    """The file that is named, the files of KUBECONFIG, the home's, the pod's account."""
+
+    def address(named: str = "", context: str = "", **environment: str) -> str:
+        environment |= {"HOME": str(tmp_path)}
+        return auth.as_kubectl(named, context, account, environment).address
+
+    config = tmp_path / ".kube/config"
+    assert address(**IN_POD) == "https://10.96.0.1:443"
+    with pytest.raises(UsageError, match="no cluster is known: there is no .*/.kube/config, where"):
+        address()
+    with pytest.raises(UsageError, match="no cluster is known"):
+        address(context="here", **IN_POD)  # a pod has no contexts
+
+    config.parent.mkdir()
+    kubeconfigs.write(config, {"server": "http://home:1"}, {})
+    assert address(**IN_POD) == "http://home:1"
+    with pytest.raises(UsageError, match="has no context 'there'; it has: here"):
+        address(context="there")
+
+    variable = kubeconfigs.write(tmp_path / "variable", {"server": "http://variable:1"}, {})
+    assert address(KUBECONFIG=f"/nowhere:{variable}:{config}") == "http://variable:1"
+    with pytest.raises(UsageError, match="there is no /nowhere and no /neither"):
+        address(KUBECONFIG="/nowhere:/neither")
+
+    named = kubeconfigs.write(tmp_path / "named", {"server": "http://named:1"}, {})
+    assert address(str(named), KUBECONFIG=str(variable)) == "http://named:1"
+    with pytest.raises(UsageError, match="cannot read the kubeconfig /nowhere: No such file"):
+        address("/nowhere", KUBECONFIG=str(variable))

@@ -1,6 +1,7 @@
 """A kubeconfig in every form that we honour, and what is refused."""
 
 import base64
+import json
 import ssl
 from pathlib import Path
 from typing import Any
@@ -149,3 +150,54 @@ def test_a_file_that_is_no_kubeconfig(tmp_path: Path, content: str | None, messa
         path.write_text(content)
     with pytest.raises(UsageError, match=message):
         kubeconfig.load(path)
+
+
+def entry(name: str, kind: str, **content: object) -> dict[str, Any]:
+    return {"name": name, kind: content}
+
+
+async def test_several_files_are_one_and_the_first_word_counts(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder in (one, two):
+        folder.mkdir()
+        (folder / "tok").write_text(f"token of {folder.name}".replace(" ", "-"))
+    (one / "config").write_text(
+        json.dumps(
+            {
+                "contexts": [entry("a", "context", cluster="shared", user="of-two")],
+                "clusters": [entry("shared", "cluster", server="http://one:1")],
+            }
+        )
+    )
+    (two / "config").write_text(
+        json.dumps(
+            {
+                "current-context": "a",
+                "contexts": [
+                    entry("a", "context", cluster="no-such"),
+                    entry("b", "context", cluster="own", user="of-two"),
+                ],
+                "clusters": [
+                    entry("shared", "cluster", server="http://two:2"),
+                    entry("own", "cluster", server="http://own:3"),
+                ],
+                "users": [entry("of-two", "user", tokenFile="tok")],
+            }
+        )
+    )
+    files = (one / "config", two / "config")
+    current = kubeconfig.load(*files)
+    assert current.address == "http://one:1"
+    assert await token_of(current) == "token-of-two", "a path is relative to its own file"
+    assert kubeconfig.load(*files, context="b").address == "http://own:3"
+    with pytest.raises(
+        UsageError, match="one/config, .*two/config has no context 'c'; it has: a, b"
+    ):
+        kubeconfig.load(*files, context="c")
+
+
+def test_where_kubectl_looks(tmp_path: Path) -> None:
+    home = {"HOME": "/home/me"}
+    assert kubeconfig.default_files(home) == [Path("/home/me/.kube/config")]
+    assert kubeconfig.default_files(home | {"KUBECONFIG": ""}) == [Path("/home/me/.kube/config")]
+    assert kubeconfig.default_files(home | {"KUBECONFIG": "a::/b"}) == [Path("a"), Path("/b")]

@@ -1,0 +1,63 @@
+"""Tables for people, documents for tools."""
+
+import dataclasses
+
+import pytest
+
+from devices.gpu import Gpu
+from plugin.cli import output
+
+
+def gpu(**more):
+    fields = {"address": "0000:11:00.0", "vendor": "amd", "vendor_id": 0x1002, "device_id": 1}
+    return Gpu(**fields | more)
+
+
+def test_columns_are_as_wide_as_their_widest_cell(capsys):
+    output.rows([["A", "B"], ["long", "1"], ["x", ""]])
+    assert capsys.readouterr().out == "A     B\nlong  1\nx\n"
+
+
+def test_what_is_not_known_is_a_dash():
+    assert [output.cell(value) for value in (None, "", 0, False)] == ["-", "-", "0", "False"]
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [
+        (None, None),
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (80 << 30, "80 GiB"),
+        (1 << 40, "1 TiB"),
+        (1536 << 20, "1.5 GiB"),
+    ],
+)
+def test_sizes(count, shown):
+    assert output._size(count) == shown
+
+
+def test_objects_without_what_is_not_there():
+    @dataclasses.dataclass
+    class Inner:
+        number: int | None = None
+        hidden: int = dataclasses.field(default=1, init=False)
+
+    @dataclasses.dataclass
+    class Outer:
+        items: tuple[Inner, ...] = ()
+        zero: int = 0
+
+    assert output.plain(Outer()) == {"zero": 0}
+    assert output.plain(Outer(items=(Inner(2), Inner()))) == {
+        "items": [{"number": 2}, {}],
+        "zero": 0,
+    }
+
+
+def test_documents(capsys):
+    output.document({"b": 1, "a": ["ü"]}, "yaml")
+    assert capsys.readouterr().out == "b: 1\na:\n- ü\n"
+    output.document({"b": 1}, "json")
+    assert capsys.readouterr().out == '{\n  "b": 1\n}\n'

@@ -1,0 +1,86 @@
+"""Which settings a command takes, and that it uses them all and no others."""
+
+import argparse
+import contextlib
+
+import pytest
+
+from plugin import cli, config, errors
+from plugin.cli import parser
+
+
+def flags_of(capsys, *command):
+    with pytest.raises(SystemExit):
+        cli.main([*command, "--help"])
+    words = capsys.readouterr().out.split()
+    flags = {word.rstrip(",") for word in words if word.startswith("--")}
+    return {name for name in config.NAMES if f"--{config.key_of(name)}" in flags}
+
+
+@pytest.mark.parametrize("command", parser.SETTINGS)
+def test_help_lists_the_settings_of_the_command(capsys, command):
+    assert flags_of(capsys, command) == set(parser.SETTINGS[command])
+
+
+@pytest.mark.parametrize("command", [("fake", "write"), ("fake", "fault"), ("convert",), ("demo",)])
+def test_commands_without_settings(capsys, command):
+    assert flags_of(capsys, *command) == set()
+
+
+def test_run_takes_all_settings():
+    assert set(parser.SETTINGS["run"]) == set(config.NAMES)
+
+
+COMMANDS = {
+    "devices": [["devices", "-o", "wide"], ["devices", "-o", "wide", "--root", "{tree}"]],
+    "slices": [["slices"], ["slices", "--root", "{tree}"]],
+    "capture": [["capture", "{new}"], ["capture", "{new}", "--root", "{tree}"]],
+    "probe": [["probe", "live", "--endpoint", "unix:/nowhere"]],
+    "explain": [["explain", "x"]],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_uses_the_settings_that_it_lists(command, tree, tmp_path, monkeypatch):
+    """Every setting that is read is noted; what a machine without GPUs does not read is known."""
+    used = set()
+
+    class Noting(config.Config):
+        def __getattribute__(self, name):
+            if name in config.NAMES:
+                used.add(name)
+            return super().__getattribute__(name)
+
+    load = config.load
+
+    def noted(flags):
+        loaded = load(flags)
+        return Noting(**{name: getattr(loaded, name) for name in config.NAMES})
+
+    monkeypatch.setattr(config, "load", noted)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    for arguments in COMMANDS[command]:
+        filled = [word.format(tree=tree, new=tmp_path / "new.tar") for word in arguments]
+        with contextlib.suppress(errors.Fatal):
+            cli._run(parser.parse(filled))
+    assert used == set(parser.SETTINGS[command])
+
+
+def test_a_flag_that_was_not_given_leaves_no_trace():
+    parsed = parser.parse(["devices"])
+    assert isinstance(parsed, argparse.Namespace)
+    assert set(vars(parsed)) == {"command", "output"}
+
+
+def test_a_flag_of_another_command_is_refused(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["probe", "live", "--node-name", "n"])
+    assert ended.value.code == 2
+    assert "unrecognized arguments: --node-name n" in capsys.readouterr().err
+
+
+def test_the_environment_may_have_settings_of_other_commands(claimd, tree, monkeypatch):
+    monkeypatch.setenv("CLAIMD_NODE_NAME", "n")
+    assert claimd("devices", "--root", tree)[0] == 0
