@@ -1,7 +1,6 @@
-"""Exact amounts as whole billionths, the finest that a quantity can say: integers add and compare
-fast.
+"""Exact amounts as whole billionths, the finest that a quantity can say: integers are fast.
 
-How Kubernetes rounds to steps is in capacity.py, not here.
+How Kubernetes rounds to steps is in `capacity`, not here.
 """
 
 from __future__ import annotations
@@ -20,9 +19,15 @@ _DECIMAL = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
 
 
 class Amount(NamedTuple):
+    """A quantity that can be computed with.
+
+    `text` is as it was written, or canonical where it was computed. What is computed from an amount
+    in powers of 1024 (`binary`) is written so too.
+    """
+
     billionths: int
-    text: str  # as it was written, or its canonical form where it was computed
-    binary: bool = False  # written in powers of 1024: what is computed from it is written so too
+    text: str
+    binary: bool = False
 
 
 @functools.lru_cache(maxsize=4096)
@@ -30,7 +35,8 @@ def parse(text: str) -> Amount:
     exact = quantity.parse(text)
     billionths = exact.numerator * (WHOLE // exact.denominator)
     binary = text.endswith("i")
-    if binary:  # the API server cuts these, and only these, at the largest 64-bit number
+    # The API server limits these, and only these, to the largest 64-bit number.
+    if binary:
         billionths = max(-LARGEST * WHOLE, min(billionths, LARGEST * WHOLE))
     return Amount(billionths, text, binary)
 
@@ -46,13 +52,16 @@ def of(billionths: int, binary: bool) -> Amount:
 
 
 def canonical(billionths: int, binary: bool) -> str:
+    """The shortest text with a whole number, in powers of 1024 where that is asked and possible."""
     if billionths == 0:
         return "0"
+
     if binary and abs(billionths) >= 1024 * WHOLE and billionths % WHOLE == 0:
         number, power = billionths // WHOLE, 0
         while number % 1024 == 0 and power + 1 < len(_BINARY):
             number, power = number // 1024, power + 1
         return f"{number}{_BINARY[power]}"
+
     number, power = billionths, 0
     while number % 1000 == 0 and power + 1 < len(_DECIMAL):
         number, power = number // 1000, power + 1

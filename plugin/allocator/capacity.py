@@ -1,7 +1,6 @@
 """What a request takes of a device's capacity: request policies, their rounding and their limits.
-One device at a time.
 
-How much of a shared device others have taken is known to the search, not here.
+One device at a time. How much of a shared device others have taken is known to the search.
 """
 
 from __future__ import annotations
@@ -25,21 +24,23 @@ if TYPE_CHECKING:
 def consumption(
     requests: Mapping[str, str] | None, device: Device, features: Features
 ) -> dict[str, Amount] | None:
-    """What each capacity of the device would be used for the request; None where the device cannot
-    serve it at all.
+    """What the request would use of each capacity; None where the device cannot serve it at all.
 
-    ValueError where the numbers themselves are beyond what can be computed with: no other device
-    may be tried then.
+    A capacity that is not asked for is used by its default, or whole. ValueError where the numbers
+    are beyond what can be computed with: then no other device may be tried either.
     """
-    asked = requests or {}
-    if any(name not in device.capacity for name in asked):
+    requested = requests or {}
+    if any(name not in device.capacity for name in requested):
         return None
+
+    # All are rounded before any is checked, as rounding may be an error.
     fractional = FRACTIONAL_CAPACITY_RANGE in features
     used: dict[str, Amount] = {}
     for name, capacity in device.capacity.items():
-        used[name] = _rounded(asked.get(name), capacity, fractional)
+        used[name] = _rounded(requested.get(name), capacity, fractional)
         if used[name].billionths < 0:
             raise ValueError(f'capacity "{name}": capacity value is negative')
+
     for name, capacity in device.capacity.items():
         if _violates(used[name], capacity.request_policy, fractional):
             return None
@@ -54,49 +55,57 @@ def limits(device: Device) -> dict[str, int]:
 
 
 def _rounded(text: str | None, capacity: DeviceCapacity, fractional: bool) -> Amount:
+    """The least amount that the policy has and that is enough; as requested where there is none."""
     policy = capacity.request_policy
     if text is None:
-        return amounts.parse(
-            policy.default if policy and policy.default is not None else capacity.value
-        )
-    asked = amounts.parse(text)
+        if policy is not None and policy.default is not None:
+            return amounts.parse(policy.default)
+        return amounts.parse(capacity.value)
+
+    requested = amounts.parse(text)
     if policy is None:
-        return asked
+        return requested
     if policy.valid_range and policy.valid_range.min is not None:
-        return _step_up(asked, policy.valid_range, fractional)
+        return _step_up(requested, policy.valid_range, fractional)
     for value in policy.valid_values or ():
-        if asked.billionths <= amounts.parse(value).billionths:
+        if requested.billionths <= amounts.parse(value).billionths:
             return amounts.parse(value)
-    return asked
+    return requested
 
 
-def _step_up(asked: Amount, valid: CapacityRequestPolicyRange, fractional: bool) -> Amount:
-    """The least amount in the range, counted from its minimum in whole steps, that is not below
-    what is asked.
-    """
+def _step_up(requested: Amount, valid: CapacityRequestPolicyRange, fractional: bool) -> Amount:
+    """The least amount that is enough, counted from the range's minimum in whole steps."""
     assert valid.min is not None
     minimum = amounts.parse(valid.min)
-    if asked.billionths < minimum.billionths:
+    if requested.billionths < minimum.billionths:
         return minimum
     if valid.step is None:
-        return asked
+        return requested
+
+    # Kubernetes computes in 64-bit integers, of whole units or of thousandths.
     step = amounts.parse(valid.step)
     unit = _unit(valid, fractional)
-    if unit == MILLI and not _in_milli(asked):
-        raise ValueError(f"request {asked.text} is not a representable milli value")
-    if unit == WHOLE and asked.billionths > LARGEST * WHOLE:
-        raise ValueError(f"request {asked.text} exceeds MaxInt64")
-    least, size = amounts.ceiling(minimum.billionths, unit), amounts.ceiling(step.billionths, unit)
-    steps = -(-(amounts.ceiling(asked.billionths, unit) - least) // size)
-    if least + size * steps > LARGEST:
+    if unit == MILLI and not _in_milli(requested):
+        raise ValueError(f"request {requested.text} is not a representable milli value")
+    if unit == WHOLE and requested.billionths > LARGEST * WHOLE:
+        raise ValueError(f"request {requested.text} exceeds MaxInt64")
+
+    start = amounts.ceiling(minimum.billionths, unit)
+    step_size = amounts.ceiling(step.billionths, unit)
+    steps = amounts.ceiling(amounts.ceiling(requested.billionths, unit) - start, step_size)
+    rounded = start + step_size * steps
+    if rounded > LARGEST:
         raise ValueError(
-            f"rounding request {asked.text} up to the next step passes what can be represented"
+            f"rounding request {requested.text} up to the next step passes what can be represented"
         )
-    return amounts.of((least + size * steps) * unit, step.binary)
+    return amounts.of(rounded * unit, step.binary)
 
 
 def _violates(used: Amount, policy: CapacityRequestPolicy | None, fractional: bool) -> bool:
-    if policy is None or (policy.default is not None and used == amounts.parse(policy.default)):
+    if policy is None:
+        return False
+    # The default is always allowed.
+    if policy.default is not None and used == amounts.parse(policy.default):
         return False
     if policy.valid_range:
         return _outside(used, policy.valid_range, fractional)
@@ -107,22 +116,22 @@ def _violates(used: Amount, policy: CapacityRequestPolicy | None, fractional: bo
 
 
 def _outside(used: Amount, valid: CapacityRequestPolicyRange, fractional: bool) -> bool:
+    """Whether it is above the range or between its steps; rounding has lifted it to the minimum."""
     if valid.max is not None and used.billionths > amounts.parse(valid.max).billionths:
         return True
     if valid.step is None or valid.min is None:
         return False
+
     unit = _unit(valid, fractional)
     if unit == MILLI and not _in_milli(used):
         return True
-    step = amounts.ceiling(amounts.parse(valid.step).billionths, unit)
-    over = amounts.ceiling(used.billionths, unit) - amounts.ceiling(
-        amounts.parse(valid.min).billionths, unit
-    )
-    return over % step != 0
+    start = amounts.ceiling(amounts.parse(valid.min).billionths, unit)
+    step_size = amounts.ceiling(amounts.parse(valid.step).billionths, unit)
+    return (amounts.ceiling(used.billionths, unit) - start) % step_size != 0
 
 
 def _unit(valid: CapacityRequestPolicyRange, fractional: bool) -> int:
-    """Thousandths where the feature is on and the range can be told in them, else whole numbers."""
+    """Thousandths where the feature is on and the range can be told in them, else whole units."""
     bounds = [
         amounts.parse(text) for text in (valid.min, valid.max, valid.step) if text is not None
     ]

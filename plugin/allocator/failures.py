@@ -6,8 +6,7 @@ from __future__ import annotations
 class AllocationError(Exception):
     """The claims, classes or slices are such that no answer can be given.
 
-    `node_only` is set where another node may well do; otherwise the whole attempt to place the pod
-    is over.
+    With `node_only` another node may well do; without it the attempt to place the pod is over.
     """
 
     def __init__(self, message: str, *, node_only: bool = False) -> None:

@@ -22,7 +22,8 @@ PRIORITIZED_LIST: Final = "DRAPrioritizedList"
 
 Features = frozenset[str]
 
-DEFAULT: Final[Features] = frozenset(  # what Kubernetes 1.37 enables by itself
+# What Kubernetes 1.37 enables by itself.
+DEFAULT: Final[Features] = frozenset(
     (
         ADMIN_ACCESS,
         BINDING_CONDITIONS,
@@ -42,27 +43,32 @@ ALL: Final[Features] = DEFAULT | {
 
 
 def in_use(slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim]) -> Features:
-    """The default ones and those whose fields are there: an API server drops the fields of a
-    feature that is off.
+    """The default features, and those whose fields are there.
+
+    An API server drops the fields of a feature that is off, so what is there was on.
     """
-    found = set(DEFAULT)
+    enabled = set(DEFAULT)
     for slice_ in slices:
-        if slice_.spec.skip_node_operations:
-            found.add(OPTIONAL_NODE_OPERATIONS)
-        for device in slice_.spec.devices:
-            if any(used.compatibility_groups for used in device.consumes_counters):
-                found.add(COMPATIBILITY_GROUPS)
-            if any(attribute.value is None for attribute in device.attributes.values()):
-                found.add(LIST_TYPE_ATTRIBUTES)
+        enabled |= _of_slice(slice_)
     for claim in claims:
         for request in claim.spec.devices.requests or ():
-            if any(
-                asked.derived_attributes
-                for asked in (request.exactly, *request.first_available)
-                if asked
-            ):
-                found.add(DERIVED_ATTRIBUTES)
-    return frozenset(found)
+            for spec in (request.exactly, *request.first_available):
+                if spec and spec.derived_attributes:
+                    enabled.add(DERIVED_ATTRIBUTES)
+    return frozenset(enabled)
+
+
+def _of_slice(slice_: ResourceSlice) -> set[str]:
+    enabled: set[str] = set()
+    if slice_.spec.skip_node_operations:
+        enabled.add(OPTIONAL_NODE_OPERATIONS)
+    for device in slice_.spec.devices:
+        if any(consumed.compatibility_groups for consumed in device.consumes_counters):
+            enabled.add(COMPATIBILITY_GROUPS)
+        # An attribute without a scalar is a list.
+        if any(attribute.value is None for attribute in device.attributes.values()):
+            enabled.add(LIST_TYPE_ATTRIBUTES)
+    return enabled
 
 
 def knows_node_operations(enabled: Features) -> bool:

@@ -1,6 +1,4 @@
-"""Which nodes a slice or a device is for, and which nodes an allocation is good for. Labels and
-names only.
-"""
+"""Node selectors: which nodes a slice or a device is for, and where an allocation can be used."""
 
 from __future__ import annotations
 
@@ -21,7 +19,10 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 def matches(
     node: Node, node_name: str | None, all_nodes: bool | None, selector: NodeSelector | None
 ) -> bool:
-    """The first of the three that is set decides; ValueError says what is wrong with the selector."""
+    """Whether a slice or device with these fields is for the node.
+
+    The first of the three that is set decides. ValueError says what is wrong with the selector.
+    """
     if node_name:
         return node.metadata.name == node_name
     if all_nodes:
@@ -30,39 +31,48 @@ def matches(
 
 
 def selects(selector: NodeSelector, node: Node) -> bool:
-    terms = [
-        _term(term, node)
+    """Whether any term selects the node; an empty term selects nothing.
+
+    ValueError where a term is invalid, also behind one that selects the node.
+    """
+    results = [
+        _term_selects(term, node)
         for term in selector.node_selector_terms
         if term.match_expressions or term.match_fields
     ]
-    return any(terms)
+    return any(results)
 
 
-def _term(term: NodeSelectorTerm, node: Node) -> bool:
+def _term_selects(term: NodeSelectorTerm, node: Node) -> bool:
+    # All are asked before any decides: each may be invalid.
     expressions = [
-        _expression(requirement)(node.metadata.labels) for requirement in term.match_expressions
+        _compiled(requirement)(node.metadata.labels) for requirement in term.match_expressions
     ]
-    fields = [_field(requirement, node) for requirement in term.match_fields]
+    fields = [_field_matches(requirement, node) for requirement in term.match_fields]
     return all(expressions) and (all(fields) or not node.metadata.name)
 
 
-def _expression(requirement: NodeSelectorRequirement) -> Callable[[dict[str, str]], bool]:
+def _compiled(requirement: NodeSelectorRequirement) -> Callable[[dict[str, str]], bool]:
     key, values, operator = requirement.key, requirement.values, requirement.operator
     _check_label(requirement)
-    if operator == "In":
-        return lambda labels: labels.get(key) in values
-    if operator == "NotIn":
-        return lambda labels: labels.get(key) not in values
-    if operator == "Exists":
-        return lambda labels: key in labels
-    if operator == "DoesNotExist":
-        return lambda labels: key not in labels
+    match operator:
+        case "In":
+            return lambda labels: labels.get(key) in values
+        case "NotIn":
+            return lambda labels: labels.get(key) not in values
+        case "Exists":
+            return lambda labels: key in labels
+        case "DoesNotExist":
+            return lambda labels: key not in labels
+
     limit = _integer(values[0])
     assert limit is not None
 
     def compare(labels: dict[str, str]) -> bool:
         number = _integer(labels.get(key, ""))
-        return number is not None and (number > limit if operator == "Gt" else number < limit)
+        if number is None:
+            return False
+        return number > limit if operator == "Gt" else number < limit
 
     return compare
 
@@ -70,28 +80,34 @@ def _expression(requirement: NodeSelectorRequirement) -> Callable[[dict[str, str
 def _check_label(requirement: NodeSelectorRequirement) -> None:
     key, values, operator = requirement.key, requirement.values, requirement.operator
     prefix, slash, name = key.rpartition("/")
-    if (
-        not _NAME.fullmatch(name)
-        or len(name) > 63
-        or (slash and (not _PREFIX.fullmatch(prefix) or len(prefix) > 253))
-    ):
+    if not _is_label_text(name) or (slash and not _is_prefix(prefix)):
         raise ValueError(f"{key!r} is not the name of a label")
-    if operator in ("In", "NotIn"):
-        if not values:
-            raise ValueError(f"{operator} needs values for {key}")
-    elif operator in ("Exists", "DoesNotExist"):
-        if values:
-            raise ValueError(f"{operator} takes no values for {key}, got {', '.join(values)}")
-    elif operator in ("Gt", "Lt"):
-        if len(values) != 1 or _integer(values[0]) is None:
-            raise ValueError(
-                f"{operator} needs one whole number for {key}, got {', '.join(values) or 'none'}"
-            )
-    else:
-        raise ValueError(f"{operator!r} is not an operator of node selectors")
+
+    match operator:
+        case "In" | "NotIn":
+            if not values:
+                raise ValueError(f"{operator} needs values for {key}")
+        case "Exists" | "DoesNotExist":
+            if values:
+                raise ValueError(f"{operator} takes no values for {key}, got {', '.join(values)}")
+        case "Gt" | "Lt":
+            if len(values) != 1 or _integer(values[0]) is None:
+                given = ", ".join(values) or "none"
+                raise ValueError(f"{operator} needs one whole number for {key}, got {given}")
+        case _:
+            raise ValueError(f"{operator!r} is not an operator of node selectors")
+
     for value in values:
-        if value and (not _NAME.fullmatch(value) or len(value) > 63):
+        if value and not _is_label_text(value):
             raise ValueError(f"{value!r} is not the value of a label")
+
+
+def _is_label_text(text: str) -> bool:
+    return len(text) <= 63 and bool(_NAME.fullmatch(text))
+
+
+def _is_prefix(text: str) -> bool:
+    return len(text) <= 253 and bool(_PREFIX.fullmatch(text))
 
 
 def _integer(text: str) -> int | None:
@@ -101,13 +117,14 @@ def _integer(text: str) -> int | None:
     return number if -(2**63) <= number < 2**63 else None
 
 
-def _field(requirement: NodeSelectorRequirement, node: Node) -> bool:
+def _field_matches(requirement: NodeSelectorRequirement, node: Node) -> bool:
     if requirement.operator not in ("In", "NotIn"):
         raise ValueError(f"{requirement.operator!r} is not an operator for fields of a node")
     if len(requirement.values) != 1:
-        raise ValueError(
-            f"a field of a node takes one value, got {', '.join(requirement.values) or 'none'}"
-        )
+        given = ", ".join(requirement.values) or "none"
+        raise ValueError(f"a field of a node takes one value, got {given}")
+
+    # Nodes have no other field that can be selected.
     actual = node.metadata.name if requirement.key == "metadata.name" else ""
     return (actual == requirement.values[0]) == (requirement.operator == "In")
 
@@ -119,30 +136,38 @@ def only(node_name: str) -> NodeSelector:
 
 
 def together(selectors: Iterable[NodeSelector]) -> NodeSelector | None:
-    """All that these selectors of one term ask for, each requirement once; None where they ask for
-    nothing.
+    """One selector with all that these ask for, each requirement once; None where that is nothing.
+
+    ValueError where one of them has several terms, which are alternatives.
     """
     expressions: list[NodeSelectorRequirement] = []
     fields: list[NodeSelectorRequirement] = []
     for selector in selectors:
         if len(selector.node_selector_terms) > 1:
             raise ValueError(
-                f"unsupported ResourceSlice.NodeSelector with {len(selector.node_selector_terms)} terms"
+                "unsupported ResourceSlice.NodeSelector "
+                f"with {len(selector.node_selector_terms)} terms"
             )
         for term in selector.node_selector_terms:
-            _add(fields, term.match_fields)
-            _add(expressions, term.match_expressions)
+            _add_new(fields, term.match_fields)
+            _add_new(expressions, term.match_expressions)
+
     if not expressions and not fields:
         return None
-    return NodeSelector(
-        node_selector_terms=[NodeSelectorTerm(match_expressions=expressions, match_fields=fields)]
-    )
+    term = NodeSelectorTerm(match_expressions=expressions, match_fields=fields)
+    return NodeSelector(node_selector_terms=[term])
 
 
-def _add(known: list[NodeSelectorRequirement], more: Iterable[NodeSelectorRequirement]) -> None:
-    for one in more:
-        if not any(
-            (o.key, o.operator, set(o.values)) == (one.key, one.operator, set(one.values))
-            for o in known
-        ):
-            known.append(one)
+def _add_new(
+    requirements: list[NodeSelectorRequirement], more: Iterable[NodeSelectorRequirement]
+) -> None:
+    identities = [_identity(requirement) for requirement in requirements]
+    for requirement in more:
+        identity = _identity(requirement)
+        if identity not in identities:
+            identities.append(identity)
+            requirements.append(requirement)
+
+
+def _identity(requirement: NodeSelectorRequirement) -> tuple[str, str, set[str]]:
+    return requirement.key, requirement.operator, set(requirement.values)

@@ -1,4 +1,5 @@
 """Resource pools as one node sees them: the newest slices of each, and whether they can be trusted.
+
 No claims here.
 """
 
@@ -21,17 +22,18 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pool:
-    """An incomplete pool lacks slices, an invalid one contradicts itself: nothing is allocated from
-    either.
+    """A pool with devices for the node.
+
+    An incomplete pool lacks slices, an invalid one contradicts itself: nothing is allocated from
+    either. `slices` have devices for the node and are sorted by name. `slices_elsewhere` are the
+    pool's others; their devices use its counters too.
     """
 
     pool_id: PoolID
     is_incomplete: bool = False
     invalid_reason: str = ""
-    slices: tuple[ResourceSlice, ...] = ()  # with devices for the node, by name
-    slices_elsewhere: tuple[
-        ResourceSlice, ...
-    ] = ()  # the pool's others: their devices use its counters too
+    slices: tuple[ResourceSlice, ...] = ()
+    slices_elsewhere: tuple[ResourceSlice, ...] = ()
     counter_sets: Mapping[str, CounterSet] = dataclasses.field(default_factory=dict)
 
     @property
@@ -44,28 +46,29 @@ class Pool:
 
 
 class SliceIndex:
-    """Slices by where they are, so that a node of a large cluster looks at few. Never changes once
-    made.
+    """Slices by where they are, so that a node of a large cluster looks at few.
+
+    It never changes after it is made.
     """
 
     def __init__(self, slices: Iterable[ResourceSlice]) -> None:
-        self._of_node: dict[str, list[ResourceSlice]] = {}
-        self._of_pool: dict[PoolID, list[ResourceSlice]] = {}
-        self._others: list[ResourceSlice] = []
+        self._by_node: dict[str, list[ResourceSlice]] = {}
+        self._by_pool: dict[PoolID, list[ResourceSlice]] = {}
+        self._of_no_single_node: list[ResourceSlice] = []
         for slice_ in slices:
             spec = slice_.spec
-            self._of_pool.setdefault(PoolID(spec.driver, spec.pool.name), []).append(slice_)
+            self._by_pool.setdefault(PoolID(spec.driver, spec.pool.name), []).append(slice_)
             if spec.node_name:
-                self._of_node.setdefault(spec.node_name, []).append(slice_)
+                self._by_node.setdefault(spec.node_name, []).append(slice_)
             else:
-                self._others.append(slice_)
+                self._of_no_single_node.append(slice_)
 
     def near(self, node: Node) -> list[ResourceSlice]:
         """All that may have devices for the node."""
-        return self._of_node.get(node.metadata.name, []) + self._others
+        return self._by_node.get(node.metadata.name, []) + self._of_no_single_node
 
     def of_pool(self, pool_id: PoolID) -> list[ResourceSlice]:
-        return self._of_pool[pool_id]
+        return self._by_pool[pool_id]
 
 
 def gather_pools(
@@ -76,19 +79,25 @@ def gather_pools(
 
 
 def gather(index: SliceIndex, node: Node, features: Features) -> list[Pool]:
+    """As gather_pools(), from an index that serves many nodes.
+
+    AllocationError where a slice has a node selector that cannot be evaluated.
+    """
     newest: dict[PoolID, list[ResourceSlice]] = {}
     for slice_ in index.near(node):
-        if _understood(slice_, features) and _relevant(slice_, node):
+        if _is_understood(slice_, features) and _is_for_node(slice_, node):
             _add(newest, slice_)
-    found: list[Pool] = []
-    for pool_id, relevant in newest.items():
-        pool = _pool(pool_id, relevant, index, features)
+
+    pools: list[Pool] = []
+    for pool_id, slices in newest.items():
+        pool = _pool(pool_id, slices, index, features)
         if pool:
-            found.append(pool)
-    return sorted(found, key=lambda pool: (_waits(pool), pool.pool_id))
+            pools.append(pool)
+    # Pools whose devices must be bound first are searched last.
+    return sorted(pools, key=lambda pool: (_has_binding_conditions(pool), pool.pool_id))
 
 
-def _understood(slice_: ResourceSlice, features: Features) -> bool:
+def _is_understood(slice_: ResourceSlice, features: Features) -> bool:
     """A slice that needs a feature which is off is as good as absent: its pool is incomplete."""
     spec = slice_.spec
     if PARTITIONABLE_DEVICES not in features and (
@@ -99,78 +108,90 @@ def _understood(slice_: ResourceSlice, features: Features) -> bool:
 
 
 def _has_groups(slice_: ResourceSlice) -> bool:
-    return any(
-        used.compatibility_groups
-        for device in slice_.spec.devices
-        for used in device.consumes_counters
-    )
+    for device in slice_.spec.devices:
+        for consumed in device.consumes_counters:
+            if consumed.compatibility_groups:
+                return True
+    return False
 
 
-def _relevant(slice_: ResourceSlice, node: Node) -> bool:
-    """Has devices for the node. Where a slice says nothing that we know, it is from the future: not
-    ours.
-    """
+def _is_for_node(slice_: ResourceSlice, node: Node) -> bool:
+    """Whether it has devices for the node."""
     spec = slice_.spec
     try:
         if spec.node_name or spec.all_nodes or spec.node_selector is not None:
             return nodes.matches(node, spec.node_name, spec.all_nodes, spec.node_selector)
         if spec.per_device_node_selection:
             return any(
-                nodes.matches(node, d.node_name, d.all_nodes, d.node_selector) for d in spec.devices
+                nodes.matches(node, device.node_name, device.all_nodes, device.node_selector)
+                for device in spec.devices
             )
     except ValueError as error:
         raise AllocationError(
             f"slice {slice_.metadata.name} has a bad node selector: {error}"
         ) from error
+    # It says where it is in a way that we do not know: it is from the future, and not for us.
     return False
 
 
 def _add(newest: dict[PoolID, list[ResourceSlice]], slice_: ResourceSlice) -> None:
+    """Put the slice beside those of its pool, unless there are some of a newer generation."""
     pool = slice_.spec.pool
-    known = newest.setdefault(PoolID(slice_.spec.driver, pool.name), [slice_])
-    if known[0] is slice_ or pool.generation < known[0].spec.pool.generation:
-        return
-    if pool.generation > known[0].spec.pool.generation:
-        known.clear()
-    known.append(slice_)
+    slices = newest.setdefault(PoolID(slice_.spec.driver, pool.name), [])
+    if slices:
+        generation = slices[0].spec.pool.generation
+        if pool.generation < generation:
+            return
+        if pool.generation > generation:
+            slices.clear()
+    slices.append(slice_)
 
 
 def _pool(
-    pool_id: PoolID, relevant: list[ResourceSlice], index: SliceIndex, features: Features
+    pool_id: PoolID, slices: list[ResourceSlice], index: SliceIndex, features: Features
 ) -> Pool | None:
-    """None where a newer generation exists that has nothing for the node: what it had is obsolete."""
-    pool = relevant[0].spec.pool
-    everything = relevant
-    if len(relevant) != pool.resource_slice_count:
-        everything = []
-        for slice_ in index.of_pool(pool_id):
-            if slice_.spec.pool.generation > pool.generation:
-                return None
-            if slice_.spec.pool.generation == pool.generation:
-                everything.append(slice_)
-        if COMPATIBILITY_GROUPS not in features:
-            everything = [slice_ for slice_ in everything if not _has_groups(slice_)]
-        if len(everything) != pool.resource_slice_count:
-            return Pool(pool_id=pool_id, is_incomplete=True)
-    return _build(pool_id, relevant, everything, features)
+    """The pool of these slices, which have devices for the node; None where they are obsolete.
+
+    They are obsolete where a newer generation exists that has nothing for the node.
+    """
+    pool = slices[0].spec.pool
+    if len(slices) == pool.resource_slice_count:
+        return _complete(pool_id, slices, slices, features)
+
+    # Others may be for other nodes. Only then is the whole pool looked at.
+    whole_pool = []
+    for slice_ in index.of_pool(pool_id):
+        if slice_.spec.pool.generation > pool.generation:
+            return None
+        if slice_.spec.pool.generation == pool.generation:
+            whole_pool.append(slice_)
+    if COMPATIBILITY_GROUPS not in features:
+        whole_pool = [slice_ for slice_ in whole_pool if not _has_groups(slice_)]
+    if len(whole_pool) != pool.resource_slice_count:
+        return Pool(pool_id=pool_id, is_incomplete=True)
+    return _complete(pool_id, slices, whole_pool, features)
 
 
-def _build(
+def _complete(
     pool_id: PoolID,
-    relevant: list[ResourceSlice],
-    everything: list[ResourceSlice],
+    slices: list[ResourceSlice],
+    whole_pool: list[ResourceSlice],
     features: Features,
 ) -> Pool:
-    here = sorted(relevant, key=lambda slice_: slice_.metadata.name)
+    """The pool with all its slices there; what contradicts itself in it makes it invalid."""
+    here = sorted(slices, key=lambda slice_: slice_.metadata.name)
     elsewhere: list[ResourceSlice] = []
-    if len(relevant) < len(everything):
-        names = {slice_.metadata.name for slice_ in relevant}
-        elsewhere = [slice_ for slice_ in everything if slice_.metadata.name not in names]
+    if len(slices) < len(whole_pool):
+        names = {slice_.metadata.name for slice_ in slices}
+        elsewhere = [slice_ for slice_ in whole_pool if slice_.metadata.name not in names]
+
+    # A slice has either counters or devices.
     with_counters: list[ResourceSlice] = []
     if PARTITIONABLE_DEVICES in features:
         with_counters = [slice_ for slice_ in here + elsewhere if slice_.spec.shared_counters]
         here = [slice_ for slice_ in here if not slice_.spec.shared_counters]
         elsewhere = [slice_ for slice_ in elsewhere if not slice_.spec.shared_counters]
+
     try:
         _check_names(here)
         if PARTITIONABLE_DEVICES not in features:
@@ -197,13 +218,13 @@ def _check_names(slices: Sequence[ResourceSlice]) -> None:
 
 
 def _counter_sets(slices: Sequence[ResourceSlice]) -> dict[str, CounterSet]:
-    found: dict[str, CounterSet] = {}
+    by_name: dict[str, CounterSet] = {}
     for slice_ in slices:
         for counter_set in slice_.spec.shared_counters:
-            if counter_set.name in found:
+            if counter_set.name in by_name:
                 raise ValueError(f"duplicate counter set name {counter_set.name}")
-            found[counter_set.name] = counter_set
-    return found
+            by_name[counter_set.name] = counter_set
+    return by_name
 
 
 def _check_consumption(
@@ -211,19 +232,20 @@ def _check_consumption(
 ) -> None:
     for slice_ in slices:
         for device in slice_.spec.devices:
-            for used in device.consumes_counters:
-                counter_set = counter_sets.get(used.counter_set)
+            for consumed in device.consumes_counters:
+                counter_set = counter_sets.get(consumed.counter_set)
                 if counter_set is None:
-                    raise ValueError(f"counter set {used.counter_set} not found")
-                for name in used.counters:
+                    raise ValueError(f"counter set {consumed.counter_set} not found")
+                for name in consumed.counters:
                     if name not in counter_set.counters:
                         raise ValueError(
                             f"counter {name} not found in counter set {counter_set.name}"
                         )
 
 
-def _waits(pool: Pool) -> bool:
-    """Pools whose devices must be bound first are searched last."""
-    return any(
-        device.binding_conditions for slice_ in pool.slices for device in slice_.spec.devices
-    )
+def _has_binding_conditions(pool: Pool) -> bool:
+    for slice_ in pool.slices:
+        for device in slice_.spec.devices:
+            if device.binding_conditions:
+                return True
+    return False

@@ -11,7 +11,7 @@ from .features import CONSUMABLE_CAPACITY, DEFAULT, Features
 from .identity import DeviceID, SharedDeviceID
 
 if TYPE_CHECKING:
-    from ..api.scheduling import ResourceClaim
+    from ..api.scheduling import DeviceRequestAllocationResult, ResourceClaim
 
 
 class ClaimLister(Protocol):
@@ -22,12 +22,16 @@ class ClaimLister(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AllocatedState:
-    devices: frozenset[DeviceID] = frozenset()  # each held by one claim alone
+    """`devices` are held by one claim each, `shares` are of devices that several claims hold.
+
+    `capacity` is what is consumed of shared devices, in billionths; `shared` are all devices that
+    have a share.
+    """
+
+    devices: frozenset[DeviceID] = frozenset()
     shares: frozenset[SharedDeviceID] = frozenset()
-    capacity: Mapping[DeviceID, Mapping[str, int]] = dataclasses.field(
-        default_factory=dict
-    )  # consumed, in billionths
-    shared: frozenset[DeviceID] = dataclasses.field(init=False)  # devices that have a share
+    capacity: Mapping[DeviceID, Mapping[str, int]] = dataclasses.field(default_factory=dict)
+    shared: frozenset[DeviceID] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         shared = frozenset(share.device_id for share in self.shares) | frozenset(self.capacity)
@@ -53,29 +57,31 @@ def of_claims(claims: Iterable[ResourceClaim], features: Features = DEFAULT) -> 
             if result.admin_access:
                 continue
             device = DeviceID(result.driver, result.pool, result.device)
+            # Without the feature a share counts as the whole device.
             if result.share_id is None or CONSUMABLE_CAPACITY not in features:
                 devices.add(device)
                 continue
             shares.add(SharedDeviceID(*device, result.share_id))
             if result.consumed_capacity is not None:
-                consumed = capacity.setdefault(device, {})
-                for name, text in result.consumed_capacity.items():
-                    consumed[name] = consumed.get(name, 0) + amounts.parse(text).billionths
+                _consume(capacity.setdefault(device, {}), result)
     return AllocatedState(devices=frozenset(devices), shares=frozenset(shares), capacity=capacity)
 
 
-def together(one: AllocatedState, other: AllocatedState) -> AllocatedState:
+def _consume(consumed: dict[str, int], result: DeviceRequestAllocationResult) -> None:
+    for name, text in (result.consumed_capacity or {}).items():
+        consumed[name] = consumed.get(name, 0) + amounts.parse(text).billionths
+
+
+def together(left: AllocatedState, right: AllocatedState) -> AllocatedState:
     """What two sets of claims hold that have no claim in common."""
-    capacity = {
-        device: dict(consumed)
-        for device, consumed in one.capacity.items()
-        if device in other.capacity
-    }
-    for device, consumed in capacity.items():
-        for name, amount in other.capacity[device].items():
+    capacity: dict[DeviceID, Mapping[str, int]] = {**left.capacity, **right.capacity}
+    for device in left.capacity.keys() & right.capacity.keys():
+        consumed = dict(left.capacity[device])
+        for name, amount in right.capacity[device].items():
             consumed[name] = consumed.get(name, 0) + amount
+        capacity[device] = consumed
     return AllocatedState(
-        devices=one.devices | other.devices,
-        shares=one.shares | other.shares,
-        capacity={**one.capacity, **other.capacity, **capacity},
+        devices=left.devices | right.devices,
+        shares=left.shares | right.shares,
+        capacity=capacity,
     )

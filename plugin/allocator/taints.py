@@ -1,6 +1,4 @@
-"""Taints and what tolerates them, and DeviceTaintRules, which taint devices in slices that others
-write.
-"""
+"""Taints and what tolerates them, and DeviceTaintRules, which taint devices that others publish."""
 
 from __future__ import annotations
 
@@ -11,7 +9,13 @@ import msgspec
 
 if TYPE_CHECKING:
     from ..api.resource import DeviceTaint
-    from ..api.scheduling import DeviceTaintRule, DeviceToleration, ResourceSlice
+    from ..api.scheduling import (
+        DeviceTaintRule,
+        DeviceTaintSelector,
+        DeviceToleration,
+        ResourceSlice,
+        ResourceSliceSpec,
+    )
 
 _BLOCKING = ("NoSchedule", "NoExecute")
 
@@ -19,11 +23,14 @@ _BLOCKING = ("NoSchedule", "NoExecute")
 def blocking(
     taints: Iterable[DeviceTaint], tolerations: Sequence[DeviceToleration]
 ) -> DeviceTaint | None:
-    """The first taint that keeps the device from the request. Effects that we do not know keep
-    nothing away.
+    """The first taint that keeps the device from the request.
+
+    An effect that we do not know keeps nothing away.
     """
     for taint in taints:
-        if taint.effect in _BLOCKING and not any(tolerates(one, taint) for one in tolerations):
+        if taint.effect not in _BLOCKING:
+            continue
+        if not any(tolerates(toleration, taint) for toleration in tolerations):
             return taint
     return None
 
@@ -39,33 +46,33 @@ def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
 def apply_rules(
     slices: Iterable[ResourceSlice], rules: Iterable[DeviceTaintRule]
 ) -> list[ResourceSlice]:
-    """The slices as the scheduler sees them: with the rules' taints after the devices' own, in the
-    order of names.
+    """The slices as the scheduler sees them; one that no rule is about is the same object.
+
+    The rules' taints come after the devices' own, in the order of the rules' names.
     """
     ordered = sorted(rules, key=lambda rule: rule.metadata.name)
-    return [_apply(slice_, ordered) for slice_ in slices]
+    return [_with_taints(slice_, ordered) for slice_ in slices]
 
 
-def _apply(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule]) -> ResourceSlice:
+def _with_taints(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule]) -> ResourceSlice:
     spec = slice_.spec
     added: dict[str, list[DeviceTaint]] = {}
     for rule in rules:
-        where = rule.spec.device_selector
-        if (
-            where is None
-            or (where.driver is not None and where.driver != spec.driver)
-            or (where.pool is not None and where.pool != spec.pool.name)
-        ):
+        selector = rule.spec.device_selector
+        if selector is None or not _is_about(selector, spec):
             continue
         for device in spec.devices:
-            if where.device in (None, device.name):
+            if selector.device in (None, device.name):
                 added.setdefault(device.name, []).append(rule.spec.taint)
     if not added:
         return slice_
+
     devices = [
-        msgspec.structs.replace(device, taints=[*device.taints, *added[device.name]])
-        if device.name in added
-        else device
+        msgspec.structs.replace(device, taints=[*device.taints, *added.get(device.name, ())])
         for device in spec.devices
     ]
     return msgspec.structs.replace(slice_, spec=msgspec.structs.replace(spec, devices=devices))
+
+
+def _is_about(selector: DeviceTaintSelector, spec: ResourceSliceSpec) -> bool:
+    return selector.driver in (None, spec.driver) and selector.pool in (None, spec.pool.name)
