@@ -308,20 +308,10 @@ def _rename_node(target: _Target, old_name: str, new_name: str, number: int) -> 
     link = target.tree / "sys/class/drm" / new_name
     link.symlink_to(os.path.relpath(new, link.parent.resolve()))
     (target.tree / "dev/dri" / old_name).unlink(missing_ok=True)
-    _make_node(target.tree / "dev/dri" / new_name, major, number)
+    fake.make_node(target.tree / "dev/dri" / new_name, major, number)
 
     target.send_uevent("remove", "drm", f"/drm/{old_name}")
     target.send_uevent("add", "drm", f"/drm/{new_name}")
-
-
-def _make_node(path: Path, major: int, minor: int) -> None:
-    """A device node where that is allowed, else a file of its name, as in all of a fake tree."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    try:
-        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(major, minor))
-    except PermissionError:
-        path.touch()
 
 
 _LIST = (

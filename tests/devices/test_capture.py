@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from devices import capture, models, scan
+from devices import capture, fake, scan
 from devices.gpu import Inventory
 from tests.devices.test_damage import DAMAGES
 from tests.devices.trees import Make, Tree
@@ -33,7 +33,7 @@ def captured(made: Tree, file: Path, *, redact: bool = False) -> Inventory:
     return made.scan()
 
 
-@pytest.mark.parametrize("machine", models.MACHINES)
+@pytest.mark.parametrize("machine", fake.MACHINES)
 def test_the_same_is_found(tree: Make, tmp_path: Path, machine: str) -> None:
     made = tree(machine)
     before = captured(made, tmp_path / "c.tar")

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from devices import faults, models, monitor, watch
+from devices import fake, faults, monitor, watch
 from devices.gpu import Inventory, Rules
 from devices.health import DEGRADED, FAILED, UNKNOWN, HealthReport
 from tests.devices.netlink import broadcast, needs_broadcast
@@ -117,7 +117,7 @@ async def test_a_narrow_link_is_found_behind_a_switch_as_well(tree: Make, model:
         await world.is_well(gpu.name)
 
 
-@pytest.mark.parametrize("machine", models.MACHINES)
+@pytest.mark.parametrize("machine", fake.MACHINES)
 def test_a_machine_that_is_well_shows_nothing(tree: Make, machine: str) -> None:
     made = tree(machine)
     assert monitor.check_once(made.roots, made.scan()).findings == ()

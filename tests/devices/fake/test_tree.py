@@ -239,30 +239,6 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("nvidia:h1000", r"model: 'nvidia:h1000' is unknown, did you mean nvidia:h100"),
-        ("h100", r"model: 'h100' is unknown, did you mean nvidia:h100\?: expected one of "),
-        ("machine:dgx-h10", r"is unknown, did you mean machine:dgx-h100"),
-        (
-            "root=2",
-            r"model: 'root' is unknown, did you mean roots\?: expected one of nvidia:h100, ",
-        ),
-        ("zzz", r"model: 'zzz' is unknown: expected one of nvidia:h100, .*machine:uhd770$"),
-        ("nvidia:h100=many", "count: 'many' is not a number"),
-        ("nvidia:h100=-1", "count: '-1' is not a number"),
-        ("nvidia:h100,colour=red", r"description: 'colour' is not one of model, "),
-        ("nvidia:h100,console", "nvidia:h100 has no screen"),
-        ("roots=x", "roots: 'x' is not a number"),
-        ("nvidia:l4=500", "the buses of PCI domain 0000 do not suffice"),
-    ],
-)
-def test_a_bad_word_is_refused_by_name(word: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        fake.parse([word])
-
-
-@pytest.mark.parametrize(
     "description", [{"devices": "nvidia:l4"}, {"devices": ["nvidia:l4"]}, {"gpus": []}]
 )
 def test_a_bad_mapping_is_refused(tmp_path: Path, description: dict[str, object]) -> None:
@@ -285,27 +261,6 @@ def test_a_tree_that_was_never_finished_is_written_again(tmp_path):
     fake.write(tmp_path / "t", description)
     (tmp_path / "t" / fake.MARKER).write_text("not finished\n")
     assert fake.write(tmp_path / "t", description)
-
-
-def test_models_and_machines_are_listed_with_what_they_are(tmp_path: Path) -> None:
-    titles = fake.models()
-    assert titles["nvidia:h100"] == "NVIDIA H100 80GB HBM3"
-    assert titles["intel:b580"] == "Intel Arc B580"
-    assert list(titles) == list(fake.MODELS)
-    assert all(len(title) > 2 for title in titles.values())
-    assert fake.machines()["machine:l4"] == "nvidia:l4=4 roots=2 numa=2 bmc:aspeed"
-    for name in (*titles, *fake.machines()):
-        fake.parse([name])
-
-
-def test_options_are_listed_as_they_are_taken() -> None:
-    for word in fake.OPTIONS:
-        key, _, value = word.partition("=")
-        model = "amd:radeon" if key == "console" else "amd:mi300x"
-        option = f"{key}={value.replace('NUMBER', '0').replace('HEX', 'a')}" if value else key
-        fake.parse([f"{model},{option}"])
-    for word in fake.MACHINE_OPTIONS:
-        fake.parse([word.replace("NUMBER", "1")])
 
 
 def test_gpus_are_told_from_screens(tree: Make) -> None:

@@ -1,0 +1,326 @@
+"""What amdgpu and KFD show of AMD's GPUs, whole and divided, and the models that can be written."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from .gpu import Entries, FakeVendor, Function, Model, Switch, add_drm, drm_names, refuse
+
+DRIVER = "amdgpu"
+KFD_MAJOR = 235
+
+# The version of AMD's own module; that of the kernel's tree has none.
+_MODULE_VERSION = "6.12.12"
+
+_KFD = "sys/devices/virtual/kfd/kfd"
+_PARTS = {"": 1, "SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}  # by mode; CPX: as many as dies
+_MODES = (*_PARTS, "CPX")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AmdModel(Model):
+    """An AMD GPU."""
+
+    driver: str = DRIVER
+    gfx: int  # KFD's number of the compile target
+    chip: str = "ip discovery"  # as KFD names it
+    simds: int
+    simds_per_unit: int = 4
+    waves: tuple[int, int] = (8, 64)  # on one SIMD, and how wide they are
+    dies: int = 1  # that compute: into so many partitions it can be divided
+    modes: str = ""
+    memory_modes: str = ""
+    # Of temperature, in the order of their numbers; - is missing, * has no critical value.
+    sensors: str = "edge junction mem"
+    is_apu: bool = False  # without an id of its own and memory of a maker
+
+
+_MODELS = (
+    AmdModel(
+        name="amd:mi300x",
+        title="AMD Instinct MI300X",
+        product="AMD Instinct MI300X OAM",
+        ids="1002:74a1",
+        class_code="120000",
+        memory=206141652992,
+        vbios="113-M3000100-102",
+        speed="32.0",
+        port="1022:14ab",
+        switch=Switch(upstream="1022:1500", downstream="1002:1501"),
+        gfx=90402,
+        simds=1216,
+        dies=8,
+        modes="SPX, DPX, QPX, CPX",
+        memory_modes="NPS1, NPS4",
+        sensors="- junction mem",
+    ),
+    AmdModel(
+        name="amd:mi210",
+        title="AMD Instinct MI210",
+        product="AMD Instinct MI210",
+        ids="1002:740f",
+        board="1002:0c34",
+        class_code="038000",
+        revision="02",
+        memory=68702699520,
+        vbios="113-D67301-059",
+        port="1022:1483",
+        switch=Switch(upstream="1022:14c7", downstream="1002:14c8"),
+        gfx=90010,
+        chip="aldebaran",
+        simds=416,
+    ),
+    AmdModel(
+        name="amd:radeon",
+        title="AMD Radeon RX 7900 XTX",
+        ids="1002:744c",
+        board="1eae:7901",
+        revision="c8",
+        memory=25753026560,
+        vbios="113-D7020100-102",
+        sound="ab30",
+        port="1022:14db",
+        switch=Switch(upstream="1002:1478", downstream="1002:1479"),
+        gfx=110000,
+        simds=192,
+        simds_per_unit=2,
+        waves=(16, 32),
+    ),
+    AmdModel(
+        name="amd:strix",
+        title="AMD Ryzen AI 300 (Strix Point), a processor's own GPU",
+        ids="1002:150e",
+        board="17aa:5102",
+        class_code="038000",
+        revision="d1",
+        memory=536870912,
+        vbios="113-STRIXEMU-001",
+        port="1022:150c",
+        gfx=110500,
+        simds=32,
+        simds_per_unit=2,
+        waves=(16, 32),
+        sensors="edge*",
+        is_apu=True,
+    ),
+)
+
+_MACHINES = {
+    "machine:mi300x": ("amd:mi300x=8", "numa=2", "bmc:aspeed"),
+    "machine:mi300x-cpx": ("amd:mi300x=8,mode=cpx,memory_mode=nps4", "numa=2", "bmc:aspeed"),
+    "machine:mi210": ("amd:mi210=4", "roots=2", "numa=2", "bmc:matrox"),
+    "machine:radeon": ("amd:radeon", "numa=0"),
+    "machine:strix": ("amd:strix", "numa=0"),
+}
+
+_OPTIONS = {
+    "mode=cpx": "how an AMD GPU is divided: spx, dpx, tpx, qpx or cpx",
+    "memory_mode=nps4": "how the memory of a divided AMD GPU is",
+}
+
+
+class FakeAmd(FakeVendor):
+    """GPUs with amdgpu, whole and divided into partitions."""
+
+    models = _MODELS
+    machines = _MACHINES
+    options = _OPTIONS
+
+    def check_options(self, model: Model, options: Mapping[str, str]) -> None:
+        mode = options.get("mode", "")
+        if mode.upper() not in _MODES or (mode and not _as_amd(model).modes):
+            refuse("mode", mode, f"a way to divide {model.name}")
+
+    def count_more_drm(self, function: Function) -> int:
+        return _parts(function) - 1
+
+    def assign_numbers(self, functions: Sequence[Function], processors: int) -> None:
+        """KFD counts its nodes, processors first; the driver counts partitions but each first."""
+        next_node, next_partition = processors, 0
+        for function in functions:
+            if function.driver == DRIVER:
+                function.number = next_node
+                function.first_part = next_partition
+                next_node += _parts(function)
+                next_partition += _parts(function) - 1
+
+    def of_machine(self, functions: Sequence[Function], processors: int) -> Entries:
+        ours = [function for function in functions if function.driver == DRIVER]
+        if not ours:
+            return Entries()
+
+        entries = Entries(majors={"kfd": KFD_MAJOR})
+        if any(function.model.product for function in ours):  # servers have AMD's own module
+            entries.files["sys/module/amdgpu/version"] = _MODULE_VERSION
+
+        entries.files[f"{_KFD}/dev"] = f"{KFD_MAJOR}:0"
+        entries.files[f"{_KFD}/topology/generation_id"] = "1"
+        for node in range(processors):
+            folder = f"{_KFD}/topology/nodes/{node}"
+            entries.files[f"{folder}/gpu_id"] = "0"
+            entries.files[f"{folder}/properties"] = (
+                "cpu_cores_count 8\nsimd_count 0\nmem_banks_count 1"
+            )
+        entries.links["sys/class/kfd/kfd"] = _KFD
+        entries.nodes["dev/kfd"] = (KFD_MAJOR, 0)
+        return entries
+
+    def of_function(self, function: Function) -> Entries:
+        if function.driver != DRIVER:
+            return Entries()
+        entries = Entries()
+        if function.physical is None:
+            for name, value in _values(function).items():
+                entries.files[f"{function.folder}/{name}"] = value
+
+        for part in range(_parts(function)):
+            node = f"{_KFD}/topology/nodes/{function.number + part}"
+            entries.folders.append(node)
+            for name, value in _kfd_node(function, part).items():
+                entries.files[f"{node}/{name}"] = value
+
+        # The first partition has the function's own nodes, the others those of platform devices.
+        for index, (card, render) in enumerate(function.more_drm):
+            device = f"sys/devices/platform/amdgpu_xcp_{function.first_part + index}"
+            entries.folders.append(device)
+            add_drm(entries, device, drm_names(DRIVER, card, render))
+        return entries
+
+
+def _as_amd(model: Model) -> AmdModel:
+    if not isinstance(model, AmdModel):
+        raise TypeError(f"{model.name} is no model of AMD")
+    return model
+
+
+def _parts(function: Function) -> int:
+    """Into how many partitions a GPU is divided."""
+    if function.driver != DRIVER:
+        return 1
+    mode = function.options.get("mode", "").upper()
+    return _PARTS.get(mode, _as_amd(function.model).dies)
+
+
+def unique_id(function: Function) -> str:
+    """The serial number of the chip."""
+    return hashlib.sha256(function.address.encode()).hexdigest()[:16]
+
+
+def _values(function: Function) -> dict[str, str]:
+    """Files of the function's folder that amdgpu makes."""
+    model = _as_amd(function.model)
+    values = {
+        "mem_info_vram_total": str(model.memory),
+        "mem_info_vram_used": "10813440",
+        "mem_info_vis_vram_total": str(model.memory),
+        "mem_info_gtt_total": "67108864000",
+        "vbios_version": model.vbios,
+        "gpu_busy_percent": "0",
+    }
+    values |= _sensors(model, f"hwmon/hwmon{function.card}")
+    if not model.is_apu:
+        values |= {
+            "unique_id": unique_id(function),
+            "mem_info_vram_vendor": "hynix",
+            "pcie_replay_count": "0",
+        }
+    if model.product:
+        values |= {
+            "product_name": model.product,
+            "product_number": "102-G30211-00",
+            "serial_number": "692231000131",
+        }
+        for block in ("umc", "gfx", "sdma"):
+            values[f"ras/{block}_err_count"] = "ue: 0\nce: 0"
+    if model.modes:
+        options = function.options
+        values |= {
+            "available_compute_partition": model.modes,
+            "current_compute_partition": options.get("mode", "").upper() or "SPX",
+            "available_memory_partition": model.memory_modes,
+            "current_memory_partition": options.get("memory_mode", "NPS1").upper(),
+        }
+    return values
+
+
+def _sensors(model: AmdModel, folder: str) -> dict[str, str]:
+    values = {f"{folder}/name": DRIVER}
+    for number, sensor in enumerate(model.sensors.split(), 1):
+        stem = f"{folder}/temp{number}"
+        if sensor == "-":
+            continue
+        values[f"{stem}_input"] = "41000"
+        values[f"{stem}_label"] = sensor.rstrip("*")
+        if not sensor.endswith("*"):
+            values[f"{stem}_crit"] = "100000"
+    return values
+
+
+def _kfd_node(function: Function, part: int) -> dict[str, str]:
+    """A node of KFD's topology: the GPU, or a partition of it."""
+    model = _as_amd(function.model)
+    parts = _parts(function)
+    domain, bus, device = function.address.split(":")
+    location = part << 28 | int(bus, 16) << 8 | int(device[:2], 16) << 3
+    render = function.render
+    if part > 0:
+        render = function.more_drm[part - 1][1]
+    properties = {
+        "cpu_cores_count": 0,
+        "simd_count": model.simds // parts,
+        "mem_banks_count": 1,
+        "caches_count": 217,
+        "io_links_count": 1,
+        "p2p_links_count": 0,
+        "cpu_core_id_base": 0,
+        "simd_id_base": 2147487744 + part,
+        "max_waves_per_simd": model.waves[0],
+        "lds_size_in_kb": 64,
+        "gds_size_in_kb": 0,
+        "num_gws": 64,
+        "wave_front_size": model.waves[1],
+        "array_count": 4,
+        "simd_arrays_per_engine": 1,
+        "cu_per_simd_array": 10,
+        "simd_per_cu": model.simds_per_unit,
+        "max_slots_scratch_cu": 32,
+        "gfx_target_version": model.gfx,
+        "vendor_id": int(model.ids[:4], 16),
+        "device_id": int(model.ids[5:], 16),
+        "location_id": location,
+        "domain": int(domain, 16),
+        "drm_render_minor": render,
+        "hive_id": 0,
+        "num_sdma_engines": 2,
+        "num_sdma_xgmi_engines": 0,
+        "num_sdma_queues_per_engine": 8,
+        "num_cp_queues": 24,
+        "max_engine_clk_fcompute": 2100,
+        "local_mem_size": 0,
+        "fw_version": 177,
+        "capability": 1986040480,
+        "debug_prop": 1495,
+        "sdma_fw_version": 24,
+        "unique_id": 0 if model.is_apu else int(unique_id(function), 16),
+        "num_xcc": max(1, model.dies // parts),
+    }
+    bank = {
+        "heap_type": 1,
+        "size_in_bytes": model.memory // parts,
+        "flags": 0,
+        "width": 8192,
+        "mem_clk_max": 1300,
+    }
+    digest = hashlib.sha256(f"{function.address} {part}".encode()).hexdigest()
+    return {
+        "gpu_id": str(int(digest[:4], 16) + 1),
+        "name": model.chip,
+        "properties": _lines(properties),
+        "mem_banks/0/properties": _lines(bank),
+    }
+
+
+def _lines(values: Mapping[str, int]) -> str:
+    return "\n".join(f"{name} {value}" for name, value in values.items())

@@ -1,0 +1,285 @@
+"""From words to the functions of a machine, each with its place on the bus and its numbers.
+
+Pure: nothing is read or written here, and the same words give the same machine.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NoReturn
+
+from . import vendors
+from .gpu import VFIO, Function, Model, has_drm, number, refuse
+from .vendors import MACHINES, MODELS
+
+_KEYS = ("roots", "numa", "boot_id", "iommu", "devices")
+_DEVICE_KEYS = ("model", "count", *(option.partition("=")[0] for option in vendors.OPTIONS))
+
+# What may be said of the machine, as words of their own.
+MACHINE_OPTIONS = {
+    "roots=NUMBER": "how many GPUs share a PCIe root; 0: all are on the first, as in a cloud",
+    "numa=NUMBER": "how many NUMA nodes there are; 0: the firmware does not tell",
+    "boot_id=TEXT": "the id of the boot",
+    "iommu=1": "the GPUs are in IOMMU groups",
+}
+
+_ON_FIRST_ROOT = 30  # devices that fit on it, from the second slot on
+_FIRST_GROUP = 20  # of the IOMMU
+
+
+def parse(words: Sequence[str]) -> dict[str, object]:
+    """A description from words like `machine:dgx-h100`, `nvidia:h100=4`, `nvidia:l4,driver=nouveau`,
+    `roots=2`.
+
+    ValueError for what cannot be written, with what may be meant.
+    """
+    description: dict[str, object] = {}
+    devices: list[dict[str, object]] = []
+    for word in _without_machines(words):
+        head, *options = word.split(",")
+        name, _, value = head.partition("=")
+        if name in _KEYS:
+            description[name] = value
+            continue
+
+        device: dict[str, object] = {"model": name, "count": value or "1"}
+        for option in options:
+            key, equals, value = option.partition("=")
+            device[key] = value if equals else True
+        devices.append(device)
+
+    description["devices"] = devices
+    functions(description)
+    return description
+
+
+def functions(description: Mapping[str, object]) -> list[Function]:
+    """The GPUs, screens and virtual functions of a description, in the order of the bus.
+
+    ValueError for what cannot be written.
+    """
+    _check_keys(description, _KEYS)
+    numa = number("numa", description.get("numa", 1))
+    found = _place(_wanted(description), number("roots", description.get("roots", 1)), numa)
+    _assign_numbers(found, processors(description))
+
+    if description.get("iommu") or any(function.driver == VFIO for function in found):
+        for group, function in enumerate(found, _FIRST_GROUP):
+            function.group = group
+    return found
+
+
+def processors(description: Mapping[str, object]) -> int:
+    """How many NUMA nodes have processors: one at least, also where the firmware tells of none."""
+    return max(number("numa", description.get("numa", 1)), 1)
+
+
+def _without_machines(words: Sequence[str]) -> Iterator[str]:
+    for word in words:
+        yield from MACHINES.get(word, (word,))
+
+
+# ---------------------------------------------------------------- which
+
+
+def _wanted(description: Mapping[str, object]) -> list[Function]:
+    devices = description.get("devices", [])
+    if not isinstance(devices, list):
+        refuse("devices", devices, "a list")
+    found: list[Function] = []
+    for device in devices:
+        found += _of_device(device)
+    return found
+
+
+def _of_device(device: object) -> list[Function]:
+    if not isinstance(device, dict):
+        refuse("devices", device, "a mapping")
+    _check_keys(device, _DEVICE_KEYS)
+    model = MODELS.get(str(device.get("model")))
+    if model is None:
+        _refuse_model(device.get("model"))
+
+    driver = str(device.get("driver", model.driver))
+    driver = "" if driver == "none" else driver
+    console = device.get("console", False) in (True, "true", "yes")
+    if console and not model.has_screen:
+        raise ValueError(f"{model.name} has no screen: it cannot be the console")
+    domain = number("domain", device.get("domain", 0), 16)
+    count = number("count", device.get("count", 1))
+    options = _options(model, driver, device)
+    virtual = number("vfs", device.get("vfs", 0))
+    if virtual > model.virtual:
+        expected = f"at most the {model.virtual} virtual functions that {model.name} can have"
+        refuse("vfs", virtual, expected)
+
+    found = []
+    for _ in range(count):
+        function = Function(
+            model=model,
+            driver=driver,
+            console=console,
+            domain=domain,
+            options=options,
+            virtual=virtual,
+        )
+        found.append(function)
+    return found
+
+
+def _options(model: Model, driver: str, device: Mapping[str, object]) -> dict[str, str]:
+    """Those of the model's own vendor, which that has checked."""
+    vendor = vendors.of_model(model)
+    of_driver = vendors.of_driver(driver)
+    if of_driver is not None and of_driver is not vendor:
+        refuse("driver", driver, f"a driver of {model.name}")
+
+    options = {}
+    for row in vendors.VENDORS:
+        for option in row.options:
+            key = option.partition("=")[0]
+            if key not in device:
+                continue
+            if row is not vendor:
+                refuse(key, device[key], f"an option of {model.name}")
+            options[key] = str(device[key])
+    vendor.check_options(model, options)
+    return options
+
+
+def _check_keys(mapping: Mapping[str, object], keys: Sequence[str]) -> None:
+    for key in mapping:
+        if key not in keys:
+            refuse("description", key, f"one of {', '.join(keys)}")
+
+
+def _refuse_model(name: object) -> NoReturn:
+    """Names what may be meant: nvidia:h100 for h100, machine:dgx-h100 for machine:dgx-h10."""
+    word = str(name)
+    names = [*MODELS, *MACHINES]
+    close = [other for other in names if other.endswith(f":{word}")]
+    close = close or difflib.get_close_matches(word, [*names, *_KEYS], n=2)
+    meant = f", did you mean {' or '.join(close)}?" if close else ""
+    raise ValueError(
+        f"model: {name!r} is unknown{meant}: expected one of {', '.join(MODELS)}, "
+        f"or a machine, one of {', '.join(MACHINES)}"
+    )
+
+
+# ---------------------------------------------------------------- where
+
+
+def _place(wanted: Sequence[Function], shared: int, numa: int) -> list[Function]:
+    """Each at an address: what is on the board, the others behind ports, virtual functions behind
+    their GPUs. `shared` GPUs are below one root complex; 0: all on the board.
+    """
+    on_board = [function for function in wanted if function.model.on_board or shared == 0]
+    if len(on_board) > _ON_FIRST_ROOT:
+        raise ValueError(
+            f"{len(on_board)} GPUs do not fit on the first PCIe root: it has room for {_ON_FIRST_ROOT}"
+        )
+    for slot, function in enumerate(on_board, 2):
+        function.address = f"0000:00:{slot:02x}.0"
+        function.numa = 0 if numa else -1
+
+    behind_ports = [function for function in wanted if not function.address]
+    _place_behind_ports(behind_ports, shared, numa)
+
+    placed = list(wanted)
+    for function in wanted:
+        placed += _virtual_functions(function)
+    return sorted(placed, key=lambda function: function.address)
+
+
+def _place_behind_ports(found: Sequence[Function], shared: int, numa: int) -> None:
+    """Each on a bus of its own, the roots spread over the NUMA nodes."""
+    groups = _by_root(found, shared)
+    next_bus: dict[int, int] = {}
+    for index, group in enumerate(groups):
+        domain = group[0].domain
+        own_domain = group[0].model.on_arm
+        bus = root = next_bus.get(domain, 0 if own_domain else 0x10)
+        for port, function in enumerate(group, 0 if own_domain else 1):
+            function.numa = index * numa // len(groups) if numa else -1
+            bus = _place_behind(function, root, port, bus + 1)
+
+        if bus > 0xFF or len(group) > 0x1F:
+            raise ValueError(
+                f"the buses of PCI domain {domain:04x} do not suffice: put some GPUs into another domain"
+            )
+        next_bus[domain] = bus + 1
+
+
+def _by_root(found: Sequence[Function], shared: int) -> list[list[Function]]:
+    groups: list[list[Function]] = []
+    for function in found:
+        if not groups or len(groups[-1]) >= shared or groups[-1][0].domain != function.domain:
+            groups.append([])
+        groups[-1].append(function)
+    return groups
+
+
+def _place_behind(function: Function, root: int, port: int, bus: int) -> int:
+    """Puts a function behind a port whose bus this is; returns the last bus that it takes."""
+    domain = f"{function.domain:04x}"
+    function.bridges = (f"pci{domain}:{root:02x}", f"{domain}:{root:02x}:{port:02x}.0")
+    switch = function.model.switch
+    if switch is not None:
+        upstream = f"{domain}:{bus:02x}:00.0"
+        downstream = f"{domain}:{bus + 1:02x}:{switch.number:02x}.0"
+        function.bridges += (upstream, downstream)
+        bus += 2
+    function.address = f"{domain}:{bus:02x}:00.0"
+    return bus
+
+
+def _virtual_functions(physical: Function) -> list[Function]:
+    """Those made of a function, which follow it on its bus."""
+    bus = physical.address.rpartition(":")[0]
+    found = []
+    for index in range(physical.virtual):
+        slot, number_ = divmod(index + 1, 8)
+        function = Function(
+            model=physical.model,
+            driver=physical.driver,
+            domain=physical.domain,
+            physical=physical,
+            index=index,
+            address=f"{bus}:{slot:02x}.{number_}",
+            bridges=physical.bridges,
+            numa=physical.numa,
+        )
+        found.append(function)
+    return found
+
+
+# ---------------------------------------------------------------- by which numbers
+
+
+def _assign_numbers(found: Sequence[Function], processors: int) -> None:
+    """As drivers count: DRM in the order of the bus, each vendor's driver in its own way."""
+    taken = 0
+    for function in found:
+        if has_drm(function.driver):
+            function.card, function.render = _drm_numbers(taken)
+            taken += 1
+        for _ in range(vendors.of_model(function.model).count_more_drm(function)):
+            function.more_drm.append(_drm_numbers(taken))
+            taken += 1
+
+    for vendor in vendors.VENDORS:
+        ours = [function for function in found if vendors.of_model(function.model) is vendor]
+        vendor.assign_numbers(ours, processors)
+
+    screens = [function for function in found if function.model.has_screen]
+    if screens and not any(function.console for function in screens):
+        screens[0].console = True
+
+
+def _drm_numbers(index: int) -> tuple[int, int]:
+    """The card's and the render node's. Past 64, DRM goes on from 192 with both kinds of node."""
+    if index < 64:
+        return index, 128 + index
+    extended = 192 + 2 * (index - 64)
+    return extended + 1, extended

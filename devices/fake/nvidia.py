@@ -1,0 +1,222 @@
+"""What NVIDIA's driver shows of its GPUs in /proc, and the models that can be written."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from .gpu import Entries, FakeVendor, Function, Model, number, refuse
+
+DRIVER = "nvidia"
+DRIVER_VERSION = "580.95.05"
+MAJOR, UVM_MAJOR, CAPS_MAJOR = 195, 511, 508
+_MOST_INSTANCES = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvidiaModel(Model):
+    """An NVIDIA GPU."""
+
+    driver: str = DRIVER
+    class_code: str = "030200"
+    revision: str = "a1"
+    address_bits: int = 47  # that the driver says the GPU can reach
+    can_mig: bool = False
+
+
+_MODELS = (
+    NvidiaModel(
+        name="nvidia:h100",
+        title="NVIDIA H100 80GB HBM3",
+        product="NVIDIA H100 80GB HBM3",
+        ids="10de:2330",
+        board="10de:16c1",
+        speed="32.0",
+        vbios="96.00.89.00.01",
+        address_bits=52,
+        can_mig=True,
+    ),
+    NvidiaModel(
+        name="nvidia:a100",
+        title="NVIDIA A100-SXM4-80GB",
+        product="NVIDIA A100-SXM4-80GB",
+        ids="10de:20b2",
+        board="10de:1463",
+        port="1022:1483",
+        vbios="92.00.45.00.03",
+        can_mig=True,
+    ),
+    NvidiaModel(
+        name="nvidia:gb200",
+        title="NVIDIA GB200",
+        product="NVIDIA GB200",
+        ids="10de:2941",
+        board="10de:2046",
+        speed="32.0",
+        port="10de:22b1",
+        on_arm=True,
+        vbios="97.00.82.00.2e",
+        address_bits=52,
+        can_mig=True,
+    ),
+    NvidiaModel(
+        name="nvidia:gb10",
+        title="NVIDIA GB10",
+        product="NVIDIA GB10",
+        ids="10de:2e12",
+        board="10de:0000",
+        class_code="030000",
+        speed="2.5",
+        port="10de:22d1",
+        on_arm=True,
+        coherent=True,
+        vbios="9a.0b.15.00.05",
+        address_bits=52,
+    ),
+    NvidiaModel(
+        name="nvidia:l4",
+        title="NVIDIA L4",
+        product="NVIDIA L4",
+        ids="10de:27b8",
+        board="10de:16ca",
+        vbios="95.04.29.00.06",
+    ),
+    NvidiaModel(
+        name="nvidia:t4",
+        title="NVIDIA Tesla T4",
+        product="Tesla T4",
+        ids="10de:1eb8",
+        board="10de:12a2",
+        speed="8.0",
+        vbios="90.04.38.00.03",
+    ),
+    NvidiaModel(
+        name="nvidia:rtx4090",
+        title="NVIDIA GeForce RTX 4090",
+        product="NVIDIA GeForce RTX 4090",
+        ids="10de:2684",
+        board="1043:889d",
+        class_code="030000",
+        sound="22ba",
+        port="8086:a70d",
+        vbios="95.02.18.80.5f",
+    ),
+)
+
+_MACHINES = {
+    "machine:dgx-h100": ("nvidia:h100=8", "roots=1", "numa=2", "bmc:aspeed"),
+    "machine:gb200": (
+        "nvidia:gb200,domain=8",
+        "nvidia:gb200,domain=9",
+        "nvidia:gb200,domain=18",
+        "nvidia:gb200,domain=19",
+        "numa=2",
+    ),
+    "machine:gb10": ("nvidia:gb10,domain=f",),
+    "machine:l4": ("nvidia:l4=4", "roots=2", "numa=2", "bmc:aspeed"),
+    "machine:a100-mig": ("nvidia:a100,mig=7", "nvidia:a100", "numa=2", "bmc:aspeed"),
+}
+
+_OPTIONS = {"mig=7": "how many MIG instances an NVIDIA GPU is divided into"}
+
+
+class FakeNvidia(FakeVendor):
+    """GPUs with NVIDIA's own driver, whole and divided by MIG."""
+
+    models = _MODELS
+    machines = _MACHINES
+    options = _OPTIONS
+
+    def check_options(self, model: Model, options: Mapping[str, str]) -> None:
+        instances = number("mig", options.get("mig", 0))
+        if instances and (instances > _MOST_INSTANCES or not _as_nvidia(model).can_mig):
+            refuse("mig", instances, f"a number of instances of {model.name}")
+
+    def assign_numbers(self, functions: Sequence[Function], processors: int) -> None:
+        """The driver counts by itself, and not always in the order of the bus."""
+        functions = [function for function in functions if _is_ours(function)]
+        for minor, function in enumerate(reversed(functions)):
+            function.number = minor
+
+    def of_machine(self, functions: Sequence[Function], processors: int) -> Entries:
+        if not any(function.driver == DRIVER for function in functions):
+            return Entries()
+
+        entries = Entries(majors={"nvidia": MAJOR, "nvidia-uvm": UVM_MAJOR})
+        entries.majors["nvidia-caps"] = CAPS_MAJOR
+        for module in ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm"):
+            entries.files[f"sys/module/{module}/version"] = DRIVER_VERSION
+
+        processor = "aarch64" if any(function.model.on_arm for function in functions) else "x86_64"
+        entries.files["proc/driver/nvidia/version"] = (
+            f"NVRM version: NVIDIA UNIX Open Kernel Module for {processor}  {DRIVER_VERSION}  "
+            "Release Build  (root@host)  \nGCC version:  gcc version 13.3.0"
+        )
+
+        entries.nodes["dev/nvidiactl"] = (MAJOR, 255)
+        entries.nodes["dev/nvidia-modeset"] = (MAJOR, 254)
+        entries.nodes["dev/nvidia-uvm"] = (UVM_MAJOR, 0)
+        entries.nodes["dev/nvidia-uvm-tools"] = (UVM_MAJOR, 1)
+        return entries
+
+    def of_function(self, function: Function) -> Entries:
+        if not _is_ours(function):
+            return Entries()
+        card = f"proc/driver/nvidia/gpus/{function.address}"
+        capabilities = f"proc/driver/nvidia/capabilities/gpu{function.number}"
+        entries = Entries(folders=[card, capabilities])
+        entries.files[f"{card}/information"] = _information(function)
+        entries.nodes[f"dev/nvidia{function.number}"] = (MAJOR, function.number)
+
+        for name, minor in _capabilities(function).items():
+            entries.files[f"{capabilities}/mig/{name}"] = (
+                f"DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1"
+            )
+            entries.nodes[f"dev/nvidia-caps/nvidia-cap{minor}"] = (CAPS_MAJOR, minor)
+        return entries
+
+
+def _is_ours(function: Function) -> bool:
+    return function.driver == DRIVER and function.physical is None
+
+
+def _as_nvidia(model: Model) -> NvidiaModel:
+    if not isinstance(model, NvidiaModel):
+        raise TypeError(f"{model.name} is no model of NVIDIA")
+    return model
+
+
+def _information(function: Function) -> str:
+    """As the driver prints it, tabs and all."""
+    model = _as_nvidia(function.model)
+    gpu_uuid = uuid.uuid5(uuid.NAMESPACE_DNS, f"{function.address}.claimd.dev")
+    mask = (1 << model.address_bits) - 1
+    lines = (
+        f"Model: \t\t {model.product}",
+        f"IRQ:   \t\t {64 + function.number}",
+        f"GPU UUID: \t GPU-{gpu_uuid}",
+        f"Video BIOS: \t {model.vbios}",
+        "Bus Type: \t PCIe",
+        f"DMA Size: \t {model.address_bits} bits",
+        f"DMA Mask: \t {mask:#x}",
+        f"Bus Location: \t {function.address}",
+        f"Device Minor: \t {function.number}",
+        f"GPU Firmware: \t {DRIVER_VERSION}",
+        "GPU Excluded:\t No",
+    )
+    return "\n".join(lines)
+
+
+def _capabilities(function: Function) -> dict[str, int]:
+    """What may be opened of a GPU that MIG divides, and by which minor number.
+
+    Minors begin at 3, after `config` and `monitor`; each instance that could be has nine. The
+    smallest instances, which these are, are numbered from 7.
+    """
+    minors: dict[str, int] = {}
+    first = 3 + function.number * 135
+    for instance in range(7, 7 + int(function.options.get("mig", 0))):
+        minors[f"gi{instance}/access"] = first + instance * 9
+        minors[f"gi{instance}/ci0/access"] = first + instance * 9 + 1
+    return minors

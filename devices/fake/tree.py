@@ -1,0 +1,264 @@
+"""On disk: writes a tree of a machine, and unplugs and plugs its GPUs.
+
+What is in it is decided by `layout`, `gpu` and the vendors; here are only files, links and nodes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from . import gpu, layout, vendors
+from .gpu import DRM_MAJOR, VFIO, VFIO_MAJOR, Entries, Function
+
+MARKER = ".claimd-fake"
+_UNFINISHED = "not finished"
+
+
+def write(folder: Path, description: Mapping[str, object]) -> bool:
+    """The whole tree; False if it stands there already, so that two pods can share one that is
+    being read.
+
+    `devices` lists models with `count`, `driver` (another one, or `none`), `console` and `domain`,
+    `mode` and `memory_mode` of an AMD GPU that can be divided, `mig` instances, `vfs` virtual
+    functions; `iommu` gives groups; `roots` is how many GPUs share a PCIe root (0: all on the
+    first, as in a cloud), `numa` the number of NUMA nodes (0: the firmware does not tell).
+
+    ValueError for what cannot be written, and for a folder that is neither empty nor written by
+    this. A tree whose writing was cut short is written anew by the next call.
+    """
+    functions = layout.functions(description)
+    if folder.exists() and any(folder.iterdir()) and not (folder / MARKER).exists():
+        raise ValueError(f"{folder} is neither empty nor a fake tree: give a folder of its own")
+
+    marker = folder / MARKER
+    text = json.dumps(description, indent=1, sort_keys=True)
+    if marker.exists() and marker.read_text() == f"{text}\n":
+        return False
+
+    # The marker holds the description only once the tree is whole.
+    _put(marker, _UNFINISHED)
+    for name in ("sys", "proc", "dev"):
+        if (folder / name).exists():
+            shutil.rmtree(folder / name)
+    _write_machine(folder, description, functions)
+    for function in functions:
+        _plug(folder, function)
+    _put(marker, text)
+    return True
+
+
+def unplug(folder: Path, address: str) -> None:
+    """The GPU is gone from the bus, and with it all that its driver made, virtual functions as
+    well.
+
+    ValueError for a GPU that the tree never had, FileNotFoundError for one that is unplugged.
+    """
+    function = _find(folder, address)
+    for virtual in _virtual_of(folder, function):
+        _unplug(folder, virtual)
+    _unplug(folder, function)
+
+
+def plug(folder: Path, address: str) -> None:
+    """The GPU is back in its place, with the numbers that it had.
+
+    ValueError for a GPU that the tree never had, and for one that is plugged in.
+    """
+    function = _find(folder, address)
+    if (folder / _bus_link(address)).is_symlink():
+        raise ValueError(f"{address} is plugged in already")
+    for part in (function, *_virtual_of(folder, function)):
+        _plug(folder, part)
+
+
+def gpu_addresses(folder: Path) -> list[str]:
+    """Where the tree has GPUs when all of them are plugged in, virtual functions among them."""
+    return [function.address for function in _written(folder) if function.model.is_gpu]
+
+
+def slot_end(folder: Path, address: str) -> Path:
+    """Where the width and speed of the link to the slot stand: the GPU's own folder, or that of a
+    switch before it.
+    """
+    function = _find(folder, address)
+    place = folder / function.folder
+    if function.model.switch is not None and len(function.bridges) > 2:
+        return place.parent.parent
+    return place
+
+
+def _written(folder: Path) -> list[Function]:
+    return layout.functions(json.loads((folder / MARKER).read_text()))
+
+
+def _find(folder: Path, address: str) -> Function:
+    functions = _written(folder)
+    for function in functions:
+        if function.address == address:
+            return function
+    addresses = ", ".join(function.address for function in functions)
+    raise ValueError(f"no {address} in {folder}: it has {addresses}")
+
+
+def _virtual_of(folder: Path, physical: Function) -> Iterator[Function]:
+    for function in _written(folder):
+        if function.physical is not None and function.physical.address == physical.address:
+            yield function
+
+
+# ---------------------------------------------------------------- one function
+
+
+def _entries(function: Function) -> Entries:
+    entries = gpu.of_function(function)
+    entries.add(vendors.of_model(function.model).of_function(function))
+    return entries
+
+
+def _plug(folder: Path, function: Function) -> None:
+    entries = _entries(function)
+    bus_links = {}
+    if function.sound:
+        bus_links[_bus_link(Path(function.sound).name)] = function.sound
+    for port, files in gpu.ports(function).items():
+        entries.files |= files
+        bus_links[_bus_link(Path(port).name)] = port
+    _write_entries(folder, entries)
+
+    # The link that the scanner starts from comes last: before it, there is no GPU.
+    bus_links[_bus_link(function.address)] = function.folder
+    for path, target in bus_links.items():
+        _link(folder, path, target)
+
+
+def _unplug(folder: Path, function: Function) -> None:
+    (folder / _bus_link(function.address)).unlink()
+    if function.sound:
+        (folder / _bus_link(Path(function.sound).name)).unlink()
+
+    entries = _entries(function)
+    for path in (*entries.links, *entries.nodes):
+        (folder / path).unlink(missing_ok=True)
+    for path in entries.folders:
+        shutil.rmtree(folder / path, ignore_errors=True)
+
+
+def _bus_link(address: str) -> str:
+    return f"sys/bus/pci/devices/{address}"
+
+
+# ---------------------------------------------------------------- the machine
+
+
+def _write_machine(
+    folder: Path, description: Mapping[str, object], functions: Sequence[Function]
+) -> None:
+    """Everything that is not one GPU's own."""
+    for name in ("sys/bus/pci/devices", "sys/class/drm", "dev/dri"):
+        (folder / name).mkdir(parents=True)
+    drivers = {function.driver for function in functions} - {""}
+    for driver in drivers:
+        (folder / "sys/bus/pci/drivers" / driver).mkdir(parents=True)
+        (folder / "sys/module" / driver.replace("-", "_")).mkdir(parents=True)
+
+    boot_id = description.get("boot_id") or uuid.uuid5(uuid.NAMESPACE_DNS, "boot.claimd.dev")
+    _put(folder / "proc/sys/kernel/random/boot_id", str(boot_id))
+    processors = layout.processors(description)
+    _write_processors(folder, processors)
+
+    entries = Entries(majors={"mem": 1, "ttyS": 4, "misc": 10, "drm": DRM_MAJOR})
+    if VFIO in drivers:
+        entries.add(_vfio())
+    for vendor in vendors.VENDORS:
+        ours = [function for function in functions if vendors.of_model(function.model) is vendor]
+        entries.add(vendor.of_machine(ours, processors))
+    entries.files["proc/devices"] = _proc_devices(entries.majors)
+    _write_entries(folder, entries)
+
+
+def _vfio() -> Entries:
+    device = "sys/devices/virtual/misc/vfio"
+    return Entries(
+        files={f"{device}/dev": "10:196"},
+        links={"sys/class/misc/vfio": device},
+        nodes={"dev/vfio/vfio": (10, 196)},
+        majors={"vfio": VFIO_MAJOR},
+    )
+
+
+def _proc_devices(majors: Mapping[str, int]) -> str:
+    rows = sorted((major, name) for name, major in majors.items())
+    listed = "\n".join(f"{major:3} {name}" for major, name in rows)
+    return f"Character devices:\n{listed}\n\nBlock devices:\n  7 loop\n259 blkext"
+
+
+def _write_processors(folder: Path, nodes: int) -> None:
+    """NUMA nodes of eight processors each on two sockets, if there are so many."""
+    system = folder / "sys/devices/system"
+    sockets = [node * min(nodes, 2) // nodes for node in range(nodes)]
+    _put(system / "node/online", f"0-{nodes - 1}" if nodes > 1 else "0")
+    for node in range(nodes):
+        row = " ".join(_distance(sockets, node, other) for other in range(nodes))
+        _put(system / f"node/node{node}/distance", row)
+        _put(system / f"node/node{node}/cpulist", f"{node * 8}-{node * 8 + 7}")
+        _put(system / f"cpu/cpu{node * 8}/topology/physical_package_id", str(sockets[node]))
+
+
+def _distance(sockets: Sequence[int], node: int, other: int) -> str:
+    if node == other:
+        return "10"
+    return "12" if sockets[node] == sockets[other] else "32"
+
+
+# ---------------------------------------------------------------- files, links, nodes
+
+
+def _write_entries(folder: Path, entries: Entries) -> None:
+    for path, content in entries.files.items():
+        _put(folder / path, content)
+    for path, (major, minor) in entries.nodes.items():
+        make_node(folder / path, major, minor)
+    for path, target in entries.links.items():
+        _link(folder, path, target)
+
+
+def _put(path: Path, content: str | bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+    # It may be read-only, as real ones are, and we root without any capability.
+    path.unlink(missing_ok=True)
+    if isinstance(content, str):
+        content = f"{content}\n".encode()
+    path.write_bytes(content)
+    if path.name != MARKER:
+        path.chmod(gpu.mode_of(path.name))
+
+
+def _link(folder: Path, path: str, target: str) -> None:
+    """Relative, as the kernel's links are."""
+    link = folder / path
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.unlink(missing_ok=True)
+
+    # The kernel's `device` goes up to the device's own parent and down again.
+    relative = os.path.relpath(target, Path(path).parent)
+    if Path(path).name == "device":
+        relative = f"../../../{Path(target).name}"
+    link.symlink_to(relative)
+
+
+def make_node(path: Path, major: int, minor: int) -> None:
+    """A real node with the right numbers where that is allowed, else a file of its name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(major, minor))
+    except PermissionError:
+        path.touch()
+    path.chmod(0o666)

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from devices import fake
+from devices.fake import layout
+from devices.fake.gpu import Entries, Function
+from devices.fake.nvidia import DRIVER_VERSION, FakeNvidia
+
+VENDOR = FakeNvidia()
+CARD = "proc/driver/nvidia/gpus/0000:11:00.0/information"
+
+
+def functions(*words: str) -> list[Function]:
+    return layout.functions(fake.parse(words))
+
+
+def test_the_card_as_the_driver_prints_it() -> None:
+    (function,) = functions("nvidia:h100")
+    entries = VENDOR.of_function(function)
+    assert entries.files == {
+        CARD: "Model: \t\t NVIDIA H100 80GB HBM3\n"
+        "IRQ:   \t\t 64\n"
+        "GPU UUID: \t GPU-546b7802-485b-53b6-b7f7-ec4afb29ec5c\n"
+        "Video BIOS: \t 96.00.89.00.01\n"
+        "Bus Type: \t PCIe\n"
+        "DMA Size: \t 52 bits\n"
+        "DMA Mask: \t 0xfffffffffffff\n"
+        "Bus Location: \t 0000:11:00.0\n"
+        "Device Minor: \t 0\n"
+        f"GPU Firmware: \t {DRIVER_VERSION}\n"
+        "GPU Excluded:\t No"
+    }
+    assert entries.nodes == {"dev/nvidia0": (195, 0)}
+    assert entries.folders == [
+        "proc/driver/nvidia/gpus/0000:11:00.0",
+        "proc/driver/nvidia/capabilities/gpu0",
+    ]
+
+
+def test_instances_are_numbered_from_7_and_their_minors_by_nines() -> None:
+    divided, _ = functions("nvidia:a100=2,mig=2")
+    assert divided.number == 1
+    entries = VENDOR.of_function(divided)
+    folder = "proc/driver/nvidia/capabilities/gpu1/mig"
+    minors = {
+        name.removeprefix(f"{folder}/"): text.splitlines()[0]
+        for name, text in entries.files.items()
+        if isinstance(text, str) and name.startswith(folder)
+    }
+    assert minors == {
+        "gi7/access": "DeviceFileMinor: 201",
+        "gi7/ci0/access": "DeviceFileMinor: 202",
+        "gi8/access": "DeviceFileMinor: 210",
+        "gi8/ci0/access": "DeviceFileMinor: 211",
+    }
+    assert entries.nodes["dev/nvidia-caps/nvidia-cap211"] == (508, 211)
+
+
+def test_the_driver_counts_against_the_order_of_the_bus() -> None:
+    found = functions("nvidia:l4=2", "nvidia:l4,driver=nouveau", "amd:mi210", "nvidia:l4")
+    assert [function.number for function in found if function.driver == "nvidia"] == [2, 1, 0]
+
+
+def test_without_its_driver_there_is_nothing() -> None:
+    found = functions("nvidia:l4,driver=vfio-pci", "nvidia:l4,driver=none")
+    assert [VENDOR.of_function(function) for function in found] == [Entries(), Entries()]
+    assert VENDOR.of_machine(found, 1) == Entries()
+
+
+def test_the_machine_s_own_files_and_nodes() -> None:
+    entries = VENDOR.of_machine(functions("nvidia:l4"), 1)
+    assert entries.majors == {"nvidia": 195, "nvidia-uvm": 511, "nvidia-caps": 508}
+    assert entries.nodes == {
+        "dev/nvidiactl": (195, 255),
+        "dev/nvidia-modeset": (195, 254),
+        "dev/nvidia-uvm": (511, 0),
+        "dev/nvidia-uvm-tools": (511, 1),
+    }
+    version = entries.files["proc/driver/nvidia/version"]
+    assert f"Kernel Module for x86_64  {DRIVER_VERSION}  Release" in str(version)
+    on_arm = VENDOR.of_machine(functions("nvidia:gb10"), 1)
+    assert "for aarch64 " in str(on_arm.files["proc/driver/nvidia/version"])
