@@ -1,8 +1,7 @@
-"""The composition root: the only place that builds objects, starts servers and tasks, and wires
-them to each other.
+"""The composition root: builds every object, starts every server and task, wires them together.
 
 `build` does no I/O; `App.run` starts and stops everything in the order that the kubelet's contract
-asks for. What the parts do is theirs.
+asks for. What the parts do is theirs, and nothing but this module knows all of them.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import logging
 import signal
 import time
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent import futures
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,24 +30,33 @@ from .config import Config
 from .kube import auth, client, resources
 from .kubelet import dra, podresources, registration, server
 from .kubelet import health as kubelet_health
-from .prepare import cdi, checkpoint, driver, garbage
+from .prepare import cdi, checkpoint, claim_reports, driver, garbage
+from .prepared import PreparedClaim
 from .publish import publisher
-from .report import conflicts, events, health, health_state, rights, status
+from .report import announcements, conflicts, events, health, health_state, rights, status
 
 log = logging.getLogger(__name__)
 
-# threads at most: a call has 32 claims, which wait for the disk together; an idle node has one
-SIDE_BY_SIDE = 32
-TICK = 0.5  # seconds between two glances at what others share with us
-REGISTRATION_PATIENCE = 30.0  # before we say that the kubelet should have come
-DRAIN = (
-    0.5  # seconds for calls under way when we are told to stop; the whole end stays within a second
-)
-RESTART = 5.0  # seconds until a part that failed by a mistake of ours is started again
+# Threads at most. A call has up to 32 claims, which wait for the disk together; a thread is made
+# when it is needed, so an idle node has one.
+THREADS = 32
+# Seconds between two looks at what others share with us: folders, locks, sockets.
+REPAIR_INTERVAL = 0.5
+# Seconds after which we say that the kubelet should have registered us.
+REGISTRATION_PATIENCE = 30.0
+# Seconds for calls under way when we are told to stop; the whole end stays within a second.
+DRAIN = 0.5
+# Seconds until a part that failed by a mistake of ours is started again.
+RESTART = 5.0
+
+Work = Callable[[], Coroutine[Any, Any, None]]
+Start = Callable[[str, Work], None]
 
 
 @dataclass(slots=True, kw_only=True)
 class App:
+    """One running plugin. Made by `build`; `run` may be called once."""
+
     config: Config
     client: client.Client
     resources: resources.Resources
@@ -57,7 +65,9 @@ class App:
     streams: kubelet_health.Streams
     checkpoints: checkpoint.CheckpointFolder
     driver: driver.Driver
+    reports: claim_reports.ClaimReports
     reporter: status.StatusReporter
+    announcements: announcements.Announcements
     events: events.EventRecorder
     garbage: garbage.GarbageCollector
     conflicts: conflicts.ConflictDetector
@@ -65,17 +75,20 @@ class App:
     rights: rights.RightsCheck
     instance: instance.Instance
     calls: dra.Calls
-    boot: str  # its id
+    boot_id: str
     scanned: asyncio.Event = field(default_factory=asyncio.Event)
     registered: asyncio.Event = field(default_factory=asyncio.Event)
-    changed: bool = False  # the inventory, since the CDI files were made
-    later: asyncio.TimerHandle | None = None  # when taints get another effect
+    # The CDI files have to be made anew: the inventory has changed, or the last try failed.
+    restore_due: bool = False
+    # When the taints that are published now get another effect.
+    eviction_timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
-        """Serves until SIGTERM or SIGINT."""
+        """Serves until SIGTERM or SIGINT. Raises Fatal if a person has to change something."""
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
         fatal: Exception | None = None
         try:
             async with asyncio.TaskGroup() as group:
@@ -88,152 +101,180 @@ class App:
         if fatal is not None:
             raise fatal from None
 
+    # ------------------------------------------------------------------ start and end
+
     async def _start_and_serve(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
         tasks: list[asyncio.Task[None]] = []
 
-        def start(what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-            tasks.append(group.create_task(_always(what, work), name=what))
+        def start(name: str, work: Work) -> None:
+            tasks.append(group.create_task(_keep_running(name, work), name=name))
 
         asyncio.get_running_loop().set_default_executor(
-            futures.ThreadPoolExecutor(SIDE_BY_SIDE, "claimd")
+            futures.ThreadPoolExecutor(THREADS, "claimd")
         )
+
+        # Alive first: another instance must not take us for dead while we look around.
         self.instance.enter()
-        self.monitor.restore(health_state.load(self._folder, self.boot))
-        start(
-            "the watch of the slices", self.resources.slices.run
-        )  # the API server is asked while we scan
-        start("the watch of the hardware", lambda: self.watch.run(self._on_change))
+        self.monitor.restore(health_state.load(self._folder, self.boot_id))
+
+        # The API server is asked while we scan.
+        start("the watch of the slices", self.resources.slices.run)
+        start("the watch of the hardware", lambda: self.watch.run(self._on_inventory))
         await pacing.wait_for_any(self.scanned, stop)
+
         if not stop.is_set():
             await self._restore()
             await self._serve(start, stop)
+
+        # What is prepared and published stays: a successor goes on with it.
         for task in tasks:
             task.cancel()
         await self.calls.finish(DRAIN / 2)
         await self.client.close()
         self.instance.leave()
 
-    async def _serve(
-        self,
-        start: Callable[[str, Callable[[], Coroutine[Any, Any, None]]], None],
-        stop: asyncio.Event,
-    ) -> None:
-        config = self.config
-        dra_socket, registration_socket = self._sweep()
+    async def _serve(self, start: Start, stop: asyncio.Event) -> None:
+        dra_path, registration_path = _socket_paths(self.config)
+        self._sweep_sockets()
         services = (*dra.SERVICES, *kubelet_health.SERVICES)
         registrar = registration.Registration(
-            config.driver_name, dra_socket, services, self._on_registered
+            self.config.driver_name, dra_path, services, self._on_registered
         )
+
+        # The kubelet may call as soon as it sees the registration socket: it comes last and, at
+        # the end, goes first.
         async with (
-            server.Socket(dra_socket, self._add_services, DRAIN) as calls,
+            server.Socket(dra_path, self._add_services, DRAIN) as dra_socket,
             server.Socket(
-                registration_socket, lambda served: registration.add_to(served, registrar), DRAIN
-            ) as door,
+                registration_path,
+                lambda grpc_server: registration.add_to(grpc_server, registrar),
+                DRAIN,
+            ) as registration_socket,
         ):
             start("the publisher", self.publisher.run)
             start("the look at the GPUs' health", lambda: self.monitor.run(self._on_health))
             start("the reporter", self.reporter.run)
             start("the events", self.events.run)
-            if config.garbage_grace:
+            if self.config.garbage_grace:
                 start("the collection of garbage", self.garbage.run)
-            start("the look for rivals", self.conflicts.run)
-            start("the glance at what others share", self._tick)
-            start("the glance at the sockets", lambda: _mend(calls, door))
+            start("the look for conflicts", self.conflicts.run)
+            start("the look at what others share", self._keep_shared_state)
+            start("the look at the sockets", lambda: _keep_sockets(dra_socket, registration_socket))
             start("the check of our rights", self.rights.run)
             start("the wait for the kubelet", lambda: self._await_registration(registrar))
-            if config.endpoint:
-                start("the endpoint", endpoint.Endpoint(config.endpoint, self._unready).run)
-            _settle()
+            if self.config.endpoint:
+                start("the endpoint", endpoint.Endpoint(self.config.endpoint, self._unready).run)
+
+            _release_startup_memory()
             await stop.wait()
             log.info("told to stop")
             self.streams.close()
 
     async def _restore(self) -> None:
+        """Makes CDI files and statuses what the checkpoints say; tried again if it fails."""
         try:
             await self.driver.restore()
-            await self.driver.report_all()
+            await self.reports.catch_up()
         except (OSError, errors.ClaimError) as error:
             log.error("cannot make the CDI files what the checkpoints say, trying again: %s", error)
-            self.changed = True
+            self.restore_due = True
 
-    def _sweep(self) -> tuple[Path, Path]:
+    def _sweep_sockets(self) -> None:
+        """Removes the sockets of dead predecessors, in both of the folders that we serve in."""
         config = self.config
         server.sweep(self._folder, names.is_dra_socket)
         server.sweep(
             config.kubelet_dir / "plugins_registry",
             lambda name: names.is_registration_socket(name, config.driver_name),
         )
-        return _sockets(config)
+
+    def _add_services(self, grpc_server: server.GrpcServer) -> None:
+        dra.add_to(grpc_server, self.calls)
+        kubelet_health.add_to(grpc_server, self.streams)
 
     @property
     def _folder(self) -> Path:
         return names.plugin_folder(self.config.kubelet_dir, self.config.driver_name)
+
+    # ------------------------------------------------------------------ what happens
 
     def _on_registered(self) -> None:
         self.instance.registered()
         self.registered.set()
         self.publisher.resync()
 
-    def _on_change(self, inventory: Inventory) -> None:
+    def _on_inventory(self, inventory: Inventory) -> None:
         log.info(
             "%d GPUs; %d other display devices are left alone",
             len(inventory.gpus),
             len(inventory.skipped),
         )
         metrics.GPUS.replace(collections.Counter(gpu.vendor for gpu in inventory.gpus))
-        # Else it is published with what follows from it.
+
+        # If it changes what is known of their health, _on_health publishes both together.
         if not self.monitor.on_inventory(inventory):
             self._publish()
-        self.changed = self.scanned.is_set()
+
+        # The device numbers in the CDI files may be others now. The first inventory is restored
+        # from by the start itself.
+        self.restore_due = self.scanned.is_set()
         self.scanned.set()
 
     def _on_health(self, report: HealthReport) -> None:
-        health_state.save(self._folder, self.boot, self.monitor.state)
+        health_state.save(self._folder, self.boot_id, self.monitor.state)
         metrics.SICK.replace(
-            collections.Counter(finding.kind for _, found in report.findings for finding in found)
+            collections.Counter(
+                finding.kind for _, findings in report.findings for finding in findings
+            )
         )
         self._publish()
-        self.driver.judge(report)
+        self.announcements.set_health(report)
 
     def _publish(self) -> None:
-        """What there is and how it is, from the same moment: a GPU that vanished is still looked up
-        for its taint.
-        """
-        inventory, report, now = self.watch.last or Inventory(), self.monitor.last, time.time()
+        """Slices, taints and the kubelet's stream, all from the same moment."""
+        inventory = self.watch.last or Inventory()
+        report = self.monitor.last
+        now = time.time()
         taints = health.taints(
             report, failed=self.config.taint_failed, degraded=self.config.taint_degraded, now=now
         )
-        if self.later is not None:
-            self.later.cancel()
-        wait = health.next_eviction(report, now)
-        self.later = (
-            asyncio.get_running_loop().call_later(wait, self._publish) if wait is not None else None
-        )
+
+        # A finding that has just begun evicts nobody yet: publish again when it does.
+        if self.eviction_timer is not None:
+            self.eviction_timer.cancel()
+            self.eviction_timer = None
+        seconds = health.next_eviction(report, now)
+        if seconds is not None:
+            loop = asyncio.get_running_loop()
+            self.eviction_timer = loop.call_later(seconds, self._publish)
+
+        # A taint needs a device: a GPU that vanished stays published for as long as the report
+        # retains it.
         self.publisher.set(Inventory.of((*inventory.gpus, *report.retained)), taints)
         self.streams.set(health.of_devices(inventory.gpus, report))
 
-    def _add_services(self, grpc_server: server.GrpcServer) -> None:
-        dra.add_to(grpc_server, self.calls)
-        kubelet_health.add_to(grpc_server, self.streams)
+    # ------------------------------------------------------------------ what is looked after
 
-    async def _tick(self) -> None:
-        """A glance now and then, at what others may have changed without telling us.
+    async def _keep_shared_state(self) -> None:
+        """Looks twice a second at what others may have changed without telling us.
 
-        A container that restarts asks nothing, so its CDI file must be there already; a glance also
+        A container that restarts asks nothing, so its CDI file must be there already. Looking also
         finds a folder that was removed and made anew, which a watch on the old folder would not.
         And an instance that died leaves the publishing to us.
         """
         published = False
         while True:
-            await asyncio.sleep(TICK)
+            await asyncio.sleep(REPAIR_INTERVAL)
             try:
-                if self.changed:
-                    self.changed = False
-                    await self._restore()  # numbers of device nodes may be others now
+                if self.restore_due:
+                    self.restore_due = False
+                    await self._restore()
                 await self.driver.repair()
                 self.instance.refresh()
-                if (may := self.instance.may_publish()) != published:
-                    published = may
+
+                may_publish = self.instance.may_publish()
+                if may_publish != published:
+                    published = may_publish
                     self.publisher.resync()
                     self.streams.poke()
             except (OSError, errors.ClaimError) as error:
@@ -242,16 +283,16 @@ class App:
     async def _await_registration(self, registrar: registration.Registration) -> None:
         while not self.registered.is_set():
             if not await pacing.wait(self.registered, REGISTRATION_PATIENCE):
-                folder = self.config.kubelet_dir / "plugins_registry"
                 log.warning(
-                    "not registered after %.0f s: %s; is %s the registry folder of a running kubelet, "
-                    "under the same path as on the host?",
+                    "not registered after %.0f s: %s; is %s the registry folder of a running "
+                    "kubelet, under the same path as on the host?",
                     REGISTRATION_PATIENCE,
                     registrar.last_seen,
-                    folder,
+                    self.config.kubelet_dir / "plugins_registry",
                 )
 
     def _unready(self) -> str:
+        """Why /readyz says no; empty if we are ready."""
         if not self.registered.is_set():
             return "the kubelet has not registered us yet"
         if not self.publisher.published.is_set():
@@ -259,31 +300,63 @@ class App:
         return ""
 
 
+# ---------------------------------------------------------------------- building
+
+
 def build(config: Config) -> App:
-    """Every object, wired. No I/O but reading the credentials; nothing is started."""
+    """Every object, wired. No I/O but reading the credentials; nothing is started.
+
+    Raises UsageError for settings that cannot work.
+    """
     _check(config)
-    identity = config.pod_uid or uuid.uuid4().hex
     folder = names.plugin_folder(config.kubelet_dir, config.driver_name)
+    boot_id = health_state.boot_id(config.roots)
+    instance_ = instance.Instance(folder, config.pod_uid or uuid.uuid4().hex)
+
+    # The edges: the API server and the hardware.
     client_ = client.Client(
         auth.client_config(config.kubeconfig, config.service_account), agent="claimd"
     )
     resources_ = resources.Resources(client_, config.driver_name, config.node_name)
     watch_, monitor_ = _hardware(config)
+
+    def inventory() -> Inventory:
+        return watch_.last or Inventory()
+
+    # What is prepared, and what is told of it.
     events_ = events.EventRecorder(resources_, config.driver_name, config.node_name)
-    about_node = functools.partial(events_.record, events.node(config.node_name))
-    boot = health_state.boot_id(config.roots)
+    record_node_event = functools.partial(events_.record, events.node(config.node_name))
     checkpoints = checkpoint.CheckpointFolder(
-        folder, boot, functools.partial(about_node, "RecordDamaged")
+        folder, boot_id, functools.partial(record_node_event, "RecordDamaged")
     )
     reporter = status.StatusReporter(resources_, config.driver_name)
-    instance_ = instance.Instance(folder, identity)
+
+    def prepared_claims() -> Iterable[PreparedClaim]:
+        return checkpoints.claims.values()
+
+    conditions = announcements.DeviceConditions()
+    reports = claim_reports.ClaimReports(
+        driver=config.driver_name,
+        checkpoints=checkpoints,
+        reporter=reporter,
+        inventory=inventory,
+        conditions=conditions,
+    )
+    announcements_ = announcements.Announcements(
+        node=config.node_name,
+        conditions=conditions,
+        inventory=inventory,
+        claims=prepared_claims,
+        report=reports.report,
+        record_event=events_.record,
+    )
     driver_ = driver.Driver(
         name=config.driver_name,
         node=config.node_name,
         resources=resources_,
         checkpoints=checkpoints,
         specs=cdi.SpecFolder(config.cdi_dir, config.driver_name),
-        reporter=reporter,
+        reports=reports,
         hardware=watch_,
         record_event=events_.record,
     )
@@ -294,6 +367,7 @@ def build(config: Config) -> App:
         instance_.may_publish,
         numa_list=config.numa_list,
     )
+
     return App(
         config=config,
         client=client_,
@@ -303,14 +377,16 @@ def build(config: Config) -> App:
         streams=kubelet_health.Streams(config.node_name),
         checkpoints=checkpoints,
         driver=driver_,
+        reports=reports,
         reporter=reporter,
+        announcements=announcements_,
         events=events_,
+        # Neither collects nor looks before the kubelet has registered us, which has its turn first.
         garbage=garbage.GarbageCollector(
             driver=driver_,
             pods=functools.partial(
                 podresources.pods, names.pod_resources_socket(config.kubelet_dir)
             ),
-            # not before the kubelet has registered us: first it has its turn
             may_collect=instance_.may_publish,
             record_event=events_.record,
             grace=config.garbage_grace,
@@ -321,8 +397,8 @@ def build(config: Config) -> App:
             node=config.node_name,
             inventory=lambda: watch_.last,
             may_check=instance_.may_publish,
-            set_conditions=functools.partial(driver_.say, conflicts.CONDITION),
-            record_event=about_node,
+            set_conditions=functools.partial(announcements_.set_conditions, conflicts.CONDITION),
+            record_event=record_node_event,
         ),
         publisher=publisher_,
         rights=rights.RightsCheck(
@@ -330,16 +406,16 @@ def build(config: Config) -> App:
             driver=config.driver_name,
             node=config.node_name,
             published=publisher_.published,
-            record_event=about_node,
+            record_event=record_node_event,
         ),
         instance=instance_,
         calls=dra.Calls(driver_),
-        boot=boot,
+        boot_id=boot_id,
     )
 
 
 def _check(config: Config) -> None:
-    """What would not work is refused before anything is built."""
+    """Refuses what would not work, before anything is built."""
     if not config.node_name:
         raise errors.UsageError(
             "node-name is not set; give --node-name, or CLAIMD_NODE_NAME from spec.nodeName"
@@ -348,53 +424,63 @@ def _check(config: Config) -> None:
         scan.check_rules(config.rules)
     except ValueError as error:
         raise errors.UsageError(str(error)) from error
-    _sockets(config)
+    _socket_paths(config)
 
 
 def _hardware(config: Config) -> tuple[watch.Watch, monitor.Monitor]:
+    """The watch hands uevents to the monitor, and the monitor asks the watch to scan again."""
     monitor_ = monitor.Monitor(
         config.roots, grace=config.absent_grace, interval=config.health_interval
     )
     watch_ = watch.Watch(
-        config.roots, config.rules, config.rescan, _counted, on_uevent=monitor_.on_uevent
+        config.roots, config.rules, config.rescan, _counted_scan, on_uevent=monitor_.on_uevent
     )
     monitor_.request_rescan = watch_.wake
     return watch_, monitor_
 
 
-def _counted(roots: Roots, rules: Rules) -> Inventory:
+def _counted_scan(roots: Roots, rules: Rules) -> Inventory:
     metrics.SCANS.add()
     return scan.scan(roots, rules)
 
 
-def _sockets(config: Config) -> tuple[Path, Path]:
-    """The DRA socket and the registration socket; refused here if a path is too long for a socket."""
-    where = config.kubelet_dir, config.driver_name, config.pod_uid
-    return names.dra_socket(*where), names.registration_socket(*where)
+def _socket_paths(config: Config) -> tuple[Path, Path]:
+    """The DRA socket and the registration socket. UsageError if a path is too long for a socket."""
+    place = config.kubelet_dir, config.driver_name, config.pod_uid
+    return names.dra_socket(*place), names.registration_socket(*place)
 
 
-async def _always(what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """A mistake of ours in one part must not end the others, nor the process that pods depend on."""
+# ---------------------------------------------------------------------- running
+
+
+async def _keep_running(name: str, work: Work) -> None:
+    """Runs one part of the plugin, and starts it again after a mistake of ours.
+
+    Neither the other parts nor the process that pods depend on must end because of it. A Fatal
+    error ends everything, since only a person can help.
+    """
     while True:
         try:
             return await work()
         except errors.Fatal:
             raise
         except Exception:
-            log.exception("%s failed, which is a mistake in claimd; it is started again", what)
+            log.exception("%s failed, which is a mistake in claimd; it is started again", name)
             await asyncio.sleep(RESTART)
 
 
-async def _mend(*sockets: server.Socket) -> None:
+async def _keep_sockets(*sockets: server.Socket) -> None:
     while True:
-        await asyncio.sleep(TICK)
+        await asyncio.sleep(REPAIR_INTERVAL)
         for socket in sockets:
             await socket.mend()
 
 
-def _settle() -> None:
-    """Start-up made garbage and long-lived objects: drop the one, and leave the other out of later
-    collections.
+def _release_startup_memory() -> None:
+    """Gives back what only the start needed, and keeps the rest out of later collections.
+
+    What was built now lives as long as the process: looking through it again and again would cost
+    time in the middle of a prepare.
     """
     gc.collect()
     gc.freeze()

@@ -47,6 +47,11 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     def title(self) -> str:
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def device_names(self) -> str:
+        """For messages."""
+        return ", ".join(device.device for device in self.devices) or "no device of ours"
+
 
 def gpu_of(device: PreparedDevice, inventory: Inventory) -> Gpu:
     """The GPU that was given, as it is now; refused if it is gone or another one stands in its

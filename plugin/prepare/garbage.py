@@ -100,7 +100,7 @@ class GarbageCollector:
         logs.begin()
         why = ""
 
-        async def still() -> bool:
+        async def still_unused() -> bool:
             nonlocal why
             pods = await self._listed()
             if pods is None or pod_using(prepared, pods):
@@ -108,10 +108,10 @@ class GarbageCollector:
             why = await self._absence(prepared)
             return bool(why)
 
-        if not await self.driver.collect(prepared, still):
+        if not await self.driver.collect(prepared, still_unused):
             return False
         metrics.GARBAGE.add()
-        devices = ", ".join(device.device for device in prepared.devices) or "no device"
+        devices = prepared.device_names
         note = f"Claim {prepared.title} (uid {prepared.uid}) was unprepared by the driver: {why}, and no pod uses it; "
         log.warning("%sit had %s", note, devices, extra={"claim_uid": prepared.uid})
         self.record_event(

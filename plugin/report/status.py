@@ -45,7 +45,7 @@ class _Report:
     build: Build
     operation: str
     due: float  # by the loop's clock
-    fresh: bool = False  # nobody can have told the API server anything of this claim yet
+    first: bool = False  # nobody can have told the API server anything of this claim yet
     done: Done | None = None
     backoff: pacing.Backoff = field(
         default_factory=lambda: pacing.Backoff(FIRST_PAUSE, LONGEST_PAUSE, jitter=(0.8, 1.2))
@@ -64,8 +64,8 @@ class StatusReporter:
             0.0  # nothing is sent before, by the loop's clock; not 0 while the API server is sick
         )
 
-    def report(self, claim: PreparedClaim, build: Build, *, fresh: bool = False) -> None:
-        """Reports what `build` gives, a moment later: the kubelet's answer leaves first. `fresh`:
+    def report(self, claim: PreparedClaim, build: Build, *, first: bool = False) -> None:
+        """Reports what `build` gives, a moment later: the kubelet's answer leaves first. `first`:
         prepared just now.
         """
         self._wish(
@@ -74,7 +74,7 @@ class StatusReporter:
                 build,
                 logs.operation.get(),
                 AFTER_REPLY,
-                fresh and claim.uid not in self._told,
+                first and claim.uid not in self._told,
             )
         )
 
@@ -87,7 +87,7 @@ class StatusReporter:
         so.
         """
         wish = self._reports.get(claim.uid)
-        if wish is None or not wish.fresh:
+        if wish is None or not wish.first:
             return False
         del self._reports[claim.uid]
         return True
@@ -134,7 +134,7 @@ class StatusReporter:
         try:
             if self._reports.get(uid) is not wish:
                 return  # dropped, or another took its place, since it became due
-            wish.fresh = False
+            wish.first = False
             await self._apply(wish)
             self._rest = 0.0
             if wish.done is not None:

@@ -16,7 +16,7 @@ from typing import Any
 from devices.gpu import DeviceNode, Inventory
 from plugin import errors
 from plugin.kube import client, client_config, credentials, resources
-from plugin.prepare import cdi, checkpoint, driver
+from plugin.prepare import cdi, checkpoint, claim_reports, driver
 from plugin.report import status
 from tests.faults import turns
 from tests.support import apiserver, worlds
@@ -92,13 +92,19 @@ class Instance:
         self._reporter = status.StatusReporter(resources_, worlds.DRIVER)
         self._kernel, self._hardware = kernel, Hardware(kernel)
         self._restored: Inventory | None = None
+        self.reports = claim_reports.ClaimReports(
+            driver=worlds.DRIVER,
+            checkpoints=self.checkpoints,
+            reporter=self._reporter,
+            inventory=lambda: self._hardware.last or Inventory(),
+        )
         self.driver = driver.Driver(
             name=worlds.DRIVER,
             node=worlds.NODE,
             resources=resources_,
             checkpoints=self.checkpoints,
             specs=self.specs,
-            reporter=self._reporter,
+            reports=self.reports,
             hardware=self._hardware,
         )
         self.life.at_death.append(self._release)
@@ -131,7 +137,7 @@ class Instance:
             errors.ClaimError
         ):  # the other one is frozen: the next glance does it
             await self._restore()
-            await self.driver.report_all()
+            await self.reports.catch_up()
 
     async def _glance(self) -> None:
         with contextlib.suppress(errors.ClaimError):

@@ -148,13 +148,14 @@ class Bench:
         )
         built = app.build(settings)
         built.driver.hardware = Hardware(self._inventory)
+        built.reports.inventory = lambda: self._inventory
         status.OTHERS_TURN = 0.05  # who owed something has died with the power
         built.instance.enter()
         reporting = asyncio.ensure_future(built.reporter.run())
         try:
             try:
                 await built.driver.restore()
-                await built.driver.report_all()
+                await built.reports.catch_up()
                 built.instance.registered()
             except Exception as error:
                 raise Broken(f"claimd does not start: {error!r}") from error

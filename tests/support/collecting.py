@@ -9,7 +9,7 @@ import os
 from plugin import names
 from plugin.kube import auth, client, resources
 from plugin.kubelet import podresources
-from plugin.prepare import cdi, checkpoint, driver, garbage
+from plugin.prepare import cdi, checkpoint, claim_reports, driver, garbage
 from plugin.prepared import PreparedClaim
 from plugin.report import events, status
 from tests.support.worlds import DRIVER, NODE, claim_object, gpu, inventory, result
@@ -34,13 +34,19 @@ class Instance:
         )
         resources_ = resources.Resources(self.client, DRIVER, NODE)
         self.reporter = status.StatusReporter(resources_, DRIVER)
+        checkpoints = checkpoint.CheckpointFolder(world.tmp_path / "plugin", "boot-1")
         self.driver = driver.Driver(
             name=DRIVER,
             node=NODE,
             resources=resources_,
-            checkpoints=checkpoint.CheckpointFolder(world.tmp_path / "plugin", "boot-1"),
+            checkpoints=checkpoints,
             specs=cdi.SpecFolder(world.tmp_path / "cdi", DRIVER),
-            reporter=self.reporter,
+            reports=claim_reports.ClaimReports(
+                driver=DRIVER,
+                checkpoints=checkpoints,
+                reporter=self.reporter,
+                inventory=lambda: Hardware.last,
+            ),
             hardware=Hardware(),
         )
         self.events = events.EventRecorder(resources_, DRIVER, NODE)

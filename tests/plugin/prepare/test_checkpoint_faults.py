@@ -319,7 +319,7 @@ def test_32_claims_of_a_call_wait_for_a_slow_disk_hardly_longer_than_one(tmp_pat
             return time.monotonic() - began
         one, many = [], []
         async def main():
-            pool = ThreadPoolExecutor(app.SIDE_BY_SIDE)
+            pool = ThreadPoolExecutor(app.THREADS)
             asyncio.get_running_loop().set_default_executor(pool)
             await timed(d)  # makes the folder
             def copies(turn, count):

@@ -12,7 +12,7 @@ import pytest
 from devices.gpu import Inventory
 from plugin import metrics, names
 from plugin.kube import auth, client, resources
-from plugin.prepare import cdi, checkpoint, driver
+from plugin.prepare import cdi, checkpoint, claim_reports, driver
 from plugin.prepared import PreparedClaim
 from plugin.report import events, status
 from tests.support import apiserver
@@ -68,14 +68,21 @@ class World:
         reporter = status.StatusReporter(resources_, DRIVER)
         reporting = asyncio.create_task(reporter.run())
         self.closing.append((client_, reporting))
+        hardware = hardware or self.hardware
+        checkpoints = checkpoint.CheckpointFolder(self.tmp_path / "plugin", "boot-1")
         return driver.Driver(
             name=DRIVER,
             node=NODE,
             resources=resources_,
-            checkpoints=checkpoint.CheckpointFolder(self.tmp_path / "plugin", "boot-1"),
+            checkpoints=checkpoints,
             specs=cdi.SpecFolder(self.tmp_path / "cdi", DRIVER),
-            reporter=reporter,
-            hardware=hardware or self.hardware,
+            reports=claim_reports.ClaimReports(
+                driver=DRIVER,
+                checkpoints=checkpoints,
+                reporter=reporter,
+                inventory=lambda: hardware.last,
+            ),
+            hardware=hardware,
         )
 
     async def close(self):
@@ -443,7 +450,7 @@ async def test_what_could_not_be_cleared_is_cleared_by_the_next_process(world):
     _, reporting = world.closing[0]
     reporting.cancel()  # and here it died
     world.api.faults.clear()
-    await world.instance(world.hardware).report_all()
+    await world.instance(world.hardware).reports.catch_up()
     await apiserver.until(lambda: not world.devices("c"), 20)
     await apiserver.until(lambda: not os.listdir(world.tmp_path / "plugin" / "claims"))
 

@@ -31,11 +31,11 @@ class World:
         self.api, self.reporter = api, reporter
         self.cleared = []
 
-    def report(self, claim_, fresh=False):
+    def report(self, claim_, first=False):
         async def build():
             return device_status.entries(claim_, DRIVER, inventory())
 
-        self.reporter.report(claim_, build, fresh=fresh)
+        self.reporter.report(claim_, build, first=first)
 
     def clear(self, claim_, **how):
         async def build():
@@ -151,10 +151,10 @@ async def test_a_claim_that_is_gone_or_another_ends_it(world):
 
 async def test_what_was_never_sent_need_not_be_taken_back(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
-    world.report(prepared(), fresh=True)
+    world.report(prepared(), first=True)
     assert world.reporter.drop_unsent(prepared())
     world.api.put("resourceclaims", claim_object("d", result(SECOND)))
-    world.report(prepared("d", SECOND), fresh=True)
+    world.report(prepared("d", SECOND), first=True)
     await world.names(SECOND, name="d")
     assert world.api.count("PATCH", "resourceclaims/c") == 0
 
@@ -162,7 +162,7 @@ async def test_what_was_never_sent_need_not_be_taken_back(world):
 async def test_what_may_have_been_sent_is_taken_back(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
     world.api.gate.clear()
-    world.report(prepared(), fresh=True)
+    world.report(prepared(), first=True)
     await apiserver.until(world.api.count)
     assert not world.reporter.drop_unsent(prepared())
     world.clear(prepared())

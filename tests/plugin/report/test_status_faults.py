@@ -60,7 +60,7 @@ async def test_what_was_sent_is_cleared_although_a_newer_report_was_not_sent(api
         return device_status.entries(prepared, DRIVER, inventory())
 
     def report():
-        reporter.report(prepared, build, fresh=True)
+        reporter.report(prepared, build, first=True)
 
     async def nothing():
         return []

@@ -1,0 +1,97 @@
+"""Which claims have something to report into claim.status.devices, and what is true of them.
+
+The source of what report.status sends: it asks here, at the moment of sending, so that a report
+that waited long still says what is true. Checkpoints are read here and never changed, but for one
+thing: that a claim's status is cleared is noted.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from devices.gpu import Inventory
+
+from .. import errors
+from ..api.resource import AllocatedDeviceStatus
+from ..prepared import PreparedClaim
+from ..report import announcements, device_status, status
+from . import checkpoint
+
+
+@dataclass(slots=True, kw_only=True)
+class ClaimReports:
+    """Keeps claim.status.devices true of the claims that have a checkpoint, or had one.
+
+    Nothing here waits for the API server: a report is queued and sent by the StatusReporter.
+    """
+
+    driver: str
+    checkpoints: checkpoint.CheckpointFolder
+    reporter: status.StatusReporter
+    inventory: Callable[[], Inventory]
+    conditions: announcements.DeviceConditions = field(
+        default_factory=announcements.DeviceConditions
+    )
+
+    def report(self, prepared: PreparedClaim, *, first: bool = False) -> None:
+        """Reports the claim. `first`: the API server can have heard nothing of it yet."""
+        if prepared.devices:
+            self.reporter.report(prepared, functools.partial(self._entries, prepared), first=first)
+
+    def drop_unsent(self, prepared: PreparedClaim) -> bool:
+        """Takes a first report back that was not sent; whether the API server need not be told."""
+        return self.reporter.drop_unsent(prepared)
+
+    def clear(self, prepared: PreparedClaim, *, by_another: bool = False) -> None:
+        """Takes our entries out of the status. `by_another`: the instance that unprepared may."""
+        self.reporter.clear(
+            prepared,
+            functools.partial(self._entries, prepared),
+            self._note_cleared,
+            by_another=by_another,
+        )
+
+    async def catch_up(self) -> None:
+        """Reports and clears what this process has not yet, such as what a dead one left undone.
+
+        May be repeated: what is reported already is not reported again, and the same report would
+        be no write.
+        """
+        async with self.checkpoints.locked():
+            for prepared in self.checkpoints.claims.values():
+                if not self.reporter.has_report(prepared):
+                    self.report(prepared)
+            for prepared in self.checkpoints.uncleared.values():
+                self.clear(prepared, by_another=True)
+
+    async def _entries(self, prepared: PreparedClaim) -> list[AllocatedDeviceStatus] | None:
+        """Our entries of the status as they should be now.
+
+        None if this is not for us to say: the claim was unprepared and cleared, or prepared anew,
+        by a call or an instance that reports it itself.
+        """
+        async with self.checkpoints.locked():
+            current = self.checkpoints.claims.get(prepared.uid)
+            if current is None and prepared.uid in self.checkpoints.uncleared:
+                return []
+            if current != prepared:
+                return None
+
+        return device_status.entries(
+            prepared, self.driver, self.inventory(), self.conditions.of_devices(prepared.devices)
+        )
+
+    async def _note_cleared(self, prepared: PreparedClaim) -> None:
+        """The API server has nothing of ours any more; no successor has to clear it."""
+        async with self.checkpoints.locked():
+            # Prepared again meanwhile: storing the new checkpoint notes it.
+            if prepared.uid in self.checkpoints.claims:
+                return
+            try:
+                self.checkpoints.mark_cleared(prepared.uid)
+            except OSError as error:
+                raise errors.ClaimError(
+                    f"it is cleared, but this could not be noted: {error}"
+                ) from error
