@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from devices import monitor
-from devices.gpu import Inventory
-from devices.health import HealthState
-
-from .. import config, names, timestamps
+from .. import config
 from ..config import Config
-from ..report import health_state
 from . import machine, output
 from .exit_codes import OK
+
+if TYPE_CHECKING:
+    from devices.gpu import Inventory
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -55,6 +54,12 @@ def _print_notes(inventory: Inventory) -> None:
 
 def _print_health(settings: Config, inventory: Inventory) -> None:
     """What one look can tell, with what a `claimd run` on this machine knows from many."""
+    from devices import monitor
+    from devices.health import HealthState
+
+    from .. import names, timestamps
+    from ..report import health_state
+
     folder = names.plugin_folder(settings.kubelet_dir, settings.driver_name)
     try:
         state = health_state.read(folder, health_state.boot_id(settings.roots))
