@@ -1,8 +1,7 @@
-"""Requests to the API server over kept connections, and streams of lines. HTTP and bytes; no
-knowledge of objects.
+"""Requests to the API server over kept connections, and streams of lines.
 
-What is asked and what an answer means is decided by the callers; every failure leaves here as an
-error of kube.errors.
+HTTP and bytes, no knowledge of objects: what is requested and what a response means is decided by
+the callers. Every failure leaves here as an error of kube.errors.
 """
 
 from __future__ import annotations
@@ -21,25 +20,32 @@ from .. import metrics
 from . import errors, tls
 from .client_config import ClientConfig, Credential
 
-LARGEST = (
-    32 << 20
-)  # bytes of an answer or of one line of a watch; etcd takes objects of at most 1.5 MiB
+# Bytes of a response, or of one line of a watch. etcd takes objects of at most 1.5 MiB.
+LARGEST = 32 << 20
 CHUNK = 256 << 10
 CONNECT_TIMEOUT = 5.0
-# seconds until kept connections beyond the first are given back: each has buffers of 300 KB
+# Seconds until idle connections beyond the first are given back: each has buffers of 300 KB.
 IDLE = 20.0
-SAFE = frozenset(
-    {"GET", "PUT", "DELETE", "PATCH"}
-)  # again is as good as once; our only patch is an apply
+# Responses of the kind "100 Continue" before the real one. API servers send none.
+MOST_INFORMATIONAL = 8
+# Pieces of a response until other tasks have their turn: a chunk may be a single byte.
+PIECES_A_TURN = 100
+# Again is as good as once. The only PATCH of ours is an apply.
+REPEATABLE = frozenset({"GET", "PUT", "DELETE", "PATCH"})
+# With these, a server that vanished is noticed within a minute.
 KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 
 
 class _Unanswered(Exception):
-    """The connection ended before the first byte of an answer."""
+    """The connection ended before the first byte of a response."""
 
 
-class _Wire:
-    """One connection: the streams and h11's view of them."""
+class _Connection:
+    """One HTTP connection: its streams, and h11's view of what has gone over them.
+
+    It serves one request at a time. After `ready_again` has said yes, it serves another; in any
+    other case it has to be dropped.
+    """
 
     def __init__(
         self,
@@ -49,16 +55,17 @@ class _Wire:
     ) -> None:
         self.reader = reader
         self.writer = writer
-        self.certificate = (
-            credential.certificate
-        )  # of the client, that the connection was made with
+        # of the client, that the connection was made with
+        self.certificate = credential.certificate
         self.http = h11.Connection(h11.CLIENT)
-        self.used = False  # has served a request before
-        self.since = 0.0  # when it became idle
+        self.reused = False
+        self.idle_since = 0.0
+        self._pieces = 0
 
     def send(self, head: h11.Request, body: bytes | None) -> None:
-        """All in one write. The system has room for it, or the transport keeps it: bodies are ours
-        and small.
+        """Writes the whole request at once.
+
+        The system has room for it, or the transport keeps it: bodies are ours and small.
         """
         parts = [self.http.send(head)]
         if body:
@@ -66,55 +73,81 @@ class _Wire:
         parts.append(self.http.send(h11.EndOfMessage()))
         self.writer.write(b"".join(part for part in parts if part))
 
-    async def event(self) -> h11.Event | type[h11.PAUSED]:
-        while (event := self.http.next_event()) is h11.NEED_DATA:
-            data = await self.reader.read(CHUNK)
-            if (
-                not data
-                and self.http.their_state is h11.SEND_RESPONSE
-                and not self.http.trailing_data[0]
-            ):
-                raise _Unanswered
-            self.http.receive_data(data)
-        return event  # type: ignore[return-value]
-
     async def response(self) -> h11.Response:
-        while not isinstance(event := await self.event(), h11.Response):
+        """The head of the response; _Unanswered if there is none."""
+        for _ in range(MOST_INFORMATIONAL + 1):
+            event = await self.event()
+            if isinstance(event, h11.Response):
+                return event
             if isinstance(event, h11.ConnectionClosed):
                 raise _Unanswered
-        return event
+        raise errors.Malformed(f"more than {MOST_INFORMATIONAL} interim responses (1xx)")
 
     async def body(self) -> bytes:
-        parts, size = [], 0
+        """The rest of the response, which leaves the connection between two requests."""
+        parts: list[bytes] = []
+        size = 0
         while isinstance(event := await self.event(), h11.Data):
             parts.append(event.data)
             size += len(event.data)
             if size > LARGEST:
                 raise errors.Malformed(f"an answer of more than {LARGEST >> 20} MiB")
+
+        # h11 hands out its own buffers. Most bodies come in one piece, which is copied only once.
         return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
+    async def event(self) -> h11.Event | type[h11.PAUSED]:
+        """The next piece of the response, waited for."""
+        # What has arrived may be thousands of pieces that take no waiting, and seconds.
+        self._pieces += 1
+        if self._pieces % PIECES_A_TURN == 0:
+            await asyncio.sleep(0)
+
+        while (event := self.http.next_event()) is h11.NEED_DATA:
+            data = await self.reader.read(CHUNK)
+            if not data and not self.answered():
+                raise _Unanswered
+            self.http.receive_data(data)
+        return event  # type: ignore[return-value]
+
+    def answered(self) -> bool:
+        """Whether a response to the request under way has begun to arrive."""
+        if self.http.their_state is not h11.SEND_RESPONSE:
+            return True
+        return bool(self.http.trailing_data[0])
+
     def ready_again(self) -> bool:
-        if (
-            self.http.our_state is not h11.DONE
-            or self.http.their_state is not h11.DONE
-            or self.http.trailing_data[0]
-        ):
+        """Whether another request may follow. No if the server wants to close, or said too much."""
+        done = self.http.our_state is h11.DONE and self.http.their_state is h11.DONE
+        if not done or self.http.trailing_data[0]:
             return False
         self.http.start_next_cycle()
-        self.used = True
+        self.reused = True
         return True
 
     def closed(self) -> bool:
-        return (
-            self.reader.at_eof() or self.reader.exception() is not None or self.writer.is_closing()
-        )
+        """Whether the other side has hung up, as far as we have been told."""
+        broken = self.reader.exception() is not None
+        return broken or self.reader.at_eof() or self.writer.is_closing()
 
     def drop(self) -> None:
         self.writer.transport.abort()
 
 
 class Client:
-    """Requests over at most `limit` connections at a time, and watches beside them."""
+    """Requests over at most `limit` connections at a time, and watches beside them.
+
+    A connection is in one of three states:
+
+    - in use, by the one request that has taken it out of `_idle` or has made it;
+    - idle, in `_idle`, from the end of a response that was read whole until it is taken again,
+      the server closes it, or a burst has left more of them than are needed;
+    - closed. A request that fails or is cancelled closes its connection, since nobody knows what
+      would still arrive on it.
+
+    A watch has a connection of its own beside the limit, and closes it at its end. All that are not
+    closed are in `_open`, so that `close` finds them.
+    """
 
     def __init__(self, config: ClientConfig, agent: str, limit: int = 4) -> None:
         self._config = config
@@ -125,8 +158,9 @@ class Client:
             ("Accept", "application/json"),
         ]
         self._slots = asyncio.Semaphore(limit)
-        self._kept: list[_Wire] = []  # the last is used next, so that the others grow idle
-        self._open: set[_Wire] = set()
+        self._open: set[_Connection] = set()
+        # The last is used next, so that those before it grow old.
+        self._idle: list[_Connection] = []
         self._trimmer: asyncio.TimerHandle | None = None
 
     async def request(
@@ -139,17 +173,21 @@ class Client:
         content_type: str = "application/json",
         timeout: float = 10.0,
     ) -> bytes:
-        """The body of a successful answer, within the time; ApiError for everything else."""
+        """The body of a successful response, within the time; ApiError for everything else.
+
+        The time includes the wait for a connection. A GET, PUT, DELETE or apply may reach the
+        server twice, if a kept connection is closed in the moment that it is used. A POST never
+        does, so that an error leaves open whether it was carried out.
+        """
+        operation, outcome = f"{method} {path}", "Abandoned"
         target = self._target(path, query)
-        fields = (
-            [("Content-Type", content_type), ("Content-Length", str(len(body)))]
-            if body is not None
-            else []
-        )
-        what, outcome = f"{method} {path}", "Abandoned"
+        fields = []
+        if body is not None:
+            fields = [("Content-Type", content_type), ("Content-Length", str(len(body)))]
+
         try:
             async with asyncio.timeout(timeout):
-                answer = await self._authorized(what, method, target, fields, body)
+                answer = await self._authorized(operation, method, target, fields, body)
             outcome = "Success"
             return answer
         except errors.ApiError as error:
@@ -158,8 +196,8 @@ class Client:
         except TimeoutError:
             outcome = errors.Unreachable.__name__
             raise errors.Unreachable(
-                f"{what}: no answer from {self._config.address} within {timeout:g} s; is the API server overloaded, "
-                "or is something between us dropping packets?"
+                f"{operation}: no answer from {self._config.address} within {timeout:g} s; "
+                "is the API server overloaded, or is something between us dropping packets?"
             ) from None
         finally:
             metrics.API_REQUESTS.add(method, outcome)
@@ -167,196 +205,150 @@ class Client:
     async def lines(
         self, path: str, query: Mapping[str, str], *, idle: float
     ) -> AsyncGenerator[bytes, None]:
-        """The lines of an endless answer, on a connection of its own, until the server ends it.
-        Silence for `idle` seconds is an error. Close it with contextlib.aclosing.
+        """The lines of an endless response, until the server ends it.
+
+        Silence for `idle` seconds is an error. Close it with contextlib.aclosing: the connection is
+        its own.
         """
-        what = f"GET {path}"
-        head = self._target(path, query)
-        wire = None
+        operation = f"GET {path}"
+        connection = None
         try:
-            wire, status, headers = await self._begin(what, head)
-            rest = bytearray()
-            if status != 200:
+            connection, response = await self._begin(operation, self._target(path, query))
+            if response.status_code != 200:
                 async with asyncio.timeout(idle):
-                    raise errors.from_answer(what, status, headers, await wire.body())
+                    answer = await connection.body()
+                raise errors.from_answer(
+                    operation, response.status_code, _headers(response), answer
+                )
+
+            # A line may come in several pieces, and a piece may have several lines.
+            rest = bytearray()
             while True:
                 async with asyncio.timeout(idle):
-                    event = await wire.event()
+                    event = await connection.event()
                 if not isinstance(event, h11.Data):
                     return
                 rest += event.data
                 if len(rest) > LARGEST:
-                    raise errors.Malformed(f"{what}: a line of more than {LARGEST >> 20} MiB")
-                *whole, last = rest.split(b"\n") if b"\n" in event.data else (rest,)
-                rest = last
-                for line in whole:
+                    raise errors.Malformed(f"{operation}: a line of more than {LARGEST >> 20} MiB")
+                if b"\n" not in event.data:
+                    continue
+                *complete, rest = rest.split(b"\n")
+                for line in complete:
                     yield bytes(line)
         except TimeoutError:
             raise errors.Unreachable(
-                f"{what}: {self._config.address} was silent for {idle:g} s"
+                f"{operation}: {self._config.address} was silent for {idle:g} s"
             ) from None
         except (OSError, _Unanswered, h11.RemoteProtocolError) as error:
-            raise self._broken(what, error) from error
+            raise self._unreachable(operation, error) from error
         finally:
-            if wire is not None:
-                self._discard(wire)
+            if connection is not None:
+                self._discard(connection)
 
     async def close(self) -> None:
         """Cuts every connection; requests under way fail."""
         if self._trimmer is not None:
             self._trimmer.cancel()
-        wires = list(self._open)
-        for wire in wires:
-            self._discard(wire)
-        self._kept.clear()
-        for wire in wires:
+
+        connections = list(self._open)
+        for connection in connections:
+            self._discard(connection)
+        self._idle.clear()
+        for connection in connections:
             with contextlib.suppress(OSError):
-                await wire.writer.wait_closed()
+                await connection.writer.wait_closed()
+
+    # ---------------------------------------------------------------- one request
 
     async def _authorized(
-        self, what: str, method: str, target: str, fields: list[tuple[str, str]], body: bytes | None
+        self,
+        operation: str,
+        method: str,
+        target: str,
+        fields: list[tuple[str, str]],
+        body: bytes | None,
     ) -> bytes:
+        """The body of a successful response, once more with another credential after a 401."""
         credential = await self._config.credentials.get()
         async with self._slots:
-            status, headers, answer = await self._exchange(
-                what, credential, self._request(method, target, credential, fields), body
-            )
+            head = self._head(method, target, credential, fields)
+            status, headers, answer = await self._exchange(operation, credential, head, body)
             if status == 401:
-                refused, credential = (
-                    credential,
-                    await self._config.credentials.get(refused=credential),
-                )
-                if credential != refused:
-                    status, headers, answer = await self._exchange(
-                        what, credential, self._request(method, target, credential, fields), body
-                    )
-        if status < 200 or status > 299:
-            raise errors.from_answer(what, status, headers, answer)
+                # The same credential would be refused again.
+                fresh = await self._config.credentials.get(refused=credential)
+                if fresh != credential:
+                    head = self._head(method, target, fresh, fields)
+                    status, headers, answer = await self._exchange(operation, fresh, head, body)
+
+        if not 200 <= status <= 299:
+            raise errors.from_answer(operation, status, headers, answer)
         return answer
 
     async def _exchange(
-        self, what: str, credential: Credential, head: h11.Request, body: bytes | None
+        self, operation: str, credential: Credential, head: h11.Request, body: bytes | None
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """One request and its answer; on a fresh connection if a kept one turns out to be dead."""
-        wire = self._take(credential) or await self._connect(what, credential)
+        """One request and its response; on a fresh connection if a kept one turns out to be dead."""
+        connection = self._take(credential) or await self._connect(operation, credential)
         while True:
             keep = False
             try:
-                wire.send(head, body)
-                response = await wire.response()
-                answer = await wire.body()
-                keep = wire.ready_again()
+                connection.send(head, body)
+                response = await connection.response()
+                answer = await connection.body()
+                keep = connection.ready_again()
                 return response.status_code, _headers(response), answer
             except (OSError, _Unanswered, h11.RemoteProtocolError) as error:
-                # The server closes idle connections, perhaps in the moment that we use one. A
-                # create is left to the
-                # caller: it may have been carried out.
-                started = wire.http.their_state is not h11.SEND_RESPONSE or bool(
-                    wire.http.trailing_data[0]
-                )
-                if not wire.used or started or head.method.decode() not in SAFE:
-                    raise self._broken(what, error) from error
+                # The server closes idle connections, perhaps in the moment that we use one. Then
+                # what may be repeated is, once: the next connection is a fresh one. A create is
+                # left to the caller, since it may have been carried out.
+                repeatable = head.method.decode() in REPEATABLE
+                if not connection.reused or connection.answered() or not repeatable:
+                    raise self._unreachable(operation, error) from error
             except errors.Malformed as error:
-                raise errors.Malformed(f"{what}: {error.message}") from None
+                raise errors.Malformed(f"{operation}: {error.message}") from None
             finally:
                 if keep:
-                    self._keep(wire)
+                    self._keep(connection)
                 else:
-                    self._discard(wire)
-            wire = await self._connect(what, credential)
+                    self._discard(connection)
+            connection = await self._connect(operation, credential)
 
-    async def _begin(self, what: str, target: str) -> tuple[_Wire, int, Mapping[str, str]]:
-        """The head of an endless answer, with the credential asked for again if it was refused."""
+    async def _begin(self, operation: str, target: str) -> tuple[_Connection, h11.Response]:
+        """A connection and the head of an endless response on it, likewise after a 401."""
         credential = await self._config.credentials.get()
         while True:
-            wire = await self._connect(what, credential)
+            connection = await self._connect(operation, credential)
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT):
-                    wire.send(self._request("GET", target, credential, []), None)
-                    response = await wire.response()
+                    connection.send(self._head("GET", target, credential, []), None)
+                    response = await connection.response()
             except TimeoutError:
-                self._discard(wire)
+                self._discard(connection)
                 raise errors.Unreachable(
-                    f"{what}: no answer from {self._config.address} within {CONNECT_TIMEOUT:g} s"
+                    f"{operation}: no answer from {self._config.address} "
+                    f"within {CONNECT_TIMEOUT:g} s"
                 ) from None
+            except errors.Malformed as error:
+                self._discard(connection)
+                raise errors.Malformed(f"{operation}: {error.message}") from None
             except BaseException:
-                self._discard(wire)
+                self._discard(connection)
                 raise
+
             if response.status_code == 401:
                 fresh = await self._config.credentials.get(refused=credential)
                 if fresh != credential:
-                    self._discard(wire)
+                    self._discard(connection)
                     credential = fresh
                     continue
-            return wire, response.status_code, _headers(response)
-
-    def _take(self, credential: Credential) -> _Wire | None:
-        while self._kept:
-            wire = self._kept.pop()
-            if wire.certificate == credential.certificate and not wire.closed():
-                return wire
-            self._discard(wire)
-        return None
-
-    def _keep(self, wire: _Wire) -> None:
-        loop = asyncio.get_running_loop()
-        wire.since = loop.time()
-        self._kept.append(wire)
-        if self._trimmer is None:
-            self._trimmer = loop.call_later(IDLE, self._trim)
-
-    def _trim(self) -> None:
-        """Gives back what a burst has left, but for one connection, and what the server has closed."""
-        loop = asyncio.get_running_loop()
-        latest = self._kept[-1:]
-        for wire in self._kept[:]:
-            if wire.closed() or (wire not in latest and wire.since + IDLE <= loop.time()):
-                self._kept.remove(wire)
-                self._discard(wire)
-        self._trimmer = loop.call_later(IDLE, self._trim) if self._kept else None
-
-    def _discard(self, wire: _Wire) -> None:
-        self._open.discard(wire)
-        wire.drop()
-
-    async def _connect(self, what: str, credential: Credential) -> _Wire:
-        config = self._config
-        try:
-            context = self._tls.context(credential)
-        except (OSError, ValueError) as error:
-            raise errors.Unreachable(f"{what}: the certificates cannot be used: {error}") from error
-        name = (config.server_name or config.host) if context else None
-        more: dict[str, Any] = {"ssl": context, "server_hostname": name, "limit": CHUNK}
-        if any(c.isalpha() for c in config.host) and ":" not in config.host:
-            more["happy_eyeballs_delay"] = (
-                0.25  # a name may have two addresses, one of which leads nowhere
-            )
-        try:
-            async with asyncio.timeout(CONNECT_TIMEOUT):
-                reader, writer = await asyncio.open_connection(config.host, config.port, **more)
-        except TimeoutError:
-            raise errors.Unreachable(
-                f"{what}: {config.address} did not take the connection within {CONNECT_TIMEOUT:g} s; "
-                "is the address right, and does a network policy or firewall let us through?"
-            ) from None
-        except OSError as error:
-            raise self._broken(what, error) from error
-        raw: socket.socket = writer.get_extra_info("socket")
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for (
-            option,
-            value,
-        ) in KEEP_ALIVE:  # so that a server that vanished is noticed within a minute
-            raw.setsockopt(socket.IPPROTO_TCP, option, value)
-        wire = _Wire(reader, writer, credential)
-        self._open.add(wire)
-        return wire
+            return connection, response
 
     def _target(self, path: str, query: Mapping[str, str] | None) -> str:
         target = self._config.prefix + path
         return f"{target}?{urlencode(query)}" if query else target
 
-    def _request(
+    def _head(
         self, method: str, target: str, credential: Credential, fields: list[tuple[str, str]]
     ) -> h11.Request:
         headers = [*self._headers, *fields]
@@ -364,31 +356,111 @@ class Client:
             headers.append(("Authorization", f"Bearer {credential.token}"))
         return h11.Request(method=method, target=target, headers=headers)
 
-    def _broken(self, what: str, error: Exception) -> errors.Unreachable:
+    def _unreachable(self, operation: str, error: Exception) -> errors.Unreachable:
         config = self._config
-        return errors.Unreachable(f"{what}: {config.address} {_reason(error, config)}")
+        return errors.Unreachable(f"{operation}: {config.address} {_reason(error, config)}")
+
+    # ---------------------------------------------------------------- the connections
+
+    def _take(self, credential: Credential) -> _Connection | None:
+        """An idle connection that was made with this credential's certificate, and is alive."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.certificate == credential.certificate and not connection.closed():
+                return connection
+            self._discard(connection)
+        return None
+
+    def _keep(self, connection: _Connection) -> None:
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        self._idle.append(connection)
+        if self._trimmer is None:
+            self._trimmer = loop.call_later(IDLE, self._trim)
+
+    def _trim(self) -> None:
+        """Gives back what the server has closed, and what a burst has left but for one."""
+        loop = asyncio.get_running_loop()
+        newest = self._idle[-1:]
+        for connection in list(self._idle):
+            old = connection.idle_since + IDLE <= loop.time()
+            if connection.closed() or (old and connection not in newest):
+                self._idle.remove(connection)
+                self._discard(connection)
+
+        self._trimmer = loop.call_later(IDLE, self._trim) if self._idle else None
+
+    def _discard(self, connection: _Connection) -> None:
+        self._open.discard(connection)
+        connection.drop()
+
+    async def _connect(self, operation: str, credential: Credential) -> _Connection:
+        config = self._config
+        try:
+            context = self._tls.context(credential)
+        except (OSError, ValueError) as error:
+            raise errors.Unreachable(
+                f"{operation}: the certificates cannot be used: {error}"
+            ) from error
+
+        options: dict[str, Any] = {"ssl": context, "limit": CHUNK}
+        if context:
+            options["server_hostname"] = config.server_name or config.host
+        if any(character.isalpha() for character in config.host) and ":" not in config.host:
+            # A name may have two addresses, one of which leads nowhere.
+            options["happy_eyeballs_delay"] = 0.25
+
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                reader, writer = await asyncio.open_connection(config.host, config.port, **options)
+        except TimeoutError:
+            raise errors.Unreachable(
+                f"{operation}: {config.address} did not take the connection "
+                f"within {CONNECT_TIMEOUT:g} s; is the address right, "
+                "and does a network policy or firewall let us through?"
+            ) from None
+        except OSError as error:
+            raise self._unreachable(operation, error) from error
+
+        raw: socket.socket = writer.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in KEEP_ALIVE:
+            raw.setsockopt(socket.IPPROTO_TCP, option, value)
+
+        connection = _Connection(reader, writer, credential)
+        self._open.add(connection)
+        return connection
 
 
 def _reason(error: Exception, config: ClientConfig) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return (
-            f"is not trusted: {error.verify_message}; expected a certificate for "
-            f"{config.server_name or config.host} by the certificate authority that we were given"
-        )
-    if isinstance(error, ssl.SSLError):
-        return f"and we have no TLS in common: {error.reason or error}; is the port right, and our certificate?"
-    if isinstance(error, socket.gaierror):
-        return f"has no address: {error.strerror}; is the name right, and does DNS work here?"
-    if isinstance(error, ConnectionRefusedError):
-        return "refused the connection; is the API server running, and are address and port right?"
-    if isinstance(error, h11.RemoteProtocolError):
-        return f"broke off its answer, or does not speak HTTP: {error}"
-    if isinstance(error, _Unanswered):
-        return "closed the connection without an answer"
+    """What went wrong with the address before it, and what to check."""
+    match error:
+        case ssl.SSLCertVerificationError():
+            name = config.server_name or config.host
+            return (
+                f"is not trusted: {error.verify_message}; expected a certificate for {name} "
+                "by the certificate authority that we were given"
+            )
+        case ssl.SSLError():
+            return (
+                f"and we have no TLS in common: {error.reason or error}; "
+                "is the port right, and our certificate?"
+            )
+        case socket.gaierror():
+            return f"has no address: {error.strerror}; is the name right, and does DNS work here?"
+        case ConnectionRefusedError():
+            return (
+                "refused the connection; is the API server running, and are address and port right?"
+            )
+        case h11.RemoteProtocolError():
+            return f"broke off its answer, or does not speak HTTP: {error}"
+        case _Unanswered():
+            return "closed the connection without an answer"
     return f"cannot be reached: {error}"
 
 
 def _headers(response: h11.Response) -> Mapping[str, str]:
+    """The headers of a failure; nobody asks for those of a success."""
     if response.status_code < 300:
         return {}
     return {name.decode(): value.decode(errors="replace") for name, value in response.headers}

@@ -1,16 +1,21 @@
 """What can go wrong with the API server, told apart by what the caller should do.
 
-An error is made from an answer or from a failed connection; no exception of a library leaves
+An error is made from a response or from a failed connection; no exception of a library leaves
 `kube`. What to do about an error is decided where it is caught.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import msgspec
 
-MESSAGE_LIMIT = 1000  # characters of an answer that is not a Status
+# Characters of a response that is not a Status.
+MESSAGE_LIMIT = 1000
+# Seconds that a server may ask us to wait. API servers ask for a few; what asks for a day is sick,
+# or is something else between us, and must not keep a slice or a report back for a day.
+LONGEST_RETRY_AFTER = 60.0
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,8 +27,10 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiError(Exception):
-    """An answer that is not a success. `name` is the object that the answer is about, if it says
-    so.
+    """A response that is not a success, or none at all.
+
+    `name` is the object that the response is about, if it says so; `retry_after` the seconds that
+    the server asks us to wait, if it does.
     """
 
     def __init__(
@@ -34,7 +41,7 @@ class ApiError(Exception):
         reason: str = "",
         name: str = "",
         causes: tuple[Cause, ...] = (),
-        retry_after: float | None = None,  # seconds that the server asks for
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -50,9 +57,7 @@ class NotFound(ApiError):
 
 
 class NotServed(ApiError):
-    """The API server has no version of the resource API that we speak: an administrator must enable
-    one.
-    """
+    """No version of the resource API that we speak is served: an administrator must enable one."""
 
 
 class Conflict(ApiError):
@@ -88,13 +93,14 @@ class ServerError(ApiError):
 
 
 class Unreachable(ApiError):
-    """No answer: refused, reset, no such name, no trust, or out of time. The message says what to
-    check.
+    """No response: refused, reset, no such name, no trust, or out of time.
+
+    The message says what to check.
     """
 
 
 class Malformed(ApiError):
-    """An answer that is not what the API promises, or is too large."""
+    """A response that is not what the API promises, or is too large."""
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {
@@ -113,23 +119,21 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, TooManyRequests | ServerError | Unreachable | Unauthorized)
 
 
-def from_answer(what: str, status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
-    """The error that an answer means. `what` says which request it was; header names are in lower
-    case.
-    """
-    told = _status(body)
-    if told is None:
+def from_answer(operation: str, status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
+    """The error that a response means; names of headers are in lower case."""
+    decoded = _decode(body)
+    if decoded is None:
         text = body[:MESSAGE_LIMIT].decode(errors="replace").strip()
-        told = _Status(message=text or "no message")
-    return _build(what, status, told, headers.get("retry-after", ""))
+        decoded = _Status(message=text or "no message")
+    return _build(operation, status, decoded, headers.get("retry-after", ""))
 
 
-def from_status(what: str, status: object) -> ApiError:
+def from_status(operation: str, status: object) -> ApiError:
     """The error that a Status within a watch means."""
-    told = _status(msgspec.json.encode(status)) or _Status(
-        message="an ERROR event without a Status"
-    )
-    return _build(what, told.code, told, "")
+    decoded = _decode(msgspec.json.encode(status))
+    if decoded is None:
+        decoded = _Status(message="an ERROR event without a Status")
+    return _build(operation, decoded.code, decoded, "")
 
 
 class _Details(msgspec.Struct, frozen=True, rename="camel"):
@@ -146,25 +150,31 @@ class _Status(msgspec.Struct, frozen=True):
     kind: str = ""
 
 
-def _status(body: bytes) -> _Status | None:
+def _decode(body: bytes) -> _Status | None:
+    """The Status that a response is, or None if it is something else."""
     try:
-        told = msgspec.json.decode(body, type=_Status)
+        status = msgspec.json.decode(body, type=_Status)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    return told if told.kind == "Status" else None
+    return status if status.kind == "Status" else None
 
 
-def _build(what: str, status: int, told: _Status, retry_after: str) -> ApiError:
-    details = told.details or _Details()
-    kind = ServerError if status >= 500 else _BY_STATUS.get(status, ApiError)
-    if told.reason == "AlreadyExists":
+def _build(operation: str, code: int, status: _Status, retry_after: str) -> ApiError:
+    details = status.details or _Details()
+    kind = ServerError if code >= 500 else _BY_STATUS.get(code, ApiError)
+    if status.reason == "AlreadyExists":
         kind = AlreadyExists
-    wait = float(retry_after) if retry_after.isdigit() else float(details.retry_after_seconds)
     return kind(
-        f"{what}: {status} {told.reason or 'error'}: {told.message}",
-        status=status,
-        reason=told.reason,
+        f"{operation}: {code} {status.reason or 'error'}: {status.message}",
+        status=code,
+        reason=status.reason,
         name=details.name,
         causes=tuple(details.causes or ()),
-        retry_after=wait or None,
+        retry_after=_retry_after(retry_after, details.retry_after_seconds),
     )
+
+
+def _retry_after(header: str, detail: int) -> float | None:
+    """The seconds that the server asks for, within reason; a header that is a date is ignored."""
+    seconds = float(header) if re.fullmatch(r"[0-9]{1,9}", header) else float(detail)
+    return min(seconds, LONGEST_RETRY_AFTER) if seconds > 0 else None

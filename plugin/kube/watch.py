@@ -1,7 +1,7 @@
-"""A live copy of one collection: list, then watch, for ever. What the objects mean is decided
-elsewhere.
+"""A live copy of one collection: list, then watch, for ever.
 
-Level, not edge: whoever reads the copy is told that something changed, not what.
+Level, not edge: whoever reads the copy is told that something changed, not what. What the objects
+mean is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ log = logging.getLogger(__name__)
 
 Sleep = Callable[[float], Awaitable[None]]
 
-HEALTHY = 10.0  # seconds that a watch must have lived for the trouble before it to be forgotten
+# Seconds that a watch must have lived for the trouble before it to be forgotten.
+HEALTHY = 10.0
 LONGEST_PAUSE = 30.0
-LONGEST_ASKED = 60.0  # of what a server may ask us to wait
-IDLE = 90.0  # seconds of silence that end a watch; bookmarks come about once a minute
-SERVER_TIMEOUT = (
-    300.0,
-    600.0,
-)  # seconds after which the server is asked to end a watch, spread over the nodes
+# Seconds of silence that end a watch. Bookmarks come about once a minute.
+IDLE = 90.0
+# Seconds after which the server is asked to end a watch, spread over the nodes.
+SERVER_TIMEOUT = (300.0, 600.0)
 
 
 class Collection(Protocol):
@@ -45,14 +44,15 @@ class Collection(Protocol):
 
 class Finder(Protocol):
     async def __call__(self) -> Collection:
-        """Asked before every list and every watch; the same collection compares equal."""
+        """Called before every list and every watch; the same collection compares equal."""
 
 
 class Informer:
-    """`objects` by name, or namespace/name where they have a namespace, as the API server last told
-    us.
+    """The objects of a collection, as the API server last told of them.
 
-    Who subscribes is called after they have changed.
+    `objects` has them by name, or by namespace/name where they have a namespace; nobody else may
+    change it. It is empty until `synced`, which is true from the first list on. While the API
+    server is away or sick, it stays as it was.
     """
 
     def __init__(
@@ -64,10 +64,9 @@ class Informer:
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self.objects: dict[str, Document] = {}
-        self.synced = False  # until the first list has arrived
-        self.listing = (
-            asyncio.Lock()
-        )  # for lists of others as well: a sick API server is asked for one at a time
+        self.synced = False
+        # For the lists of others as well: a sick API server is asked for one at a time.
+        self.listing = asyncio.Lock()
         self._client = client_
         self._find = find
         self._idle = idle
@@ -77,50 +76,53 @@ class Informer:
         self._subscribers: list[Callable[[], None]] = []
 
     async def run(self) -> NoReturn:
-        """Keeps the copy true until cancelled, whatever the API server does."""
+        """Keeps the copy true until cancelled, whatever the API server does.
+
+        Only a bug ends it, ours or that of a subscriber.
+        """
         while True:
             try:
                 collection = await self._find()
                 version = await self._list(collection)
+
+                # Each watch goes on where the one before it has ended, so that nothing is missed
+                # between the two. Only another place or an error costs a new list.
                 while True:
                     version = await self._follow(collection, version)
                     if await self._find() != collection:
                         break  # the API server was upgraded: list in the new version
             except errors.Gone as error:
+                # The server has forgotten the version that we know, which is no trouble of its.
                 log.debug("listing anew: %s", error)
                 await self._pause()
             except errors.ApiError as error:
                 await self._pause(error)
 
     def subscribe(self, changed: Callable[[], None]) -> None:
-        """`changed` is called from the loop: when the first list has arrived, and after every
-        change.
-        """
+        """`changed` is called from the loop, when `objects` has changed and on the first list."""
         self._subscribers.append(changed)
 
     async def _list(self, collection: Collection) -> str:
-        """Replaces the whole copy. Returns the version to watch from."""
+        """Replaces the whole copy. Returns the resource version to watch from."""
+        path = collection.path
         async with self.listing:
-            answer = await self._client.request(
-                "GET", collection.path, query=collection.query, timeout=30.0
-            )
+            answer = await self._client.request("GET", path, query=collection.query, timeout=30.0)
+
         try:
             document = msgspec.json.decode(answer, type=_List)
-            fresh = {_key(obj): obj for obj in map(collection.convert, document.items or ())}
+            converted = map(collection.convert, document.items or ())
+            objects = {_key(obj): obj for obj in converted}
         except _MALFORMED as error:
-            raise errors.Malformed(f"GET {collection.path}: not a list: {error!r}") from error
-        if fresh != self.objects or not self.synced:
-            self.objects = fresh
+            raise errors.Malformed(f"GET {path}: not a list: {error!r}") from error
+
+        if objects != self.objects or not self.synced:
+            self.objects = objects
             self.synced = True
-            self._tell()
+            self._notify()
         return document.metadata.resource_version
 
-    def _tell(self) -> None:
-        for changed in self._subscribers:
-            changed()
-
     async def _follow(self, collection: Collection, version: str) -> str:
-        """One watch, to its clean end. Returns the version to go on from."""
+        """One watch, to its clean end. Returns the resource version to go on from."""
         loop = asyncio.get_running_loop()
         seconds = random.uniform(*SERVER_TIMEOUT)  # noqa: S311 - spreads load, hides nothing
         query = {
@@ -130,57 +132,70 @@ class Informer:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(int(seconds)),
         }
+
         began = loop.time()
-        lines: AsyncGenerator[bytes, None] = self._client.lines(
-            collection.path, query, idle=self._idle
-        )
+        lines: AsyncGenerator[bytes, None]
+        lines = self._client.lines(collection.path, query, idle=self._idle)
         try:
             async with contextlib.aclosing(lines):
                 async for line in lines:
-                    version = self._take(collection, line) or version
+                    version = self._apply(collection, line) or version
         finally:
             if loop.time() - began >= HEALTHY:
                 self._troubled = False
                 self._backoff.reset()
+
+        # Proxies and servers end watches as they like. Those that do it again and again are sick.
         await self._pause()
         return version
 
-    def _take(self, collection: Collection, line: bytes) -> str:
-        """One event; the version that it brings us to."""
+    def _apply(self, collection: Collection, line: bytes) -> str:
+        """Takes one event into the copy; the resource version that it brings us to."""
+        operation = f"watching {collection.path}"
         try:
             event = msgspec.json.decode(line, type=_Event)
             if event.type == "ERROR":
-                raise errors.from_status(f"watching {collection.path}", event.object)
-            obj = event.object if event.type == "BOOKMARK" else collection.convert(event.object)
-            name, version = _key(obj), _meta(obj, "resourceVersion")
+                raise errors.from_status(operation, event.object)
+            # A bookmark has nothing but a resource version, so there is nothing to convert.
+            obj = event.object
+            if event.type != "BOOKMARK":
+                obj = collection.convert(obj)
+            key, version = _key(obj), _metadata(obj, "resourceVersion")
         except _MALFORMED as error:
-            raise errors.Malformed(
-                f"watching {collection.path}: not an event: {error!r}"
-            ) from error
-        known = self.objects.get(name)
-        if event.type == "DELETED" and known is not None:
-            del self.objects[name]
-            self._tell()
-        elif event.type in ("ADDED", "MODIFIED") and known != obj:
-            self.objects[name] = obj
-            self._tell()
+            raise errors.Malformed(f"{operation}: not an event: {error!r}") from error
+
+        current = self.objects.get(key)
+        if event.type == "DELETED" and current is not None:
+            del self.objects[key]
+            self._notify()
+        elif event.type in ("ADDED", "MODIFIED") and current != obj:
+            self.objects[key] = obj
+            self._notify()
         return version
 
+    def _notify(self) -> None:
+        for changed in self._subscribers:
+            changed()
+
     async def _pause(self, error: errors.ApiError | None = None) -> None:
-        """Waits longer the more has gone wrong without a healthy watch between. The first clean end
-        costs nothing.
+        """Waits longer, the more has gone wrong without a healthy watch between.
+
+        The first clean end of a watch costs nothing.
         """
         if self._troubled:
-            pause = self._backoff.next_delay()
+            delay = self._backoff.next_delay()
+        elif error:
+            delay = random.uniform(0.1, 0.3)  # noqa: S311 - as above
         else:
-            pause = random.uniform(0.1, 0.3) if error else 0.0  # noqa: S311 - as above
+            delay = 0.0
         self._troubled = True
+
         if error:
-            pause = max(pause, min(error.retry_after or 0.0, LONGEST_ASKED))
+            delay = max(delay, error.retry_after or 0.0)
             log.warning(
-                "what we know of the cluster may be old, asking again in %.1f s: %s", pause, error
+                "what we know of the cluster may be old, asking again in %.1f s: %s", delay, error
             )
-        await self._sleep(pause)
+        await self._sleep(delay)
 
 
 _MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError)
@@ -201,10 +216,10 @@ class _Event(msgspec.Struct, frozen=True):
 
 
 def _key(obj: Document) -> str:
-    namespace, name = _meta(obj, "namespace"), _meta(obj, "name")
+    namespace, name = _metadata(obj, "namespace"), _metadata(obj, "name")
     return f"{namespace}/{name}" if namespace else name
 
 
-def _meta(obj: Document, name: str) -> str:
-    value: str = obj["metadata"].get(name, "")
+def _metadata(obj: Document, field: str) -> str:
+    value: str = obj["metadata"].get(field, "")
     return value

@@ -158,5 +158,5 @@ class Instance:
         if (lock := self.checkpoints._lock) is not None:
             with open(os.devnull, "rb") as nothing:
                 os.dup2(nothing.fileno(), lock)
-        for wire in list(self._client._open):
-            wire.drop()
+        for connection in list(self._client._open):
+            connection.drop()

@@ -5,6 +5,7 @@ import contextlib
 import json
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -92,8 +93,10 @@ async def test_many_requests_share_the_connections(
 async def test_small_writes_are_not_delayed(api: apiserver.ApiServer, connect: Connect) -> None:
     kube = connect(api.url)
     await kube.request("GET", NODE)
-    (wire,) = kube._open
-    assert wire.writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    (connection,) = kube._open
+    assert connection.writer.get_extra_info("socket").getsockopt(
+        socket.IPPROTO_TCP, socket.TCP_NODELAY
+    )
 
 
 async def test_a_dead_kept_connection_costs_nobody_an_answer(
@@ -314,6 +317,47 @@ async def test_an_answer_without_end_is_cut_off(
             await kube.request("GET", NODE)
         assert not kube._open
         await kube.close()
+
+
+@pytest.mark.parametrize("lines", [False, True], ids=["request", "watch"])
+async def test_a_server_that_only_promises_an_answer(connect: Connect, lines: bool) -> None:
+    """An endless row of 1xx is an error after a few of them, for this request alone."""
+    head = b"HTTP/1.1 103 Early Hints\r\n\r\n"
+    async with raw_server(head * 50_000) as url:
+        kube = connect(url)
+        with pytest.raises(errors.Malformed, match=r"GET \S+: more than 8 interim responses"):
+            if lines:
+                await anext(kube.lines(SLICES, {"watch": "true"}, idle=5))
+            else:
+                await kube.request("GET", NODE)
+        assert not kube._open
+
+
+async def test_a_few_interim_responses_are_nothing(connect: Connect) -> None:
+    head = b"HTTP/1.1 103 Early Hints\r\n\r\n" * client.MOST_INFORMATIONAL
+    async with raw_server(head + b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}") as url:
+        assert await connect(url).request("GET", NODE) == b"{}"
+
+
+async def test_neighbours_have_their_turn_while_an_answer_comes_in_crumbs(connect: Connect) -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    crumbs = b"1\r\nx\r\n" * 30_000
+    longest, last = 0.0, time.perf_counter()
+
+    async def neighbour() -> None:
+        nonlocal longest, last
+        while True:
+            await asyncio.sleep(0)
+            now = time.perf_counter()
+            longest, last = max(longest, now - last), now
+
+    async with raw_server(head + crumbs + b"0\r\n\r\n") as url:
+        kube = connect(url)
+        watching = asyncio.ensure_future(neighbour())
+        answer = await kube.request("GET", NODE)
+        watching.cancel()
+    assert answer == b"x" * 30_000
+    assert longest < 0.25, "what arrives at once takes a second"
 
 
 async def test_lines_are_put_together_from_pieces(connect: Connect) -> None:
