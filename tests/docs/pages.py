@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from plugin import cli
+from plugin.cli import parser
 
 from . import tables
 
@@ -79,17 +79,18 @@ def claimd_commands(text: str) -> Iterator[str]:
 
 
 def refusal(command: str) -> str:
-    """Why the parser of claimd does not take these words; empty if it does."""
+    """Why claimd's own parser does not take these words; empty if it does."""
     if "…" in command or command.startswith("COMMAND"):
         return ""  # a sentence that begins with claimd, or any command
     given = shlex.split(command)
     errors = io.StringIO()
-    parser = cli._parser()
     try:
         with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
-            parser.parse_args(given)
+            parser.parse(given)
     except SystemExit as left:
-        if left.code and not (len(given) == 1 and "required" in errors.getvalue()):
+        # A sentence may name a command without what it needs.
+        is_named = all(word.isalpha() for word in given) and "are required" in errors.getvalue()
+        if left.code and not is_named:
             return errors.getvalue().strip().splitlines()[-1]
     return ""
 

@@ -108,7 +108,7 @@ def _commands_with_settings() -> dict[str, list[str]]:
         config.key_of(setting.name): [] for setting in dataclasses.fields(config.Config)
     }
     for command in commands():
-        shown = help_of(command)
+        _, _, shown = help_of(command).partition("\nsettings:\n")
         for key, users in taken.items():
             if re.search(rf"^\s+--{key}\b", shown, re.M):
                 users.append(command)
