@@ -89,7 +89,7 @@ def refusal(command: str) -> str:
             parser.parse(given)
     except SystemExit as left:
         # A sentence may name a command without what it needs.
-        is_named = all(word.isalpha() for word in given) and "are required" in errors.getvalue()
+        is_named = all(word.isalpha() for word in given) and "required" in errors.getvalue()
         if left.code and not is_named:
             return errors.getvalue().strip().splitlines()[-1]
     return ""

@@ -24,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from devices import fake, faults, models, monitor, scan, vendors
+from devices import fake, faults, monitor, scan, vendors
 from devices.gpu import Roots
 from plugin import cli, config, metrics
 from plugin.api import versions
@@ -151,7 +151,7 @@ class Published:
 @functools.cache
 def published() -> Published:
     """What `claimd slices` shows of every model, every machine and every tree of tests/roots."""
-    trees = [[name] for name in (*models.MODELS, *models.MACHINES)]
+    trees = [[name] for name in (*fake.MODELS, *fake.MACHINES)]
     for path in sorted((ROOT / "tests/roots").glob("*.json")):
         trees.append(json.loads(path.read_text())["tree"])
 
@@ -213,7 +213,10 @@ def _since(rows: Mapping[str, Any]) -> None:
             raise Incomplete(f"{name}: since {row['since']!r}, but CHANGELOG has {headings}")
 
 
-VENDORS = (("NVIDIA", "nvidia"), ("AMD", "amd"), ("Intel", "intel"))
+def vendor_titles() -> dict[str, str]:
+    """What people call each vendor, by the name that attributes have."""
+    rows = described("vendors", [vendor.NAME for vendor in vendors.VENDORS])
+    return {name: row["title"] for name, row in rows.items()}
 
 
 def _facts(topic: str, facts: Mapping[str, Fact], with_kind: bool) -> str:
@@ -223,11 +226,10 @@ def _facts(topic: str, facts: Mapping[str, Fact], with_kind: bool) -> str:
     for name, row in rows.items():
         fact = facts[name]
         kinds = [" or ".join(sorted(fact.kinds))] if with_kind else []
-        on = [_on_whole_gpus(fact, vendor) for _, vendor in VENDORS]
+        on = [_on_whole_gpus(fact, vendor) for vendor in vendor_titles()]
         lines.append([code(name), *kinds, *on, row["meaning"], code(fact.example), row["since"]])
-    vendors = [title for title, _ in VENDORS]
     kinds = ["type"] if with_kind else []
-    return table(["name", *kinds, *vendors, "meaning", "example", "since"], lines)
+    return table(["name", *kinds, *vendor_titles().values(), "meaning", "example", "since"], lines)
 
 
 def attributes() -> str:
@@ -250,7 +252,8 @@ def sources() -> str:
             if "from" in row:
                 rows.append([code(name), row["from"]])
                 continue
-            parts = [f"{title}: {row[vendor]}" for title, vendor in VENDORS if vendor in row]
+            titles = vendor_titles()
+            parts = [f"{titles[vendor]}: {row[vendor]}" for vendor in titles if vendor in row]
             if not parts:
                 raise Incomplete(f"{WORDS.name}: {topic}.{name} says nothing of where it is from")
             rows.append([code(name), " · ".join(parts)])
@@ -280,9 +283,12 @@ def classes() -> str:
 
 
 def fake_models() -> str:
-    """What `claimd fake` can write."""
-    rows = [[code(name), code(model.ids), model.driver] for name, model in models.MODELS.items()]
-    return table(["model", "PCI ids", "driver"], rows)
+    """What `claimd fake write` can write."""
+    rows = [
+        [code(name), model.title, code(model.ids), model.driver or NONE]
+        for name, model in fake.MODELS.items()
+    ]
+    return table(["model", "is", "PCI ids", "driver"], rows)
 
 
 def fake_options() -> str:
@@ -291,8 +297,13 @@ def fake_options() -> str:
 
 
 def machines() -> str:
-    rows = [[code(name), code(" ".join(parts))] for name, parts in models.MACHINES.items()]
+    rows = [[code(name), code(short_for)] for name, short_for in fake.machines().items()]
     return table(["machine", "is short for"], rows)
+
+
+def machine_options() -> str:
+    rows = [[code(option), about] for option, about in fake.MACHINE_OPTIONS.items()]
+    return table(["word", "meaning"], rows)
 
 
 def fake_faults() -> str:
@@ -535,12 +546,10 @@ def metric_table() -> str:
 
 
 def drivers() -> str:
-    titles = {name: title for title, name in VENDORS}
     rows = []
-    for name, row in described("drivers", [vendor.NAME for vendor in vendors.VENDORS]).items():
-        (vendor,) = [vendor for vendor in vendors.VENDORS if name == vendor.NAME]
-        drivers = ", ".join(code(driver) for driver in vendor.DRIVERS)
-        rows.append([titles[name], drivers, row["files"]])
+    for vendor in vendors.VENDORS:
+        row = words()["vendors"][vendor.NAME]
+        rows.append([row["title"], ", ".join(map(code, vendor.DRIVERS)), row["files"]])
     return table(["vendor", "kernel drivers", "what is read of them"], rows)
 
 
@@ -635,6 +644,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "models": fake_models,
     "options": fake_options,
     "machines": machines,
+    "machineoptions": machine_options,
     "faults": fake_faults,
     "findings": findings,
     "sentences": sentences,
