@@ -155,7 +155,7 @@ class Instance:
         ours is asked. Another file takes the descriptor's place, so that its number is not given to
         somebody else.
         """
-        if (lock := self.checkpoints._lock) is not None:
+        if (lock := self.checkpoints._lock._descriptor) is not None:
             with open(os.devnull, "rb") as nothing:
                 os.dup2(nothing.fileno(), lock)
         for connection in list(self._client._open):

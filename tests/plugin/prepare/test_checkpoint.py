@@ -3,11 +3,14 @@ import json
 import multiprocessing
 import os
 import re
+import resource
+import stat
 
 import pytest
 
 from plugin import errors, metrics
 from plugin.prepare import checkpoint, plan
+from tests.support import apiserver
 from tests.support.worlds import DRIVER, NODE, claim, gpu, inventory, result
 
 
@@ -30,10 +33,10 @@ def folder(tmp_path):
     return checkpoint.CheckpointFolder(tmp_path, "boot-1")
 
 
-async def put(records, *claims_):
-    async with records.locked():
+async def put(checkpoints, *claims_):
+    async with checkpoints.locked():
         for claim_ in claims_:
-            await records.put(claim_)
+            await checkpoints.put(claim_)
 
 
 async def read(tmp_path):
@@ -60,16 +63,41 @@ async def test_a_person_can_read_it(tmp_path):
     assert not re.search(r"\b226\b", text), "device numbers are not identity"
 
 
+async def test_it_is_for_us_alone(tmp_path):
+    await put(folder(tmp_path), prepared())
+    assert stat.S_IMODE((tmp_path / "claims" / "uid-c.json").stat().st_mode) == 0o600
+
+
+async def test_a_checkpoint_whose_folder_could_not_be_synced_is_not_kept(tmp_path):
+    checkpoints = folder(tmp_path)
+    await put(checkpoints, prepared("a"))
+    files, limits = checkpoints._files, resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with checkpoints.locked():
+        files._syncing.acquire()
+        storing = asyncio.create_task(checkpoints.put(prepared("b", 1)))
+        await apiserver.until((tmp_path / "claims" / "uid-b.json").exists)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))  # the folder cannot be opened
+        try:
+            files._syncing.release()
+            with pytest.raises(OSError, match="Too many open files"):
+                await storing
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert list(checkpoints.claims) == ["uid-a"]
+    assert os.listdir(tmp_path / "claims") == ["uid-a.json"]
+    assert list(await read(tmp_path)) == ["uid-a"]
+
+
 async def test_a_commit_that_is_given_up_keeps_the_lock_until_it_has_ended(tmp_path):
-    records = folder(tmp_path)
-    await put(records, prepared("a"))
+    checkpoints = folder(tmp_path)
+    await put(checkpoints, prepared("a"))
     pipe = tmp_path / "claims" / ".uid-b.json.new"
 
     async def commits():
-        async with records.locked():
+        async with checkpoints.locked():
             os.mkfifo(pipe)  # the write waits until somebody reads
             os.link(pipe, tmp_path / "pipe")  # another may tidy the first name away
-            await records.put(prepared("b"))
+            await checkpoints.put(prepared("b"))
 
     commit = asyncio.create_task(commits())
     await asyncio.wait([commit], timeout=0.2)
@@ -88,11 +116,11 @@ async def test_a_commit_that_is_given_up_keeps_the_lock_until_it_has_ended(tmp_p
 
 
 async def test_removed_is_removed_for_everyone(tmp_path):
-    records = folder(tmp_path)
-    await put(records, prepared())
-    async with records.locked():
-        await records.remove("uid-c", uncleared=False)
-        await records.remove("uid-c", uncleared=False)
+    checkpoints = folder(tmp_path)
+    await put(checkpoints, prepared())
+    async with checkpoints.locked():
+        await checkpoints.remove("uid-c", uncleared=False)
+        await checkpoints.remove("uid-c", uncleared=False)
     assert await read(tmp_path) == {}
 
 
@@ -137,10 +165,10 @@ async def test_what_is_damaged_is_told_and_counted(tmp_path):
     (tmp_path / "claims" / "uid-a.json").write_text("{")
     told = []
     before = metrics.CHECKPOINTS_DAMAGED.values[()]
-    records = checkpoint.CheckpointFolder(tmp_path, "boot-1", told.append)
-    async with records.locked():
+    checkpoints = checkpoint.CheckpointFolder(tmp_path, "boot-1", told.append)
+    async with checkpoints.locked():
         pass
-    async with records.locked():
+    async with checkpoints.locked():
         pass
     assert metrics.CHECKPOINTS_DAMAGED.values[()] == before + 1
     assert metrics.CHECKPOINTS.values[()] == 1
@@ -163,22 +191,22 @@ async def test_a_write_that_never_came_to_its_rename_is_no_record(tmp_path):
 
 
 async def test_a_failed_put_leaves_the_claim_unprepared(tmp_path):
-    records = folder(tmp_path)
-    await put(records, prepared("a"))
+    checkpoints = folder(tmp_path)
+    await put(checkpoints, prepared("a"))
     (tmp_path / "claims" / ".uid-b.json.new").mkdir()  # the write will fail
-    async with records.locked():
+    async with checkpoints.locked():
         with pytest.raises(OSError):
-            await records.put(prepared("b"))
-        assert list(records.claims) == ["uid-a"]
+            await checkpoints.put(prepared("b"))
+        assert list(checkpoints.claims) == ["uid-a"]
     assert "uid-b.json" not in os.listdir(tmp_path / "claims")
 
 
 async def test_counts_as_prepared_before_it_is_written(tmp_path):
-    records = folder(tmp_path)
-    async with records.locked():
-        writing = asyncio.create_task(records.put(prepared("a")))
+    checkpoints = folder(tmp_path)
+    async with checkpoints.locked():
+        writing = asyncio.create_task(checkpoints.put(prepared("a")))
         await asyncio.sleep(0)
-        assert "uid-a" in records.claims
+        assert "uid-a" in checkpoints.claims
         await writing
 
 
@@ -203,18 +231,16 @@ async def test_instances_exclude_each_other(tmp_path):
 
 
 async def test_calls_of_one_instance_do_not(tmp_path):
-    records = folder(tmp_path)
-    async with records.locked(), asyncio.timeout(1), records.locked():
-        assert records.claims == {}
+    checkpoints = folder(tmp_path)
+    async with checkpoints.locked(), asyncio.timeout(1), checkpoints.locked():
+        assert checkpoints.claims == {}
 
 
 async def test_a_frozen_instance_is_named(tmp_path):
     one, two = folder(tmp_path), folder(tmp_path)
     two.patience = 0.05
     async with one.locked():
-        with pytest.raises(
-            checkpoint.errors.ClaimError, match=r"another instance .* held .*claims\.lock"
-        ):
+        with pytest.raises(errors.ClaimError, match=r"another instance .* held .*claims\.lock"):
             async with two.locked():
                 pass
 

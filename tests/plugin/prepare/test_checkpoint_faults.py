@@ -35,15 +35,15 @@ def folder(tmp_path):
     return checkpoint.CheckpointFolder(tmp_path / "plugins" / DRIVER, "boot-1")
 
 
-async def put(records, *claims_):
-    async with records.locked():
+async def put(checkpoints, *claims_):
+    async with checkpoints.locked():
         for claim_ in claims_:
-            await records.put(claim_)
+            await checkpoints.put(claim_)
 
 
-async def seen(records):
-    async with records.locked():
-        return set(records.claims)
+async def seen(checkpoints):
+    async with checkpoints.locked():
+        return set(checkpoints.claims)
 
 
 def on_disk(tmp_path):
@@ -52,7 +52,7 @@ def on_disk(tmp_path):
 
 
 def run(tmp_path, script, *inject, paths=(), trace=strace.STORING):
-    """Runs the script in a process of its own, under strace; `records`, `put`, `seen` and two
+    """Runs the script in a process of its own, under strace; `checkpoints`, `put`, `seen` and two
     claims are at hand.
     """
     (tmp_path / "plugins").mkdir(exist_ok=True)
@@ -82,15 +82,15 @@ def run(tmp_path, script, *inject, paths=(), trace=strace.STORING):
         from pathlib import Path
         from plugin.prepare import checkpoint
         place = Path({str(tmp_path)!r})
-        records = checkpoint.CheckpointFolder(place / "plugins" / {DRIVER!r}, "boot-1")
+        checkpoints = checkpoint.CheckpointFolder(place / "plugins" / {DRIVER!r}, "boot-1")
         c, d = (checkpoint.decode((place / f"{{n}}.json").read_bytes()).claim for n in "cd")
         async def put(*claims):
-            async with records.locked():
+            async with checkpoints.locked():
                 for claim in claims:
-                    await records.put(claim)
+                    await checkpoints.put(claim)
         async def seen():
-            async with records.locked():
-                return sorted(records.claims)
+            async with checkpoints.locked():
+                return sorted(checkpoints.claims)
     """
     text = textwrap.dedent(prelude) + textwrap.dedent(script)
     command = ["strace", *options, sys.executable, "-c", text]
@@ -180,7 +180,7 @@ def test_a_record_that_a_dead_writer_removed_does_not_come_back(tmp_path):
         for folder in ("plugins", "plugins/%s", "plugins/%s/claims"):
             os.fsync(os.open(place / folder, os.O_RDONLY))
         os.unlink(place / "plugins" / %r / "claims" / "uid-c.json")  # and here its writer died
-        records = checkpoint.CheckpointFolder(place / "plugins" / %r, "boot-1")
+        checkpoints = checkpoint.CheckpointFolder(place / "plugins" / %r, "boot-1")
         assert asyncio.run(seen()) == []
     """
     _, log = run(tmp_path, script % (DRIVER, DRIVER, DRIVER, DRIVER))
@@ -229,48 +229,48 @@ async def test_what_is_deleted_under_us_is_written_again(tmp_path, gone):
     """Pods hold the claims, whatever somebody has done to the files; the lock alone tells nothing
     about them.
     """
-    records, other = folder(tmp_path), folder(tmp_path)
-    await put(records, prepared("a", 0))
+    checkpoints, other = folder(tmp_path), folder(tmp_path)
+    await put(checkpoints, prepared("a", 0))
     await seen(other)
     path = tmp_path / "plugins" / DRIVER / gone
     shutil.rmtree(path) if path.is_dir() else path.unlink()
-    assert records.is_stale()
-    await put(records, prepared("b", 1))
+    assert checkpoints.is_stale()
+    await put(checkpoints, prepared("b", 1))
     assert on_disk(tmp_path) == {"uid-a", "uid-b"}
     assert (
         await seen(folder(tmp_path))
         == await seen(other)
-        == await seen(records)
+        == await seen(checkpoints)
         == {"uid-a", "uid-b"}
     )
-    assert not records.is_stale()
+    assert not checkpoints.is_stale()
 
 
 async def test_another_folder_in_its_place_gets_our_records(tmp_path):
-    records = folder(tmp_path)
-    await put(records, prepared("a", 0))
+    checkpoints = folder(tmp_path)
+    await put(checkpoints, prepared("a", 0))
     place = tmp_path / "plugins" / DRIVER / "claims"
     place.rename(place.with_name("old"))
     place.mkdir()
-    assert records.is_stale()
-    assert await seen(records) == {"uid-a"} == on_disk(tmp_path)
+    assert checkpoints.is_stale()
+    assert await seen(checkpoints) == {"uid-a"} == on_disk(tmp_path)
 
 
 async def test_what_another_instance_removed_is_not_written_again(tmp_path):
-    records, other = folder(tmp_path), folder(tmp_path)
-    await put(records, prepared("a", 0), prepared("b", 1))
+    checkpoints, other = folder(tmp_path), folder(tmp_path)
+    await put(checkpoints, prepared("a", 0), prepared("b", 1))
     await seen(other)
     async with other.locked():
         await other.remove("uid-a", uncleared=False)
-    assert await seen(records) == {"uid-b"} == on_disk(tmp_path)
+    assert await seen(checkpoints) == {"uid-b"} == on_disk(tmp_path)
 
 
 async def test_what_is_owed_is_known_to_the_next(tmp_path):
-    records = folder(tmp_path)
-    await put(records, prepared("a", 0), prepared("b", 1))
-    async with records.locked():
-        await records.remove("uid-a", uncleared=True)
-        await records.remove("uid-b", uncleared=False)
+    checkpoints = folder(tmp_path)
+    await put(checkpoints, prepared("a", 0), prepared("b", 1))
+    async with checkpoints.locked():
+        await checkpoints.remove("uid-a", uncleared=True)
+        await checkpoints.remove("uid-b", uncleared=False)
     following = folder(tmp_path)
     assert await seen(following) == set()
     assert following.uncleared == {"uid-a": prepared("a", 0)}
@@ -280,13 +280,13 @@ async def test_what_is_owed_is_known_to_the_next(tmp_path):
 
 
 async def test_a_claim_that_is_prepared_again_owes_nothing_of_before(tmp_path):
-    records = folder(tmp_path)
-    await put(records, prepared("a", 0))
+    checkpoints = folder(tmp_path)
+    await put(checkpoints, prepared("a", 0))
     place = tmp_path / "plugins" / DRIVER / "claims"
-    async with records.locked():
-        await records.remove("uid-a", uncleared=True)
+    async with checkpoints.locked():
+        await checkpoints.remove("uid-a", uncleared=True)
     left = (place / "uid-a.gone").read_bytes()
-    await put(records, prepared("a", 0))
+    await put(checkpoints, prepared("a", 0))
     assert os.listdir(place) == ["uid-a.json"]
     (place / "uid-a.gone").write_bytes(left)  # what a loss of power may bring back
     following = folder(tmp_path)
@@ -314,8 +314,8 @@ def test_32_claims_of_a_call_wait_for_a_slow_disk_hardly_longer_than_one(tmp_pat
         from plugin import app
         async def timed(*claims):
             began = time.monotonic()
-            async with records.locked():
-                await asyncio.gather(*(records.put(claim) for claim in claims))
+            async with checkpoints.locked():
+                await asyncio.gather(*(checkpoints.put(claim) for claim in claims))
             return time.monotonic() - began
         one, many = [], []
         async def main():
