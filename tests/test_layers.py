@@ -1,0 +1,73 @@
+"""The boundaries hold by themselves: what may not be imported is refused wherever somebody puts it."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """The sources and the contracts, for a test to spoil; what it adds it takes away again."""
+    folder = tmp_path_factory.mktemp("copy")
+    for package in ("plugin", "devices"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, folder / package, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    return folder
+
+
+def lint(copy):
+    code = (
+        "import sys; sys.path.insert(0, '.')\n"
+        "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=copy, capture_output=True, text=True, check=False
+    )
+    return done.returncode, " ".join(done.stdout.split())
+
+
+def test_the_house_as_it_is(copy):
+    code, said = lint(copy)
+    assert code == 0, said[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "broken"),
+    [
+        ("plugin/report/events.py", "import h11", "HTTP lives in plugin.kube"),
+        ("plugin/durable.py", "import grpc", "grpc lives in plugin.kubelet"),
+        ("plugin/allocator/amounts.py", "from . import search", "plugin.allocator: each line"),
+        ("plugin/cel/tokens.py", "from . import parser", "plugin.cel: each line"),
+        ("plugin/kube/errors.py", "from . import client", "plugin.kube: each line"),
+        ("plugin/app.py", "from .sim import cluster", "the running plugin never allocates"),
+        ("devices/sysfs.py", "import msgspec", "hardware has never heard of Kubernetes"),
+    ],
+)
+def test_a_forbidden_import_is_refused(copy, module, line, broken):
+    place = copy / module
+    text = place.read_text()
+    place.write_text(f"{text}\n\ndef _later() -> None:\n    {line}  # noqa\n")
+    try:
+        code, said = lint(copy)
+    finally:
+        place.write_text(text)
+    assert code == 1, "lint-imports took it"
+    assert f"{broken}" in said
+    assert "BROKEN" in said
+
+
+def test_a_module_that_stands_on_no_floor_is_refused(copy):
+    place = copy / "plugin/stray.py"
+    place.write_text('"""A module that nobody has placed."""\n')
+    try:
+        code, said = lint(copy)
+    finally:
+        place.unlink()
+    assert code == 1
+    assert "stray" in said
