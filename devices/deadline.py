@@ -16,20 +16,23 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 READ_TIMEOUT = 2.0  # seconds for one read
-# threads that one call leaves behind; a device that hangs has one, however often it is asked about
+
+# Threads that one call leaves behind. A device that hangs has one, however often it is asked about.
 MAX_HUNG_THREADS = 64
 
 _T = TypeVar("_T")
-_OF_DEVICE = re.compile(
+_DEVICE_FILE = re.compile(
     r"(.*?)/(?:sys|proc|dev)/.*?([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])(?=/|$)"
 )
+
+# What hangs, by `_key`, and since when by the monotonic clock. The lock also guards `abandoned`.
+_hung: dict[str, float] = {}
 _lock = threading.Lock()
-_hung: dict[str, float] = {}  # what hangs, and since when by the monotonic clock
-_here = threading.local()
+_thread = threading.local()  # .attempt: what this thread is doing
 
 
 class DeadlineExceeded(OSError):
-    """Somebody has waited for this for too long already."""
+    """Somebody has waited for this read for too long already."""
 
     def __str__(self) -> str:
         return f"hangs: a read has not come back for more than {READ_TIMEOUT:g} s"
@@ -40,6 +43,8 @@ class _Abandoned(BaseException):
 
 
 class _Attempt(Generic[_T]):
+    """The work, tried once by a thread of its own."""
+
     def __init__(self, work: Callable[[], _T]) -> None:
         self.path: str | None = None  # being read
         self.since = 0.0
@@ -51,7 +56,7 @@ class _Attempt(Generic[_T]):
         threading.Thread(target=self._run, name="deadline", daemon=True).start()
 
     def _run(self) -> None:
-        _here.attempt = self
+        _thread.attempt = self
         try:
             self.result = self._work()
         except _Abandoned:
@@ -60,15 +65,33 @@ class _Attempt(Generic[_T]):
             self.error = error
         self.done.set()
 
+    def seconds_left(self) -> float:
+        """Until the read under way has had its time; a whole read's time if there is none."""
+        since = self.since if self.path is not None else time.monotonic()
+        return max(0.01, since + READ_TIMEOUT - time.monotonic())
+
+    def abandon_if_hung(self) -> bool:
+        """Gives the attempt up if its read has had its time, and remembers what it was about."""
+        with _lock:
+            path = self.path
+            if path is None or time.monotonic() - self.since < READ_TIMEOUT:
+                return False
+            self.abandoned = True
+            _hung[_key(path)] = self.since
+        return True
+
 
 def run(work: Callable[[], _T]) -> _T:
-    """What `work` returns or raises. It may be called several times: each time without what hung
-    the time before.
+    """What `work` returns or raises, whatever hangs meanwhile.
+
+    The work may be called several times, each time without what hung the time before: it must have
+    no effect but its result. Each device that hangs costs READ_TIMEOUT, once. DeadlineExceeded if
+    more devices hang than threads can be left behind.
     """
     for _ in range(MAX_HUNG_THREADS):
         attempt = _Attempt(work)
-        while not attempt.done.wait(_patience(attempt)):
-            if _give_up(attempt):
+        while not attempt.done.wait(attempt.seconds_left()):
+            if attempt.abandon_if_hung():
                 break
         else:
             if attempt.error is not None:
@@ -78,43 +101,49 @@ def run(work: Callable[[], _T]) -> _T:
 
 
 def run_in_thread(work: Callable[[], _T]) -> asyncio.Future[_T]:
-    """Runs it in a thread of its own that does not hold up the program's end: a sick device can
-    block a read for ever, and the loop's own pool of threads is waited for at the end.
+    """Runs the work in a thread that does not hold up the program's end.
+
+    A sick device can block a read for ever, and the loop's own pool of threads is waited for at the
+    end. Whoever gives up the future does not end the work, and its result is dropped.
     """
     loop = asyncio.get_running_loop()
-    promise: asyncio.Future[_T] = loop.create_future()
+    future: asyncio.Future[_T] = loop.create_future()
 
-    def deliver(set_: Callable[[_T], None] | Callable[[Exception], None], what: Any) -> None:
-        if not promise.done():
-            set_(what)
+    def deliver(set_outcome: Callable[[Any], None], outcome: Any) -> None:
+        if not future.done():
+            set_outcome(outcome)
 
-    def begin() -> None:
+    def target() -> None:
+        set_outcome: Callable[[Any], None] = future.set_result
         try:
-            outcome: tuple[Any, Any] = promise.set_result, work()
+            outcome: Any = work()
         except Exception as error:  # noqa: BLE001  it is raised where the result is awaited
-            outcome = promise.set_exception, error
-        with contextlib.suppress(RuntimeError):  # the loop is closed, nobody waits any more
-            loop.call_soon_threadsafe(deliver, *outcome)
+            set_outcome, outcome = future.set_exception, error
 
-    threading.Thread(target=begin, name="scan", daemon=True).start()
-    return promise
+        # RuntimeError: the loop is closed, so nobody waits any more.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(deliver, set_outcome, outcome)
+
+    threading.Thread(target=target, name="scan", daemon=True).start()
+    return future
 
 
 def begin_read(path: str) -> None:
-    """Before a read that may hang; raises DeadlineExceeded for what hangs already. Outside of `run` nothing is
-    watched.
+    """Before a read that may hang. DeadlineExceeded for what hangs already.
+
+    Must be followed by `end_read`, unless it raised. Outside of `run` nothing is watched.
     """
     if _hung and _key(path) in _hung:
         raise DeadlineExceeded
-    attempt = getattr(_here, "attempt", None)
+    attempt = getattr(_thread, "attempt", None)
     if attempt is not None:
         attempt.since = time.monotonic()
         attempt.path = path
 
 
 def end_read() -> None:
-    """After it, whatever became of it."""
-    attempt = getattr(_here, "attempt", None)
+    """After it, whatever became of it. Ends the thread if nobody waits for it any more."""
+    attempt = getattr(_thread, "attempt", None)
     if attempt is None:
         return
     with _lock:
@@ -130,22 +159,7 @@ def is_hung(path: str) -> bool:
     return _key(path) in _hung
 
 
-def _patience(attempt: _Attempt[_T]) -> float:
-    since = attempt.since if attempt.path is not None else time.monotonic()
-    return max(0.01, since + READ_TIMEOUT - time.monotonic())
-
-
-def _give_up(attempt: _Attempt[_T]) -> bool:
-    with _lock:
-        path = attempt.path
-        if path is None or time.monotonic() - attempt.since < READ_TIMEOUT:
-            return False
-        attempt.abandoned = True
-        _hung[_key(path)] = attempt.since
-    return True
-
-
 def _key(path: str) -> str:
-    """All files of a device share their fate. The root is a part of it: there may be several trees."""
-    found = _OF_DEVICE.match(path)
-    return f"{found[1]}:{found[2]}" if found else path
+    """All files of a device share their fate. The tree is a part of it: there may be several."""
+    match = _DEVICE_FILE.match(path)
+    return f"{match[1]}:{match[2]}" if match is not None else path

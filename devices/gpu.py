@@ -1,7 +1,7 @@
-"""What the rest of the program knows of hardware: Gpu, DeviceNode, Inventory. Frozen, sorted,
-comparable, plain data.
+"""What the rest of the program knows of hardware: Gpu, DeviceNode, Inventory.
 
-No I/O here, and no Kubernetes word: an Inventory is the only thing that crosses to the other side.
+Frozen, sorted, comparable, plain data: no I/O here, and no Kubernetes word. An Inventory crosses to
+the other side; nothing that reads the trees does.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roots:
-    """Where the kernel's trees are for us. A container may see the host's /dev as /host/dev: names
-    that are handed to others are the host's all the same.
+    """Where the kernel's trees are for us.
+
+    A container may see the host's /dev as /host/dev: names that are handed to others are the host's
+    all the same.
     """
 
     sys: Path = Path("/sys")
     proc: Path = Path("/proc")
     dev: Path = Path("/dev")
-    host: str = ""  # its root, for what is no tree of the kernel's; empty: the root itself
+    host: str = ""  # the host's root, for what is no tree of the kernel's; empty: our own root
 
     @staticmethod
     def under(folder: Path) -> Roots:
@@ -29,14 +31,16 @@ class Roots:
 
 
 def name_of(address: str) -> str:
-    """Of the GPU at a PCI address."""
+    """The name of the GPU at a PCI address."""
     return f"gpu-{address.replace(':', '-').replace('.', '-')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class DeviceNode:
-    """A character device that a user of the GPU opens. The path is the host's; the numbers come
-    from the kernel, not from /dev, and are valid for this boot only.
+    """A character device that a user of the GPU opens.
+
+    The path is the host's; the numbers come from the kernel, not from /dev, and are valid for this
+    boot only.
     """
 
     path: str
@@ -70,11 +74,12 @@ CDI, MOUNTED, NONE = "cdi", "mounted", "none"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A GPU, or a part of one that can be given away by itself, as the kernel shows it. What it
-    does not tell is None, never a guess.
+    """A GPU, or a part of one that can be given away by itself, as the kernel shows it.
+
+    What the kernel does not tell is None, never a guess.
     """
 
-    # gpu-0000-41-00-0: from the PCI address, so it survives reboots and the loss of a neighbour
+    # gpu-0000-41-00-0: from the PCI address, so it survives reboots and the loss of a neighbour.
     name: str
     address: str  # 0000:41:00.0
     vendor: str  # nvidia, amd, intel
@@ -90,13 +95,15 @@ class Gpu:
     nodes: tuple[DeviceNode, ...] = ()  # sorted
     environment: tuple[tuple[str, str], ...] = ()  # what its user space wants to find, sorted
     notes: tuple[str, ...] = ()  # what could not be read, and why
+
     # gpu, partition (made by its driver), vf (a virtual function), vfio (held for virtual machines)
     kind: str = "gpu"
     parent: str | None = None  # the name of the GPU that it is a part of
     profile: str | None = None  # how it is partitioned, or what part it is, in the vendor's words
-    counters: tuple[
-        tuple[str, int], ...
-    ] = ()  # what it takes of its GPU's; the GPU itself takes all there is. Sorted
+
+    # What it takes of its GPU's counters, sorted; the GPU itself takes all there is.
+    counters: tuple[tuple[str, int], ...] = ()
+
     family: str | None = None  # the generation, as people call it; "unknown" where the table ends
     architecture: str | None = None  # what compilers call it: sm_90, gfx942
     vbios: str | None = None
@@ -105,10 +112,12 @@ class Gpu:
     tiles: int | None = None
     link_width: int | None = None  # lanes that the link can have
     link_speed: int | None = None  # a lane's, in megatransfers a second, that the link can have
-    # What the link has now: it saves power when the GPU rests, so it is no difference between two
+
+    # What the link has now. It saves power when the GPU rests: that is no difference between two
     # inventories.
     link_width_now: int | None = field(default=None, compare=False)
     link_speed_now: int | None = field(default=None, compare=False)
+
     iommu_group: int | None = None
     numa_nodes: tuple[int, ...] = ()  # its own and those as near to it as any other on its socket
     libraries: Libraries | None = None  # None where a container needs none of the host's
@@ -120,7 +129,8 @@ class Skipped:
 
     address: str
     reason: str
-    # nothing is wrong: a server's own screen, a virtual one, or a rule of the configuration
+
+    # Nothing is wrong: a server's own screen, a virtual one, or a rule of the configuration.
     expected: bool = False
 
 
@@ -172,7 +182,7 @@ class Detail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """All GPUs of the node at one moment."""
+    """All GPUs of the node at one moment, sorted by name. Two that are equal show the same."""
 
     gpus: tuple[Gpu, ...] = ()
     skipped: tuple[Skipped, ...] = ()
@@ -183,18 +193,18 @@ class Inventory:
 
     @staticmethod
     def of(gpus: Iterable[Gpu], skipped: Iterable[Skipped] = ()) -> Inventory:
-        return Inventory(
-            gpus=tuple(sorted(gpus, key=lambda gpu: gpu.name)), skipped=tuple(sorted(skipped))
-        )
+        """An Inventory of GPUs in any order."""
+        by_name = sorted(gpus, key=lambda gpu: gpu.name)
+        return Inventory(gpus=tuple(by_name), skipped=tuple(sorted(skipped)))
 
     def named(self, name: str) -> Gpu | None:
+        """The GPU or part of this name."""
         return self._by_name.get(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Which GPUs to take. A GPU is taken if it matches `include` (or that is empty) and matches
-    nothing in `exclude`.
+    """Which GPUs to take: what matches `include`, or all if it is empty, but not what is in `exclude`.
 
     A rule is a PCI address (`0000:41:00.0`, with * and ? as in file names), a vendor (`nvidia`), a
     vendor and device id (`10de:2330`, * allowed), or `console` (the GPU whose screen shows the

@@ -1,5 +1,4 @@
-"""One look at the node: every PCI function that is a GPU of a vendor we know, and why the others
-are not.
+"""One look at the node: every PCI function that is a GPU of a known vendor, and why others are not.
 
 No file's trouble and no vendor module's mistake costs another device. What a vendor's files mean is
 the vendor's.
@@ -20,51 +19,14 @@ from .vendors import SCREENS, VENDORS, Vendor
 
 
 def scan(roots: Roots, rules: Rules = Rules(), vendors: Sequence[Vendor] = VENDORS) -> Inventory:  # noqa: B008  frozen
-    """Same trees, same Inventory. Never raises for anything that is in the trees; ValueError for a
-    bad rule.
+    """Every GPU of the node, and every display controller or accelerator that is none, with why.
+
+    Same trees, same Inventory. Never raises for anything that is in the trees; ValueError for a bad
+    rule. A device whose files hang costs two seconds once, and is skipped.
     """
-    include, exclude = _matchers(rules.include, vendors), _matchers(rules.exclude, vendors)
-    return deadline.run(lambda: _scan(roots, vendors, include, exclude, held=rules.vfio))
-
-
-def _scan(
-    roots: Roots,
-    vendors: Sequence[Vendor],
-    include: list[tuple[str, _Matcher]],
-    exclude: list[tuple[str, _Matcher]],
-    *,
-    held: bool,
-) -> Inventory:
-    """`held`: with those that vfio-pci holds."""
-    known = {vendor.VENDOR_ID: vendor for vendor in vendors}
-    functions, skipped = pci.functions(roots)
-    by_address = {function.address: function for function in functions}
-    virtual = Counter(function.physical for function in functions if function.physical)
-    groups = Counter(function.iommu_group for function in functions)
-    gpus: list[Gpu] = []
-    for function in functions:
-        vendor = known.get(function.vendor_id)
-        if vendor is None:
-            skipped.append(_other(function))
-            continue
-        if reason := _ruled_out(function, include, exclude):
-            skipped.append(Skipped(address=function.address, reason=reason, expected=True))
-            continue
-        try:
-            if held and function.driver in vfio.DRIVERS:
-                gpus.append(_held(roots, function, vendor, group=groups[function.iommu_group]))
-            else:
-                physical = by_address.get(function.physical or "")
-                gpus += _gpus(roots, function, vendor, virtual[function.address], physical)
-        except NotUsable as refused:
-            expected = function.driver is None and function.physical is not None
-            skipped.append(
-                Skipped(address=function.address, reason=str(refused), expected=expected)
-            )
-        except Exception as error:  # noqa: BLE001  a mistake in a vendor's module costs that device alone
-            reason = f"claimd made a mistake with it: {type(error).__name__}: {error}"
-            skipped.append(Skipped(address=function.address, reason=reason))
-    return Inventory.of(_related(gpus), skipped)
+    include = _matchers(rules.include, vendors)
+    exclude = _matchers(rules.exclude, vendors)
+    return deadline.run(lambda: _scan(roots, vendors, include, exclude, with_vfio=rules.vfio))
 
 
 def check_rules(rules: Rules, vendors: Sequence[Vendor] = VENDORS) -> None:
@@ -73,37 +35,68 @@ def check_rules(rules: Rules, vendors: Sequence[Vendor] = VENDORS) -> None:
         _matcher(rule, vendors)
 
 
-def _gpus(
+def _scan(
     roots: Roots,
-    function: pci.Function,
-    vendor: Vendor,
-    virtual: int,
-    physical: pci.Function | None,
-) -> list[Gpu]:
-    """The GPU and its parts. `virtual` functions of it exist beside it: whoever has one of these
-    excludes who has all of it, and the other way round.
-    """
-    if function.physical == "":
-        raise NotUsable(
-            "; ".join(("what GPU it is a virtual function of cannot be read", *function.notes))
+    vendors: Sequence[Vendor],
+    include: list[tuple[str, _Matcher]],
+    exclude: list[tuple[str, _Matcher]],
+    *,
+    with_vfio: bool,
+) -> Inventory:
+    by_vendor_id = {vendor.VENDOR_ID: vendor for vendor in vendors}
+    functions, skipped = pci.functions(roots)
+    bus = _Bus(functions)
+    gpus: list[Gpu] = []
+    for function in functions:
+        vendor = by_vendor_id.get(function.vendor_id)
+        if vendor is None:
+            skipped.append(_of_no_vendor(function))
+            continue
+        reason = _ruled_out(function, include, exclude)
+        if reason:
+            skipped.append(Skipped(address=function.address, reason=reason, expected=True))
+            continue
+
+        # Whatever is wrong with a device, or with the vendor's module, costs that device alone.
+        try:
+            if with_vfio and function.driver in vfio.DRIVERS:
+                gpus.append(_held_by_vfio(roots, function, vendor, bus))
+            else:
+                gpus += _gpu_and_parts(roots, function, vendor, bus)
+        except NotUsable as error:
+            expected = function.driver is None and function.physical is not None
+            skipped.append(Skipped(address=function.address, reason=str(error), expected=expected))
+        except Exception as error:  # noqa: BLE001
+            reason = f"claimd made a mistake with it: {type(error).__name__}: {error}"
+            skipped.append(Skipped(address=function.address, reason=reason))
+    return Inventory.of(_without_orphans_counters(gpus), skipped)
+
+
+class _Bus:
+    """How the functions of the bus belong together."""
+
+    def __init__(self, functions: Sequence[pci.Function]) -> None:
+        self.by_address = {function.address: function for function in functions}
+        self.virtual_functions = Counter(
+            function.physical for function in functions if function.physical
         )
-    wanted = " or ".join(vendor.DRIVERS)
-    if function.driver is None:
-        what = "a virtual function, for virtual machines: " if function.physical else ""
-        raise NotUsable(
-            "; ".join((f"{what}bound to no kernel driver, expected {wanted}", *function.notes))
-        )
-    if function.driver not in vendor.DRIVERS:
-        hint = "; the setting vfio publishes such GPUs" if function.driver in vfio.DRIVERS else ""
-        raise NotUsable(f"bound to the kernel driver {function.driver}, expected {wanted}{hint}")
+        self.group_sizes = Counter(function.iommu_group for function in functions)
+
+
+def _gpu_and_parts(roots: Roots, function: pci.Function, vendor: Vendor, bus: _Bus) -> list[Gpu]:
+    """The GPU that the vendor's driver describes, and its parts."""
+    _check_bound(function, vendor)
     detail = vendor.describe(roots, function)
+
+    # Whoever has one of its virtual functions excludes who has all of it, and the other way round.
     counters = dict(detail.counters)
-    if virtual:
-        counters["vfs"] = virtual
+    if bus.virtual_functions[function.address]:
+        counters["vfs"] = bus.virtual_functions[function.address]
     if function.physical:
         counters["vfs"] = 1
+
     whole = Gpu(
-        **_of_bus(roots, function, vendor, physical),
+        **_of_bus(roots, function, vendor, bus.by_address.get(function.physical or "")),
         kind="vf" if function.physical else "gpu",
         parent=name_of(function.physical) if function.physical else None,
         driver_version=detail.driver_version,
@@ -126,6 +119,21 @@ def _gpus(
     return [whole, *(_part(whole, part) for part in detail.parts)]
 
 
+def _check_bound(function: pci.Function, vendor: Vendor) -> None:
+    """NotUsable for a function that none of the vendor's drivers has."""
+    expected = " or ".join(vendor.DRIVERS)
+    if function.physical == "":
+        reasons = ("what GPU it is a virtual function of cannot be read", *function.notes)
+        raise NotUsable("; ".join(reasons))
+    if function.driver is None:
+        what = "a virtual function, for virtual machines: " if function.physical else ""
+        reasons = (f"{what}bound to no kernel driver, expected {expected}", *function.notes)
+        raise NotUsable("; ".join(reasons))
+    if function.driver not in vendor.DRIVERS:
+        hint = "; the setting vfio publishes such GPUs" if function.driver in vfio.DRIVERS else ""
+        raise NotUsable(f"bound to the kernel driver {function.driver}, expected {expected}{hint}")
+
+
 def _of_bus(
     roots: Roots, function: pci.Function, vendor: Vendor, physical: pci.Function | None
 ) -> dict[str, Any]:
@@ -139,7 +147,7 @@ def _of_bus(
         "device_id": function.device_id,
         "driver": function.driver or "",
         "numa_node": function.numa_node,
-        "numa_nodes": numa.near(roots, function.numa_node, function.cache),
+        "numa_nodes": numa.nearest(roots, function.numa_node, function.cache),
         "pcie_root": function.pcie_root,
         "link_width": link.link_width,
         "link_speed": link.link_speed,
@@ -168,41 +176,44 @@ def _part(whole: Gpu, part: Part) -> Gpu:
     )
 
 
-def _held(roots: Roots, function: pci.Function, vendor: Vendor, group: int) -> Gpu:
-    """A GPU that waits for a virtual machine. `group` tells how many GPUs its IOMMU group has."""
-    if function.iommu_group is None:
+def _held_by_vfio(roots: Roots, function: pci.Function, vendor: Vendor, bus: _Bus) -> Gpu:
+    """A GPU that waits for a virtual machine, which takes a whole IOMMU group."""
+    group = function.iommu_group
+    if group is None:
         raise NotUsable(
             "it is held for virtual machines, but is in no IOMMU group: the IOMMU is off"
         )
-    if group > 1:
+    if bus.group_sizes[group] > 1:
         raise NotUsable(
-            f"it shares IOMMU group {function.iommu_group} with another GPU: they can only be given away together"
+            f"it shares IOMMU group {group} with another GPU: they can only be given away together"
         )
+
     notes = list(function.notes)
     nodes = vfio.nodes(roots, function, notes)
-    return Gpu(
-        **_of_bus(roots, function, vendor, None), kind="vfio", nodes=nodes, notes=tuple(notes)
-    )
+    of_bus = _of_bus(roots, function, vendor, None)
+    return Gpu(**of_bus, kind="vfio", nodes=nodes, notes=tuple(notes))
 
 
-def _related(gpus: list[Gpu]) -> list[Gpu]:
+def _without_orphans_counters(gpus: list[Gpu]) -> list[Gpu]:
     """A part whose GPU is not taken has nobody to exclude."""
     names = {gpu.name for gpu in gpus}
-    return [
-        gpu if gpu.parent is None or gpu.parent in names else replace(gpu, counters=())
-        for gpu in gpus
-    ]
+    related = []
+    for gpu in gpus:
+        is_orphan = gpu.parent is not None and gpu.parent not in names
+        related.append(replace(gpu, counters=()) if is_orphan else gpu)
+    return related
 
 
-def _other(function: pci.Function) -> Skipped:
+def _of_no_vendor(function: pci.Function) -> Skipped:
     what = SCREENS.get(function.vendor_id)
     if what is not None:
         return Skipped(address=function.address, reason=what, expected=True)
     ids = f"{function.vendor_id:04x}:{function.device_id:04x}"
-    return Skipped(
-        address=function.address, reason=f"of a vendor that claimd does not know ({ids})"
-    )
+    reason = f"of a vendor that claimd does not know ({ids})"
+    return Skipped(address=function.address, reason=reason)
 
+
+# ---------------------------------------------------------------- rules
 
 _Matcher = Callable[[pci.Function], bool]
 
@@ -215,19 +226,23 @@ def _matchers(rules: Iterable[str], vendors: Sequence[Vendor]) -> list[tuple[str
 
 
 def _matcher(rule: str, vendors: Sequence[Vendor]) -> _Matcher:
+    """Whether a function matches a rule; ValueError for a rule of no accepted form."""
     form = rule.strip().lower()
     if form == "console":
         return lambda function: function.boot_vga
+
     for vendor in vendors:
         if form == vendor.NAME:
             vendor_id = vendor.VENDOR_ID
             return lambda function: function.vendor_id == vendor_id
+
     if _ADDRESS_RULE.fullmatch(form):
         return lambda function: fnmatch.fnmatchcase(function.address, form)
     if _ID_RULE.fullmatch(form):
         return lambda function: fnmatch.fnmatchcase(
             f"{function.vendor_id:04x}:{function.device_id:04x}", form
         )
+
     names = ", ".join(vendor.NAME for vendor in vendors)
     raise ValueError(
         f"{rule!r} is no rule for GPUs: expected a PCI address with its domain (0000:41:00.0, * and ? allowed), "
@@ -238,6 +253,7 @@ def _matcher(rule: str, vendors: Sequence[Vendor]) -> _Matcher:
 def _ruled_out(
     function: pci.Function, include: list[tuple[str, _Matcher]], exclude: list[tuple[str, _Matcher]]
 ) -> str:
+    """Which rule leaves the function alone; empty if none does."""
     for rule, matches in exclude:
         if matches(function):
             return f"excluded by the rule {rule}"

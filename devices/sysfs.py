@@ -19,93 +19,30 @@ from . import deadline
 from .gpu import Roots
 
 _T = TypeVar("_T")
-_LIMIT = 1 << 16  # /proc/devices and its like are a few KiB; a file of sysfs has at most one page
+
+# Bytes of a file: one of sysfs has at most a page, /proc/devices and its like are a few KiB.
+_LIMIT = 1 << 16
+_CONTENT_LIMIT = 1 << 22
+
+_SHOWN = 40  # characters of a wrong value that a note shows
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _HEX = re.compile(r"0x[0-9a-f]{1,8}")
 
 
-_seen: set[tuple[str, bool]] | None = None  # see recording()
-_answers: dict[str, int] = {}  # errors that the kernel gave where a tree was captured
-
-
-@contextmanager
-def recording() -> Iterator[set[tuple[str, bool]]]:
-    """Everything that is asked of the trees within the block: the path, and whether a link at its
-    end is followed.
-    """
-    global _seen  # noqa: PLW0603  one scan at a time is captured, by a command of its own
-    found: set[tuple[str, bool]] = set()
-    _seen = found
-    try:
-        yield found
-    finally:
-        _seen = None
-
-
-def replay_errors(errors: Mapping[str, int]) -> None:
-    """From now on these paths answer with these errors."""
-    _answers.clear()
-    _answers.update(errors)
-
-
-def _note_access(path: str, *, follow: bool = True) -> None:
-    if _seen is not None:
-        _seen.add((path, follow))
-    if path in _answers:
-        raise OSError(_answers[path], os.strerror(_answers[path]))
-
-
-class ScanCache:
-    """What all devices of one scan have in common, read once. What is wrong with it is noted for
-    each that asks.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[Any, list[str]]] = {}
-
-    def read_once(self, key: str, read: Callable[[list[str]], _T], notes: list[str]) -> _T:
-        if key not in self._known:
-            found: list[str] = []
-            self._known[key] = read(found), found
-        value, said = self._known[key]
-        notes += said
-        known: _T = value
-        return known
-
-
-def module_version(
-    roots: Roots, module: str | None, cache: ScanCache, notes: list[str]
-) -> str | None:
-    """A module of the kernel's own tree has none."""
-    path = f"{roots.sys}/module/{module}/version"
-    return cache.read_once(path, lambda said: text(path, said), notes)
-
-
-def lines(path: str, notes: list[str]) -> list[str] | None:
-    """The lines of a text file, None if there are none to be had."""
-    content = _read(path, notes)
-    return content.splitlines() if content is not None else None
-
-
-def content(path: str, notes: list[str], limit: int = 1 << 22) -> bytes | None:
-    """The bytes of a file that is no text, or longer than those of the kernel's trees."""
-    try:
-        return read(path, limit)
-    except OSError as error:
-        _note(path, error, notes)
-        return None
+# ---------------------------------------------------------------- one value
 
 
 def text(path: str, notes: list[str]) -> str | None:
     """The value of a file of one line, without the white space around it."""
-    value = _read(path, notes)
+    value = _read_text(path, notes)
     if value is not None and not value.isprintable():
-        notes.append(f"{path}: {value[:40]!r} is not one line of text")
+        notes.append(f"{path}: {value[:_SHOWN]!r} is not one line of text")
         return None
     return value
 
 
 def decimal(path: str, notes: list[str]) -> int | None:
+    """A decimal number, which may be negative."""
     value = _matching(path, _NUMBER, "a decimal number", notes)
     return int(value) if value is not None else None
 
@@ -116,10 +53,25 @@ def hexadecimal(path: str, notes: list[str]) -> int | None:
     return int(value, 16) if value is not None else None
 
 
+def lines(path: str, notes: list[str]) -> list[str] | None:
+    """The lines of a text file."""
+    value = _read_text(path, notes)
+    return value.splitlines() if value is not None else None
+
+
+def content(path: str, notes: list[str], limit: int = _CONTENT_LIMIT) -> bytes | None:
+    """The bytes of a file that is no text, or longer than those of the kernel's trees."""
+    try:
+        return read(path, limit)
+    except OSError as error:
+        _note(path, error, notes)
+        return None
+
+
 def link(path: str, notes: list[str]) -> str | None:
     """Where a symbolic link points, as it is written there: one readlink, nothing followed."""
     try:
-        _note_access(path, follow=False)
+        _before_access(path, follow=False)
         return os.readlink(path)
     except OSError as error:
         if error.errno == errno.EINVAL:
@@ -132,7 +84,7 @@ def link(path: str, notes: list[str]) -> str | None:
 def names(folder: str, notes: list[str]) -> list[str] | None:
     """What a folder holds, sorted."""
     try:
-        _note_access(folder)
+        _before_access(folder)
         return sorted(os.listdir(folder))
     except OSError as error:
         _note(folder, error, notes)
@@ -140,53 +92,37 @@ def names(folder: str, notes: list[str]) -> list[str] | None:
 
 
 def is_file(path: str) -> bool:
-    """Only its being there matters, never what is in it."""
-    if _seen is not None:
-        _seen.add((path, False))
+    """Whether there is such a file. Its content does not matter, nor does a capture take it."""
+    if _accesses is not None:
+        _accesses.add((path, False))
     return os.path.isfile(path)
 
 
 def is_folder(path: str) -> bool:
-    if _seen is not None:
-        _seen.add((path, True))
+    """Whether there is such a folder."""
+    if _accesses is not None:
+        _accesses.add((path, True))
     return os.path.isdir(path)
 
 
-def _matching(path: str, pattern: re.Pattern[str], expected: str, notes: list[str]) -> str | None:
-    value = _read(path, notes)
-    if value is not None and not pattern.fullmatch(value):
-        notes.append(f"{path}: {value[:40]!r} is not {expected}")
-        return None
-    return value
-
-
-def _read(path: str, notes: list[str]) -> str | None:
-    try:
-        content = read(path)
-    except OSError as error:
-        _note(path, error, notes)
-        return None
-    try:
-        value = content.decode().strip()
-    except UnicodeDecodeError:
-        notes.append(f"{path}: {content[:40]!r} is not text")
-        return None
-    if not value:
-        notes.append(f"{path}: empty")
-        return None
-    return value
-
-
 def read(path: str, limit: int = _LIMIT) -> bytes:
-    """All of a file, or OSError. The one place where a read of a dead device may hang: see deadline."""
-    _note_access(path)
+    """All of a file, or OSError.
+
+    Everything that is read goes through here: where a device is dead, the read may hang, and whoever
+    runs this by `deadline.run` is freed of it.
+    """
+    _before_access(path)
     deadline.begin_read(path)
     try:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             content = os.read(descriptor, limit)
+
             # A file of procfs may come in pieces; one of sysfs ends here with an empty read.
-            while content and len(content) < limit and (more := os.read(descriptor, limit)):
+            while content and len(content) < limit:
+                more = os.read(descriptor, limit)
+                if not more:
+                    break
                 content += more
             return content
         finally:
@@ -195,6 +131,100 @@ def read(path: str, limit: int = _LIMIT) -> bytes:
         deadline.end_read()
 
 
+def _matching(path: str, pattern: re.Pattern[str], expected: str, notes: list[str]) -> str | None:
+    value = _read_text(path, notes)
+    if value is not None and not pattern.fullmatch(value):
+        notes.append(f"{path}: {value[:_SHOWN]!r} is not {expected}")
+        return None
+    return value
+
+
+def _read_text(path: str, notes: list[str]) -> str | None:
+    try:
+        content = read(path)
+    except OSError as error:
+        _note(path, error, notes)
+        return None
+
+    try:
+        value = content.decode().strip()
+    except UnicodeDecodeError:
+        notes.append(f"{path}: {content[:_SHOWN]!r} is not text")
+        return None
+    if not value:
+        notes.append(f"{path}: empty")
+        return None
+    return value
+
+
 def _note(path: str, error: OSError, notes: list[str]) -> None:
-    if not isinstance(error, FileNotFoundError):
-        notes.append(f"{path}: {os.strerror(error.errno) if error.errno else error}")
+    if isinstance(error, FileNotFoundError):
+        return
+    notes.append(f"{path}: {os.strerror(error.errno) if error.errno else error}")
+
+
+# ---------------------------------------------------------------- once for all devices
+
+
+class ScanCache:
+    """What all devices of one scan have in common, read once."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, tuple[Any, list[str]]] = {}
+
+    def read_once(self, key: str, read: Callable[[list[str]], _T], notes: list[str]) -> _T:
+        """What `read` returned at the first call for this key.
+
+        What it noted then is added to the `notes` of every caller, since it is wrong for each.
+        """
+        if key not in self._entries:
+            first_notes: list[str] = []
+            self._entries[key] = read(first_notes), first_notes
+        entry, entry_notes = self._entries[key]
+        notes += entry_notes
+        value: _T = entry
+        return value
+
+
+def module_version(
+    roots: Roots, module: str | None, cache: ScanCache, notes: list[str]
+) -> str | None:
+    """The version of a kernel module; those of the kernel's own tree have none."""
+    path = f"{roots.sys}/module/{module}/version"
+    return cache.read_once(path, lambda notes: text(path, notes), notes)
+
+
+# ---------------------------------------------------------------- captures
+
+# What was looked at while a scan is recorded: the path, and whether a link at its end is followed.
+_accesses: set[tuple[str, bool]] | None = None
+
+# Errors that the kernel gave where a tree was captured, by path.
+_replayed_errors: dict[str, int] = {}
+
+
+@contextmanager
+def recording() -> Iterator[set[tuple[str, bool]]]:
+    """Collects everything that is looked at within the block: the path, and whether a link at its
+    end is followed.
+    """
+    global _accesses  # noqa: PLW0603  one scan at a time is captured, by a command of its own
+    accesses: set[tuple[str, bool]] = set()
+    _accesses = accesses
+    try:
+        yield accesses
+    finally:
+        _accesses = None
+
+
+def replay_errors(errors: Mapping[str, int]) -> None:
+    """From now on these paths answer with these errors, and no others do."""
+    _replayed_errors.clear()
+    _replayed_errors.update(errors)
+
+
+def _before_access(path: str, *, follow: bool = True) -> None:
+    if _accesses is not None:
+        _accesses.add((path, follow))
+    if path in _replayed_errors:
+        raise OSError(_replayed_errors[path], os.strerror(_replayed_errors[path]))
