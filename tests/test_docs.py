@@ -97,3 +97,29 @@ def test_verbs_and_places_that_pages_name_are_there() -> None:
 def test_commands_are_found_where_they_are() -> None:
     found = [c for page in PAGES for c in pages.claimd_commands((pages.ROOT / page).read_text())]
     assert len(found) > 80
+
+
+COMMANDS = ("claimd devices", "kubectl ", "df ", "modprobe ", "systemctl ")
+# What troubleshooting quotes of others: the kubelet, the API server, the container's shell.
+OTHERS_SAY = {
+    "DRA driver gpu.claimd.dev is not registered",
+    "UNAVAILABLE",
+    "connection refused",
+    "Operation not permitted",
+    'cannot create resource "resourceslices"',
+}
+
+
+def test_messages_that_troubleshooting_quotes_are_those_of_the_program() -> None:
+    text = pages.FENCE.sub("", (pages.ROOT / "docs/troubleshooting.md").read_text())
+    quoted = [
+        span
+        for row in re.findall(r"^\| .*$", text, re.M)
+        for span in re.findall(r"`([^`]+)`", row)
+        if " " in span and span not in OTHERS_SAY and not span.startswith(COMMANDS)
+    ]
+    assert len(quoted) > 30
+
+    said = pages.strings_of_the_program()
+    unknown = [span for span in quoted if not pages.is_said(span, said)]
+    assert unknown == []

@@ -8,7 +8,9 @@ to exist.
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import functools
 import io
 import os
 import re
@@ -164,6 +166,27 @@ def replayed(text: str, folder: Path) -> str:
                 body = body.replace(f"$ {step.command}\n{step.output}", f"$ {step.command}\n{seen}")
         made = made.replace(block["body"], body)
     return made
+
+
+# ---------------------------------------------------------------- messages that are quoted
+
+
+@functools.cache
+def strings_of_the_program() -> tuple[str, ...]:
+    """Every text in the sources and the manifests; of one with values in it, each piece."""
+    found = [(ROOT / "deploy/base/admission.yaml").read_text()]
+    for package in ("devices", "plugin"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    found.append(node.value)
+    return tuple(found)
+
+
+def is_said(quote: str, strings: tuple[str, ...]) -> bool:
+    """Whether each piece of a quotation, `…` left out, is in a text of the program."""
+    pieces = [piece.strip(" :,") for piece in quote.split("…")]
+    return all(any(piece in string for string in strings) for piece in pieces if len(piece) > 2)
 
 
 # ---------------------------------------------------------------- links
