@@ -14,33 +14,39 @@ from typing import Any
 
 
 class Loop(asyncio.SelectorEventLoop):
+    """Look-ups that are under way are shared: those who ask the same wait for one thread."""
+
     def __init__(self) -> None:
         super().__init__()
-        self._asked: dict[
-            tuple[Any, ...], asyncio.Future[Any]
-        ] = {}  # under way; many who ask the same share a thread
+        self._pending: dict[tuple[Any, ...], asyncio.Future[Any]] = {}
 
     async def getaddrinfo(self, *where: Any, **how: Any) -> Any:
         question = (*where, *sorted(how.items()))
-        answer = self._asked.get(question)
-        if answer is None:
-            answer = self._asked[question] = self.create_future()
-            answer.add_done_callback(lambda _: self._asked.pop(question, None))
-            look = threading.Thread(
-                target=self._look, args=(answer, where, how), name="lookup", daemon=True
-            )
-            look.start()
-        found, error = await asyncio.shield(answer)
+        pending = self._pending.get(question)
+        if pending is None:
+            pending = self._pending[question] = self.create_future()
+            pending.add_done_callback(lambda _: self._pending.pop(question, None))
+            # A daemon: the program does not wait for it at its end.
+            threading.Thread(
+                target=self._look_up, args=(pending, where, how), name="lookup", daemon=True
+            ).start()
+
+        # Who gives up must not take the answer from the others.
+        addresses, error = await asyncio.shield(pending)
         if error is not None:
             raise error
-        return found
+        return addresses
 
-    def _look(
-        self, answer: asyncio.Future[Any], where: tuple[Any, ...], how: dict[str, Any]
+    def _look_up(
+        self, pending: asyncio.Future[Any], where: tuple[Any, ...], how: dict[str, Any]
     ) -> None:
+        """In the thread. An error is handed over as a value: nobody may be left to hear of it."""
+        result: tuple[Any, OSError | None]
         try:
-            result: tuple[Any, OSError | None] = socket.getaddrinfo(*where, **how), None
+            result = socket.getaddrinfo(*where, **how), None
         except OSError as error:
             result = None, error
+        except UnicodeError:  # from the codec of internationalized names
+            result = None, socket.gaierror(socket.EAI_NONAME, f"{where[0]!r} is no host name")
         with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits any more
-            self.call_soon_threadsafe(answer.set_result, result)
+            self.call_soon_threadsafe(pending.set_result, result)
