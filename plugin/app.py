@@ -276,7 +276,7 @@ class App:
                 if may_publish != published:
                     published = may_publish
                     self.publisher.resync()
-                    self.streams.poke()
+                    self.streams.resend()
             except (OSError, errors.ClaimError) as error:
                 log.warning("cannot put right what others have changed, trying again: %s", error)
 

@@ -1,5 +1,4 @@
-"""The kubelet edge, the only importer of grpc: sockets, registration, prepare and unprepare as
-RPCs.
+"""The kubelet edge, the only importer of grpc: sockets, registration, prepare and unprepare as RPCs.
 
 No decision about a claim is made here.
 """

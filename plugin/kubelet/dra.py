@@ -1,8 +1,8 @@
-"""NodePrepareResources and NodeUnprepareResources, v1 and v1beta1: messages in, the driver's
-answers out.
+"""NodePrepareResources and NodeUnprepareResources, v1 and v1beta1: requests in, the driver's answers
+out.
 
-Work goes on when the kubelet gives up on a call: it will ask again and find it done. No decision is
-made here.
+Work goes on when the kubelet gives up on a call: it will call again and find it done. No decision
+is made here.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ log = logging.getLogger(__name__)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-SERVICES = (
-    "v1.DRAPlugin",
-    "v1beta1.DRAPlugin",
-)  # newer first: kubelets take the first that they know
-CALL_TIMEOUT = 45.0  # seconds that a kubelet waits for an answer
+# Newer first: kubelets take the first that they know.
+SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
+# Seconds that a kubelet waits for an answer.
+CALL_TIMEOUT = 45.0
 
 T = TypeVar("T")
 
@@ -41,14 +40,16 @@ class Calls:
 
     def __init__(self, driver_: driver.Driver) -> None:
         self._driver = driver_
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     async def prepare(
         self, claims: Iterable[Any], context: Context
     ) -> dict[str, PreparedClaim | str]:
+        """What the driver says to each claim, by uid: see Driver.prepare."""
         remaining = context.time_remaining()
-        patience = CALL_TIMEOUT if remaining is None else min(remaining, CALL_TIMEOUT)
-        deadline = asyncio.get_running_loop().time() + patience
+        seconds = CALL_TIMEOUT if remaining is None else min(remaining, CALL_TIMEOUT)
+        deadline = asyncio.get_running_loop().time() + seconds
+
         answers = await self._shielded("prepare", self._driver.prepare(_refs(claims), deadline))
         for uid, answer in answers.items():
             if isinstance(answer, str):
@@ -56,28 +57,34 @@ class Calls:
         return answers
 
     async def unprepare(self, claims: Iterable[Any]) -> dict[str, str | None]:
+        """Likewise; None for a claim that is unprepared, else why it is not."""
         answers = await self._shielded("unprepare", self._driver.unprepare(_refs(claims)))
         for uid, error in answers.items():
             if error:
                 log.warning("claim uid %s was not unprepared: %s", uid, error)
         return answers
 
-    async def finish(self, patience: float) -> None:
-        """Lets the calls under way come to their end."""
-        if self._under_way:
-            await asyncio.wait(self._under_way, timeout=patience)
+    async def finish(self, timeout: float) -> None:
+        """Lets the calls under way come to their end, for so many seconds."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout)
 
-    async def _shielded(self, what: str, work: Coroutine[Any, Any, T]) -> T:
+    async def _shielded(self, name: str, work: Coroutine[Any, Any, T]) -> T:
+        """The result of the work, which a kubelet that hangs up does not stop.
+
+        Half of a prepare is worth nothing. The whole of it is the answer to the next call.
+        """
         logs.begin()
-        task = asyncio.create_task(work, name=what)
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             log.warning(
-                "the kubelet gave up on a %s call; the work goes on and the next call finds it done",
-                what,
+                "the kubelet gave up on a %s call; "
+                "the work goes on and the next call finds it done",
+                name,
             )
             raise
 
@@ -88,40 +95,49 @@ class DRAPlugin(v1_grpc.DRAPluginServicer):
     def __init__(self, calls: Calls, messages: Any) -> None:
         self._calls = calls
         self._messages = messages
-        self._shares = "share_id" in messages.Device.DESCRIPTOR.fields_by_name
+        self._has_share_id = "share_id" in messages.Device.DESCRIPTOR.fields_by_name
 
     async def NodePrepareResources(
         self, request: v1.NodePrepareResourcesRequest, context: Context
     ) -> v1.NodePrepareResourcesResponse:
+        answers = await self._calls.prepare(request.claims, context)
+
         response: v1.NodePrepareResourcesResponse = self._messages.NodePrepareResourcesResponse()
-        for uid, answer in (await self._calls.prepare(request.claims, context)).items():
+        for uid, answer in answers.items():
             entry = response.claims[uid]
             if isinstance(answer, str):
                 entry.error = answer
-                continue
-            for device in answer.devices:
-                added = entry.devices.add(
-                    request_names=device.requests,
-                    pool_name=device.pool,
-                    device_name=device.device,
-                    cdi_device_ids=[
-                        *((device.host_cdi,) if device.host_cdi else ()),
-                        names.cdi_id(uid, device.device, device.share_id),
-                    ],
-                )
-                if device.share_id and self._shares:
-                    added.share_id = device.share_id
+            else:
+                self._add_devices(entry, uid, answer)
         return response
 
     async def NodeUnprepareResources(
         self, request: v1.NodeUnprepareResourcesRequest, context: Context
     ) -> v1.NodeUnprepareResourcesResponse:
-        response: v1.NodeUnprepareResourcesResponse = (
-            self._messages.NodeUnprepareResourcesResponse()
-        )
-        for uid, error in (await self._calls.unprepare(request.claims)).items():
+        answers = await self._calls.unprepare(request.claims)
+
+        response: v1.NodeUnprepareResourcesResponse
+        response = self._messages.NodeUnprepareResourcesResponse()
+        for uid, error in answers.items():
             response.claims[uid].error = error or ""
         return response
+
+    def _add_devices(
+        self, entry: v1.NodePrepareResourceResponse, uid: str, prepared: PreparedClaim
+    ) -> None:
+        for device in prepared.devices:
+            cdi_ids = [names.cdi_id(uid, device.device, device.share_id)]
+            if device.host_cdi:
+                # The host's spec first, so that ours is applied last.
+                cdi_ids.insert(0, device.host_cdi)
+            added = entry.devices.add(
+                request_names=device.requests,
+                pool_name=device.pool,
+                device_name=device.device,
+                cdi_device_ids=cdi_ids,
+            )
+            if device.share_id and self._has_share_id:
+                added.share_id = device.share_id
 
 
 def add_to(server: grpc.aio.Server, calls: Calls) -> None:

@@ -1,8 +1,8 @@
-"""The stream by which the kubelet learns how our devices are: the whole list at once, on every
-change, and again and again, since the kubelet forgets what it has not heard for a while. v1 and
-v1alpha1 differ in their name alone.
+"""The stream by which the kubelet learns how our devices are.
 
-What a device's health is is decided by the caller.
+Each response has the whole list: at once, on every change, and again and again, since the kubelet
+forgets what it has not heard for a while. v1 and v1alpha1 differ in their name alone. How a device
+is, is decided by the caller.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .. import pacing
 from ..report import health
 from .wire.dra_health.v1 import api_pb2
 
-SERVICES = (
-    "v1.DRAResourceHealth",
-    "v1alpha1.DRAResourceHealth",
-)  # kubelets before 1.37 know the second alone
-AGAIN = 10.0  # seconds between two reports
-TIMEOUT = 30  # seconds without a report after which the kubelet shows Unknown
+# Kubelets before 1.37 know the second alone.
+SERVICES = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
+# Seconds between two responses if nothing changes.
+AGAIN = 10.0
+# Seconds without a response after which the kubelet shows Unknown.
+TIMEOUT = 30
 
 _STATES = {
     health.HEALTHY: api_pb2.HEALTHY,
@@ -33,26 +33,28 @@ _STATES = {
 
 
 class Streams:
-    """All streams tell the same. Nothing is told before the first `set`, since an empty list would
-    say something.
+    """All streams send the same.
+
+    Nothing is sent before the first `set`, since an empty list would say that there are no devices.
     """
 
     def __init__(self, pool: str, again: float = AGAIN) -> None:
         self._pool, self._again = pool, again
-        self._rows: tuple[health.DeviceHealth, ...] | None = None
-        self._wakes: set[asyncio.Event] = set()
+        self._devices: tuple[health.DeviceHealth, ...] | None = None
+        self._wakes: set[asyncio.Event] = set()  # one a stream
         self._closed = False
 
-    def set(self, rows: Iterable[health.DeviceHealth]) -> None:
+    def set(self, devices: Iterable[health.DeviceHealth]) -> None:
         """From now on this is how the devices are."""
-        fresh = tuple(rows)
-        if fresh != self._rows:
-            self._rows = fresh
-            self.poke()
+        current = tuple(devices)
+        if current != self._devices:
+            self._devices = current
+            self.resend()
 
-    def poke(self) -> None:
-        """Says it again now: another instance that left may have taken what the kubelet knew with
-        it.
+    def resend(self) -> None:
+        """Sends the list now, though nothing changed.
+
+        Another instance that left may have taken what the kubelet knew with it.
         """
         for wake in self._wakes:
             wake.set()
@@ -60,29 +62,32 @@ class Streams:
     def close(self) -> None:
         """Ends the streams."""
         self._closed = True
-        self.poke()
+        self.resend()
 
     async def watch(self, request: object, context: object) -> AsyncIterator[Any]:
+        """One stream, for as long as the kubelet listens."""
         wake = asyncio.Event()
         self._wakes.add(wake)
         try:
             while not self._closed:
+                # Cleared first, so that a change while the kubelet reads is not missed.
                 wake.clear()
-                if self._rows is not None:
-                    yield self._response(self._rows)
+                if self._devices is not None:
+                    yield self._response(self._devices)
                 await pacing.wait(wake, self._again)
         finally:
             self._wakes.discard(wake)
 
-    def _response(self, rows: Iterable[health.DeviceHealth]) -> Any:
-        response, now = api_pb2.NodeWatchResourcesResponse(), int(time.time())
-        for row in rows:
+    def _response(self, devices: Iterable[health.DeviceHealth]) -> Any:
+        response = api_pb2.NodeWatchResourcesResponse()
+        now = int(time.time())
+        for device in devices:
             response.devices.add(
-                device=api_pb2.DeviceIdentifier(pool_name=self._pool, device_name=row.device),
-                health=_STATES[row.state],
+                device=api_pb2.DeviceIdentifier(pool_name=self._pool, device_name=device.device),
+                health=_STATES[device.state],
                 last_updated_time=now,
                 health_check_timeout_seconds=TIMEOUT,
-                message=row.message,
+                message=device.message,
             )
         return response
 
@@ -93,8 +98,8 @@ def add_to(server: grpc.aio.Server, streams: Streams) -> None:
         request_deserializer=api_pb2.NodeWatchResourcesRequest.FromString,
         response_serializer=api_pb2.NodeWatchResourcesResponse.SerializeToString,
     )
-    handlers = [
-        grpc.method_handlers_generic_handler(name, {"NodeWatchResources": method})
-        for name in SERVICES
-    ]
+    handlers = []
+    for name in SERVICES:
+        methods = {"NodeWatchResources": method}
+        handlers.append(grpc.method_handlers_generic_handler(name, methods))
     server.add_generic_rpc_handlers(handlers)

@@ -1,7 +1,7 @@
-"""Asks the kubelet which pods it has and which claims their containers were given (service
-v1.PodResourcesLister).
+"""Asks the kubelet which pods it has and which claims their containers were given.
 
-What follows from the answer, or from having none, is decided by the caller.
+The service is v1.PodResourcesLister. What follows from the answer, or from having none, is decided
+by the caller.
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ import grpc.aio
 if TYPE_CHECKING:
     from .wire.podresources.v1 import api_pb2
 
-LARGEST = 16 << 20  # bytes of an answer, as kubelets allow it
-PATIENCE = 3.0  # seconds
+# Bytes of an answer, as kubelets allow it.
+LARGEST = 16 << 20
+TIMEOUT = 3.0
+
+# A pod, as namespace and name, to its claims, each with the CDI ids that its containers were given.
+Pods = dict[tuple[str, str], dict[str, frozenset[str]]]
 
 
-async def pods(socket: Path) -> dict[tuple[str, str], dict[str, frozenset[str]]]:
-    """By pod, namespace and name: by claim the CDI ids that its containers were given.
-    ConnectionError if the kubelet cannot be asked. Kubelets before 1.34 name no claims; init
-    containers that have ended are not looked at.
+async def pods(socket: Path) -> Pods:
+    """All pods of the node; ConnectionError if the kubelet cannot be asked.
+
+    Kubelets before 1.34 name no claims. Init containers that have ended are not among them.
     """
     # Loaded when first needed: a node without claims never asks.
     from .wire.podresources.v1 import api_pb2, api_pb2_grpc
@@ -31,18 +35,19 @@ async def pods(socket: Path) -> dict[tuple[str, str], dict[str, frozenset[str]]]
     try:
         async with grpc.aio.insecure_channel(f"unix:{socket}", options=options) as channel:
             stub = api_pb2_grpc.PodResourcesListerStub(channel)
-            answer = await stub.List(api_pb2.ListPodResourcesRequest(), timeout=PATIENCE)
+            response = await stub.List(api_pb2.ListPodResourcesRequest(), timeout=TIMEOUT)
     except grpc.aio.AioRpcError as error:
         raise ConnectionError(f"{socket}: {error.code().name}: {error.details()}") from error
-    return {(pod.namespace, pod.name): _claims(pod) for pod in answer.pod_resources}
+    return {(pod.namespace, pod.name): _claims(pod) for pod in response.pod_resources}
 
 
 def _claims(pod: api_pb2.PodResources) -> dict[str, frozenset[str]]:
-    found: dict[str, frozenset[str]] = {}
+    """A claim that several containers use has the ids of all of them."""
+    claims: dict[str, frozenset[str]] = {}
     for container in pod.containers:
-        for given in container.dynamic_resources:
-            ids = {
-                device.name for resource in given.claim_resources for device in resource.cdi_devices
-            }
-            found[given.claim_name] = found.get(given.claim_name, frozenset()) | ids
-    return found
+        for resource in container.dynamic_resources:
+            ids = set(claims.get(resource.claim_name, ()))
+            for claim in resource.claim_resources:
+                ids.update(device.name for device in claim.cdi_devices)
+            claims[resource.claim_name] = frozenset(ids)
+    return claims

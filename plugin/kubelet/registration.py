@@ -20,6 +20,12 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class Registration(api_pb2_grpc.RegistrationServicer):
+    """The kubelet asks who we are, then says whether it has registered us.
+
+    It does so whenever it starts, and whenever our socket appears. `last_seen` says how far that
+    has come, for the message to whoever waits in vain; it is empty once we are registered.
+    """
+
     def __init__(
         self,
         driver: str,
@@ -31,7 +37,7 @@ class Registration(api_pb2_grpc.RegistrationServicer):
             type="DRAPlugin", name=driver, endpoint=str(endpoint), supported_versions=services
         )
         self._on_registered = on_registered
-        self.last_seen = "the kubelet has not asked yet"  # for the message to whoever waits in vain
+        self.last_seen = "the kubelet has not asked yet"
 
     async def GetInfo(self, request: api_pb2.InfoRequest, context: Context) -> api_pb2.PluginInfo:
         self.last_seen = "the kubelet asked who we are, but did not say what became of it"
@@ -47,7 +53,8 @@ class Registration(api_pb2_grpc.RegistrationServicer):
         else:
             self.last_seen = f"the kubelet refused us: {request.error}"
             log.error(
-                "the kubelet refused to register us: %s (we offered %s at %s); it tries again by itself",
+                "the kubelet refused to register us: %s (we offered %s at %s); "
+                "it tries again by itself",
                 request.error,
                 ", ".join(self._info.supported_versions),
                 self._info.endpoint,

@@ -22,38 +22,41 @@ from .. import errors
 
 log = logging.getLogger(__name__)
 
-GrpcServer = grpc.aio.Server  # for those that may not import grpc
+# For those that may not import grpc.
+GrpcServer = grpc.aio.Server
 
 
 class Socket:
-    """A server on a path, for as long as it is open. In use as a context."""
+    """A server on a path, used as a context: it serves and may be mended until the end of that."""
 
     def __init__(self, path: Path, add: Callable[[GrpcServer], None], drain: float) -> None:
-        """`drain`: seconds for the calls under way at the end."""
+        """`drain` is how many seconds the calls under way have at the end."""
         self._path, self._add, self._drain = path, add, drain
         self._server: GrpcServer | None = None
         self._file: tuple[int, int] | None = None  # what we have made at the path
-        self._trouble = ""  # what was said last of why there is no server
+        self._logged = ""  # the last reason why there is no server
         self._changing = asyncio.Lock()
-        self._wanted = True
+        self._closed = False
 
     async def __aenter__(self) -> Self:
         await self._open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._wanted = False
+        self._closed = True
         async with self._changing:
             await self._close()
         with contextlib.suppress(OSError):
             self._path.unlink()
 
     async def mend(self) -> None:
-        """Listens anew if the socket is gone: whoever is connected is served all the same, but
-        nobody else finds us.
+        """Listens anew if the socket is gone from its path.
+
+        Whoever is connected was served all the same, but nobody else would find us. May be called
+        at any time; what cannot be mended now is logged once, and tried again by the next call.
         """
         async with self._changing:
-            if self._wanted:
+            if not self._closed:
                 await self._mend()
 
     async def _mend(self) -> None:
@@ -61,17 +64,21 @@ class Socket:
             if self._file == _identity(self._path):
                 return
             log.warning("the socket %s was taken away by somebody; it is made anew", self._path)
-            await self._close()  # first: its end takes away whatever is at the path
+            # First, since its end takes away whatever is at the path.
+            await self._close()
+
         try:
             await self._open()
-        except errors.Fatal as fatal:  # at the start it was an end; now pods depend on us
-            if str(fatal) != self._trouble:
+        except errors.Fatal as fatal:
+            # At the start this ends the program. By now pods depend on us.
+            if str(fatal) != self._logged:
                 log.error("trying again: %s", fatal)
-            self._trouble = str(fatal)
+            self._logged = str(fatal)
 
     async def _open(self) -> None:
         self._server = await listen(self._path, self._add)
-        self._file, self._trouble = _identity(self._path), ""
+        self._file = _identity(self._path)
+        self._logged = ""
 
     async def _close(self) -> None:
         if self._server is not None:
@@ -80,6 +87,7 @@ class Socket:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
+    """What is another when somebody has put something else there."""
     try:
         status = path.lstat()
     except OSError:
@@ -88,8 +96,10 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 async def listen(path: Path, add: Callable[[GrpcServer], None]) -> GrpcServer:
-    """A started server. The socket can be dialled from the moment it exists, so what it needs must
-    be there before.
+    """A started server, with what `add` adds to it.
+
+    The socket can be dialled from the moment it exists, so what the services need must be there
+    before. Fatal if somebody serves there already or the path cannot be used.
     """
     if is_alive(path):
         raise errors.Fatal(
@@ -103,8 +113,10 @@ async def listen(path: Path, add: Callable[[GrpcServer], None]) -> GrpcServer:
         raise errors.Fatal(
             f"cannot make room for the socket {path}: {error}; is kubelet-dir right?"
         ) from error
+
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     add(server)
+    # The socket is root's alone from its first moment, not only after a chmod.
     before = os.umask(0o177)
     try:
         server.add_insecure_port(f"unix:{path}")
@@ -126,15 +138,15 @@ def sweep(folder: Path, ours: Callable[[str], bool]) -> None:
         path = folder / name
         if ours(name) and path.is_socket() and not is_alive(path):
             log.info("removing the socket of a dead predecessor: %s", path)
-            with contextlib.suppress(
-                OSError
-            ):  # it stays a dead one, and harms nobody but the kubelet's log
+            # One that stays harms nobody but the kubelet's log.
+            with contextlib.suppress(OSError):
                 path.unlink()
 
 
 def is_alive(path: Path) -> bool:
-    """Whether somebody listens. Only a plain refusal or absence counts as no: a doubt leaves the
-    socket alone.
+    """Whether somebody listens.
+
+    Only a plain refusal or absence counts as no: a doubt leaves the socket alone.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)

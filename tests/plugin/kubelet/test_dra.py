@@ -1,0 +1,171 @@
+"""Prepare and unprepare over a real socket, in both versions; the test answers for the driver."""
+
+import asyncio
+
+import grpc
+import pytest
+
+from plugin import names
+from plugin.kubelet import dra
+from plugin.kubelet.wire.dra.v1 import api_pb2 as v1
+from plugin.kubelet.wire.dra.v1 import api_pb2_grpc as v1_grpc
+from plugin.kubelet.wire.dra.v1beta1 import api_pb2 as v1beta1
+from plugin.kubelet.wire.dra.v1beta1 import api_pb2_grpc as v1beta1_grpc
+from plugin.prepare.driver import ClaimRef
+from plugin.prepared import PreparedClaim, PreparedDevice
+from tests.support import sockets
+
+VERSIONS = [(v1, v1_grpc), (v1beta1, v1beta1_grpc)]
+
+
+def prepared(uid, *devices):
+    return PreparedClaim(
+        namespace="ns", name="c", uid=uid, prepared_at="2026-11-21T09:31:37Z", devices=devices
+    )
+
+
+def device(name="gpu-0", **more):
+    return PreparedDevice(
+        requests=("r",), pool="node-1", device=name, address="0000:11:00.0", **more
+    )
+
+
+class Driver:
+    """Answers what the test wants, when the test wants it."""
+
+    def __init__(self):
+        self.answers = {}
+        self.calls = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.finished = 0
+
+    async def prepare(self, refs, deadline):
+        self.calls.append(("prepare", list(refs), deadline - asyncio.get_running_loop().time()))
+        await self.gate.wait()
+        self.finished += 1
+        return self.answers
+
+    async def unprepare(self, refs):
+        self.calls.append(("unprepare", list(refs)))
+        await self.gate.wait()
+        return self.answers
+
+
+@pytest.fixture
+def driver():
+    return Driver()
+
+
+@pytest.fixture
+def calls(driver):
+    return dra.Calls(driver)
+
+
+@pytest.fixture
+async def channel(calls, tmp_path):
+    path = tmp_path / "dra.sock"
+    async with (
+        sockets.serving(path, lambda server: dra.add_to(server, calls)),
+        grpc.aio.insecure_channel(f"unix:{path}") as channel,
+    ):
+        yield channel
+
+
+def prepare(channel, messages=v1, services=v1_grpc, timeout=5, uids=("u",)):
+    claims = [messages.Claim(namespace="ns", name="c", uid=uid) for uid in uids]
+    request = messages.NodePrepareResourcesRequest(claims=claims)
+    return services.DRAPluginStub(channel).NodePrepareResources(request, timeout=timeout)
+
+
+def unprepare(channel, messages=v1, services=v1_grpc, timeout=5):
+    request = messages.NodeUnprepareResourcesRequest(
+        claims=[messages.Claim(namespace="ns", name="c", uid="u")]
+    )
+    return services.DRAPluginStub(channel).NodeUnprepareResources(request, timeout=timeout)
+
+
+@pytest.mark.parametrize(("messages", "services"), VERSIONS, ids=["v1", "v1beta1"])
+async def test_each_claim_has_its_own_answer(channel, driver, caplog, messages, services):
+    driver.answers = {"u": prepared("u", device()), "w": "no such GPU"}
+    response = await prepare(channel, messages, services, uids=("u", "w"))
+    (given,) = response.claims["u"].devices
+    assert list(given.request_names) == ["r"]
+    assert (given.pool_name, given.device_name) == ("node-1", "gpu-0")
+    assert list(given.cdi_device_ids) == [names.cdi_id("u", "gpu-0", None)]
+    assert response.claims["u"].error == ""
+    assert response.claims["w"].error == "no such GPU"
+    assert list(response.claims["w"].devices) == []
+    ((_, refs, _),) = driver.calls
+    assert refs == [ClaimRef("ns", "c", "u"), ClaimRef("ns", "c", "w")]
+    assert "claim uid w was not prepared: no such GPU" in caplog.text
+    assert "claim uid u" not in caplog.text
+
+
+async def test_a_share_id_goes_where_there_is_a_place_for_it(channel, driver):
+    driver.answers = {"u": prepared("u", device(share_id="s-1"))}
+    (given,) = (await prepare(channel)).claims["u"].devices
+    assert given.share_id == "s-1"
+    cdi_ids = list(given.cdi_device_ids)
+    (given,) = (await prepare(channel, v1beta1, v1beta1_grpc)).claims["u"].devices
+    assert list(given.cdi_device_ids) == cdi_ids == [names.cdi_id("u", "gpu-0", "s-1")]
+
+
+async def test_the_hosts_own_cdi_device_comes_first(channel, driver):
+    driver.answers = {"u": prepared("u", device(host_cdi="nvidia.com/gpu=0"))}
+    (given,) = (await prepare(channel)).claims["u"].devices
+    assert list(given.cdi_device_ids) == ["nvidia.com/gpu=0", names.cdi_id("u", "gpu-0", None)]
+
+
+@pytest.mark.parametrize(("messages", "services"), VERSIONS, ids=["v1", "v1beta1"])
+async def test_unprepare_says_for_each_claim_why_not(channel, driver, caplog, messages, services):
+    driver.answers = {"u": None}
+    assert (await unprepare(channel, messages, services)).claims["u"].error == ""
+    assert caplog.text == ""
+    driver.answers = {"u": "the disk is full"}
+    assert (await unprepare(channel, messages, services)).claims["u"].error == "the disk is full"
+    assert "claim uid u was not unprepared: the disk is full" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("timeout", "least", "most"), [(5, 3, 5), (None, 44, dra.CALL_TIMEOUT), (500, 44, 45)]
+)
+async def test_the_driver_has_as_long_as_the_kubelet_waits(channel, driver, timeout, least, most):
+    driver.answers = {"u": prepared("u")}
+    await prepare(channel, timeout=timeout)
+    ((_, _, seconds),) = driver.calls
+    assert least <= seconds <= most
+
+
+async def test_a_kubelet_that_gives_up_does_not_stop_the_work(channel, driver, calls, caplog):
+    driver.answers = {"u": prepared("u")}
+    driver.gate.clear()
+    with pytest.raises(grpc.aio.AioRpcError) as ended:
+        await prepare(channel, timeout=0.2)
+    assert ended.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    async with asyncio.timeout(5):
+        while "the kubelet gave up on a prepare call" not in caplog.text:
+            await asyncio.sleep(0.01)
+    assert driver.finished == 0
+
+    waiting = asyncio.ensure_future(calls.finish(5))
+    await asyncio.sleep(0)
+    driver.gate.set()
+    await waiting
+    assert driver.finished == 1
+    assert not calls._tasks
+
+
+async def test_the_end_does_not_wait_for_ever(channel, driver, calls):
+    driver.answers = {"u": prepared("u")}
+    driver.gate.clear()
+    call = asyncio.ensure_future(prepare(channel))
+    async with asyncio.timeout(5):
+        while not driver.calls:
+            await asyncio.sleep(0.01)
+    began = asyncio.get_running_loop().time()
+    await calls.finish(0.2)
+    assert 0.15 < asyncio.get_running_loop().time() - began < 3
+    assert driver.finished == 0
+    driver.gate.set()
+    await call
