@@ -30,6 +30,7 @@ from plugin import cli, config, metrics
 from plugin.api import versions
 from plugin.kubelet import dra
 from plugin.kubelet import health as kubelet_health
+from plugin.prepare import cdi
 from plugin.report import health
 from tests.cluster import __main__ as cluster_suite
 from tests.cluster.rig import places
@@ -342,6 +343,8 @@ def _file(name: str, content: bytes) -> Callable[[Path, str], None]:
     return write
 
 
+# Events of the kernel that end findings and are none.
+NO_FINDINGS = ("bound",)
 # How each kind of finding is brought about, and on which model.
 PROVOKED: dict[str, tuple[str, Callable[[Path, str], None]]] = {
     "absent": ("amd:mi210", _order("unplug")),
@@ -410,19 +413,17 @@ def _consequences(kind: str, report: Any) -> Sick:
 
 
 def kinds_in_code() -> set[str]:
-    """The kinds of findings that the sources of devices/ make, by reading them."""
+    """The kinds of findings that the sources of devices/ make, by reading them.
+
+    One that is put together while it runs (`aer-fatal`) is not seen here.
+    """
     made: set[str] = set()
     for path in (ROOT / "devices").glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if not isinstance(node, ast.Call):
-                continue
-            called = ast.unparse(node.func).rpartition(".")[2]
-            if called not in ("Symptom", "Event", "Finding"):
-                continue
-            for keyword in node.keywords:
-                if keyword.arg == "kind" and isinstance(keyword.value, ast.Constant):
-                    made.add(str(keyword.value.value))
-    return made
+        tree = ast.parse(path.read_text())
+        for call in _calls(tree):
+            if ast.unparse(call.func).rpartition(".")[2] in ("Symptom", "Event", "Finding"):
+                made |= {_text(k.value, tree) for k in call.keywords if k.arg == "kind"}
+    return made - {"", *NO_FINDINGS}
 
 
 def findings() -> str:
@@ -466,16 +467,27 @@ def reasons_in_code() -> set[str]:
     for speaker in SPEAKERS:
         place = ROOT / speaker
         for path in [place] if place.is_file() else sorted(place.rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Call):
-                    spoken |= _reasons(node)
+            tree = ast.parse(path.read_text())
+            for call in _calls(tree):
+                arguments = [_text(argument, tree) for argument in call.args]
+                spoken.update(text for text in arguments if WORD.fullmatch(text))
     return spoken
 
 
-def _reasons(call: ast.Call) -> set[str]:
-    """CamelCase arguments of a call that records an Event, by position."""
-    constants = [a.value for a in call.args if isinstance(a, ast.Constant)]
-    return {text for text in constants if isinstance(text, str) and WORD.fullmatch(text)}
+def _calls(tree: ast.Module) -> list[ast.Call]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+def _text(value: ast.expr, tree: ast.Module) -> str:
+    """The string that an expression is, directly or as a constant of its module; else empty."""
+    if isinstance(value, ast.Name):
+        assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
+        for node in assigned:
+            if ast.unparse(node.targets[0]) == value.id:
+                return _text(node.value, tree)
+    if isinstance(value, ast.Constant) and isinstance(value.value, str):
+        return value.value
+    return ""
 
 
 def events() -> str:
@@ -491,21 +503,9 @@ def conditions_in_code() -> set[str]:
     types: set[str] = set()
     for path in sorted((ROOT / "plugin/report").glob("*.py")):
         tree = ast.parse(path.read_text())
-        named = {
-            target.id: node.value.value
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-            for target in node.targets
-            if isinstance(target, ast.Name)
-        }
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.Call) or not ast.unparse(node.func).endswith("Condition"):
-                continue
-            for keyword in node.keywords:
-                if keyword.arg == "type" and isinstance(keyword.value, ast.Constant):
-                    types.add(str(keyword.value.value))
-                elif keyword.arg == "type" and isinstance(keyword.value, ast.Name):
-                    types.add(str(named[keyword.value.id]))
+        for call in _calls(tree):
+            if ast.unparse(call.func).rpartition(".")[2] == "Condition":
+                types |= {_text(k.value, tree) for k in call.keywords if k.arg == "type"}
     return types
 
 
@@ -560,15 +560,9 @@ def protocols() -> str:
         [
             ["API server: resource.k8s.io", ", ".join(code(v) for v in versions.PREFERRED)],
             ["kubelet: gRPC services", ", ".join(code(service) for service in services)],
-            ["container runtime: CDI spec", code(_cdi_version())],
+            ["container runtime: CDI spec", code(cdi.CDI_VERSION)],
         ],
     )
-
-
-def _cdi_version() -> str:
-    from plugin.prepare import cdi
-
-    return cdi.CDI_VERSION
 
 
 def rig() -> str:
