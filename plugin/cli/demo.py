@@ -10,7 +10,7 @@ from .exit_codes import OK
 
 def run(arguments: argparse.Namespace) -> int:
     command.run(
-        command.Wish(
+        command.DemoOptions(
             story=arguments.story,
             state=arguments.state,
             serve=arguments.serve,

@@ -18,30 +18,30 @@ from .. import pacing
 
 PYTHON = (sys.executable, "-I", "-S")
 PACKAGE = Path(__file__).resolve().parents[2]  # where `plugin` lies
-# It ends with us, however we end: the kernel sees to it.
-_LEASH = """import ctypes, os, sys
+# Runs before the plugin, which ends with us however we end: the kernel sees to it.
+_TIE_TO_PARENT = """import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 9)
 if os.getppid() == int(sys.argv[1]):
     os.execv(sys.argv[2], sys.argv[2:])
 """
 
-FIRST_PAUSE, LONGEST_PAUSE = (
-    0.5,
-    30.0,
-)  # seconds until it is started again; a run of `HEALTHY` seconds forgets them
-HEALTHY = 10.0
+BACKOFF, BACKOFF_LIMIT = 0.5, 30.0  # seconds until it is started again, doubled each time
+HEALTHY = 10.0  # seconds of running after which earlier ends are forgotten
 GRACE = 5.0  # seconds from SIGTERM to SIGKILL
 
 STARTING, RUNNING, KILLED, ENDED, STOPPED = "starting", "running", "killed", "ended", "stopped"
 
 
 class Daemon:
-    """Runs between `run` and its cancellation. `changed` is called when `state` is another one."""
+    """A process that runs between `run` and its cancellation, with pauses between its ends."""
 
     def __init__(
         self, settings: Mapping[str, str], log: Path, changed: Callable[[], None] = lambda: None
     ) -> None:
-        """`settings` are the plugin's, as its environment has them."""
+        """`settings` are the plugin's, as its environment has them.
+
+        `changed` is called when `state` is another one.
+        """
         self.state = STARTING
         self.restarts = 0
         self.log = log
@@ -57,17 +57,18 @@ class Daemon:
     async def run(self) -> None:
         """Keeps it running until cancelled, and returns when it is gone."""
         loop = asyncio.get_running_loop()
-        backoff = pacing.Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        backoff = pacing.Backoff(BACKOFF, BACKOFF_LIMIT)
         try:
             while True:
                 await self._wanted.wait()
-                began = loop.time()
-                code = await self._once()
+                started = loop.time()
+                code = await self._run_once()
                 if not self._wanted.is_set():
-                    self._become(STOPPED)
+                    self._set_state(STOPPED)
                     continue
-                self._become(KILLED if code == -signal.SIGKILL else ENDED)
-                if loop.time() - began > HEALTHY:
+
+                self._set_state(KILLED if code == -signal.SIGKILL else ENDED)
+                if loop.time() - started > HEALTHY:
                     backoff.reset()
                 await asyncio.sleep(backoff.next_delay())
                 self.restarts += 1
@@ -75,7 +76,7 @@ class Daemon:
             await self._end()
 
     def kill(self) -> None:
-        """SIGKILL, at once. It is started again."""
+        """SIGKILL, at once. It is started again. ValueError if it is not running."""
         if self._process is None:
             raise ValueError(f"it is not running: it is {self.state}")
         self._process.kill()
@@ -84,7 +85,7 @@ class Daemon:
         """SIGTERM, and it stays away until `start`."""
         self._wanted.clear()
         await self._end()
-        self._become(STOPPED)
+        self._set_state(STOPPED)
 
     def start(self) -> None:
         self._wanted.set()
@@ -95,10 +96,11 @@ class Daemon:
             return self.log.read_text(errors="replace").splitlines()[-lines:]
         return []
 
-    async def _once(self) -> int:
+    async def _run_once(self) -> int:
+        """One process, from its start to its end. Its exit code."""
         with self.log.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                *(*PYTHON, "-c", _LEASH, str(os.getpid())),
+                *(*PYTHON, "-c", _TIE_TO_PARENT, str(os.getpid())),
                 *(sys.executable, "-m", "plugin", "run"),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
@@ -107,7 +109,7 @@ class Daemon:
                 start_new_session=True,  # a Ctrl-C at our terminal is for us
             )
         self._process = process
-        self._become(RUNNING)
+        self._set_state(RUNNING)
         try:
             return await process.wait()
         finally:
@@ -131,15 +133,17 @@ class Daemon:
 
     def _environment(self) -> dict[str, str]:
         """Ours, without what would be settings of its own."""
-        kept = {
+        environment = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("CLAIMD_", "KUBERNETES_"))
         }
-        paths = [str(PACKAGE), *filter(None, [os.environ.get("PYTHONPATH", "")])]
-        return kept | self._settings | {"PYTHONPATH": os.pathsep.join(paths)}
+        paths = [str(PACKAGE)]
+        if "PYTHONPATH" in os.environ:
+            paths.append(os.environ["PYTHONPATH"])
+        return environment | self._settings | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
-    def _become(self, state: str) -> None:
+    def _set_state(self, state: str) -> None:
         if state != self.state:
             self.state = state
             self._changed()

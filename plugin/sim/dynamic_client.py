@@ -16,104 +16,117 @@ import msgspec
 
 from ..api.document import Document
 from ..kube import client, errors
+from .requests import JSON, MERGE_PATCH
 
-MERGE = "application/merge-patch+json"
+
+class UnknownKindError(LookupError):
+    """The API server has no such kind."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kind:
-    base: str  # /apis/apps/v1
-    plural: str
+    base_path: str  # /apis/apps/v1
+    resource: str  # in the plural
     kind: str
     namespaced: bool
-    words: tuple[str, ...]
+    words: tuple[str, ...]  # in lower case
 
     def path(self, namespace: str, name: str = "") -> str:
         """Of one object, or of the collection."""
-        within = f"/namespaces/{quote(namespace, safe='')}" if self.namespaced and namespace else ""
-        return f"{self.base}{within}/{self.plural}" + (f"/{quote(name, safe='')}" if name else "")
+        path = self.base_path
+        if self.namespaced and namespace:
+            path += f"/namespaces/{quote(namespace, safe='')}"
+        path += f"/{self.resource}"
+        if name:
+            path += f"/{quote(name, safe='')}"
+        return path
 
 
 class DynamicClient:
-    """Asks what is served once, when it is first needed."""
+    """Asks what is served once, when it is first needed. Errors are those of `kube.errors`."""
 
     def __init__(self, client_: client.Client) -> None:
         self._client = client_
         self._by_type: dict[tuple[str, str], Kind] = {}  # apiVersion and kind
         self._by_word: dict[str, Kind] = {}
-        self._asking = asyncio.Lock()
+        self._discovering = asyncio.Lock()
 
-    async def named(self, word: str) -> Kind:
-        """`pod`, `pods`, `po` or `Pod`. LookupError if there is no such kind."""
-        await self._load()
-        if (found := self._by_word.get(word.lower())) is not None:
-            return found
+    async def kind_named(self, word: str) -> Kind:
+        """`pod`, `pods`, `po` or `Pod`. UnknownKindError if there is no such kind."""
+        await self._discover()
+        kind = self._by_word.get(word.lower())
+        if kind is not None:
+            return kind
+        message = f"no kind {word!r} is served"
         close = difflib.get_close_matches(word.lower(), self._by_word, n=1)
-        raise LookupError(
-            f"no kind {word!r} is served" + (f"; did you mean {close[0]}?" if close else "")
-        )
+        if close:
+            message += f"; did you mean {close[0]}?"
+        raise UnknownKindError(message)
 
-    async def of(self, obj: Document) -> Kind:
-        await self._load()
+    async def kind_of(self, obj: Document) -> Kind:
+        """By what the object says of itself. UnknownKindError if it is not served."""
+        await self._discover()
+        api_version, kind = obj.get("apiVersion"), obj.get("kind")
         try:
-            return self._by_type[obj["apiVersion"], obj["kind"]]
+            return self._by_type[api_version, kind]  # type: ignore[index]
         except KeyError as error:
-            raise LookupError(
-                f"the API server has no {obj.get('kind')} of {obj.get('apiVersion')}"
-            ) from error
+            raise UnknownKindError(f"the API server has no {kind} of {api_version}") from error
 
     async def apply(self, obj: Document, namespace: str = "default") -> Document:
         """Makes the object, or changes the one that is there into what is given."""
-        kind = await self.of(obj)
+        kind = await self.kind_of(obj)
         metadata = obj["metadata"]
         where = metadata.get("namespace", namespace)
         try:
-            return await self._ask("POST", kind.path(where), obj)
+            return await self._send("POST", kind.path(where), obj)
         except errors.AlreadyExists:
-            return await self._ask("PATCH", kind.path(where, metadata["name"]), obj, MERGE)
+            return await self._send("PATCH", kind.path(where, metadata["name"]), obj, MERGE_PATCH)
 
     async def delete(self, kind: Kind, namespace: str, name: str) -> None:
         await self._client.request("DELETE", kind.path(namespace, name))
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Document:
-        return await self._ask("GET", kind.path(namespace, name))
+        return await self._send("GET", kind.path(namespace, name))
 
-    async def _ask(
-        self, method: str, path: str, body: Document | None = None, form: str = "application/json"
+    async def _send(
+        self, method: str, path: str, body: Document | None = None, content_type: str = JSON
     ) -> Document:
         content = msgspec.json.encode(body) if body is not None else None
-        answer = await self._client.request(method, path, body=content, content_type=form)
-        found: Document = msgspec.json.decode(answer)
-        return found
+        answer = await self._client.request(method, path, body=content, content_type=content_type)
+        document: Document = msgspec.json.decode(answer)
+        return document
 
-    async def _load(self) -> None:
-        async with self._asking:
+    async def _discover(self) -> None:
+        async with self._discovering:
             if self._by_type:
                 return
-            groups = (await self._ask("GET", "/apis")).get("groups") or ()
-            bases = [
-                "/api/v1",
-                *(
-                    f"/apis/{version['groupVersion']}"
-                    for group in groups
-                    for version in group["versions"]
-                ),
-            ]
-            lists = await asyncio.gather(*(self._ask("GET", base) for base in bases))
-            for base, listed in zip(bases, lists, strict=True):
-                for resource in listed.get("resources") or ():
-                    if "/" not in resource["name"]:
-                        self._add(base, resource, listed["groupVersion"])
+            base_paths = ["/api/v1"]
+            for group in (await self._send("GET", "/apis")).get("groups") or ():
+                for version in group["versions"]:
+                    base_paths.append(f"/apis/{version['groupVersion']}")
 
-    def _add(self, base: str, resource: Document, version: str) -> None:
-        words = (resource["name"], resource.get("singularName", ""), resource["kind"].lower())
+            lists = await asyncio.gather(*(self._send("GET", path) for path in base_paths))
+            for base_path, listed in zip(base_paths, lists, strict=True):
+                for resource in listed.get("resources") or ():
+                    is_subresource = "/" in resource["name"]
+                    if not is_subresource:
+                        self._add(base_path, resource, listed["groupVersion"])
+
+    def _add(self, base_path: str, resource: Document, group_version: str) -> None:
+        words = (
+            resource["name"],
+            resource.get("singularName", ""),
+            resource["kind"].lower(),
+            *(resource.get("shortNames") or ()),
+        )
         kind = Kind(
-            base=base,
-            plural=resource["name"],
+            base_path=base_path,
+            resource=resource["name"],
             kind=resource["kind"],
             namespaced=resource["namespaced"],
-            words=(*words, *(resource.get("shortNames") or ())),
+            words=words,
         )
-        self._by_type[version, kind.kind] = kind
+        self._by_type[group_version, kind.kind] = kind
+        # The preferred version comes first.
         for word in kind.words:
-            self._by_word.setdefault(word, kind)  # the preferred version comes first
+            self._by_word.setdefault(word, kind)

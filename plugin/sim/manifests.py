@@ -12,33 +12,38 @@ from .. import errors
 from ..api import text
 from ..api.document import Document
 
-_BESIDE = Path(__file__).with_name("manifests")
-_ORIGINAL = Path(__file__).resolve().parents[2] / "deploy" / "base"
+_IN_WHEEL = Path(__file__).with_name("manifests")
+_IN_SOURCE_TREE = Path(__file__).resolve().parents[2] / "deploy" / "base"
+_NAMESPACED = ("ServiceAccount", "DaemonSet")
 
 
 def base() -> list[Document]:
-    """What deploy/base has, in its order, with the namespace and the labels that kustomize would
-    give it.
+    """What deploy/base has, in its order, as kustomize would give it.
+
+    That is with the namespace and the labels of its kustomization. Fatal if it is not there.
     """
-    folder = next((one for one in (_BESIDE, _ORIGINAL) if one.is_dir()), None)
-    if folder is None:
-        raise errors.Fatal(
-            f"the manifests of claimd are neither at {_BESIDE} nor at {_ORIGINAL}: install it anew"
-        )
-    rules = text.load((folder / "kustomization.yaml").read_bytes())
-    namespace = rules["namespace"]
-    labels = {
-        name: value for entry in rules.get("labels") or () for name, value in entry["pairs"].items()
-    }
-    found = []
-    for file in rules["resources"]:
+    folder = _folder()
+    kustomization = text.load((folder / "kustomization.yaml").read_bytes())
+    labels: dict[str, str] = {}
+    for entry in kustomization.get("labels") or ():
+        labels |= entry["pairs"]
+
+    objects = []
+    for file in kustomization["resources"]:
         for obj in text.load_all((folder / file).read_bytes()):
             metadata = dict(obj["metadata"])
             metadata["labels"] = metadata.get("labels", {}) | labels
             if obj["kind"] in _NAMESPACED:
-                metadata["namespace"] = namespace
-            found.append(obj | {"metadata": metadata})
-    return found
+                metadata["namespace"] = kustomization["namespace"]
+            objects.append(obj | {"metadata": metadata})
+    return objects
 
 
-_NAMESPACED = ("ServiceAccount", "DaemonSet")
+def _folder() -> Path:
+    for folder in (_IN_WHEEL, _IN_SOURCE_TREE):
+        if folder.is_dir():
+            return folder
+    raise errors.Fatal(
+        f"the manifests of claimd are neither at {_IN_WHEEL} nor at {_IN_SOURCE_TREE}: "
+        "install it anew"
+    )

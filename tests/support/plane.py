@@ -6,8 +6,28 @@ import asyncio
 import contextlib
 
 from plugin.kube import auth, client
-from plugin.sim.client import Api, Call, Collection, delete, put
+from plugin.sim.assume_cache import AssumeCache
+from plugin.sim.client import ApiClient
+from plugin.sim.requests import Request, delete, update
 from tests.support import planes
+
+
+def create(obj):
+    """A request for an object of `planes`, without what the API server says of it."""
+    body = {name: value for name, value in obj.items() if name != "status"}
+    kept = ("name", "namespace", "labels", "finalizers")
+    metadata = obj["metadata"]
+    body["metadata"] = {name: metadata[name] for name in kept if name in metadata}
+    resource = {"DeviceClass": "deviceclasses"}.get(obj["kind"], obj["kind"].lower() + "s")
+    namespace = metadata.get("namespace", "")
+    return Request(method="POST", resource=resource, namespace=namespace, body=body)
+
+
+async def until(holds, seconds=5.0):
+    """Returns as soon as it holds. TimeoutError when it does not in time."""
+    async with asyncio.timeout(seconds):
+        while not holds():
+            await asyncio.sleep(0.005)
 
 
 class Plane:
@@ -17,9 +37,9 @@ class Plane:
         self.folder = folder
         self._server = api
         self.client = self.connect()
-        self.api = Api(self.client)
+        self.api = ApiClient(self.client)
         self.copies = {
-            kind: Collection(self.api, kind)
+            kind: AssumeCache(self.api, kind)
             for kind in (
                 "pods",
                 "resourceclaims",
@@ -38,19 +58,10 @@ class Plane:
         return client.Client(auth.client_config(str(path), self.folder), agent="tester/1")
 
     async def make(self, *objects):
-        for one in objects:
-            plural = {"DeviceClass": "deviceclasses"}.get(one["kind"], one["kind"].lower() + "s")
-            clean = {name: value for name, value in one.items() if name != "status"}
-            kept = ("name", "namespace", "labels", "finalizers")
-            clean["metadata"] = {
-                name: one["metadata"][name] for name in kept if name in one["metadata"]
-            }
-            namespace = clean["metadata"].get("namespace", "")
-            made = await self.api.send(
-                Call(method="POST", kind=plural, namespace=namespace, body=clean)
-            )
-            if one["kind"] == "Node":
-                await self.api.send(put(plural, made | {"status": one["status"]}, "status"))
+        for obj in objects:
+            made = await self.api.send(create(obj))
+            if obj["kind"] == "Node":
+                await self.api.send(update("nodes", made | {"status": obj["status"]}, "status"))
 
     async def until(self, holds, seconds=5.0):
         """What `holds` gives, as soon as it is something."""

@@ -3,7 +3,7 @@
 import itertools
 
 from plugin.sim.scheduler.objects import Claim, Class, Node, Pod, Rule, Slice
-from plugin.sim.scheduler.world import Published, World
+from plugin.sim.scheduler.snapshot import PublishedDevices, Snapshot
 from tests.support.allocating import read
 
 API = "resource.k8s.io/v1"
@@ -126,14 +126,14 @@ def rule(name, taint, generation=1, **selector):
     }
 
 
-def world(nodes=(), pods=(), claims=(), slices=(), classes=None, rules=()):
+def snapshot(nodes=(), pods=(), claims=(), slices=(), classes=None, rules=()):
     """As the scheduler takes it."""
-    published = Published(
+    published = PublishedDevices(
         read(list(slices), list[Slice]),
         read(list(rules), list[Rule]),
         read([class_()] if classes is None else list(classes), list[Class]),
     )
-    return World.of(
+    return Snapshot.of(
         read(list(nodes), list[Node]), parsed(*pods), read(list(claims), list[Claim]), published
     )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import grpc.aio
 
-from plugin.sim.kubelet.plugins import OPTIONS, Instance
+from plugin.sim.kubelet.plugins import CHANNEL_OPTIONS, Plugin
 from tests.support import sockets
 
 
@@ -16,9 +16,9 @@ async def instance(add, version="v1.DRAPlugin", health_service=""):
         endpoint = Path(folder, "dra.sock")
         async with (
             sockets.serving(endpoint, add),
-            grpc.aio.insecure_channel(f"unix:{endpoint}", options=OPTIONS) as channel,
+            grpc.aio.insecure_channel(f"unix:{endpoint}", options=CHANNEL_OPTIONS) as channel,
         ):
-            yield Instance(
+            yield Plugin(
                 driver="d.example.com",
                 socket=Path(folder),
                 endpoint=str(endpoint),

@@ -30,14 +30,14 @@ from tests.support.worlds import DRIVER, NODE
 
 LONG = 30.0  # seconds that a fact may take on a machine that is busy
 QUICK = Timing(
-    glance=0.05,
-    prepare_again=0.2,
-    unprepare_again=0.2,
-    wipe=0.5,
+    registry_poll=0.05,
+    prepare_retry=0.2,
+    unprepare_retry=0.2,
+    wiping_delay=0.5,
     reconcile=0.3,
-    health_again=0.2,
-    backoff=0.3,
-    register_again=0.1,
+    health_retry=0.2,
+    restart_backoff=0.3,
+    registration_backoff=0.1,
 )
 
 
@@ -98,7 +98,7 @@ class SimNode:
 
     async def registered(self) -> None:
         assert self.kubelet is not None
-        known = self.kubelet.plugins.instances
+        known = self.kubelet.plugins.plugins
         await until(lambda: any(each.connected for each in known.get(DRIVER, ())))
 
     async def ask(self, method: str, path: str, body: Any = None, **query: str) -> Any:

@@ -1,169 +1,188 @@
 """The controllers at work: each looks whenever something changed in what it reads, and sends what
-is due.
+is wanted.
 
-What is due is decided in the modules beside this one; here are the looks, the order of writes and
-the waiting.
+What is wanted is decided in the modules beside this one, by functions that see one moment and
+nothing else. Here are the looks, the order of writes and the waiting.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ...api.document import Document
 from ...kube import client as kube_client
 from .. import client
-from ..client import Api, Collection, WorkLoop
-from . import claims, evictions, namespaces, nodes, orphans, workloads
-
-log = logging.getLogger(__name__)
+from ..assume_cache import AssumeCache
+from ..client import ApiClient
+from ..requests import Request
+from ..work_loop import WorkLoop
+from . import claims, evictions, namespaces, nodes, pod_gc, workloads
 
 NAME = "kube-controller-manager"
-Clock = Callable[[], float]
+Clock = Callable[[], float]  # seconds since 1970
 
 
-def _world(worker: WorkLoop) -> dict[str, dict[str, Document]]:
+def _snapshot(loop: WorkLoop) -> dict[str, dict[str, Document]]:
     """As it is now: what changes while a look waits for answers is for the next one."""
-    return {kind: dict(collection.objects) for kind, collection in worker.collections.items()}
+    return {resource: dict(cache.objects) for resource, cache in loop.caches.items()}
+
+
+def _soonest(waits: Iterable[float | None]) -> float | None:
+    return min((wait for wait in waits if wait is not None), default=None)
 
 
 class Claims:
-    KINDS = ("pods", "resourceclaims", "resourceclaimtemplates")
+    RESOURCES = ("pods", "resourceclaims", "resourceclaimtemplates")
 
-    def __init__(self, worker: WorkLoop, clock: Clock) -> None:
+    def __init__(self, loop: WorkLoop, clock: Clock) -> None:
         del clock
-        self._worker = worker
-        self._told: set[tuple[str, str]] = set()  # pods and what was said of them as events
+        self._loop = loop
+        self._reported: set[tuple[str, str]] = set()  # a pod's uid and the note of an event
 
-    async def look(self) -> float | None:
-        world = _world(self._worker)
+    async def reconcile(self) -> float | None:
+        # A pod that our copy does not have may be younger than the copy. Only the API server knows
+        # that it is gone, and only then its claims are released.
         gone = set()
-        for namespace, name, uid in set(claims.doubtful(world)):
-            pod = await self._worker.api.find("pods", namespace, name)
+        for namespace, name, uid in set(claims.unseen_consumers(_snapshot(self._loop))):
+            pod = await self._loop.api.find("pods", namespace, name)
             if pod is None or pod["metadata"]["uid"] != uid:
                 gone.add(uid)
-        calls = [
-            call
-            for call in claims.decide(_world(self._worker), frozenset(gone))
-            if self._is_news(call)
-        ]
-        return await self._worker.send_all(calls)
 
-    def _is_news(self, call: client.Call) -> bool:
+        wanted = claims.sync(_snapshot(self._loop), frozenset(gone))
+        return await self._loop.send_all([request for request in wanted if self._is_new(request)])
+
+    def _is_new(self, request: Request) -> bool:
         """The same sentence about a pod is said once."""
-        if call.kind != "events":
+        if request.resource != "events":
             return True
-        said = call.body["regarding"]["uid"], call.body["note"]
-        new = said not in self._told
-        self._told.add(said)
+        event = request.body["regarding"]["uid"], request.body["note"]
+        new = event not in self._reported
+        self._reported.add(event)
         return new
 
 
 class Evictions:
-    KINDS = ("pods", "resourceclaims", "resourceslices", "devicetaintrules")
+    RESOURCES = ("pods", "resourceclaims", "resourceslices", "devicetaintrules")
 
-    def __init__(self, worker: WorkLoop, clock: Clock) -> None:
-        self._worker = worker
+    def __init__(self, loop: WorkLoop, clock: Clock) -> None:
+        self._loop = loop
         self._clock = clock
-        self._evicted: dict[str, set[str]] = {}  # by a rule's uid those of pods
+        self._evicted: dict[str, set[str]] = {}  # by a rule's uid the uids of pods
 
-    async def look(self) -> float | None:
-        world, now = _world(self._worker), self._clock()
-        dues = evictions.due(world)
-        marks, deletes, later = evictions.decide(dues, now)
-        again = [later, await self._worker.send_all(marks), await self._worker.send_all(deletes)]
-        rules = {name: rule["metadata"]["uid"] for name, rule in world["devicetaintrules"].items()}
-        for one in dues:
-            if one.at <= now:
-                for name in one.rules:
-                    self._evicted.setdefault(rules[name], set()).add(one.pod["metadata"]["uid"])
+    async def reconcile(self) -> float | None:
+        objects, now = _snapshot(self._loop), self._clock()
+        pending = evictions.find_evictions(objects)
+
+        # A pod is marked before it is deleted: whoever sees it go can read why.
+        marks, deletes, next_eviction = evictions.sync(pending, now)
+        waits = [next_eviction]
+        waits.append(await self._loop.send_all(marks))
+        waits.append(await self._loop.send_all(deletes))
+
+        # The rules are those of the look: one may have gone while the pods were deleted.
+        uids = {name: rule["metadata"]["uid"] for name, rule in objects["devicetaintrules"].items()}
+        for eviction in pending:
+            if eviction.at <= now:
+                for name in eviction.rules:
+                    pods = self._evicted.setdefault(uids[name], set())
+                    pods.add(eviction.pod["metadata"]["uid"])
+
         counts = {uid: len(pods) for uid, pods in self._evicted.items()}
-        calls, later = evictions.tell(_world(self._worker), dues, counts, now)
-        again += [later, await self._worker.send_all(calls)]
-        return min((one for one in again if one is not None), default=None)
+        statuses, next_status = evictions.sync_rules(_snapshot(self._loop), pending, counts, now)
+        waits.append(next_status)
+        waits.append(await self._loop.send_all(statuses))
+        return _soonest(waits)
 
 
-class Orphans:
-    KINDS = ("pods", "nodes")
+class PodGC:
+    RESOURCES = ("pods", "nodes")
 
-    def __init__(self, worker: WorkLoop, clock: Clock) -> None:
-        self._worker = worker
+    def __init__(self, loop: WorkLoop, clock: Clock) -> None:
+        self._loop = loop
         self._clock = clock
-        self._since: dict[str, float] = {}  # nodes that are away
+        self._missing_since: dict[str, float] = {}  # by the node's name
 
-    async def look(self) -> float | None:
+    async def reconcile(self) -> float | None:
         now = self._clock()
-        away = {
-            name
-            for name in orphans.homeless(_world(self._worker))
-            if not await self._is_there(name)
-        }
-        self._since = {name: self._since.get(name, now) for name in away}
-        gone = frozenset(
-            name for name, since in self._since.items() if now - since >= orphans.PATIENCE
-        )
-        marks, deletes = orphans.decide(_world(self._worker), gone, now)
-        again = [await self._worker.send_all(marks), await self._worker.send_all(deletes)]
-        again += [orphans.PATIENCE if away - gone else None]
-        return min((one for one in again if one is not None), default=None)
+        missing = set()
+        for name in pod_gc.missing_nodes(_snapshot(self._loop)):
+            if await self._loop.api.find("nodes", "", name) is None:
+                missing.add(name)
+        self._missing_since = {name: self._missing_since.get(name, now) for name in missing}
 
-    async def _is_there(self, name: str) -> bool:
-        return await self._worker.api.find("nodes", "", name) is not None
+        gone = frozenset(
+            name
+            for name, since in self._missing_since.items()
+            if now - since >= pod_gc.ORPHAN_GRACE
+        )
+        marks, deletes = pod_gc.sync(_snapshot(self._loop), gone, now)
+        waits = [await self._loop.send_all(marks), await self._loop.send_all(deletes)]
+        if missing - gone:
+            waits.append(pod_gc.ORPHAN_GRACE)
+        return _soonest(waits)
 
 
 class Nodes:
-    KINDS = ("nodes",)
+    RESOURCES = ("nodes",)
 
-    def __init__(self, worker: WorkLoop, clock: Clock) -> None:
+    def __init__(self, loop: WorkLoop, clock: Clock) -> None:
         del clock
-        self._worker = worker
+        self._loop = loop
 
-    async def look(self) -> float | None:
-        return await self._worker.send_all(list(nodes.decide(_world(self._worker))))
+    async def reconcile(self) -> float | None:
+        return await self._loop.send_all(list(nodes.sync(_snapshot(self._loop))))
 
 
 class Namespaces:
-    KINDS = ("namespaces", "pods", "resourceclaims")  # the latter two end in their own time
+    # Pods and claims end in their own time: their end is a reason to look again.
+    RESOURCES = ("namespaces", "pods", "resourceclaims")
 
-    def __init__(self, worker: WorkLoop, clock: Clock) -> None:
+    def __init__(self, loop: WorkLoop, clock: Clock) -> None:
         del clock
-        self._worker = worker
+        self._loop = loop
 
-    async def look(self) -> float | None:
-        again: float | None = None
+    async def reconcile(self) -> float | None:
+        wait: float | None = None
         paths: list[str] = []
-        for namespace in list(namespaces.leaving(self._worker.objects("namespaces"))):
-            paths = paths or await namespaces.kinds(self._worker.api)
-            if await namespaces.emptied(self._worker.api, paths, namespace["metadata"]["name"]):
-                await self._worker.try_(namespaces.released(namespace))
+        for namespace in list(namespaces.terminating(self._loop.objects("namespaces"))):
+            paths = paths or await namespaces.deletable_collections(self._loop.api)
+            name = namespace["metadata"]["name"]
+            if await namespaces.delete_content(self._loop.api, paths, name):
+                await self._loop.try_send(namespaces.finalize(namespace))
             else:
-                again = client.RETRY
-        return again
+                wait = client.RETRY_PERIOD
+        return wait
 
 
 class Workloads:
-    KINDS = ("pods", "nodes", "deployments", "daemonsets")
+    RESOURCES = ("pods", "nodes", "deployments", "daemonsets")
 
-    def __init__(self, worker: WorkLoop, clock: Clock) -> None:
-        self._worker = worker
+    def __init__(self, loop: WorkLoop, clock: Clock) -> None:
+        self._loop = loop
         self._clock = clock
 
-    async def look(self) -> float | None:
-        return await self._worker.send_all(workloads.decide(_world(self._worker), self._clock()))
+    async def reconcile(self) -> float | None:
+        wanted = workloads.sync(_snapshot(self._loop), self._clock())
+        return await self._loop.send_all(wanted)
 
 
-ALL = (Claims, Evictions, Orphans, Nodes, Namespaces, Workloads)
+ALL = (Claims, Evictions, PodGC, Nodes, Namespaces, Workloads)
 
 
 async def run(client_: kube_client.Client, clock: Clock = time.time) -> None:
-    """All controllers, with one copy of each kind between them, until cancelled."""
-    api = Api(client_)
-    collections = {kind: Collection(api, kind) for one in ALL for kind in one.KINDS}
+    """All controllers, with one cache of each resource between them, until cancelled."""
+    api = ApiClient(client_)
+    resources = dict.fromkeys(name for controller in ALL for name in controller.RESOURCES)
+    caches = {resource: AssumeCache(api, resource) for resource in resources}
     async with asyncio.TaskGroup() as tasks:
-        for collection in collections.values():
-            tasks.create_task(collection.run())
-        for one in ALL:
-            worker = WorkLoop(one.__name__.lower(), api, [collections[kind] for kind in one.KINDS])
-            tasks.create_task(worker.run(one(worker, clock).look))
+        for cache in caches.values():
+            tasks.create_task(cache.run())
+        for controller in ALL:
+            loop = WorkLoop(
+                controller.__name__.lower(),
+                api,
+                [caches[resource] for resource in controller.RESOURCES],
+            )
+            tasks.create_task(loop.run(controller(loop, clock).reconcile))

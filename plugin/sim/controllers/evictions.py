@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ... import timestamps
 from ...api.document import Document
-from .. import client
-from ..client import Call
-from .objects import World, has_ended
+from .. import requests
+from ..requests import Request
+from .objects import Objects, has_ended, is_terminating, status_of, tolerates
 
-BY = client.EventRecorder("device-taint-eviction", "Evicting")
+RECORDER = requests.EventRecorder("device-taint-eviction", "Evicting")
 CONDITION = "EvictionInProgress"
 STATUS_PERIOD = 10.0  # seconds between two changes of a rule's status
 
@@ -23,33 +23,47 @@ Device = tuple[str, str, str]  # driver, pool, name
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Due:
+class Eviction:
     """A pod that has to go, when, and by which rules."""
 
     pod: Document
-    at: float
-    rules: frozenset[str]
+    at: float  # seconds since 1970
+    rules: frozenset[str]  # names; none where the taint is in a slice
 
 
-def due(world: World) -> list[Due]:
+def find_evictions(objects: Objects) -> list[Eviction]:
     """Every pod that is there and has to go some time."""
-    published = {device: one for device, one in _published(world).items() if one.get("taints")}
-    return [found for pod in world["pods"].values() if (found := _of_pod(world, pod, published))]
+    tainted = {
+        device: published
+        for device, published in _published_devices(objects).items()
+        if published.get("taints")
+    }
+    evictions = []
+    for pod in objects["pods"].values():
+        eviction = _eviction_of(objects, pod, tainted)
+        if eviction is not None:
+            evictions.append(eviction)
+    return evictions
 
 
-def decide(dues: Iterable[Due], now: float) -> tuple[list[Call], list[Call], float | None]:
-    """What marks the pods whose time has come, what deletes them, and the seconds until the next
-    one's time.
+def sync(
+    evictions: Iterable[Eviction], now: float
+) -> tuple[list[Request], list[Request], float | None]:
+    """What marks the pods whose time has come, and what deletes them after that.
+
+    The third is the seconds until the next one's time, if there is any.
     """
-    marks: list[Call] = []
-    deletes: list[Call] = []
-    later = []
-    for one in dues:
-        if one.at > now:
-            later.append(one.at - now)
+    marks: list[Request] = []
+    deletes: list[Request] = []
+    waits = []
+    for eviction in evictions:
+        if eviction.at > now:
+            waits.append(eviction.at - now)
             continue
-        if _is_leaving(one.pod):
+        pod = eviction.pod
+        if is_terminating(pod):
             continue
+
         condition = {
             "type": "DisruptionTarget",
             "status": "True",
@@ -58,152 +72,172 @@ def decide(dues: Iterable[Due], now: float) -> tuple[list[Call], list[Call], flo
             "lastTransitionTime": timestamps.rfc3339(now),
         }
         marks.append(
-            client.event(one.pod, "Pod", "DeviceTaintManagerEviction", "Marking for deletion", BY)
+            requests.create_event(
+                pod, "Pod", "DeviceTaintManagerEviction", "Marking for deletion", RECORDER
+            )
         )
-        marks.append(client.patch_status("pods", one.pod, {"conditions": [condition]}))
-        deletes.append(client.delete("pods", one.pod))
-    return marks, deletes, min(later, default=None)
+        marks.append(requests.patch_status("pods", pod, {"conditions": [condition]}))
+        deletes.append(requests.delete("pods", pod))
+    return marks, deletes, min(waits, default=None)
 
 
-def _of_pod(world: World, pod: Document, published: dict[Device, Document]) -> Due | None:
+def _eviction_of(
+    objects: Objects, pod: Document, tainted: dict[Device, Document]
+) -> Eviction | None:
+    """The earliest end of any of the pod's claims, by all rules that end one."""
     metadata, spec = pod["metadata"], pod["spec"]
     if not spec.get("nodeName") or not spec.get("resourceClaims") or has_ended(pod):
         return None
-    known = {
-        one["name"]: one.get("resourceClaimName")
-        for one in _status(pod).get("resourceClaimStatuses") or ()
+
+    created = {
+        entry["name"]: entry.get("resourceClaimName")
+        for entry in status_of(pod).get("resourceClaimStatuses") or ()
     }
-    found: list[tuple[float, str]] = []
+    ends: list[tuple[float, str]] = []
     for entry in spec["resourceClaims"]:
-        name = entry.get("resourceClaimName") or known.get(entry["name"])
-        claim = world["resourceclaims"].get(f"{metadata['namespace']}/{name}")
-        if claim and any(
-            one["uid"] == metadata["uid"] for one in _status(claim).get("reservedFor") or ()
-        ):
-            found += _of_claim(world, claim, published)
-    if not found:
+        name = entry.get("resourceClaimName") or created.get(entry["name"])
+        claim = objects["resourceclaims"].get(f"{metadata['namespace']}/{name}")
+        if claim is None:
+            continue
+        consumers = status_of(claim).get("reservedFor") or ()
+        if any(consumer["uid"] == metadata["uid"] for consumer in consumers):
+            ends += _ends_of_claim(objects, claim, tainted)
+
+    if not ends:
         return None
-    return Due(
-        pod=pod, at=min(at for at, _ in found), rules=frozenset(rule for _, rule in found if rule)
+    return Eviction(
+        pod=pod,
+        at=min(at for at, _ in ends),
+        rules=frozenset(rule for _, rule in ends if rule),
     )
 
 
-def _of_claim(
-    world: World, claim: Document, published: dict[Device, Document]
+def _ends_of_claim(
+    objects: Objects, claim: Document, tainted: dict[Device, Document]
 ) -> Iterator[tuple[float, str]]:
     """When each taint ends the claim's use, and the rule that it is from, if any."""
-    allocation = _status(claim).get("allocation") or {}
-    for result in (allocation.get("devices") or {}).get("results") or ():
-        device = published.get((result["driver"], result["pool"], result["device"]), {})
+    for result in _results(claim):
+        device = tainted.get((result["driver"], result["pool"], result["device"]), {})
         taints = [(taint, "") for taint in device.get("taints") or ()]
-        taints += [
-            (rule["spec"]["taint"], rule["metadata"]["name"])
-            for rule in world["devicetaintrules"].values()
-            if _selects(rule, result)
-        ]
-        for taint, rule in taints:
-            at = _end(taint, result.get("tolerations") or ())
-            if taint.get("effect") == "NoExecute" and at is not None:
-                yield at, rule
+        for rule in objects["devicetaintrules"].values():
+            if _selects(rule, result):
+                taints.append((rule["spec"]["taint"], rule["metadata"]["name"]))
+
+        for taint, rule_name in taints:
+            if taint.get("effect") != "NoExecute":
+                continue
+            at = _end_of_toleration(taint, result.get("tolerations") or ())
+            if at is not None:
+                yield at, rule_name
 
 
-def _end(taint: Document, tolerations: Sequence[Document]) -> float | None:
+def _end_of_toleration(taint: Document, tolerations: Sequence[Document]) -> float | None:
     """None where the taint is tolerated for ever; the shortest of several times counts."""
-    since = client.seconds(taint["timeAdded"]) if taint.get("timeAdded") else 0.0
-    tolerated = [
-        one for one in tolerations if one.get("effect") == "NoExecute" and _tolerates(one, taint)
-    ]
-    if any(one.get("tolerationSeconds") is None for one in tolerated):
-        return None
-    return since + min((max(one["tolerationSeconds"], 0) for one in tolerated), default=0)
+    seconds = []
+    for toleration in tolerations:
+        if toleration.get("effect") == "NoExecute" and tolerates(toleration, taint):
+            if toleration.get("tolerationSeconds") is None:
+                return None
+            seconds.append(max(toleration["tolerationSeconds"], 0))
+
+    since = 0.0
+    if taint.get("timeAdded"):
+        since = requests.parse_time(taint["timeAdded"])
+    return since + min(seconds, default=0)
 
 
-def _tolerates(toleration: Document, taint: Document) -> bool:
-    if toleration.get("key") and toleration["key"] != taint["key"]:
-        return False
-    operator = toleration.get("operator") or "Equal"
-    return operator == "Exists" or bool(toleration.get("value", "") == taint.get("value", ""))
-
-
-def _published(world: World) -> dict[Device, Document]:
+def _published_devices(objects: Objects) -> dict[Device, Document]:
     """All devices, of the newest generation of their pool."""
     newest: dict[tuple[str, str], int] = {}
-    for one in world["resourceslices"].values():
-        pool = one["spec"]["pool"]
-        place = one["spec"]["driver"], pool["name"]
-        newest[place] = max(newest.get(place, 0), pool.get("generation", 0))
-    found = {}
-    for one in world["resourceslices"].values():
-        driver, pool = one["spec"]["driver"], one["spec"]["pool"]
-        if pool.get("generation", 0) == newest[driver, pool["name"]]:
-            for device in one["spec"].get("devices") or ():
-                found[driver, pool["name"], device["name"]] = device
-    return found
+    for slice_ in objects["resourceslices"].values():
+        pool = slice_["spec"]["pool"]
+        key = slice_["spec"]["driver"], pool["name"]
+        newest[key] = max(newest.get(key, 0), pool.get("generation", 0))
+
+    devices = {}
+    for slice_ in objects["resourceslices"].values():
+        driver, pool = slice_["spec"]["driver"], slice_["spec"]["pool"]
+        if pool.get("generation", 0) != newest[driver, pool["name"]]:
+            continue
+        for device in slice_["spec"].get("devices") or ():
+            devices[driver, pool["name"], device["name"]] = device
+    return devices
 
 
-def _selects(rule: Document, result: Document) -> bool:
+def _results(claim: Document) -> list[Document]:
+    """The devices that are allocated to the claim."""
+    allocation = status_of(claim).get("allocation") or {}
+    return (allocation.get("devices") or {}).get("results") or []
+
+
+def _selects(rule: Document, device: Document) -> bool:
+    """Whether the rule is about the device; a rule without a selector is about none."""
     selector = rule["spec"].get("deviceSelector")
     if selector is None:
         return False
-    return all(selector.get(name) in (None, result[name]) for name in ("driver", "pool", "device"))
+    return all(selector.get(name) in (None, device[name]) for name in ("driver", "pool", "device"))
 
 
-def _is_leaving(pod: Document) -> bool:
-    return bool(pod["metadata"].get("deletionTimestamp"))
+# ---------------------------------------------------------------- the status of rules
 
 
-def _status(obj: Document) -> Document:
-    return obj.get("status") or {}
+def sync_rules(
+    objects: Objects, evictions: Sequence[Eviction], evicted: dict[str, int], now: float
+) -> tuple[list[Request], float | None]:
+    """Conditions of rules that say something else now.
 
-
-# ---------------------------------------------------------------- what a rule's status says
-
-
-def tell(
-    world: World, dues: Sequence[Due], evicted: dict[str, int], now: float
-) -> tuple[list[Call], float | None]:
-    """Conditions of rules that say something else now, and when to look again at those that changed
-    lately.
+    `evicted` counts the pods that are gone, by the rule's uid. The second is the seconds until
+    rules that changed lately may be written again: a rule is not told about every single pod.
     """
-    calls: list[Call] = []
-    again: list[float] = []
-    for rule in world["devicetaintrules"].values():
-        old = next(
-            (one for one in _status(rule).get("conditions") or () if one["type"] == CONDITION), None
-        )
-        current = old is not None and old.get("observedGeneration") == rule["metadata"].get(
-            "generation", 0
-        )
+    wanted: list[Request] = []
+    waits: list[float] = []
+    for rule in objects["devicetaintrules"].values():
+        before = _condition_of(rule)
+        generation = rule["metadata"].get("generation", 0)
+        current = before is not None and before.get("observedGeneration") == generation
+
+        # What a rule without effect would do is told once, when it is new.
         if rule["spec"]["taint"].get("effect") == "None" and current:
-            continue  # what would be is told once
-        condition = _condition(world, rule, dues, evicted.get(rule["metadata"]["uid"], 0))
-        if old and {name: old.get(name) for name in condition} == condition:
             continue
-        since = now - client.seconds(old["lastTransitionTime"]) if old else STATUS_PERIOD
-        if current and since < STATUS_PERIOD:
-            again.append(STATUS_PERIOD - since)
+        uid = rule["metadata"]["uid"]
+        condition = _build_condition(objects, rule, evictions, evicted.get(uid, 0))
+        if before and {name: before.get(name) for name in condition} == condition:
             continue
+
+        if before is not None and current:
+            age = now - requests.parse_time(before["lastTransitionTime"])
+            if age < STATUS_PERIOD:
+                waits.append(STATUS_PERIOD - age)
+                continue
         condition["lastTransitionTime"] = timestamps.rfc3339(now)
-        calls.append(client.patch_status("devicetaintrules", rule, {"conditions": [condition]}))
-    return calls, min(again, default=None)
+        wanted.append(requests.patch_status("devicetaintrules", rule, {"conditions": [condition]}))
+    return wanted, min(waits, default=None)
 
 
-def _condition(world: World, rule: Document, dues: Sequence[Due], evicted: int) -> Document:
+def _condition_of(rule: Document) -> Document | None:
+    for condition in status_of(rule).get("conditions") or ():
+        if condition["type"] == CONDITION:
+            return condition  # type: ignore[no-any-return]
+    return None
+
+
+def _build_condition(
+    objects: Objects, rule: Document, evictions: Sequence[Eviction], evicted: int
+) -> Document:
     effect = rule["spec"]["taint"].get("effect", "")
-    pods, spaces = _counted(rule, dues)
+    pods, namespaces = _count_waiting(rule, evictions)
+
     status, reason, message = "False", "OtherEffect", "Only the effect NoExecute evicts pods."
     if effect == "None":
-        reason, message = "NoEffect", _would_be(world, rule)
+        reason, message = "NoEffect", _preview(objects, rule)
+    elif effect == "NoExecute" and pods:
+        need = "1 pod needs" if pods == 1 else f"{pods} pods need"
+        where = "1 namespace." if namespaces == 1 else f"{namespaces} different namespaces."
+        status, reason = "True", "PodsPendingEviction"
+        message = f"{need} to be evicted in {where}"
     elif effect == "NoExecute":
         reason, message = ("Completed" if evicted else "NotStarted"), ""
-        if pods:
-            need = "1 pod needs" if pods == 1 else f"{pods} pods need"
-            where = "1 namespace." if spaces == 1 else f"{spaces} different namespaces."
-            status, reason, message = (
-                "True",
-                "PodsPendingEviction",
-                f"{need} to be evicted in {where}",
-            )
+
     if evicted:
         gone = "1 pod" if evicted == 1 else f"{evicted} pods"
         message = f"{message} {gone} evicted since the controller was started.".strip()
@@ -216,37 +250,39 @@ def _condition(world: World, rule: Document, dues: Sequence[Due], evicted: int) 
     }
 
 
-def _would_be(world: World, rule: Document) -> str:
+def _preview(objects: Objects, rule: Document) -> str:
     """What the rule would do if it evicted."""
     name = rule["metadata"]["name"]
-    spec = rule["spec"] | {"taint": rule["spec"]["taint"] | {"effect": "NoExecute"}}
-    evicting = {**world, "devicetaintrules": {name: rule | {"spec": spec}}}
-    pods, spaces = _counted(rule, due(evicting))
-    results = [
-        result
-        for claim in world["resourceclaims"].values()
-        for result in ((_status(claim).get("allocation") or {}).get("devices") or {}).get("results")
-        or ()
-    ]
-    allocated = sum(_selects(rule, result) for result in results)
-    published = sum(
-        _selects(rule, {"driver": driver, "pool": pool, "device": device})
-        for driver, pool, device in _published(world)
-    )
+    taint = rule["spec"]["taint"] | {"effect": "NoExecute"}
+    evicting_rule = rule | {"spec": rule["spec"] | {"taint": taint}}
+    evicting = {**objects, "devicetaintrules": {name: evicting_rule}}
+    pods, namespaces = _count_waiting(rule, find_evictions(evicting))
+
+    allocated = 0
+    for claim in objects["resourceclaims"].values():
+        allocated += sum(_selects(rule, result) for result in _results(claim))
+    published = 0
+    for driver, pool, device in _published_devices(objects):
+        published += _selects(rule, {"driver": driver, "pool": pool, "device": device})
+
+    where = "1 namespace" if namespaces == 1 else f"{namespaces} different namespaces"
     return (
-        f"{published} published device{'' if published == 1 else 's'} selected. "
-        f"{allocated} allocated device{'' if allocated == 1 else 's'} selected. "
-        f"{pods} pod{'' if pods == 1 else 's'} would be evicted in "
-        f"{'1 namespace' if spaces == 1 else f'{spaces} different namespaces'} if the effect was NoExecute. "
+        f"{published} published device{_plural(published)} selected. "
+        f"{allocated} allocated device{_plural(allocated)} selected. "
+        f"{pods} pod{_plural(pods)} would be evicted in {where} if the effect was NoExecute. "
         "This is told once: make the rule anew to ask again."
     )
 
 
-def _counted(rule: Document, dues: Sequence[Due]) -> tuple[int, int]:
+def _plural(count: int) -> str:
+    return "" if count == 1 else "s"
+
+
+def _count_waiting(rule: Document, evictions: Sequence[Eviction]) -> tuple[int, int]:
     """The pods that are still to go because of the rule, and their namespaces."""
     waiting = [
-        one.pod
-        for one in dues
-        if rule["metadata"]["name"] in one.rules and not _is_leaving(one.pod)
+        eviction.pod
+        for eviction in evictions
+        if rule["metadata"]["name"] in eviction.rules and not is_terminating(eviction.pod)
     ]
     return len(waiting), len({pod["metadata"]["namespace"] for pod in waiting})

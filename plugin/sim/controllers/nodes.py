@@ -1,7 +1,7 @@
-"""Taints of nodes by what their kubelets say of them: no pod is to come to a node that is not
-ready.
+"""Taints of nodes by what their kubelets say of them.
 
-Not here: that a kubelet has fallen silent, and the end of pods on a node that is not ready.
+No pod is to come to a node that is not ready. Not here: that a kubelet has fallen silent, and the
+end of pods on a node that is not ready.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...api.document import Document
-from .. import client
-from ..client import Call
-from .objects import World
+from .. import requests
+from ..requests import Request
+from .objects import Objects, status_of
 
 PREFIX = "node.kubernetes.io/"
 PRESSURES = {
@@ -25,34 +25,44 @@ OURS = frozenset(
 )
 
 
-def decide(world: World) -> Iterator[Call]:
-    for node in world["nodes"].values():
+def sync(objects: Objects) -> Iterator[Request]:
+    """Adds and takes away the taints that are ours, and leaves those of others alone."""
+    for node in objects["nodes"].values():
         spec = node.get("spec") or {}
-        old = spec.get("taints") or []
-        wanted = set(_wanted(node))
-        kept = [one for one in old if not _is_ours(one) or one["key"] in wanted]
-        missing = wanted - {one["key"] for one in kept if _is_ours(one)}
-        new = kept + [{"key": key, "effect": "NoSchedule"} for key in sorted(missing)]
-        if new != old:
-            rest = {name: value for name, value in spec.items() if name != "taints"}
-            yield client.put("nodes", node | {"spec": rest | ({"taints": new} if new else {})})
+        present = spec.get("taints") or []
+        wanted = set(_wanted_keys(node))
+
+        # A taint that stays keeps its place and what else it says, its time for one.
+        taints = [taint for taint in present if not _is_ours(taint) or taint["key"] in wanted]
+        kept_keys = {taint["key"] for taint in taints if _is_ours(taint)}
+        for key in sorted(wanted - kept_keys):
+            taints.append({"key": key, "effect": "NoSchedule"})
+
+        if taints != present:
+            changed = {name: value for name, value in spec.items() if name != "taints"}
+            if taints:
+                changed["taints"] = taints
+            yield requests.update("nodes", node | {"spec": changed})
 
 
 def _is_ours(taint: Document) -> bool:
     return taint["key"] in OURS and taint.get("effect") == "NoSchedule"
 
 
-def _wanted(node: Document) -> Iterator[str]:
+def _wanted_keys(node: Document) -> Iterator[str]:
     conditions = {
-        one["type"]: one["status"] for one in (node.get("status") or {}).get("conditions") or ()
+        condition["type"]: condition["status"]
+        for condition in status_of(node).get("conditions") or ()
     }
     ready = conditions.get("Ready", "False")
-    if ready != "True":
-        yield PREFIX + ("unreachable" if ready == "Unknown" else "not-ready")
+    if ready == "Unknown":
+        yield PREFIX + "unreachable"
+    elif ready != "True":
+        yield PREFIX + "not-ready"
+
     if (node.get("spec") or {}).get("unschedulable"):
         yield PREFIX + "unschedulable"
-    yield from (
-        PREFIX + name
-        for condition, name in PRESSURES.items()
-        if conditions.get(condition) == "True"
-    )
+
+    for condition, name in PRESSURES.items():
+        if conditions.get(condition) == "True":
+            yield PREFIX + name

@@ -7,20 +7,28 @@ history are not here.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ... import timestamps
 from ...api.document import Document
-from .. import client
-from ..client import Call
-from .objects import World, has_ended, owned_by, owner
+from .. import requests
+from ..requests import Request
+from .objects import (
+    Objects,
+    controller_reference,
+    has_ended,
+    is_controlled_by,
+    is_terminating,
+    is_tolerated,
+    name_suffix,
+    status_of,
+)
 
-HASH = "pod-template-hash"
-LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-EVERYWHERE = (  # taints of nodes that pods of a DaemonSet always tolerate
+TEMPLATE_HASH = "pod-template-hash"
+_NAME_LIMIT = 240  # characters of a parent's name that its pods' names begin with
+_ALWAYS_TOLERATED = (  # taints of nodes, by pods of a DaemonSet
     ("not-ready", "NoExecute"),
     ("unreachable", "NoExecute"),
     ("disk-pressure", "NoSchedule"),
@@ -30,195 +38,200 @@ EVERYWHERE = (  # taints of nodes that pods of a DaemonSet always tolerate
 )
 
 
-def decide(world: World, now: float) -> list[Call]:
-    calls: list[Call] = []
-    for deployment in filter(_is_whole, world["deployments"].values()):
-        calls += _deployment(world, deployment, now)
-    for daemons in filter(_is_whole, world["daemonsets"].values()):
-        calls += _daemon_set(world, daemons)
-    return calls
+def sync(objects: Objects, now: float) -> list[Request]:
+    """Pods to make, pods to delete and statuses to write, of every Deployment and DaemonSet."""
+    wanted: list[Request] = []
+    for deployment in objects["deployments"].values():
+        if _is_active(deployment):
+            wanted += _sync_deployment(objects, deployment, now)
+    for daemon_set in objects["daemonsets"].values():
+        if _is_active(daemon_set):
+            wanted += _sync_daemon_set(objects, daemon_set)
+    return wanted
 
 
-def _is_whole(parent: Document) -> bool:
+def _is_active(parent: Document) -> bool:
     """Neither on its way out nor without what its pods are to be."""
-    return not _is_leaving(parent) and "spec" in ((parent.get("spec") or {}).get("template") or {})
+    template = (parent.get("spec") or {}).get("template") or {}
+    return not is_terminating(parent) and "spec" in template
 
 
 # ---------------------------------------------------------------- deployments
 
 
-def _deployment(world: World, deployment: Document, now: float) -> Iterator[Call]:
+def _sync_deployment(objects: Objects, deployment: Document, now: float) -> Iterator[Request]:
     spec = deployment["spec"]
-    wanted = spec.get("replicas", 1)
-    digest = digest_of_template(spec["template"])
-    pods = _pods_of(world, deployment)
-    alive = sorted(
-        (pod for pod in pods if not has_ended(pod) and not _is_leaving(pod)),
-        key=lambda pod: (_digest_of(pod) != digest, not _is_ready(pod), pod["metadata"]["name"]),
-    )
-    fresh = [pod for pod in alive if _digest_of(pod) == digest]
-    if len(alive) < wanted:
-        taken = {pod["metadata"]["name"] for pod in pods}
-        yield from (
-            _made("Deployment", deployment, name, digest, {})
-            for name in _names(deployment, digest, wanted - len(alive), taken)
-        )
-    elif len(alive) > wanted:
-        yield from (client.delete("pods", pod) for pod in alive[wanted:])
-    elif len(fresh) < len(alive) and all(map(_is_ready, fresh)):
-        yield client.delete("pods", alive[-1])
-    yield from (
-        client.delete("pods", pod) for pod in pods if has_ended(pod) and not _is_leaving(pod)
-    )
+    replicas = spec.get("replicas", 1)
+    digest = template_hash(spec["template"])
+    pods = _pods_of(objects, deployment)
+
+    # The first are those that stay: of the new template, ready, in the order of their names.
+    alive = [pod for pod in pods if not has_ended(pod) and not is_terminating(pod)]
+    alive.sort(key=lambda pod: (_hash_of(pod) != digest, not _is_ready(pod), _name_of(pod)))
+    updated = [pod for pod in alive if _hash_of(pod) == digest]
+
+    if len(alive) < replicas:
+        taken = {_name_of(pod) for pod in pods}
+        for name in _free_names(deployment, digest, replicas - len(alive), taken):
+            yield _create_pod("Deployment", deployment, name, digest, {})
+    elif len(alive) > replicas:
+        for pod in alive[replicas:]:
+            yield requests.delete("pods", pod)
+    elif len(updated) < len(alive) and all(map(_is_ready, updated)):
+        yield requests.delete("pods", alive[-1])
+
+    for pod in pods:
+        if has_ended(pod) and not is_terminating(pod):
+            yield requests.delete("pods", pod)
+
     ready = sum(map(_is_ready, alive))
     counts = {
         "replicas": len(alive),
-        "updatedReplicas": len(fresh),
+        "updatedReplicas": len(updated),
         "readyReplicas": ready,
         "availableReplicas": ready,
-        "unavailableReplicas": max(wanted - ready, 0),
-        "conditions": [_available(deployment, ready >= wanted, now)],
+        "unavailableReplicas": max(replicas - ready, 0),
+        "conditions": [_available_condition(deployment, ready >= replicas, now)],
     }
-    yield from _told("deployments", deployment, counts)
+    yield from _update_status("deployments", deployment, counts)
 
 
-def _names(deployment: Document, digest: str, count: int, taken: set[str]) -> Iterator[str]:
-    """The first free ones of an endless row: the same again until something has come of them, and
-    then others.
+def _free_names(deployment: Document, digest: str, count: int, taken: set[str]) -> Iterator[str]:
+    """The first free ones of an endless row.
+
+    They are the same again until something has come of them, and then others.
     """
     number = 0
     while count:
-        salt = _letters(f"{_state(deployment)} {digest} {number}", 5)
-        name = f"{deployment['metadata']['name'][:240]}-{digest}-{salt}"
+        suffix = name_suffix(f"{_revision(deployment)} {digest} {number}", 5)
+        name = f"{_name_of(deployment)[:_NAME_LIMIT]}-{digest}-{suffix}"
         number += 1
         if name not in taken:
             count -= 1
             yield name
 
 
-def _available(deployment: Document, enough: bool, now: float) -> Document:
+def _available_condition(deployment: Document, enough: bool, now: float) -> Document:
     """With the time of its last change."""
-    state = "True" if enough else "False"
-    old = [
-        one
-        for one in (deployment.get("status") or {}).get("conditions") or ()
-        if one["type"] == "Available"
-    ]
-    if old and old[0]["status"] == state:
-        return old[0]  # type: ignore[no-any-return]
+    status = "True" if enough else "False"
+    for condition in status_of(deployment).get("conditions") or ():
+        if condition["type"] == "Available" and condition["status"] == status:
+            return condition  # type: ignore[no-any-return]
+
     reason = "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable"
-    message = f"Deployment {'has' if enough else 'does not have'} minimum availability."
+    has = "has" if enough else "does not have"
     moment = timestamps.rfc3339(now)
-    times = {"lastUpdateTime": moment, "lastTransitionTime": moment}
-    return {"type": "Available", "status": state, "reason": reason, "message": message} | times
+    return {
+        "type": "Available",
+        "status": status,
+        "reason": reason,
+        "message": f"Deployment {has} minimum availability.",
+        "lastUpdateTime": moment,
+        "lastTransitionTime": moment,
+    }
 
 
 # ---------------------------------------------------------------- daemon sets
 
 
-def _daemon_set(world: World, daemons: Document) -> Iterator[Call]:
-    digest = digest_of_template(daemons["spec"]["template"])
-    pods = _pods_of(world, daemons)
+def _sync_daemon_set(objects: Objects, daemon_set: Document) -> Iterator[Request]:
+    digest = template_hash(daemon_set["spec"]["template"])
+    pods = _pods_of(objects, daemon_set)
     by_node = {_node_of(pod): pod for pod in pods if not has_ended(pod)}
-    nodes = [name for name, node in world["nodes"].items() if _runs_on(daemons, node)]
-    for name in nodes:
-        if name not in by_node:
-            salt = _letters(f"{_state(daemons)} {digest} {name}", 5)
-            pod_name = f"{daemons['metadata']['name'][:240]}-{salt}"
-            if all(pod["metadata"]["name"] != pod_name for pod in pods):
-                yield _made("DaemonSet", daemons, pod_name, digest, _only_on(name, daemons))
-    here = [by_node[name] for name in nodes if name in by_node]
-    alive = [pod for pod in here if not _is_leaving(pod)]
-    old = [pod for pod in alive if _digest_of(pod) != digest]
-    by_hand = (daemons["spec"].get("updateStrategy") or {}).get("type") == "OnDelete"
-    if (
-        old
-        and not by_hand
-        and len(alive) == len(nodes)
-        and all(_is_ready(pod) for pod in alive if pod not in old)
-    ):
-        yield client.delete("pods", old[0])
-    misplaced = [pod for pod in by_node.values() if _is_misplaced(world, daemons, pod)]
-    gone = [pod for pod in pods if has_ended(pod)] + misplaced
-    yield from (client.delete("pods", pod) for pod in gone if not _is_leaving(pod))
+    nodes = [name for name, node in objects["nodes"].items() if _may_run_on(daemon_set, node)]
+
+    # One pod for every node that has none. Its name is always the same, so that the one before it
+    # has to be gone first.
+    taken = {_name_of(pod) for pod in pods}
+    for node in nodes:
+        suffix = name_suffix(f"{_revision(daemon_set)} {digest} {node}", 5)
+        name = f"{_name_of(daemon_set)[:_NAME_LIMIT]}-{suffix}"
+        if node not in by_node and name not in taken:
+            more = _only_on(node, daemon_set)
+            yield _create_pod("DaemonSet", daemon_set, name, digest, more)
+
+    # One pod of an old template goes when every node has one and those of the new one are ready.
+    alive = [by_node[name] for name in nodes if name in by_node]
+    alive = [pod for pod in alive if not is_terminating(pod)]
+    outdated = [pod for pod in alive if _hash_of(pod) != digest]
+    updated = [pod for pod in alive if _hash_of(pod) == digest]
+    strategy = (daemon_set["spec"].get("updateStrategy") or {}).get("type")
+    may_replace = len(alive) == len(nodes) and all(map(_is_ready, updated))
+    if outdated and may_replace and strategy != "OnDelete":
+        yield requests.delete("pods", outdated[0])
+
+    misplaced = [pod for pod in by_node.values() if _is_misplaced(objects, daemon_set, pod)]
+    ended = [pod for pod in pods if has_ended(pod)]
+    for pod in (*ended, *misplaced):
+        if not is_terminating(pod):
+            yield requests.delete("pods", pod)
+
     ready = sum(map(_is_ready, alive))
     counts = {
         "desiredNumberScheduled": len(nodes),
         "currentNumberScheduled": len(alive),
-        "updatedNumberScheduled": len(alive) - len(old),
+        "updatedNumberScheduled": len(updated),
         "numberReady": ready,
         "numberAvailable": ready,
         "numberMisscheduled": len(misplaced),
         "numberUnavailable": len(nodes) - ready,
     }
-    yield from _told("daemonsets", daemons, counts)
+    yield from _update_status("daemonsets", daemon_set, counts)
 
 
-def _is_misplaced(world: World, daemons: Document, pod: Document) -> bool:
+def _is_misplaced(objects: Objects, daemon_set: Document, pod: Document) -> bool:
     """A pod that is on a node that does not exist is not ours to end."""
-    node = world["nodes"].get(_node_of(pod))
+    node = objects["nodes"].get(_node_of(pod))
     if node is None:
         return not pod["spec"].get("nodeName")
-    return not _runs_on(daemons, node, evicting=True)
+    return not _may_run_on(daemon_set, node, present=True)
 
 
-def _runs_on(daemons: Document, node: Document, *, evicting: bool = False) -> bool:
-    """By the template's nodeSelector and the node's taints, for a pod that is there only by those
-    that evict.
+def _may_run_on(daemon_set: Document, node: Document, *, present: bool = False) -> bool:
+    """By the template's nodeSelector and the node's taints; affinity is left to the scheduler.
 
-    Affinity is left to the scheduler.
+    A pod that is `present` there has to leave only for a taint that evicts.
     """
-    spec = daemons["spec"]["template"]["spec"]
+    spec = daemon_set["spec"]["template"]["spec"]
     labels = node["metadata"].get("labels") or {}
-    if (
-        node["metadata"].get("deletionTimestamp")
-        or not (spec.get("nodeSelector") or {}).items() <= labels.items()
-    ):
+    if is_terminating(node):
         return False
-    tolerations = [*(spec.get("tolerations") or ()), *_tolerations()]
-    effects = ("NoExecute",) if evicting else ("NoSchedule", "NoExecute")
-    return all(
-        taint.get("effect") not in effects or any(_tolerates(one, taint) for one in tolerations)
-        for taint in (node.get("spec") or {}).get("taints") or ()
-    )
-
-
-def _tolerates(toleration: Document, taint: Document) -> bool:
-    if toleration.get("effect") not in (None, "", taint.get("effect")):
+    if not (spec.get("nodeSelector") or {}).items() <= labels.items():
         return False
-    if toleration.get("key") and toleration["key"] != taint["key"]:
-        return False
-    return toleration.get("operator") == "Exists" or bool(
-        toleration.get("value", "") == taint.get("value", "")
-    )
+
+    tolerations = [*(spec.get("tolerations") or ()), *_default_tolerations()]
+    effects = ("NoExecute",) if present else ("NoSchedule", "NoExecute")
+    for taint in (node.get("spec") or {}).get("taints") or ():
+        if taint.get("effect") in effects and not is_tolerated(taint, tolerations):
+            return False
+    return True
 
 
-def _tolerations() -> list[Document]:
+def _default_tolerations() -> list[Document]:
     return [
         {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": effect}
-        for name, effect in EVERYWHERE
+        for name, effect in _ALWAYS_TOLERATED
     ]
 
 
-def _only_on(node: str, daemons: Document) -> Document:
+def _only_on(node: str, daemon_set: Document) -> Document:
     """What the pod's spec has beside the template's: the scheduler is to put it on this node."""
+    spec = daemon_set["spec"]["template"]["spec"]
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    affinity = (daemons["spec"]["template"]["spec"].get("affinity") or {}) | {
-        "nodeAffinity": required
+    return {
+        "affinity": (spec.get("affinity") or {}) | {"nodeAffinity": required},
+        "tolerations": [*(spec.get("tolerations") or ()), *_default_tolerations()],
     }
-    own = daemons["spec"]["template"]["spec"].get("tolerations") or []
-    return {"affinity": affinity, "tolerations": [*own, *_tolerations()]}
 
 
 def _node_of(pod: Document) -> str:
-    """Where it is, or is to go."""
+    """The node that a DaemonSet's pod is on, or is to go to."""
     if name := pod["spec"].get("nodeName"):
         return str(name)
     try:
-        required = pod["spec"]["affinity"]["nodeAffinity"][
-            "requiredDuringSchedulingIgnoredDuringExecution"
-        ]
+        affinity = pod["spec"]["affinity"]["nodeAffinity"]
+        required = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
         return str(required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0])
     except (KeyError, IndexError):
         return ""
@@ -227,16 +240,17 @@ def _node_of(pod: Document) -> str:
 # ---------------------------------------------------------------- both
 
 
-def _made(kind: str, parent: Document, name: str, digest: str, more: Document) -> Call:
+def _create_pod(kind: str, parent: Document, name: str, digest: str, more: Document) -> Request:
     template = parent["spec"]["template"]
-    head = template.get("metadata") or {}
+    from_template = template.get("metadata") or {}
+    reference = controller_reference("apps/v1", kind, parent)
     metadata: dict[str, Any] = {
         "name": name,
         "namespace": parent["metadata"]["namespace"],
-        "labels": (head.get("labels") or {}) | {HASH: digest},
-        "ownerReferences": [owner("apps/v1", kind, parent) | {"blockOwnerDeletion": True}],
+        "labels": (from_template.get("labels") or {}) | {TEMPLATE_HASH: digest},
+        "ownerReferences": [reference | {"blockOwnerDeletion": True}],
     }
-    if annotations := head.get("annotations"):
+    if annotations := from_template.get("annotations"):
         metadata["annotations"] = annotations
     body = {
         "apiVersion": "v1",
@@ -244,46 +258,44 @@ def _made(kind: str, parent: Document, name: str, digest: str, more: Document) -
         "metadata": metadata,
         "spec": template["spec"] | more,
     }
-    return Call(method="POST", kind="pods", namespace=metadata["namespace"], body=body)
+    return Request(method="POST", resource="pods", namespace=metadata["namespace"], body=body)
 
 
-def _told(kind: str, parent: Document, counts: Document) -> Iterator[Call]:
+def _update_status(resource: str, parent: Document, counts: Document) -> Iterator[Request]:
+    """The parent's status, where it says something else now."""
+    before = status_of(parent)
     status = counts | {"observedGeneration": parent["metadata"].get("generation", 0)}
-    known = parent.get("status") or {}
-    if any(known.get(name) != value for name, value in status.items()):
-        yield client.put(kind, parent | {"status": known | status}, "status")
+    if any(before.get(name) != value for name, value in status.items()):
+        yield requests.update(resource, parent | {"status": before | status}, "status")
 
 
-def _state(parent: Document) -> str:
-    return f"{parent['metadata']['uid']} {parent['metadata'].get('resourceVersion', '')}"
+def _revision(parent: Document) -> str:
+    """What tells the parent as it is now from what it was or will be."""
+    metadata = parent["metadata"]
+    return f"{metadata['uid']} {metadata.get('resourceVersion', '')}"
 
 
-def _pods_of(world: World, parent: Document) -> Sequence[Document]:
-    return [pod for pod in world["pods"].values() if owned_by(pod, parent)]
-
-
-def _is_leaving(obj: Document) -> bool:
-    return bool(obj["metadata"].get("deletionTimestamp"))
+def _pods_of(objects: Objects, parent: Document) -> Sequence[Document]:
+    return [pod for pod in objects["pods"].values() if is_controlled_by(pod, parent)]
 
 
 def _is_ready(pod: Document) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
+    if is_terminating(pod):
+        return False
+    conditions = status_of(pod).get("conditions") or ()
     return any(
-        one["type"] == "Ready" and one["status"] == "True" for one in conditions
-    ) and not _is_leaving(pod)
-
-
-def digest_of_template(template: Document) -> str:
-    """What tells pods of this template from those of another; it is their label `HASH`."""
-    return _letters(json.dumps(template, sort_keys=True), 9)
-
-
-def _digest_of(pod: Document) -> str:
-    return str((pod["metadata"].get("labels") or {}).get(HASH, ""))
-
-
-def _letters(text: str, count: int) -> str:
-    number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:16])
-    return "".join(
-        LETTERS[number // len(LETTERS) ** place % len(LETTERS)] for place in range(count)
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
     )
+
+
+def template_hash(template: Document) -> str:
+    """What tells pods of this template from those of another; their label `TEMPLATE_HASH` has it."""
+    return name_suffix(json.dumps(template, sort_keys=True), 9)
+
+
+def _hash_of(pod: Document) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(TEMPLATE_HASH, ""))
+
+
+def _name_of(obj: Document) -> str:
+    return str(obj["metadata"]["name"])

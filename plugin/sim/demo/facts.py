@@ -1,8 +1,8 @@
-"""Facts about objects: where in an object to look, and what is expected there. Pure: no clock, no
-API server.
+"""Facts about objects: where in an object to look, and what is expected there.
 
-A path is `status.phase`, `spec.devices[0].name`, `spec.devices[name=gpu-1].taints[*].key` or
-`metadata.labels["app.kubernetes.io/name"]`. It leads to any number of values.
+Pure: no clock, no API server. A path is `status.phase`, `spec.devices[0].name`,
+`spec.devices[name=gpu-1].taints[*].key` or `metadata.labels["app.kubernetes.io/name"]`. It leads to
+any number of values.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-WORDS = ("equals", "not", "contains", "exists", "count")
+OPERATORS = ("equals", "not", "contains", "exists", "count")
 
 _STEP = re.compile(
     r"""\.?(?P<name>[A-Za-z_][\w/-]*)
@@ -23,74 +23,84 @@ _STEP = re.compile(
     re.VERBOSE,
 )
 _VARIABLE = re.compile(r"\$\{([^}]*)}")
+_SHOWN_LENGTH = 120  # characters of a value in a message
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One expectation: what is found at the path does as `word` says."""
+    """One expectation: what is at the path does as the operator says."""
 
     path: str
-    word: str = "equals"
+    operator: str = "equals"
     value: Any = None
 
     def holds(self, obj: Any) -> bool:
-        found = find(obj, self.path)
-        match self.word:
+        values = find(obj, self.path)
+        match self.operator:
             case "exists":
-                return bool(found) == bool(self.value)
+                return bool(values) == bool(self.value)
             case "count":
-                return bool(len(found) == self.value)
+                return bool(len(values) == self.value)
             case "not":
-                return not any(_same(one, self.value) for one in found)
+                return not any(_equals(value, self.value) for value in values)
             case "contains":
-                return any(_contains(one, self.value) for one in found)
-        return any(_same(one, self.value) for one in found)
+                return any(_contains(value, self.value) for value in values)
+        return any(_equals(value, self.value) for value in values)
 
-    def seen(self, obj: Any) -> str:
+    def describe_failure(self, obj: Any) -> str:
         """What is there, beside what should be."""
-        found = find(obj, self.path)
-        there = " and ".join(shown(one) for one in found[:3]) if found else "absent"
-        if self.word == "count":
-            there = str(len(found))
-        return f"{self.path} is {there}, expected {self.expected}"
+        values = find(obj, self.path)
+        seen = "absent"
+        if self.operator == "count":
+            seen = str(len(values))
+        elif values:
+            seen = " and ".join(shown(value) for value in values[:3])
+        return f"{self.path} is {seen}, expected {self.expected}"
 
     @property
     def expected(self) -> str:
-        if self.word == "exists":
-            return "it to be there" if self.value else "it to be absent"
-        return {
-            "equals": "",
-            "not": "anything but ",
-            "contains": "text with ",
-            "count": "a count of ",
-        }[self.word] + shown(self.value)
+        """In words."""
+        match self.operator:
+            case "exists":
+                return "it to be there" if self.value else "it to be absent"
+            case "not":
+                return f"anything but {shown(self.value)}"
+            case "contains":
+                return f"text with {shown(self.value)}"
+            case "count":
+                return f"a count of {shown(self.value)}"
+        return shown(self.value)
 
 
 def checks(written: Mapping[str, Any]) -> list[Check]:
-    """As stories have them: a value that is expected, or one word with its value. ValueError says
-    what is wrong.
+    """As stories have them: a value that is expected, or operators with their values.
+
+    ValueError says what is wrong.
     """
-    made = []
+    parsed = []
     for path, value in written.items():
         list(_steps(path))
         if not isinstance(value, dict):
-            made.append(Check(path=path, value=value))
+            parsed.append(Check(path=path, value=value))
             continue
-        unknown = [word for word in value if word not in WORDS]
+        unknown = [word for word in value if word not in OPERATORS]
         if unknown or not value:
-            raise ValueError(
-                f"{path}: {', '.join(unknown) or 'nothing'} is not one of {', '.join(WORDS)}"
-            )
-        made += [Check(path=path, word=word, value=one) for word, one in value.items()]
-    return made
+            wrong = ", ".join(map(str, unknown)) or "nothing"
+            raise ValueError(f"{path}: {wrong} is not one of {', '.join(OPERATORS)}")
+        for operator, expected in value.items():
+            parsed.append(Check(path=path, operator=operator, value=expected))
+    return parsed
 
 
 def find(obj: Any, path: str) -> list[Any]:
     """All that the path leads to. ValueError if it is no path."""
-    found = [obj]
+    values = [obj]
     for step in _steps(path):
-        found = [inner for one in found for inner in _down(one, step)]
-    return found
+        below: list[Any] = []
+        for value in values:
+            below += _follow(value, step)
+        values = below
+    return values
 
 
 def filled(written: Any, variables: Mapping[str, str]) -> Any:
@@ -104,33 +114,37 @@ def filled(written: Any, variables: Mapping[str, str]) -> Any:
     return written
 
 
-def named(written: Any) -> set[str]:
+def variables_in(written: Any) -> set[str]:
     """The variables that are used anywhere in it."""
     if isinstance(written, str):
         return set(_VARIABLE.findall(written))
+    parts: list[Any] = []
     if isinstance(written, dict):
-        return {name for pair in written.items() for one in pair for name in named(one)}
-    if isinstance(written, list):
-        return {name for one in written for name in named(one)}
-    return set()
+        parts = [*written.keys(), *written.values()]
+    elif isinstance(written, list):
+        parts = written
+    return set().union(*(variables_in(part) for part in parts))
 
 
 def shown(value: Any) -> str:
     """For people, on one line."""
     text = value if isinstance(value, str) else repr(value)
     text = " ".join(text.split())
-    return text if len(text) <= 120 else f"{text[:117]}..."
+    if len(text) > _SHOWN_LENGTH:
+        return f"{text[: _SHOWN_LENGTH - 3]}..."
+    return text
 
 
 def _variable(name: str, variables: Mapping[str, str]) -> str:
     if name not in variables:
-        raise ValueError(
-            f"nothing was kept as {name!r}; there is {', '.join(sorted(variables)) or 'nothing'}"
-        )
+        kept = ", ".join(sorted(variables)) or "nothing"
+        raise ValueError(f"nothing was kept as {name!r}; there is {kept}")
     return variables[name]
 
 
 def _steps(path: str) -> Iterator[re.Match[str]]:
+    if not path:
+        raise ValueError("an empty path leads nowhere")
     position = 0
     while position < len(path):
         match = _STEP.match(path, position)
@@ -138,32 +152,40 @@ def _steps(path: str) -> Iterator[re.Match[str]]:
             raise ValueError(f"{path!r} is no path: {path[position:]!r} is not understood")
         yield match
         position = match.end()
-    if not path:
-        raise ValueError("an empty path leads nowhere")
 
 
-def _down(obj: Any, step: re.Match[str]) -> Sequence[Any]:
+def _follow(value: Any, step: re.Match[str]) -> Sequence[Any]:
+    """One step down, into a map by its key or into a list by position or by a field of its items."""
     name = step["name"] or step["quoted"]
     if name:
-        return [obj[name]] if isinstance(obj, dict) and obj.get(name) is not None else []
-    if not isinstance(obj, list):
+        if isinstance(value, dict) and value.get(name) is not None:
+            return [value[name]]
+        return []
+
+    if not isinstance(value, list):
         return []
     if step["index"]:
-        return obj[int(step["index"]) : int(step["index"]) + 1]
+        index = int(step["index"])
+        return value[index : index + 1]
     if step["all"]:
-        return obj
+        return value
     return [
-        one for one in obj if isinstance(one, dict) and str(one.get(step["key"])) == step["value"]
+        item
+        for item in value
+        if isinstance(item, dict) and str(item.get(step["key"])) == step["value"]
     ]
 
 
-def _same(found: Any, value: Any) -> bool:
-    if isinstance(found, str) != isinstance(value, str) and not isinstance(found, list | dict):
-        return str(found) == str(value)
-    return bool(found == value)
+def _equals(value: Any, expected: Any) -> bool:
+    """A text equals a number that is written the same: YAML makes numbers of what Kubernetes has
+    as text.
+    """
+    if isinstance(value, str) != isinstance(expected, str) and not isinstance(value, list | dict):
+        return str(value) == str(expected)
+    return bool(value == expected)
 
 
-def _contains(found: Any, value: Any) -> bool:
-    if isinstance(found, str):
-        return str(value) in found
-    return isinstance(found, list | dict) and any(_same(one, value) for one in found)
+def _contains(value: Any, expected: Any) -> bool:
+    if isinstance(value, str):
+        return str(expected) in value
+    return isinstance(value, list | dict) and any(_equals(item, expected) for item in value)

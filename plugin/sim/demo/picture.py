@@ -1,5 +1,6 @@
-"""A Scene as lines of text that fit a terminal. Pure; what is written where and when is the
-screen's.
+"""A Scene as lines of text that fit a terminal.
+
+Pure; what is written where and when is the screen's.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from dataclasses import dataclass
 
 from .scene import FREE, HELD, SICK, Gpu, Node, Row, Scene
 
-_NARROWEST = 24  # columns of a node's box
-_WIDEST = 44
-_ROWS = 8  # pods and claims at most
+_NARROWEST_BOX, _WIDEST_BOX = 24, 44  # columns of a node's box
+_WIDEST_COLUMN = 26  # of the table
+_MOST_ROWS = 8  # of the table
 _COLORS = {"green": "32", "red": "31", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
 _STATES = {FREE: ("dim", "free"), HELD: ("green", "held"), SICK: ("red", "sick")}
 _PHASES = {
@@ -35,42 +36,45 @@ class Style:
 
 
 def draw(scene: Scene, style: Style) -> list[str]:
-    """Nodes side by side, then pods with their claims. No line is wider than the terminal, nor are
-    they too many.
+    """Nodes side by side, then pods with their claims.
+
+    No line is wider than the terminal, nor are they too many: where boxes do not fit, a node is a
+    line.
     """
     glyphs = _UNICODE if style.unicode else _ASCII
-    lines = [*_boxes(scene.nodes, style.width, glyphs), *_table(scene.rows, glyphs)]
+    table = _table(scene.rows, glyphs)
+    lines = [*_boxes(scene.nodes, style.width, glyphs), *table]
     room = max(3, style.height - 4)
     if len(lines) > room:
-        lines = [*(_short(node, glyphs) for node in scene.nodes), *_table(scene.rows, glyphs)][
-            :room
-        ]
-    return [paint(line, style) for line in lines]
+        lines = [*(_node_line(node, glyphs) for node in scene.nodes), *table]
+    return [paint(line, style) for line in lines[:room]]
 
 
 def brief(scene: Scene, style: Style) -> list[str]:
     """A line a node, for where nothing is redrawn."""
     glyphs = _UNICODE if style.unicode else _ASCII
-    return [paint(_short(node, glyphs), style) for node in scene.nodes]
+    return [paint(_node_line(node, glyphs), style) for node in scene.nodes]
 
 
 def paint(line: Line, style: Style) -> str:
     """One line of the terminal, cut where it ends."""
-    room, parts = style.width, []
+    room = style.width
+    parts = []
     for text, color in line:
         part = cut(text, room, style.unicode)
         room -= len(part)
-        parts.append(
-            f"\x1b[{_COLORS[color]}m{part}\x1b[0m" if style.color and color and part else part
-        )
+        if style.color and color and part:
+            part = f"\x1b[{_COLORS[color]}m{part}\x1b[0m"
+        parts.append(part)
     return "".join(parts).rstrip(" ")
 
 
 def cut(text: str, width: int, unicode: bool = True) -> str:
     if len(text) <= width:
         return text
-    mark = "…" if unicode else "~"
-    return text[: max(0, width - 1)] + mark if width > 0 else ""
+    if width <= 0:
+        return ""
+    return text[: width - 1] + ("…" if unicode else "~")
 
 
 @dataclass(frozen=True)
@@ -91,95 +95,112 @@ _UNICODE = _Glyphs("○", "●", "✗", "╭╮╰╯", "─", "│", True)
 _ASCII = _Glyphs("o", "*", "X", "++++", "-", "|", False)
 
 
+# ---------------------------------------------------------------- nodes
+
+
 def _boxes(nodes: Sequence[Node], width: int, glyphs: _Glyphs) -> list[Line]:
     """As many boxes in a row as there is room for."""
     if not nodes:
         return [[("no nodes yet", "dim")]]
-    beside = max(1, min(len(nodes), (width + 1) // (_NARROWEST + 1)))
-    wide = min(_WIDEST, (width + 1) // beside - 1)
+
+    # One column lies between two boxes.
+    per_row = max(1, min(len(nodes), (width + 1) // (_NARROWEST_BOX + 1)))
+    box_width = min(_WIDEST_BOX, (width + 1) // per_row - 1)
     lines: list[Line] = []
-    for start in range(0, len(nodes), beside):
-        row = nodes[start : start + beside]
-        high = max(len(node.gpus) for node in row)
-        boxes = [_box(node, wide, high, glyphs) for node in row]
+    for start in range(0, len(nodes), per_row):
+        row = nodes[start : start + per_row]
+        gpu_count = max(len(node.gpus) for node in row)
+        boxes = [_box(node, box_width, gpu_count, glyphs) for node in row]
         for parts in zip(*boxes, strict=True):
-            line: Line = []
-            for part in parts:
-                line += [(" ", ""), *part] if line else part
+            line: Line = [*parts[0]]
+            for part in parts[1:]:
+                line += [(" ", ""), *part]
             lines.append(line)
     return lines
 
 
-def _box(node: Node, width: int, high: int, glyphs: _Glyphs) -> list[Line]:
-    left, right, lower_left, lower_right = tuple(glyphs.corners)
+def _box(node: Node, width: int, gpu_count: int, glyphs: _Glyphs) -> list[Line]:
+    """With room for so many GPUs, so that boxes of a row end together."""
     inner = width - 4
-    name = cut(node.name, inner - 2, glyphs.unicode)
-    fill = glyphs.across * (width - 5 - len(name))
-    lines: list[Line] = [
-        [(f"{left}{glyphs.across} ", "dim"), (name, "bold"), (f" {fill}{right}", "dim")]
-    ]
-
-    def add(text: str, color: str = "") -> None:
-        side = glyphs.down
-        lines.append(
-            [
-                (f"{side} ", "dim"),
-                (cut(text, inner, glyphs.unicode).ljust(inner), color),
-                (f" {side}", "dim"),
-            ]
-        )
-
-    add(node.product or "no GPUs published", "cyan" if node.product else "dim")
+    content: list[Span] = [(node.product, "cyan") if node.product else ("no GPUs published", "dim")]
     for gpu in node.gpus:
         color, word = _STATES[gpu.state]
-        add(f"{glyphs.of(gpu)} {gpu.name}", color)
-        add(f"  {gpu.note or word}", color)
-    for _ in range(2 * (high - len(node.gpus))):
-        add("")
-    plugin = cut(f" claimd {node.plugin} " if node.plugin else "", inner, glyphs.unicode)
-    color = "dim" if node.plugin in ("", "running") else "yellow"
-    fill = glyphs.across * (width - 3 - len(plugin))
-    lines.append(
-        [(f"{lower_left}{fill}", "dim"), (plugin, color), (f"{glyphs.across}{lower_right}", "dim")]
-    )
+        content.append((f"{glyphs.of(gpu)} {gpu.name}", color))
+        content.append((f"  {gpu.note or word}", color))
+    content += [("", "")] * (2 * (gpu_count - len(node.gpus)))
+
+    lines = [_box_top(node, width, glyphs)]
+    for text, color in content:
+        padded = cut(text, inner, glyphs.unicode).ljust(inner)
+        lines.append([(f"{glyphs.down} ", "dim"), (padded, color), (f" {glyphs.down}", "dim")])
+    lines.append(_box_bottom(node, width, glyphs))
     return lines
 
 
-def _short(node: Node, glyphs: _Glyphs) -> Line:
+def _box_top(node: Node, width: int, glyphs: _Glyphs) -> Line:
+    left, right, _, _ = tuple(glyphs.corners)
+    name = cut(node.name, width - 6, glyphs.unicode)
+    fill = glyphs.across * (width - 5 - len(name))
+    return [(f"{left}{glyphs.across} ", "dim"), (name, "bold"), (f" {fill}{right}", "dim")]
+
+
+def _box_bottom(node: Node, width: int, glyphs: _Glyphs) -> Line:
+    """With the state of the plugin."""
+    _, _, left, right = tuple(glyphs.corners)
+    plugin = f" claimd {node.plugin} " if node.plugin else ""
+    plugin = cut(plugin, width - 4, glyphs.unicode)
+    color = "dim" if node.plugin in ("", "running") else "yellow"
+    fill = glyphs.across * (width - 3 - len(plugin))
+    return [(f"{left}{fill}", "dim"), (plugin, color), (f"{glyphs.across}{right}", "dim")]
+
+
+def _node_line(node: Node, glyphs: _Glyphs) -> Line:
     line: Line = [(f"{node.name:<10} ", "bold")]
+    if not node.gpus:
+        return [*line, ("no GPUs published", "dim")]
     for gpu in node.gpus:
         color, word = _STATES[gpu.state]
-        line += [(f"{glyphs.of(gpu)} {gpu.name} {gpu.note or word}  ", color)]
-    return line if node.gpus else [*line, ("no GPUs published", "dim")]
+        line.append((f"{glyphs.of(gpu)} {gpu.name} {gpu.note or word}  ", color))
+    return line
+
+
+# ---------------------------------------------------------------- pods and claims
 
 
 def _table(rows: Sequence[Row], glyphs: _Glyphs) -> list[Line]:
+    """Columns as wide as they need to be, the last one to the end of the line."""
     if not rows:
         return []
-    shown = rows[: _ROWS if len(rows) <= _ROWS else _ROWS - 1]
-    cells = [(row.pod or "-", row.phase or "-", row.node or "-", _claim(row)) for row in shown]
+    shown = rows
+    if len(rows) > _MOST_ROWS:
+        shown = rows[: _MOST_ROWS - 1]  # the last line says how many more there are
+
     titles = ("POD", "PHASE", "NODE", "CLAIM")
-    widths = [min(26, max(len(row[at]) for row in (titles, *cells))) for at in range(3)]
-    lines: list[Line] = [
-        [(f"{title:<{width}}  ", "dim") for title, width in zip(titles, (*widths, 5), strict=True)]
-    ]
-    for pod, phase, node, claim in cells:
-        line = [(pod, ""), (phase, _PHASES.get(phase, "")), (node, "")]
-        lines.append(
-            [
-                *(
-                    (f"{cut(text, width, glyphs.unicode):<{width}}  ", color)
-                    for (text, color), width in zip(line, widths, strict=True)
-                ),
-                (claim, ""),
-            ]
-        )
+    cells = [(row.pod or "-", row.phase or "-", row.node or "-", _claim(row)) for row in shown]
+    widths = []
+    for column in range(3):
+        longest = max(len(row[column]) for row in (titles, *cells))
+        widths.append(min(_WIDEST_COLUMN, longest))
+
+    head: Line = []
+    for title, width in zip(titles, (*widths, len(titles[-1])), strict=True):
+        head.append((f"{title:<{width}}  ", "dim"))
+    lines = [head]
+    for *columns, claim in cells:
+        colors = ("", _PHASES.get(columns[1], ""), "")
+        line: Line = []
+        for text, width, color in zip(columns, widths, colors, strict=True):
+            line.append((f"{cut(text, width, glyphs.unicode):<{width}}  ", color))
+        lines.append([*line, (claim, "")])
     if len(rows) > len(shown):
         lines.append([(f"and {len(rows) - len(shown)} more", "dim")])
     return lines
 
 
 def _claim(row: Row) -> str:
+    """What the row's claim holds, or why its pod waits."""
     if row.devices:
         return f"{row.claim}: {', '.join(row.devices)}"
-    return f"{row.claim or '-'}{': ' if row.waits else ''}{row.waits}"
+    if row.waits_for:
+        return f"{row.claim or '-'}: {row.waits_for}"
+    return row.claim or "-"

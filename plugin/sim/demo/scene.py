@@ -1,12 +1,11 @@
-"""What there is to see of a cluster at one moment: nodes, their GPUs, pods and claims. Pure:
-objects in, a Scene out.
+"""What there is to see of a cluster at one moment: nodes, their GPUs, pods and claims.
 
-How it looks on a terminal is the picture's.
+Pure: objects in, a Scene out. How it looks on a terminal is the picture's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +25,7 @@ class Gpu:
 class Node:
     name: str
     product: str = ""
-    plugin: str = ""  # how its `claimd run` is
+    plugin: str = ""  # the state of its `claimd run`
     gpus: tuple[Gpu, ...] = ()
 
 
@@ -39,7 +38,7 @@ class Row:
     node: str = ""
     claim: str = ""
     devices: tuple[str, ...] = ()
-    waits: str = ""  # why it is not running
+    waits_for: str = ""  # why it is not running
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,86 +54,98 @@ def build(
     pods: Iterable[Object],
     plugins: Mapping[str, str],
 ) -> Scene:
-    """`plugins` says of each node how its `claimd run` is. Pods of the namespace `default` alone
-    are shown.
+    """`plugins` says of each node how its `claimd run` is.
+
+    Of pods only those of the namespace `default` are shown.
     """
-    pods = [one for one in pods if _meta(one, "namespace") == "default"]
-    claims = sorted(claims, key=lambda one: _meta(one, "name"))
-    users = _users(claims, pods)
-    found = list(slices)
+    shown_pods = [pod for pod in pods if _meta(pod, "namespace") == "default"]
+    sorted_claims = sorted(claims, key=_name)
+    users = _users(sorted_claims, shown_pods)
+    all_slices = list(slices)
     return Scene(
         nodes=tuple(
-            _node(_meta(node, "name"), found, users, plugins)
-            for node in sorted(nodes, key=lambda one: _meta(one, "name"))
+            _build_node(_name(node), all_slices, users, plugins)
+            for node in sorted(nodes, key=_name)
         ),
-        rows=tuple(_rows(claims, pods)),
+        rows=tuple(_build_rows(sorted_claims, shown_pods)),
     )
 
 
-def _node(
+def _build_node(
     name: str,
     slices: Iterable[Object],
     users: Mapping[tuple[str, str], str],
     plugins: Mapping[str, str],
 ) -> Node:
-    devices = [
-        (one["spec"]["pool"]["name"], device)
-        for one in slices
-        if one["spec"].get("nodeName") == name
-        for device in one["spec"].get("devices") or ()
-    ]
-    products = {_text(device, "productName") for _, device in devices} - {""}
-    gpus = (_gpu(device, users.get((pool, device["name"]), "")) for pool, device in devices)
+    gpus: list[Gpu] = []
+    products: set[str] = set()
+    for slice_ in slices:
+        spec = slice_["spec"]
+        if spec.get("nodeName") != name:
+            continue
+        for device in spec.get("devices") or ():
+            user = users.get((spec["pool"]["name"], device["name"]), "")
+            gpus.append(_build_gpu(device, user))
+            products.add(_product(device))
     return Node(
         name=name,
-        product=", ".join(sorted(products)),
+        product=", ".join(sorted(products - {""})),
         plugin=plugins.get(name, ""),
         gpus=tuple(sorted(gpus, key=lambda gpu: gpu.name)),
     )
 
 
-def _gpu(device: Object, user: str) -> Gpu:
+def _build_gpu(device: Object, user: str) -> Gpu:
+    """What is wrong with it goes before who has it."""
     taints = [taint["key"].rpartition("/")[2] for taint in device.get("taints") or ()]
     if taints:
-        return Gpu(
-            name=device["name"], state=SICK, note=", ".join(taints) + (f", {user}" if user else "")
-        )
+        notes = [*taints, user] if user else taints
+        return Gpu(name=device["name"], state=SICK, note=", ".join(notes))
     return Gpu(name=device["name"], state=HELD if user else FREE, note=user)
 
 
-def _users(claims: Iterable[Object], pods: Iterable[Object]) -> dict[tuple[str, str], str]:
+def _users(claims: Iterable[Object], pods: Sequence[Object]) -> dict[tuple[str, str], str]:
     """By pool and device: the pods that use it, or else the claim that holds it."""
-    found: dict[tuple[str, str], set[str]] = {}
+    users: dict[tuple[str, str], set[str]] = {}
     for claim in claims:
-        names = {_meta(pod, "name") for pod in pods if _meta(claim, "name") in _claims_of(pod)}
-        for pool, device in _devices(claim):
-            found.setdefault((pool, device), set()).update(names or {_meta(claim, "name")})
-    return {key: ", ".join(sorted(names)) for key, names in found.items()}
+        name = _name(claim)
+        pod_names = {_name(pod) for pod in pods if name in _claims_of(pod)}
+        for device in _devices(claim):
+            users.setdefault(device, set()).update(pod_names or {name})
+    return {device: ", ".join(sorted(names)) for device, names in users.items()}
 
 
-def _rows(claims: list[Object], pods: list[Object]) -> Iterable[Row]:
-    by_name = {_meta(one, "name"): one for one in claims}
+def _build_rows(claims: list[Object], pods: list[Object]) -> Iterator[Row]:
+    by_name = {_name(claim): claim for claim in claims}
     used: set[str] = set()
-    for pod in sorted(pods, key=lambda one: _meta(one, "name")):
+    for pod in sorted(pods, key=_name):
         names = [name for name in _claims_of(pod) if name in by_name]
         used.update(names)
+        devices: list[str] = []
+        for name in names:
+            devices += [device for _, device in _devices(by_name[name])]
+
         status = pod.get("status") or {}
-        ending = pod["metadata"].get("deletionTimestamp")
+        phase = status.get("phase") or "Pending"
+        if pod["metadata"].get("deletionTimestamp"):
+            phase = "Terminating"
         yield Row(
-            pod=_meta(pod, "name"),
-            phase="Terminating" if ending else status.get("phase") or "Pending",
+            pod=_name(pod),
+            phase=phase,
             node=(pod.get("spec") or {}).get("nodeName", ""),
             claim=", ".join(names),
-            devices=tuple(device for name in names for _, device in _devices(by_name[name])),
-            waits=_waits(status),
+            devices=tuple(devices),
+            waits_for=_waits_for(status),
         )
+
     for name in sorted(by_name.keys() - used):
-        devices = _devices(by_name[name])
-        node = devices[0][0] if devices else ""
-        yield Row(claim=name, node=node, devices=tuple(device for _, device in devices))
+        held = _devices(by_name[name])
+        node = held[0][0] if held else ""  # a pool has its node's name
+        yield Row(claim=name, node=node, devices=tuple(device for _, device in held))
 
 
-def _waits(status: Object) -> str:
+def _waits_for(status: Object) -> str:
+    """What the scheduler says of a pod that has no node."""
     if status.get("phase") not in (None, "Pending"):
         return ""
     for condition in status.get("conditions") or ():
@@ -144,29 +155,35 @@ def _waits(status: Object) -> str:
 
 
 def _claims_of(pod: Object) -> list[str]:
-    made = {
-        one["name"]: one.get("resourceClaimName")
-        for one in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+    """The names of its claims, those from templates and for extended resources too."""
+    status = pod.get("status") or {}
+    created = {
+        entry["name"]: entry.get("resourceClaimName")
+        for entry in status.get("resourceClaimStatuses") or ()
     }
-    entries = (pod.get("spec") or {}).get("resourceClaims") or ()
-    names = [one.get("resourceClaimName") or made.get(one["name"]) for one in entries]
-    extended = ((pod.get("status") or {}).get("extendedResourceClaimStatus") or {}).get(
-        "resourceClaimName"
-    )
-    return [name for name in (*names, extended) if name]
+    names = []
+    for entry in (pod.get("spec") or {}).get("resourceClaims") or ():
+        names.append(entry.get("resourceClaimName") or created.get(entry["name"]))
+    extended = status.get("extendedResourceClaimStatus") or {}
+    names.append(extended.get("resourceClaimName"))
+    return [name for name in names if name]
 
 
 def _devices(claim: Object) -> list[tuple[str, str]]:
+    """Pool and name of each device that is allocated to the claim."""
     allocation = (claim.get("status") or {}).get("allocation") or {}
-    return [
-        (one["pool"], one["device"])
-        for one in (allocation.get("devices") or {}).get("results") or ()
-    ]
+    results = (allocation.get("devices") or {}).get("results") or ()
+    return [(result["pool"], result["device"]) for result in results]
 
 
-def _text(device: Object, attribute: str) -> str:
-    return str((device.get("attributes") or {}).get(attribute, {}).get("string", ""))
+def _product(device: Object) -> str:
+    attribute = (device.get("attributes") or {}).get("productName", {})
+    return str(attribute.get("string", ""))
 
 
-def _meta(obj: Object, name: str) -> str:
-    return str(obj["metadata"].get(name, ""))
+def _name(obj: Object) -> str:
+    return _meta(obj, "name")
+
+
+def _meta(obj: Object, field: str) -> str:
+    return str(obj["metadata"].get(field, ""))

@@ -1,18 +1,19 @@
 """Stories as data: nodes, and chapters of steps, read from YAML and checked whole before anything
 is started.
 
-What a step does is the teller's. docs/stories.md tells people how to write one.
+What a step does is the narrator's. docs/stories.md tells people how to write one.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import msgspec
 
@@ -27,7 +28,10 @@ _SHIPPED = resources.files(__package__) / "stories"
 
 
 class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A misspelled key is an error, not a wish ignored."""
+    """A misspelled key is an error, and not a setting that is ignored."""
+
+
+# ---------------------------------------------------------------- steps
 
 
 class Say(_Strict, frozen=True):
@@ -71,10 +75,10 @@ class Wait(_Strict, frozen=True):
         return self.wait.partition("/")[2]
 
 
-class Order(_Strict, frozen=True):
-    """To the fake GPUs of a node: NODE ORDER DEVICE [VALUE], as in `claimd fake fault`."""
+class Fault(_Strict, frozen=True):
+    """For a fake GPU of a node: NODE FAULT DEVICE [VALUE], as in `claimd fake fault`."""
 
-    order: str
+    fault: str
 
 
 class Kill(_Strict, frozen=True):
@@ -84,10 +88,10 @@ class Kill(_Strict, frozen=True):
     during: Literal["", "prepare"] = ""
 
 
-class Struck(_Strict, frozen=True):
+class Killed(_Strict, frozen=True):
     """Waits for the kill of `kill` with `during`."""
 
-    struck: str  # NODE
+    killed: str  # NODE
 
 
 class Stop(_Strict, frozen=True):
@@ -129,8 +133,31 @@ class Show(_Strict, frozen=True):
     path: str = ""
 
 
-Step = Say | Apply | Delete | Wait | Order | Kill | Struck | Stop | Start | Logs | Run | Show
-_VERBS: dict[str, type[Step]] = {kind.__name__.lower(): kind for kind in get_args(Step)}
+Step = Say | Apply | Delete | Wait | Fault | Kill | Killed | Stop | Start | Logs | Run | Show
+STEPS: dict[str, type[Step]] = {
+    "say": Say,
+    "apply": Apply,
+    "delete": Delete,
+    "wait": Wait,
+    "fault": Fault,
+    "kill": Kill,
+    "killed": Killed,
+    "stop": Stop,
+    "start": Start,
+    "logs": Logs,
+    "run": Run,
+    "show": Show,
+}
+# What stories of earlier releases call a step.
+_OLD_WORDS = {"order": "fault", "struck": "killed"}
+
+
+def verb(step: Step) -> str:
+    """What a story calls the step."""
+    return type(step).__name__.lower()
+
+
+# ---------------------------------------------------------------- stories
 
 
 class Chapter(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,11 +189,8 @@ class _Document(_Strict, frozen=True):
 
 def names() -> list[str]:
     """The stories that come with claimd."""
-    return sorted(
-        found.name.removesuffix(".yaml")
-        for found in _SHIPPED.iterdir()
-        if found.name.endswith(".yaml")
-    )
+    files = [file.name for file in _SHIPPED.iterdir()]
+    return sorted(name.removesuffix(".yaml") for name in files if name.endswith(".yaml"))
 
 
 def read(which: str) -> Story:
@@ -184,28 +208,16 @@ def read(which: str) -> Story:
 
 
 def parse(written: str, file: str) -> Story:
+    """The story in a file. UsageError for whatever no run of the story could do."""
     try:
         document = msgspec.convert(text.load(written), _Document)
         _check_nodes(document)
     except ValueError as error:  # msgspec's too
         raise errors.UsageError(f"{file}: {error}") from error
+
     chapters = []
     for number, chapter in enumerate(document.chapters, 1):
-        steps = chapter.get("steps")
-        place = f"{file}, chapter {number}"
-        if (
-            set(chapter) != {"title", "steps"}
-            or not isinstance(chapter["title"], str)
-            or not isinstance(steps, list)
-        ):
-            raise errors.UsageError(
-                f"{place}: expected a title and a list of steps, got {', '.join(map(str, chapter))}"
-            )
-        made = tuple(
-            _step(step, f"{place} ({chapter['title']}), step {at}")
-            for at, step in enumerate(steps, 1)
-        )
-        chapters.append(Chapter(title=chapter["title"], steps=made))
+        chapters.append(_parse_chapter(chapter, f"{file}, chapter {number}"))
     story = Story(
         title=document.title,
         about=document.about,
@@ -217,41 +229,61 @@ def parse(written: str, file: str) -> Story:
     return story
 
 
-def _step(written: Any, place: str) -> Step:
+def _parse_chapter(chapter: dict[str, Any], place: str) -> Chapter:
+    title, steps = chapter.get("title"), chapter.get("steps")
+    known_keys = set(chapter) == {"title", "steps"}
+    if not known_keys or not isinstance(title, str) or not isinstance(steps, list):
+        keys = ", ".join(map(str, chapter))
+        raise errors.UsageError(f"{place}: expected a title and a list of steps, got {keys}")
+
+    parsed = []
+    for number, step in enumerate(steps, 1):
+        parsed.append(_parse_step(step, f"{place} ({title}), step {number}"))
+    return Chapter(title=title, steps=tuple(parsed))
+
+
+def _parse_step(written: Any, place: str) -> Step:
     if not isinstance(written, dict):
         raise errors.UsageError(f"{place}: expected keys and values, got {facts.shown(written)}")
-    verbs = [key for key in written if key in _VERBS]
+
+    renamed = {_OLD_WORDS.get(key, key): value for key, value in written.items()}
+    verbs = [key for key in renamed if key in STEPS]
     if len(verbs) != 1:
-        close = [
-            name for key in written for name in difflib.get_close_matches(str(key), _VERBS, n=1)
-        ]
-        hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(_VERBS)}"
-        what = "several steps in one" if verbs else "unknown step"
-        raise errors.UsageError(f"{place}: {what}: {', '.join(map(str, written))}; {hint}")
+        raise errors.UsageError(f"{place}: {_describe_verbs(written, verbs)}")
     try:
-        step = msgspec.convert(written, _VERBS[verbs[0]])
+        step = msgspec.convert(renamed, STEPS[verbs[0]])
         _check(step)
     except ValueError as error:
         raise errors.UsageError(f"{place} ({verbs[0]}): {error}") from error
     return step
 
 
+def _describe_verbs(written: dict[Any, Any], verbs: list[str]) -> str:
+    """Why the step has no verb, or too many."""
+    problem = "several steps in one" if verbs else "unknown step"
+    hint = f"known are {', '.join(STEPS)}"
+    for key in written:
+        close = difflib.get_close_matches(str(key), STEPS, n=1)
+        if close:
+            hint = f"did you mean {close[0]}?"
+            break
+    return f"{problem}: {', '.join(map(str, written))}; {hint}"
+
+
+# ---------------------------------------------------------------- checks
+
+
 def _check(step: Step) -> None:
     """ValueError for what no run of the story could do."""
     match step:
         case Wait():
-            facts.checks(step.where)
-            facts.checks(step.until if isinstance(step.until, dict) else {})
-            for path in step.keep.values():
-                facts.find({}, path)
-            if step.until == "gone" and step.keep:
-                raise ValueError("what is gone cannot be kept")
-        case Order():
-            words = step.order.split()
+            _check_wait(step)
+        case Fault():
+            words = step.fault.split()
             if not 3 <= len(words) <= 4 or words[1] not in faults.FAULTS:
                 raise ValueError(
-                    f"{step.order!r} is no order: expected NODE ORDER DEVICE [VALUE], with an order of "
-                    f"{', '.join(faults.FAULTS)}"
+                    f"{step.fault!r} is no fault: expected NODE FAULT DEVICE [VALUE], "
+                    f"with a fault of {', '.join(faults.FAULTS)}"
                 )
         case Run() if shlex.split(step.run)[:1] != ["claimd"]:
             raise ValueError(f"{step.run!r} does not begin with claimd: stories run nothing else")
@@ -259,29 +291,60 @@ def _check(step: Step) -> None:
             raise ValueError(f"{name!r} is not KIND/NAME")
         case Apply():
             for obj in step.apply:
-                if not all(isinstance(obj.get(key), kind) for key, kind in _OBJECT.items()):
-                    raise ValueError("an object has an apiVersion, a kind and metadata")
+                _check_object(obj)
         case _:
             pass
+
     if isinstance(step, Show) and step.path:
         facts.find({}, step.path)
+    if isinstance(step, Run | Logs):
+        _check_pattern(step.lines)
 
 
-_OBJECT = {"apiVersion": str, "kind": str, "metadata": dict}
+def _check_wait(step: Wait) -> None:
+    facts.checks(step.where)
+    for path in step.keep.values():
+        facts.find({}, path)
+    if step.until == "gone":
+        if step.keep:
+            raise ValueError("what is gone cannot be kept")
+    else:
+        facts.checks(step.until)
+
+
+def _check_object(obj: dict[str, Any]) -> None:
+    """As far as it has to be known which object it is; the rest is the API server's to judge."""
+    metadata = obj.get("metadata")
+    typed = isinstance(obj.get("apiVersion"), str) and isinstance(obj.get("kind"), str)
+    if not typed or not isinstance(metadata, dict):
+        raise ValueError("an object has an apiVersion, a kind and metadata")
+    for field in ("name", "namespace"):
+        value = metadata.get(field, "")
+        is_text = isinstance(value, str)
+        if not is_text:
+            raise ValueError(f"metadata.{field} of an object is text, got {facts.shown(value)}")
+
+
+def _check_pattern(pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"lines: {pattern!r} is no regular expression: {error}") from error
 
 
 def _check_nodes(document: _Document) -> None:
     if not document.nodes:
         raise ValueError("a story needs a node")
+    used = set(document.settings)
     for node in document.nodes:
         fake.parse(node.gpus)
+        used.update(node.settings)
+
     known = {config.key_of(setting.name) for setting in dataclasses.fields(config.Config)}
-    for name in sorted(
-        set(document.settings).union(*(node.settings for node in document.nodes)) - known
-    ):
+    for name in sorted(used - known):
         raise ValueError(f"`claimd run` has no setting {name!r}")
-    seen = [node.name for node in document.nodes]
-    if len(set(seen)) != len(seen):
+    node_names = [node.name for node in document.nodes]
+    if len(set(node_names)) != len(node_names):
         raise ValueError("two nodes have the same name")
 
 
@@ -289,43 +352,41 @@ def _check_names(story: Story, file: str) -> None:
     """Nodes and variables, in the order in which they are used."""
     kept: set[str] = set()
     nodes = {node.name for node in story.nodes}
-    for place, step in _places(story, file):
-        unknown = facts.named(msgspec.to_builtins(step)) - kept
+    for place, step in _steps_with_places(story, file):
+        unknown = facts.variables_in(msgspec.to_builtins(step)) - kept
         if isinstance(step, Wait):
             unknown -= set(step.keep)  # its own `tell` may use them
             kept |= set(step.keep)
         if unknown:
-            raise errors.UsageError(
-                f"{place}: nothing was kept as {', '.join(sorted(unknown))} before"
-            )
+            names_ = ", ".join(sorted(unknown))
+            raise errors.UsageError(f"{place}: nothing was kept as {names_} before")
+
         node = _node_of(step)
-        if node and not facts.named(node) and node not in nodes:
+        if node and not facts.variables_in(node) and node not in nodes:
             raise errors.UsageError(
                 f"{place}: no node {node!r}; the story has {', '.join(sorted(nodes))}"
             )
 
 
-def _places(story: Story, file: str) -> Iterator[tuple[str, Step]]:
+def _steps_with_places(story: Story, file: str) -> Iterator[tuple[str, Step]]:
     for number, chapter in enumerate(story.chapters, 1):
-        for at, step in enumerate(chapter.steps, 1):
-            yield f"{file}, chapter {number} ({chapter.title}), step {at}", step
+        for position, step in enumerate(chapter.steps, 1):
+            yield f"{file}, chapter {number} ({chapter.title}), step {position}", step
 
 
 def _node_of(step: Step) -> str:
     match step:
-        case Order():
-            return step.order.split()[0]
-        case Kill(kill=node) | Struck(struck=node) | Stop(stop=node) | Start(start=node):
+        case Fault():
+            return step.fault.split()[0]
+        case Kill(kill=node) | Killed(killed=node) | Stop(stop=node) | Start(start=node):
             return node
     return ""
 
 
-def verb(step: Step) -> str:
-    return type(step).__name__.lower()
-
-
 def filled(step: Step, variables: Mapping[str, str]) -> Step:
     """With its variables replaced; those that it keeps itself stay for later."""
-    later = {name: f"${{{name}}}" for name in step.keep} if isinstance(step, Wait) else {}
-    plain = facts.filled(msgspec.to_builtins(step), {**later, **variables, **later})
+    own: dict[str, str] = {}
+    if isinstance(step, Wait):
+        own = {name: f"${{{name}}}" for name in step.keep}
+    plain = facts.filled(msgspec.to_builtins(step), {**variables, **own})
     return msgspec.convert(plain, type(step))

@@ -19,7 +19,7 @@ PLUGIN = "plugin"
 
 
 @dataclasses.dataclass(frozen=True)
-class _Place:
+class _Collection:
     path: str
     query: dict[str, str] = dataclasses.field(default_factory=dict)
 
@@ -28,19 +28,20 @@ class _Place:
 
 
 class Views:
-    """`changed` is set whenever any of the copies is another one."""
+    """Copies by what people call a kind. UnknownKindError wherever there is none."""
 
     def __init__(self, cluster_: cluster.Cluster, group: asyncio.TaskGroup) -> None:
+        """`group` runs the watches, until `close`."""
         self.kinds = dynamic_client.DynamicClient(cluster_.client)
         self._cluster = cluster_
         self._group = group
-        self._informers: dict[str, watch.Informer] = {}
+        self._informers: dict[str, watch.Informer] = {}  # by path
         self._tasks: list[asyncio.Task[None]] = []
         self._subscribers: list[Callable[[], None]] = []
-        cluster_.subscribe(self._tell)
+        cluster_.subscribe(self._notify)
 
     async def open(self, word: str) -> None:
-        """ValueError if there is no such kind."""
+        """Begins to watch the kind, so that `changes` tells of it."""
         if word != PLUGIN:
             await self._informer(word)
 
@@ -51,20 +52,16 @@ class Views:
     async def list(self, word: str, namespace: str = "", name: str = "") -> list[Document]:
         """Those of the namespace, if the kind has any; sorted by name."""
         if word == PLUGIN:
-            found = [_process(one) for one in self._cluster.nodes.values()]
+            objects = [_plugin(node) for node in self._cluster.nodes.values()]
         else:
             kind, informer = await self._informer(word)
-            where = namespace if kind.namespaced else ""
-            found = [
-                one
-                for one in informer.objects.values()
-                if where in ("", one["metadata"].get("namespace"))
-            ]
-        found = [one for one in found if name in ("", one["metadata"]["name"])]
-        return sorted(found, key=lambda one: str(one["metadata"]["name"]))
+            objects = list(informer.objects.values())
+            if kind.namespaced and namespace:
+                objects = [obj for obj in objects if obj["metadata"].get("namespace") == namespace]
 
-    def subscribe(self, changed: Callable[[], None]) -> None:
-        self._subscribers.append(changed)
+        if name:
+            objects = [obj for obj in objects if obj["metadata"]["name"] == name]
+        return sorted(objects, key=lambda obj: str(obj["metadata"]["name"]))
 
     @contextlib.asynccontextmanager
     async def changes(self) -> AsyncIterator[asyncio.Event]:
@@ -77,29 +74,27 @@ class Views:
             self._subscribers.remove(event.set)
 
     async def _informer(self, word: str) -> tuple[dynamic_client.Kind, watch.Informer]:
-        try:
-            kind = await self.kinds.named(word)
-        except LookupError as error:
-            raise ValueError(str(error)) from error
-        if kind.path("") not in self._informers:
-            informer = watch.Informer(self._cluster.client, lambda: _found(_Place(kind.path(""))))
-            informer.subscribe(self._tell)
-            self._informers[kind.path("")] = informer
-            self._tasks.append(
-                self._group.create_task(informer.run(), name=f"watch of {kind.plural}")
-            )
-        return kind, self._informers[kind.path("")]
+        kind = await self.kinds.kind_named(word)
+        path = kind.path("")
+        if path not in self._informers:
+            collection = _Collection(path)
+            informer = watch.Informer(self._cluster.client, lambda: _always(collection))
+            informer.subscribe(self._notify)
+            self._informers[path] = informer
+            task = self._group.create_task(informer.run(), name=f"watch of {kind.resource}")
+            self._tasks.append(task)
+        return kind, self._informers[path]
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for changed in list(self._subscribers):
             changed()
 
 
-async def _found(place: _Place) -> watch.Collection:
-    return place
+async def _always(collection: _Collection) -> watch.Collection:
+    return collection
 
 
-def _process(node: cluster.Node) -> Document:
+def _plugin(node: cluster.Node) -> Document:
     daemon = node.daemon
     return {
         "kind": PLUGIN,

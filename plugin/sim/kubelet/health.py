@@ -17,37 +17,41 @@ import grpc.aio
 
 from ...api.document import Document
 from ...kubelet.wire.dra_health.v1 import api_pb2
-from .claims import Use
-from .plugins import Instance
+from .claim_info import DeviceUse
+from .plugins import Plugin
 from .timing import Timing
 
 log = logging.getLogger(__name__)
 
 HEALTHY, UNHEALTHY, UNKNOWN = "Healthy", "Unhealthy", "Unknown"
 _WORDS = {api_pb2.HEALTHY: HEALTHY, api_pb2.UNHEALTHY: UNHEALTHY}
-SILENCE = 30.0  # seconds, for a device that names none
-LARGEST = 1024  # bytes of a message
+DEFAULT_TIMEOUT = 30.0  # seconds, for a device that names none
+MESSAGE_LIMIT = 1024  # bytes
 
 Device = tuple[str, str, str]  # driver, pool, device
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class DeviceHealth:
     health: str
     message: str
     timeout: float
-    heard: float  # by the monotonic clock
+    heard_at: float  # by the monotonic clock
 
 
-class Health:
+class HealthInfoCache:
     def __init__(self, timing: Timing, changed: Callable[[set[Device]], None]) -> None:
+        """`changed` is told of devices whose health or message is another one now."""
         self._timing, self._changed = timing, changed
-        self._states: dict[Device, State] = {}
+        self._devices: dict[Device, DeviceHealth] = {}
 
-    async def watch(self, instance: Instance) -> None:
-        """Listens to an instance until cancelled, or until it says that it has no such service."""
-        listen = instance.channel.unary_stream(
-            f"/{instance.health}/NodeWatchResources",
+    async def watch(self, plugin: Plugin) -> None:
+        """Listens to a plugin until cancelled, or until it says that it has no such service.
+
+        A stream that ends is opened again; while there is none the driver's devices are unknown.
+        """
+        listen = plugin.channel.unary_stream(
+            f"/{plugin.health}/NodeWatchResources",
             request_serializer=api_pb2.NodeWatchResourcesRequest.SerializeToString,
             response_deserializer=api_pb2.NodeWatchResourcesResponse.FromString,
         )
@@ -55,67 +59,71 @@ class Health:
             while True:
                 try:
                     async for response in listen(api_pb2.NodeWatchResourcesRequest()):
-                        self._take(instance.driver, response)
+                        self._update(plugin.driver, response)
                 except grpc.aio.AioRpcError as error:
-                    log.info(
-                        "health of %s: %s: %s", instance.driver, error.code().name, error.details()
-                    )
-                    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                    code = error.code()
+                    log.info("health of %s: %s: %s", plugin.driver, code.name, error.details())
+                    if code is grpc.StatusCode.UNIMPLEMENTED:
                         return
-                self._clear(instance.driver)
-                await asyncio.sleep(self._timing.health_again)
+                self._clear(plugin.driver)
+                await asyncio.sleep(self._timing.health_retry)
         finally:
-            self._clear(instance.driver)
+            self._clear(plugin.driver)
 
-    def of(self, device: Device) -> tuple[str, str]:
-        state = self._states.get(device)
-        if state is None or time.monotonic() - state.heard > state.timeout:
+    def health_of(self, device: Device) -> tuple[str, str]:
+        """The device's health and message."""
+        known = self._devices.get(device)
+        if known is None or time.monotonic() - known.heard_at > known.timeout:
             return UNKNOWN, ""
-        return state.health, state.message
+        return known.health, known.message
 
-    def shown(self, uses: Iterable[Use]) -> list[Document]:
+    def resource_statuses(self, uses: Iterable[DeviceUse]) -> list[Document]:
         """allocatedResourcesStatus of a container."""
-        found: dict[str, dict[str, Document]] = {}
+        by_title: dict[str, dict[str, Document]] = {}
         for use in uses:
             if not use.title:
                 continue
-            given = use.given
-            health, message = self.of((use.driver, given.pool, given.device))
-            id_ = given.cdi[0] if given.cdi else f"{use.driver}/{given.pool}/{given.device}"
-            row = {"resourceID": id_, "health": health} | ({"message": message} if message else {})
-            found.setdefault(use.title, {})[id_] = row
-        return [{"name": title, "resources": list(rows.values())} for title, rows in found.items()]
+            device = (use.driver, use.prepared.pool, use.prepared.device)
+            health, message = self.health_of(device)
+            resource_id = use.prepared.cdi[0] if use.prepared.cdi else "/".join(device)
+            row = {"resourceID": resource_id, "health": health}
+            if message:
+                row["message"] = message
+            by_title.setdefault(use.title, {})[resource_id] = row
+        return [
+            {"name": title, "resources": list(rows.values())} for title, rows in by_title.items()
+        ]
 
-    def _take(self, driver: str, response: Any) -> None:
-        differ = set()
-        for each in response.devices:
-            device = (driver, each.device.pool_name, each.device.device_name)
-            state = State(
-                health=_WORDS.get(each.health, UNKNOWN),
-                message=_cut(each.message),
-                timeout=float(each.health_check_timeout_seconds)
-                if each.health_check_timeout_seconds > 0
-                else SILENCE,
-                heard=time.monotonic(),
+    def _update(self, driver: str, response: Any) -> None:
+        changed = set()
+        for entry in response.devices:
+            device = (driver, entry.device.pool_name, entry.device.device_name)
+            timeout = DEFAULT_TIMEOUT
+            if entry.health_check_timeout_seconds > 0:
+                timeout = float(entry.health_check_timeout_seconds)
+            health = DeviceHealth(
+                health=_WORDS.get(entry.health, UNKNOWN),
+                message=_truncate(entry.message),
+                timeout=timeout,
+                heard_at=time.monotonic(),
             )
-            if self.of(device) != (state.health, state.message):
-                differ.add(device)
-            self._states[device] = state
-        if differ:
-            self._changed(differ)
+            if self.health_of(device) != (health.health, health.message):
+                changed.add(device)
+            self._devices[device] = health
+        if changed:
+            self._changed(changed)
 
     def _clear(self, driver: str) -> None:
-        """What is known of a driver ends with the stream, also if another instance of it told the
-        same.
-        """
-        gone = {device for device in self._states if device[0] == driver}
+        """What is known of a driver ends with a stream, also if another plugin of it told the same."""
+        gone = {device for device in self._devices if device[0] == driver}
         for device in gone:
-            del self._states[device]
+            del self._devices[device]
         if gone:
             self._changed(gone)
 
 
-def _cut(message: str) -> str:
-    if len(message.encode()) <= LARGEST:
+def _truncate(message: str) -> str:
+    encoded = message.encode()
+    if len(encoded) <= MESSAGE_LIMIT:
         return message
-    return message.encode()[: LARGEST - 3].decode(errors="ignore") + "..."
+    return encoded[: MESSAGE_LIMIT - 3].decode(errors="ignore") + "..."

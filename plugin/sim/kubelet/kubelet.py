@@ -17,45 +17,44 @@ from pathlib import Path
 from ... import names
 from ...api.document import Document
 from ...kube.client import Client
+from ..runtime.container import Container
 from ..runtime.runtime import Runtime
-from . import claims, lifecycle, node, podresources
-from .api import Api
-from .health import Device, Health
-from .plugins import Plugins
+from . import claim_info, node, pod_actions, podresources
+from .api import KubeletApi
+from .health import Device, HealthInfoCache
+from .plugins import PluginRegistry
+from .pod_worker import Dependencies, PodWorker
 from .timing import Timing
-from .worker import Parts, PodWorker
 
 log = logging.getLogger(__name__)
 
-# annotation of a pod that is only shown to the API server: others run it
+# Annotation of a pod that is only shown to the API server: others run it.
 MIRROR = "kubernetes.io/config.mirror"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenContainer:
+class ContainerView:
     name: str
     state: str  # waiting, running or ended
     env: Mapping[str, str]
     devices: tuple[str, ...]  # paths
-    cdi: tuple[str, ...]
+    cdi: tuple[str, ...]  # qualified names
     log: Path | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenPod:
+class PodView:
     """A pod as it is on the node: for pictures and for tests."""
 
     namespace: str
     name: str
     uid: str
     phase: str
-    trouble: str
-    containers: tuple[SeenContainer, ...]
+    problem: str
+    containers: tuple[ContainerView, ...]
 
 
 class Kubelet:
-    """`folder` has its sockets and its record; plugins are given it as their kubelet's folder."""
-
     def __init__(
         self,
         name: str,
@@ -64,49 +63,51 @@ class Kubelet:
         runtime: Runtime,
         *,
         timing: Timing | None = None,
-        shape: node.Shape | None = None,
+        profile: node.NodeProfile | None = None,
     ) -> None:
+        """`folder` has its sockets and its checkpoint; to plugins it is their kubelet's folder."""
         self.name = name
         self._folder, self._runtime = folder, runtime
         self._timing = timing or Timing()
-        self._api = Api(client, name)
-        self._node = node.Node(self._api, self._timing, shape or node.Shape())
-        self._health = Health(self._timing, self._healed_or_sick)
-        self.plugins = Plugins(
+        self._api = KubeletApi(client, name)
+        self._node = node.Node(self._api, self._timing, profile or node.NodeProfile())
+        self._health = HealthInfoCache(self._timing, self._wake_users)
+        self.plugins = PluginRegistry(
             folder / "plugins_registry",
             self._timing,
-            lost=self._api.wipe_slices,
-            watch=self._health.watch,
+            wipe=self._api.wipe_slices,
+            watch_health=self._health.watch,
         )
-        self.book = claims.Book(folder, self._api, self.plugins, self._timing)
-        self._parts = Parts(
+        self.claims = claim_info.ClaimInfoCache(folder, self._api, self.plugins, self._timing)
+        self._dependencies = Dependencies(
             api=self._api,
-            book=self.book,
+            claims=self.claims,
             health=self._health,
             runtime=runtime,
             timing=self._timing,
             address=self._node.address,
         )
         self._workers: dict[str, PodWorker] = {}  # by the pod's uid
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # of the workers
         self._changed, self._synced = asyncio.Event(), asyncio.Event()
 
     @property
-    def pods(self) -> dict[str, SeenPod]:
+    def pods(self) -> dict[str, PodView]:
         """By uid."""
-        return {uid: self._seen(worker) for uid, worker in self._workers.items()}
+        return {uid: self._view(worker) for uid, worker in self._workers.items()}
 
     def logs(self, uid: str, container: str) -> str:
         return self._runtime.logs(uid, container)
 
     async def run(self) -> None:
-        """Until cancelled. An API server that is away is waited for; a folder that cannot be
-        written to is an error.
+        """Until cancelled; the containers go on.
+
+        An API server that is away is waited for; a folder that cannot be written to is an error.
         """
         for folder in ("plugins", "plugins_registry"):
             (self._folder / folder).mkdir(parents=True, exist_ok=True)
-        self.book.load()
-        lister = podresources.PodResources(self._active, self.book.of)
+        self.claims.load()
+        lister = podresources.PodResources(self._active_pods, self.claims.uses_of)
         server = await podresources.serve(names.pod_resources_socket(self._folder), lister)
         self._api.pods.subscribe(self._changed.set)
         try:
@@ -131,28 +132,30 @@ class Kubelet:
             if not self._api.pods.synced:
                 continue
             self._synced.set()
-            now = self._listed()
-            for uid, pod in now.items():
+
+            pods = self._pods_to_run()
+            for uid, pod in pods.items():
                 if uid in self._workers:
                     self._workers[uid].update(pod)
                 else:
-                    self._begin(uid, PodWorker(self._parts, pod))
+                    self._start_worker(uid, PodWorker(self._dependencies, pod))
             for uid, worker in self._workers.items():
-                if uid not in now:
+                if uid not in pods:
                     worker.update(None)
+
+            # Of pods that went while there was no kubelet.
             for uid in self._runtime.sandboxes.keys() - self._workers.keys():
-                await self._runtime.remove(uid)  # of a pod that went while there was no kubelet
+                await self._runtime.remove(uid)
 
-    def _listed(self) -> dict[str, Document]:
+    def _pods_to_run(self) -> dict[str, Document]:
         """The pods that are ours to run, by uid."""
-        every = self._api.pods.objects.values()
-        return {
-            pod["metadata"]["uid"]: pod
-            for pod in every
-            if MIRROR not in (pod["metadata"].get("annotations") or {})
-        }
+        pods = {}
+        for pod in self._api.pods.objects.values():
+            if MIRROR not in (pod["metadata"].get("annotations") or {}):
+                pods[pod["metadata"]["uid"]] = pod
+        return pods
 
-    def _begin(self, uid: str, worker: PodWorker) -> None:
+    def _start_worker(self, uid: str, worker: PodWorker) -> None:
         def ended(task: asyncio.Task[None]) -> None:
             self._workers.pop(uid, None)
             self._tasks.pop(uid, None)
@@ -167,50 +170,50 @@ class Kubelet:
         """Gives back claims of pods that went without us."""
         while True:
             await self._synced.wait()
-            known = self._listed().keys() | self._workers.keys()
-            for uid in {uid for entry in self.book.entries.values() for uid in entry.pods} - known:
+            users: set[str] = set()
+            for info in self.claims.infos.values():
+                users |= info.pods
+            for uid in users - self._pods_to_run().keys() - self._workers.keys():
                 try:
-                    await self.book.unprepare(uid)
-                except claims.ClaimsError as error:
+                    await self.claims.unprepare(uid)
+                except claim_info.ClaimsError as error:
                     log.warning("claims of the pod %s, which is gone: %s", uid, error)
             await asyncio.sleep(self._timing.reconcile)
 
-    def _healed_or_sick(self, devices: set[Device]) -> None:
-        for uid in self.book.users_of(devices):
+    def _wake_users(self, devices: set[Device]) -> None:
+        for uid in self.claims.users_of(devices):
             if (worker := self._workers.get(uid)) is not None:
                 worker.wake()
 
-    def _active(self) -> list[Document]:
-        return [
-            worker.pod
-            for worker in self._workers.values()
-            if worker.phase not in (lifecycle.SUCCEEDED, lifecycle.FAILED)
-        ]
+    def _active_pods(self) -> list[Document]:
+        ended = (pod_actions.SUCCEEDED, pod_actions.FAILED)
+        return [worker.pod for worker in self._workers.values() if worker.phase not in ended]
 
-    def _seen(self, worker: PodWorker) -> SeenPod:
+    def _view(self, worker: PodWorker) -> PodView:
         sandbox = self._runtime.sandboxes.get(worker.uid)
-        seen = []
-        for container in (
-            *(worker.pod["spec"].get("initContainers") or ()),
-            *worker.pod["spec"]["containers"],
-        ):
+        metadata, spec = worker.pod["metadata"], worker.pod["spec"]
+        containers = []
+        for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
             latest = sandbox.latest(container["name"]) if sandbox is not None else None
-            seen.append(
-                SeenContainer(
-                    name=container["name"],
-                    state="waiting" if latest is None else "running" if latest.running else "ended",
-                    env=latest.env if latest is not None else {},
-                    devices=latest.devices if latest is not None else (),
-                    cdi=latest.merged.ids if latest is not None else (),
-                    log=latest.log if latest is not None else None,
-                )
-            )
-        meta = worker.pod["metadata"]
-        return SeenPod(
-            namespace=meta["namespace"],
-            name=meta["name"],
+            containers.append(_container_view(container["name"], latest))
+        return PodView(
+            namespace=metadata["namespace"],
+            name=metadata["name"],
             uid=worker.uid,
             phase=worker.phase,
-            trouble=worker.trouble,
-            containers=tuple(seen),
+            problem=worker.problem,
+            containers=tuple(containers),
         )
+
+
+def _container_view(name: str, latest: Container | None) -> ContainerView:
+    if latest is None:
+        return ContainerView(name=name, state="waiting", env={}, devices=(), cdi=(), log=None)
+    return ContainerView(
+        name=name,
+        state="running" if latest.running else "ended",
+        env=latest.env,
+        devices=latest.devices,
+        cdi=latest.edits.device_ids,
+        log=latest.log,
+    )

@@ -13,7 +13,7 @@ from typing import NoReturn, TypeVar
 from ... import pacing, timestamps
 from ...api.document import Document
 from ...kube import errors
-from .api import Api
+from .api import KubeletApi
 from .timing import Timing
 
 log = logging.getLogger(__name__)
@@ -21,13 +21,13 @@ log = logging.getLogger(__name__)
 CAPACITY = {"cpu": "16", "memory": "64Gi", "pods": "110", "ephemeral-storage": "100Gi"}
 VERSION = "v1.37.1"
 _PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
-_LONGEST = 10.0  # seconds between two tries
+_BACKOFF, _BACKOFF_LIMIT = 0.2, 10.0  # seconds between two tries
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class NodeProfile:
     """What is special about a node."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -35,44 +35,43 @@ class Shape:
 
 
 class Node:
-    def __init__(self, api: Api, timing: Timing, shape: Shape) -> None:
+    def __init__(self, api: KubeletApi, timing: Timing, profile: NodeProfile) -> None:
         self.address = "127.0.0.1"
-        self._api, self._timing, self._shape = api, timing, shape
+        self._api, self._timing, self._profile = api, timing, profile
 
     async def run(self) -> NoReturn:
         """Makes the Node object, deletes the slices of before, and goes on to show that it lives."""
-        name = self._api.node
         labels = {
-            "kubernetes.io/hostname": name,
+            "kubernetes.io/hostname": self._api.node,
             "kubernetes.io/os": "linux",
             "kubernetes.io/arch": "amd64",
+            **self._profile.labels,
         }
-        node = await insist(
-            lambda: self._api.ensure_node(labels | dict(self._shape.labels), self._status())
-        )
-        await insist(self._api.wipe_slices)
-        uid, lasts = node["metadata"]["uid"], int(4 * self._timing.lease)
+        node = await retry_until_success(lambda: self._api.ensure_node(labels, self._status()))
+        await retry_until_success(self._api.wipe_slices)
+
+        uid = node["metadata"]["uid"]
+        seconds = int(4 * self._timing.lease_renewal)
         while True:
-            await insist(lambda: self._api.renew_lease(uid, lasts))
-            await asyncio.sleep(self._timing.lease)
+            await retry_until_success(lambda: self._api.renew_lease(uid, seconds))
+            await asyncio.sleep(self._timing.lease_renewal)
 
     def _status(self) -> Document:
         now = timestamps.now()
         times = {"lastHeartbeatTime": now, "lastTransitionTime": now}
+        conditions = [
+            {"type": pressure, "status": "False", "reason": f"KubeletHasNo{pressure}", **times}
+            for pressure in _PRESSURES
+        ]
         ready = {
             "type": "Ready",
             "status": "True",
             "reason": "KubeletReady",
             "message": "the kubelet runs",
         }
-        conditions = [
-            *(
-                {"type": each, "status": "False", "reason": f"KubeletHasNo{each}", **times}
-                for each in _PRESSURES
-            ),
-            ready | times,
-        ]
-        about = {
+        conditions.append(ready | times)
+
+        node_info = {
             "machineID": "",
             "systemUUID": "",
             "bootID": "",
@@ -84,7 +83,7 @@ class Node:
             "operatingSystem": "linux",
             "architecture": "amd64",
         }
-        capacity = dict(CAPACITY) | dict(self._shape.capacity)
+        capacity = CAPACITY | dict(self._profile.capacity)
         return {
             "capacity": capacity,
             "allocatable": capacity,
@@ -93,17 +92,17 @@ class Node:
                 {"type": "Hostname", "address": self._api.node},
             ],
             "conditions": conditions,
-            "nodeInfo": about,
+            "nodeInfo": node_info,
         }
 
 
-async def insist(ask: Callable[[], Awaitable[_T]]) -> _T:
+async def retry_until_success(send: Callable[[], Awaitable[_T]]) -> _T:
     """The answer, however long the API server is away or does not want to."""
-    backoff = pacing.Backoff(0.2, _LONGEST)
+    backoff = pacing.Backoff(_BACKOFF, _BACKOFF_LIMIT)
     while True:
         try:
-            return await ask()
+            return await send()
         except errors.ApiError as error:
-            pause = backoff.next_delay()
-            log.warning("trying again in %g s: %s", pause, error)
-        await asyncio.sleep(pause)
+            delay = backoff.next_delay()
+            log.warning("trying again in %g s: %s", delay, error)
+        await asyncio.sleep(delay)

@@ -12,50 +12,55 @@ import grpc.aio
 
 from ...api.document import Document
 from ...kubelet.wire.podresources.v1 import api_pb2, api_pb2_grpc
-from .claims import Use
+from .claim_info import DeviceUse
 
-Uses = Callable[[Document, Document], Iterable[Use]]  # of a pod's container
+Uses = Callable[[Document, Document], Iterable[DeviceUse]]  # of a pod's container
 
 
 class PodResources(api_pb2_grpc.PodResourcesListerServicer):
-    """`pods` are those that have not ended."""
-
-    def __init__(self, pods: Callable[[], Sequence[Document]], uses: Uses) -> None:
-        self._pods, self._uses = pods, uses
+    def __init__(self, active_pods: Callable[[], Sequence[Document]], uses: Uses) -> None:
+        """`active_pods` are those that have not ended."""
+        self._active_pods, self._uses = active_pods, uses
 
     async def List(
         self, request: api_pb2.ListPodResourcesRequest, context: Any
     ) -> api_pb2.ListPodResourcesResponse:
-        answer = api_pb2.ListPodResourcesResponse()
-        for pod in self._pods():
-            row = answer.pod_resources.add(
-                name=pod["metadata"]["name"], namespace=pod["metadata"]["namespace"]
+        response = api_pb2.ListPodResourcesResponse()
+        for pod in self._active_pods():
+            metadata = pod["metadata"]
+            entry = response.pod_resources.add(
+                name=metadata["name"], namespace=metadata["namespace"]
             )
-            beside = (
-                c
-                for c in pod["spec"].get("initContainers") or ()
-                if c.get("restartPolicy") == "Always"
+            for container in _lasting_containers(pod):
+                self._add_claims(entry.containers.add(name=container["name"]), pod, container)
+        return response
+
+    def _add_claims(self, entry: Any, pod: Document, container: Document) -> None:
+        by_claim: dict[str, Any] = {}
+        for use in self._uses(pod, container):
+            if use.claim.uid not in by_claim:
+                by_claim[use.claim.uid] = entry.dynamic_resources.add(
+                    claim_name=use.claim.name, claim_namespace=use.claim.namespace
+                )
+            resource = by_claim[use.claim.uid].claim_resources.add(
+                driver_name=use.driver,
+                pool_name=use.prepared.pool,
+                device_name=use.prepared.device,
             )
-            for container in (*beside, *pod["spec"]["containers"]):
-                told = row.containers.add(name=container["name"])
-                claims: dict[str, Any] = {}
-                for use in self._uses(pod, container):
-                    if use.ref.uid not in claims:
-                        claims[use.ref.uid] = told.dynamic_resources.add(
-                            claim_name=use.ref.name, claim_namespace=use.ref.namespace
-                        )
-                    given = claims[use.ref.uid].claim_resources.add(
-                        driver_name=use.driver,
-                        pool_name=use.given.pool,
-                        device_name=use.given.device,
-                    )
-                    for id_ in use.given.cdi:
-                        given.cdi_devices.add(name=id_)
-        return answer
+            for name in use.prepared.cdi:
+                resource.cdi_devices.add(name=name)
+
+
+def _lasting_containers(pod: Document) -> Iterable[Document]:
+    """Sidecars and the pod's own; init containers that end are not told of."""
+    for container in pod["spec"].get("initContainers") or ():
+        if container.get("restartPolicy") == "Always":
+            yield container
+    yield from pod["spec"]["containers"]
 
 
 async def serve(path: Path, lister: PodResources) -> grpc.aio.Server:
-    """A started server. What an earlier kubelet has left at the path is swept away."""
+    """A started server. What an earlier kubelet has left at the path is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])

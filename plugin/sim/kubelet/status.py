@@ -9,152 +9,170 @@ from ... import timestamps
 from ...api.document import Document
 from ..runtime.container import Container
 from ..runtime.runtime import Sandbox
-from . import lifecycle
+from . import pod_actions
 
-Refusals = Mapping[str, tuple[str, str]]  # by container, reason and message
-Health = Callable[[Document], list[Document]]  # of a container of the spec
+WaitingReasons = Mapping[str, tuple[str, str]]  # by container, reason and message
+ResourceStatuses = Callable[[Document], list[Document]]  # of a container of the spec
 
 
-def status(
+def generate_pod_status(
     pod: Document,
     sandbox: Sandbox | None,
-    plan: lifecycle.Plan,
-    refused: Refusals,
-    health: Health,
+    actions: pod_actions.PodActions,
+    waiting: WaitingReasons,
+    resource_statuses: ResourceStatuses,
     node_ip: str,
 ) -> Document:
-    """All that is ours to say, without the times of conditions. What is None there is not to be
-    there.
+    """All that is ours to say, without the times of conditions.
+
+    What is None there is not to be there.
     """
     spec = pod["spec"]
-    made: Document = {
-        "phase": plan.phase,
+    container_statuses = []
+    for container in spec["containers"]:
+        container_status = _container_status(container, pod, sandbox, waiting)
+        if resources := resource_statuses(container):
+            container_status["allocatedResourcesStatus"] = resources
+        container_statuses.append(container_status)
+
+    status: Document = {
+        "phase": actions.phase,
         "hostIP": node_ip,
         "hostIPs": [{"ip": node_ip}],
-        "qosClass": _quality(pod),
-        "containerStatuses": [
-            _container(c, pod, sandbox, refused, health) for c in spec["containers"]
-        ],
+        "qosClass": (pod.get("status") or {}).get("qosClass") or "BestEffort",
+        "containerStatuses": container_statuses,
     }
     if sandbox is not None:
-        made |= {"podIP": sandbox.address, "podIPs": [{"ip": sandbox.address}]}
+        status |= {"podIP": sandbox.address, "podIPs": [{"ip": sandbox.address}]}
     if spec.get("initContainers"):
-        made["initContainerStatuses"] = [
-            _container(c, pod, sandbox, refused, lambda _: []) for c in spec["initContainers"]
+        status["initContainerStatuses"] = [
+            _container_status(container, pod, sandbox, waiting)
+            for container in spec["initContainers"]
         ]
-    ready = (
-        all(each["ready"] for each in made["containerStatuses"]) and plan.phase == lifecycle.RUNNING
-    )
-    why = None if ready else "PodCompleted" if plan.terminal else "ContainersNotReady"
-    made["conditions"] = [
-        {
-            "type": "PodReadyToStartContainers",
-            "status": _said(sandbox is not None and not plan.terminal),
-        },
-        {"type": "Initialized", "status": _said(plan.initialized)},
-        {"type": "Ready", "status": _said(ready), "reason": why},
-        {"type": "ContainersReady", "status": _said(ready), "reason": why},
+
+    ready = actions.phase == pod_actions.RUNNING
+    ready = ready and all(container["ready"] for container in container_statuses)
+    has_network = sandbox is not None and not actions.is_terminal
+    reason = None
+    if not ready:
+        reason = "PodCompleted" if actions.is_terminal else "ContainersNotReady"
+    status["conditions"] = [
+        {"type": "PodReadyToStartContainers", "status": str(has_network)},
+        {"type": "Initialized", "status": str(actions.initialized)},
+        {"type": "Ready", "status": str(ready), "reason": reason},
+        {"type": "ContainersReady", "status": str(ready), "reason": reason},
     ]
-    return made
+    return status
 
 
-def patch(status_: Document, before: Document, now: str) -> Document:
-    """What makes it so: with the pod's start, the time of every condition's last change, and
-    without old addresses.
+def generate_patch(status: Document, before: Document, now: str) -> Document:
+    """What makes the status so.
+
+    With the pod's start, the time of every condition's last change, and without old addresses.
     """
-    known = {each["type"]: each for each in before.get("conditions") or ()}
+    before_by_type = {condition["type"]: condition for condition in before.get("conditions") or ()}
     conditions = []
-    for each in status_["conditions"]:
-        old = known.get(each["type"]) or {}
-        same = old.get("status") == each["status"] and old.get("lastTransitionTime")
-        conditions.append({**each, "lastTransitionTime": same or now})
-    made = {**status_, "startTime": before.get("startTime") or now, "conditions": conditions}
-    if "podIPs" in made:  # merged by address
-        gone = [each for each in before.get("podIPs") or () if each not in made["podIPs"]]
-        made["podIPs"] = [*made["podIPs"], *({**each, "$patch": "delete"} for each in gone)]
-    return made
+    for condition in status["conditions"]:
+        known = before_by_type.get(condition["type"]) or {}
+        since = now
+        if known.get("status") == condition["status"]:
+            since = known.get("lastTransitionTime") or now
+        conditions.append({**condition, "lastTransitionTime": since})
+
+    start_time = before.get("startTime") or now
+    patch = {**status, "startTime": start_time, "conditions": conditions}
+    if "podIPs" in patch:
+        # The list is merged by address, so that old ones have to be taken out by name.
+        old = [address for address in before.get("podIPs") or () if address not in patch["podIPs"]]
+        deleted = [{**address, "$patch": "delete"} for address in old]
+        patch["podIPs"] = [*patch["podIPs"], *deleted]
+    return patch
 
 
 def differs(wanted: Document, before: Document) -> bool:
     """Whether the API server has to be told."""
-    known = {each["type"]: each for each in before.get("conditions") or ()}
-    for each in wanted["conditions"]:
-        old = known.get(each["type"]) or {}
-        if any(old.get(name) != value for name, value in each.items()):
+    before_by_type = {condition["type"]: condition for condition in before.get("conditions") or ()}
+    for condition in wanted["conditions"]:
+        known = before_by_type.get(condition["type"]) or {}
+        if any(known.get(name) != value for name, value in condition.items()):
             return True
     return any(before.get(name) != value for name, value in wanted.items() if name != "conditions")
 
 
-def _container(
-    container: Document, pod: Document, sandbox: Sandbox | None, refused: Refusals, health: Health
+def _container_status(
+    container: Document, pod: Document, sandbox: Sandbox | None, waiting: WaitingReasons
 ) -> Document:
     name, image = container["name"], container.get("image") or ""
-    attempts = sandbox.containers.get(name, []) if sandbox is not None else []
-    before = sandbox.earlier.get(name, 0) if sandbox is not None else 0
+    attempts: list[Container] = []
+    earlier_starts = 0
+    if sandbox is not None:
+        attempts = sandbox.containers.get(name, [])
+        earlier_starts = sandbox.earlier_starts.get(name, 0)
     latest = attempts[-1] if attempts else None
-    made: Document = {
+    running = latest is not None and latest.running
+    before_start = "ContainerCreating" if sandbox is None else "PodInitializing"
+
+    status: Document = {
         "name": name,
         "image": image,
         "imageID": f"sim://{image}",
-        "restartCount": before + max(0, len(attempts) - 1),
-        "ready": latest is not None and latest.running,
-        "started": latest is not None and latest.running,
-        "state": _state(
-            name, latest, refused, "ContainerCreating" if sandbox is None else "PodInitializing"
-        ),
+        "restartCount": earlier_starts + max(0, len(attempts) - 1),
+        "ready": running,
+        "started": running,
+        "state": _state(name, latest, waiting, before_start),
     }
     if latest is not None:
-        made["containerID"] = _id(pod, name, len(attempts) - 1)
-    if (
-        sandbox is None
-    ):  # what an earlier runtime has done is not forgotten before the next one goes on
-        told = pod.get("status") or {}
-        every = (*(told.get("containerStatuses") or ()), *(told.get("initContainerStatuses") or ()))
-        old: Document = next((each for each in every if each["name"] == name), {})
-        made |= {key: old[key] for key in ("containerID", "restartCount") if key in old}
-    ended = attempts[-2] if len(attempts) > 1 else None
-    if latest is not None and not latest.running and name in refused:
-        ended = latest  # it waits for its next start: what is shown is how it ended
-    if ended is not None:
-        made["lastState"] = {"terminated": _terminated(ended)}
-    if rows := health(container):
-        made["allocatedResourcesStatus"] = rows
-    return made
+        status["containerID"] = f"sim://{pod['metadata']['uid']}/{name}/{len(attempts) - 1}"
+    if sandbox is None:
+        # What an earlier runtime has done is not forgotten before the next one goes on.
+        known = _known_status(pod, name)
+        status |= {key: known[key] for key in ("containerID", "restartCount") if key in known}
+
+    # A container that waits for its next start shows how it ended as its last state; one that runs
+    # again, how the attempt before it did.
+    previous = attempts[-2] if len(attempts) > 1 else None
+    if latest is not None and not latest.running and name in waiting:
+        previous = latest
+    if previous is not None:
+        status["lastState"] = {"terminated": _terminated(previous)}
+    return status
 
 
-def _state(name: str, latest: Container | None, refused: Refusals, waiting: str) -> Document:
-    if latest is not None and latest.running and latest.began is not None:
-        return {"running": {"startedAt": _time(latest.began)}}
-    if name in refused:
-        reason, message = refused[name]
+def _known_status(pod: Document, name: str) -> Document:
+    """What the API server has of the container so far."""
+    status = pod.get("status") or {}
+    for field in ("containerStatuses", "initContainerStatuses"):
+        for container in status.get(field) or ():
+            if container["name"] == name:
+                return container  # type: ignore[no-any-return]
+    return {}
+
+
+def _state(
+    name: str, latest: Container | None, waiting: WaitingReasons, before_start: str
+) -> Document:
+    if latest is not None and latest.running and latest.started_at is not None:
+        return {"running": {"startedAt": _timestamp(latest.started_at)}}
+    if name in waiting:
+        reason, message = waiting[name]
         return {"waiting": {"reason": reason, "message": message}}
-    if latest is not None and latest.code is not None:
+    if latest is not None and latest.exit_code is not None:
         return {"terminated": _terminated(latest)}
-    return {"waiting": {"reason": waiting}}
+    return {"waiting": {"reason": before_start}}
 
 
-def _terminated(ended: Container) -> Document:
-    reason = "StartError" if ended.trouble else "Error" if ended.code else "Completed"
-    made: Document = {"exitCode": ended.code or 0, "reason": reason}
-    if ended.trouble:
-        made["message"] = ended.trouble
-    if ended.began is not None and ended.finished is not None:
-        made |= {"startedAt": _time(ended.began), "finishedAt": _time(ended.finished)}
-    return made
+def _terminated(attempt: Container) -> Document:
+    reason = "Error" if attempt.exit_code else "Completed"
+    if attempt.start_error:
+        reason = "StartError"
+    state: Document = {"exitCode": attempt.exit_code or 0, "reason": reason}
+    if attempt.start_error:
+        state["message"] = attempt.start_error
+    if attempt.started_at is not None and attempt.finished_at is not None:
+        state["startedAt"] = _timestamp(attempt.started_at)
+        state["finishedAt"] = _timestamp(attempt.finished_at)
+    return state
 
 
-def _id(pod: Document, name: str, attempt: int) -> str:
-    return f"sim://{pod['metadata']['uid']}/{name}/{attempt}"
-
-
-def _quality(pod: Document) -> str:
-    known: str | None = (pod.get("status") or {}).get("qosClass")
-    return known or "BestEffort"
-
-
-def _said(truth: bool) -> str:
-    return "True" if truth else "False"
-
-
-def _time(moment: datetime) -> str:
+def _timestamp(moment: datetime) -> str:
     return timestamps.rfc3339(moment.timestamp())

@@ -1,4 +1,4 @@
-"""The container runtime's part: CDI specs merged as containerd merges them, and containers that are
+"""The container runtime's part: CDI specs read as containerd reads them, and containers that are
 real processes.
 
 An image is a name and nothing more: commands run from the host. Nothing here knows pods, claims or

@@ -1,5 +1,6 @@
-"""One container: a real process in a session of its own, its log a file. What belongs in it the
-callers decide.
+"""One container: a real process in a session of its own, its log a file.
+
+What belongs in it the callers decide.
 """
 
 from __future__ import annotations
@@ -14,14 +15,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from . import merge
+from . import cdi_cache
 
 LAUNCH = Path(__file__).with_name("launch.py")
 PYTHON = (sys.executable, "-I", "-S")
+CONFIG_FILE = "config.json"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+# Told "+" and the process group when a container starts, "-" when all of it is gone.
+GroupObserver = Callable[[str, int], None]
 
 
 class StartError(Exception):
@@ -30,36 +36,46 @@ class StartError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerConfig:
-    """A container as somebody wants it."""
+    """A container as a kubelet wants it."""
 
     name: str
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
-    folder: str = ""  # to start in
+    working_dir: str = ""
     hostname: str = ""
-    ids: tuple[str, ...] = ()  # of CDI devices
+    cdi_devices: tuple[str, ...] = ()  # qualified names
 
 
 class Container:
-    """Runs from `start` until `ended` is set; then `code` has the exit code."""
+    """Runs from `start` until `ended` is set; then `exit_code` has the command's.
+
+    A command that a signal ended has 128 and the signal's number, as in a shell.
+    """
 
     def __init__(
-        self, order: ContainerConfig, merged: merge.Merged, folder: Path, namespace: bool
+        self,
+        config: ContainerConfig,
+        edits: cdi_cache.InjectedEdits,
+        folder: Path,
+        namespace: bool,
     ) -> None:
-        self.order, self.merged, self.namespace = order, merged, namespace
+        """`namespace`: whether it gets mounts of its own. The folder is its own alone."""
+        self.config = config
+        self.edits = edits
+        self.namespace = namespace
         self.log = folder / "log"
         self.env = {
             "PATH": _PATH,
             "HOME": "/root",
-            "HOSTNAME": order.hostname,
-            **order.env,
-            **dict(merged.env),
+            "HOSTNAME": config.hostname,
+            **config.env,
+            **dict(edits.env),
         }
         self.pid = 0
-        self.began: datetime | None = None
-        self.finished: datetime | None = None
-        self.code: int | None = None
-        self.trouble = ""  # why the command never ran
+        self.started_at: datetime | None = None
+        self.finished_at: datetime | None = None
+        self.exit_code: int | None = None
+        self.start_error = ""  # why the command never ran
         self.ended = asyncio.Event()
         self._folder = folder
         self._waiting: asyncio.Task[None] | None = None
@@ -67,24 +83,22 @@ class Container:
     @property
     def devices(self) -> tuple[str, ...]:
         """The paths of the device nodes that CDI gave it."""
-        return tuple(node.path for node in self.merged.nodes)
+        return tuple(node.path for node in self.edits.nodes)
 
     @property
     def running(self) -> bool:
-        return self.pid != 0 and self.code is None
+        return self.pid != 0 and self.exit_code is None
 
-    async def start(self, tell: Callable[[str, int], None]) -> None:
-        """Returns when the command runs; StartError says why it does not. `tell` hears of its
-        process group: "+" when it comes, "-" when it is gone.
-        """
-        self._prepare()
+    async def start(self, observer: GroupObserver) -> None:
+        """Returns when the command runs; StartError says why it does not."""
+        self._prepare_folder()
         read, write = os.pipe()
         try:
             with self.log.open("ab") as log:
                 process = await asyncio.create_subprocess_exec(
                     *PYTHON,
                     LAUNCH,
-                    self._folder / "order.json",
+                    self._folder / CONFIG_FILE,
                     str(write),
                     str(os.getpid()),
                     stdin=asyncio.subprocess.DEVNULL,
@@ -99,15 +113,19 @@ class Container:
             raise
         finally:
             os.close(write)
-        tell("+", process.pid)
-        self.pid, self.began = process.pid, datetime.now(UTC)
+
+        observer("+", process.pid)
+        self.pid, self.started_at = process.pid, datetime.now(UTC)
         self._waiting = asyncio.create_task(
-            self._wait(process, tell), name=f"container {self.order.name}"
+            self._wait(process, observer), name=f"container {self.config.name}"
         )
-        if trouble := (await _all(read)).decode(errors="replace"):
-            self.trouble = trouble
+
+        # The pipe closes by itself when the launcher becomes the command.
+        error = (await _read_to_end(read)).decode(errors="replace")
+        if error:
+            self.start_error = error
             await self.ended.wait()
-            raise StartError(trouble)
+            raise StartError(error)
 
     async def stop(self, grace: float) -> None:
         """SIGTERM, and SIGKILL for what is left after the grace. Returns when all is gone."""
@@ -126,6 +144,7 @@ class Container:
             self._signal(signal.SIGKILL)
 
     def output(self) -> str:
+        """What it has printed so far."""
         try:
             return self.log.read_text(errors="replace")
         except OSError:
@@ -135,68 +154,73 @@ class Container:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
-    async def _wait(
-        self, process: asyncio.subprocess.Process, tell: Callable[[str, int], None]
-    ) -> None:
+    async def _wait(self, process: asyncio.subprocess.Process, observer: GroupObserver) -> None:
         code = await process.wait()
         self._signal(signal.SIGKILL)  # whatever the command has left behind ends with it
-        tell("-", self.pid)
-        self.finished, self.code = datetime.now(UTC), code if code >= 0 else 128 - code
+        observer("-", self.pid)
+        self.finished_at = datetime.now(UTC)
+        self.exit_code = code if code >= 0 else 128 - code
         self.ended.set()
 
-    def _prepare(self) -> None:
+    def _prepare_folder(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         for name in ("dev", "cover"):
             (self._folder / name).mkdir(exist_ok=True)
         if not self.namespace:
-            self._picture()
-        order = {
-            "argv": list(self.order.command),
-            "env": self.env,
-            "cwd": self.order.folder or str(self._folder),
-            "hostname": self.order.hostname or self.order.name,
-            "namespace": self.namespace,
-            "gids": list(self.merged.gids),
-            "staging": str(self._folder / "dev"),
-            "cover": str(self._folder / "cover"),
-            "nodes": [
+            self._write_rootfs()
+        config = self._launch_config()
+        (self._folder / CONFIG_FILE).write_bytes(msgspec.json.encode(config))
+
+    def _launch_config(self) -> dict[str, Any]:
+        """What launch.py reads."""
+        nodes = []
+        for node in self.edits.nodes:
+            mode = 0o666 if node.file_mode is None else stat.S_IMODE(node.file_mode)
+            nodes.append(
                 {
                     "path": node.path,
                     "type": node.type,
                     "major": node.major,
                     "minor": node.minor,
-                    "mode": stat.S_IMODE(node.file_mode) if node.file_mode is not None else 0o666,
+                    "mode": mode,
                 }
-                for node in self.merged.nodes
-            ],
-            "mounts": [
-                {
-                    "source": mount.host_path,
-                    "target": mount.container_path,
-                    "options": mount.options,
-                }
-                for mount in self.merged.mounts
-            ],
+            )
+        mounts = [
+            {"source": mount.host_path, "target": mount.container_path, "options": mount.options}
+            for mount in self.edits.mounts
+        ]
+        return {
+            "argv": list(self.config.command),
+            "env": self.env,
+            "cwd": self.config.working_dir or str(self._folder),
+            "hostname": self.config.hostname or self.config.name,
+            "namespace": self.namespace,
+            "gids": list(self.edits.gids),
+            "staging": str(self._folder / "dev"),
+            "cover": str(self._folder / "cover"),
+            "nodes": nodes,
+            "mounts": mounts,
         }
-        (self._folder / "order.json").write_bytes(msgspec.json.encode(order))
 
-    def _picture(self) -> None:
-        """What the container would see, as files below `rootfs`: we may not give it mounts of its
-        own.
+    def _write_rootfs(self) -> None:
+        """What the container would see, as files below `rootfs`.
+
+        For where we may not give it mounts of its own: so it can be looked at all the same.
         """
         root = self._folder / "rootfs"
-        for node in self.merged.nodes:
-            place = root / node.path.lstrip("/")
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(f"{node.type} {node.major}:{node.minor} {node.permissions or 'rwm'}\n")
-        for mount in self.merged.mounts:
-            place = root / mount.container_path.lstrip("/")
-            place.parent.mkdir(parents=True, exist_ok=True)
+        for node in self.edits.nodes:
+            path = root / node.path.lstrip("/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            permissions = node.permissions or "rwm"
+            path.write_text(f"{node.type} {node.major}:{node.minor} {permissions}\n")
+        for mount in self.edits.mounts:
+            path = root / mount.container_path.lstrip("/")
+            path.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(FileExistsError):
-                place.symlink_to(mount.host_path)
+                path.symlink_to(mount.host_path)
 
 
-async def _all(descriptor: int) -> bytes:
+async def _read_to_end(descriptor: int) -> bytes:
     """Everything until the other end is closed."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()

@@ -1,4 +1,4 @@
-"""Kills what containers have left when the one who started them is gone, however it ended.
+"""Kills what containers have left when the runtime that started them is gone, however it ended.
 
 Run by path, without the rest of the project. Told on standard input of every process group that
 comes (`+7`) and goes (`-7`); the end of the input is the end of those that are left.
@@ -13,11 +13,15 @@ import sys
 
 
 def main() -> None:
-    left: set[int] = set()
+    groups: set[int] = set()
     for line in sys.stdin:
         group = int(line[1:])
-        (left.add if line[0] == "+" else left.discard)(group)
-    for group in left:
+        if line[0] == "+":
+            groups.add(group)
+        else:
+            groups.discard(group)
+
+    for group in groups:
         with contextlib.suppress(OSError):
             os.killpg(group, signal.SIGKILL)
 

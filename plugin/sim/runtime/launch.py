@@ -1,8 +1,8 @@
 """Becomes the command of a container: the last thing that runs before it, as a process of its own.
 
-Run by path, without the rest of the project: `launch.py ORDER STATUS PARENT`. ORDER is a JSON file,
-STATUS the descriptor that says what went wrong; nothing on it means that the command runs. Only the
-standard library may be imported here.
+Run by path, without the rest of the project: `launch.py CONFIG STATUS PARENT`. CONFIG is a JSON
+file, STATUS the descriptor that says what went wrong; nothing on it means that the command runs.
+Only the standard library may be imported here.
 """
 
 from __future__ import annotations
@@ -21,57 +21,66 @@ CLONE_NEWNS, CLONE_NEWUTS = 0x00020000, 0x04000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_BIND, MS_MOVE, MS_REC, MS_PRIVATE = 32, 4096, 8192, 16384, 1 << 18
 _FLAGS = {"ro": MS_RDONLY, "nosuid": MS_NOSUID, "nodev": MS_NODEV, "noexec": MS_NOEXEC}
-_KINDS = {"b": stat.S_IFBLK, "c": stat.S_IFCHR, "u": stat.S_IFCHR, "p": stat.S_IFIFO}
-_ALWAYS = ("null", "zero", "full", "random", "urandom", "tty", "pts", "shm", "ptmx")
+_NODE_TYPES = {"b": stat.S_IFBLK, "c": stat.S_IFCHR, "u": stat.S_IFCHR, "p": stat.S_IFIFO}
+_HOST_DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "pts", "shm", "ptmx")
+_TMPFS_OPTIONS = "mode=0755,size=16m"
 
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 class SetupError(Exception):
-    """The container cannot be made as it was ordered."""
+    """The container cannot be made as its config says."""
 
 
-def main(order_path: str, status: int, parent: int) -> None:
+def main(config_path: str, status: int, parent: int) -> None:
+    """Never returns. The exit code 125 is ours, every other the command's."""
     os.set_inheritable(status, False)
     try:
+        # A container must not outlive its runtime. The runtime may have died before we asked.
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
-            return  # whoever ordered this is gone already
-        with open(order_path) as file:
-            order = json.load(file)
-        if order["namespace"]:
-            own_mounts(order)
-        if order["gids"] and os.geteuid() == 0:
-            os.setgroups(sorted({*os.getgroups(), *order["gids"]}))
-        os.chdir(order["cwd"])
-        os.execvpe(order["argv"][0], order["argv"], order["env"])  # noqa: S606  # no shell is wanted
+            return
+
+        with open(config_path) as file:
+            config = json.load(file)
+        if config["namespace"]:
+            enter_namespaces(config)
+        if config["gids"] and os.geteuid() == 0:
+            os.setgroups(sorted({*os.getgroups(), *config["gids"]}))
+        os.chdir(config["cwd"])
+        argv = config["argv"]
+        os.execvpe(argv[0], argv, config["env"])  # noqa: S606  # no shell is wanted
     except (OSError, SetupError, KeyError, ValueError) as error:
         os.write(status, str(error).encode()[:4000])
     finally:
         os._exit(125)
 
 
-def own_mounts(order: dict[str, Any]) -> None:
-    """A mount namespace in which /dev has what a container has, and the ordered devices and mounts."""
+def enter_namespaces(config: dict[str, Any]) -> None:
+    """A mount namespace in which /dev has what a container has, and the devices and mounts of the
+    config.
+    """
     call("unshare", CLONE_NEWNS | CLONE_NEWUTS)
     mount("", "/", "", MS_REC | MS_PRIVATE)
-    name = order["hostname"].encode()
+    name = config["hostname"].encode()
     libc.sethostname(name, len(name))
-    staging = order["staging"]
+
     # No device that is made here can be opened: behind the numbers of a fake GPU there may be a
     # real one.
-    mount("tmpfs", staging, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=16m")
-    for entry in _ALWAYS:
-        show(f"/dev/{entry}", f"{staging}/{entry}")
+    staging = config["staging"]
+    mount("tmpfs", staging, "tmpfs", MS_NOSUID | MS_NODEV, _TMPFS_OPTIONS)
+    for entry in _HOST_DEVICES:
+        bind_path(f"/dev/{entry}", f"{staging}/{entry}")
     for number, entry in enumerate(("stdin", "stdout", "stderr")):
         os.symlink(f"/proc/self/fd/{number}", f"{staging}/{entry}")
     os.symlink("/proc/self/fd", f"{staging}/fd")
-    for node in order["nodes"]:
+    for node in config["nodes"]:
         make_node(staging, node)
     mount(staging, "/dev", "", MS_MOVE)
+
     covered: list[str] = []
-    for each in order["mounts"]:
-        bind(order["cover"], each, covered)
+    for entry in config["mounts"]:
+        add_mount(config["cover"], entry, covered)
 
 
 def make_node(staging: str, node: dict[str, Any]) -> None:
@@ -82,23 +91,29 @@ def make_node(staging: str, node: dict[str, Any]) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-    os.mknod(path, _KINDS[node["type"]], os.makedev(node["major"], node["minor"]))
+    os.mknod(path, _NODE_TYPES[node["type"]], os.makedev(node["major"], node["minor"]))
     os.chmod(path, node["mode"])
 
 
-def bind(cover: str, order: dict[str, Any], covered: list[str]) -> None:
-    """One mount of the order. Where its place is not there, a throw-away layer is put over what is."""
-    source, target, options = order["source"], os.path.normpath(order["target"]), order["options"]
+def add_mount(cover: str, entry: dict[str, Any], covered: list[str]) -> None:
+    """One mount of the config.
+
+    Where its target is not there it has to be made, and the host must not see that: a throw-away
+    layer is put over the nearest folder that is there. `covered` has those folders so far.
+    """
+    source, target, options = entry["source"], os.path.normpath(entry["target"]), entry["options"]
     if not os.path.exists(source):
         raise SetupError(f"error mounting {source!r} at {target!r}: {source} does not exist")
+
     if not os.path.exists(target):
-        place = os.path.dirname(target)
-        while not os.path.isdir(place):
-            place = os.path.dirname(place)
-        if not any(place == done or place.startswith(f"{done}/") for done in covered):
-            put_layer(f"{cover}/{len(covered)}", cover, place)
-            covered.append(place)
-    show(source, target)
+        folder = os.path.dirname(target)
+        while not os.path.isdir(folder):
+            folder = os.path.dirname(folder)
+        if not any(folder == done or folder.startswith(f"{done}/") for done in covered):
+            put_layer(f"{cover}/{len(covered)}", cover, folder)
+            covered.append(folder)
+
+    bind_path(source, target)
     flags = 0
     for option in options:
         flags |= _FLAGS.get(option, 0)
@@ -106,23 +121,20 @@ def bind(cover: str, order: dict[str, Any], covered: list[str]) -> None:
         mount("", target, "", MS_REMOUNT | MS_BIND | flags)
 
 
-def put_layer(folder: str, cover: str, place: str) -> None:
+def put_layer(layer: str, cover: str, folder: str) -> None:
+    """What is written below the folder goes to a tmpfs from now on."""
     if not os.path.ismount(cover):
-        mount("tmpfs", cover, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=16m")
+        mount("tmpfs", cover, "tmpfs", MS_NOSUID | MS_NODEV, _TMPFS_OPTIONS)
     for part in ("upper", "work"):
-        os.makedirs(f"{folder}/{part}")
-    mount(
-        "overlay",
-        place,
-        "overlay",
-        0,
-        f"lowerdir={place},upperdir={folder}/upper,workdir={folder}/work",
-    )
+        os.makedirs(f"{layer}/{part}")
+    options = f"lowerdir={folder},upperdir={layer}/upper,workdir={layer}/work"
+    mount("overlay", folder, "overlay", 0, options)
 
 
-def show(source: str, target: str) -> None:
-    """The source at the target, which is made if it is not there. A source that is not there is
-    left out.
+def bind_path(source: str, target: str) -> None:
+    """The source at the target, which is made if it is not there.
+
+    A source that is not there is left out.
     """
     if not os.path.exists(source):
         return
@@ -136,14 +148,16 @@ def show(source: str, target: str) -> None:
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
-    if (
-        libc.mount(
-            source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), options.encode()
-        )
-        != 0
-    ):
-        number = ctypes.get_errno()
-        raise SetupError(f"error mounting {source or kind!r} at {target!r}: {os.strerror(number)}")
+    arguments = (
+        source.encode(),
+        target.encode(),
+        kind.encode(),
+        ctypes.c_ulong(flags),
+        options.encode(),
+    )
+    if libc.mount(*arguments) != 0:
+        reason = os.strerror(ctypes.get_errno())
+        raise SetupError(f"error mounting {source or kind!r} at {target!r}: {reason}")
 
 
 def call(name: str, *arguments: int) -> None:

@@ -1,7 +1,7 @@
-"""The container runtime of a node: sandboxes, and the containers in them, over the restarts of who
-orders them.
+"""The container runtime of a node: pod sandboxes, and the containers in them.
 
-Every process that it has started ends with it, also when it is killed itself.
+It outlives the kubelets that use it. Every process that it has started ends with it, also when it
+is killed itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from . import container, merge, specs
+from . import cdi_cache, cdi_spec, container
 
 log = logging.getLogger(__name__)
 
@@ -24,33 +24,33 @@ GUARD = Path(__file__).with_name("guard.py")
 
 @dataclass(slots=True, kw_only=True)
 class Sandbox:
-    """What the containers of one pod share. `containers` has every attempt, by name, the latest
-    last.
-    """
+    """What the containers of one pod share."""
 
     uid: str
     name: str
     folder: Path
     address: str
+    # By name every attempt, the latest last.
     containers: dict[str, list[container.Container]] = field(default_factory=dict)
-    earlier: dict[str, int] = field(
-        default_factory=dict
-    )  # starts before this sandbox, by container
-    changed: Callable[[], None] = lambda: None  # called when a container has ended
+    # By container, how often it was started before this sandbox.
+    earlier_starts: dict[str, int] = field(default_factory=dict)
+    on_exit: Callable[[], None] = lambda: None  # called when a container has ended
 
     def latest(self, name: str) -> container.Container | None:
-        return attempts[-1] if (attempts := self.containers.get(name)) else None
+        attempts = self.containers.get(name)
+        return attempts[-1] if attempts else None
+
+    def every_container(self) -> list[container.Container]:
+        """Every attempt of every container."""
+        return [attempt for attempts in self.containers.values() for attempt in attempts]
 
     def kill(self) -> None:
-        for attempts in self.containers.values():
-            for each in attempts:
-                each.kill()
+        for attempt in self.every_container():
+            attempt.kill()
 
 
 class Runtime:
-    """In use as a context. `folder` is its own; `cdi` are the folders with specs, the last of the
-    highest rank.
-    """
+    """In use as a context; what it has started ends with the context."""
 
     def __init__(
         self,
@@ -59,26 +59,28 @@ class Runtime:
         *,
         namespace: bool | None = None,
         network: str = "10.88.0",
-        newest: str = specs.VERSIONS[-1],
+        newest: str = cdi_spec.VERSIONS[-1],
     ) -> None:
-        """`namespace`: whether containers get mounts of their own; None: if we may. `newest`: the
+        """`folder` is its own; `cdi` are the folders with specs, the last of the highest priority.
+
+        `namespace`: whether containers get mounts of their own; None: if we may. `newest`: the
         last version of CDI that it knows, 0.6.0 for a containerd of the line 1.7.
         """
         self.sandboxes: dict[str, Sandbox] = {}  # by the pod's uid
         self.namespace = bool(namespace)
-        self._ask = namespace is None
+        self._probe_namespace = namespace is None
         self._folder, self._cdi, self._newest = folder, tuple(cdi), newest
         self._network, self._addresses = network, 0
         self._guard: asyncio.subprocess.Process | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._said: set[merge.SpecProblem] = set()
+        self._logged: set[cdi_cache.SpecProblem] = set()
 
     async def __aenter__(self) -> Self:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._guard = await asyncio.create_subprocess_exec(
             *container.PYTHON, GUARD, stdin=asyncio.subprocess.PIPE, start_new_session=True
         )
-        if self._ask:
+        if self._probe_namespace:
             probe = await asyncio.create_subprocess_exec(
                 *container.PYTHON, container.LAUNCH, "probe", stderr=asyncio.subprocess.DEVNULL
             )
@@ -92,14 +94,14 @@ class Runtime:
             await self._guard.wait()
             self._guard = None
 
-    def devices(self) -> merge.Devices:
-        """All CDI devices as of now, and all that is wrong with the specs."""
-        found = merge.load(self._cdi, self._newest)
-        for problem in found.problems:
-            if problem not in self._said:
+    def read_cdi(self) -> cdi_cache.CdiCache:
+        """All CDI devices as of now. What is wrong with a spec is logged when it is new."""
+        cache = cdi_cache.load(self._cdi, self._newest)
+        for problem in cache.problems:
+            if problem not in self._logged:
                 log.warning("%s", problem)
-        self._said = set(found.problems)
-        return found
+        self._logged = set(cache.problems)
+        return cache
 
     def create(self, uid: str, name: str) -> Sandbox:
         """A new sandbox without containers."""
@@ -110,34 +112,40 @@ class Runtime:
         return sandbox
 
     async def start(
-        self, sandbox: Sandbox, order: container.ContainerConfig
+        self, sandbox: Sandbox, config: container.ContainerConfig
     ) -> container.Container:
-        """The next attempt of a container. specs.Refused: it is not created; StartError: its
-        command does not run.
+        """The next attempt of a container.
+
+        InvalidSpec: it is not created, as its CDI devices cannot be had. StartError: it was
+        created, but its command does not run.
         """
-        merged = self.devices().merge(order.ids) if order.ids else merge.Merged()
-        attempts = sandbox.containers.setdefault(order.name, [])
-        folder = sandbox.folder / order.name / str(len(attempts))
-        started = container.Container(order, merged, folder, self.namespace)
-        attempts.append(started)
-        task = asyncio.create_task(
-            _tell(started, sandbox), name=f"end of {sandbox.name}/{order.name}"
+        edits = cdi_cache.InjectedEdits()
+        if config.cdi_devices:
+            edits = self.read_cdi().inject(config.cdi_devices)
+
+        attempts = sandbox.containers.setdefault(config.name, [])
+        folder = sandbox.folder / config.name / str(len(attempts))
+        attempt = container.Container(config, edits, folder, self.namespace)
+        attempts.append(attempt)
+        notifying = asyncio.create_task(
+            _notify_exit(attempt, sandbox), name=f"end of {sandbox.name}/{config.name}"
         )
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.add(notifying)
+        notifying.add_done_callback(self._tasks.discard)
+
         try:
-            await started.start(self._note)
+            await attempt.start(self._tell_guard)
         except OSError as error:
-            task.cancel()
+            notifying.cancel()
             raise container.StartError(str(error)) from error
-        return started
+        return attempt
 
     async def stop(self, sandbox: Sandbox, grace: float) -> None:
         """Ends the containers of a sandbox. They can be looked at until it is removed."""
-        running = [each for attempts in sandbox.containers.values() for each in attempts]
-        await asyncio.gather(*(each.stop(grace) for each in running))
+        await asyncio.gather(*(attempt.stop(grace) for attempt in sandbox.every_container()))
 
     async def remove(self, uid: str) -> None:
+        """Ends a sandbox and all that is in it. One that is not there is removed already."""
         sandbox = self.sandboxes.get(uid)
         if sandbox is not None:
             await self.stop(sandbox, 0)
@@ -150,12 +158,12 @@ class Runtime:
         latest = sandbox.latest(name) if sandbox is not None else None
         return latest.output() if latest is not None else ""
 
-    def _note(self, sign: str, group: int) -> None:
+    def _tell_guard(self, sign: str, group: int) -> None:
         if self._guard is not None and self._guard.stdin is not None:
             with contextlib.suppress(OSError, RuntimeError):
                 self._guard.stdin.write(f"{sign}{group}\n".encode())
 
 
-async def _tell(started: container.Container, sandbox: Sandbox) -> None:
-    await started.ended.wait()
-    sandbox.changed()
+async def _notify_exit(attempt: container.Container, sandbox: Sandbox) -> None:
+    await attempt.ended.wait()
+    sandbox.on_exit()

@@ -1,148 +1,183 @@
-"""Makes a decision so: claims with finalizer, allocation and reservation, the pod's status, the
-binding, the news.
+"""Carries a decision out: claims with finalizer, allocation and reservation, the pod's status, the
+binding, the events.
 
-What is decided elsewhere is done here step by step; a step that loses a race ends it, and the next
-look goes on from what is there then.
+Nothing is decided here. A step that loses a race ends the cycle with its error, and the next cycle
+goes on from what is there then: every step may be repeated.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from ... import timestamps
 from ...api.document import Document
-from .. import client
-from ..client import Call
-from .decide import EXTENDED, Bind, Refuse
+from .. import requests
+from ..requests import Request
+from ..work_loop import WorkLoop
 from .objects import Claim, Pod
+from .scheduling_cycle import EXTENDED_CLAIM, Bind, Unschedulable
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
+_ALLOCATED = ("allocation", "reservedFor", "devices")  # fields of a claim's status
 
 
 class Binder:
-    def __init__(self, worker: client.WorkLoop, name: str, clock: Callable[[], float]) -> None:
-        self._worker = worker
-        self._scheduling = client.EventRecorder(name, "Scheduling")
-        self._binding = client.EventRecorder(name, "Binding")
+    """Writes decisions. All methods raise what the API server answers, `kube.errors`."""
+
+    def __init__(self, loop: WorkLoop, name: str, clock: Callable[[], float]) -> None:
+        self._loop = loop
+        self._scheduling = requests.EventRecorder(name, "Scheduling")
+        self._binding = requests.EventRecorder(name, "Binding")
         self._clock = clock
 
     async def bind(
-        self, pod: Document, parsed: Pod, decision: Bind, claims: Mapping[str, Document]
+        self, document: Document, pod: Pod, decision: Bind, claims: Mapping[str, Document]
     ) -> None:
         """`claims`: the documents that the decision rests on, by namespace/name."""
-        metadata = pod["metadata"]
-        special = decision.extended
-        for claim in decision.claims:
-            if claim.metadata.uid:
-                await self._write(claims[claim.key], claim)
-            else:
-                made = await self._worker.send(_special(parsed, claim))
-                await self._write(made, claim)
-                await self._worker.send(client.patch_status("pods", pod, _used_for(parsed, made)))
-                special = None
-        if special and parsed.status.extended_resource_claim_status is None:
-            await self._worker.send(
-                client.patch_status("pods", pod, _used_for(parsed, claims[special.key]))
-            )
+        await self._write_claims(document, pod, decision, claims)
         if not decision.ready:
             return
+
+        metadata = document["metadata"]
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
             "metadata": {name: metadata[name] for name in ("namespace", "name", "uid")},
             "target": {"apiVersion": "v1", "kind": "Node", "name": decision.node},
         }
-        where = {"namespace": metadata["namespace"], "name": metadata["name"]}
-        await self._worker.send(Call(method="POST", kind="pods", sub="binding", body=body, **where))
-        note = (
-            f"Successfully assigned {metadata['namespace']}/{metadata['name']} to {decision.node}"
+        binding = Request(
+            method="POST",
+            resource="pods",
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            subresource="binding",
+            body=body,
         )
-        await self._worker.try_(client.event(pod, "Pod", "Scheduled", note, self._binding))
+        await self._loop.send(binding)
 
-    async def refuse(self, pod: Document, parsed: Pod, decision: Refuse) -> None:
-        """Said once, and again only when it is something else."""
-        for old in parsed.status.conditions:
-            if old.type == "PodScheduled" and (old.reason, old.message) == (
-                decision.reason,
-                decision.message,
-            ):
+        note = f"Successfully assigned {pod.key} to {decision.node}"
+        event = requests.create_event(document, "Pod", "Scheduled", note, self._binding)
+        await self._loop.try_send(event)
+
+    async def report(self, document: Document, pod: Pod, decision: Unschedulable) -> None:
+        """Says why the pod waits: once, and again only when it is something else."""
+        for condition in pod.status.conditions:
+            same = (condition.reason, condition.message) == (decision.reason, decision.message)
+            if condition.type == "PodScheduled" and same:
                 return
-        condition = {
+
+        condition_now = {
             "type": "PodScheduled",
             "status": "False",
             "reason": decision.reason,
             "message": decision.message,
             "lastTransitionTime": timestamps.rfc3339(self._clock()),
         }
-        await self._worker.send(client.patch_status("pods", pod, {"conditions": [condition]}))
-        failed = client.event(
-            pod, "Pod", "FailedScheduling", decision.message, self._scheduling, warning=True
+        status = {"conditions": [condition_now]}
+        await self._loop.send(requests.patch_status("pods", document, status))
+        event = requests.create_event(
+            document, "Pod", "FailedScheduling", decision.message, self._scheduling, warning=True
         )
-        await self._worker.try_(failed)
+        await self._loop.try_send(event)
 
-    async def release(self, document: Document) -> None:
-        kept = {
-            name: value for name, value in document.get("status", {}).items() if name not in _HELD
-        }
-        await self._worker.send(client.put("resourceclaims", document | {"status": kept}, "status"))
+    async def deallocate(self, claim: Document) -> None:
+        kept = dict(claim.get("status") or {})
+        for field in _ALLOCATED:
+            kept.pop(field, None)
+        await self._loop.send(requests.update("resourceclaims", claim | {"status": kept}, "status"))
 
-    async def _write(self, document: Document, claim: Claim) -> None:
+    async def _write_claims(
+        self, document: Document, pod: Pod, decision: Bind, claims: Mapping[str, Document]
+    ) -> None:
+        """Every claim of the decision, and in the pod's status which one is for extended resources.
+
+        The claim for extended resources is made here if it is new: the decision has it without a
+        uid then.
+        """
+        made = False
+        for claim in decision.claims:
+            if claim.metadata.uid:
+                await self._write_allocation(claims[claim.key], claim)
+                continue
+            new = await self._loop.send(_create_extended_claim(pod, claim))
+            await self._write_allocation(new, claim)
+            status = _extended_claim_status(pod, new)
+            await self._loop.send(requests.patch_status("pods", document, status))
+            made = True
+
+        # It may have been made by a cycle that came no further than that.
+        extended_claim = decision.extended_claim
+        if extended_claim is None or made:
+            return
+        if pod.status.extended_resource_claim_status is None:
+            status = _extended_claim_status(pod, claims[extended_claim.key])
+            await self._loop.send(requests.patch_status("pods", document, status))
+
+    async def _write_allocation(self, document: Document, claim: Claim) -> None:
         """The finalizer is there before the allocation: what is allocated must not vanish."""
         metadata = document["metadata"]
         finalizers = metadata.get("finalizers") or []
         if FINALIZER not in finalizers:
             metadata = metadata | {"finalizers": [*finalizers, FINALIZER]}
-            document = await self._worker.send(
-                client.put("resourceclaims", document | {"metadata": metadata})
-            )
+            protected = document | {"metadata": metadata}
+            document = await self._loop.send(requests.update("resourceclaims", protected))
+
         status = dict(document.get("status") or {})
         if "allocation" not in status:
             status["allocation"] = self._allocation(claim)
-        entries = [_plain(entry) for entry in claim.status.reserved_for]
-        await self._worker.send(
-            client.put(
-                "resourceclaims", document | {"status": status | {"reservedFor": entries}}, "status"
-            )
-        )
+        status["reservedFor"] = _to_json(claim.status.reserved_for)
+        changed = document | {"status": status}
+        await self._loop.send(requests.update("resourceclaims", changed, "status"))
 
     def _allocation(self, claim: Claim) -> Document:
-        assert claim.status.allocation
-        found: Document = _plain(claim.status.allocation)
-        return found | {"allocationTimestamp": timestamps.rfc3339(self._clock())}
+        allocation: Document = _to_json(claim.status.allocation)
+        return allocation | {"allocationTimestamp": timestamps.rfc3339(self._clock())}
 
 
-_HELD = ("allocation", "reservedFor", "devices")
+def _create_extended_claim(pod: Pod, claim: Claim) -> Request:
+    """The claim of a pod's extended resources.
 
-
-def _special(pod: Pod, claim: Claim) -> Call:
-    """The claim of a pod's extended resources. Its name says which pod's it is: a second try makes
-    no second claim.
+    Its name follows from the pod's: a second try makes no second claim.
     """
-    digest = hashlib.sha256(f"{pod.metadata.uid} {_plain(claim.spec)}".encode()).hexdigest()[:5]
-    namespace = pod.metadata.namespace
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}
+    metadata = pod.metadata
+    digest = hashlib.sha256(f"{metadata.uid} {_to_json(claim.spec)}".encode()).hexdigest()[:5]
+    owner = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": metadata.name,
+        "uid": metadata.uid,
+        "controller": True,
+    }
     body = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
         "metadata": {
-            "name": f"{pod.metadata.name[:37]}-extended-resources-{digest}",
-            "namespace": namespace,
-            "annotations": {EXTENDED: "true"},
-            "ownerReferences": [owner | {"controller": True}],
+            "name": f"{metadata.name[:37]}-extended-resources-{digest}",
+            "namespace": metadata.namespace,
+            "annotations": {EXTENDED_CLAIM: "true"},
+            "ownerReferences": [owner],
         },
-        "spec": _plain(claim.spec),
+        "spec": _to_json(claim.spec),
     }
-    return Call(method="POST", kind="resourceclaims", namespace=namespace, body=body)
+    return Request(
+        method="POST", resource="resourceclaims", namespace=metadata.namespace, body=body
+    )
 
 
-def _used_for(pod: Pod, claim: Document) -> Document:
+def _extended_claim_status(pod: Pod, claim: Document) -> Document:
     """Which container has which request: the requests' names say it."""
-    made = {request["name"] for request in claim["spec"]["devices"]["requests"]}
-    mappings = [one for one in _mappings(pod) if one["requestName"] in made]
+    requested = {request["name"] for request in claim["spec"]["devices"]["requests"]}
+    mappings = []
+    for index, container in enumerate(pod.all_containers):
+        for number, resource in enumerate(sorted(container.resources.requests)):
+            name = f"container-{index}-request-{number}"
+            if name in requested:
+                mapping = {"containerName": container.name, "resourceName": resource}
+                mappings.append(mapping | {"requestName": name})
     return {
         "extendedResourceClaimStatus": {
             "resourceClaimName": claim["metadata"]["name"],
@@ -151,13 +186,6 @@ def _used_for(pod: Pod, claim: Document) -> Document:
     }
 
 
-def _mappings(pod: Pod) -> Iterator[dict[str, str]]:
-    for index, container in enumerate([*pod.spec.init_containers, *pod.spec.containers]):
-        for number, resource in enumerate(sorted(container.resources.requests)):
-            name = f"container-{index}-request-{number}"
-            yield {"containerName": container.name, "resourceName": resource, "requestName": name}
-
-
-def _plain(value: object) -> Any:
+def _to_json(value: object) -> Any:
     """As it goes over the wire."""
     return msgspec.json.decode(msgspec.json.encode(value))

@@ -12,25 +12,26 @@ from .objects import Taint, Toleration
 
 if TYPE_CHECKING:
     from .objects import Node, Pod
-    from .world import World
+    from .snapshot import Snapshot
 
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
-def refusals(world: World, pod: Pod, node: Node) -> list[str]:
-    """Why not on this node; nothing if it may."""
+def filter_node(snapshot: Snapshot, pod: Pod, node: Node) -> list[str]:
+    """Why the pod cannot go to this node; nothing if it may."""
     tolerations = pod.spec.tolerations
-    if node.spec.unschedulable and not any(tolerates(one, UNSCHEDULABLE) for one in tolerations):
+    if node.spec.unschedulable and not _tolerated(UNSCHEDULABLE, tolerations):
         return ["node(s) were unschedulable"]
+
     for taint in node.spec.taints:
-        if taint.effect in ("NoSchedule", "NoExecute") and not any(
-            tolerates(one, taint) for one in tolerations
-        ):
+        if taint.effect in ("NoSchedule", "NoExecute") and not _tolerated(taint, tolerations):
             return ["node(s) had untolerated taint(s)"]
-    if not _selected(pod, node):
+
+    if not _matches_node_selector(pod, node):
         return ["node(s) didn't match Pod's node affinity/selector"]
-    used = world.used[node.metadata.name]
-    return resources.lacking(pod, node, used, _by_claims(world, node))
+
+    used = snapshot.used[node.metadata.name]
+    return resources.insufficient(pod, node, used, _given_by_claims(snapshot, node))
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -41,18 +42,26 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.operator == "Exists"
 
 
-def _selected(pod: Pod, node: Node) -> bool:
+def _tolerated(taint: Taint, tolerations: list[Toleration]) -> bool:
+    return any(tolerates(toleration, taint) for toleration in tolerations)
+
+
+def _matches_node_selector(pod: Pod, node: Node) -> bool:
     if not pod.spec.node_selector.items() <= node.metadata.labels.items():
         return False
-    required = pod.spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution
+
+    affinity = pod.spec.affinity.node_affinity
+    required = affinity.required_during_scheduling_ignored_during_execution
     try:
         return required is None or nodes.selects(required, node)
     except ValueError:
-        # the API server refuses such a selector; one that came by another way selects nothing
+        # The API server refuses such a selector; one that came by another way selects nothing.
         return False
 
 
-def _by_claims(world: World, node: Node) -> set[str]:
+def _given_by_claims(snapshot: Snapshot, node: Node) -> set[str]:
     """Extended resources that a class stands for, where the node offers none itself."""
-    offered = node.status.allocatable
-    return {name for name in world.published.by_resource if offered.get(name, "0") == "0"}
+    allocatable = node.status.allocatable
+    return {
+        name for name in snapshot.published.class_by_resource if allocatable.get(name, "0") == "0"
+    }

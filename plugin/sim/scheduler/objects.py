@@ -1,6 +1,4 @@
-"""Nodes, pods and claims with what a scheduler reads of them, beyond what the allocator does. No
-behaviour.
-"""
+"""Nodes, pods and claims with what a scheduler reads of them, beyond what the allocator does."""
 
 from __future__ import annotations
 
@@ -48,7 +46,7 @@ class PodSpec(core.PodSpec, frozen=True, kw_only=True):
     overhead: dict[str, str] = {}
 
 
-class PodCondition(meta.ApiStruct, frozen=True, kw_only=True):
+class Condition(meta.ApiStruct, frozen=True, kw_only=True):
     type: str
     status: str = ""
     reason: str = ""
@@ -61,7 +59,7 @@ class ExtendedClaimStatus(meta.ApiStruct, frozen=True, kw_only=True):
 
 class PodStatus(core.PodStatus, frozen=True, kw_only=True):
     phase: str = ""
-    conditions: list[PodCondition] = []
+    conditions: list[Condition] = []
     extended_resource_claim_status: ExtendedClaimStatus | None = None
 
 
@@ -71,8 +69,16 @@ class Pod(core.Pod, frozen=True, kw_only=True):
     status: PodStatus = PodStatus()
 
     @property
-    def ended(self) -> bool:
+    def key(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def has_ended(self) -> bool:
         return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def all_containers(self) -> list[core.Container]:
+        return [*self.spec.init_containers, *self.spec.containers]
 
 
 class Consumer(meta.ApiStruct, frozen=True, kw_only=True):
@@ -88,7 +94,7 @@ class DeviceStatus(meta.ApiStruct, frozen=True, kw_only=True):
     driver: str
     pool: str
     device: str
-    conditions: list[PodCondition] = []
+    conditions: list[Condition] = []
 
 
 class Allocation(scheduling.AllocationResult, frozen=True, kw_only=True):
@@ -110,12 +116,21 @@ class Claim(scheduling.ResourceClaim, frozen=True, kw_only=True):
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
     def is_reserved_for(self, pod: Pod) -> bool:
-        return any(one.uid == pod.metadata.uid for one in self.status.reserved_for)
+        return any(consumer.uid == pod.metadata.uid for consumer in self.status.reserved_for)
 
     def is_owned_by(self, pod: Pod) -> bool:
+        """Whether it was made for the pod."""
         return any(
-            one.controller and one.uid == pod.metadata.uid for one in self.metadata.owner_references
+            owner.controller and owner.uid == pod.metadata.uid
+            for owner in self.metadata.owner_references
         )
+
+    def with_reservation(self, pod: Pod) -> Claim:
+        """The claim with a reservation for the pod."""
+        consumer = Consumer(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
+        consumers = [*self.status.reserved_for, consumer]
+        status = msgspec.structs.replace(self.status, reserved_for=consumers)
+        return msgspec.structs.replace(self, status=status)
 
 
 class Class(scheduling.DeviceClass, frozen=True, kw_only=True):
@@ -124,10 +139,3 @@ class Class(scheduling.DeviceClass, frozen=True, kw_only=True):
 
 Slice = scheduling.ResourceSlice
 Rule = scheduling.DeviceTaintRule
-
-
-def reserved(claim: Claim, pod: Pod) -> Claim:
-    """The claim with a reservation for the pod."""
-    entry = Consumer(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
-    status = msgspec.structs.replace(claim.status, reserved_for=[*claim.status.reserved_for, entry])
-    return msgspec.structs.replace(claim, status=status)

@@ -15,34 +15,42 @@ Amounts = dict[str, int]  # by the resource's name
 PODS = "pods"
 
 
-def of_pod(pod: Pod) -> Amounts:
-    """The most that the pod asks for at one time, and its one place among the node's pods."""
+def pod_requests(pod: Pod) -> Amounts:
+    """The most that the pod asks for at one time, and its one place among the node's pods.
+
+    Init containers run one after the other, each beside the sidecars that were started before it.
+    So the most is the largest of those moments, or of the moment when all containers run.
+    """
     lasting: Amounts = {}
     peak: Amounts = {}
     for container in pod.spec.init_containers:
-        asked = _parsed(container.resources.requests)
+        requests = _parse(container.resources.requests)
         if container.restart_policy == "Always":
-            add(lasting, asked)
+            add(lasting, requests)
         else:
-            _raise(peak, _sum(lasting, asked))
+            _raise_to(peak, _sum(lasting, requests))
+
     for container in pod.spec.containers:
-        add(lasting, _parsed(container.resources.requests))
-    _raise(peak, lasting)
-    return _sum(peak, _parsed(pod.spec.overhead), {PODS: amounts.WHOLE})
+        add(lasting, _parse(container.resources.requests))
+    _raise_to(peak, lasting)
+    return _sum(peak, _parse(pod.spec.overhead), {PODS: amounts.WHOLE})
 
 
-def lacking(pod: Pod, node: Node, used: Mapping[str, int], others: Collection[str]) -> list[str]:
-    """What the node has too little of, as the scheduler words it. `others` are not the node's to
-    give.
+def insufficient(
+    pod: Pod, node: Node, used: Mapping[str, int], others: Collection[str]
+) -> list[str]:
+    """What the node has too little of, as the scheduler words it.
+
+    `used` is what the node's pods have; `others` are resources that are not the node's to give.
     """
-    offered = _parsed(node.status.allocatable)
-    asked = of_pod(pod)
-    short = [
-        name
-        for name, amount in asked.items()
-        if amount and name not in others and used.get(name, 0) + amount > offered.get(name, 0)
-    ]
-    return ["Too many pods" if name == PODS else f"Insufficient {name}" for name in short]
+    allocatable = _parse(node.status.allocatable)
+    reasons = []
+    for name, amount in pod_requests(pod).items():
+        if not amount or name in others:
+            continue
+        if used.get(name, 0) + amount > allocatable.get(name, 0):
+            reasons.append("Too many pods" if name == PODS else f"Insufficient {name}")
+    return reasons
 
 
 def add(total: Amounts, more: Mapping[str, int]) -> None:
@@ -57,10 +65,10 @@ def _sum(*parts: Mapping[str, int]) -> Amounts:
     return total
 
 
-def _raise(peak: Amounts, other: Mapping[str, int]) -> None:
+def _raise_to(peak: Amounts, other: Mapping[str, int]) -> None:
     for name, amount in other.items():
         peak[name] = max(peak.get(name, 0), amount)
 
 
-def _parsed(texts: Mapping[str, str]) -> Amounts:
-    return {name: amounts.parse(text).billionths for name, text in texts.items()}
+def _parse(quantities: Mapping[str, str]) -> Amounts:
+    return {name: amounts.parse(text).billionths for name, text in quantities.items()}

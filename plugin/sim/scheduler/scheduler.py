@@ -1,5 +1,5 @@
-"""The scheduler at work: looks at all pending pods whenever something changed, and makes decisions
-so, side by side.
+"""The scheduler at work: looks at all pending pods whenever something changed, and writes its
+decisions side by side.
 
 A decision counts from the moment it is made, before the API server knows of it: no device is given
 twice.
@@ -16,171 +16,208 @@ from functools import partial
 
 from ...kube import client as kube_client
 from ...kube import errors
-from .. import client
-from . import binding, decide, views
+from ..assume_cache import AssumeCache, key_of
+from ..client import MAX_IN_FLIGHT, RETRY_PERIOD, ApiClient
+from ..work_loop import WorkLoop
+from . import binding, listers, scheduling_cycle
 from .objects import Claim, Class, Node, Pod, Rule, Slice
-from .world import Published, World
+from .snapshot import PublishedDevices, Snapshot
 
 log = logging.getLogger(__name__)
 
 Work = Callable[[], Awaitable[None]]
 
 NAME = "default-scheduler"
-PATIENCE = 2.0  # seconds of search for one pod: the whole control plane waits meanwhile
-KINDS = ("nodes", "pods", "resourceclaims", "deviceclasses", "resourceslices", "devicetaintrules")
+SEARCH_LIMIT = 2.0  # seconds of search for one pod: the whole control plane waits meanwhile
+CONFLICT_PAUSE = 0.05  # seconds after losing a race
+RESOURCES = (
+    "nodes",
+    "pods",
+    "resourceclaims",
+    "deviceclasses",
+    "resourceslices",
+    "devicetaintrules",
+)
 
 
 @dataclasses.dataclass
-class _Made:
+class _Assumed:
     """A decision that is being written."""
 
     pod: Pod
-    decision: decide.Decision
+    decision: scheduling_cycle.Decision
 
 
 class Scheduler:
     def __init__(self, client_: kube_client.Client, clock: Callable[[], float] = time.time) -> None:
-        api = client.Api(client_)
+        api = ApiClient(client_)
+        caches = {resource: AssumeCache(api, resource) for resource in RESOURCES}
         self._clock = clock
-        collections = {kind: client.Collection(api, kind) for kind in KINDS}
-        self._worker = client.WorkLoop(NAME, api, collections.values())
-        self._binder = binding.Binder(self._worker, NAME, clock)
-        self._nodes = views.View(collections["nodes"], Node, views.node_changed)
-        self._pods = views.View(collections["pods"], Pod, views.pod_left)
-        self._claims = views.View(collections["resourceclaims"], Claim, views.claim_freed)
-        self._classes = views.View(collections["deviceclasses"], Class, views.new_spec)
-        self._slices = views.View(collections["resourceslices"], Slice, views.new_spec)
-        self._rules = views.View(collections["devicetaintrules"], Rule, views.new_spec)
-        self._published = Published()
+        self._loop = WorkLoop(NAME, api, caches.values())
+        self._binder = binding.Binder(self._loop, NAME, clock)
+
+        self._nodes = listers.TypedLister(caches["nodes"], Node, listers.node_changed)
+        self._pods = listers.TypedLister(caches["pods"], Pod, listers.pod_freed_node)
+        self._claims = listers.TypedLister(
+            caches["resourceclaims"], Claim, listers.claim_freed_devices
+        )
+        self._classes = listers.TypedLister(caches["deviceclasses"], Class, listers.spec_changed)
+        self._slices = listers.TypedLister(caches["resourceslices"], Slice, listers.spec_changed)
+        self._rules = listers.TypedLister(caches["devicetaintrules"], Rule, listers.spec_changed)
+        self._published = PublishedDevices()
+
+        # Counts the changes that may help a pod that found no place.
+        self._helpful_changes = 0
+        # All that an unschedulable pod's decision rested on, by the pod's uid: as long as that is
+        # the same, so is the decision.
+        self._unschedulable: dict[str, object] = {}
+        # Decisions that are being written, and nodes of pods that are bound although no watch has
+        # shown it yet; by the pod's uid.
+        self._assumed: dict[str, _Assumed] = {}
+        self._bound: dict[str, str] = {}
+
+        # The first pods of many are not to wait for the last.
+        self._writes = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._tasks = asyncio.TaskGroup()
-        self._epoch = 0  # counts what may help a pod that found no place
-        self._refused: dict[str, object] = {}  # by the pod's uid: all that the refusal depended on
-        self._made: dict[str, _Made] = {}  # by the pod's uid
-        self._turns = asyncio.Semaphore(
-            client.AT_ONCE
-        )  # so that the first pods of many do not wait for the last
-        self._bound: dict[
-            str, str
-        ] = {}  # uid and node of pods whose binding no watch has shown yet
 
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as self._tasks:
-            for collection in self._worker.collections.values():
-                self._tasks.create_task(collection.run())
-            self._tasks.create_task(self._worker.run(self._look))
+            for cache in self._loop.caches.values():
+                self._tasks.create_task(cache.run())
+            self._tasks.create_task(self._loop.run(self._reconcile))
 
-    async def _look(self) -> float | None:
+    async def _reconcile(self) -> float | None:
+        """Decides for every pending pod, each on what the decisions before it leave."""
         self._refresh()
-        world = self._world()
-        again: float | None = None
-        for pod in world.pending():
+        snapshot = self._snapshot()
+        wait: float | None = None
+        for pod in snapshot.pending_pods():
             uid = pod.metadata.uid
-            if uid in self._made:
+            if uid in self._assumed:
                 continue
-            depends = self._depends(world, pod)
-            if self._refused.get(uid) == depends:
+            basis = self._basis(snapshot, pod)
+            if self._unschedulable.get(uid) == basis:
                 continue
-            decision = self._decide(world, pod)
-            if isinstance(decision, decide.Bind):
-                world = world.after(pod, decision.claims, decision.node)
-            if isinstance(decision, decide.Refuse):
-                self._refused[uid] = depends
+
+            decision = self._decide(snapshot, pod)
+            if isinstance(decision, scheduling_cycle.Bind):
+                snapshot = snapshot.with_decision(pod, decision.claims, decision.node)
+            if isinstance(decision, scheduling_cycle.Unschedulable):
+                self._unschedulable[uid] = basis
             else:
-                self._refused.pop(uid, None)
-            self._start(pod, decision)
-            if isinstance(decision, decide.Wait):
-                again = client.RETRY if pod.status.resource_claim_statuses else again
-            else:
-                await asyncio.sleep(
-                    0
-                )  # what is decided is written while others are still being decided
-        return again
+                self._unschedulable.pop(uid, None)
+
+            if isinstance(decision, scheduling_cycle.Pending):
+                if pod.status.resource_claim_statuses:
+                    wait = RETRY_PERIOD
+                continue
+            self._start_write(pod, decision)
+            # What is decided is written while others are still being decided.
+            await asyncio.sleep(0)
+        return wait
 
     def _refresh(self) -> None:
-        """The views, and all that follows from what has changed in them."""
-        published = [view.refresh() for view in (self._classes, self._slices, self._rules)]
+        """Takes over what the caches have, and forgets what follows from what is gone."""
+        published = [lister.refresh() for lister in (self._classes, self._slices, self._rules)]
         if any(published):
-            self._published = Published(
+            self._published = PublishedDevices(
                 list(self._slices.values.values()),
                 list(self._rules.values.values()),
                 list(self._classes.values.values()),
             )
-        changed = [view.refresh() for view in (self._nodes, self._pods, self._claims)]
-        self._epoch += any(published) or any(changed)
-        pods = {pod.metadata.uid: pod for pod in self._pods.values.values()}
-        for uid in [uid for uid in self._bound if uid not in pods or pods[uid].spec.node_name]:
-            del self._bound[uid]
-        for uid in [uid for uid in self._refused if uid not in pods]:
-            del self._refused[uid]
+        others = [lister.refresh() for lister in (self._nodes, self._pods, self._claims)]
+        if any(published) or any(others):
+            self._helpful_changes += 1
 
-    def _world(self) -> World:
-        """As the copies show it, with what is decided already."""
-        world = World.of(
+        pods = {pod.metadata.uid: pod for pod in self._pods.values.values()}
+        for uid in list(self._bound):
+            if uid not in pods or pods[uid].spec.node_name:
+                del self._bound[uid]
+        for uid in list(self._unschedulable):
+            if uid not in pods:
+                del self._unschedulable[uid]
+
+    def _snapshot(self) -> Snapshot:
+        """As the caches show it, with what is decided already."""
+        snapshot = Snapshot.of(
             self._nodes.values.values(),
             self._pods.values.values(),
             self._claims.values.values(),
             self._published,
         )
         for uid, node in self._bound.items():
-            world = world.after(world.pods[uid], (), node)
-        for made in self._made.values():
-            if isinstance(made.decision, decide.Bind):
-                world = world.after(made.pod, made.decision.claims, made.decision.node)
-        return world
+            snapshot = snapshot.with_decision(snapshot.pods[uid], (), node)
+        for assumed in self._assumed.values():
+            decision = assumed.decision
+            if isinstance(decision, scheduling_cycle.Bind):
+                snapshot = snapshot.with_decision(assumed.pod, decision.claims, decision.node)
+        return snapshot
 
-    def _depends(self, world: World, pod: Pod) -> object:
+    def _basis(self, snapshot: Snapshot, pod: Pod) -> object:
+        """All that a decision about the pod rests on."""
+        statuses = pod.status.resource_claim_statuses
         names = {entry.resource_claim_name for entry in pod.spec.resource_claims}
-        names |= {entry.resource_claim_name for entry in pod.status.resource_claim_statuses}
+        names |= {status.resource_claim_name for status in statuses}
         claims = [
-            world.claims.get(f"{pod.metadata.namespace}/{name}")
+            snapshot.claims.get(key_of(pod.metadata.namespace, name))
             for name in sorted(filter(None, names))
         ]
-        return self._epoch, pod.spec, pod.status.resource_claim_statuses, claims
+        return self._helpful_changes, pod.spec, statuses, claims
 
-    def _decide(self, world: World, pod: Pod) -> decide.Decision:
-        until = time.monotonic() + PATIENCE
-        decision = decide.decide(world, pod, self._clock(), lambda: time.monotonic() > until)
-        log.debug("pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, decision)
+    def _decide(self, snapshot: Snapshot, pod: Pod) -> scheduling_cycle.Decision:
+        deadline = time.monotonic() + SEARCH_LIMIT
+        decision = scheduling_cycle.schedule_pod(
+            snapshot, pod, self._clock(), lambda: time.monotonic() > deadline
+        )
+        log.debug("pod %s: %s", pod.key, decision)
         return decision
 
-    def _start(self, pod: Pod, decision: decide.Decision) -> None:
-        document = self._pods.documents[client.key(pod.metadata.namespace, pod.metadata.name)]
-        if isinstance(decision, decide.Bind):
-            needed = [
-                claim
-                for claim in (*decision.claims, decision.extended)
-                if claim and claim.metadata.uid
-            ]
-            claims = {claim.key: self._claims.documents[claim.key] for claim in needed}
-            work: Work = partial(self._binder.bind, document, pod, decision, claims)
-        elif isinstance(decision, decide.Refuse):
-            work = partial(self._binder.refuse, document, pod, decision)
-        elif isinstance(decision, decide.Release):
-            work = partial(self._binder.release, self._claims.documents[decision.claim.key])
+    def _start_write(
+        self,
+        pod: Pod,
+        decision: scheduling_cycle.Bind
+        | scheduling_cycle.Unschedulable
+        | scheduling_cycle.Deallocate,
+    ) -> None:
+        """The documents are those that the decision rests on: a write that is late is refused."""
+        document = self._pods.documents[pod.key]
+        work: Work
+        if isinstance(decision, scheduling_cycle.Bind):
+            documents = {}
+            for claim in (*decision.claims, decision.extended_claim):
+                if claim is not None and claim.metadata.uid:
+                    documents[claim.key] = self._claims.documents[claim.key]
+            work = partial(self._binder.bind, document, pod, decision, documents)
+        elif isinstance(decision, scheduling_cycle.Unschedulable):
+            work = partial(self._binder.report, document, pod, decision)
         else:
-            return
+            claim_document = self._claims.documents[decision.claim.key]
+            work = partial(self._binder.deallocate, claim_document)
+
         uid = pod.metadata.uid
-        self._made[uid] = _Made(pod, decision)
+        self._assumed[uid] = _Assumed(pod, decision)
         self._tasks.create_task(self._write(uid, decision, work))
 
-    async def _write(self, uid: str, decision: decide.Decision, work: Work) -> None:
+    async def _write(self, uid: str, decision: scheduling_cycle.Decision, work: Work) -> None:
         pause = 0.0
         try:
-            async with self._turns:
+            async with self._writes:
                 await work()
-            if isinstance(decision, decide.Bind) and decision.ready:
+            if isinstance(decision, scheduling_cycle.Bind) and decision.ready:
                 self._bound[uid] = decision.node
         except (errors.Conflict, errors.NotFound) as error:
             log.debug("somebody was faster: %s", error)
-            pause = client.FIRST
+            pause = CONFLICT_PAUSE
         except errors.ApiError as error:
-            log.warning("scheduling, again in %g s: %s", client.RETRY, error)
-            pause = client.RETRY
-            self._refused.pop(uid, None)
-        await asyncio.sleep(pause)  # the pod's turn is over only then
-        del self._made[uid]
-        self._worker.wake.set()
+            log.warning("scheduling, again in %g s: %s", RETRY_PERIOD, error)
+            pause = RETRY_PERIOD
+            self._unschedulable.pop(uid, None)
+
+        # The pod's turn is over only after the pause: until then nothing is decided for it anew.
+        await asyncio.sleep(pause)
+        del self._assumed[uid]
+        self._loop.wake.set()
 
 
 async def run(client_: kube_client.Client) -> None:

@@ -135,10 +135,10 @@ async def test_a_plugin_that_is_killed_in_the_middle_of_a_prepare_gives_the_same
         await running.client.request("POST", claims, body=json.dumps(claim).encode())
     )
     uid = claim["metadata"]["uid"]
-    strike = node.strike()
-    strike.hang(uid)
-    strike.hang(uid)
-    killing = asyncio.create_task(strike.kill(20))
+    crash = node.crash_in_prepare()
+    crash.hang_at(uid)
+    crash.hang_at(uid)
+    killing = asyncio.create_task(crash.kill(20))
     spec = {
         "containers": [{"name": "a", "image": "i", "resources": {"claims": [{"name": "g"}]}}],
         "resourceClaims": [{"name": "g", "resourceClaimName": "c"}],
@@ -148,7 +148,7 @@ async def test_a_plugin_that_is_killed_in_the_middle_of_a_prepare_gives_the_same
         "POST", pods, body=json.dumps({"metadata": {"name": "p"}, "spec": spec}).encode()
     )
     assert await killing == "the record was written, the CDI file not"
-    assert strike.recorded() == {uid}
+    assert crash.prepared_claims() == {uid}
     assert not list((node.folder / "cdi").iterdir())
 
     async def runs():
@@ -160,9 +160,9 @@ async def test_a_plugin_that_is_killed_in_the_middle_of_a_prepare_gives_the_same
 
 
 async def test_a_strike_that_nothing_comes_of_leaves_nothing(running):
-    strike = running.nodes["one"].strike()
-    strike.hang("00000000-0000-0000-0000-000000000000")
+    crash = running.nodes["one"].crash_in_prepare()
+    crash.hang_at("00000000-0000-0000-0000-000000000000")
     with pytest.raises(TimeoutError):
-        await strike.kill(0.1)
+        await crash.kill(0.1)
     assert not list((running.nodes["one"].folder / "cdi").iterdir())
     assert running.nodes["one"].daemon.state == daemon.RUNNING

@@ -11,7 +11,7 @@ import pytest
 from plugin.kube import errors
 from plugin.sim import controllers, scheduler
 from plugin.sim.apiserver.server import Options, serve
-from plugin.sim.client import Call, delete, patch_status, put
+from plugin.sim.requests import Request, delete, patch_status, update
 from tests.support import planes
 from tests.support.plane import furnish, running
 
@@ -159,14 +159,14 @@ async def test_a_namespace_goes_after_its_content(plane):
     mine["metadata"]["finalizers"] = ["example.com/slow"]
     await plane.make(space, mine)
     await plane.until(lambda: plane.get("resourceclaims", "mine", "team"))
-    await plane.api.send(Call(method="DELETE", kind="namespaces", name="team"))
+    await plane.api.send(Request(method="DELETE", resource="namespaces", name="team"))
     await plane.until(
         lambda: plane.get("resourceclaims", "mine", "team")["metadata"].get("deletionTimestamp")
     )
     assert plane.copies["namespaces"].objects["team"]["status"]["phase"] == "Terminating"
     slow = copy.deepcopy(plane.get("resourceclaims", "mine", "team"))
     slow["metadata"]["finalizers"] = []
-    await plane.api.send(put("resourceclaims", slow))
+    await plane.api.send(update("resourceclaims", slow))
     await plane.until(lambda: "team" not in plane.copies["namespaces"].objects)
     assert plane.get("resourceclaims", "mine", "team") is None
 
@@ -205,7 +205,7 @@ async def test_a_claim_that_is_taken_away_under_the_scheduler_is_made_again(plan
     await plane.until(lambda: plane.pod("p")["status"].get("resourceClaimStatuses"))
     open_ = copy.deepcopy(plane.pod("p"))
     del open_["spec"]["schedulingGates"]
-    await plane.api.send(put("pods", open_))
+    await plane.api.send(update("pods", open_))
     await plane.until(lambda: plane.place("p"))
 
 
@@ -242,13 +242,13 @@ async def test_a_scheduler_that_died_on_its_way_is_followed_by_the_next(tmp_path
                 }
             body = one | {"metadata": metadata}
             made = await plane.api.send(
-                Call(method="POST", kind="resourceclaims", namespace="default", body=body)
+                Request(method="POST", resource="resourceclaims", namespace="default", body=body)
             )
             if one is not special:
                 status = one["status"] | {
                     "reservedFor": [{"resource": "pods", "name": "p", "uid": uid}]
                 }
-                await plane.api.send(put("resourceclaims", made | {"status": status}, "status"))
+                await plane.api.send(update("resourceclaims", made | {"status": status}, "status"))
         async with running(api, tmp_path, scheduler.run) as second:
             assert await second.until(lambda: second.place("p")) == "node-2"
             told = second.pod("p")["status"]["extendedResourceClaimStatus"]
@@ -275,7 +275,7 @@ async def test_pods_of_a_node_that_is_gone_are_ended(tmp_path):
         await plane.make(planes.pod("p", templates=["gpu"]), planes.pod("q", templates=["gpu"]))
         await plane.until(lambda: plane.place("p") and plane.place("q"))
         node = plane.place("p")
-        await plane.api.send(Call(method="DELETE", kind="nodes", name=node))
+        await plane.api.send(Request(method="DELETE", resource="nodes", name=node))
         await plane.until(lambda: node not in plane.copies["nodes"].objects)
         await plane.make(planes.pod("other"))
         await plane.until(lambda: plane.place("other"))

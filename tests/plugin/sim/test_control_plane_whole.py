@@ -9,7 +9,7 @@ import random
 from plugin.kube import errors
 from plugin.sim import controllers, scheduler
 from plugin.sim.apiserver.server import Options, serve
-from plugin.sim.client import delete, patch_status
+from plugin.sim.requests import delete, patch_status
 from tests.cluster.worlds import NODE, OTHER, WORLDS
 from tests.support import planes
 from tests.support.plane import furnish, running

@@ -9,7 +9,7 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 
 
 def decided(gone=(), **objects):
-    return claims.decide(copies(**objects), frozenset(gone))
+    return claims.sync(copies(**objects), frozenset(gone))
 
 
 def owned(one, name):
@@ -29,7 +29,7 @@ def test_a_claim_is_made_from_its_template_and_the_pod_is_told_when_it_is_there(
     new = pod("p", templates=["large"])
     (call,) = decided(pods=[new], resourceclaimtemplates=[made])
     metadata = call.body["metadata"]
-    assert (call.method, call.kind, call.namespace) == ("POST", "resourceclaims", "default")
+    assert (call.method, call.resource, call.namespace) == ("POST", "resourceclaims", "default")
     assert metadata["name"].startswith("p-large-") and len(metadata["name"]) == len("p-large-") + 5
     assert metadata["labels"] == {"a": "b"}
     assert metadata["annotations"] == {"c": "d", "resource.kubernetes.io/pod-claim-name": "large"}
@@ -42,7 +42,11 @@ def test_a_claim_is_made_from_its_template_and_the_pod_is_told_when_it_is_there(
 
     there = owned(claim(metadata["name"]), "p")
     (call,) = decided(pods=[new], resourceclaimtemplates=[made], resourceclaims=[there])
-    assert (call.method, call.sub, call.body["metadata"]["uid"]) == ("PATCH", "status", "uid-p")
+    assert (call.method, call.subresource, call.body["metadata"]["uid"]) == (
+        "PATCH",
+        "status",
+        "uid-p",
+    )
     statuses = [{"name": "large", "resourceClaimName": metadata["name"]}]
     assert call.body["status"] == {"resourceClaimStatuses": statuses}
 
@@ -54,7 +58,7 @@ def test_a_claim_is_made_from_its_template_and_the_pod_is_told_when_it_is_there(
 
 def test_another_pods_claim_of_that_name_is_not_taken():
     new = pod("p", templates=["large"])
-    foreign = owned(claim(claims.name_of(new, "large")), "other")
+    foreign = owned(claim(claims.claim_name(new, "large")), "other")
     (call,) = decided(
         pods=[new], resourceclaims=[foreign], resourceclaimtemplates=[template("large")]
     )
@@ -63,13 +67,13 @@ def test_another_pods_claim_of_that_name_is_not_taken():
 
 def test_long_names_keep_something_of_both():
     long = pod("p" * 80, templates=["c" * 40])
-    name = claims.name_of(long, "c" * 40)
+    name = claims.claim_name(long, "c" * 40)
     assert len(name) <= 63 and name.startswith("p" * 30) and "-" + "c" * 15 in name
 
 
 def test_a_template_that_is_missing_is_told():
     (call,) = decided(pods=[pod("p", templates=["none"])])
-    assert (call.kind, call.body["reason"]) == ("events", "FailedResourceClaimCreation")
+    assert (call.resource, call.body["reason"]) == ("events", "FailedResourceClaimCreation")
     assert call.body["note"] == 'PodResourceClaim none: resource claim template "none": not found'
     assert call.body["regarding"]["name"] == "p"
 
@@ -99,8 +103,8 @@ def test_a_reservation_ends_with_its_pod():
     assert [one["name"] for one in call.body["status"]["reservedFor"]] == ["running", "unseen"]
     assert "allocation" in call.body["status"]
     assert call.body["metadata"]["resourceVersion"] == held["metadata"]["resourceVersion"]
-    doubtful = claims.doubtful(copies(pods=[running, ended], resourceclaims=[held]))
-    assert {uid for _, _, uid in doubtful} == {"uid-gone", "uid-unseen"}
+    unseen_consumers = claims.unseen_consumers(copies(pods=[running, ended], resourceclaims=[held]))
+    assert {uid for _, _, uid in unseen_consumers} == {"uid-gone", "uid-unseen"}
 
 
 def test_a_pod_of_the_same_name_is_another_pod():
@@ -114,9 +118,9 @@ def test_what_nobody_uses_is_freed_step_by_step():
     held = claim("mine", devices=["gpu-0"], pods=["gone"])
     held["status"]["devices"] = [{"driver": "d", "pool": "p", "device": "x"}]
     (call,) = decided(gone=["uid-gone"], resourceclaims=[held])
-    assert (call.sub, call.body["status"]) == ("status", {})
+    assert (call.subresource, call.body["status"]) == ("status", {})
     (call,) = decided(resourceclaims=[call.body])
-    assert (call.sub, call.body["metadata"]["finalizers"]) == ("", [])
+    assert (call.subresource, call.body["metadata"]["finalizers"]) == ("", [])
     assert decided(resourceclaims=[call.body]) == []
 
 

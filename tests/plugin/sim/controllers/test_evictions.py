@@ -19,8 +19,8 @@ def there(taints=(), tolerations=(), rules=(), pods=("p",)):
     )
 
 
-def evicted(world, now=START + 1):
-    _, deletes, later = evictions.decide(evictions.due(world), now)
+def evicted(objects, now=START + 1):
+    _, deletes, later = evictions.sync(evictions.find_evictions(objects), now)
     return [call.name for call in deletes], later
 
 
@@ -30,8 +30,11 @@ def toleration(seconds=None, **more):
 
 
 def test_a_taint_of_the_slice_evicts_with_a_condition_and_an_event():
-    marks, (delete,), later = evictions.decide(evictions.due(there([WEDGED])), START + 1)
-    assert [(call.kind, call.sub) for call in marks] == [("events", ""), ("pods", "status")]
+    marks, (delete,), later = evictions.sync(evictions.find_evictions(there([WEDGED])), START + 1)
+    assert [(call.resource, call.subresource) for call in marks] == [
+        ("events", ""),
+        ("pods", "status"),
+    ]
     (condition,) = marks[1].body["status"]["conditions"]
     assert (condition["type"], condition["status"]) == ("DisruptionTarget", "True")
     assert condition["reason"] == "DeletionByDeviceTaintManager"
@@ -48,7 +51,7 @@ def test_all_pods_that_share_the_device_go():
 
 
 @pytest.mark.parametrize(
-    "world",
+    "objects",
     [
         there(),
         there([WEDGED | {"effect": "NoSchedule"}]),
@@ -61,8 +64,8 @@ def test_all_pods_that_share_the_device_go():
         there(rules=[rule("r", WEDGED, driver="other.example.com")]),
     ],
 )
-def test_what_evicts_nobody(world):
-    assert evicted(world) == ([], None)
+def test_what_evicts_nobody(objects):
+    assert evicted(objects) == ([], None)
 
 
 @pytest.mark.parametrize(
@@ -81,66 +84,70 @@ def test_what_does_not_tolerate(tolerations):
 
 
 def test_a_taint_may_be_tolerated_for_a_while():
-    world = there([WEDGED], [toleration(30), toleration(10), toleration(0, key="other")])
-    assert evicted(world, START + 4) == ([], 6)
-    assert evicted(world, START + 10) == (["p"], None)
+    objects = there([WEDGED], [toleration(30), toleration(10), toleration(0, key="other")])
+    assert evicted(objects, START + 4) == ([], 6)
+    assert evicted(objects, START + 10) == (["p"], None)
 
 
 def test_pods_without_a_node_or_that_leave_already_or_have_ended_are_left_alone():
-    world = there([WEDGED])
-    one = world["pods"]["default/p"]
+    objects = there([WEDGED])
+    one = objects["pods"]["default/p"]
     one["metadata"]["deletionTimestamp"] = ADDED
-    assert evicted(world) == ([], None)
+    assert evicted(objects) == ([], None)
     del one["metadata"]["deletionTimestamp"]
     one["status"]["phase"] = "Succeeded"
-    assert evicted(world) == ([], None)
+    assert evicted(objects) == ([], None)
     one["status"]["phase"] = "Pending"
     del one["spec"]["nodeName"]
-    assert evicted(world) == ([], None)
+    assert evicted(objects) == ([], None)
 
 
 def test_a_slice_of_an_older_generation_says_nothing():
-    world = there([WEDGED])
+    objects = there([WEDGED])
     new = slice_("node-1")
     new["metadata"]["name"] = "newer"
     new["spec"]["pool"]["generation"] = 2
-    world["resourceslices"]["newer"] = new
-    assert evicted(world) == ([], None)
+    objects["resourceslices"]["newer"] = new
+    assert evicted(objects) == ([], None)
 
 
 def test_a_rule_evicts_and_tells_how_far_it_is():
-    world = there(rules=[rule("r", WEDGED, pool="node-1")])
-    assert evicted(world) == (["p"], None)
-    dues = evictions.due(world)
-    (call,), later = evictions.tell(world, dues, {}, START + 1)
+    objects = there(rules=[rule("r", WEDGED, pool="node-1")])
+    assert evicted(objects) == (["p"], None)
+    dues = evictions.find_evictions(objects)
+    (call,), later = evictions.sync_rules(objects, dues, {}, START + 1)
     (condition,) = call.body["status"]["conditions"]
     assert (condition["status"], condition["reason"]) == ("True", "PodsPendingEviction")
     assert condition["message"] == "1 pod needs to be evicted in 1 namespace."
     assert later is None
 
-    world["devicetaintrules"]["r"]["status"] = {"conditions": [condition]}
-    world["pods"].clear()
-    calls, later = evictions.tell(world, evictions.due(world), {"uid-r": 1}, START + 3)
+    objects["devicetaintrules"]["r"]["status"] = {"conditions": [condition]}
+    objects["pods"].clear()
+    calls, later = evictions.sync_rules(
+        objects, evictions.find_evictions(objects), {"uid-r": 1}, START + 3
+    )
     assert (calls, later) == ([], 8)  # a status changes once in ten seconds
-    (call,), later = evictions.tell(world, evictions.due(world), {"uid-r": 1}, START + 11)
+    (call,), later = evictions.sync_rules(
+        objects, evictions.find_evictions(objects), {"uid-r": 1}, START + 11
+    )
     (condition,) = call.body["status"]["conditions"]
     assert (condition["status"], condition["reason"]) == ("False", "Completed")
     assert condition["message"] == "1 pod evicted since the controller was started."
-    world["devicetaintrules"]["r"]["status"] = {"conditions": [condition]}
-    assert evictions.tell(world, [], {"uid-r": 1}, START + 12) == ([], None)
+    objects["devicetaintrules"]["r"]["status"] = {"conditions": [condition]}
+    assert evictions.sync_rules(objects, [], {"uid-r": 1}, START + 12) == ([], None)
 
 
 def test_a_rule_without_effect_tells_once_what_it_would_do():
-    world = there(
+    objects = there(
         rules=[rule("r", WEDGED | {"effect": "None"}, driver="gpu.example.com")], pods=("p", "q")
     )
-    (call,), later = evictions.tell(world, evictions.due(world), {}, START)
+    (call,), later = evictions.sync_rules(objects, evictions.find_evictions(objects), {}, START)
     (condition,) = call.body["status"]["conditions"]
     assert (condition["status"], condition["reason"], later) == ("False", "NoEffect", None)
     assert condition["message"].startswith(
         "2 published devices selected. 1 allocated device selected. "
         "2 pods would be evicted in 1 namespace if the effect was NoExecute."
     )
-    world["devicetaintrules"]["r"]["status"] = {"conditions": [condition]}
-    world["pods"].clear()
-    assert evictions.tell(world, [], {}, START + 60) == ([], None)
+    objects["devicetaintrules"]["r"]["status"] = {"conditions": [condition]}
+    objects["pods"].clear()
+    assert evictions.sync_rules(objects, [], {}, START + 60) == ([], None)

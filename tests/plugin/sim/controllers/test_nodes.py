@@ -9,7 +9,7 @@ OWN = {"key": "example.com/own", "effect": "NoSchedule"}
 
 def taints(one):
     """As they are to be, or None where nothing is to be done."""
-    calls = list(nodes.decide(copies(nodes=[one])))
+    calls = list(nodes.sync(copies(nodes=[one])))
     return calls[0].body["spec"].get("taints", []) if calls else None
 
 

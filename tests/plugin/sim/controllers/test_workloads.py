@@ -1,6 +1,6 @@
 import copy
 
-from plugin.sim.controllers import orphans, workloads
+from plugin.sim.controllers import pod_gc, workloads
 from tests.support.planes import copies, meta, node, pod
 
 NOW = 1767225600.0
@@ -23,21 +23,21 @@ class Played:
     """Carries out what is decided, as an API server and nodes would."""
 
     def __init__(self, **objects):
-        self.world = copies(**objects)
+        self.objects = copies(**objects)
 
     def step(self):
-        calls = workloads.decide(self.world, NOW)
+        calls = workloads.sync(self.objects, NOW)
         for call in calls:
             key = f"{call.namespace}/{call.name or call.body['metadata']['name']}"
             if call.method == "DELETE":
-                del self.world[call.kind][key]
+                del self.objects[call.resource][key]
             elif call.method == "PUT":
-                self.world[call.kind][key] = copy.deepcopy(call.body)
+                self.objects[call.resource][key] = copy.deepcopy(call.body)
             else:
-                assert key not in self.world[call.kind]
+                assert key not in self.objects[call.resource]
                 new = copy.deepcopy(call.body)
                 new["metadata"]["uid"] = f"uid-{call.body['metadata']['name']}"
-                self.world[call.kind][key] = new
+                self.objects[call.resource][key] = new
         return calls
 
     def settle(self):
@@ -47,7 +47,7 @@ class Played:
         raise AssertionError("it never comes to an end")
 
     def ready(self, *names):
-        for one in self.world["pods"].values():
+        for one in self.objects["pods"].values():
             if not names or one["metadata"]["name"] in names:
                 one["status"] = {
                     "phase": "Running",
@@ -56,7 +56,7 @@ class Played:
 
     @property
     def pods(self):
-        return list(self.world["pods"].values())
+        return list(self.objects["pods"].values())
 
     @property
     def images(self):
@@ -70,14 +70,14 @@ def test_a_deployment_has_as_many_pods_as_it_wants():
     one = played.pods[0]
     assert one["metadata"]["labels"]["app"] == "demo"
     assert one["metadata"]["ownerReferences"][0]["kind"] == "Deployment"
-    status = played.world["deployments"]["default/demo"]["status"]
+    status = played.objects["deployments"]["default/demo"]["status"]
     assert (status["replicas"], status["readyReplicas"], status["observedGeneration"]) == (3, 0, 1)
     assert status["conditions"][0]["status"] == "False"
     played.ready()
     played.settle()
-    status = played.world["deployments"]["default/demo"]["status"]
+    status = played.objects["deployments"]["default/demo"]["status"]
     assert (status["availableReplicas"], status["conditions"][0]["status"]) == (3, "True")
-    played.world["deployments"]["default/demo"]["spec"]["replicas"] = 1
+    played.objects["deployments"]["default/demo"]["spec"]["replicas"] = 1
     played.settle()
     assert len(played.pods) == 1
 
@@ -105,7 +105,7 @@ def test_a_new_template_replaces_one_pod_at_a_time():
     played = Played(deployments=[workload("Deployment", replicas=3)])
     played.settle()
     played.ready()
-    played.world["deployments"]["default/demo"]["spec"]["template"]["spec"]["containers"][0][
+    played.objects["deployments"]["default/demo"]["spec"]["template"]["spec"]["containers"][0][
         "image"
     ] = "b"
     played.settle()
@@ -133,9 +133,9 @@ def test_a_daemon_set_has_a_pod_on_each_node_that_it_runs_on():
     played.settle()
     places = [workloads._node_of(one) for one in played.pods]
     assert sorted(places) == ["a", "b", "d"]
-    status = played.world["daemonsets"]["default/demo"]["status"]
+    status = played.objects["daemonsets"]["default/demo"]["status"]
     assert (status["desiredNumberScheduled"], status["numberReady"]) == (3, 0)
-    del played.world["nodes"]["b"]
+    del played.objects["nodes"]["b"]
     played.settle()
     assert sorted(workloads._node_of(one) for one in played.pods) == ["a", "d"]
 
@@ -146,11 +146,11 @@ def test_a_daemons_pod_stays_where_no_new_one_would_come():
     played.settle()
     for one in played.pods:
         one["spec"]["nodeName"] = workloads._node_of(one)
-    played.world["nodes"]["a"]["spec"]["taints"] = [{"key": "k", "effect": "NoSchedule"}]
-    del played.world["nodes"]["b"]  # its pods are for those who know that it will not come back
+    played.objects["nodes"]["a"]["spec"]["taints"] = [{"key": "k", "effect": "NoSchedule"}]
+    del played.objects["nodes"]["b"]  # its pods are for those who know that it will not come back
     played.settle()
     assert len(played.pods) == 2
-    played.world["nodes"]["a"]["spec"]["taints"] = [{"key": "k", "effect": "NoExecute"}]
+    played.objects["nodes"]["a"]["spec"]["taints"] = [{"key": "k", "effect": "NoExecute"}]
     played.settle()
     assert [one["spec"]["nodeName"] for one in played.pods] == ["b"]
 
@@ -159,7 +159,7 @@ def test_a_daemon_set_is_updated_node_by_node():
     played = Played(daemonsets=[workload("DaemonSet")], nodes=[node("a"), node("b")])
     played.settle()
     played.ready()
-    played.world["daemonsets"]["default/demo"]["spec"]["template"]["spec"]["containers"][0][
+    played.objects["daemonsets"]["default/demo"]["spec"]["template"]["spec"]["containers"][0][
         "image"
     ] = "b"
     played.settle()
@@ -175,7 +175,7 @@ def test_a_daemon_set_that_is_updated_by_hand():
     )
     played.settle()
     played.ready()
-    played.world["daemonsets"]["default/demo"]["spec"]["template"]["spec"]["containers"][0][
+    played.objects["daemonsets"]["default/demo"]["spec"]["template"]["spec"]["containers"][0][
         "image"
     ] = "b"
     played.settle()
@@ -186,10 +186,10 @@ def test_pods_of_a_node_that_is_gone_fail_and_go():
     there = copies(
         pods=[pod("a", on="node-1"), pod("b", on="gone"), pod("c")], nodes=[node("node-1")]
     )
-    assert orphans.homeless(there) == {"gone"}
-    (mark,), (delete,) = orphans.decide(there, frozenset(["gone"]), NOW)
+    assert pod_gc.missing_nodes(there) == {"gone"}
+    (mark,), (delete,) = pod_gc.sync(there, frozenset(["gone"]), NOW)
     assert mark.body["status"]["phase"] == "Failed"
     assert mark.body["status"]["conditions"][0]["message"] == "PodGC: node no longer exists"
     assert (delete.name, delete.body["gracePeriodSeconds"]) == ("b", 0)
     there["pods"]["default/b"]["status"]["phase"] = "Failed"
-    assert orphans.decide(there, frozenset(["gone"]), NOW)[0] == []
+    assert pod_gc.sync(there, frozenset(["gone"]), NOW)[0] == []

@@ -66,13 +66,13 @@ def test_a_check_holds_or_not(check, holds):
 
 def test_a_check_says_what_is_there_beside_what_should_be():
     (one,) = facts.checks({"metadata.name": "two"})
-    assert one.seen(SLICE) == "metadata.name is one, expected two"
+    assert one.describe_failure(SLICE) == "metadata.name is one, expected two"
     (one,) = facts.checks({"status.phase": "Running"})
-    assert one.seen(SLICE) == "status.phase is absent, expected Running"
+    assert one.describe_failure(SLICE) == "status.phase is absent, expected Running"
     (one,) = facts.checks({"spec.devices[*]": {"count": 3}})
-    assert one.seen(SLICE) == "spec.devices[*] is 2, expected a count of 3"
+    assert one.describe_failure(SLICE) == "spec.devices[*] is 2, expected a count of 3"
     (one,) = facts.checks({"spec.devices": {"exists": False}})
-    assert one.seen(SLICE).endswith("expected it to be absent")
+    assert one.describe_failure(SLICE).endswith("expected it to be absent")
 
 
 def test_a_check_with_an_unknown_word_names_it():
@@ -86,7 +86,7 @@ def test_a_check_with_an_unknown_word_names_it():
 
 def test_variables_are_filled_in_everywhere():
     written = {"a ${gpu}": ["${gpu}-${node}", {"deep": "${node}"}], "count": 2}
-    assert facts.named(written) == {"gpu", "node"}
+    assert facts.variables_in(written) == {"gpu", "node"}
     assert facts.filled(written, {"gpu": "g", "node": "n"}) == {
         "a g": ["g-n", {"deep": "n"}],
         "count": 2,

@@ -99,7 +99,7 @@ def test_a_pod_that_waits_says_why_and_one_that_ends_says_so():
     system = pod("c", "x")
     system["metadata"]["namespace"] = "claimd-system"
     first, second = of(pods=[waiting, ending, system]).rows
-    assert first.waits == "0/3 nodes are available"
+    assert first.waits_for == "0/3 nodes are available"
     assert second.phase == "Terminating"
 
 

@@ -40,7 +40,7 @@ def shown(written):
 
 
 def live(stream):
-    return screen.Screen(stream, screen.Look(live=True, color=False, unicode=True, size=SIZE))
+    return screen.Screen(stream, screen.Terminal(live=True, color=False, unicode=True, size=SIZE))
 
 
 def test_what_is_told_stays_and_the_picture_is_below_it():
@@ -91,7 +91,7 @@ def test_long_texts_are_folded_and_long_lines_are_cut():
 
 def test_without_a_terminal_there_are_lines_and_no_escapes():
     stream = io.StringIO()
-    made = screen.Screen(stream, screen.Look(live=False, color=False, unicode=False, size=SIZE))
+    made = screen.Screen(stream, screen.Terminal(live=False, color=False, unicode=False, size=SIZE))
     made.show(ONE)
     made.text("Told.")
     made.show(TWO)
@@ -110,19 +110,19 @@ class Terminal(io.StringIO):
 
 def test_what_a_terminal_wants():
     stream = Terminal()
-    assert screen.look(stream, {"TERM": "xterm"}) == screen.Look(
+    assert screen.probe(stream, {"TERM": "xterm"}) == screen.Terminal(
         live=True, color=True, unicode=True
     )
-    assert screen.look(stream, {"TERM": "xterm", "NO_COLOR": "1"}) == screen.Look(
+    assert screen.probe(stream, {"TERM": "xterm", "NO_COLOR": "1"}) == screen.Terminal(
         live=True, color=False, unicode=True
     )
-    assert screen.look(stream, {"TERM": "dumb"}) == screen.Look(
+    assert screen.probe(stream, {"TERM": "dumb"}) == screen.Terminal(
         live=False, color=False, unicode=True
     )
-    assert screen.look(stream, {}) == screen.Look(live=False, color=False, unicode=True)
-    assert screen.look(stream, {"TERM": "xterm"}, plain=True) == screen.Look(
+    assert screen.probe(stream, {}) == screen.Terminal(live=False, color=False, unicode=True)
+    assert screen.probe(stream, {"TERM": "xterm"}, plain=True) == screen.Terminal(
         live=False, color=True, unicode=True
     )
-    elsewhere = screen.look(io.StringIO(), {"TERM": "xterm"})
+    elsewhere = screen.probe(io.StringIO(), {"TERM": "xterm"})
     assert not elsewhere.live
     assert elsewhere.style().width > 1000  # nothing is cut

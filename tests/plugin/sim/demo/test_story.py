@@ -31,7 +31,7 @@ def test_a_story_with_a_step_of_each_kind():
         "apply: [{apiVersion: v1, kind: Pod, metadata: {name: a}}]",
         "{wait: pod/a, until: {status.phase: Running}, keep: {gpu: status.x}, tell: 'got ${gpu}'}",
         "{wait: pod, where: {metadata.name: a}, until: gone}",
-        "order: one wedge ${gpu}",
+        "fault: one wedge ${gpu}",
         "{kill: one, during: prepare}",
         "stop: one",
         "start: one",
@@ -46,7 +46,7 @@ def test_a_story_with_a_step_of_each_kind():
             "apply",
             "wait",
             "wait",
-            "order",
+            "fault",
             "kill",
             "stop",
             "start",
@@ -58,8 +58,8 @@ def test_a_story_with_a_step_of_each_kind():
     ]
     waits = told.chapters[0].steps[2]
     assert (waits.kind, waits.name, waits.within) == ("pod", "a", 20)
-    order = story.filled(told.chapters[0].steps[4], {"gpu": "gpu-1"})
-    assert order.order == "one wedge gpu-1"
+    fault = story.filled(told.chapters[0].steps[4], {"gpu": "gpu-1"})
+    assert fault.fault == "one wedge gpu-1"
     assert story.filled(waits, {"other": "x"}).tell == "got ${gpu}"
 
 
@@ -78,15 +78,26 @@ def test_a_story_with_a_step_of_each_kind():
         ("{wait: pod, until: {a..b: 1}}", "'a..b' is no path"),
         ("{wait: pod, until: {a: {is: 1}}}", "a: is is not one of equals"),
         ("{wait: pod, until: gone, keep: {a: b}}", "what is gone cannot be kept"),
-        ("order: one wedge", "'one wedge' is no order: expected NODE ORDER DEVICE"),
-        ("order: one melt gpu-1", "with an order of unplug, plug, wedge"),
-        ("order: two wedge gpu-1", "no node 'two'; the story has one"),
+        ("fault: one wedge", "'one wedge' is no fault: expected NODE FAULT DEVICE"),
+        ("fault: one melt gpu-1", "with a fault of unplug, plug, wedge"),
+        ("fault: two wedge gpu-1", "no node 'two'; the story has one"),
         ("kill: two", "no node 'two'"),
         ("{kill: one, during: lunch}", "during"),
         ("run: rm -rf", "stories run nothing else"),
         ("delete: pod", "'pod' is not KIND/NAME"),
         ("apply: [{kind: Pod}]", "an object has an apiVersion, a kind and metadata"),
-        ("order: one wedge ${gpu}", "nothing was kept as gpu before"),
+        ("fault: one wedge ${gpu}", "nothing was kept as gpu before"),
+        ("{logs: a, lines: '('}", r"lines: '\(' is no regular expression: missing \)"),
+        ("{run: claimd devices, lines: '*'}", "is no regular expression: nothing to repeat"),
+        ("run: claimd 'x", "No closing quotation"),
+        (
+            "apply: [{apiVersion: v1, kind: Pod, metadata: {name: 5}}]",
+            "metadata.name of an object is text, got 5",
+        ),
+        (
+            "apply: [{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: 5}}]",
+            "metadata.namespace of an object is text, got 5",
+        ),
     ],
 )
 def test_a_bad_step_is_told_with_its_place(step, said):
@@ -128,6 +139,13 @@ def test_a_bad_story_is_told(written, said):
         story.parse(written, "mine.yaml")
 
 
+def test_the_words_of_earlier_releases_are_still_read():
+    told = parse("order: one wedge gpu-1", "{kill: one, during: prepare}", "struck: one")
+    fault, _, killed = told.chapters[0].steps
+    assert (story.verb(fault), fault.fault) == ("fault", "one wedge gpu-1")
+    assert (story.verb(killed), killed.killed) == ("killed", "one")
+
+
 def test_stories_come_by_name_or_file(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("{title: a, nodes: [{name: a, gpus: []}]}")
@@ -143,12 +161,13 @@ def test_the_page_about_stories_is_true():
     page = (Path(__file__).resolve().parents[4] / "docs" / "stories.md").read_text()
     (example,) = re.findall(r"```yaml\n(.*?)```", page, re.S)
     told = story.parse(example, "docs/stories.md")
-    assert [story.verb(step) for step in told.chapters[0].steps] == ["say", "wait", "order", "wait"]
+    assert [story.verb(step) for step in told.chapters[0].steps] == ["say", "wait", "fault", "wait"]
     described = set(
         re.findall(r"`([a-z]+): ", page.partition("## Steps")[2].partition("## Facts")[0])
     )
-    assert {verb.__name__.lower() for verb in get_args(story.Step)} <= described
-    for word in facts.WORDS:
+    assert set(story.STEPS) <= described
+    assert set(story.STEPS.values()) == set(get_args(story.Step))
+    for word in facts.OPERATORS:
         assert f"{{{word}: " in page
     for order in faults.FAULTS:
         assert order in page

@@ -8,10 +8,10 @@ from plugin.kubelet.wire.dra.v1 import api_pb2_grpc as v1_grpc
 from plugin.kubelet.wire.dra.v1beta1 import api_pb2 as v1beta1
 from plugin.kubelet.wire.dra.v1beta1 import api_pb2_grpc as v1beta1_grpc
 from plugin.sim.kubelet import calls
-from plugin.sim.kubelet.plugins import OPTIONS
+from plugin.sim.kubelet.plugins import CHANNEL_OPTIONS
 from tests.support.sim_driver import instance
 
-A, B = (calls.Ref(namespace="default", name=name, uid=f"uid-{name}") for name in "ab")
+A, B = (calls.ClaimRef(namespace="default", name=name, uid=f"uid-{name}") for name in "ab")
 VERSIONS = {"v1.DRAPlugin": (v1, v1_grpc), "v1beta1.DRAPlugin": (v1beta1, v1beta1_grpc)}
 
 
@@ -42,7 +42,7 @@ async def test_devices_of_two_claims(version):
         given, trouble = await calls.prepare(driver, [A, B], 5)
     assert trouble == ""
     assert given == {
-        A.uid: [calls.Given(pool="p", device="x", requests=("r",), cdi=("v/c=x",))],
+        A.uid: [calls.PreparedDevice(pool="p", device="x", requests=("r",), cdi=("v/c=x",))],
         B.uid: [],
     }
 
@@ -95,7 +95,7 @@ async def test_a_driver_that_has_no_such_service_and_one_that_is_not_there():
             await calls.prepare(driver, [A], 5)
     async with instance(lambda server: None) as driver:
         driver.channel = grpc.aio.insecure_channel(
-            "unix:/tmp/nobody-listens-here.sock", options=OPTIONS
+            "unix:/tmp/nobody-listens-here.sock", options=CHANNEL_OPTIONS
         )
         with pytest.raises(
             calls.CallError, match="NodeUnprepareResources: d.example.com: UNAVAILABLE"

@@ -8,7 +8,7 @@ import grpc.aio
 
 from plugin.kubelet.wire.dra_health.v1 import api_pb2 as wire
 from plugin.sim.kubelet import calls, health
-from plugin.sim.kubelet.claims import Use
+from plugin.sim.kubelet.claim_info import DeviceUse
 from tests.support.sim_driver import instance
 from tests.support.sim_node import QUICK, until
 
@@ -49,7 +49,7 @@ class Doctor:
 @contextlib.asynccontextmanager
 async def listening(doctor, service="v1.DRAResourceHealth"):
     changes = []
-    seen = health.Health(QUICK, changes.append)
+    seen = health.HealthInfoCache(QUICK, changes.append)
     async with instance(doctor.add_to, health_service=service) as driver:
         task = asyncio.create_task(seen.watch(driver))
         yield seen, changes, task
@@ -67,7 +67,7 @@ async def test_health_is_what_was_heard_last_and_only_for_a_while():
     async with listening(doctor) as (seen, changes, _):
         doctor.tell(("x", wire.HEALTHY, ""), ("y", wire.UNHEALTHY, "hot"))
         await until(lambda: changes)
-        assert [seen.of(dev(name)) for name in "xyz"] == [
+        assert [seen.health_of(dev(name)) for name in "xyz"] == [
             ("Healthy", ""),
             ("Unhealthy", "hot"),
             ("Unknown", ""),
@@ -76,11 +76,11 @@ async def test_health_is_what_was_heard_last_and_only_for_a_while():
         doctor.tell(("y", wire.HEALTHY, "m" * 2000), timeout=1)
         await until(lambda: len(changes) == 2)
         assert changes == [{dev("x"), dev("y")}, {dev("y")}]
-        assert len(seen.of(dev("y"))[1]) == 1024
+        assert len(seen.health_of(dev("y"))[1]) == 1024
         heard = time.monotonic()
-        await until(lambda: seen.of(dev("y"))[0] == "Unknown")
+        await until(lambda: seen.health_of(dev("y"))[0] == "Unknown")
         assert time.monotonic() - heard > 0.5
-        assert seen.of(dev("x"))[0] == "Healthy"
+        assert seen.health_of(dev("x"))[0] == "Healthy"
 
 
 async def test_the_end_of_a_stream_is_the_end_of_what_was_known():
@@ -89,7 +89,7 @@ async def test_the_end_of_a_stream_is_the_end_of_what_was_known():
         doctor.tell(("x", wire.HEALTHY, ""))
         await until(lambda: changes)
         doctor.reports.put_nowait(None)
-        await until(lambda: len(changes) == 2 and seen.of(dev("x"))[0] == "Unknown")
+        await until(lambda: len(changes) == 2 and seen.health_of(dev("x"))[0] == "Unknown")
         await until(lambda: doctor.streams == 2)
 
 
@@ -101,15 +101,15 @@ async def test_a_driver_without_the_service_is_not_asked_again():
 
 
 def test_rows_of_a_pods_status():
-    seen = health.Health(QUICK, lambda _: None)
-    given = calls.Given(pool="p", device="x", cdi=("v/c=x", "v/c=more"))
-    plain = calls.Given(pool="p", device="y")
+    seen = health.HealthInfoCache(QUICK, lambda _: None)
+    given = calls.PreparedDevice(pool="p", device="x", cdi=("v/c=x", "v/c=more"))
+    plain = calls.PreparedDevice(pool="p", device="y")
     uses = [
-        Use(
+        DeviceUse(
             title=title,
-            ref=calls.Ref(namespace="default", name="a", uid="u"),
+            claim=calls.ClaimRef(namespace="default", name="a", uid="u"),
             driver="d",
-            given=each,
+            prepared=each,
         )
         for title, each in (
             ("claim:a", given),
@@ -119,7 +119,7 @@ def test_rows_of_a_pods_status():
             ("", plain),
         )
     ]
-    assert seen.shown(uses) == [
+    assert seen.resource_statuses(uses) == [
         {
             "name": "claim:a",
             "resources": [

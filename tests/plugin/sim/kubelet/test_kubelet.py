@@ -37,7 +37,7 @@ async def test_a_pod_waits_for_a_driver_that_is_not_registered(node):
     await node.told("FailedPrepareDynamicResources", f"DRA driver {DRIVER} is not registered")
     status = await node.status("p")
     assert status["containerStatuses"][0]["state"]["waiting"]["reason"] == "ContainerCreating"
-    assert not node.kubelet.book.entries
+    assert not node.kubelet.claims.infos
     await node.start_plugin()
     await node.phase("p", "Running")
 
@@ -68,7 +68,7 @@ async def test_the_plugin_dies_in_the_middle_of_a_prepare(node, plugin):
     claim = await node.claim("c", 0, 2)
     plugin.send_signal(signal.SIGSTOP)
     pod = await node.pod("p", "c")
-    await until(lambda: node.kubelet.book.entries)  # the call is under way
+    await until(lambda: node.kubelet.claims.infos)  # the call is under way
     plugin.kill()
     await plugin.wait()
     await node.told("FailedPrepareDynamicResources", "NodePrepareResources: ")
@@ -83,11 +83,11 @@ async def test_a_pod_that_is_deleted_does_not_wait_for_a_driver_that_hangs(node,
     await node.claim("c", 0)
     plugin.send_signal(signal.SIGSTOP)
     await node.pod("p", "c")
-    await until(lambda: node.kubelet.book.entries)
+    await until(lambda: node.kubelet.claims.infos)
     await node.delete("p")
     plugin.send_signal(signal.SIGCONT)
     await node.gone("p")
-    assert not node.records() and not node.kubelet.book.entries
+    assert not node.records() and not node.kubelet.claims.infos
 
 
 async def test_a_new_kubelet_goes_on_where_the_old_one_ended(node, plugin):
@@ -119,7 +119,7 @@ async def test_a_pod_that_went_while_there_was_no_kubelet(node, plugin):
     await node.delete("p", gracePeriodSeconds="0")
     await node.gone("p")
     await node.start_kubelet()
-    await until(lambda: not node.records() and not node.kubelet.book.entries)
+    await until(lambda: not node.records() and not node.kubelet.claims.infos)
     await until(lambda: not node.runtime.sandboxes)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
@@ -238,7 +238,7 @@ async def test_a_start_of_the_kubelet_deletes_the_slices_and_the_plugin_brings_t
     before = await node.published()
     await node.stop_kubelet()
     await node.start_kubelet()
-    await until(lambda: node.kubelet.plugins.instances.get(DRIVER))
+    await until(lambda: node.kubelet.plugins.plugins.get(DRIVER))
     after = await node.published(lambda slices: slices and slices.keys().isdisjoint(before))
     assert sorted(before.values()) == sorted(after.values())
 
@@ -253,13 +253,13 @@ async def test_slices_of_a_plugin_that_does_not_come_back(node, plugin):
 
 async def test_a_plugin_that_comes_back_in_time_keeps_its_slices():
     async with sim_node.node() as node:
-        await node.start_kubelet(wipe=60)
+        await node.start_kubelet(wiping_delay=60)
         plugin = await node.start_plugin()
         await node.registered()
         before = await node.published()
         plugin.terminate()
         await plugin.wait()
-        await until(lambda: not node.kubelet.plugins.instances.get(DRIVER))
+        await until(lambda: not node.kubelet.plugins.plugins.get(DRIVER))
         await node.start_plugin()
         await node.registered()
         assert await node.published() == before
@@ -272,9 +272,9 @@ async def test_of_two_instances_the_newest_is_called(node):
     await node.registered()
     await node.published()
     await node.start_plugin(pod_uid=uids[1])
-    known = node.kubelet.plugins.instances
+    known = node.kubelet.plugins.plugins
     await until(lambda: len(known[DRIVER]) == 2 and all(each.connected for each in known[DRIVER]))
-    assert uids[1] in node.kubelet.plugins.pick(DRIVER).endpoint
+    assert uids[1] in node.kubelet.plugins.get(DRIVER).endpoint
     await node.claim("c", 0)
     await node.pod("p", "c")
     await node.phase("p", "Running")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from plugin.kubelet import registration
-from plugin.sim.kubelet.plugins import Plugins
+from plugin.sim.kubelet.plugins import PluginRegistry
 from tests.support import sockets
 from tests.support.sim_node import QUICK, until
 
@@ -18,8 +18,8 @@ V1, BETA, HEALTH = "v1.DRAPlugin", "v1beta1.DRAPlugin", "v1alpha1.DRAResourceHea
 class World:
     def __init__(self, folder):
         self.folder, self.lost, self.watched = folder, [], []
-        self.plugins = Plugins(
-            folder / "plugins_registry", QUICK, lost=self._lost, watch=self._watch
+        self.plugins = PluginRegistry(
+            folder / "plugins_registry", QUICK, wipe=self._lost, watch_health=self._watch
         )
 
     async def _lost(self, driver):
@@ -44,7 +44,7 @@ class World:
             yield servicer
 
     def known(self, driver="d.example.com"):
-        return [each.version for each in self.plugins.instances.get(driver, ())]
+        return [each.version for each in self.plugins.plugins.get(driver, ())]
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ async def test_what_is_refused_and_told_so(world, offer, reason):
     async with world.offer(**offer) as offered:
         await until(lambda: "refused us" in offered.last_seen)
         assert reason in offered.last_seen
-        assert not any(world.plugins.instances.values())
+        assert not any(world.plugins.plugins.values())
 
 
 async def test_a_second_plugin_with_the_endpoint_of_the_first(world):
@@ -99,15 +99,15 @@ async def test_a_second_plugin_with_the_endpoint_of_the_first(world):
             assert len(world.known()) == 1
         async with world.offer("c.sock", endpoint="/tmp/f") as three:
             await until(lambda: not three.last_seen)
-            assert world.plugins.pick("d.example.com").endpoint == "/tmp/f"
+            assert world.plugins.get("d.example.com").endpoint == "/tmp/f"
 
 
 async def test_the_connected_one_is_called_although_it_is_older(world):
     async with world.offer("a.sock") as one:
-        await until(lambda: world.known() and world.plugins.pick("d.example.com").connected)
+        await until(lambda: world.known() and world.plugins.get("d.example.com").connected)
         async with world.offer("b.sock", endpoint="/tmp/nobody-listens-here.sock") as two:
             await until(lambda: not two.last_seen)
-            assert world.plugins.pick("d.example.com").socket.name == "a.sock"
+            assert world.plugins.get("d.example.com").socket.name == "a.sock"
         assert not one.last_seen
 
 
@@ -123,10 +123,10 @@ async def test_a_socket_made_anew_is_another_plugin(world):
 async def test_a_driver_that_is_away_for_the_grace_is_lost(world):
     async with world.offer() as offered:
         await until(lambda: not offered.last_seen)
-        assert world.plugins.pick("d.example.com")
+        assert world.plugins.get("d.example.com")
     await until(lambda: world.lost == ["d.example.com"])
     with pytest.raises(LookupError, match="DRA driver d.example.com is not registered"):
-        world.plugins.pick("d.example.com")
+        world.plugins.get("d.example.com")
 
 
 async def test_hidden_sockets_and_files_are_none_and_folders_are_looked_into(world):
@@ -143,7 +143,7 @@ async def test_a_plugin_that_does_not_answer_at_first(world):
     path.parent.mkdir(parents=True, exist_ok=True)
     server = await asyncio.start_unix_server(lambda r, w: w.close(), path)
     async with server:
-        await until(lambda: path in world.plugins._attempts)
+        await until(lambda: path in world.plugins._registrations)
         assert not world.known()
     path.unlink(missing_ok=True)
     async with world.offer() as offered:

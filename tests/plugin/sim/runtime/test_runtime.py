@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from plugin.sim.runtime import container, runtime, specs
+from plugin.sim.runtime import cdi_spec, container, runtime
 from tests.support.apiserver import until
 
 SPEC = {
@@ -54,7 +54,7 @@ async def test_a_command_its_log_and_its_code(tmp_path):
     async with rt(tmp_path) as runtime_:
         sandbox = runtime_.create("u", "pod")
         ends = []
-        sandbox.changed = lambda: ends.append(1)
+        sandbox.on_exit = lambda: ends.append(1)
         command = order(
             "sh",
             "-c",
@@ -64,7 +64,7 @@ async def test_a_command_its_log_and_its_code(tmp_path):
         )
         one = await runtime_.start(sandbox, command)
         await until(lambda: ends)
-        assert one.code == 3
+        assert one.exit_code == 3
         assert runtime_.logs("u", "main").split("\n") == ["out", "err", "b pod", ""]
 
 
@@ -74,7 +74,7 @@ async def test_a_container_has_what_cdi_gives_it(tmp_path):
         sandbox = runtime_.create("u", "pod")
         look = "echo $GPU; test -c /dev/example/gpu1 && stat -c %t:%T /dev/example/gpu1; echo x > /dev/null && ls /dev"
         one = await runtime_.start(
-            sandbox, order("sh", "-c", look, ids=("example.com/gpu=one",) * 2)
+            sandbox, order("sh", "-c", look, cdi_devices=("example.com/gpu=one",) * 2)
         )
         await one.ended.wait()
         seen = one.output().split()
@@ -93,7 +93,8 @@ async def test_without_root_there_is_a_picture(tmp_path):
     async with rt(tmp_path, namespace=False) as runtime_:
         sandbox = runtime_.create("u", "pod")
         one = await runtime_.start(
-            sandbox, order("sh", "-c", "cat rootfs/dev/example/gpu1", ids=("example.com/gpu=one",))
+            sandbox,
+            order("sh", "-c", "cat rootfs/dev/example/gpu1", cdi_devices=("example.com/gpu=one",)),
         )
         await one.ended.wait()
         assert one.output() == "c 195:7 rwm\n"
@@ -117,7 +118,7 @@ async def test_mounts_are_there_and_only_there(tmp_path):
         sandbox = runtime_.create("u", "pod")
         command = "cat /usr/lib/nothing/here/lib.so; echo x > /usr/lib/nothing/here/lib.so"
         one = await runtime_.start(
-            sandbox, order("sh", "-c", command, ids=("example.com/gpu=one",))
+            sandbox, order("sh", "-c", command, cdi_devices=("example.com/gpu=one",))
         )
         await one.ended.wait()
         assert one.output().startswith("of the host") and "Read-only" in one.output()
@@ -128,10 +129,10 @@ async def test_what_a_runtime_says_of_devices_that_are_not_there(tmp_path):
     async with rt(tmp_path) as runtime_:
         sandbox = runtime_.create("u", "pod")
         with pytest.raises(
-            specs.InvalidSpec,
+            cdi_spec.InvalidSpec,
             match=r"unresolvable CDI devices example.com/gpu=two \(no spec file has them\)",
         ):
-            await runtime_.start(sandbox, order("true", ids=("example.com/gpu=two",)))
+            await runtime_.start(sandbox, order("true", cdi_devices=("example.com/gpu=two",)))
         assert not sandbox.containers.get("main")
 
 
@@ -140,7 +141,7 @@ async def test_a_command_that_is_not_there(tmp_path):
         sandbox = runtime_.create("u", "pod")
         with pytest.raises(container.StartError, match="No such file"):
             await runtime_.start(sandbox, order("no-such-command"))
-        assert sandbox.latest("main").code == 125
+        assert sandbox.latest("main").exit_code == 125
 
 
 async def test_a_source_that_is_not_there_is_the_runtimes_error(tmp_path):
@@ -150,7 +151,7 @@ async def test_a_source_that_is_not_there_is_the_runtimes_error(tmp_path):
             pytest.skip("no mounts of our own without root")
         with pytest.raises(container.StartError, match="/no/such does not exist"):
             await runtime_.start(
-                runtime_.create("u", "pod"), order("true", ids=("example.com/gpu=one",))
+                runtime_.create("u", "pod"), order("true", cdi_devices=("example.com/gpu=one",))
             )
 
 
@@ -169,7 +170,7 @@ async def test_stop_is_a_term_and_then_a_kill(tmp_path):
         )
         children = _children(rude)
         await runtime_.stop(sandbox, 0.3)
-        assert (polite.code, rude.code) == (143, 137)
+        assert (polite.exit_code, rude.exit_code) == (143, 137)
         await until(lambda: not any(alive(pid) for pid in children))
 
 

@@ -1,4 +1,10 @@
-from plugin.sim.scheduler.decide import Bind, Refuse, Release, Wait, decide
+from plugin.sim.scheduler.scheduling_cycle import (
+    Bind,
+    Deallocate,
+    Pending,
+    Unschedulable,
+    schedule_pod,
+)
 from tests.cluster.worlds import NODE, OTHER, WORLDS
 from tests.support.planes import (
     claim,
@@ -10,7 +16,7 @@ from tests.support.planes import (
     result,
     rule,
     slice_,
-    world,
+    snapshot,
 )
 
 HOT = {"key": "example.com/hot", "effect": "NoSchedule"}
@@ -26,18 +32,18 @@ def devices(decision):
 def three(*pods, **more):
     nodes = [node(f"node-{n}") for n in (1, 2, 3)]
     slices = [slice_(f"node-{n}") for n in (1, 2, 3)]
-    return world(**({"nodes": nodes, "slices": slices, "pods": pods} | more))
+    return snapshot(**({"nodes": nodes, "slices": slices, "pods": pods} | more))
 
 
 def decided(made, **more):
     (only,) = parsed(made)
-    return decide(three(made, **more), only)
+    return schedule_pod(three(made, **more), only)
 
 
 def test_a_pod_without_claims_goes_where_the_fewest_pods_are():
     there = [pod("a", on="node-1"), pod("b", on="node-2"), pod("c", on="node-2")]
     new = pod("new")
-    assert decide(three(new, *there), *parsed(new)) == Bind(node="node-3")
+    assert schedule_pod(three(new, *there), *parsed(new)) == Bind(node="node-3")
 
 
 def test_a_claim_is_allocated_and_reserved_where_most_devices_are_free():
@@ -51,18 +57,18 @@ def test_a_claim_is_allocated_and_reserved_where_most_devices_are_free():
 
 def test_devices_that_are_taken_are_not_given_again_before_the_api_server_knows():
     first, second, third = pod("a", claims=["a"]), pod("b", claims=["b"]), pod("c", claims=["c"])
-    before = world(
+    before = snapshot(
         nodes=[node("node-1")],
         slices=[slice_("node-1")],
         pods=[first, second, third],
         claims=[claim(name) for name in "abc"],
     )
     one, two, three_ = parsed(first, second, third)
-    decision = decide(before, one)
-    after = before.after(one, decision.claims, decision.node)
-    again = decide(after, two)
+    decision = schedule_pod(before, one)
+    after = before.with_decision(one, decision.claims, decision.node)
+    again = schedule_pod(after, two)
     assert (devices(decision), devices(again)) == ([["gpu-0"]], [["gpu-1"]])
-    last = decide(after.after(two, again.claims, again.node), three_)
+    last = schedule_pod(after.with_decision(two, again.claims, again.node), three_)
     assert last.message == (
         "0/1 nodes are available: 1 cannot allocate all claims "
         "(claim default/c: request gpu needs 1, 0 of 2 devices suit)."
@@ -83,7 +89,7 @@ def test_pods_take_turns_by_priority_and_then_by_age():
     ]
     leaving = pod("leaving")
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
-    waiting = world(pods=[*elsewhere, leaving, *pods]).pending()
+    waiting = snapshot(pods=[*elsewhere, leaving, *pods]).pending_pods()
     assert [one.metadata.name for one in waiting] == ["vital", "urgent", "old", "new"]
 
 
@@ -125,7 +131,7 @@ def test_what_a_pod_tolerates_and_asks_of_a_node():
     )
     assert decided(kept, nodes=nodes) == Bind(node="a")
     assert isinstance(
-        decided(pod("p", affinity=required, tolerations=[{"key": "k"}]), nodes=nodes), Refuse
+        decided(pod("p", affinity=required, tolerations=[{"key": "k"}]), nodes=nodes), Unschedulable
     )
     everything = pod("p", affinity=required, tolerations=[{"operator": "Exists"}])
     assert decided(everything, nodes=nodes) == Bind(node="a")
@@ -140,16 +146,16 @@ def test_init_containers_need_what_they_need_beside_sidecars():
     assert decided(pod("p", requests={"cpu": "3"}, initContainers=init), nodes=one) == Bind(
         node="node-1"
     )
-    assert decided(pod("p", requests={"cpu": "4"}, initContainers=init), nodes=one) == Refuse(
-        message="0/1 nodes are available: 1 Insufficient cpu."
-    )
+    assert decided(
+        pod("p", requests={"cpu": "4"}, initContainers=init), nodes=one
+    ) == Unschedulable(message="0/1 nodes are available: 1 Insufficient cpu.")
 
 
 def test_a_claim_of_a_template_is_waited_for_in_silence():
     new = pod("p", templates=["gpu"])
-    assert decided(new) == Wait()
+    assert decided(new) == Pending()
     new["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "p-gpu-x"}]
-    assert decided(new) == Wait()
+    assert decided(new) == Pending()
     owner = {"kind": "Pod", "name": "p", "uid": "uid-p", "controller": True}
     made = claim("p-gpu-x", ownerReferences=[owner])
     assert devices(decided(new, claims=[made])) == [["gpu-0"]]
@@ -171,7 +177,7 @@ def test_reasons_that_no_node_can_help():
         ([claim("mine")], [], "request gpu: device class gpu does not exist"),
     ):
         found = decided(new, claims=claims, classes=classes)
-        assert found == Refuse(message=f"0/3 nodes are available: {why}.")
+        assert found == Unschedulable(message=f"0/3 nodes are available: {why}.")
     assert (
         decided(new, nodes=[], claims=[claim("mine")]).message
         == "no nodes available to schedule pods"
@@ -187,7 +193,7 @@ def test_an_allocated_claim_decides_the_node_and_is_shared():
 
 def test_a_claim_of_the_pod_that_is_stuck_elsewhere_is_freed():
     stuck = claim("mine", devices=["gpu-0"], node="gone", pods=["p"])
-    assert isinstance(decided(pod("p", claims=["mine"]), claims=[stuck]), Release)
+    assert isinstance(decided(pod("p", claims=["mine"]), claims=[stuck]), Deallocate)
     used = claim("mine", devices=["gpu-0"], node="gone", pods=["p", "other"])
     assert decided(pod("p", claims=["mine"]), claims=[used]).message == (
         "0/3 nodes are available: 3 resourceclaim not available on the node."
@@ -202,7 +208,7 @@ def test_taints_of_slices_and_rules_keep_devices_away_unless_tolerated():
         "request gpu needs 2, 1 of 2 devices suit" in decided(new, slices=hot, claims=mine).message
     )
     rules = [rule("r", HOT, device="gpu-0")]
-    assert isinstance(decided(new, claims=mine, rules=rules), Refuse)
+    assert isinstance(decided(new, claims=mine, rules=rules), Unschedulable)
     tolerant = [claim("mine", request(count=2, tolerations=[{"operator": "Exists"}]))]
     assert devices(decided(new, claims=tolerant, rules=rules)) == [["gpu-0", "gpu-1"]]
 
@@ -259,12 +265,12 @@ def test_devices_that_have_to_get_ready_hold_the_pod_back():
     (only,) = parsed(new)
     start = 1767225600.0  # 2026-01-01
     there = three(new, claims=[waiting])
-    assert decide(there, only, start + 599) == Wait()
-    assert isinstance(decide(there, only, start + 601), Release)
+    assert schedule_pod(there, only, start + 599) == Pending()
+    assert isinstance(schedule_pod(there, only, start + 601), Deallocate)
     for said, expected in (
         (("ready", "True"), Bind),
-        (("broken", "True"), Release),
-        (("ready", "False"), Wait),
+        (("broken", "True"), Deallocate),
+        (("ready", "False"), Pending),
     ):
         condition = {"type": said[0], "status": said[1]}
         entry = {
@@ -274,7 +280,7 @@ def test_devices_that_have_to_get_ready_hold_the_pod_back():
             "conditions": [condition],
         }
         told = {**waiting, "status": waiting["status"] | {"devices": [entry]}}
-        assert isinstance(decide(three(new, claims=[told]), only, start), expected)
+        assert isinstance(schedule_pod(three(new, claims=[told]), only, start), expected)
 
 
 def test_an_expression_that_fails_is_the_schedulers_error():
@@ -302,10 +308,10 @@ def test_it_decides_on_the_worlds_of_the_real_scheduler_as_that_does():
         pods.append(
             pod(each.name, claims=names, nodeSelector={"kubernetes.io/hostname": each.node})
         )
-    there = world(nodes=nodes, pods=pods, claims=claims, slices=slices, classes=classes)
+    there = snapshot(nodes=nodes, pods=pods, claims=claims, slices=slices, classes=classes)
     for each, new in zip(WORLDS, parsed(*pods), strict=True):
-        decision = decide(there, new)
+        decision = schedule_pod(there, new)
         assert isinstance(decision, Bind) == each.fits, (each.name, decision)
         if each.fits:
             assert decision.node == each.node
-            there = there.after(new, decision.claims, decision.node)
+            there = there.with_decision(new, decision.claims, decision.node)

@@ -55,7 +55,7 @@ async def test_a_pod_gets_its_gpu_and_gives_it_back(node):
     await node.gone("p")
     assert node.records() == set()
     await until(
-        lambda: not node.kubelet.pods and not node.kubelet.book.entries
+        lambda: not node.kubelet.pods and not node.kubelet.claims.infos
     )  # a moment after the API server
 
 
@@ -76,11 +76,11 @@ async def test_what_a_driver_says_of_a_claim_is_told_to_the_pod(node):
         "FailedPrepareDynamicResources",
         f"NodePrepareResources failed for ResourceClaim c: {DRIVER}: ",
     )
-    assert "not a GpuConfig" in node.kubelet.pods[pod["metadata"]["uid"]].trouble
+    assert "not a GpuConfig" in node.kubelet.pods[pod["metadata"]["uid"]].problem
     assert (await node.status("p"))["phase"] == "Pending"
     await node.delete("p")
     await node.gone("p")
-    assert not node.records() and not node.kubelet.book.entries
+    assert not node.records() and not node.kubelet.claims.infos
 
 
 async def test_claims_that_a_pod_may_not_use(node):

@@ -2,17 +2,17 @@
 
 import pytest
 
-from plugin.sim.kubelet import container_config, lifecycle
-from plugin.sim.kubelet.lifecycle import Past
+from plugin.sim.kubelet import container_config, pod_actions
+from plugin.sim.kubelet.pod_actions import ContainerHistory
 from plugin.sim.kubelet.timing import Timing
 
 NOW = 1000.0
-RUNS = Past(began=900)
-DONE = Past(code=0, began=900, finished=990, ends=1)
-FAILED = Past(code=3, began=900, finished=990, ends=1)
-AGAIN = Past(code=3, began=990, finished=995, ends=2)  # due 10 s after its end
-LATER = Past(code=3, began=990, finished=995, ends=3)
-REFUSED = Past(refused=1002)
+RUNS = ContainerHistory(started=900)
+DONE = ContainerHistory(exit_code=0, started=900, finished=990, exits=1)
+FAILED = ContainerHistory(exit_code=3, started=900, finished=990, exits=1)
+AGAIN = ContainerHistory(exit_code=3, started=990, finished=995, exits=2)  # due 10 s after its end
+LATER = ContainerHistory(exit_code=3, started=990, finished=995, exits=3)
+REFUSED = ContainerHistory(not_before=1002)
 SIDECAR = {"name": "s", "restartPolicy": "Always"}
 
 
@@ -87,12 +87,12 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_plan(case):
     about, pasts, (phase, start, again) = CASES[case]
-    plan = lifecycle.plan(about, pasts, NOW, Timing())
-    assert (plan.phase, "".join(plan.start), plan.again) == (phase, start, again)
+    plan = pod_actions.compute_pod_actions(about, pasts, NOW, Timing())
+    assert (plan.phase, "".join(plan.start), plan.look_again) == (phase, start, again)
 
 
 def test_the_pause_has_an_end():
-    assert lifecycle.pause(Past(code=1, ends=50), Timing()) == 300
+    assert pod_actions.restart_backoff(ContainerHistory(exit_code=1, exits=50), Timing()) == 300
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,10 @@ def test_an_order():
     ]
     env.append({"name": "BOTH", "value": "$(NS)/$(NODE)"})
     container = {"name": "c", "command": ["echo"], "args": ["$(BOTH)"], "env": env}
-    order = container_config.order(about, container, ("a/b=c",), "10.0.0.1", "127.0.0.1")
+    order = container_config.generate(about, container, ("a/b=c",), "10.0.0.1", "127.0.0.1")
     assert order.command == ("echo", "ns/n")
     assert order.env == {"NODE": "n", "IP": "10.0.0.1", "LABEL": "y", "NS": "ns", "BOTH": "ns/n"}
-    assert (order.hostname, order.ids) == ("p", ("a/b=c",))
-    assert container_config.order(about, {"name": "c"}, (), "", "").command == container_config.IDLE
+    assert (order.hostname, order.cdi_devices) == ("p", ("a/b=c",))
+    assert (
+        container_config.generate(about, {"name": "c"}, (), "", "").command == container_config.IDLE
+    )

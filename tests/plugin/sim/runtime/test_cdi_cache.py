@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from plugin.sim.runtime import merge, specs
+from plugin.sim.runtime import cdi_cache, cdi_spec
 
 CASES = Path(__file__).parents[3] / "cases" / "sim" / "cdi"
 SPECS = yaml.safe_load((CASES / "specs.yaml").read_text())
@@ -21,13 +21,13 @@ def test_a_spec_file(case, form):
     content = case.get("text")
     if content is None:
         content = json.dumps(case["spec"]) if form == "json" else yaml.safe_dump(case["spec"])
-    newest = case.get("newest", specs.VERSIONS[-1])
+    newest = case.get("newest", cdi_spec.VERSIONS[-1])
     if "refused" in case:
-        with pytest.raises(specs.InvalidSpec) as refusal:
-            specs.parse(content, newest)
+        with pytest.raises(cdi_spec.InvalidSpec) as refusal:
+            cdi_spec.parse(content, newest)
         assert case["refused"] in str(refusal.value)
     else:
-        assert specs.parse(content, newest).devices
+        assert cdi_spec.parse(content, newest).devices
 
 
 @pytest.mark.parametrize("case", MERGES, ids=lambda case: case["case"])
@@ -35,15 +35,15 @@ def test_what_specs_make_of_a_container(case, tmp_path):
     for name, spec in case["files"].items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(json.dumps(spec))
-    devices = merge.load([tmp_path / "etc", tmp_path / "run"])
-    assert len(devices.problems) == case.get("problems", len(devices.problems))
+    cache = cdi_cache.load([tmp_path / "etc", tmp_path / "run"])
+    assert len(cache.problems) == case.get("problems", len(cache.problems))
     if "refused" in case:
-        with pytest.raises(specs.InvalidSpec) as refusal:
-            devices.merge(case["ids"])
+        with pytest.raises(cdi_spec.InvalidSpec) as refusal:
+            cache.inject(case["ids"])
         for part in case["refused"]:
             assert part in str(refusal.value)
         return
-    merged = devices.merge(case["ids"])
+    merged = cache.inject(case["ids"])
     assert dict(merged.env) == case.get("env", {})
     assert [f"{node.path} {node.major}:{node.minor}" for node in merged.nodes] == case.get(
         "nodes", []
@@ -57,12 +57,12 @@ def test_what_specs_make_of_a_container(case, tmp_path):
 
 @pytest.mark.parametrize("name", ["a/b=c", "example.com/gpu=0", "a-b.c/d_e=f:1"])
 def test_names_of_devices(name):
-    assert "=".join(specs.split(name)) == name
+    assert "=".join(cdi_spec.split(name)) == name
 
 
 @pytest.mark.parametrize(
     "name", ["", "gpu", "/a/b=c", "a=b", "a/=b", "/b=c", "a/b=", "1a/b=c", "a/b=c=d", "a/b=-c"]
 )
 def test_what_is_no_name_of_a_device(name):
-    with pytest.raises(specs.InvalidSpec):
-        specs.split(name)
+    with pytest.raises(cdi_spec.InvalidSpec):
+        cdi_spec.split(name)

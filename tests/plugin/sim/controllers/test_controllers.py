@@ -4,8 +4,10 @@ import time
 
 from plugin.kube import errors
 from plugin.sim.apiserver.server import Options, serve
-from plugin.sim.client import Collection, WorkLoop, delete
+from plugin.sim.assume_cache import AssumeCache
 from plugin.sim.controllers.controllers import Evictions
+from plugin.sim.requests import delete
+from plugin.sim.work_loop import WorkLoop
 from tests.support import planes
 from tests.support.plane import running
 
@@ -14,7 +16,7 @@ class Slow(WorkLoop):
     """While it sends something, the rules go away."""
 
     async def send_all(self, calls):
-        rules = self.collections["devicetaintrules"]
+        rules = self.caches["devicetaintrules"]
         for rule in list(rules.objects.values()):
             with contextlib.suppress(errors.NotFound):
                 await self.api.send(delete("devicetaintrules", rule))
@@ -30,7 +32,7 @@ async def test_a_rule_may_go_while_its_pods_are_evicted(tmp_path):
             planes.rule("r", {"key": "k", "effect": "NoExecute"}), planes.pod("p", claims=["mine"])
         )
         pod = await plane.until(lambda: plane.pod("p"))
-        collections = [Collection(plane.api, kind) for kind in Evictions.KINDS]
+        collections = [AssumeCache(plane.api, kind) for kind in Evictions.RESOURCES]
         worker = Slow("evictions", plane.api, collections)
         tasks = [asyncio.create_task(one.run()) for one in collections]
         async with asyncio.timeout(5):
@@ -42,7 +44,7 @@ async def test_a_rule_may_go_while_its_pods_are_evicted(tmp_path):
         held["status"]["reservedFor"][0]["uid"] = pod["metadata"]["uid"]
         worker.objects("resourceclaims")["default/mine"] = held
         worker.objects("pods")["default/p"] = pod | {"spec": pod["spec"] | {"nodeName": "node-1"}}
-        await Evictions(worker, time.time).look()
+        await Evictions(worker, time.time).reconcile()
         await plane.until(lambda: not plane.pod("p"))
         for task in tasks:
             task.cancel()

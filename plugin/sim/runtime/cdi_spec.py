@@ -7,7 +7,9 @@ which of two wins is decided elsewhere.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import msgspec
 
@@ -26,7 +28,7 @@ VERSIONS = (
     "1.1.0",
 )
 HOOKS = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
-NOTHING = "none"  # permissions of a device node that may not be opened
+NO_PERMISSIONS = "none"  # of a device node that may not be opened
 
 _GROUP = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")  # a vendor or a class
 _DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
@@ -110,12 +112,14 @@ class Spec(_Part, frozen=True, kw_only=True):
     @property
     def every_edits(self) -> Iterator[Edits]:
         yield self.container_edits
-        yield from (device.container_edits for device in self.devices)
+        for device in self.devices:
+            yield device.container_edits
 
 
 def parse(content: str, newest: str = VERSIONS[-1]) -> Spec:
-    """The spec in a file. Refused with the first reason that a runtime would find, which knows
-    versions to `newest`.
+    """The spec in a file, as a runtime reads it that knows versions to `newest`.
+
+    InvalidSpec has the first reason that such a runtime would find.
     """
     try:
         document = text.load(content)
@@ -123,6 +127,7 @@ def parse(content: str, newest: str = VERSIONS[-1]) -> Spec:
         raise InvalidSpec(f"neither JSON nor YAML: {error}") from error
     if document is None:
         raise InvalidSpec("no spec data")
+
     try:
         spec = msgspec.convert(document, Spec)
     except msgspec.ValidationError as error:
@@ -131,12 +136,13 @@ def parse(content: str, newest: str = VERSIONS[-1]) -> Spec:
     return spec
 
 
-def split(device: str) -> tuple[str, str]:
-    """Kind and name of a qualified device name. Refused if it is none."""
-    kind, equals, name = device.partition("=")
+def split(device_id: str) -> tuple[str, str]:
+    """Kind and name of a qualified device name. InvalidSpec if it is none."""
+    kind, equals, name = device_id.partition("=")
     vendor, slash, class_ = kind.partition("/")
-    if device.startswith("/") or not (equals and slash and vendor and class_ and name):
-        raise InvalidSpec(f"unqualified device {device!r}: expected vendor/class=name")
+    complete = equals and slash and vendor and class_ and name
+    if device_id.startswith("/") or not complete:
+        raise InvalidSpec(f"unqualified device {device_id!r}: expected vendor/class=name")
     check_kind(kind)
     check_device(name)
     return kind, name
@@ -144,87 +150,106 @@ def split(device: str) -> tuple[str, str]:
 
 def check_kind(kind: str) -> None:
     vendor, _, class_ = kind.partition("/")
-    for what, name in (("vendor", vendor), ("class", class_)):
+    for part, name in (("vendor", vendor), ("class", class_)):
         if not _GROUP.fullmatch(name):
             raise InvalidSpec(
-                f"invalid {what} {name!r} in kind {kind!r}: expected letters, digits, '_', '-' and '.', with a letter "
-                "first and a letter or digit last"
+                f"invalid {part} {name!r} in kind {kind!r}: expected letters, digits, '_', '-' "
+                "and '.', with a letter first and a letter or digit last"
             )
 
 
 def check_device(name: str) -> None:
     if not _DEVICE.fullmatch(name):
         raise InvalidSpec(
-            f"invalid device name {name!r}: expected letters, digits, '_', '-', '.' and ':', with a letter or digit "
-            "first and last"
+            f"invalid device name {name!r}: expected letters, digits, '_', '-', '.' and ':', "
+            "with a letter or digit first and last"
         )
+
+
+# ---------------------------------------------------------------- versions
 
 
 def least_version(spec: Spec) -> str:
     """The oldest version that has all that the spec uses."""
-    return next((version for version, uses in _NEEDS if uses(spec)), "0.3.0")
+    for version, is_needed in _NEEDS:
+        if is_needed(spec):
+            return version
+    return "0.3.0"
 
 
-def _uses_110(spec: Spec) -> bool:
-    rdt = [edits.intel_rdt for edits in spec.every_edits if edits.intel_rdt is not None]
-    return any(each.schemata is not None or each.enable_monitoring for each in rdt) or any(
-        edits.net_devices for edits in spec.every_edits
-    )
+def _needs_110(spec: Spec) -> bool:
+    for edits in spec.every_edits:
+        rdt = edits.intel_rdt
+        if rdt is not None and (rdt.schemata is not None or rdt.enable_monitoring):
+            return True
+        if edits.net_devices:
+            return True
+    return False
 
 
-def _uses_070(spec: Spec) -> bool:
+def _needs_070(spec: Spec) -> bool:
     return any(edits.intel_rdt is not None or edits.additional_gids for edits in spec.every_edits)
 
 
-def _uses_060(spec: Spec) -> bool:
-    annotated = spec.annotations or any(device.annotations for device in spec.devices)
-    return bool(annotated) or "." in spec.kind.partition("/")[2]
+def _needs_060(spec: Spec) -> bool:
+    if spec.annotations or any(device.annotations for device in spec.devices):
+        return True
+    _, _, class_ = spec.kind.partition("/")
+    return "." in class_
 
 
-def _uses_050(spec: Spec) -> bool:
-    digits = any("0" <= device.name[:1] <= "9" for device in spec.devices)
-    return digits or any(
-        node.host_path for edits in spec.every_edits for node in edits.device_nodes
-    )
+def _needs_050(spec: Spec) -> bool:
+    if any("0" <= device.name[:1] <= "9" for device in spec.devices):
+        return True
+    nodes = chain.from_iterable(edits.device_nodes for edits in spec.every_edits)
+    return any(node.host_path for node in nodes)
 
 
-def _uses_040(spec: Spec) -> bool:
-    return any(mount.type for edits in spec.every_edits for mount in edits.mounts)
+def _needs_040(spec: Spec) -> bool:
+    mounts = chain.from_iterable(edits.mounts for edits in spec.every_edits)
+    return any(mount.type for mount in mounts)
 
 
 _NEEDS = (
-    ("1.1.0", _uses_110),
-    ("0.7.0", _uses_070),
-    ("0.6.0", _uses_060),
-    ("0.5.0", _uses_050),
-    ("0.4.0", _uses_040),
+    ("1.1.0", _needs_110),
+    ("0.7.0", _needs_070),
+    ("0.6.0", _needs_060),
+    ("0.5.0", _needs_050),
+    ("0.4.0", _needs_040),
 )
 
 
+# ---------------------------------------------------------------- checks, in a runtime's order
+
+
 def _check(spec: Spec, newest: str) -> None:
-    version, known = spec.cdi_version.removeprefix("v"), VERSIONS[: VERSIONS.index(newest) + 1]
-    if version not in known:
+    version = spec.cdi_version.removeprefix("v")
+    supported = VERSIONS[: VERSIONS.index(newest) + 1]
+    if version not in supported:
         raise InvalidSpec(
-            f"invalid version {spec.cdi_version!r}: this runtime knows {', '.join(known)}"
+            f"invalid version {spec.cdi_version!r}: this runtime knows {', '.join(supported)}"
         )
-    if VERSIONS.index(least := least_version(spec)) > VERSIONS.index(version):
+    least = least_version(spec)
+    if VERSIONS.index(least) > VERSIONS.index(version):
         raise InvalidSpec(
-            f"cdiVersion {spec.cdi_version} lacks something that is used: it must be at least {least}"
+            f"cdiVersion {spec.cdi_version} lacks something that is used: "
+            f"it must be at least {least}"
         )
+
     check_kind(spec.kind)
     _check_annotations(spec.kind, spec.annotations)
     _check_edits("containerEdits", spec.container_edits)
-    seen: set[str] = set()
+    names: set[str] = set()
     for device in spec.devices:
         check_device(device.name)
         _check_annotations(device.name, device.annotations)
         if device.container_edits == Edits():
             raise InvalidSpec(f"invalid device {device.name!r}: it has no container edits")
         _check_edits(f"device {device.name!r}", device.container_edits)
-        if device.name in seen:
+        if device.name in names:
             raise InvalidSpec(f"device {device.name!r} is there more than once")
-        seen.add(device.name)
-    if not seen:
+        names.add(device.name)
+    if not names:
         raise InvalidSpec("no devices")
 
 
@@ -236,21 +261,21 @@ def _check_edits(where: str, edits: Edits) -> None:
 def _problems(edits: Edits) -> Iterator[str]:
     yield from _environment(edits.env)
     for node in edits.device_nodes:
-        if not node.path:
-            yield "a device node without a path"
-        if node.type not in ("", "b", "c", "u", "p"):
-            yield f"device node {node.path!r}: invalid type {node.type!r}, expected b, c, u or p"
-        if node.permissions != NOTHING and node.permissions.strip("rwm"):
-            yield f"device node {node.path!r}: invalid permissions {node.permissions!r}, expected some of r, w and m"
+        yield from _device_node(node)
+
     for hook in edits.hooks:
         if hook.hook_name not in HOOKS:
             yield f"invalid hook name {hook.hook_name!r}, expected one of {', '.join(HOOKS)}"
         if not hook.path:
             yield f"hook {hook.hook_name!r} without a path"
-        yield from (f"hook {hook.hook_name!r}: {problem}" for problem in _environment(hook.env))
+        for problem in _environment(hook.env):
+            yield f"hook {hook.hook_name!r}: {problem}"
+
     for mount in edits.mounts:
         if not mount.host_path or not mount.container_path:
-            yield f"mount {mount.container_path or mount.host_path!r} without host path or container path"
+            name = mount.container_path or mount.host_path
+            yield f"mount {name!r} without host path or container path"
+
     if edits.intel_rdt is not None and not _is_clos(edits.intel_rdt.clos_id):
         yield f"invalid closID {edits.intel_rdt.clos_id!r}"
     yield from _net_devices(edits.net_devices)
@@ -262,26 +287,43 @@ def _environment(env: Iterable[str]) -> Iterator[str]:
             yield f"invalid environment variable {variable!r}, expected NAME=value"
 
 
+def _device_node(node: DeviceNode) -> Iterator[str]:
+    if not node.path:
+        yield "a device node without a path"
+    if node.type not in ("", "b", "c", "u", "p"):
+        yield f"device node {node.path!r}: invalid type {node.type!r}, expected b, c, u or p"
+    if node.permissions != NO_PERMISSIONS and node.permissions.strip("rwm"):
+        yield (
+            f"device node {node.path!r}: invalid permissions {node.permissions!r}, "
+            "expected some of r, w and m"
+        )
+
+
 def _net_devices(devices: list[NetDevice]) -> Iterator[str]:
     for device in devices:
         if not device.host_interface_name or not device.name:
             yield "a net device without hostInterfaceName or name"
-    for names in ([d.host_interface_name for d in devices], [d.name for d in devices]):
-        for name in sorted({name for name in names if names.count(name) > 1}):
-            yield f"net device {name!r} is there more than once"
+
+    host_names = Counter(device.host_interface_name for device in devices)
+    names = Counter(device.name for device in devices)
+    for counts in (host_names, names):
+        for name in sorted(counts):
+            if counts[name] > 1:
+                yield f"net device {name!r} is there more than once"
 
 
 def _is_clos(name: str) -> bool:
-    return name == "/" or not (
-        len(name) >= 4096 or name in (".", "..") or "/" in name or "\n" in name
-    )
+    if name == "/":
+        return True
+    return len(name) < 4096 and name not in (".", "..") and not {"/", "\n"} & set(name)
 
 
 def _check_annotations(where: str, annotations: dict[str, str]) -> None:
-    for key in annotations:
+    size = 0
+    for key, value in annotations.items():
         if not _ANNOTATION.fullmatch(key.lower()) or len(key.partition("/")[0]) > 253:
             raise InvalidSpec(f"{where}: invalid annotation key {key!r}")
-    size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
+        size += len(key.encode()) + len(value.encode())
     if size > _ANNOTATIONS_LIMIT:
         raise InvalidSpec(
             f"{where}: {size} bytes of annotations, the limit is {_ANNOTATIONS_LIMIT}"

@@ -1,0 +1,381 @@
+"""Where one pod goes and which devices it gets, or why nowhere.
+
+Pure: a snapshot and a pod in, a decision out. What is written for it is in `binding`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...allocator import AllocationError, CancelledError, explain, extended, nodes
+from .. import requests
+from . import filters
+from .objects import Allocation, Claim, Meta
+
+if TYPE_CHECKING:
+    from ...api.scheduling import AllocationResult, ResourceClaim
+    from .objects import Node, Pod
+    from .snapshot import Snapshot
+
+RESERVED_MAX = 256  # pods that share a claim
+EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"  # annotation
+BINDING_TIMEOUT = 600.0  # seconds that devices have to become ready after their allocation
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bind:
+    """The pod goes to the node.
+
+    `claims` are as they are to be written first. One without a uid is to be made: it is the
+    `extended_claim`, for the pod's extended resources.
+    """
+
+    node: str
+    claims: tuple[Claim, ...] = ()
+    extended_claim: Claim | None = None
+    ready: bool = True  # False: devices must say that they are ready before the pod is bound
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Unschedulable:
+    message: str
+    reason: str = "Unschedulable"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Deallocate:
+    """What the pod's claim holds is in the pod's way: the claim is to be free again."""
+
+    claim: Claim
+
+
+@dataclasses.dataclass(frozen=True)
+class Pending:
+    """Nothing can be decided before somebody else has written something, which will be seen."""
+
+
+Decision = Bind | Unschedulable | Deallocate | Pending
+
+
+class _ClaimNotMadeError(Exception):
+    """A claim will be made from a template."""
+
+
+class _UnresolvableError(Exception):
+    """A reason that has nothing to do with nodes."""
+
+
+def schedule_pod(
+    snapshot: Snapshot,
+    pod: Pod,
+    now: float = 0.0,
+    cancelled: Callable[[], bool] | None = None,
+) -> Decision:
+    """The claims, then the nodes' own rules, then devices; of the nodes that do, the best.
+
+    The same snapshot gives the same decision. `cancelled` is asked while devices are searched for;
+    a search that is cancelled makes the pod unschedulable, and says so.
+    """
+    count = len(snapshot.nodes)
+    try:
+        claims = claims_of(snapshot, pod)
+        _check_claims(snapshot, pod, claims)
+    except _ClaimNotMadeError:
+        return Pending()
+    except _UnresolvableError as error:
+        return Unschedulable(message=f"0/{count} nodes are available: {error}.")
+
+    if not count:
+        return Unschedulable(message="no nodes available to schedule pods")
+
+    # Devices that were chosen in an earlier cycle may still have to get ready.
+    unready = _check_binding_conditions(pod, claims, now)
+    if unready is not None:
+        return unready
+    return _NodeSearch(snapshot, pod, claims, cancelled).decide()
+
+
+def claims_of(snapshot: Snapshot, pod: Pod) -> list[Claim]:
+    """The pod's claims, in its order, with that of its extended resources last."""
+    claims = []
+    created = {status.name: status for status in pod.status.resource_claim_statuses}
+    namespace = pod.metadata.namespace
+    for entry in pod.spec.resource_claims:
+        name = entry.resource_claim_name
+        if entry.resource_claim_template_name:
+            if entry.name not in created:
+                raise _ClaimNotMadeError
+            name = created[entry.name].resource_claim_name
+            if not name:
+                continue  # whoever makes claims from templates says that none is needed
+
+        claim = snapshot.claims.get(f"{namespace}/{name}")
+        if claim is None:
+            if entry.resource_claim_template_name:
+                raise _ClaimNotMadeError
+            raise _UnresolvableError(f'resourceclaim "{name}" not found')
+        if claim.metadata.deletion_timestamp:
+            raise _UnresolvableError(f'resourceclaim "{name}" is being deleted')
+        if entry.resource_claim_template_name and not claim.is_owned_by(pod):
+            raise _UnresolvableError(f"ResourceClaim {claim.key} was not created for Pod {pod.key}")
+        claims.append(claim)
+
+    extended_claim = extended_claim_of(snapshot, pod)
+    if extended_claim is not None:
+        claims.append(extended_claim)
+    return claims
+
+
+def extended_claim_of(snapshot: Snapshot, pod: Pod) -> Claim | None:
+    """The claim of the pod's extended resources, if it is made already."""
+    requested = {name for container in pod.all_containers for name in container.resources.requests}
+    if requested.isdisjoint(snapshot.published.class_by_resource):
+        return None
+    for claim in snapshot.claims.values():
+        if claim.metadata.annotations.get(EXTENDED_CLAIM) == "true" and claim.is_owned_by(pod):
+            return claim
+    return None
+
+
+def _check_claims(snapshot: Snapshot, pod: Pod, claims: Sequence[Claim]) -> None:
+    """_UnresolvableError for what no node could change."""
+    for claim in claims:
+        if claim.status.allocation:
+            full = len(claim.status.reserved_for) >= RESERVED_MAX
+            if full and not claim.is_reserved_for(pod):
+                raise _UnresolvableError("resourceclaim in use")
+            continue
+        for name, class_name in _requested_classes(claim):
+            if snapshot.published.class_lister.get(class_name) is None:
+                raise _UnresolvableError(
+                    f"request {name}: device class {class_name} does not exist"
+                )
+
+
+def _requested_classes(claim: Claim) -> Iterator[tuple[str, str]]:
+    """The name of every request and subrequest, and of the class that it asks for."""
+    for request in claim.spec.devices.requests or ():
+        if request.exactly:
+            yield request.name, request.exactly.device_class_name
+        for subrequest in request.first_available:
+            yield f"{request.name}/{subrequest.name}", subrequest.device_class_name
+
+
+def _check_binding_conditions(
+    pod: Pod, claims: Sequence[Claim], now: float
+) -> Pending | Deallocate | None:
+    """What to do while allocated devices have to get ready, or say that they never will."""
+    for claim in claims:
+        allocation = claim.status.allocation
+        if allocation is None or not claim.is_reserved_for(pod):
+            continue
+        for result in allocation.devices.results:
+            if not result.binding_conditions:
+                continue
+            true = _true_conditions(claim, (result.driver, result.pool, result.device))
+            if true.intersection(result.binding_failure_conditions):
+                return Deallocate(claim=claim)
+            if true.issuperset(result.binding_conditions):
+                continue
+
+            since = allocation.allocation_timestamp
+            if since is not None and now - requests.parse_time(since) > BINDING_TIMEOUT:
+                return Deallocate(claim=claim)
+            return Pending()
+    return None
+
+
+def _true_conditions(claim: Claim, device: tuple[str, str, str]) -> set[str]:
+    """What the device's driver says of it in the claim's status."""
+    for status in claim.status.devices:
+        if (status.driver, status.pool, status.device) == device:
+            return {condition.type for condition in status.conditions if condition.status == "True"}
+    return set()
+
+
+class _NodeSearch:
+    """One pod's way through the nodes."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        pod: Pod,
+        claims: Sequence[Claim],
+        cancelled: Callable[[], bool] | None,
+    ) -> None:
+        self._snapshot = snapshot
+        self._pod = pod
+        self._claims = claims
+        self._cancelled = cancelled
+        self._extended_claim = extended_claim_of(snapshot, pod)
+        self._unallocated = [claim for claim in claims if not claim.status.allocation]
+        self._reasons: Counter[str] = Counter()  # by reason, how many nodes have it
+        self._short: list[tuple[Node, list[ResourceClaim]]] = []  # nodes with too few devices
+
+    def decide(self) -> Decision:
+        feasible: list[Node] = []
+        held_elsewhere: list[Claim] = []
+        for node in self._snapshot.nodes:
+            reasons = filters.filter_node(self._snapshot, self._pod, node)
+            if reasons:
+                self._reasons.update(reasons)
+                continue
+            unavailable = [claim for claim in self._claims if not _is_available_on(claim, node)]
+            if unavailable:
+                self._reasons["resourceclaim not available on the node"] += 1
+                held_elsewhere += unavailable
+                continue
+            feasible.append(node)
+
+        try:
+            bind = self._allocate(feasible)
+        except AllocationError as error:
+            return Unschedulable(
+                message=f'running "DynamicResources" filter plugin: {error}',
+                reason="SchedulerError",
+            )
+        if bind is not None:
+            return bind
+
+        # A claim that ties the pod to a node where it cannot run, and that nobody else uses, had
+        # better be allocated anew.
+        for claim in held_elsewhere:
+            uid = self._pod.metadata.uid
+            if all(consumer.uid == uid for consumer in claim.status.reserved_for):
+                return Deallocate(claim=claim)
+        return Unschedulable(message=self._message())
+
+    def _allocate(self, feasible: Sequence[Node]) -> Bind | None:
+        """On the best node that has the devices.
+
+        That is the first in the order of preference. Where a request has alternatives all nodes
+        are tried, and the one counts where the requests had to go down their lists the least.
+        """
+        has_alternatives = any(
+            request.first_available
+            for claim in self._unallocated
+            for request in claim.spec.devices.requests or ()
+        )
+        best: Bind | None = None
+        best_rank = 0
+        for node in sorted(feasible, key=self._preference):
+            claims = self._claims_to_allocate(node)
+            try:
+                results = self._allocate_on(node, claims)
+            except AllocationError as error:
+                if not error.node_only:
+                    raise
+                self._reasons[str(error)] += 1
+                continue
+            if results is None:
+                self._short.append((node, claims))
+                continue
+
+            rank = _alternatives_rank(claims, results)
+            if best is None or rank < best_rank:
+                best, best_rank = self._bind(node, claims, results), rank
+            if not has_alternatives:
+                break
+        return best
+
+    def _allocate_on(
+        self, node: Node, claims: Sequence[ResourceClaim]
+    ) -> Sequence[AllocationResult] | None:
+        if not claims:
+            return []
+        try:
+            return self._snapshot.allocator.allocate(node, claims, cancelled=self._cancelled)
+        except CancelledError:
+            raise AllocationError(
+                f"node {node.metadata.name}: timed out trying to allocate devices"
+            ) from None
+
+    def _claims_to_allocate(self, node: Node) -> list[ResourceClaim]:
+        """Those without an allocation, and one for extended resources that the node lacks."""
+        claims: list[ResourceClaim] = [*self._unallocated]
+        if self._extended_claim is None:
+            implicit = extended.implicit_claim(self._pod, node, self._snapshot.published.classes)
+            if implicit is not None:
+                claims.append(implicit)
+        return claims
+
+    def _bind(
+        self,
+        node: Node,
+        claims: Sequence[ResourceClaim],
+        results: Sequence[AllocationResult],
+    ) -> Bind:
+        changed = [
+            claim.with_reservation(self._pod)
+            for claim in self._claims
+            if claim.status.allocation and not claim.is_reserved_for(self._pod)
+        ]
+        ready = True
+        extended_claim = self._extended_claim
+        for claim, result in zip(claims, results, strict=True):
+            if any(device.binding_conditions for device in result.devices.results):
+                ready = False
+
+            known = claim if isinstance(claim, Claim) else self._new_claim(claim)
+            allocation = Allocation(devices=result.devices, node_selector=result.node_selector)
+            status = msgspec.structs.replace(known.status, allocation=allocation)
+            allocated = msgspec.structs.replace(known, status=status).with_reservation(self._pod)
+            if known is not claim:
+                extended_claim = allocated
+            changed.append(allocated)
+        return Bind(
+            node=node.metadata.name,
+            claims=tuple(changed),
+            extended_claim=extended_claim,
+            ready=ready,
+        )
+
+    def _new_claim(self, claim: ResourceClaim) -> Claim:
+        """For extended resources; it gets its name when it is made."""
+        metadata = Meta(name=f"<{self._pod.metadata.uid}>", namespace=self._pod.metadata.namespace)
+        return Claim(metadata=metadata, spec=claim.spec)
+
+    def _preference(self, node: Node) -> tuple[int, int, str]:
+        """Where most devices are free, or else where the fewest pods are; then by name."""
+        free = 0
+        if self._pod.spec.resource_claims:
+            free = self._snapshot.count_free_devices(node)
+        name = node.metadata.name
+        return -free, self._snapshot.used[name].get("pods", 0), name
+
+    def _message(self) -> str:
+        """Reasons with the number of nodes that have them, as texts in order."""
+        if self._short:
+            holders = explain.holders(self._snapshot.claims.values())
+            for node, claims in self._short:
+                report = explain.node(self._snapshot.allocator, node, claims, holders)
+                self._reasons[f"cannot allocate all claims ({report.summary})"] += 1
+
+        counted = sorted(f"{count} {reason}" for reason, count in self._reasons.items())
+        return f"0/{len(self._snapshot.nodes)} nodes are available: {', '.join(counted)}."
+
+
+def _is_available_on(claim: Claim, node: Node) -> bool:
+    """Whether what is allocated to the claim can be reached from the node."""
+    allocation = claim.status.allocation
+    if allocation is None or allocation.node_selector is None:
+        return True
+    return nodes.selects(allocation.node_selector, node)
+
+
+def _alternatives_rank(claims: Sequence[ResourceClaim], results: Sequence[AllocationResult]) -> int:
+    """How far down their lists of alternatives the requests had to go, summed up."""
+    total = 0
+    for claim, result in zip(claims, results, strict=True):
+        positions: dict[str, int] = {}
+        for request in claim.spec.devices.requests or ():
+            for position, subrequest in enumerate(request.first_available):
+                positions[f"{request.name}/{subrequest.name}"] = position
+        chosen = {device.request for device in result.devices.results}
+        total += sum(positions.get(path, 0) for path in chosen)
+    return total

@@ -1,0 +1,172 @@
+"""The cluster at one moment as decisions need it: what is taken of each node and device.
+
+Values only. A decision makes another snapshot of the one it rests on, so that the next decision
+sees it as done.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...allocator import Allocator, Classes, features, state, taints
+from ...allocator.extended import classes_by_resource
+from . import resources
+from .objects import Claim, Node, Pod, Rule, Slice
+
+if TYPE_CHECKING:
+    from ...api.scheduling import DeviceClass
+    from .resources import Amounts
+
+DeviceId = tuple[str, str, str]  # driver, pool, name
+
+
+@dataclasses.dataclass(frozen=True)
+class PublishedDevices:
+    """What drivers and administrators say of devices: changes rarely, and is costly to prepare."""
+
+    slices: Sequence[Slice] = ()
+    rules: Sequence[Rule] = ()
+    classes: Sequence[DeviceClass] = ()
+
+    @cached_property
+    def tainted_slices(self) -> list[Slice]:
+        """The slices with what the rules add to their devices' taints."""
+        return taints.apply_rules(self.slices, self.rules)
+
+    @cached_property
+    def features(self) -> features.Features:
+        return features.in_use(self.slices, ())
+
+    @cached_property
+    def class_by_resource(self) -> dict[str, DeviceClass]:
+        """The classes that stand for an extended resource, by its name."""
+        return classes_by_resource(self.classes)
+
+    @cached_property
+    def class_lister(self) -> Classes:
+        return Classes(self.classes)
+
+    @cached_property
+    def untainted_devices(self) -> dict[str, set[DeviceId]]:
+        """By the node's name."""
+        by_node: dict[str, set[DeviceId]] = {}
+        for slice_ in self.tainted_slices:
+            spec = slice_.spec
+            devices = by_node.setdefault(spec.node_name, set())
+            for device in spec.devices:
+                if not taints.blocking(device.taints, ()):
+                    devices.add((spec.driver, spec.pool.name, device.name))
+        return by_node
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    nodes: Sequence[Node]
+    pods: Mapping[str, Pod]  # by uid
+    claims: Mapping[str, Claim]  # by namespace/name
+    published: PublishedDevices = PublishedDevices()
+
+    @classmethod
+    def of(
+        cls,
+        nodes: Iterable[Node],
+        pods: Iterable[Pod],
+        claims: Iterable[Claim],
+        published: PublishedDevices | None = None,
+    ) -> Snapshot:
+        return cls(
+            sorted(nodes, key=lambda node: node.metadata.name),
+            {pod.metadata.uid: pod for pod in pods},
+            {claim.key: claim for claim in claims},
+            published or PublishedDevices(),
+        )
+
+    @cached_property
+    def used(self) -> dict[str, Amounts]:
+        """What the pods of each node ask for, by the node's name."""
+        used: dict[str, Amounts] = {node.metadata.name: {} for node in self.nodes}
+        for pod in self.pods.values():
+            if pod.spec.node_name in used and not pod.has_ended:
+                resources.add(used[pod.spec.node_name], resources.pod_requests(pod))
+        return used
+
+    @cached_property
+    def features(self) -> features.Features:
+        return self.published.features | features.in_use((), self.claims.values())
+
+    @cached_property
+    def allocated(self) -> state.AllocatedState:
+        return state.of_claims(self.claims.values(), self.features)
+
+    @cached_property
+    def allocator(self) -> Allocator:
+        return Allocator(
+            class_lister=self.published.class_lister,
+            slices=self.published.tainted_slices,
+            allocated=self.allocated,
+            features=self.features,
+        )
+
+    def count_free_devices(self, node: Node) -> int:
+        """How many devices of the node are good and nobody's."""
+        devices = self.published.untainted_devices.get(node.metadata.name, set())
+        return len(devices.difference(self.allocated.devices))
+
+    def pending_pods(self) -> list[Pod]:
+        """The pods that want a node, in the order of their turns."""
+        pending = [pod for pod in self.pods.values() if _is_pending(pod)]
+        return sorted(pending, key=_queue_position)
+
+    def with_decision(self, pod: Pod, claims: Iterable[Claim], node: str) -> Snapshot:
+        """As it will be when the pod is on the node and the claims are as given.
+
+        What is dear to compute is carried over with the little that has changed: a queue of a
+        thousand pods would count the whole cluster a thousand times otherwise.
+        """
+        spec = msgspec.structs.replace(pod.spec, node_name=node)
+        pods = {**self.pods, pod.metadata.uid: msgspec.structs.replace(pod, spec=spec)}
+        changed = {claim.key: claim for claim in claims}
+        after = Snapshot(self.nodes, pods, {**self.claims, **changed}, self.published)
+
+        computed = self.__dict__
+        if "used" in computed and node in self.used:
+            used_on_node = dict(self.used[node])
+            resources.add(used_on_node, resources.pod_requests(pod))
+            after.__dict__["used"] = {**self.used, node: used_on_node}
+
+        if "allocated" in computed and "features" in computed:
+            newly_allocated = [
+                claim for key, claim in changed.items() if not self._is_allocated(key)
+            ]
+            added = state.of_claims(newly_allocated, self.features)
+            after.__dict__["features"] = self.features
+            after.__dict__["allocated"] = state.together(self.allocated, added)
+        return after
+
+    def _is_allocated(self, key: str) -> bool:
+        claim = self.claims.get(key)
+        return claim is not None and claim.status.allocation is not None
+
+
+def _is_pending(pod: Pod) -> bool:
+    spec = pod.spec
+    if spec.scheduler_name not in ("", "default-scheduler"):
+        return False
+    if spec.node_name or spec.scheduling_gates:
+        return False
+    return not (pod.metadata.deletion_timestamp or pod.has_ended)
+
+
+_CRITICAL = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
+
+
+def _queue_position(pod: Pod) -> tuple[int, str, str]:
+    priority = pod.spec.priority
+    if priority is None:
+        priority = _CRITICAL.get(pod.spec.priority_class_name, 0)
+    return -priority, pod.metadata.creation_timestamp, pod.metadata.name

@@ -1,0 +1,24 @@
+"""A simulated API server and a client of it, for what is tested beside the API server itself."""
+
+import pytest
+
+from plugin.kube import auth, client
+from plugin.sim.apiserver.server import Options, serve
+from plugin.sim.client import ApiClient
+
+
+@pytest.fixture
+def connect(tmp_path):
+    def to(server):
+        path = server.kubeconfig(tmp_path / "kubeconfig")
+        return client.Client(auth.client_config(str(path), tmp_path), agent="tester/1")
+
+    return to
+
+
+@pytest.fixture
+async def api(connect):
+    async with serve(Options()) as server:
+        http = connect(server)
+        yield ApiClient(http)
+        await http.close()
