@@ -14,8 +14,11 @@ from .cost import LIMIT
 from .errors import CostExceededError, EvalError, FatalError
 from .values import MISSING, NONE, Map, Optional, UInt, Value, type_name
 
-Frame = list[Value]  # the device's view, the meter, then one place for each variable
+# The device's view (or the documents), the meter, then one place for each variable.
+Frame = list[Value]
 Closure = Callable[[Frame], Value]
+
+_KEY_TYPES = frozenset((str, int, bool, float, UInt))
 
 
 class Meter:
@@ -49,35 +52,39 @@ def applied(frame: Frame, value: Value, qualifiers: list[Qualifier], metered: bo
         if not value.present:
             return NONE
         optional, value = True, value.value
+
+    # Once a step is optional all later ones are.
     for qualifier in qualifiers:
         optional = optional or qualifier.optional
         try:
-            found = lookup(value, qualifier.key(frame), optional or qualifier.test)
+            member = lookup(value, qualifier.key(frame), optional or qualifier.test)
         except FatalError:
             raise
         except EvalError:
             if metered and not optional:
                 frame[1].charge(1)
             raise
-        if optional and found is MISSING:
+        if optional and member is MISSING:
             return NONE
         if metered:
             frame[1].charge(1)
+
+        value = member
         if qualifier.test:
-            found = None if optional else found is not MISSING
-        value = found
+            value = None if optional else member is not MISSING
     return Optional(value) if optional else value
 
 
 def lookup(value: Value, key: Value, may_miss: bool) -> Value:
     """value[key]; MISSING if there is none and that is allowed."""
     if isinstance(value, Map):
-        if type(key) not in _KEYS:
+        if type(key) not in _KEY_TYPES:
             raise EvalError(f"{type_name(key)} is no key of a map")
-        found = value.find(key)
-        if found is MISSING and not may_miss:
+        member = value.find(key)
+        if member is MISSING and not may_miss:
             raise missing(key)
-        return found
+        return member
+
     if isinstance(value, list):
         index = _index(key)
         if 0 <= index < len(value):
@@ -85,21 +92,21 @@ def lookup(value: Value, key: Value, may_miss: bool) -> Value:
         if may_miss:
             return MISSING
         raise EvalError(f"index {index} of a list with {len(value)} elements")
+
     if may_miss:
         return MISSING
     raise missing(key)
 
 
-_KEYS = frozenset((str, int, bool, float, UInt))
-
-
 def missing(key: Value) -> EvalError:
     return EvalError(
-        f"no such key: {key} (a device without it makes this an error; .?{key} with orValue() avoids that)"
+        f"no such key: {key} "
+        f"(a device without it makes this an error; .?{key} with orValue() avoids that)"
     )
 
 
 def _index(key: Value) -> int:
+    """Numbers of all types are indexes, if they are whole."""
     if type(key) is int:
         return key
     if type(key) is UInt:

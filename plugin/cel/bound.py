@@ -1,7 +1,7 @@
 """A quick upper bound of what an expression can cost for any device within the API's sizes.
 
-Where it is far below the limit nothing needs to be counted at run time. It is generous: never below
-the true cost.
+Where it is below the limit nothing needs to be counted at run time. It is generous: never below the
+true cost.
 """
 
 from __future__ import annotations
@@ -13,56 +13,34 @@ from .cost import CREATE_LIST, CREATE_MAP
 from .syntax import Call, Fold, Ident, ListNode, MapNode, Node, Select
 from .values import MISSING, Map, Value, size
 
-_ATTRIBUTE = 64  # characters or elements of an attribute, elements of a map of attributes
+# Characters or elements of an attribute, elements of a map of attributes.
+_ATTRIBUTE = 64
 _UNKNOWN = math.inf
-_PATIENCE = 2000  # looks at nodes; who writes more than that can wait for the counting
-_KEEPS = frozenset(
-    [
-        "lowerAscii",
-        "upperAscii",
-        "trim",
-        "substring",
-        "charAt",
-        "find",
-        "value",
-        "first",
-        "last",
-        "reverse",
-        "slice",
-        "distinct",
-        "sort",
-    ]
+# Looks at nodes. Who writes more than that can wait for the counting.
+_MOST_LOOKS = 2000
+
+_INDEXES = frozenset(("_[_]", "_[?_]", "_?._"))
+# Their result is no larger than their largest argument.
+_KEEP_SIZE = frozenset(
+    (
+        *("lowerAscii", "upperAscii", "trim", "substring", "charAt", "find"),
+        *("value", "first", "last", "reverse", "slice", "distinct", "sort"),
+        *("_?_:_", "or", "orValue", "optional.of"),
+    )
 )
-_ONCE = frozenset(  # look at their arguments once at most
-    [
-        "_==_",
-        "_!=_",
-        "_<_",
-        "_<=_",
-        "_>_",
-        "_>=_",
-        "@in",
-        "!_",
-        "startsWith",
-        "endsWith",
-        "isGreaterThan",
-        "isLessThan",
-        "compareTo",
-        "hasValue",
-        "size",
-    ]
+# They look at their arguments once at most.
+_LOOK_ONCE = frozenset(
+    (
+        *("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "@in", "!_"),
+        *("startsWith", "endsWith", "isGreaterThan", "isLessThan", "compareTo"),
+        *("hasValue", "size"),
+    )
 )
 _LETS = frozenset(("bind", "optMap"))
-_SMALL = frozenset(
+_SMALL_TYPES = frozenset(
     (
-        "bool",
-        "int",
-        "uint",
-        "double",
-        "kubernetes.Quantity",
-        "kubernetes.Semver",
-        "net.IP",
-        "net.CIDR",
+        *("bool", "int", "uint", "double"),
+        *("kubernetes.Quantity", "kubernetes.Semver", "net.IP", "net.CIDR"),
     )
 )
 
@@ -73,8 +51,10 @@ def of(root: Node) -> float:
 
 
 class _Bound:
+    """One walk through an expression, with the sizes of the variables in scope."""
+
     def __init__(self) -> None:
-        self._steps = 0
+        self._looks = 0
         self._sizes: dict[str, float] = {".device": _ATTRIBUTE, "device": _ATTRIBUTE}
 
     def cost(self, node: Node) -> float:
@@ -82,6 +62,7 @@ class _Bound:
             return 0
         if isinstance(node, Fold):
             return self._fold(node)
+
         inner = sum(map(self.cost, node.children()))
         if isinstance(node, ListNode):
             return inner + CREATE_LIST
@@ -92,10 +73,13 @@ class _Bound:
         return inner + 2
 
     def _call(self, node: Call) -> float:
-        if node.function in ("_[_]", "_[?_]", "_?._"):
+        if node.function in _INDEXES:
             return 2
         largest = max((self.size(child) for child in node.children()), default=0)
-        return 8 + largest if node.function in _ONCE else 32 + 3 * (1 + largest) ** 2
+        if node.function in _LOOK_ONCE:
+            return 8 + largest
+        # Nothing looks at each pair of elements more than three times.
+        return 32 + 3 * (1 + largest) ** 2
 
     def _fold(self, node: Fold) -> float:
         before = dict(self._sizes)
@@ -104,10 +88,11 @@ class _Bound:
                 start = self.cost(node.start)
                 self._sizes[node.accumulator] = self.size(node.start)
                 return start + self.cost(node.result)
+
             over = self.size(node.range)
             self._sizes |= {node.accumulator: _UNKNOWN, node.variable: over, node.second: over}
-            once = 20 + self._step(node)
-            return self.cost(node.range) + over * once + 50
+            turn = 20 + self._step(node)
+            return self.cost(node.range) + over * turn + 50
         finally:
             self._sizes = before
 
@@ -119,38 +104,42 @@ class _Bound:
 
     def size(self, node: Node) -> float:
         """The most characters or elements that the value, or anything inside of it, has."""
-        self._steps += 1
-        if self._steps > _PATIENCE:
+        self._looks += 1
+        if self._looks > _MOST_LOOKS:
             return _UNKNOWN
+
         value = constants.value_of(node)
         if value is not MISSING:
-            return _deep(value)
-        if isinstance(node, Ident):
-            return self._sizes.get(node.name, _UNKNOWN)
-        if isinstance(node, Select):
-            return 1 if node.test else self.size(node.operand)
-        if isinstance(node, ListNode | MapNode):
-            return max((self.size(child) for child in node.children()), default=0) + sum(
-                1 for _ in node.children()
-            )
-        if isinstance(node, Call):
-            return self._result(node)
+            return _size_of_value(value)
+        match node:
+            case Ident():
+                return self._sizes.get(node.name, _UNKNOWN)
+            case Select():
+                return 1 if node.test else self.size(node.operand)
+            case ListNode() | MapNode():
+                sizes = [self.size(child) for child in node.children()]
+                return max(sizes, default=0) + len(sizes)
+            case Call():
+                return self._result(node)
         return _UNKNOWN
 
     def _result(self, node: Call) -> float:
-        if node.type is not None and node.type.name in _SMALL:
+        if node.type is not None and node.type.name in _SMALL_TYPES:
             return 16
-        if node.function in ("_[_]", "_[?_]", "_?._"):
+        if node.function in _INDEXES:
             return self.size(node.arguments[0])
         sizes = [self.size(child) for child in node.children()]
-        if node.function in _KEEPS or node.function in ("_?_:_", "or", "orValue", "optional.of"):
+        if node.function in _KEEP_SIZE:
             return max(sizes)
         return sum(sizes) if node.function == "_+_" else _UNKNOWN
 
 
-def _deep(value: Value) -> float:
+def _size_of_value(value: Value) -> float:
     if isinstance(value, list):
-        return max([len(value), *map(_deep, value)])
+        return max([len(value), *map(_size_of_value, value)])
     if isinstance(value, Map):
-        return max([len(value), *(_deep(part) for entry in value.items() for part in entry)])
+        sizes: list[float] = [len(value)]
+        for key, member in value.items():
+            sizes += (_size_of_value(key), _size_of_value(member))
+        return max(sizes)
     return size(value)

@@ -1,6 +1,4 @@
-"""How calls run: the overload that the values choose, the order of arguments, and what breaks on an
-error.
-"""
+"""How calls run: the overload that the values choose, and what an error among arguments does."""
 
 from __future__ import annotations
 
@@ -13,26 +11,35 @@ from .declarations import Overload, accepts
 from .errors import EvalError, FatalError
 from .library import FUNCTIONS
 from .syntax import Call
+from .types import Type
 from .values import MISSING, NAMES, Value, equal, no_overload, same, type_name
 
 _CLASSES = {name: cls for cls, name in NAMES.items()}
 
+# They take any list, whatever type was found for its elements.
+SORTS = frozenset(("sort", "@sortByAssociatedKeys"))
+NEEDS_LIST = SORTS | {"distinct"}
+
 
 def implementation(node: Call) -> Callable[..., Value]:
     """The function on values, with the choice between overloads that the types leave."""
-    if node.function == "_!=_":
-        return lambda left, right: same(left, right) is not True
-    candidates = [o for o in FUNCTIONS[node.function] if o.signature in node.overloads]
-    if len(candidates) == 1 and node.function not in SORTS:
-        return _guarded(candidates[0])
-    count = len(node.arguments) + (node.target is not None)
-    candidates = [o for o in FUNCTIONS[node.function] if len(o.parameters) == count]
-    if (
-        all(o.implementation is candidates[0].implementation for o in candidates)
-        and not candidates[0].guarded
-    ):
-        return candidates[0].implementation
     name = node.function
+    if name == "_!=_":
+        return lambda left, right: same(left, right) is not True
+
+    overloads = FUNCTIONS[name]
+    candidates = [overload for overload in overloads if overload.signature in node.overloads]
+    if len(candidates) == 1 and name not in SORTS:
+        return _guarded(candidates[0])
+
+    # Where the types leave several, the values choose among all that take as many arguments.
+    count = len(node.arguments) + (node.target is not None)
+    candidates = [overload for overload in overloads if len(overload.parameters) == count]
+    first = candidates[0]
+    if not first.guarded and all(
+        overload.implementation is first.implementation for overload in candidates
+    ):
+        return first.implementation
 
     def dispatch(*values: Value) -> Value:
         for overload in candidates:
@@ -43,15 +50,10 @@ def implementation(node: Call) -> Callable[..., Value]:
     return dispatch
 
 
-SORTS = frozenset(
-    ("sort", "@sortByAssociatedKeys")
-)  # take any list, whatever type was found for its elements
-NEEDS_LIST = SORTS | {"distinct"}
-
-
 def or_fatal(argument: Closure) -> Closure:
-    """Kubernetes counts the cost of sorting even if its argument is an error, and breaks on what is
-    no list.
+    """The argument of a sort, of which everything but a list ends the whole evaluation.
+
+    Kubernetes counts the cost of sorting even if the argument is an error, and breaks on it.
     """
 
     def run(frame: Frame) -> Value:
@@ -67,15 +69,15 @@ def or_fatal(argument: Closure) -> Closure:
 
 
 def stops_early(node: Call) -> bool:
-    """Whether a first argument that fails keeps the second from being evaluated (and the call from
-    being charged).
+    """Whether a first argument that fails keeps the second from being evaluated.
+
+    The call itself is not charged then.
     """
     if len(node.arguments) + (node.target is not None) < 2:
         return False
     if node.function in ("matches", "find", "findAll"):
-        return isinstance(
-            constants.value_of(node.arguments[-1 if node.function == "matches" else 0]), str
-        )
+        pattern = node.arguments[-1 if node.function == "matches" else 0]
+        return isinstance(constants.value_of(pattern), str)
     singular = not FUNCTIONS[node.function][0].guarded or node.function == "@sortByAssociatedKeys"
     return len(node.overloads) > 1 and not singular
 
@@ -83,6 +85,10 @@ def stops_early(node: Call) -> bool:
 def evaluated(
     frame: Frame, arguments: Sequence[Closure], sequential: bool
 ) -> tuple[list[Value], EvalError | None]:
+    """The arguments' values, with FAILED for those that are errors, and the first error.
+
+    `sequential` stops at it, so that there are fewer values than arguments.
+    """
     values: list[Value] = []
     error: EvalError | None = None
     for argument in arguments:
@@ -99,13 +105,12 @@ def evaluated(
 
 
 def _guarded(overload: Overload) -> Callable[..., Value]:
+    """The implementation behind a check that the values have the declared types."""
     run = overload.implementation
     if not overload.guarded:
         return run
-    classes = [
-        _CLASSES.get(of.name) if of.kind in ("simple", "object") else None
-        for of in overload.parameters
-    ]
+
+    classes = [_class_of(parameter) for parameter in overload.parameters]
     if len(classes) == 1 and classes[0]:
         (only,) = classes
 
@@ -115,6 +120,7 @@ def _guarded(overload: Overload) -> Callable[..., Value]:
             return run(value)
 
         return one
+
     if len(classes) == 2 and all(classes):
         first, second = classes
 
@@ -124,6 +130,7 @@ def _guarded(overload: Overload) -> Callable[..., Value]:
             return run(left, right)
 
         return two
+
     parameters = overload.parameters
 
     def several(*values: Value) -> Value:
@@ -134,20 +141,35 @@ def _guarded(overload: Overload) -> Callable[..., Value]:
     return several
 
 
+def _class_of(parameter: Type) -> type | None:
+    """The class that all values of the type have; None where they may have several."""
+    if parameter.kind in ("simple", "object"):
+        return _CLASSES.get(parameter.name)
+    return None
+
+
 def plain(
-    node: Call, run: Callable[..., Value], arguments: list[Closure], known: list[Value]
+    node: Call,
+    run: Callable[..., Value],
+    arguments: list[Closure],
+    constant_values: list[Value],
 ) -> Closure:
+    """The call without a meter; `constant_values` are those of the arguments, or MISSING."""
     if len(arguments) == 1:
         (only,) = arguments
         return lambda frame: run(only(frame))
-    if len(arguments) == 2:
-        left, right = arguments
-        constant = known[1]
-        if node.function == "_==_" and type(constant) is str:
-            return lambda frame: (
-                value == constant if type(value := left(frame)) is str else equal(value, constant)
-            )
-        if constant is not MISSING:
-            return lambda frame: run(left(frame), constant)
-        return lambda frame: run(left(frame), right(frame))
-    return lambda frame: run(*[argument(frame) for argument in arguments])
+    if len(arguments) != 2:
+        return lambda frame: run(*[argument(frame) for argument in arguments])
+
+    left, right = arguments
+    constant = constant_values[1]
+    if node.function == "_==_" and type(constant) is str:
+
+        def equals(frame: Frame) -> bool:
+            value = left(frame)
+            return value == constant if type(value) is str else equal(value, constant)
+
+        return equals
+    if constant is not MISSING:
+        return lambda frame: run(left(frame), constant)
+    return lambda frame: run(left(frame), right(frame))

@@ -1,10 +1,8 @@
-"""Parts of an expression that have one value whatever the device, and what can be refused because
-of them.
-"""
+"""Parts of an expression that have one value whatever the device, and what they make invalid."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import types
@@ -17,11 +15,14 @@ from .values import MISSING, Map, Value
 _CONVERSIONS = frozenset(
     ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"]
 )
-_PATTERNS = frozenset(("matches", "find", "findAll"))
+_PATTERN_FUNCTIONS = frozenset(("matches", "find", "findAll"))
 
 
 def value_of(node: Node) -> Value:
-    """The value of what Kubernetes treats as a constant, which costs nothing; else MISSING."""
+    """The value of what Kubernetes treats as a constant, which costs nothing; else MISSING.
+
+    CompileError where a conversion of a constant fails: that refuses the expression.
+    """
     match node:
         case Literal():
             return node.value
@@ -29,25 +30,24 @@ def value_of(node: Node) -> Value:
             return node.reference
         case ListNode() if not node.optional:
             values = [value_of(element) for element in node.elements]
-            return MISSING if any(v is MISSING for v in values) else values
+            return MISSING if _any_missing(values) else values
         case MapNode() if not any(optional for _, _, optional in node.entries):
             pairs = [(value_of(key), value_of(value)) for key, value, _ in node.entries]
-            return (
-                MISSING if any(MISSING in (k, v) for k, v in _identities(pairs)) else Map.of(pairs)
-            )
+            if any(_any_missing(pair) for pair in pairs):
+                return MISSING
+            return Map.of(pairs)
         case Call():
             return _converted(node)
     return MISSING
 
 
-def _identities(pairs: list[tuple[Value, Value]]) -> list[tuple[object, object]]:
-    return [
-        (MISSING if k is MISSING else None, MISSING if v is MISSING else None) for k, v in pairs
-    ]
+def _any_missing(values: Iterable[Value]) -> bool:
+    # By identity: values need not be comparable.
+    return any(value is MISSING for value in values)
 
 
 def _converted(node: Call) -> Value:
-    """bool("true"): known before any device, so an error there refuses the expression."""
+    """The value of a conversion such as bool("true"), which is known before any device."""
     if node.function == "@in" and node.overloads == ("@in: (A, list<A>) -> bool",):
         return False if value_of(node.arguments[1]) == [] else MISSING
     if node.function not in _CONVERSIONS or node.target is not None or len(node.arguments) != 1:
@@ -55,6 +55,7 @@ def _converted(node: Call) -> Value:
     argument = value_of(node.arguments[0])
     if argument is MISSING:
         return MISSING
+
     for overload in FUNCTIONS[node.function]:
         if overload.accepts((argument,)):
             try:
@@ -70,18 +71,21 @@ def validate(root: Node, expression: str) -> None:
         _validate(root, exempt=False)
         for node in descendants(root):
             if isinstance(node, Call):
-                _pattern(node)
-                value_of(node)
+                _validate_patterns(node)
+                value_of(node)  # its conversions, which may fail
     except CompileError as error:
         raise CompileError(error.reason, expression, error.position) from None
 
 
 def _validate(node: Node, exempt: bool) -> None:
+    """`exempt` are the arguments of format(), which may be of any types."""
     if isinstance(node, Call) and node.function == "format":
-        _format(node)
+        _validate_format(node)
         exempt = True
     if not exempt and isinstance(node, ListNode):
-        _homogeneous([(e, at in node.optional) for at, e in enumerate(node.elements)])
+        _homogeneous(
+            [(element, index in node.optional) for index, element in enumerate(node.elements)]
+        )
     if not exempt and isinstance(node, MapNode):
         _homogeneous([(key, False) for key, _, _ in node.entries])
         _homogeneous([(value, optional) for _, value, optional in node.entries])
@@ -93,7 +97,9 @@ def _homogeneous(elements: list[tuple[Node, bool]]) -> None:
     first: Type | None = None
     for element, optional in elements:
         assert element.type is not None
-        of = types.unwrapped(element.type)[0] if optional else element.type
+        of = element.type
+        if optional:
+            of, _ = types.unwrapped(of)
         if first is None:
             first = of
         elif not types.equivalent(first, of):
@@ -104,8 +110,8 @@ def _homogeneous(elements: list[tuple[Node, bool]]) -> None:
             )
 
 
-def _pattern(node: Call) -> None:
-    if node.function not in _PATTERNS or not node.arguments:
+def _validate_patterns(node: Call) -> None:
+    if node.function not in _PATTERN_FUNCTIONS or not node.arguments:
         return
     patterns = node.arguments[:1] if node.target is not None else node.arguments[:2]
     for argument in patterns:
@@ -117,49 +123,49 @@ def _pattern(node: Call) -> None:
                 raise CompileError(error.message, "", argument.position) from None
 
 
-def _format(node: Call) -> None:
-    """A literal format beside a literal list: as many clauses as arguments, each of a type that its
-    clause takes.
-    """
-    texts = node.arguments[0] if node.arguments else None
+def _validate_format(node: Call) -> None:
+    """A literal format beside a literal list: as many clauses as arguments, each of a fitting type."""
+    arguments = node.arguments[0] if node.arguments else None
     if (
         not isinstance(node.target, Literal)
         or not isinstance(node.target.value, str)
-        or not isinstance(texts, ListNode)
+        or not isinstance(arguments, ListNode)
     ):
         return
+
     used = 0
     try:
         for _, letter, _ in formatting.clauses(node.target.value):
             if letter is None:
                 continue
-            if used >= len(texts.elements):
+            if used >= len(arguments.elements):
                 raise CompileError("the format has more clauses than arguments", "", node.position)
-            _clause(letter, texts.elements[used])
+            _validate_clause(letter, arguments.elements[used])
             used += 1
     except EvalError as error:
         raise CompileError(error.message, "", node.position) from None
-    if used < len(texts.elements):
+    if used < len(arguments.elements):
         raise CompileError(
-            f"the format takes {used} arguments, not {len(texts.elements)}", "", node.position
+            f"the format takes {used} arguments, not {len(arguments.elements)}", "", node.position
         )
 
 
-def _clause(letter: str, argument: Node) -> None:
+def _validate_clause(letter: str, argument: Node) -> None:
     of = argument.type
     assert of is not None
     if of != types.DYN and of.name not in formatting.TAKES[letter]:
         raise CompileError(f"%{letter} does not take {of}", "", argument.position)
     if letter == "s" and isinstance(argument, ListNode | MapNode):
         for child in argument.children():
-            _clause(letter, child)
+            _validate_clause(letter, child)
 
 
 def folded(implementation: Callable[..., Any], arguments: list[Value]) -> Value:
-    """The result of a call whose arguments are known, or MISSING: an error is for each device to
-    meet.
+    """The result of a call whose arguments are constants, or MISSING.
+
+    An error is MISSING too: it is for each device to meet.
     """
-    if any(argument is MISSING for argument in arguments):
+    if _any_missing(arguments):
         return MISSING
     try:
         return implementation(*arguments)

@@ -1,13 +1,13 @@
-"""What can go wrong with an expression: it does not compile, or it cannot be evaluated for a
-device.
-"""
+"""What can go wrong with an expression: it does not compile, or it has no value for a device."""
 
 from __future__ import annotations
 
 
 class CompileError(Exception):
-    """The expression is refused before it meets a device. `message` is for its author; `position`
-    counts from 0.
+    """The expression is refused before it meets a device.
+
+    `message` is for its author, with line and column counted from 1; `reason` is without them.
+    `position` counts characters from 0.
     """
 
     def __init__(self, message: str, expression: str = "", position: int = 0) -> None:

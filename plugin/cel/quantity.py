@@ -1,5 +1,4 @@
-"""Kubernetes quantities as CEL sees them: exact amounts that remember how they were written. No
-other arithmetic.
+"""Kubernetes quantities as CEL sees them: exact amounts that remember how they were written.
 
 An amount is digits times 10^scale. Whether it counts as an integer depends on how it was written
 (1k is one, 1000m is not), because that is what the API server's own type answers.
@@ -17,15 +16,20 @@ _FORM = re.compile(r"([+-]?)0*([0-9]*)(\.([0-9]*))?([eEinumkKMGTP]*[+-]?[0-9]*)"
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _LARGEST = 2**63 - 1
-_MANY = 400  # beyond this many decimal places only the magnitude is compared
+# Beyond this many decimal places only the magnitude is compared.
+_MANY = 400
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantity:
+    """`decimal`: Kubernetes keeps it in arbitrary precision, so it is never an integer.
+
+    `computed`: a result of add() or sub(), which is an error in Kubernetes on the right of ==.
+    """
+
     digits: int
     scale: int
-    decimal: bool = False  # kept in arbitrary precision: never an integer to asInteger()
-    # a result of add() or sub(): comparing with == on the right is an error in Kubernetes
+    decimal: bool = False
     computed: bool = False
     text: str = ""
 
@@ -41,11 +45,10 @@ class Quantity:
         if abs(self.scale - other.scale) > _MANY:
             longer = self._magnitude > other._magnitude
             return self.sign if longer else -self.sign
-        low: int = min(self.scale, other.scale)
-        left, right = (
-            self.digits * _power(self.scale - low),
-            other.digits * _power(other.scale - low),
-        )
+
+        low = min(self.scale, other.scale)
+        left = self.digits * _power(self.scale - low)
+        right = other.digits * _power(other.scale - low)
         return (left > right) - (left < right)
 
     @property
@@ -53,6 +56,7 @@ class Quantity:
         return len(str(abs(self.digits))) + self.scale
 
     def integer(self) -> int | None:
+        """The amount as an integer of 64 bits, if it is one to Kubernetes."""
         if self.decimal or self.scale < 0 or self.scale > 18:
             return None
         amount = self.digits * _power(self.scale)
@@ -67,26 +71,35 @@ class Quantity:
     def plus(self, other: Quantity, sign: int = 1) -> Quantity:
         term = other.digits * sign
         whole = not self.decimal and not other.decimal
-        if whole and not term:
-            return Quantity(self.digits, self.scale, computed=True)
-        if whole and term == _LARGEST + 1 and (not self.digits or other.scale <= self.scale):
-            wrapped = (
-                self.digits * _power(self.scale - other.scale) - term
-            )  # negating the least int overflows there
-            if wrapped >= -_LARGEST - 1:
-                return Quantity(wrapped, other.scale, computed=True)
-        if whole and not self.digits:
-            return Quantity(term, other.scale, computed=True)
+        if whole:
+            if not term:
+                return Quantity(self.digits, self.scale, computed=True)
+            wrapped = self._wrapped(term, other.scale)
+            if wrapped is not None:
+                return wrapped
+            if not self.digits:
+                return Quantity(term, other.scale, computed=True)
         if abs(self.scale - other.scale) > _MANY:
             raise EvalError("these quantities are too far apart to be added")
+
         low = min(self.scale, other.scale)
         total = self.digits * _power(self.scale - low) + term * _power(other.scale - low)
         fits = whole and -_LARGEST - 1 <= total <= _LARGEST
         return Quantity(total, low, decimal=not fits, computed=True)
 
+    def _wrapped(self, term: int, scale: int) -> Quantity | None:
+        """Taking the least integer away, which overflows in Kubernetes: it stays negative there."""
+        apart = self.scale - scale
+        if term != _LARGEST + 1 or (self.digits and not 0 <= apart <= _MANY):
+            return None
+        total = (self.digits * _power(apart) if self.digits else 0) - term
+        return Quantity(total, scale, computed=True) if total >= -_LARGEST - 1 else None
+
     def __str__(self) -> str:
         if self.text:
             return self.text
+        if self.scale > _MANY:
+            return f"{self.digits}e{self.scale}"
         return canonical(self.digits, self.scale)
 
 
@@ -96,32 +109,36 @@ def _power(exponent: int) -> int:
 
 def canonical(digits: int, scale: int) -> str:
     """A short text of a computed amount: 3Gi where that is exact, else decimal."""
-    if scale >= 0 and digits:
+    if not digits:
+        return "0"
+    if scale >= 0:
         amount = digits * 10**scale
         power = min((amount & -amount).bit_length() - 1, 60) // 10
         if power:
             return f"{amount >> (10 * power)}{list(_BINARY)[power - 1]}"
         return str(amount)
-    if not digits:
-        return "0"
+
     text = f"{abs(digits):0{1 - scale}d}"
+    minus = "-" if digits < 0 else ""
     whole, part = text[:scale], text[scale:].rstrip("0")
-    return ("-" if digits < 0 else "") + whole + (f".{part}" if part else "")
+    return f"{minus}{whole}.{part}" if part else f"{minus}{whole}"
 
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Quantity:
     """The amount; EvalError if Kubernetes does not take the text."""
-    found = _FORM.fullmatch(text)
-    if not found or not text:
+    match = _FORM.fullmatch(text)
+    if not match or not text:
         raise EvalError(f"expected a quantity such as 80Gi or 500m, got {text!r}")
-    sign = -1 if found[1] == "-" else 1
-    whole, part, suffix = found[2] or "0", found[4] or "", found[5]
+    sign = -1 if match[1] == "-" else 1
+    whole, part, suffix = match[2] or "0", match[4] or "", match[5]
+
     if suffix in _DECIMAL:
         return _decimal(text, sign, whole, part, _DECIMAL[suffix])
     if suffix in _BINARY:
         return _binary(text, sign, whole, part, _BINARY[suffix])
     if len(suffix) > 1 and suffix[0] in "eE" and re.fullmatch("[+-]?[0-9]{1,18}", suffix[1:]):
+        # Kubernetes keeps the exponent in 32 bits.
         exponent = (int(suffix[1:]) + 2**31) % 2**32 - 2**31
         return _decimal(text, sign, whole, part, exponent)
     raise EvalError(f"unknown suffix {suffix!r} of the quantity {text!r}")
@@ -136,9 +153,11 @@ def _decimal(text: str, sign: int, whole: str, part: str, exponent: int) -> Quan
 
 def _binary(text: str, sign: int, whole: str, part: str, exponent: int) -> Quantity:
     amount = int(whole) << exponent
+    # Kubernetes estimates whether the digits will do in 64 bits.
     room = 15 - len(whole) - int(exponent * 3 / 10) - 1
     if not part and room >= 0 and amount <= _LARGEST:
         return Quantity(sign * amount, 0, text=text)
+
     digits, scale = int(whole + part) << exponent, -len(part)
     largest = _LARGEST * 10 ** len(part)
     if digits > largest:

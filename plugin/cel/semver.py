@@ -1,6 +1,4 @@
-"""Semantic versions: strict text to a value that compares by precedence, and the lenient reading of
-short texts.
-"""
+"""Semantic versions: strict texts to values that compare by precedence, and short texts made strict."""
 
 from __future__ import annotations
 
@@ -13,17 +11,20 @@ from .errors import EvalError
 
 _NUMBER = "(?:0|[1-9][0-9]*)"
 _FORM = re.compile(
-    rf"({_NUMBER})\.({_NUMBER})\.({_NUMBER})(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
+    rf"({_NUMBER})\.({_NUMBER})\.({_NUMBER})"
+    r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
 )
 _LARGEST = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Semver:
+    """`key` orders as precedence does; what follows a + does not count."""
+
     major: int
     minor: int
     patch: int
-    key: tuple[Any, ...]  # orders as precedence does; what follows a + does not count
+    key: tuple[Any, ...]
     text: str
 
     def compare(self, other: Semver) -> int:
@@ -35,25 +36,24 @@ class Semver:
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Semver:
-    found = _FORM.fullmatch(text)
-    if not found:
+    match = _FORM.fullmatch(text)
+    if not match:
         raise EvalError(f"expected a version such as 1.2.3, got {text!r}")
-    numbers = tuple(int(found[i]) for i in (1, 2, 3))
-    if max(numbers) > _LARGEST:
+    major, minor, patch = (int(match[part]) for part in (1, 2, 3))
+    if max(major, minor, patch) > _LARGEST:
         raise EvalError(f"a number in the version {text!r} is too large")
-    return Semver(
-        numbers[0], numbers[1], numbers[2], (*numbers, *_precedence(text, found[4])), text
-    )
+    return Semver(major, minor, patch, (major, minor, patch, *_precedence(text, match[4])), text)
 
 
-def _precedence(text: str, pre: str | None) -> tuple[object, ...]:
-    """No pre-release is above any; a number is below a word; a longer list is above its own
-    beginning.
+def _precedence(text: str, pre_release: str | None) -> tuple[object, ...]:
+    """What orders versions of the same numbers.
+
+    No pre-release is above any, a number is below a word, and a longer list is above its beginning.
     """
-    if pre is None:
+    if pre_release is None:
         return (1,)
     parts: list[tuple[int, int, str]] = []
-    for part in pre.split("."):
+    for part in pre_release.split("."):
         if not part.isdigit():
             parts.append((1, 0, part))
         elif (len(part) > 1 and part[0] == "0") or int(part) > _LARGEST:
@@ -68,10 +68,10 @@ def _precedence(text: str, pre: str | None) -> tuple[object, ...]:
 def parse_normalized(text: str) -> Semver:
     """v1.2 is 1.2.0 and 01.02.03 is 1.2.3."""
     parts = text.removeprefix("v").split(".", 2)
-    for at, part in enumerate(parts):
+    for index, part in enumerate(parts):
         if len(part) > 1:
             rest = part.lstrip("0")
-            parts[at] = rest if rest and rest[0] in "0123456789" else "0" + rest
+            parts[index] = rest if rest and rest[0] in "0123456789" else "0" + rest
     if len(parts) < 3:
         if "+" in parts[-1] or "-" in parts[-1]:
             raise EvalError(f"the short version {text!r} cannot have a pre-release or build")

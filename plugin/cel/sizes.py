@@ -1,6 +1,4 @@
-"""How large values may be, as the API server estimates it, and what it says of the parts of a
-device. Values only.
-"""
+"""How large values may be, as the API server estimates it, also of the parts of a device."""
 
 from __future__ import annotations
 
@@ -60,10 +58,12 @@ _FIELDS = {
 
 
 def times(left: float, right: float) -> float:
+    """Nothing times infinity is nothing."""
     return left * right if left and right else 0
 
 
 def share(size: float, factor: float) -> float:
+    """That much of the size, in whole units."""
     return math.ceil(size * factor) if math.isfinite(size) else size
 
 
@@ -82,5 +82,6 @@ def by_path(path: Path) -> Size | None:
         elif name == "@keys":
             part = part.key
         else:
+            # A field: only attributes are found by their names.
             part = _ATTRIBUTE if part.value is _ATTRIBUTE else None
     return Size(0, part.most) if part else None

@@ -7,22 +7,13 @@ from .library.formatting import quoted
 from .syntax import Call, Fold, Ident, ListNode, Literal, MapNode, Node, Select
 from .values import Map, Optional, UInt, Value
 
-_BINARY = (
-    "_<_",
-    "_<=_",
-    "_>_",
-    "_>=_",
-    "_==_",
-    "_!=_",
-    "@in",
-    "_+_",
-    "_-_",
-    "_*_",
-    "_/_",
-    "_%_",
-    "_&&_",
-    "_||_",
+_BINARY = frozenset(
+    (
+        *("_<_", "_<=_", "_>_", "_>=_", "_==_", "_!=_", "@in"),
+        *("_+_", "_-_", "_*_", "_/_", "_%_", "_&&_", "_||_"),
+    )
 )
+# Characters of a list or map that people read; of what is longer the rest is counted.
 _LONGEST = 120
 
 
@@ -36,13 +27,10 @@ def of_node(node: Node) -> str:
             text = f"{of_node(node.operand)}.{node.field}"
             return f"has({text})" if node.test else text
         case ListNode():
-            return "[" + ", ".join(map(of_node, node.elements)) + "]"
+            return f"[{', '.join(map(of_node, node.elements))}]"
         case MapNode():
-            return (
-                "{"
-                + ", ".join(f"{of_node(key)}: {of_node(value)}" for key, value, _ in node.entries)
-                + "}"
-            )
+            entries = [f"{of_node(key)}: {of_node(value)}" for key, value, _ in node.entries]
+            return "{" + ", ".join(entries) + "}"
         case Fold():
             return _fold(node)
         case Call():
@@ -54,10 +42,11 @@ def _call(node: Call) -> str:
     arguments = [of_node(argument) for argument in node.arguments]
     if node.function in _BINARY:
         operator = "in" if node.function == "@in" else node.function.strip("_")
-        return f"{_inner(node.arguments[0])} {operator} {_inner(node.arguments[1])}"
+        return f"{_operand(node.arguments[0])} {operator} {_operand(node.arguments[1])}"
+
     match node.function:
         case "!_" | "-_":
-            return node.function[0] + _inner(node.arguments[0])
+            return node.function[0] + _operand(node.arguments[0])
         case "_?_:_":
             return "{} ? {} : {}".format(*arguments)
         case "_[_]":
@@ -66,26 +55,30 @@ def _call(node: Call) -> str:
             return f"{arguments[0]}[?{arguments[1]}]"
         case "_?._":
             field = node.arguments[1]
-            return f"{arguments[0]}.?{field.value if isinstance(field, Literal) else arguments[1]}"
-    receiver = "" if node.target is None else f"{_inner(node.target)}."
+            name = field.value if isinstance(field, Literal) else arguments[1]
+            return f"{arguments[0]}.?{name}"
+
+    receiver = "" if node.target is None else f"{_operand(node.target)}."
     return f"{receiver}{node.function}({', '.join(arguments)})"
 
 
-def _inner(node: Node) -> str:
+def _operand(node: Node) -> str:
     text = of_node(node)
-    return f"({text})" if isinstance(node, Call) and node.function in (*_BINARY, "_?_:_") else text
+    if isinstance(node, Call) and (node.function in _BINARY or node.function == "_?_:_"):
+        return f"({text})"
+    return text
 
 
 def _fold(node: Fold) -> str:
     if node.macro in ("bind", "optMap"):
         return of_node(node.result)
+
     names = ", ".join(name for name in (node.variable, node.second) if name)
-    step = (
-        node.step.arguments[1]
-        if node.macro in ("all", "exists") and isinstance(node.step, Call)
-        else None
-    )
-    return f"{of_node(node.range)}.{node.macro}({names}, {of_node(step) if step else '…'})"
+    # Of all() and exists() the author wrote the second operand; other steps are the macro's own.
+    body = "…"
+    if node.macro in ("all", "exists") and isinstance(node.step, Call):
+        body = of_node(node.step.arguments[1])
+    return f"{of_node(node.range)}.{node.macro}({names}, {body})"
 
 
 def of_value(value: Value) -> str:
@@ -101,15 +94,16 @@ def of_value(value: Value) -> str:
         case list():
             return _short("[", [of_value(element) for element in value], "]")
         case Map():
-            return _short(
-                "{", [f"{of_value(key)}: {of_value(inner)}" for key, inner in value.items()], "}"
-            )
+            entries = [f"{of_value(key)}: {of_value(member)}" for key, member in value.items()]
+            return _short("{", entries, "}")
         case Optional():
             return of_value(value.value) if value.present else "missing"
         case int() | float():
             return str(value)
+
+    # A class without a text of its own is named by its type.
     text = str(value)
-    return text if not text.startswith(type(value).__name__) else values.type_name(value)
+    return values.type_name(value) if text.startswith(type(value).__name__) else text
 
 
 def _short(opening: str, parts: list[str], closing: str) -> str:
@@ -118,5 +112,7 @@ def _short(opening: str, parts: list[str], closing: str) -> str:
     for shown, part in enumerate(parts):
         if shown and len(text) + len(part) > _LONGEST:
             return f"{text}, and {len(parts) - shown} more{closing}"
-        text += (", " if shown else "") + part
+        if shown:
+            text += ", "
+        text += part
     return text + closing

@@ -1,5 +1,6 @@
-"""The nodes of a parsed expression. The checker alone writes `type`, `overloads` and `reference`
-into them.
+"""The nodes of a parsed expression.
+
+The checker alone writes `type`, `overloads` and `reference` into them.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ class Literal(Node):
 
 
 class Ident(Node):
-    """A variable or, if `reference` is set, a type by its name. A leading dot means the outermost
-    scope.
+    """A variable or, if `reference` is set, a type by its name.
+
+    A leading dot means the outermost scope.
     """
 
     __slots__ = ("name", "reference")
@@ -60,8 +62,9 @@ class Select(Node):
 
 
 class Call(Node):
-    """A function by its name; operators are functions named like _+_. `overloads` are those that
-    the types allow.
+    """A function by its name; operators are functions named like _+_.
+
+    `overloads` are the signatures of those that the types allow.
     """
 
     __slots__ = ("arguments", "function", "overloads", "target")
@@ -108,8 +111,10 @@ class MapNode(Node):
 
 
 class Fold(Node):
-    """What all macros with a variable become: run `step` over `range` while `condition` holds, then
-    take `result`.
+    """What all macros with a variable become.
+
+    `step` runs over `range` while `condition` holds, each time giving the accumulator that begins
+    as `start`; then `result` is the value. Of two variables `second` is the other one.
     """
 
     __slots__ = (
@@ -129,27 +134,18 @@ class Fold(Node):
         start: Node, condition: Node, step: Node, result: Node, macro: str,
     ) -> None:  # fmt: skip
         super().__init__(position)
-        self.range, self.variable, self.second, self.accumulator = (
-            range_,
-            variable,
-            second,
-            accumulator,
-        )
-        self.start, self.condition, self.step, self.result, self.macro = (
-            start,
-            condition,
-            step,
-            result,
-            macro,
-        )
+        self.range, self.variable, self.second = range_, variable, second
+        self.accumulator, self.start, self.condition = accumulator, start, condition
+        self.step, self.result, self.macro = step, result, macro
 
     def children(self) -> Iterator[Node]:
         return iter((self.range, self.start, self.condition, self.step, self.result))
 
 
 def copy(node: Node) -> Node:
-    """The same tree anew: a macro that uses its target twice must not share nodes, which carry
-    their own types.
+    """The same tree anew, not yet checked.
+
+    A macro that uses its target twice must not share nodes, which carry types of their own.
     """
     match node:
         case Literal():
@@ -160,11 +156,12 @@ def copy(node: Node) -> Node:
             return Select(node.position, copy(node.operand), node.field, node.test)
         case Call():
             target = copy(node.target) if node.target is not None else None
-            return Call(node.position, node.function, [copy(a) for a in node.arguments], target)
+            return Call(node.position, node.function, list(map(copy, node.arguments)), target)
         case ListNode():
-            return ListNode(node.position, [copy(e) for e in node.elements], node.optional)
+            return ListNode(node.position, list(map(copy, node.elements)), node.optional)
         case MapNode():
-            return MapNode(node.position, [(copy(k), copy(v), o) for k, v, o in node.entries])
+            entries = [(copy(key), copy(value), optional) for key, value, optional in node.entries]
+            return MapNode(node.position, entries)
         case Fold():
             return Fold(
                 node.position, range_=copy(node.range), variable=node.variable, second=node.second,

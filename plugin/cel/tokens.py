@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from .errors import CompileError
 
+# One escape in a literal; a literal without escapes (raw) and one with them.
 _ESCAPE = (
     r"\\(?:[abfnrtv\"'\\?`]|[0-3][0-7][0-7]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"
 )
@@ -17,7 +18,8 @@ _COOKED = (
 )
 _STRING = f"(?:{_RAW}|{_COOKED})"
 _NUMBER = (
-    r"(?P<float>[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|\.[0-9]+(?:[eE][+-]?[0-9]+)?)"
+    r"(?P<float>[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+"
+    r"|\.[0-9]+(?:[eE][+-]?[0-9]+)?)"
     r"|(?P<uint>(?:0x[0-9a-fA-F]+|[0-9]+)[uU])|(?P<int>0x[0-9a-fA-F]+|[0-9]+)"
 )
 _TOKEN = re.compile(
@@ -26,10 +28,9 @@ _TOKEN = re.compile(
     r"|(?P<operator>==|!=|<=|>=|&&|\|\||[<>\[\]{}().,\-!?:+*/%])",
     re.DOTALL,
 )
-_SIMPLE = {
-    "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
-    '"': '"', "'": "'", "\\": "\\", "?": "?", "`": "`",
-}  # fmt: skip
+# What the letter behind a backslash stands for; quotes and the backslash stand for themselves.
+_SIMPLE = dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True))
+_SIMPLE |= {character: character for character in "\"'\\?`"}
 _ESCAPED = re.compile(
     r"\\(?:([0-3][0-7][0-7])|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))",
     re.DOTALL,
@@ -38,8 +39,11 @@ _ESCAPED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    # name, quoted (a field's name in backticks), int, uint, float, string, bytes, end, or the
-    # operator itself
+    """`kind` is name, quoted, int, uint, float, string, bytes, end, or the operator itself.
+
+    Quoted is a field's name in backticks. `value` is that of a string or bytes literal.
+    """
+
     kind: str
     text: str
     position: int
@@ -47,7 +51,8 @@ class Token:
 
 
 def tokens(expression: str) -> list[Token]:
-    found: list[Token] = []
+    """All tokens, with one of the kind "end" last; CompileError at what is none."""
+    read: list[Token] = []
     position = 0
     while position < len(expression):
         match = _TOKEN.match(expression, position)
@@ -55,52 +60,59 @@ def tokens(expression: str) -> list[Token]:
             raise CompileError(f"unexpected {expression[position]!r}", expression, position)
         kind, text = match.lastgroup or "", match.group()
         if kind == "operator":
-            found.append(Token(text, text, position))
+            read.append(Token(text, text, position))
         elif kind in ("string", "bytes"):
-            found.append(Token(kind, text, position, _value(kind, text, expression, position)))
+            read.append(Token(kind, text, position, _value(kind, text, expression, position)))
+        elif text == "in":
+            read.append(Token("in", text, position))
         elif kind != "space":
-            found.append(Token("in" if text == "in" else kind, text, position))
+            read.append(Token(kind, text, position))
         position = match.end()
-    found.append(Token("end", "", position))
-    return found
+    read.append(Token("end", "", position))
+    return read
 
 
 def _value(kind: str, text: str, expression: str, position: int) -> str | bytes:
+    """What a literal says, without its prefix and quotes and with its escapes resolved."""
     if kind == "bytes":
         text = text[1:]
     raw = text[0] in "rR"
     if raw:
         text = text[1:]
     quote = 3 if text[:3] in ('"""', "'''") else 1
+
     # Go reads a carriage return before a newline as a newline.
     text = text[quote:-quote].replace("\r\n", "\n").replace("\r", "\n")
     if kind == "bytes":
         return text.encode("utf-8", "surrogatepass") if raw else _bytes(text, expression, position)
     if raw:
         return text
-    return _ESCAPED.sub(lambda found: _character(found, expression, position), text)
+    return _ESCAPED.sub(lambda escape: _character(escape, expression, position), text)
 
 
-def _character(found: re.Match[str], expression: str, position: int) -> str:
-    octal, hexadecimal, short, long, simple = found.groups()
+def _character(escape: re.Match[str], expression: str, position: int) -> str:
+    octal, hexadecimal, short, long, simple = escape.groups()
     if simple:
         return _SIMPLE[simple]
     code = int(octal, 8) if octal else int(hexadecimal or short or long, 16)
     if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
-        raise CompileError(f"{found.group()} is no Unicode character", expression, position)
+        raise CompileError(f"{escape.group()} is no Unicode character", expression, position)
     return chr(code)
 
 
 def _bytes(text: str, expression: str, position: int) -> bytes:
-    made, end = bytearray(), 0
-    for found in _ESCAPED.finditer(text):
-        made += text[end : found.start()].encode("utf-8", "surrogatepass")
-        end = found.end()
-        octal, hexadecimal, short, long, simple = found.groups()
+    content, end = bytearray(), 0
+    for escape in _ESCAPED.finditer(text):
+        content += text[end : escape.start()].encode("utf-8", "surrogatepass")
+        end = escape.end()
+        octal, hexadecimal, short, long, simple = escape.groups()
         if short or long:
-            raise CompileError(f"{found.group()} is not for bytes: use \\x", expression, position)
+            raise CompileError(f"{escape.group()} is not for bytes: use \\x", expression, position)
         if simple:
-            made += _SIMPLE[simple].encode()
+            content += _SIMPLE[simple].encode()
+        elif octal:
+            content.append(int(octal, 8))
         else:
-            made.append(int(octal, 8) if octal else int(hexadecimal, 16))
-    return bytes(made + text[end:].encode("utf-8", "surrogatepass"))
+            content.append(int(hexadecimal, 16))
+    content += text[end:].encode("utf-8", "surrogatepass")
+    return bytes(content)

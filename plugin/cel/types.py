@@ -1,6 +1,4 @@
-"""Static types and the rules by which one may stand for another. The checker asks; nothing here
-walks expressions.
-"""
+"""Static types, and the rules by which one may stand for another. Nothing here walks expressions."""
 
 from __future__ import annotations
 
@@ -10,8 +8,9 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """`kind` is dyn, param, simple, list, map, type, opaque (with parameters) or object (with
-    fields).
+    """`kind` is dyn, param, null, simple, list, map, type, opaque or object.
+
+    Opaque types have parameters, objects have fields; a param is a type that is still open.
     """
 
     kind: str
@@ -29,9 +28,8 @@ def _simple(name: str) -> Type:
 
 
 DYN: Final = Type("dyn", "dyn")
-ANY: Final = Type(
-    "dyn", "any"
-)  # what an attribute is where none may be a list: anything, but nothing to go over
+# What an attribute is where none may be a list: anything, but nothing to go over.
+ANY: Final = Type("dyn", "any")
 BOOL, INT, UINT, DOUBLE = _simple("bool"), _simple("int"), _simple("uint"), _simple("double")
 STRING, BYTES, NULL = _simple("string"), _simple("bytes"), Type("null", "null_type")
 TIMESTAMP, DURATION = _simple("google.protobuf.Timestamp"), _simple("google.protobuf.Duration")
@@ -56,9 +54,9 @@ def optional_of(of: Type) -> Type:
 
 def unwrapped(of: Type) -> tuple[Type, bool]:
     """The type inside an optional, and whether it was one."""
-    return (
-        (of.params[0], True) if of.kind == "opaque" and of.name == "optional_type" else (of, False)
-    )
+    if of.kind == "opaque" and of.name == "optional_type":
+        return of.params[0], True
+    return of, False
 
 
 def equivalent(left: Type, right: Type) -> bool:
@@ -74,7 +72,7 @@ class Substitution:
     """What the type parameters of one expression stand for so far."""
 
     def __init__(self) -> None:
-        self._found: dict[Type, Type] = {}
+        self._meanings: dict[Type, Type] = {}
         self._fresh = 0
 
     def fresh(self) -> Type:
@@ -85,19 +83,21 @@ class Substitution:
         return self.all_assignable((left,), (right,))
 
     def all_assignable(self, left: tuple[Type, ...], right: tuple[Type, ...]) -> bool:
-        """Whether each may stand for the other; what that says about parameters is kept only if all
-        may.
+        """Whether each may stand for its opposite.
+
+        What that says about parameters is kept only if all may.
         """
-        before = dict(self._found)
+        before = dict(self._meanings)
         if len(left) == len(right) and all(map(self._assignable, left, right)):
             return True
-        self._found = before
+        self._meanings = before
         return False
 
     def apply(self, of: Type, to_dyn: bool = False) -> Type:
+        """The type with what its parameters stand for; with `to_dyn` what is open becomes dyn."""
         if of.kind == "param":
-            if of in self._found:
-                return self.apply(self._found[of], to_dyn)
+            if of in self._meanings:
+                return self.apply(self._meanings[of], to_dyn)
             return DYN if to_dyn else of
         if not of.params:
             return of
@@ -105,8 +105,8 @@ class Substitution:
 
     def _assignable(self, left: Type, right: Type) -> bool:
         if right.kind == "param":
-            valid, known = self._substitute(left, right)
-            if valid or known:
+            valid, decided = self._substitute(left, right)
+            if valid or decided:
                 return valid
         if left.kind == "param":
             return self._substitute(right, left)[0]
@@ -128,23 +128,26 @@ class Substitution:
         )
 
     def _substitute(self, value: Type, param: Type) -> tuple[bool, bool]:
-        """Let the parameter stand for the value. Gives whether it may and whether it stood for
-        something already.
+        """Let the parameter stand for the value.
+
+        Gives whether it may, and whether it stood for something already.
         """
         if value == param:
             return True, True
-        found = self._found.get(param)
-        if found is not None:
-            if value == found:
+
+        meaning = self._meanings.get(param)
+        if meaning is not None:
+            if value == meaning:
                 return True, True
-            if not self._assignable(value, found):
+            if not self._assignable(value, meaning):
                 return False, True
-            general = most_general(value, found)
+            general = most_general(value, meaning)
             if self._free(param, general):
-                self._found[param] = general
+                self._meanings[param] = general
             return True, True
+
         if self._free(param, value):
-            self._found[param] = value
+            self._meanings[param] = value
             return True, False
         return False, False
 
@@ -153,8 +156,8 @@ class Substitution:
         if param == within:
             return False
         if within.kind == "param":
-            found = self._found.get(within)
-            return found is None or self._free(param, found)
+            meaning = self._meanings.get(within)
+            return meaning is None or self._free(param, meaning)
         return all(self._free(param, p) for p in within.params)
 
 

@@ -1,8 +1,7 @@
-"""The values of expressions. bool, int, str, float, bytes, None and list stand for themselves; the
-rest is here.
+"""The values of expressions, with CEL's equality, order and size.
 
-Equality, order and size are CEL's, which differ from Python's: True is not 1, and 1, 1u and 1.0 are
-equal.
+bool, int, str, float, bytes, None and list stand for themselves; the other classes are here. CEL's
+rules differ from Python's: True is not 1, and 1, 1u and 1.0 are equal.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from .errors import EvalError
 from .quantity import Quantity
 from .semver import Semver
 
-Value = Any  # one of the types named in TYPES
+Value = Any  # of one of the types in NAMES
 LARGEST_INT: Final = 2**63 - 1
 LARGEST_UINT: Final = 2**64 - 1
 
@@ -33,8 +32,10 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    nanoseconds: int  # since 1970
-    offset: int = field(default=0, compare=False)  # seconds east, as it was written
+    """Nanoseconds since 1970. `offset` is seconds east, as it was written, and does not count."""
+
+    nanoseconds: int
+    offset: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,9 @@ class Growing(list[Any]):
 
 
 class Map:
-    """Keys are bool, int, uint, double and string; what they are is part of them. `default` is for
-    unknown keys.
+    """Keys are bool, int, uint, double and string, and their type is part of them.
+
+    `default` is the value of keys that are not there.
     """
 
     __slots__ = ("default", "entries")
@@ -111,6 +113,7 @@ def key_of(key: Value) -> object:
     kind = type(key)
     if kind is str:
         return key
+    # What cannot be hashed is a key that only it finds again.
     return (kind, key) if kind in _HASHABLE else (kind, id(key))
 
 
@@ -118,6 +121,7 @@ _HASHABLE = (bool, int, float, UInt, Duration, Timestamp, type(None), TypeValue,
 
 
 def _forms(key: Value) -> Iterator[object]:
+    """The key as each type that it may be found under."""
     yield key_of(key)
     kind = type(key)
     if kind is float and math.isfinite(key) and key == int(key):
@@ -130,11 +134,23 @@ def _forms(key: Value) -> Iterator[object]:
 
 
 NAMES: Final[dict[type, str]] = {
-    bool: "bool", int: "int", UInt: "uint", float: "double", str: "string", bytes: "bytes", type(None): "null_type",
-    list: "list", Map: "map", Duration: "google.protobuf.Duration", Timestamp: "google.protobuf.Timestamp",
-    TypeValue: "type", Growing: "list", Optional: "optional_type", Quantity: "kubernetes.Quantity",
+    bool: "bool",
+    int: "int",
+    UInt: "uint",
+    float: "double",
+    str: "string",
+    bytes: "bytes",
+    type(None): "null_type",
+    list: "list",
+    Growing: "list",
+    Map: "map",
+    Duration: "google.protobuf.Duration",
+    Timestamp: "google.protobuf.Timestamp",
+    TypeValue: "type",
+    Optional: "optional_type",
+    Quantity: "kubernetes.Quantity",
     Semver: "kubernetes.Semver",
-}  # fmt: skip
+}
 
 
 def type_name(value: Value) -> str:
@@ -142,8 +158,8 @@ def type_name(value: Value) -> str:
 
 
 def no_overload(function: str, *arguments: Value) -> EvalError:
-    shown = ", ".join(type_name(a) for a in arguments)
-    return EvalError(f"{function} does not take ({shown})")
+    names = ", ".join(map(type_name, arguments))
+    return EvalError(f"{function} does not take ({names})")
 
 
 def _number(value: Value) -> int | float:
@@ -160,23 +176,24 @@ def order(left: Value, right: Value) -> int:
         return _numeric(left, right)
     if kind is other:
         if kind is str:
-            return -1 if left < right else int(left > right)  # code points order as UTF-8 does
+            # Code points order as UTF-8 does.
+            return -1 if left < right else int(left > right)
         if kind in (bytes, bool):
             return int(left > right) - int(left < right)
         if kind is Duration or kind is Timestamp:
-            return int(left.nanoseconds > right.nanoseconds) - int(
-                left.nanoseconds < right.nanoseconds
-            )
+            later, sooner = left.nanoseconds, right.nanoseconds
+            return int(later > sooner) - int(later < sooner)
     raise no_overload("a comparison", left, right)
 
 
 def _numeric(left: Value, right: Value) -> int:
     a, b = _number(left), _number(right)
     if type(a) is float or type(b) is float:
-        if a != a or b != b:  # noqa: PLR0124  # NaN
+        if math.isnan(a) or math.isnan(b):
             raise EvalError("NaN has no order")
-        limits = (-(2**63), LARGEST_INT) if int in (type(left), type(right)) else (0, LARGEST_UINT)
         if type(a) is not type(b):
+            beside_int = int in (type(left), type(right))
+            limits = (-(2**63), LARGEST_INT) if beside_int else (0, LARGEST_UINT)
             a, b = _mixed(a, b, limits)
     return (a > b) - (a < b)
 
@@ -185,8 +202,9 @@ def _mixed(a: float, b: float, limits: tuple[int, int]) -> tuple[float, float]:
     """An integer beside a double becomes one, unless the double is out of the integer's range."""
     low, high = limits
     double = a if type(a) is float else b
-    if double < low or double > float(high):
-        return (a, b) if type(a) is float else (float(a), b)
+    # Then an integer on the right stays one: Python compares it exactly, as Kubernetes does.
+    if type(a) is float and (double < low or double > float(high)):
+        return a, b
     return float(a), float(b)
 
 
@@ -200,7 +218,7 @@ def equal(left: Value, right: Value) -> bool:
             return bool(left == right)
         return _same_kind(left, right)
     if kind in _NUMBERS and other in _NUMBERS:
-        if (kind is float and left != left) or (other is float and right != right):  # noqa: PLR0124  # NaN
+        if (kind is float and math.isnan(left)) or (other is float and math.isnan(right)):
             return False
         return _numeric(left, right) == 0
     if kind in STRICT:
@@ -253,13 +271,15 @@ def _same_map(left: Map, right: Map) -> bool:
 
 
 def contains(values: list[Value], wanted: Value) -> bool:
-    """The `in` of lists, where an element that cannot be compared is not the one. The wanted value
-    is on the left.
+    """The `in` of lists. An element that cannot be compared is not the wanted one.
+
+    The wanted value is on the left, where Kubernetes has it: that decides what is an error.
     """
     return any(same(wanted, value) for value in values)
 
 
-STRICT: set[type] = {Quantity, Semver}  # the library adds its own
+# Types whose values beside another type are an error of ==. The library adds its own.
+STRICT: set[type] = {Quantity, Semver}
 
 
 def size(value: Value) -> int:
