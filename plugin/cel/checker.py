@@ -1,8 +1,7 @@
-"""Types and overloads for each node of an expression, or a CompileError where Kubernetes refuses
-it.
+"""Types and overloads for each node of an expression, or a CompileError where Kubernetes refuses it.
 
-The rules are CEL's: `dyn` goes with everything until it is evaluated, a literal list or map has one
-element type.
+The rules are CEL's: `dyn` goes with everything until it is evaluated, and a literal list or map has
+one element type.
 """
 
 from __future__ import annotations
@@ -47,19 +46,38 @@ _FIELDS = {
     "capacity": map_of(STRING, map_of(STRING, Type("object", "kubernetes.Quantity"))),
 }
 _TYPE_NAMES = {
-    "bool": BOOL, "int": INT, "uint": UINT, "double": DOUBLE, "string": STRING, "bytes": BYTES, "null_type": NULL,
-    "list": list_of(DYN), "map": map_of(DYN, DYN), "type": Type("type", "type"),
-    "google.protobuf.Timestamp": types.TIMESTAMP, "google.protobuf.Duration": types.DURATION,
-    "optional_type": Type("opaque", "optional_type"), "net.IP": Type("opaque", "net.IP"),
+    "bool": BOOL,
+    "int": INT,
+    "uint": UINT,
+    "double": DOUBLE,
+    "string": STRING,
+    "bytes": BYTES,
+    "null_type": NULL,
+    "list": list_of(DYN),
+    "map": map_of(DYN, DYN),
+    "type": Type("type", "type"),
+    "google.protobuf.Timestamp": types.TIMESTAMP,
+    "google.protobuf.Duration": types.DURATION,
+    "optional_type": Type("opaque", "optional_type"),
+    "net.IP": Type("opaque", "net.IP"),
     "net.CIDR": Type("opaque", "net.CIDR"),
-}  # fmt: skip
+}
+# As messages name them, where that is not the function's name.
+_OPERATORS = {
+    "!_": "!",
+    "-_": "-",
+    "@in": "in",
+    "_[_]": "an index",
+    "_[?_]": "an index",
+    "_?_:_": "?:",
+}
 
 
 def check(root: Node, expression: str, *, selector: bool = True, new: bool = False) -> None:
-    """Write types into all nodes. What is no selector derives an attribute: its value must be one.
+    """Write types into all nodes; CompileError where they do not go together.
 
-    `new`: attributes may not be lists, and there is no includes(): their feature is off in a
-    cluster of today.
+    An expression that is no selector derives an attribute: its value must be one. `new`: attributes
+    may not be lists, and there is no includes(), as their feature is off in a cluster of today.
     """
 
     def result() -> None:
@@ -72,7 +90,7 @@ def check(root: Node, expression: str, *, selector: bool = True, new: bool = Fal
 
 
 def check_over(root: Node, expression: str, names: frozenset[str]) -> None:
-    """The same for an expression over documents of these names, whose value may be anything."""
+    """As check(), for an expression over documents of these names, whose value may be anything."""
     _run(_Checker(new=False, names=names), root, expression, lambda: None)
 
 
@@ -103,18 +121,22 @@ def _check_derived(root: Node) -> None:
 
 
 class _Checker:
+    """One walk over an expression, from the inside out."""
+
     def __init__(self, new: bool, names: frozenset[str] = frozenset()) -> None:
         self._names = names
-        self._fields = _FIELDS | (
-            {"attributes": map_of(STRING, map_of(STRING, ANY))} if new else {}
-        )
-        self._absent = frozenset(("includes",) if new else ())
+        self._fields = dict(_FIELDS)
+        self._absent: frozenset[str] = frozenset()
+        if new:
+            self._fields["attributes"] = map_of(STRING, map_of(STRING, ANY))
+            self._absent = frozenset(("includes",))
         self._types = Substitution()
         self._scopes: list[dict[str, Type]] = []
         self._checked: list[Node] = []
 
     def run(self, root: Node) -> None:
         self._check(root)
+        # What is open is decided by the whole expression.
         for node in self._checked:
             assert node.type is not None
             node.type = self._types.apply(node.type, to_dyn=True)
@@ -122,82 +144,93 @@ class _Checker:
     def _check(self, node: Node) -> Type:
         match node:
             case Literal():
-                found = _LITERALS[type(node.value)]
+                of = _LITERALS[type(node.value)]
             case Ident():
-                found = self._ident(node)
+                of = self._ident(node)
             case Select():
-                found = self._select(node)
+                of = self._select(node)
             case Call():
-                found = self._call(node)
+                of = self._call(node)
             case ListNode():
-                found = self._list(node)
+                of = self._list(node)
             case MapNode():
-                found = self._map(node)
+                of = self._map(node)
             case Fold():
-                found = self._fold(node)
+                of = self._fold(node)
             case _:
                 raise TypeError(type(node).__name__)
-        node.type = found
+        node.type = of
         self._checked.append(node)
-        return found
+        return of
 
-    def _known(self, node: Node) -> Type:
+    def _applied(self, node: Node) -> Type:
+        """The node's type as far as it is decided by now."""
         return self._types.apply(self._check(node))
 
+    # Names and fields
+
     def _local(self, name: str) -> Type | None:
-        return next((scope[name] for scope in reversed(self._scopes) if name in scope), None)
+        for scope in reversed(self._scopes):
+            if name in scope:
+                return scope[name]
+        return None
 
     def _ident(self, node: Ident) -> Type:
         name = node.name
-        local = None if name.startswith(".") else self._local(name)
-        if local is not None:
-            return local
+        if not name.startswith("."):
+            local = self._local(name)
+            if local is not None:
+                return local
+
+        # No local variable: from here on a leading dot marks the outermost scope.
         plain = name.removeprefix(".")
         if plain in self._names:
             node.name = f".{plain}"
             return DYN
         if plain == "device" and not self._names:
-            node.name = ".device"  # locals of that name were looked at
+            node.name = ".device"
             return DEVICE
         if plain in _TYPE_NAMES:
             node.reference = TypeValue(plain)
             return types.type_of(_TYPE_NAMES[plain])
-        there = (
-            f"variables here are {', '.join(sorted(self._names))}"
-            if self._names
-            else "the variable here is device"
-        )
-        raise CompileError(f"unknown name {plain}: {there}", "", node.position)
+
+        names = "the variable here is device"
+        if self._names:
+            names = f"variables here are {', '.join(sorted(self._names))}"
+        raise CompileError(f"unknown name {plain}: {names}", "", node.position)
 
     def _select(self, node: Select) -> Type:
+        # google.protobuf.Timestamp is a type's name, unless `google` is a variable.
         name = None if node.test else _qualified(node)
-        if (
-            name
-            and self._local(name.partition(".")[0]) is None
-            and name.removeprefix(".") in _TYPE_NAMES
-        ):
-            node.reference = TypeValue(name.removeprefix("."))
-            return types.type_of(_TYPE_NAMES[name.removeprefix(".")])
-        found = self._field(node, node.operand, node.field, optional=False)
-        return BOOL if node.test else found
+        if name and self._local(name.partition(".")[0]) is None:
+            plain = name.removeprefix(".")
+            if plain in _TYPE_NAMES:
+                node.reference = TypeValue(plain)
+                return types.type_of(_TYPE_NAMES[plain])
+
+        of = self._field(node, node.operand, node.field, optional=False)
+        return BOOL if node.test else of
 
     def _field(self, node: Node, operand: Node, field: str, optional: bool) -> Type:
-        target, was_optional = types.unwrapped(self._known(operand))
+        target, was_optional = types.unwrapped(self._applied(operand))
         if target.kind == "map":
-            found = target.params[1]
+            of = target.params[1]
         elif target == DEVICE:
             if field not in self._fields:
                 raise CompileError(
                     f"device has no field {field}: it has {', '.join(_FIELDS)}", "", node.position
                 )
-            found = self._fields[field]
+            of = self._fields[field]
         elif target.kind in ("dyn", "param"):
             self._types.assignable(DYN, target)
-            found = DYN
+            of = DYN
         else:
             raise CompileError(f"{target} has no fields, so no {field}", "", node.position)
-        found = types.optional_of(found) if was_optional or optional else found
-        return self._types.apply(found)
+        if was_optional or optional:
+            of = types.optional_of(of)
+        return self._types.apply(of)
+
+    # Calls
 
     def _call(self, node: Call) -> Type:
         if node.function == "_?._":
@@ -206,40 +239,46 @@ class _Checker:
             self._check(field)
             node.overloads = ("select_optional_field",)
             return self._field(node, node.arguments[0], field.value, optional=True)
+
         for argument in node.arguments:
             self._check(argument)
         if node.target is not None:
+            # sets.contains(a, b) is no method of a variable `sets`, but a function's name.
             qualified = _qualified(node.target)
             name = f"{qualified}.{node.function}".removeprefix(".") if qualified else ""
             if name in FUNCTIONS:
                 node.target, node.function = None, name
             else:
                 self._check(node.target)
+
         node.function = node.function.removeprefix(".")
         if node.function not in FUNCTIONS or node.function in self._absent:
             raise CompileError(f"unknown function {node.function}()", "", node.position)
         return self._resolve(node)
 
     def _resolve(self, node: Call) -> Type:
+        """Find the overloads that the types of the arguments allow, and the type of the result."""
         nodes = [*([node.target] if node.target is not None else []), *node.arguments]
-        arguments = tuple(n.type for n in nodes if n.type is not None)
+        arguments = tuple(argument.type for argument in nodes if argument.type is not None)
         if node.function in ("_&&_", "_||_"):
             return self._logic(node, arguments)
+
         result: Type | None = None
-        names: list[str] = []
+        signatures: list[str] = []
+        is_member = node.target is not None
         for overload in FUNCTIONS[node.function]:
-            if overload.member != (node.target is not None) or len(overload.parameters) != len(
-                arguments
-            ):
+            if overload.member != is_member or len(overload.parameters) != len(arguments):
                 continue
             wanted, gives = overload.parameters, overload.result
-            if overload.params:
-                fresh = {param: self._types.fresh() for param in overload.params}
+            if overload.open_types:
+                fresh = {param: self._types.fresh() for param in overload.open_types}
                 wanted = tuple(_renamed(of, fresh) for of in wanted)
                 gives = _renamed(gives, fresh)
             if not self._types.all_assignable(arguments, wanted):
                 continue
-            names.append(overload.signature)
+
+            # Overloads with several results leave the choice to the values.
+            signatures.append(overload.signature)
             gives = self._types.apply(gives)
             if result is None:
                 result = gives
@@ -247,7 +286,7 @@ class _Checker:
                 result = DYN
         if result is None:
             raise self._no_overload(node, arguments)
-        node.overloads = tuple(names)
+        node.overloads = tuple(signatures)
         return result
 
     def _logic(self, node: Call, arguments: tuple[Type, ...]) -> Type:
@@ -262,22 +301,26 @@ class _Checker:
         return BOOL
 
     def _no_overload(self, node: Call, arguments: tuple[Type, ...]) -> CompileError:
-        shown = [str(self._types.apply(of, to_dyn=True)) for of in arguments]
-        name = _OPERATORS.get(node.function, node.function.strip("_"))
+        names = [str(self._types.apply(of, to_dyn=True)) for of in arguments]
+        function = _OPERATORS.get(node.function, node.function.strip("_"))
         if node.target is not None:
-            return CompileError(
-                f"{shown[0]} has no {name}({', '.join(shown[1:])})", "", node.position
-            )
-        if node.function in _OPERATORS or node.function.startswith("_"):
-            return CompileError(f"{name} does not go with {' and '.join(shown)}", "", node.position)
-        return CompileError(f"{name}() does not take ({', '.join(shown)})", "", node.position)
+            message = f"{names[0]} has no {function}({', '.join(names[1:])})"
+        elif node.function in _OPERATORS or node.function.startswith("_"):
+            message = f"{function} does not go with {' and '.join(names)}"
+        else:
+            message = f"{function}() does not take ({', '.join(names)})"
+        return CompileError(message, "", node.position)
+
+    # Lists, maps and folds
 
     def _join(self, before: Type | None, of: Type) -> Type:
+        """The type of elements of which those before had this type."""
         if before is None:
             return of
         if self._types.assignable(before, of):
             return types.most_general(before, of)
-        return DYN  # refused later, except where format() takes it
+        # Refused later, except where format() takes it.
+        return DYN
 
     def _unwrapped(self, node: Node, of: Type) -> Type:
         inner, was_optional = types.unwrapped(of)
@@ -291,9 +334,9 @@ class _Checker:
 
     def _list(self, node: ListNode) -> Type:
         joined: Type | None = None
-        for at, element in enumerate(node.elements):
+        for index, element in enumerate(node.elements):
             of = self._check(element)
-            if at in node.optional:
+            if index in node.optional:
                 of = self._unwrapped(element, of)
             joined = self._join(joined, of)
         return list_of(joined or self._types.fresh())
@@ -304,25 +347,16 @@ class _Checker:
         for key, value, optional in node.entries:
             keys = self._join(keys, self._check(key))
             of = self._check(value)
-            values = self._join(values, self._unwrapped(value, of) if optional else of)
+            if optional:
+                of = self._unwrapped(value, of)
+            values = self._join(values, of)
         return map_of(keys or self._types.fresh(), values or self._types.fresh())
 
     def _fold(self, node: Fold) -> Type:
-        over = self._known(node.range)
+        over = self._applied(node.range)
         start = self._check(node.start)
-        over = self._types.apply(over)
-        variables: tuple[Type, ...]
-        if over.kind == "list":
-            variables = (INT, over.params[0]) if node.second else (over.params[0],)
-        elif over.kind == "map":
-            variables = over.params if node.second else over.params[:1]
-        elif over.kind in ("dyn", "param") and over != ANY:
-            self._types.assignable(DYN, over)
-            variables = (DYN, DYN)
-        else:
-            raise CompileError(
-                f"{node.macro}() goes over lists and maps, this is {over}", "", node.range.position
-            )
+        variables = self._variables(node, self._types.apply(over))
+
         self._scopes.append({node.accumulator: start})
         self._scopes.append(dict(zip((node.variable, node.second), variables, strict=False)))
         self._expect(node.condition, BOOL)
@@ -333,27 +367,32 @@ class _Checker:
         assert node.result.type is not None
         return self._types.apply(node.result.type)
 
+    def _variables(self, node: Fold, over: Type) -> tuple[Type, ...]:
+        """The types of the variables that go over such a value."""
+        if over.kind == "list":
+            return (INT, over.params[0]) if node.second else over.params
+        if over.kind == "map":
+            return over.params if node.second else over.params[:1]
+        if over.kind in ("dyn", "param") and over != ANY:
+            self._types.assignable(DYN, over)
+            return (DYN, DYN)
+        raise CompileError(
+            f"{node.macro}() goes over lists and maps, this is {over}", "", node.range.position
+        )
+
     def _expect(self, node: Node, wanted: Type) -> None:
         of = self._check(node)
         if not self._types.assignable(wanted, of):
-            shown = f"expected {self._types.apply(wanted)}, this is {self._types.apply(of)}"
-            raise CompileError(shown, "", node.position)
-
-
-_OPERATORS = {
-    "!_": "!",
-    "-_": "-",
-    "@in": "in",
-    "_[_]": "an index",
-    "_[?_]": "an index",
-    "_?_:_": "?:",
-}
+            expected, actual = self._types.apply(wanted), self._types.apply(of)
+            raise CompileError(f"expected {expected}, this is {actual}", "", node.position)
 
 
 def _renamed(of: Type, names: dict[Type, Type]) -> Type:
     if of.kind == "param":
         return names[of]
-    return Type(of.kind, of.name, tuple(_renamed(p, names) for p in of.params)) if of.params else of
+    if not of.params:
+        return of
+    return Type(of.kind, of.name, tuple(_renamed(param, names) for param in of.params))
 
 
 def _qualified(node: Node) -> str | None:

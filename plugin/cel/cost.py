@@ -1,6 +1,4 @@
-"""What calls cost when they run, in the units in which Kubernetes limits a selector to 1,000,000
-for each device.
-"""
+"""What calls cost when they run, in Kubernetes' units: 1,000,000 are the limit for each device."""
 
 from __future__ import annotations
 
@@ -15,6 +13,7 @@ from .values import Map, Value, size
 
 LIMIT = 1_000_000
 CREATE_LIST, CREATE_MAP = 10, 30
+# Of a call, from its arguments and its result.
 Cost = Callable[[Sequence[Value], Value], int]
 
 
@@ -42,6 +41,7 @@ def _traversal(arguments: Sequence[Value], _result: Value) -> int:
 
 
 def _traverse(value: Value) -> int:
+    """A tenth of a text, 1 for any other value, and the sum of what a list or map holds."""
     if isinstance(value, str):
         return int(len(value.encode("utf-8", "surrogatepass")) * 0.1)
     if isinstance(value, bytes):
@@ -100,25 +100,27 @@ def _output(_arguments: Sequence[Value], result: Value) -> int:
 
 
 def _flatten(arguments: Sequence[Value], _result: Value) -> int:
-    depth = arguments[1] if len(arguments) == 2 and isinstance(arguments[1], int) else 1
-    return size(arguments[0]) * (depth if depth >= 0 else 1) + 1 + CREATE_LIST
+    depth = 1
+    if len(arguments) == 2 and isinstance(arguments[1], int) and arguments[1] >= 0:
+        depth = arguments[1]
+    return size(arguments[0]) * depth + 1 + CREATE_LIST
 
 
 def _self_compare(position: int) -> Cost:
+    """Compares each element of this argument with each."""
+
     def cost(arguments: Sequence[Value], _result: Value) -> int:
         values = arguments[position]
         count = size(values)
-        factor = (
-            2.1
-            if count and isinstance(values, list) and isinstance(values[0], str | bytes)
-            else 2.0
-        )
+        factor = 2.0
+        if count and isinstance(values, list) and isinstance(values[0], str | bytes):
+            factor = 2.1
         return int(count * count * factor) + 1 + CREATE_LIST
 
     return cost
 
 
-# By function, whatever the overload.
+# By function, whatever the overload. What is in neither table costs 1.
 _FUNCTIONS: dict[str, Cost] = {
     **dict.fromkeys(
         ("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf", "includes"), _traversal
@@ -143,7 +145,7 @@ _FUNCTIONS: dict[str, Cost] = {
     "sets.equivalent": _sets(2),
     "check": lambda _, __: 350_000,
 }
-# By overload, where the types leave one: else these cost 1.
+# By overload, where the types leave one; where they leave several, these cost 1.
 _OVERLOADS: dict[str, Cost] = {
     "startsWith: string.(string) -> bool": lambda arguments, _: tenth(size(arguments[1])),
     "endsWith: string.(string) -> bool": lambda arguments, _: tenth(size(arguments[1])),
@@ -178,6 +180,7 @@ _OVERLOADS: dict[str, Cost] = {
 
 
 def of_call(function: str, overloads: tuple[str, ...]) -> Cost:
+    """The cost of calls of the function, of which the types leave these overloads."""
     if len(overloads) == 1:
         if function == "sort":
             return _self_compare(0)

@@ -1,5 +1,4 @@
-"""Functions as declared: signatures read from text such as "charAt: string.(int) -> string", found
-by name.
+"""Functions as declared: signatures read from texts such as "charAt: string.(int) -> string".
 
 Each signature stands beside its implementation in `library`. What a call costs is in `cost`.
 """
@@ -15,55 +14,64 @@ from .values import Map, Value, type_name
 
 Implementation = Callable[..., Value]
 _NAMES = {
-    "dyn": types.DYN, "bool": types.BOOL, "int": types.INT, "uint": types.UINT, "double": types.DOUBLE,
-    "string": types.STRING, "bytes": types.BYTES, "timestamp": types.TIMESTAMP, "duration": types.DURATION,
-    "ip": Type("opaque", "net.IP"), "cidr": Type("opaque", "net.CIDR"),
-}  # fmt: skip
+    "dyn": types.DYN,
+    "bool": types.BOOL,
+    "int": types.INT,
+    "uint": types.UINT,
+    "double": types.DOUBLE,
+    "string": types.STRING,
+    "bytes": types.BYTES,
+    "timestamp": types.TIMESTAMP,
+    "duration": types.DURATION,
+    "ip": Type("opaque", "net.IP"),
+    "cidr": Type("opaque", "net.CIDR"),
+}
 _OBJECTS = {
-    "quantity": "kubernetes.Quantity", "semver": "kubernetes.Semver", "url": "kubernetes.URL",
-    "format": "kubernetes.NamedFormat", "Authorizer": "kubernetes.authorization.Authorizer",
-    "PathCheck": "kubernetes.authorization.PathCheck", "GroupCheck": "kubernetes.authorization.GroupCheck",
-    "ResourceCheck": "kubernetes.authorization.ResourceCheck", "Decision": "kubernetes.authorization.Decision",
-}  # fmt: skip
-
+    "quantity": "kubernetes.Quantity",
+    "semver": "kubernetes.Semver",
+    "url": "kubernetes.URL",
+    "format": "kubernetes.NamedFormat",
+    "Authorizer": "kubernetes.authorization.Authorizer",
+    "PathCheck": "kubernetes.authorization.PathCheck",
+    "GroupCheck": "kubernetes.authorization.GroupCheck",
+    "ResourceCheck": "kubernetes.authorization.ResourceCheck",
+    "Decision": "kubernetes.authorization.Decision",
+}
 _GENERIC = {
-    "list": ("list", "list"), "map": ("map", "map"), "optional": ("opaque", "optional_type"), "type": ("type", "type"),
-}  # fmt: skip
+    "list": ("list", "list"),
+    "map": ("map", "map"),
+    "optional": ("opaque", "optional_type"),
+    "type": ("type", "type"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Overload:
+    """One signature of a function. The receiver of a member function is its first parameter.
+
+    `guarded`: its arguments must have the declared types when they are evaluated, too.
+    `open_types`: the type parameters in it, which each call decides anew.
+    """
+
     name: str
     member: bool
-    parameters: tuple[Type, ...]  # the receiver first
+    parameters: tuple[Type, ...]
     result: Type
     implementation: Implementation
     signature: str
-    guarded: bool  # whether arguments must have the declared types when they are evaluated
+    guarded: bool
+    open_types: frozenset[Type]
 
     def accepts(self, arguments: tuple[Value, ...] | list[Value]) -> bool:
         if len(arguments) != len(self.parameters):
             return False
         return not self.guarded or all(map(accepts, self.parameters, arguments))
 
-    @property
-    def params(self) -> frozenset[Type]:
-        found: set[Type] = set()
-        for of in (*self.parameters, self.result):
-            _params(of, found)
-        return frozenset(found)
-
-
-def _params(of: Type, found: set[Type]) -> None:
-    if of.kind == "param":
-        found.add(of)
-    for inner in of.params:
-        _params(inner, found)
-
 
 def accepts(of: Type, value: Value) -> bool:
-    """Whether a value may be of this type; lists and maps are judged by one element, as in
-    Kubernetes.
+    """Whether a value may be of this type.
+
+    Lists and maps are judged by their first element, as in Kubernetes.
     """
     if of.kind in ("dyn", "param"):
         return True
@@ -72,10 +80,9 @@ def accepts(of: Type, value: Value) -> bool:
     if of.kind == "map":
         if not isinstance(value, Map):
             return False
-        first = next(value.items(), None)
-        return first is None or (
-            accepts(of.params[0], first[0]) and accepts(of.params[1], first[1])
-        )
+        for key, member in value.items():
+            return accepts(of.params[0], key) and accepts(of.params[1], member)
+        return True
     return type_name(value) == of.name
 
 
@@ -87,14 +94,32 @@ def declare(table: Mapping[str, Implementation], guarded: bool = True) -> list[O
 
 def _overload(signature: str, implementation: Implementation, guarded: bool) -> Overload:
     name, rest = signature.rsplit(": ", 1)
-    left, result = rest.split(" -> ")
-    receiver, _, inside = left.partition("(")
+    takes, gives = rest.split(" -> ")
+    receiver, _, inside = takes.partition("(")
     texts = [receiver.rstrip(".")] if receiver else []
     texts += [text for text in _split(inside[:-1]) if text]
-    parameters = tuple(_type(text) for text in texts)
+
+    parameters, result = tuple(map(_type, texts)), _type(gives)
+    open_types: set[Type] = set()
+    for of in (*parameters, result):
+        open_types |= _open_types(of)
     return Overload(
-        name, bool(receiver), parameters, _type(result), implementation, signature, guarded
+        name=name,
+        member=bool(receiver),
+        parameters=parameters,
+        result=result,
+        implementation=implementation,
+        signature=signature,
+        guarded=guarded,
+        open_types=frozenset(open_types),
     )
+
+
+def _open_types(of: Type) -> set[Type]:
+    open_types = {of} if of.kind == "param" else set()
+    for inner in of.params:
+        open_types |= _open_types(inner)
+    return open_types
 
 
 def _split(text: str) -> list[str]:
@@ -116,4 +141,5 @@ def _type(text: str) -> Type:
         return Type(*_GENERIC[head], params)
     if text in _OBJECTS:
         return Type("object", _OBJECTS[text])
+    # Any other name is a type parameter.
     return _NAMES.get(text) or Type("param", text)

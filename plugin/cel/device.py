@@ -10,6 +10,9 @@ from . import quantity, semver
 from .errors import EvalError
 from .values import Map, Value, size
 
+# By domain, and by the plain name within it.
+Domains = dict[str, dict[str, Value]]
+
 
 class Version(str):
     """A semantic version among a device's attributes."""
@@ -19,8 +22,10 @@ class Version(str):
 
 @dataclass(frozen=True)
 class Device:
-    """Names are "domain/id", or "id" for the driver's. Values: bool, int, str, Version, or a list
-    of one of these.
+    """What an expression may ask of a device.
+
+    Names are "domain/id", or "id" for those of the driver's domain. The value of an attribute is a
+    bool, int, str or Version, or a list of one of these.
     """
 
     driver: str
@@ -36,22 +41,25 @@ class Device:
 
 
 class View:
-    """The same as maps of values. `error`: what Kubernetes says about a bad attribute, whatever an
-    expression asks.
+    """The device as maps of values.
+
+    `error` is what Kubernetes says about a bad attribute, whatever an expression asks. `small`: it
+    is within the sizes that the API server promises, by which costs are bounded.
     """
 
     def __init__(self, device: Device) -> None:
         self.error: EvalError | None = None
         self.driver = device.driver
         self.multiple = device.allow_multiple_allocations
+        self.attributes: Domains = {}
+        self.capacity: Domains = {}
         try:
-            self.attributes = _by_domain(device.driver, device.attributes)
-            self.capacity = _by_domain(
-                device.driver, {k: quantity.parse(v) for k, v in device.capacity.items()}, True
-            )
+            attributes = {name: _value(name, value) for name, value in device.attributes.items()}
+            capacity = {name: quantity.parse(text) for name, text in device.capacity.items()}
+            self.attributes = _by_domain(device.driver, attributes)
+            self.capacity = _by_domain(device.driver, capacity)
         except EvalError as error:
             self.error = error
-            self.attributes = self.capacity = {}
         self.small = (
             _is_small(self.attributes) and _is_small(self.capacity) and len(self.driver) <= 63
         )
@@ -59,30 +67,29 @@ class View:
     @cached_property
     def value(self) -> Map:
         """The variable `device` itself."""
-        empty = Map({})
         return Map(
             {
                 "driver": self.driver,
                 "allowMultipleAllocations": self.multiple,
-                "attributes": Map(
-                    {domain: Map(dict(inner)) for domain, inner in self.attributes.items()}, empty
-                ),
-                "capacity": Map(
-                    {domain: Map(dict(inner)) for domain, inner in self.capacity.items()}, empty
-                ),
+                "attributes": _as_map(self.attributes),
+                "capacity": _as_map(self.capacity),
             }
         )
 
 
-def _by_domain(
-    driver: str, named: Mapping[str, object], ready: bool = False
-) -> dict[str, dict[str, Value]]:
-    domains: dict[str, dict[str, Value]] = {}
+def _as_map(domains: Domains) -> Map:
+    """A domain that is not there is an empty map."""
+    entries = {domain: Map(dict(members)) for domain, members in domains.items()}
+    return Map(entries, default=Map({}))
+
+
+def _by_domain(driver: str, named: Mapping[str, Value]) -> Domains:
+    domains: Domains = {}
     for name, value in named.items():
         domain, slash, identifier = name.partition("/")
         if not slash:
             domain, identifier = driver, name
-        domains.setdefault(domain, {})[identifier] = value if ready else _value(name, value)
+        domains.setdefault(domain, {})[identifier] = value
     return domains
 
 
@@ -96,16 +103,22 @@ def _value(name: str, value: object) -> Value:
         raise EvalError(f"attribute {name}: {error.message}") from None
     if isinstance(value, bool | int | str):
         return value
+    if value is None:
+        raise EvalError(f"attribute {name} has no value")
     raise EvalError(f"attribute {name}: {type(value).__name__} is no attribute value")
 
 
-def _is_small(domains: dict[str, dict[str, Value]]) -> bool:
-    """Within the sizes that the API server promises, by which costs are estimated."""
-    return len(domains) <= 32 and all(
-        len(inner) <= 32 and all(_largest(value) <= 64 for value in inner.values())
-        for inner in domains.values()
-    )
+def _is_small(domains: Domains) -> bool:
+    if len(domains) > 32:
+        return False
+    for members in domains.values():
+        if len(members) > 32 or any(_largest(value) > 64 for value in members.values()):
+            return False
+    return True
 
 
 def _largest(value: Value) -> int:
-    return max([len(value), *map(size, value)]) if isinstance(value, list) else size(value)
+    """The most characters or elements that the value, or anything inside of it, has."""
+    if isinstance(value, list):
+        return max([len(value), *map(size, value)])
+    return size(value)

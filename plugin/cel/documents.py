@@ -18,7 +18,10 @@ LIMIT = 10_000_000  # of one expression, as the API server has it
 
 
 class Expression:
-    """CompileError where it is none over these names. It keeps nothing of a document."""
+    """An expression over documents of these names; CompileError where it is none.
+
+    It keeps nothing of a document, and threads may share it.
+    """
 
     def __init__(self, text: str, names: frozenset[str]) -> None:
         root = parser.parse(text)
@@ -30,16 +33,18 @@ class Expression:
         self._places = builder.places
 
     def evaluate(self, documents: Mapping[str, Value]) -> Value:
-        """EvalError where Kubernetes has an error. `documents` are values, as value_of() makes
-        them.
+        """The value; EvalError where Kubernetes has an error.
+
+        `documents` are values, as value_of() makes them.
         """
         frame: Frame = [Map(dict(documents)), Meter(LIMIT), *[None] * (self._places - 2)]
         return self._run(frame)
 
 
 class Derived(Map):
-    """Values that expressions give, each found out when it is first asked for, in terms of those
-    before it.
+    """Values that expressions give, each evaluated when it is first looked up.
+
+    Each may use those before it.
     """
 
     __slots__ = ("_documents", "_expressions")

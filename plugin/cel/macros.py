@@ -17,8 +17,8 @@ Expand = Callable[[int, "Node | None", list[Node]], "Node | None"]
 
 def expand(position: int, function: str, target: Node | None, arguments: list[Node]) -> Node | None:
     """The macro's expansion; None if this is an ordinary call."""
-    found = _MACROS.get((function, len(arguments), target is not None))
-    return found(position, target, arguments) if found else None
+    macro = _MACROS.get((function, len(arguments), target is not None))
+    return macro(position, target, arguments) if macro else None
 
 
 def _name(node: Node, message: str = "expected a simple name for the variable") -> str:
@@ -112,17 +112,17 @@ def _growing(
     parts: tuple[Node, Node, Node | None],
 ) -> Node:
     """A list or map that grows by a step, for those elements that pass the filter if there is one."""
-    start, step, chosen = parts
-    if chosen is not None:
-        step = Call(at, "_?_:_", [chosen, step, _accumulated(at)])
+    start, step, filter_ = parts
+    if filter_ is not None:
+        step = Call(at, "_?_:_", [filter_, step, _accumulated(at)])
     return _fold(at, macro, target, names, (start, Literal(at, True), step, _accumulated(at)))
 
 
 def _map(at: int, target: Node | None, arguments: list[Node]) -> Node:
     names = _variables(arguments[:1])
-    chosen = arguments[1] if len(arguments) == 3 else None
+    filter_ = arguments[1] if len(arguments) == 3 else None
     step = Call(at, "_+_", [_accumulated(at), ListNode(at, [arguments[-1]])])
-    return _growing(at, "map", target, names, (ListNode(at, []), step, chosen))
+    return _growing(at, "map", target, names, (ListNode(at, []), step, filter_))
 
 
 def _filter(at: int, target: Node | None, arguments: list[Node]) -> Node:
@@ -133,23 +133,23 @@ def _filter(at: int, target: Node | None, arguments: list[Node]) -> Node:
 
 def _transform_list(at: int, target: Node | None, arguments: list[Node]) -> Node:
     names = _variables(arguments[:2])
-    chosen = arguments[2] if len(arguments) == 4 else None
+    filter_ = arguments[2] if len(arguments) == 4 else None
     step = Call(at, "_+_", [_accumulated(at), ListNode(at, [arguments[-1]])])
-    return _growing(at, "transformList", target, names, (ListNode(at, []), step, chosen))
+    return _growing(at, "transformList", target, names, (ListNode(at, []), step, filter_))
 
 
 def _transform_map(at: int, target: Node | None, arguments: list[Node]) -> Node:
     names = _variables(arguments[:2])
-    chosen = arguments[2] if len(arguments) == 4 else None
+    filter_ = arguments[2] if len(arguments) == 4 else None
     step = Call(at, "cel.@mapInsert", [_accumulated(at), Ident(at, names[0]), arguments[-1]])
-    return _growing(at, "transformMap", target, names, (MapNode(at, []), step, chosen))
+    return _growing(at, "transformMap", target, names, (MapNode(at, []), step, filter_))
 
 
 def _transform_entry(at: int, target: Node | None, arguments: list[Node]) -> Node:
     names = _variables(arguments[:2])
-    chosen = arguments[2] if len(arguments) == 4 else None
+    filter_ = arguments[2] if len(arguments) == 4 else None
     step = Call(at, "cel.@mapInsert", [_accumulated(at), arguments[-1]])
-    return _growing(at, "transformMapEntry", target, names, (MapNode(at, []), step, chosen))
+    return _growing(at, "transformMapEntry", target, names, (MapNode(at, []), step, filter_))
 
 
 def _let(at: int, name: str, value: Node, body: Node, macro: str) -> Fold:

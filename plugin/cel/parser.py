@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from . import macros
 from .errors import CompileError
 from .syntax import Call, Ident, ListNode, Literal, MapNode, Node, Select
@@ -15,35 +17,20 @@ _FUNCTIONS = {
 }
 _FUNCTIONS["in"] = "@in"
 _RESERVED = frozenset(
-    [
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "false",
-        "for",
-        "function",
-        "if",
-        "import",
-        "in",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "null",
-        "return",
-        "true",
-        "var",
-        "void",
+    (
+        *("as", "break", "const", "continue", "else", "false", "for", "function", "if", "import"),
+        *("in", "let", "loop", "package", "namespace", "null", "return", "true", "var", "void"),
         "while",
-    ]
+    )
 )
-_CHAIN = 250  # Kubernetes refuses longer chains and deeper nesting
+_CONSTANTS = {"true": True, "false": False, "null": None}
+# Kubernetes refuses longer chains and deeper nesting.
+_LONGEST_CHAIN = 250
 _LARGEST_INT, _LARGEST_UINT = 2**63 - 1, 2**64 - 1
 
 
 def parse(expression: str) -> Node:
+    """The expression's nodes, with macros expanded; CompileError where it is none."""
     parser = _Parser(expression)
     try:
         node = parser.expression()
@@ -56,6 +43,8 @@ def parse(expression: str) -> Node:
 
 
 class _Parser:
+    """One pass over the tokens: a method for each level of precedence, the loosest first."""
+
     def __init__(self, text: str) -> None:
         self._tokens = tokens(text)
         self._at = 0
@@ -76,9 +65,10 @@ class _Parser:
         token = self._next
         if token.kind != kind:
             wanted = {"end": "the end", "name": "a name"}.get(kind, repr(kind))
-            seen = "the end" if token.kind == "end" else repr(token.text)
-            raise CompileError(f"expected {wanted}, found {seen}", "", token.position)
+            raise CompileError(f"expected {wanted}, found {_shown(token)}", "", token.position)
         return self._take()
+
+    # Operators
 
     def expression(self) -> Node:
         condition = self._or()
@@ -95,13 +85,12 @@ class _Parser:
     def _and(self) -> Node:
         return self._logic("&&", self._relation)
 
-    def _logic(self, operator: str, term: object) -> Node:
-        assert callable(term)
-        terms, at = [term()], []
+    def _logic(self, operator: str, term: Callable[[], Node]) -> Node:
+        terms, positions = [term()], []
         while self._next.kind == operator:
-            at.append(self._take().position)
+            positions.append(self._take().position)
             terms.append(term())
-        return _balanced(_FUNCTIONS[operator], terms, at)
+        return _balanced(_FUNCTIONS[operator], terms, positions)
 
     def _relation(self) -> Node:
         return self._chain(_RELATIONS, self._sum)
@@ -112,30 +101,37 @@ class _Parser:
     def _product(self) -> Node:
         return self._chain(frozenset("*/%"), self._unary)
 
-    def _chain(self, operators: frozenset[str], term: object) -> Node:
-        assert callable(term)
-        node: Node = term()
+    def _chain(self, operators: frozenset[str], term: Callable[[], Node]) -> Node:
+        node = term()
         length = 1
         while self._next.kind in operators:
             token = self._take()
             node = Call(token.position, _FUNCTIONS[token.kind], [node, term()])
             length += 1
-            if length > _CHAIN:
-                raise CompileError(f"more than {_CHAIN} operators in a row", "", token.position)
+            if length > _LONGEST_CHAIN:
+                raise CompileError(
+                    f"more than {_LONGEST_CHAIN} operators in a row", "", token.position
+                )
         return node
 
     def _unary(self) -> Node:
         first = self._next
+        # A minus before a number belongs to the number: the least int has no positive form.
         if first.kind == "-" and self._tokens[self._at + 1].kind in ("int", "float"):
             return self._member()
         if first.kind not in ("!", "-"):
             return self._member()
+
+        # Two of them are none.
         count = 0
         while self._accept(first.kind):
             count += 1
         operand = self._member()
-        function = "!_" if first.kind == "!" else "-_"
-        return Call(first.position, function, [operand]) if count % 2 else operand
+        if count % 2 == 0:
+            return operand
+        return Call(first.position, "!_" if first.kind == "!" else "-_", [operand])
+
+    # Members
 
     def _member(self) -> Node:
         node = self._primary()
@@ -143,30 +139,30 @@ class _Parser:
         while self._next.kind in (".", "["):
             node = self._select(node) if self._next.kind == "." else self._index(node)
             length += 1
-            if length > _CHAIN:
-                raise CompileError(f"more than {_CHAIN} selections in a row", "", node.position)
+            if length > _LONGEST_CHAIN:
+                raise CompileError(
+                    f"more than {_LONGEST_CHAIN} selections in a row", "", node.position
+                )
         return node
 
     def _select(self, operand: Node) -> Node:
         dot = self.expect(".")
         if self._accept("?"):
             name = self._field()
-            return Call(
-                dot.position, "_?._", [operand, Literal(name.position, name.text.strip("`"))]
-            )
+            field = Literal(name.position, name.text.strip("`"))
+            return Call(dot.position, "_?._", [operand, field])
+
         name = self._field()
         if name.kind == "quoted":
             return Select(dot.position, operand, name.text.strip("`"))
-        if not (opened := self._accept("(")):
+        opened = self._accept("(")
+        if not opened:
             return Select(dot.position, operand, name.text)
-        arguments = self._arguments()
-        return macros.expand(opened.position, name.text, operand, arguments) or Call(
-            opened.position, name.text, arguments, operand
-        )
+        return _call(opened, name.text, operand, self._arguments())
 
     def _field(self) -> Token:
         token = self._accept("quoted") or self.expect("name")
-        if token.text in ("true", "false", "null"):
+        if token.text in _CONSTANTS:
             raise CompileError(f"expected a name, found {token.text!r}", "", token.position)
         return token
 
@@ -187,6 +183,8 @@ class _Parser:
                 self.expect(")")
                 return arguments
 
+    # Primaries
+
     def _primary(self) -> Node:
         token = self._take()
         match token.kind:
@@ -204,8 +202,7 @@ class _Parser:
                 return self._number(token)
             case "name" | ".":
                 return self._named(token)
-        seen = "the end" if token.kind == "end" else repr(token.text)
-        raise CompileError(f"expected a value, found {seen}", "", token.position)
+        raise CompileError(f"expected a value, found {_shown(token)}", "", token.position)
 
     def _number(self, token: Token) -> Node:
         negative = token.kind == "-"
@@ -216,6 +213,7 @@ class _Parser:
             if value == float("inf"):
                 raise CompileError(f"{text} is too large for a double", "", token.position)
             return Literal(token.position, -value if negative else value)
+
         amount = int(text.rstrip("uU"), 16 if text.startswith("0x") else 10)
         if digits.kind == "uint":
             if amount > _LARGEST_UINT:
@@ -226,20 +224,20 @@ class _Parser:
         return Literal(token.position, -amount if negative else amount)
 
     def _named(self, token: Token) -> Node:
-        name = self.expect("name") if token.kind == "." else token
-        if token.kind == "name" and name.text in ("true", "false", "null"):
-            return Literal(token.position, {"true": True, "false": False, "null": None}[name.text])
+        from_root = token.kind == "."
+        name = self.expect("name") if from_root else token
+        if not from_root and name.text in _CONSTANTS:
+            return Literal(token.position, _CONSTANTS[name.text])
         if self._is_message():
             raise CompileError("messages cannot be made in a device expression", "", token.position)
         if name.text in _RESERVED:
             raise CompileError(f"{name.text} is a reserved word", "", token.position)
-        text = ("." if token.kind == "." else "") + name.text
-        if not (opened := self._accept("(")):
+
+        text = f".{name.text}" if from_root else name.text
+        opened = self._accept("(")
+        if not opened:
             return Ident(token.position, text)
-        arguments = self._arguments()
-        return macros.expand(opened.position, text, None, arguments) or Call(
-            opened.position, text, arguments
-        )
+        return _call(opened, text, None, self._arguments())
 
     def _is_message(self) -> bool:
         """Whether names with dots between them lead to a brace: pkg.Type{…}."""
@@ -288,11 +286,20 @@ class _Parser:
         return some
 
 
-def _balanced(function: str, terms: list[Node], at: list[int]) -> Node:
+def _shown(token: Token) -> str:
+    return "the end" if token.kind == "end" else repr(token.text)
+
+
+def _call(opened: Token, name: str, target: Node | None, arguments: list[Node]) -> Node:
+    expansion = macros.expand(opened.position, name, target, arguments)
+    return expansion or Call(opened.position, name, arguments, target)
+
+
+def _balanced(function: str, terms: list[Node], positions: list[int]) -> Node:
     """A tree of little depth out of a long row of terms."""
     if len(terms) == 1:
         return terms[0]
     middle = (len(terms) - 1) // 2
-    left = _balanced(function, terms[: middle + 1], at[:middle])
-    right = _balanced(function, terms[middle + 1 :], at[middle + 1 :])
-    return Call(at[middle], function, [left, right])
+    left = _balanced(function, terms[: middle + 1], positions[:middle])
+    right = _balanced(function, terms[middle + 1 :], positions[middle + 1 :])
+    return Call(positions[middle], function, [left, right])

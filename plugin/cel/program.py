@@ -1,4 +1,4 @@
-"""A compiled expression: match it against a device, ask what it cost, ask why it is false."""
+"""A compiled expression: match it against a device, ask what it costs, ask why it is false."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ _LONGEST = 10 * 1024
 
 
 def compile(expression: str, *, new: bool = False) -> Program:
-    """The program; CompileError where the API server refuses the expression for its syntax, types
-    or constants.
+    """The program; CompileError where the API server refuses the expression.
 
-    `new`: as it refuses with default features what is created, not as it takes what is stored; also
-    for its cost.
+    It does so for syntax, types and constants. `new`: as it refuses what is being created, with
+    default features and for what the expression could cost; not as it takes what is stored.
     """
     return Program(expression, _checked(expression, selector=True, new=new))
 
 
 def compile_derived(expression: str) -> Derivation:
-    """As compile(), for an expression whose value is an attribute."""
+    """As compile(), for an expression whose value is to be an attribute."""
     return Derivation(_checked(expression, selector=False, new=False))
 
 
@@ -52,6 +51,7 @@ class Derivation:
     def evaluate(
         self, device: Device
     ) -> bool | int | str | Version | list[bool | int | str | Version]:
+        """The attribute's value; EvalError where the expression has none that an attribute may be."""
         if device.view.error is not None:
             raise device.view.error
         value = self._closure([device.view, Meter(), *[None] * (self._places - 2)])
@@ -72,13 +72,14 @@ def _attribute(value: Value) -> bool | int | str | Version:
 
 
 class Program:
-    """What compile() gives. It keeps nothing of a device and may be used by several threads."""
+    """What compile() gives. It keeps nothing of a device, and threads may share it."""
 
     def __init__(self, expression: str, root: Node) -> None:
         self.expression = expression
         self.root = root
         self._metered, self._metered_places = _built(root, metered=True)
         self._plain, self._plain_places = _built(root, metered=False)
+        # Then no device within the API's sizes can make it reach the limit.
         self._cheap = bound.of(root) <= LIMIT
 
     def matches(self, device: Device) -> bool:
