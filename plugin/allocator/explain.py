@@ -253,7 +253,7 @@ def _selectors(want: Request, candidate: Candidate) -> Iterable[Reason]:
                 program = selectors.compiled(selector.cel.expression)
                 if program.matches(candidate.for_cel):
                     continue
-                why = f"false: {program.trace(candidate.for_cel).text or selector.cel.expression}"
+                why = f"false: {program.explain(candidate.for_cel).text or selector.cel.expression}"
             except (cel.EvalError, cel.CompileError) as error:
                 # the search never asked: another rule keeps the device away already
                 why = f"fails: {error}"

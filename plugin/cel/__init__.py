@@ -1,15 +1,15 @@
-"""CEL as Kubernetes has it for device selectors: compile an expression once, match it against
-devices, explain a no.
+"""CEL as Kubernetes has it: compile an expression once, match it against devices, explain a no.
 
-The public surface is what this module names. Nothing here knows claims, classes or pools.
+What this module names is for selectors of devices; `documents` has expressions over any documents,
+as admission policies use them. Nothing here knows claims, classes or pools.
 """
 
 from __future__ import annotations
 
 from .device import Device, Version
 from .errors import CompileError, EvalError
+from .explanation import Explanation, Mismatch
 from .program import Derivation, Program, compile, compile_derived
-from .trace import Explanation
 
 __all__ = [
     "compile",
@@ -19,6 +19,7 @@ __all__ = [
     "Device",
     "Version",
     "Explanation",
+    "Mismatch",
     "CompileError",
     "EvalError",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from . import bound, checker, constants, estimate, parser, trace
+from . import bound, checker, constants, estimate, explanation, parser
 from .attributes import Closure, Frame, Meter
 from .closures import Closures
 from .cost import LIMIT
@@ -105,9 +105,9 @@ class Program:
         frame: Frame = [device.view, meter, *[None] * (self._metered_places - 2)]
         return _bool(self._metered(frame))
 
-    def trace(self, device: Device) -> trace.Explanation:
-        """Why the expression is not true for this device."""
-        return trace.explain(self.root, self.expression, device)
+    def explain(self, device: Device) -> explanation.Explanation:
+        """Why the expression is not true for this device; an error is a reason, too."""
+        return explanation.explain(self.root, self.expression, device)
 
 
 def _built(root: Node, metered: bool) -> tuple[Closure, int]:

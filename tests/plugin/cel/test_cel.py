@@ -119,7 +119,7 @@ def test_a_dear_expression_is_stopped():
     ],
 )
 def test_why_an_expression_is_false(expression, why):
-    text = cel.compile(expression).trace(DEVICE).text
+    text = cel.compile(expression).explain(DEVICE).text
     assert text == why if why else text
 
 
@@ -127,7 +127,7 @@ def test_a_missing_attribute_is_an_error_and_named():
     program = cel.compile(f"{HERE}.absent == 1")
     with pytest.raises(cel.EvalError):
         program.matches(DEVICE)
-    assert "absent" in program.trace(DEVICE).text
+    assert "absent" in program.explain(DEVICE).text
     assert not cel.compile(f"{HERE}.?absent.orValue(0) == 1").matches(DEVICE)
 
 
