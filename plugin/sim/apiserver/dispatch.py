@@ -1,5 +1,7 @@
-"""From a request to its answer: who asks, may they, what is it about, and who answers that. One
-step, no waiting.
+"""From a request to its response: who asks, may they, what is it about, and which handler answers.
+
+A request is answered in one synchronous step, so that no other comes between its reads and its
+writes. Only watches go on after that, as streams.
 """
 
 from __future__ import annotations
@@ -9,296 +11,249 @@ import logging
 from collections.abc import Callable
 
 from ...api.document import Document
+from . import kinds
 from .access import admission, claim_status, impersonation, rbac
 from .access.policies import Policies
 from .access.tokens import Tokens
 from .catalog import Catalog
-from .handlers import discovery, openapi, pod_logs, scale, watches
-from .handlers.objects import Objects, selection
+from .handlers import pod_logs, scale, watches
+from .handlers.non_resource import NonResource
+from .handlers.objects import Objects, predicate
 from .handlers.reviews import Reviews
 from .handlers.subresources import Subresources
 from .handlers.watches import Watches
 from .storage.registry import Registry
 from .types.options import ValidateAdmission
-from .types.status_errors import StatusError, bad_request
+from .types.status_errors import StatusError, bad_request, method_not_allowed, resource_not_found
 from .types.user import User
 from .wire import codec, request_info, responses, tables
 from .wire.http import HttpRequest, HttpResponse
 from .wire.request_info import RequestInfo
 from .wire.resource_request import ResourceRequest, Result
-from .wire.responses import Form
+from .wire.responses import OutputFormat
 
 log = logging.getLogger(__name__)
 
-HEALTH = ("/healthz", "/livez", "/readyz")
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
-
 
 class Dispatch:
+    """Every request's way to the handler that answers it.
+
+    `respond` always returns a response: what a handler raises becomes a Status, and what nobody
+    expected becomes an internal error and a line in the log.
+    """
+
     def __init__(
         self,
         catalog: Catalog,
         registry: Registry,
         tokens: Tokens,
         now: Callable[[], float],
-        bookmark_every: float,
+        bookmark_interval: float,
     ) -> None:
-        self.address = ""  # once the server has one
         self.logs: pod_logs.Logs | None = None  # once somebody runs pods
+        self.non_resource = NonResource(catalog)
         self._now = now
         self._catalog, self._registry, self._tokens = catalog, registry, tokens
-        self._discovery = discovery.Discovery(catalog)
-        self._openapi = openapi.OpenApi(catalog)
         self._policies = Policies(registry.store)
         self._objects = Objects(registry, self._admission)
         self._subresources = Subresources(registry, tokens, now)
         self._reviews = Reviews(registry.store, tokens)
-        self._watches = Watches(registry.store, bookmark_every)
+        self._watches = Watches(registry.store, bookmark_interval)
 
-    def respond(self, request: HttpRequest) -> HttpResponse:
+    def respond(self, http: HttpRequest) -> HttpResponse:
         try:
-            user, request = self._authenticated(request)
-            return self._warned(request, self._answer(user, request))
+            user, http = self._authenticate(http)
+            response = self._handle(user, http)
         except StatusError as error:
-            return self._warned(request, responses.refusal(request, error))
-        except RecursionError:  # wherever it was met: nobody means a document of such a depth
-            return responses.refusal(request, bad_request("json: exceeded max depth"))
+            response = responses.of_error(http, error)
+        except RecursionError:
+            # Wherever it was met: nobody means a document of such a depth.
+            response = responses.of_error(http, bad_request("json: exceeded max depth"))
         except Exception as error:
-            log.exception("%s %s", request.method, request.path)
-            return responses.refusal(
-                request, StatusError(500, "InternalError", f"Internal error occurred: {error!r}")
-            )
+            log.exception("%s %s", http.method, http.path)
+            message = f"Internal error occurred: {error!r}"
+            response = responses.of_error(http, StatusError(500, "InternalError", message))
+        return self._with_deprecation_warning(http, response)
 
-    def _warned(self, request: HttpRequest, answer: HttpResponse) -> HttpResponse:
-        """Users of an old version are told so, whatever else they are told."""
-        try:
-            info = request_info.of(request)
-        except StatusError:
-            return answer
-        served = self._catalog.served_version(info.group, info.version, info.resource)
-        if answer.status in (401, 415) or not served or not served.deprecation_warning:
-            return answer
-        return dataclasses.replace(
-            answer, headers=(("Warning", f'299 - "{served.deprecation_warning}"'), *answer.headers)
-        )
-
-    def busy(self, request: HttpRequest) -> HttpResponse:
+    def too_many_requests(self, http: HttpRequest) -> HttpResponse:
+        """The response to a request that there is no room for."""
+        message = "The server has received too many requests and has asked us to try again later"
         details = {"retryAfterSeconds": 1}
-        text = "The server has received too many requests and has asked us to try again later"
-        return responses.refusal(request, StatusError(429, "TooManyRequests", text, details))
+        return responses.of_error(http, StatusError(429, "TooManyRequests", message, details))
 
-    def _authenticated(self, request: HttpRequest) -> tuple[User, HttpRequest]:
-        """The token is a prefix of the path or a header."""
-        path, token = request.path, ""
-        if path.startswith("/as/"):
-            token, _, rest = path.removeprefix("/as/").partition("/")
-            request = dataclasses.replace(request, path=f"/{rest}")
-        scheme, _, said = request.header("authorization").partition(" ")
+    def _authenticate(self, http: HttpRequest) -> tuple[User, HttpRequest]:
+        """Who the request counts as, and the request without the token in its path.
+
+        Clients send tokens only over TLS, which there is none of here. So the address that they
+        are given has the token as its prefix; a header counts more.
+        """
+        token = ""
+        if http.path.startswith("/as/"):
+            token, _, path = http.path.removeprefix("/as/").partition("/")
+            http = dataclasses.replace(http, path=f"/{path}")
+        scheme, _, credentials = http.header("authorization").partition(" ")
         if scheme.lower() == "bearer":
-            token = said.strip()
-        return impersonation.user(self._registry.store, self._tokens.user(token), request), request
+            token = credentials.strip()
 
-    def _answer(self, user: User, request: HttpRequest) -> HttpResponse:
-        info = request_info.of(request)
-        rbac.check(self._registry.store, user, _attributes(info, request))
+        user = self._tokens.authenticate(token)
+        return impersonation.effective_user(self._registry.store, user, http), http
+
+    def _handle(self, user: User, http: HttpRequest) -> HttpResponse:
+        info = request_info.of(http)
+        rbac.check(self._registry.store, user, _attributes(info, http))
+
         if not info.resource:
-            return self._of_path(info, request)
-        if self._is_review(info):
-            if request.method != "POST":
-                raise not_allowed()
-            return responses.answer(
-                request, self._reviews.answer(info, user, request), responses.form(request)
-            )
-        served = self._catalog.served_version(info.group, info.version, info.resource)
-        if served is None and info.group not in self._catalog.versions:
-            return HttpResponse(404, b"404 page not found\n", "text/plain; charset=utf-8")
-        if served is None:
-            raise unknown()
-        if info.verb == "watch":
-            return self._watch(ResourceRequest(served, info, request, user))
-        asked = ResourceRequest(served, info, request, user)
-        if (info.resource, info.subresource, info.verb) == ("pods", "log", "get") and self.logs:
-            return pod_logs.answer(self._registry.store, self.logs, asked)
-        form = responses.form(request)
-        return responses.answer(
-            request, self._shaped(asked, self._found(asked), form), form, asked.warnings
-        )
+            return self.non_resource.respond(info, http)
+        if (info.group, info.resource) in kinds.REVIEWS:
+            return self._review(info, user, http)
 
-    def _found(self, asked: ResourceRequest) -> Result:
-        served, info = asked.served, asked.info
-        verb, subresource = info.verb, info.subresource
-        if info.namespace and not served.kind.namespaced:
-            raise unknown()
-        if served.kind.namespaced and not info.namespace and verb != "list":
-            raise not_allowed() if verb in ("create", "deletecollection") else unknown()
-        if subresource and subresource != "status":
-            return self._below(asked)
-        if subresource and not served.kind.status:
-            raise unknown()
-        if verb == "create" and not info.name:
-            admission.check(
-                self._registry.store,
-                served,
-                info,
-                codec.document(asked.http, served.kind.resource.kind),
-            )
-            return self._objects.create(asked)
-        if verb == "list":
-            return self._objects.list(asked)
-        if verb == "deletecollection" and verb in served.api_resource.verbs:
-            return self._objects.delete_collection(asked)
-        if verb == "delete" and info.name and not subresource:
+        served = self._catalog.served_version(info.group, info.version, info.resource)
+        if served is None:
+            # Of a group that is not there at all, not even its handler is.
+            if info.group not in self._catalog.versions:
+                return responses.PAGE_NOT_FOUND
+            raise resource_not_found()
+
+        request = ResourceRequest(served, info, http, user)
+        if info.verb == "watch":
+            return self._watch(request)
+        if self.logs and (info.resource, info.subresource, info.verb) == ("pods", "log", "get"):
+            return pod_logs.respond(self._registry.store, self.logs, request)
+
+        # A client that accepts nothing of ours is refused before anything is written.
+        output = responses.negotiate(http)
+        result = self._result(request)
+        document = self._transform(request, result.document, output)
+        result = dataclasses.replace(result, document=document)
+        return responses.encode(http, result, output, request.warnings)
+
+    def _review(self, info: RequestInfo, user: User, http: HttpRequest) -> HttpResponse:
+        if http.method != "POST":
+            raise method_not_allowed()
+        result = self._reviews.review(info, user, http)
+        return responses.encode(http, result, responses.negotiate(http))
+
+    def _watch(self, request: ResourceRequest) -> HttpResponse:
+        output = responses.negotiate(request.http, stream=True)
+        options = watches.WatchOptions.of(request.http, self._catalog.release)
+
+        def transform(obj: Document) -> Document:
+            return self._transform(request, request.served.from_storage(obj), output)
+
+        # Watches that ask for the same objects in the same form share what was encoded.
+        form = f"{output.convert_to}/{output.meta_version}/{request.param('includeObject')}"
+        stream = self._watches.stream(request, predicate(request), options, form, transform)
+        return HttpResponse(200, stream=stream)
+
+    # ------------------------------------------------------------ objects and their subresources
+
+    def _result(self, request: ResourceRequest) -> Result:
+        served, info = request.served, request.info
+        self._check_scope(request)
+        if info.subresource and info.subresource != "status":
+            return self._subresource(request)
+        if info.subresource and not served.kind.has_status:
+            raise resource_not_found()
+
+        if info.verb == "create" and not info.name:
+            obj = codec.document(request.http, served.kind.resource.kind)
+            admission.check(self._registry.store, served, info, obj)
+            return self._objects.create(request)
+        if info.verb == "list":
+            return self._objects.list(request)
+        if info.verb == "deletecollection" and info.verb in served.api_resource.verbs:
+            return self._objects.delete_collection(request)
+        if info.verb == "delete" and info.name and not info.subresource:
             admission.check(self._registry.store, served, info)
-            return self._objects.delete(asked)
-        answers = {
+            return self._objects.delete(request)
+
+        by_name = {
             "get": self._objects.get,
             "update": self._objects.update,
             "patch": self._objects.patch,
         }
-        if info.name and verb in answers:
-            return answers[verb](asked)
-        raise not_allowed()
+        if info.name and info.verb in by_name:
+            return by_name[info.verb](request)
+        raise method_not_allowed()
 
-    def _admission(self, asked: ResourceRequest) -> ValidateAdmission:
-        """Rights come first: a policy is asked about what may be written."""
-        policies = self._policies.admission(asked)
+    def _check_scope(self, request: ResourceRequest) -> None:
+        """Only a list goes over all namespaces; what has no namespace is in none."""
+        namespaced, info = request.served.kind.namespaced, request.info
+        if info.namespace and not namespaced:
+            raise resource_not_found()
+        if namespaced and not info.namespace and info.verb != "list":
+            if info.verb in ("create", "deletecollection"):
+                raise method_not_allowed()
+            raise resource_not_found()
 
-        def admit(old: Document | None, new: Document | None) -> None:
-            claim_status.check(self._registry.store, self._catalog.release, asked, old, new)
-            policies(old, new)
+    def _subresource(self, request: ResourceRequest) -> Result:
+        verb, subresource = request.info.verb, request.info.subresource
+        if subresource not in request.served.api_resource.subresources:
+            raise resource_not_found()
 
-        return admit
-
-    def _below(self, asked: ResourceRequest) -> Result:
-        verb, subresource = asked.info.verb, asked.info.subresource
-        if subresource not in asked.served.api_resource.subresources:
-            raise unknown()
+        result = None
         if subresource == "finalize" and verb == "update":
-            return self._objects.update(asked)
-        if subresource == "scale":
-            found = scale.answer(self._registry, asked)
-        else:
-            found = self._subresources.create(asked) if verb == "create" else None
-        if found is None:
-            raise not_allowed()
-        return found
+            result = self._objects.update(request)
+        elif subresource == "scale":
+            result = scale.scale(self._registry, request)
+        elif verb == "create":
+            result = self._subresources.create(request)
+        if result is None:
+            raise method_not_allowed()
+        return result
 
-    def _watch(self, asked: ResourceRequest) -> HttpResponse:
-        form = responses.form(asked.http, stream=True)
-        wanted = watches.Wanted.of(asked.http, self._catalog.release)
+    def _admission(self, request: ResourceRequest) -> ValidateAdmission:
+        """What every write of the request has to pass once its object is valid."""
+        validate_policies = self._policies.admission(request)
 
-        def shown(obj: Document) -> Document:
-            return self._shape(asked, asked.served.from_storage(obj), form)
+        def validate(old: Document | None, new: Document | None) -> None:
+            # Rights come first: a policy is asked about what may be written.
+            claim_status.check(self._registry.store, self._catalog.release, request, old, new)
+            validate_policies(old, new)
 
-        shape = f"{form.shape}/{form.version}/{asked.param('includeObject')}"
-        return HttpResponse(
-            200, stream=self._watches.stream(asked, selection(asked), wanted, shape, shown)
-        )
+        return validate
 
-    def _shaped(self, asked: ResourceRequest, found: Result, form: Form) -> Result:
-        return dataclasses.replace(found, document=self._shape(asked, found.document, form))
+    # ------------------------------------------------------------ on the way out
 
-    def _shape(self, asked: ResourceRequest, obj: Document, form: Form) -> Document:
-        kind = asked.served.kind.resource.kind
-        if form.shape == "Table" and "metadata" in obj and obj.get("kind") in (kind, f"{kind}List"):
-            return tables.table(kind, obj, self._now(), asked.param("includeObject") or "Metadata")
-        if (
-            form.shape.startswith("PartialObjectMetadata")
-            and "metadata" in obj
-            and obj.get("kind") != "Status"
-        ):
-            return responses.partial(obj, form.version)
+    def _transform(self, request: ResourceRequest, obj: Document, output: OutputFormat) -> Document:
+        """The object or list as the client wants to see it: itself, a table, or its metadata.
+
+        A Status, a Scale and the like are always themselves.
+        """
+        kind = request.served.kind.resource.kind
+        if "metadata" not in obj:
+            return obj
+        if output.convert_to == "Table" and obj.get("kind") in (kind, f"{kind}List"):
+            include = request.param("includeObject") or "Metadata"
+            return tables.table(kind, obj, self._now(), include)
+        if output.wants_partial and obj.get("kind") != "Status":
+            return responses.partial_metadata(obj, output.meta_version)
         return obj
 
-    def _is_review(self, info: RequestInfo) -> bool:
-        return any(
-            (group, plural) == (info.group, info.resource)
-            for group, plural, *_ in discovery.REVIEWS
-        )
-
-    # ------------------------------------------------------------ what is no object
-
-    def _of_path(self, info: RequestInfo, request: HttpRequest) -> HttpResponse:
-        if request.method not in METHODS:
-            raise not_allowed()
-        path = info.path.rstrip("/") or "/"
-        if path in HEALTH or path.startswith(tuple(f"{known}/" for known in HEALTH)):
-            return HttpResponse(200, b"ok", "text/plain; charset=utf-8")
-        found = self._document(path, info, request)
-        if found is None:
-            return HttpResponse(404, b"404 page not found\n", "text/plain; charset=utf-8")
-        if isinstance(found, HttpResponse):
-            return found
-        return responses.answer(request, Result(200, found), Form())
-
-    def _document(
-        self, path: str, info: RequestInfo, request: HttpRequest
-    ) -> Document | HttpResponse | None:
-        versions = self._discovery.versions
-        if path == "/":
-            return {"paths": ["/api", "/api/v1", "/apis", *HEALTH, "/version"]}
-        if path == "/version":
-            return self._discovery.version()
-        if path == "/openapi/v3":
-            return self._openapi.index()
-        if path.startswith("/openapi/v3/"):
-            return self._openapi.version(path.removeprefix("/openapi/v3/"))
-        if path == "/openapi/v2":
-            if "proto-openapi.spec.v2" in request.header("accept"):
-                return HttpResponse(200, openapi.NOTHING, openapi.PROTOBUF)
-            return self._openapi.old()
-        if path in ("/api", "/apis"):
-            if version := _aggregated(request):
-                document = self._discovery.aggregated(path == "/api", version)
-                kind = (
-                    f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
-                )
-                return HttpResponse(200, codec.encode(document), kind)
-            return (
-                self._discovery.core(self.address) if path == "/api" else self._discovery.groups()
-            )
-        if info.version and info.version in versions.get(info.group, ()):
-            return self._discovery.resources(info.group, info.version)
-        name = path.removeprefix("/apis/")
-        if name and name in versions:
-            return {"kind": "APIGroup", "apiVersion": "v1"} | self._discovery.group(name)
-        return None
+    def _with_deprecation_warning(self, http: HttpRequest, response: HttpResponse) -> HttpResponse:
+        """Users of an old version are told so, whatever else they are told."""
+        info = request_info.of(http)
+        served = self._catalog.served_version(info.group, info.version, info.resource)
+        if response.status in (401, 415) or not served or not served.deprecation_warning:
+            return response
+        warning = ("Warning", f'299 - "{served.deprecation_warning}"')
+        return dataclasses.replace(response, headers=(warning, *response.headers))
 
 
-def _attributes(info: RequestInfo, request: HttpRequest) -> rbac.Attributes:
+def _attributes(info: RequestInfo, http: HttpRequest) -> rbac.Attributes:
+    """What authorization decides about."""
     if not info.resource:
         return rbac.Attributes(info.verb, path=info.path)
+
+    # A list of the one object of a name needs no more than the right to that object.
     name = info.name
     if info.verb in ("list", "watch", "deletecollection") and not name:
-        wanted = [
-            term
-            for term in request.param("fieldSelector").split(",")
-            if term.startswith("metadata.name=")
-        ]
-        name = wanted[0].partition("=")[2].lstrip("=") if len(wanted) == 1 else ""
-    inside = info.name if (info.group, info.resource) == ("", "namespaces") else info.namespace
-    return rbac.Attributes(info.verb, info.group, info.resource, info.subresource, inside, name)
+        terms = http.param("fieldSelector").split(",")
+        names = [term for term in terms if term.startswith("metadata.name=")]
+        if len(names) == 1:
+            name = names[0].partition("=")[2].lstrip("=")
 
-
-def _aggregated(request: HttpRequest) -> str:
-    """The version of the aggregated discovery that the client would take first, if any."""
-    for one in request.header("accept").split(","):
-        more = dict(part.strip().partition("=")[::2] for part in one.split(";")[1:])
-        if more.get("as") == "APIGroupDiscoveryList" and more.get("v") in discovery.AGGREGATED:
-            return more["v"]
-        if one.split(";")[0].strip() == codec.JSON and "as" not in more:
-            return ""
-    return ""
-
-
-def unknown() -> StatusError:
-    return StatusError(404, "NotFound", "the server could not find the requested resource", {})
-
-
-def not_allowed() -> StatusError:
-    return StatusError(
-        405,
-        "MethodNotAllowed",
-        "the server does not allow this method on the requested resource",
-        {},
-    )
+    # A namespace counts as being in itself: who may read it need not read all of them.
+    is_namespace = (info.group, info.resource) == ("", "namespaces")
+    namespace = info.name if is_namespace else info.namespace
+    return rbac.Attributes(info.verb, info.group, info.resource, info.subresource, namespace, name)

@@ -1,8 +1,7 @@
-"""What the server of a release serves: kinds, their versions, and in which version each is kept.
-Tables only.
+"""What the server of a release serves: kinds, their versions, and in which version each is stored.
 
-Of the kinds around the resource API, those that drivers, schedulers and this project's own demos
-touch.
+Tables only. Of the kinds around the resource API, those that drivers, schedulers and this project's
+own demos touch.
 """
 
 from __future__ import annotations
@@ -13,24 +12,26 @@ from dataclasses import dataclass, replace
 from .types.kind import Kind
 from .types.resource import GroupResource
 
-ALL = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 DRA = "resource.k8s.io"
 
 
 @dataclass(frozen=True)
 class ApiResource:
-    kind: Kind  # as it is kept
+    """A resource as discovery lists it."""
+
+    kind: Kind  # as it is stored
     versions: tuple[str, ...]  # as it is served, the preferred one first
     singular: str
-    short: tuple[str, ...] = ()
-    verbs: tuple[str, ...] = ALL
-    group: str = ""  # under which it is served
+    short_names: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    group: str = ""  # that it is served under
     subresources: tuple[str, ...] = ()  # beside the status
-    release: str = ""
+    release: str = ""  # of a kind of the resource API
 
 
-# group, version, plural, kind; n: in a namespace, s: with a status, g: counts generations; short
-# name
+# Group, version, plural, kind; n: in a namespace, s: with a status, g: counts generations; short
+# name.
 OTHER_KINDS = """
 -                            v1  configmaps                        ConfigMap                         n    cm
 -                            v1  events                            Event                             n    ev
@@ -61,8 +62,7 @@ SUBRESOURCES = {
     "serviceaccounts": ("token",),
 }
 
-# plural, kind, flags as above, and the versions that serve it; the first is the one that it is kept
-# in
+# Plural, kind and flags as above, and the versions that serve it; the first is the storage version.
 CLAIMS = "resourceclaims ResourceClaim ns"
 TEMPLATES = "resourceclaimtemplates ResourceClaimTemplate n"
 CLASSES = "deviceclasses DeviceClass g"
@@ -87,57 +87,71 @@ RELEASES: dict[str, dict[str, str]] = {
     | {RULES: "v1 v1beta2 v1alpha3", POOLS: "v1alpha3"},
 }
 NEWEST = "1.37"
-# release, kind, version: since when it is deprecated, and when it will be gone
-DEPRECATED = {
-    (NEWEST, words.split()[1], version): since
-    for version, since in {"v1beta1": ("1.35", "1.38"), "v1beta2": ("1.36", "1.39")}.items()
-    for words in (CLAIMS, TEMPLATES, CLASSES, SLICES)
-} | {(NEWEST, "DeviceTaintRule", "v1alpha3"): ("1.36", "1.39")}
+
+# By release, kind and version: since when it is deprecated, and when it will be gone.
+DEPRECATED = {(NEWEST, "DeviceTaintRule", "v1alpha3"): ("1.36", "1.39")}
+for _words in (CLAIMS, TEMPLATES, CLASSES, SLICES):
+    DEPRECATED[NEWEST, _words.split()[1], "v1beta1"] = ("1.35", "1.38")
+    DEPRECATED[NEWEST, _words.split()[1], "v1beta2"] = ("1.36", "1.39")
+
+# What is only asked and never stored: the kind, and whether it is asked in a namespace.
+REVIEWS = {
+    ("authentication.k8s.io", "selfsubjectreviews"): ("SelfSubjectReview", False),
+    ("authentication.k8s.io", "tokenreviews"): ("TokenReview", False),
+    ("authorization.k8s.io", "localsubjectaccessreviews"): ("LocalSubjectAccessReview", True),
+    ("authorization.k8s.io", "selfsubjectaccessreviews"): ("SelfSubjectAccessReview", False),
+    ("authorization.k8s.io", "selfsubjectrulesreviews"): ("SelfSubjectRulesReview", False),
+    ("authorization.k8s.io", "subjectaccessreviews"): ("SubjectAccessReview", False),
+}
 
 
 def api_resources(release: str) -> list[ApiResource]:
-    """Everything that a server of this release has; ValueError for a release that is not in the
-    table.
-    """
+    """Everything that a server of this release has; ValueError for one that is not in the table."""
     if release not in RELEASES:
         raise ValueError(f"release {release!r}: expected one of {', '.join(RELEASES)}")
-    found = []
+    resources = []
     for line in OTHER_KINDS.split("\n")[1:-1]:
-        group, version, plural, kind, flags, short = line.split()
-        found.append(
-            _api_resource(group.strip("-"), plural, kind, flags, (version,), short.strip("-"))
-        )
+        group, version, plural, kind, flags, short_name = line.split()
+        api_resource = _api_resource(group.strip("-"), plural, kind, flags, (version,))
+        if short_name != "-":
+            api_resource = replace(api_resource, short_names=(short_name,))
+        resources.append(api_resource)
+
     for words, versions in RELEASES[release].items():
         plural, kind, flags = words.split()
-        found.append(
-            replace(
-                _api_resource(DRA, plural, kind, flags, tuple(versions.split())), release=release
-            )
-        )
-    return found
+        api_resource = _api_resource(DRA, plural, kind, flags, tuple(versions.split()))
+        resources.append(replace(api_resource, release=release))
+    return resources
 
 
 def _api_resource(
-    group: str, plural: str, kind: str, flags: str, versions: tuple[str, ...], short: str = ""
+    group: str, plural: str, kind: str, flags: str, versions: tuple[str, ...]
 ) -> ApiResource:
-    kept = Kind(
-        GroupResource(
-            plural, "" if kind == "Event" else group, kind
-        ),  # events of both groups are one collection
+    # Events of both their groups are one collection.
+    storage_group = "" if kind == "Event" else group
+    stored = Kind(
+        GroupResource(plural, storage_group, kind),
         versions[0],
         namespaced="n" in flags,
-        status="s" in flags,
-        generation="g" in flags,
+        has_status="s" in flags,
+        has_generation="g" in flags,
     )
-    verbs = (
-        tuple(verb for verb in ALL if verb != "deletecollection") if kind == "Namespace" else ALL
+    verbs: tuple[str, ...] = ALL_VERBS
+    if kind == "Namespace":
+        verbs = tuple(verb for verb in ALL_VERBS if verb != "deletecollection")
+    return ApiResource(
+        stored,
+        versions,
+        kind.lower(),
+        verbs=verbs,
+        group=group,
+        subresources=SUBRESOURCES.get(plural, ()),
     )
-    more = SUBRESOURCES.get(plural, ())
-    return ApiResource(kept, versions, kind.lower(), (short,) if short else (), verbs, group, more)
 
 
 def priority(version: str) -> tuple[int, int, int]:
     """Higher is preferred: v2 before v1 before v1beta2 before v1alpha3."""
-    found = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", version)
-    assert found, version
-    return {"alpha": 0, "beta": 1}.get(found[2], 2), int(found[1]), int(found[3] or 0)
+    parts = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", version)
+    assert parts, version
+    major, stage, minor = parts.groups()
+    return {"alpha": 0, "beta": 1}.get(stage, 2), int(major), int(minor or 0)

@@ -1,5 +1,6 @@
-"""The server as a whole: built from its options, started, stopped. `async with serve(Options()) as
-api:`
+"""The API server as a whole: built from its options, started, stopped.
+
+async with serve(Options()) as api:
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from .storage import bootstrap
 from .storage.housekeeping import Housekeeping
 from .storage.registry import Registry
 from .storage.store import Store
-from .types.user import Secrets
+from .types.user import ServerSecrets
 from .wire.http import Server
 
 if TYPE_CHECKING:
@@ -35,23 +36,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 COMMIT_AFTER = 0.05  # seconds
-# of generated names: no words, nothing that looks like another letter
-LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+
+# Of generated names: no words, nothing that looks like another letter.
+SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    profile: str = kinds.NEWEST
+    profile: str = kinds.NEWEST  # the release of Kubernetes that it is like
     host: str = "127.0.0.1"
     port: int = 0  # 0: the system chooses
     window: int = 10_000  # changes that watches and continued lists may go back
-    max_in_flight: int = 400
+    max_in_flight: int = 400  # requests
     bookmark_interval: float = 60.0  # seconds
-    housekeeping: bool = (
-        True  # the little that happens by itself: accounts, the ends of namespaces, garbage
-    )
+    housekeeping: bool = True  # what goes on by itself: default accounts, garbage collection
+    end_namespaces: bool = False  # with that, since no controller beside it does
     db: Path | None = None  # an SQLite file that the objects outlive us in
-    end_namespaces: bool = False  # nobody else ends namespaces
 
 
 class Api:
@@ -75,10 +75,8 @@ class Api:
         return f"{self.address}/as/{token}"
 
     def token_of(self, name: str, groups: Sequence[str] = ()) -> str:
-        """For a part of the control plane, as system:kube-scheduler or system:node:n in
-        system:nodes.
-        """
-        return self._tokens.of_user(name, groups)
+        """For a part of the control plane: system:kube-scheduler, system:node:n in system:nodes."""
+        return self._tokens.issue_for_user(name, groups)
 
     def serve_logs(self, logs: pod_logs.Logs) -> None:
         """From now on `kubectl logs` shows what this says of a namespace, a pod and a container."""
@@ -103,24 +101,31 @@ class Api:
 
 @contextlib.asynccontextmanager
 async def serve(options: Options) -> AsyncIterator[Api]:
-    """Runs within the loop that it is called in; nobody is kept waiting by one request for longer
-    than it takes.
+    """A server in the loop that runs, until the context ends. OSError if it cannot listen.
+
+    A request is answered in one step, so nobody is kept waiting for longer than one takes.
     """
     catalog = Catalog(options.profile)
     store = Store(options.window)
-    secrets, kept = _kept(options, store)
-    registry = Registry(store, _now, lambda: str(uuid.uuid4()), _letters, options.profile)
+    secrets, disk = _open_disk(options, store)
+    registry = Registry(
+        store, timestamps.now, lambda: str(uuid.uuid4()), _name_suffix, options.profile
+    )
     tokens = Tokens(secrets, store, time.time)
+
+    # What a cluster has from the start is there before anybody listens.
     housekeeping = Housekeeping(registry, catalog, options.end_namespaces)
     bootstrap.make(registry, catalog)
     housekeeping.make_accounts()
     store.listeners.append(housekeeping.changed)
+
     dispatch = Dispatch(catalog, registry, tokens, time.time, options.bookmark_interval)
-    server = Server(dispatch.respond, dispatch.busy, options.max_in_flight)
+    server = Server(dispatch.respond, dispatch.too_many_requests, options.max_in_flight)
     port = await server.start(options.host, options.port)
-    dispatch.address = f"{options.host}:{port}"
+    dispatch.non_resource.address = f"{options.host}:{port}"
+
     running = asyncio.create_task(housekeeping.run() if options.housekeeping else asyncio.sleep(0))
-    running.add_done_callback(_ended)
+    running.add_done_callback(_housekeeping_ended)
     try:
         yield Api(registry, catalog, dispatch, tokens, f"http://{options.host}:{port}")
     finally:
@@ -128,35 +133,32 @@ async def serve(options: Options) -> AsyncIterator[Api]:
         await server.stop()
         with contextlib.suppress(asyncio.CancelledError):
             await running
-        if kept:
-            kept.close()
+        if disk:
+            disk.close()
 
 
-def _kept(options: Options, store: Store) -> tuple[Secrets, Disk | None]:
-    """What an earlier server left in its file, if there is to be one."""
+def _open_disk(options: Options, store: Store) -> tuple[ServerSecrets, Disk | None]:
+    """Puts into the store what an earlier server left in its file, if there is to be one."""
     if not options.db:
-        return Secrets.new(), None
-    from .storage import disk  # its library is loaded for nobody else
+        return ServerSecrets.new(), None
+    from .storage.disk import Disk  # its library is loaded for nobody else
 
     loop = asyncio.get_running_loop()
-    kept = disk.Disk(
-        options.db, options.profile, lambda commit: loop.call_later(COMMIT_AFTER, commit)
-    )
-    secrets = kept.load(store) or Secrets.new()
-    kept.keep(secrets)
-    store.listeners.append(kept.changed)
-    return secrets, kept
+    disk = Disk(options.db, options.profile, lambda commit: loop.call_later(COMMIT_AFTER, commit))
+    secrets = disk.load(store) or ServerSecrets.new()
+    disk.keep(secrets)
+    store.listeners.append(disk.changed)
+    return secrets, disk
 
 
-def _ended(running: asyncio.Task[None]) -> None:
+def _housekeeping_ended(running: asyncio.Task[None]) -> None:
     """It never ends by itself: without it garbage stays, which somebody should hear of."""
-    if not running.cancelled() and (error := running.exception()):
-        log.error("the upkeep has ended", exc_info=error)
+    if running.cancelled():
+        return
+    error = running.exception()
+    if error:
+        log.error("housekeeping has ended", exc_info=error)
 
 
-def _now() -> str:
-    return timestamps.now()
-
-
-def _letters() -> str:
-    return "".join(random.choices(LETTERS, k=5))  # noqa: S311 - names, no secrets
+def _name_suffix() -> str:
+    return "".join(random.choices(SUFFIX_LETTERS, k=5))  # noqa: S311 - names, no secrets

@@ -1,6 +1,4 @@
-"""Asking as somebody else: the Impersonate headers, which need the right to do so for each name
-that they give.
-"""
+"""Asking as somebody else: the Impersonate headers, and the rights that they take."""
 
 from __future__ import annotations
 
@@ -8,62 +6,60 @@ from collections.abc import Iterator
 from urllib.parse import unquote
 
 from ..storage.store import Store
-from ..types import status_errors
+from ..types.status_errors import StatusError
 from ..types.user import User
 from ..wire.http import HttpRequest
 from . import rbac
-from .tokens import ANONYMOUS, EVERYBODY, NOBODY
+from .tokens import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED
 
-USER, GROUP, UID, EXTRA = (
-    "impersonate-user",
-    "impersonate-group",
-    "impersonate-uid",
-    "impersonate-extra-",
-)
-ACCOUNT = "system:serviceaccount:"
+USER_HEADER, GROUP_HEADER = "impersonate-user", "impersonate-group"
+UID_HEADER, EXTRA_HEADER = "impersonate-uid", "impersonate-extra-"
+SERVICE_ACCOUNT = "system:serviceaccount:"
+AUTHENTICATION_GROUP = "authentication.k8s.io"
 
 
-def user(store: Store, asking: User, request: HttpRequest) -> User:
-    """Whom the request is judged as: who asks, or whom they say."""
-    name, groups = request.header(USER), [g for g in request.header(GROUP).split(",") if g]
-    extra = {
-        unquote(header.removeprefix(EXTRA)): [value]
-        for header, value in request.headers.items()
-        if EXTRA in header
-    }
+def effective_user(store: Store, requester: User, request: HttpRequest) -> User:
+    """Whom the request counts as: whoever sends it, or whom they impersonate.
+
+    403 unless the requester may impersonate each name that the headers give.
+    """
+    name, uid = request.header(USER_HEADER), request.header(UID_HEADER)
+    groups = [group for group in request.header(GROUP_HEADER).split(",") if group]
+    extra = {}
+    for header, value in request.headers.items():
+        if EXTRA_HEADER in header:
+            extra[unquote(header.removeprefix(EXTRA_HEADER))] = [value]
+
     if not name:
-        if groups or extra or request.header(UID):
-            raise status_errors.StatusError(
-                500,
-                "InternalError",
-                "Internal error occurred: requested without impersonating a user",
-            )
-        return asking
-    for attributes in _attributes(name, groups, request.header(UID), extra):
-        rbac.check(store, asking, attributes)
+        if groups or extra or uid:
+            message = "Internal error occurred: requested without impersonating a user"
+            raise StatusError(500, "InternalError", message)
+        return requester
+    for attributes in _needed(name, groups, uid, extra):
+        rbac.check(store, requester, attributes)
+
     if name == ANONYMOUS.name:
-        return User(name, (*groups, NOBODY), request.header(UID), extra)
-    if name.startswith(ACCOUNT) and not groups:
-        namespace = name.removeprefix(ACCOUNT).partition(":")[0]
+        return User(name, (*groups, UNAUTHENTICATED), uid, extra)
+    if name.startswith(SERVICE_ACCOUNT) and not groups:
+        namespace = name.removeprefix(SERVICE_ACCOUNT).partition(":")[0]
         groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}"]
-    return User(name, (*groups, EVERYBODY), request.header(UID), extra)
+    return User(name, (*groups, AUTHENTICATED), uid, extra)
 
 
-def _attributes(
+def _needed(
     name: str, groups: list[str], uid: str, extra: dict[str, list[str]]
 ) -> Iterator[rbac.Attributes]:
-    if name.startswith(ACCOUNT):
-        namespace, _, account = name.removeprefix(ACCOUNT).partition(":")
-        yield rbac.Attributes(
-            "impersonate", plural="serviceaccounts", namespace=namespace, name=account
-        )
+    """What the requester must be allowed, name by name."""
+    verb = "impersonate"
+    if name.startswith(SERVICE_ACCOUNT):
+        namespace, _, account = name.removeprefix(SERVICE_ACCOUNT).partition(":")
+        yield rbac.Attributes(verb, "", "serviceaccounts", namespace=namespace, name=account)
     else:
-        yield rbac.Attributes("impersonate", plural="users", name=name)
+        yield rbac.Attributes(verb, "", "users", name=name)
     for group in groups:
-        yield rbac.Attributes("impersonate", plural="groups", name=group)
-    where = "authentication.k8s.io"
+        yield rbac.Attributes(verb, "", "groups", name=group)
     if uid:
-        yield rbac.Attributes("impersonate", where, "uids", name=uid)
+        yield rbac.Attributes(verb, AUTHENTICATION_GROUP, "uids", name=uid)
     for key, values in extra.items():
         for value in values:
-            yield rbac.Attributes("impersonate", where, "userextras", key, name=value)
+            yield rbac.Attributes(verb, AUTHENTICATION_GROUP, "userextras", key, name=value)

@@ -1,8 +1,7 @@
-"""ValidatingAdmissionPolicies: which of them are asked about a write, and what becomes of their
-noes.
+"""ValidatingAdmissionPolicies: which of them hold for a write, and what follows from their denials.
 
-What they say of it is in `judging`, which is loaded with its language when there is one to ask.
-Policies with parameters are kept and not asked.
+What a policy says of a write is in `policy_evaluation`, which is loaded with its language when there
+is a policy to ask. Policies with parameters are stored and not asked.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from ..types.resource import GroupResource
 from ..wire.resource_request import ResourceRequest
 
 if TYPE_CHECKING:
-    from . import policy_evaluation
+    from .policy_evaluation import Admission
 
 GROUP = "admissionregistration.k8s.io"
 POLICIES = GroupResource("validatingadmissionpolicies", GROUP, "ValidatingAdmissionPolicy")
@@ -30,34 +29,42 @@ class Policies:
         self._store = store
 
     def admission(self, request: ResourceRequest) -> ValidateAdmission:
-        """What the registry asks before it writes what this request wants."""
+        """What the registry asks before it writes what this request wants.
 
-        def admit(old: Document | None, new: Document | None) -> None:
+        A denial is raised, or added to the request's warnings, as its binding says.
+        """
+
+        def validate(old: Document | None, new: Document | None) -> None:
             bindings = self._store.page(BINDINGS).items
+            # Policies do not hold for themselves, or nobody could mend a wrong one.
             if not bindings or request.served.group == GROUP:
                 return
-            from . import policy_evaluation
+            from .policy_evaluation import Admission
 
-            write = policy_evaluation.PolicyResult(self._store, request, old, new)
+            admission = Admission(self._store, request, old, new)
             for binding in bindings:
-                spec = binding.get("spec") or {}
-                policy = self._store.find(POLICIES, "", spec.get("policyName", ""))
-                if (
-                    policy
-                    and not (policy.get("spec") or {}).get("paramKind")
-                    and write.meets(policy, spec.get("matchResources"))
-                ):
-                    _ask(write, policy, binding)
+                policy = self._policy_of(binding)
+                bound_resources = (binding.get("spec") or {}).get("matchResources")
+                if policy and admission.matches(policy, bound_resources):
+                    _enforce(admission, policy, binding)
 
-        return admit
+        return validate
+
+    def _policy_of(self, binding: Document) -> Document | None:
+        name = (binding.get("spec") or {}).get("policyName", "")
+        policy = self._store.find(POLICIES, "", name)
+        if policy and (policy.get("spec") or {}).get("paramKind"):
+            return None
+        return policy
 
 
-def _ask(write: policy_evaluation.PolicyResult, policy: Document, binding: Document) -> None:
-    name, bound = policy["metadata"]["name"], binding["metadata"]["name"]
-    for denial in write.denials(policy.get("spec") or {}):
-        actions = (binding.get("spec") or {}).get("validationActions") or ["Deny"]
-        said = f"ValidatingAdmissionPolicy '{name}' with binding '{bound}'"
+def _enforce(admission: Admission, policy: Document, binding: Document) -> None:
+    names = f"'{policy['metadata']['name']}' with binding '{binding['metadata']['name']}'"
+    actions = (binding.get("spec") or {}).get("validationActions") or ["Deny"]
+    for denial in admission.denials(policy.get("spec") or {}):
         if "Warn" in actions:
-            write.request.warnings.append(f"Validation failed for {said}: {denial}")
+            warning = f"Validation failed for ValidatingAdmissionPolicy {names}: {denial.message}"
+            admission.request.warnings.append(warning)
         if "Deny" in actions:
-            raise write.refusal(f"{said} denied request: {denial}", denial)
+            message = f"ValidatingAdmissionPolicy {names} denied request: {denial.message}"
+            raise admission.refusal(message, denial)

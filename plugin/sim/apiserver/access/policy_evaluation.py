@@ -1,7 +1,6 @@
-"""What a ValidatingAdmissionPolicy says of one write: whether it concerns it, and what its
-expressions make of it.
+"""What ValidatingAdmissionPolicies say of one write: whether they concern it, and what they deny.
 
-The language is in `plugin.cel`; what `authorizer` answers is RBAC's.
+The language of their expressions is in `plugin.cel`; what `authorizer` answers is RBAC's.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import functools
 import uuid
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any
 
 from ....api.document import Document
@@ -23,7 +22,7 @@ from ..types.status_errors import StatusError
 from ..types.user import User
 from ..wire.resource_request import ResourceRequest
 from . import rbac
-from .tokens import EVERYBODY
+from .tokens import AUTHENTICATED
 
 NAMES = frozenset(
     ("object", "oldObject", "request", "params", "namespaceObject", "variables", "authorizer")
@@ -37,140 +36,147 @@ OPERATIONS = {
 }
 CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413}
 
-
-class Denied(Exception):
-    def __init__(self, message: str, reason: str = "") -> None:
-        super().__init__(message)
-        self.reason = reason
+Evaluate = Callable[[str], Any]
 
 
-class PolicyResult:
+@dataclass(frozen=True)
+class Denial:
+    """One validation that did not hold."""
+
+    message: str
+    reason: str = ""
+
+
+class Admission:
     """One write, as policies see it."""
 
     def __init__(
-        self, store: Store, request: ResourceRequest, old: Document | None, new: Document | None
+        self,
+        store: Store,
+        request: ResourceRequest,
+        old: Document | None,
+        new: Document | None,
     ) -> None:
         self.request, self._store = request, store
         self._old, self._new = old, new
-        self._there = old or new or {}
+        self._object = old or new or {}
         self._operation = "CREATE" if old is None else OPERATIONS[request.info.verb]
 
-    def meets(self, policy: Document, more: Document | None) -> bool:
+    # ------------------------------------------------------------ does a policy concern it?
+
+    def matches(self, policy: Document, bound_resources: Document | None) -> bool:
+        """By the policy's own constraints, and by those of its binding if it has any."""
         constraints = (policy.get("spec") or {}).get("matchConstraints") or {}
-        return self._matches(constraints) and (not more or self._matches(more, needs_rules=False))
+        if not constraints.get("resourceRules") or not self._meets(constraints):
+            return False
+        return not bound_resources or self._meets(bound_resources)
 
-    def _matches(self, constraints: Document, needs_rules: bool = True) -> bool:
+    def _meets(self, constraints: Document) -> bool:
+        excluded = constraints.get("excludeResourceRules") or ()
+        if any(self._matches_rule(rule) for rule in excluded):
+            return False
         rules = constraints.get("resourceRules") or ()
-        if any(self._is_of(rule) for rule in constraints.get("excludeResourceRules") or ()):
+        if rules and not any(self._matches_rule(rule) for rule in rules):
             return False
-        if (rules or needs_rules) and not any(self._is_of(rule) for rule in rules):
-            return False
-        wanted = constraints.get("objectSelector")
-        if wanted and not any(
-            obj and selectors.selected(wanted, obj) for obj in (self._old, self._new)
-        ):
-            return False
-        wanted, namespace = constraints.get("namespaceSelector"), self._namespace()
-        return not wanted or not namespace or selectors.selected(wanted, namespace)
 
-    def _is_of(self, rule: Document) -> bool:
-        """Of any version of the kind: what is not said of one is so of all, as matchPolicy
-        Equivalent has it.
-        """
+        selector = constraints.get("objectSelector")
+        if selector:
+            states = [obj for obj in (self._old, self._new) if obj]
+            if not any(selectors.matches(selector, obj) for obj in states):
+                return False
+        selector, namespace = constraints.get("namespaceSelector"), self._namespace()
+        return not selector or not namespace or selectors.matches(selector, namespace)
+
+    def _matches_rule(self, rule: Document) -> bool:
+        """Of any version of the kind: a rule for one is for all, as matchPolicy Equivalent has it."""
         served, subresource = self.request.served, self.request.info.subresource
         plural = served.kind.resource.plural
-        name = f"{plural}/{subresource}" if subresource else plural
-        anything = {name, "*/*", f"{plural}/*"} | ({f"*/{subresource}"} if subresource else {"*"})
-        versions = {"*", *served.api_resource.versions}
+        if subresource:
+            resources = {f"{plural}/{subresource}", f"{plural}/*", f"*/{subresource}", "*/*"}
+        else:
+            resources = {plural, f"{plural}/*", "*", "*/*"}
+
+        accepted = {
+            "operations": {"*", self._operation},
+            "apiGroups": {"*", served.group},
+            "apiVersions": {"*", *served.api_resource.versions},
+            "resources": resources,
+        }
+        for part, values in accepted.items():
+            if not values & set(rule.get(part) or ()):
+                return False
+
         names = rule.get("resourceNames")
-        return (
-            bool({"*", self._operation} & set(rule.get("operations") or ()))
-            and bool({"*", served.group} & set(rule.get("apiGroups") or ()))
-            and bool(versions & set(rule.get("apiVersions") or ()))
-            and bool(anything & set(rule.get("resources") or ()))
-            and (not names or self._there["metadata"]["name"] in names)
-            and rule.get("scope", "*")
-            in ("*", "Namespaced" if served.kind.namespaced else "Cluster")
-        )
+        if names and self._object["metadata"]["name"] not in names:
+            return False
+        scope = "Namespaced" if served.kind.namespaced else "Cluster"
+        return rule.get("scope", "*") in ("*", scope)
 
     def _namespace(self) -> Document | None:
-        name = self._there["metadata"].get("namespace", "")
+        name = self._object["metadata"].get("namespace", "")
         return self._store.find(NAMESPACES, "", name) if name else None
 
-    def denials(self, spec: Document) -> Iterator[Denied]:
-        """What fails of the policy; with failurePolicy Ignore, what goes wrong in an expression is
-        nothing.
+    # ------------------------------------------------------------ what does it say?
+
+    def denials(self, spec: Document) -> Iterator[Denial]:
+        """What of the policy does not hold, none if its conditions leave the write out.
+
+        With failurePolicy Ignore, an expression that goes wrong denies nothing.
         """
         strict = spec.get("failurePolicy", "Fail") == "Fail"
         documents = self._documents()
 
-        def evaluated(expression: str) -> Any:
-            return compiled(expression).evaluate(documents)
+        def evaluate(expression: str) -> Any:
+            return _compiled(expression).evaluate(documents)
 
         try:
-            written = {
-                v.get("name", ""): compiled(v.get("expression", ""))
-                for v in spec.get("variables") or ()
-            }
-            documents["variables"] = Derived(written, documents)
-            if not all(
-                evaluated(condition.get("expression", "")) is True
-                for condition in spec.get("matchConditions") or ()
-            ):
-                return
+            variables = {}
+            for variable in spec.get("variables") or ():
+                expression = variable.get("expression", "")
+                variables[variable.get("name", "")] = _compiled(expression)
+            documents["variables"] = Derived(variables, documents)
+            for condition in spec.get("matchConditions") or ():
+                if evaluate(condition.get("expression", "")) is not True:
+                    return
         except (CompileError, EvalError) as error:
             if strict:
-                yield Denied(_words(error))
+                yield Denial(_error_text(error))
             return
+
         for validation in spec.get("validations") or ():
+            expression = validation.get("expression", "")
             try:
-                if evaluated(validation.get("expression", "")) is not True:
-                    yield Denied(_message(validation, evaluated), validation.get("reason", ""))
+                if evaluate(expression) is not True:
+                    message = _message(validation, evaluate)
+                    yield Denial(message, validation.get("reason", ""))
             except (CompileError, EvalError) as error:
                 if strict:
-                    yield Denied(
-                        f"expression '{validation.get('expression', '')}' resulted in error: {_words(error)}"
-                    )
+                    why = _error_text(error)
+                    yield Denial(f"expression '{expression}' resulted in error: {why}")
 
     def _documents(self) -> dict[str, Any]:
-        served, info = self.request.served, self.request.info
-        shown = {
+        """What the names in expressions stand for, objects in the version of the request."""
+        served = self.request.served
+        documents = {
             "object": served.from_storage(self._new) if self._new else None,
             "oldObject": served.from_storage(self._old) if self._old else None,
             "namespaceObject": self._namespace(),
             "params": None,
-            "request": {
-                "uid": str(uuid.uuid4()),
-                "kind": {
-                    "group": served.group,
-                    "version": served.version,
-                    "kind": served.kind.resource.kind,
-                },
-                "resource": {
-                    "group": served.group,
-                    "version": served.version,
-                    "resource": info.resource,
-                },
-                "subResource": info.subresource,
-                "name": self._there["metadata"].get("name", ""),
-                "namespace": self._there["metadata"].get("namespace", ""),
-                "operation": self._operation,
-                "userInfo": self.request.user.to_document(),
-                "dryRun": "dryRun" in self.request.http.query,
-            },
+            "request": self._admission_request(),
         }
-        documents = {name: value_of(document) for name, document in shown.items()}
-        documents["authorizer"] = authorization.Authorizer(
-            functools.partial(self._decide, self.request.user), self._as_account
+        values = {name: value_of(document) for name, document in documents.items()}
+        values["authorizer"] = authorization.Authorizer(
+            functools.partial(self._authorize, self.request.user), self._authorize_as
         )
-        return documents
+        return values
 
-    def _as_account(self, namespace: str, name: str) -> authorization.Decide:
-        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", EVERYBODY)
+    def _authorize_as(self, namespace: str, name: str) -> authorization.Decide:
+        """What decides for a service account."""
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
         account = User(f"system:serviceaccount:{namespace}:{name}", groups)
-        return functools.partial(self._decide, account)
+        return functools.partial(self._authorize, account)
 
-    def _decide(self, user: User, wanted: authorization.Attributes) -> tuple[bool, str]:
+    def _authorize(self, user: User, wanted: authorization.Attributes) -> tuple[bool, str]:
         attributes = rbac.Attributes(
             wanted.verb,
             wanted.group,
@@ -180,38 +186,52 @@ class PolicyResult:
             wanted.name,
             wanted.path,
         )
-        return rbac.allows(self._store, user, attributes)
+        return rbac.authorize(self._store, user, attributes)
 
-    def refusal(self, message: str, denial: Denied) -> StatusError:
-        resource, name = self.request.served.kind.resource, self._there["metadata"]["name"]
+    def _admission_request(self) -> Document:
+        served, info = self.request.served, self.request.info
+        group_version = {"group": served.group, "version": served.version}
+        metadata = self._object["metadata"]
+        return {
+            "uid": str(uuid.uuid4()),
+            "kind": group_version | {"kind": served.kind.resource.kind},
+            "resource": group_version | {"resource": info.resource},
+            "subResource": info.subresource,
+            "name": metadata.get("name", ""),
+            "namespace": metadata.get("namespace", ""),
+            "operation": self._operation,
+            "userInfo": self.request.user.to_document(),
+            "dryRun": "dryRun" in self.request.http.query,
+        }
+
+    def refusal(self, message: str, denial: Denial) -> StatusError:
+        resource, name = self.request.served.kind.resource, self._object["metadata"]["name"]
         reason = denial.reason or "Invalid"
         details: Document = {"name": name, "group": resource.group, "kind": resource.plural}
-        details = {key: value for key, value in details.items() if value} | {
-            "causes": [{"message": str(denial)}]
-        }
-        said = f'{resource.name} "{name}" is forbidden: {message}'
-        return StatusError(CODES.get(reason, 422), reason, said, details)
+        details = {part: value for part, value in details.items() if value}
+        details["causes"] = [{"message": denial.message}]
+        text = f'{resource.name} "{name}" is forbidden: {message}'
+        return StatusError(CODES.get(reason, 422), reason, text, details)
 
 
-@lru_cache(maxsize=256)
-def compiled(expression: str) -> Expression:
+@functools.lru_cache(maxsize=256)
+def _compiled(expression: str) -> Expression:
     return Expression(expression.strip(), NAMES)
 
 
-def _message(validation: Document, evaluated: Callable[[str], Any]) -> str:
+def _message(validation: Document, evaluate: Evaluate) -> str:
     """The message expression's, if it gives one; else the message; else the expression."""
-    if written := validation.get("messageExpression"):
+    expression = validation.get("messageExpression")
+    if expression:
         try:
-            said = evaluated(written)
-            if isinstance(said, str) and said.strip() and "\n" not in said:
-                return said.strip()
+            message = evaluate(expression)
+            if isinstance(message, str) and message.strip() and "\n" not in message:
+                return message.strip()
         except (CompileError, EvalError):
-            pass
-    return str(
-        validation.get("message")
-        or f"failed expression: {validation.get('expression', '').strip()}"
-    )
+            pass  # a message that fails leaves the next best
+    failed = f"failed expression: {validation.get('expression', '').strip()}"
+    return str(validation.get("message") or failed)
 
 
-def _words(error: CompileError | EvalError) -> str:
+def _error_text(error: CompileError | EvalError) -> str:
     return str(error).partition(" (a device without")[0]

@@ -1,7 +1,6 @@
-"""Who asks: bearer tokens to users, and the tokens of service accounts and of the control plane's
-own parts.
+"""Authentication: bearer tokens to users, and the tokens that are issued here.
 
-A token is a JWT signed with the server's own key, so that nothing has to be kept of it. The
+A token is a JWT signed with the server's own key, so that nothing has to be stored of it. The
 administrator's is a random word. What a user may do is in `rbac`.
 """
 
@@ -19,15 +18,19 @@ from ....api.document import Document
 from ..storage.store import Store
 from ..types.resource import PODS, SERVICE_ACCOUNTS, GroupResource
 from ..types.status_errors import StatusError
-from ..types.user import Secrets, User
+from ..types.user import ServerSecrets, User
 
 ISSUER = "https://kubernetes.default.svc"
-EVERYBODY, NOBODY = "system:authenticated", "system:unauthenticated"
-SHORTEST, LONGEST = 600, 1 << 32
+AUTHENTICATED, UNAUTHENTICATED = "system:authenticated", "system:unauthenticated"
+SHORTEST, LONGEST = 600, 1 << 32  # seconds
+REMEMBERED = 1000  # tokens whose signature was verified
 
+# Names of what a user has besides groups, and of the claims in a token.
+EXTRA = "authentication.kubernetes.io"
+KUBERNETES = "kubernetes.io"
 
-ANONYMOUS = User("system:anonymous", (NOBODY,))
-ADMIN = User("kubernetes-admin", ("system:masters", EVERYBODY))
+ANONYMOUS = User("system:anonymous", (UNAUTHENTICATED,))
+ADMIN = User("kubernetes-admin", ("system:masters", AUTHENTICATED))
 
 
 def unauthorized() -> StatusError:
@@ -37,104 +40,115 @@ def unauthorized() -> StatusError:
 class Tokens:
     """`now` is in seconds since 1970."""
 
-    def __init__(self, kept: Secrets, store: Store, now: Callable[[], float]) -> None:
-        self._kept, self._store, self._now = kept, store, now
-        self._verified: dict[
-            str, Document
-        ] = {}  # what a token says, once its signature was seen to be ours
+    def __init__(
+        self, server_secrets: ServerSecrets, store: Store, now: Callable[[], float]
+    ) -> None:
+        self._secrets, self._store, self._now = server_secrets, store, now
+        self._verified: dict[str, Document] = {}  # the claims of tokens that are ours
 
     @property
     def admin(self) -> str:
-        return self._kept.admin
+        return self._secrets.admin_token
 
-    def user(self, token: str) -> User:
+    def authenticate(self, token: str) -> User:
+        """Nobody in particular without a token; 401 for one that is not good, or not any more."""
         if not token:
             return ANONYMOUS
-        if hmac.compare_digest(token.encode(), self._kept.admin.encode()):
+        if hmac.compare_digest(token.encode(), self.admin.encode()):
             return ADMIN
-        says = self._says(token)
-        if says["exp"] <= self._now():
+
+        claims = self._claims(token)
+        if claims["exp"] <= self._now():
             raise unauthorized()
-        if "kubernetes.io" not in says:
-            return User(says["sub"], (*says["groups"], EVERYBODY))
-        return self._account(says)
+        if KUBERNETES not in claims:
+            return User(claims["sub"], (*claims["groups"], AUTHENTICATED))
+        return self._service_account(claims)
 
-    def of_user(self, name: str, groups: Sequence[str] = (), seconds: int = LONGEST) -> str:
+    def issue_for_user(self, name: str, groups: Sequence[str] = (), seconds: int = LONGEST) -> str:
         """For parts of the control plane: system:kube-scheduler, system:node:n."""
-        return self._signed(
-            {"sub": name, "groups": list(groups), "exp": int(self._now()) + seconds}
-        )
+        expires = int(self._now()) + seconds
+        return self._sign({"sub": name, "groups": list(groups), "exp": expires})
 
-    def of_account(
+    def issue_for_account(
         self, account: Document, seconds: int, audiences: Sequence[str], bound: Document
     ) -> str:
-        """`bound` has `pod`, `node` or `secret`, each with its name and uid."""
+        """For a service account. `bound` has `pod`, `node` or `secret`, each with name and uid."""
         now, metadata = int(self._now()), account["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]
-        who = {
+        identity = {
             "namespace": namespace,
             "serviceaccount": {"name": name, "uid": metadata["uid"]},
-        } | bound
-        return self._signed(
+        }
+        return self._sign(
             {
                 "aud": list(audiences) or [ISSUER],
                 "exp": now + seconds,
                 "iat": now,
                 "iss": ISSUER,
                 "jti": secrets.token_hex(16),
-                "kubernetes.io": who,
+                KUBERNETES: identity | bound,
                 "nbf": now,
                 "sub": f"system:serviceaccount:{namespace}:{name}",
             }
         )
 
-    def _account(self, says: Document) -> User:
-        """Refused once the account or what the token is bound to is gone, or another of the same
-        name.
-        """
-        who = says["kubernetes.io"]
-        namespace, account = who["namespace"], who["serviceaccount"]
-        if ISSUER not in says["aud"] or not self._there(SERVICE_ACCOUNTS, namespace, account):
+    def _service_account(self, claims: Document) -> User:
+        """Refused once the account or the pod of the token is gone, or is another of its name."""
+        identity = claims[KUBERNETES]
+        namespace, account = identity["namespace"], identity["serviceaccount"]
+        if ISSUER not in claims["aud"]:
             raise unauthorized()
-        extra = {"authentication.kubernetes.io/credential-id": [f"JTI={says['jti']}"]}
+        self._check_exists(SERVICE_ACCOUNTS, namespace, account)
+
+        extra = {f"{EXTRA}/credential-id": [f"JTI={claims['jti']}"]}
+        if "pod" in identity:
+            self._check_exists(PODS, namespace, identity["pod"])
         for part in ("node", "pod"):
-            if part in who:
-                if part == "pod" and not self._there(PODS, namespace, who[part]):
-                    raise unauthorized()
-                extra[f"authentication.kubernetes.io/{part}-name"] = [who[part]["name"]]
-                extra[f"authentication.kubernetes.io/{part}-uid"] = [who[part].get("uid", "")]
-        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", EVERYBODY)
-        return User(says["sub"], groups, account["uid"], extra)
+            if part in identity:
+                extra[f"{EXTRA}/{part}-name"] = [identity[part]["name"]]
+                extra[f"{EXTRA}/{part}-uid"] = [identity[part].get("uid", "")]
+        groups = (
+            "system:serviceaccounts",
+            f"system:serviceaccounts:{namespace}",
+            AUTHENTICATED,
+        )
+        return User(claims["sub"], groups, account["uid"], extra)
 
-    def _there(self, resource: GroupResource, namespace: str, who: Document) -> bool:
-        found = self._store.find(resource, namespace, who["name"])
-        return bool(found and found["metadata"]["uid"] == who["uid"])
+    def _check_exists(self, resource: GroupResource, namespace: str, identity: Document) -> None:
+        obj = self._store.find(resource, namespace, identity["name"])
+        if not obj or obj["metadata"]["uid"] != identity["uid"]:
+            raise unauthorized()
 
-    def _says(self, token: str) -> Document:
+    # ------------------------------------------------------------ JWT
+
+    def _claims(self, token: str) -> Document:
+        """What a token says whose signature is ours."""
         if token in self._verified:
             return self._verified[token]
         signed, _, signature = token.rpartition(".")
-        ours = _text(self._signature(signed)).encode()
-        if not hmac.compare_digest(ours, signature.encode("latin-1", "replace")):
+        expected = _to_base64(self._signature(signed)).encode()
+        if not hmac.compare_digest(expected, signature.encode("latin-1", "replace")):
             raise unauthorized()
-        found: Document = msgspec.json.decode(_bytes(signed.partition(".")[2]))
-        if len(self._verified) > 1000:
-            self._verified.clear()
-        self._verified[token] = found
-        return found
 
-    def _signed(self, says: Document) -> str:
-        parts = (msgspec.json.encode(part) for part in ({"alg": "HS256", "typ": "JWT"}, says))
-        head = ".".join(_text(part) for part in parts)
-        return f"{head}.{_text(self._signature(head))}"
+        claims: Document = msgspec.json.decode(_from_base64(signed.partition(".")[2]))
+        if len(self._verified) > REMEMBERED:
+            self._verified.clear()
+        self._verified[token] = claims
+        return claims
+
+    def _sign(self, claims: Document) -> str:
+        header = {"alg": "HS256", "typ": "JWT"}
+        signed = ".".join(_to_base64(msgspec.json.encode(part)) for part in (header, claims))
+        return f"{signed}.{_to_base64(self._signature(signed))}"
 
     def _signature(self, text: str) -> bytes:
-        return hmac.digest(self._kept.key, text.encode("latin-1", "replace"), hashlib.sha256)
+        data = text.encode("latin-1", "replace")
+        return hmac.digest(self._secrets.signing_key, data, hashlib.sha256)
 
 
-def _text(data: bytes) -> str:
+def _to_base64(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def _bytes(text: str) -> bytes:
+def _from_base64(text: str) -> bytes:
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

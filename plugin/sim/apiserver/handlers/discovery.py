@@ -1,48 +1,57 @@
-"""What a client asks before it asks for objects: groups, versions, resources, one by one and
-aggregated; /version.
-"""
+"""What a client asks before it asks for objects: groups, versions, resources, one by one or at once."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ....api.document import Document
+from .. import kinds
 from ..catalog import Catalog, ServedVersion
 
 AGGREGATED = ("v2", "v2beta1")
 
-# patch releases of whose shape we are
-PATCH = {"1.30": "1.30.14", "1.31": "1.31.14", "1.34": "1.34.2", "1.37": "1.37.1"}
+# The patch releases whose shape we have.
+PATCH_RELEASES = {"1.30": "1.30.14", "1.31": "1.31.14", "1.34": "1.34.2", "1.37": "1.37.1"}
+EMULATION_SINCE = 33  # the minor release that first says which version it emulates
 
-# Kinds that are only asked, never kept: group, plural, kind, in a namespace
-REVIEWS = (
-    ("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview", False),
-    ("authentication.k8s.io", "tokenreviews", "TokenReview", False),
-    ("authorization.k8s.io", "localsubjectaccessreviews", "LocalSubjectAccessReview", True),
-    ("authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False),
-    ("authorization.k8s.io", "selfsubjectrulesreviews", "SelfSubjectRulesReview", False),
-    ("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview", False),
-)
-IN_ALL = {"Pod", "Service", "DaemonSet", "Deployment", "ReplicaSet"}  # what `kubectl get all` gets
-OTHER_KINDS = {  # what a subresource is given, if not the object itself
-    "binding": ("", "v1", "Binding"),
-    "eviction": ("policy", "v1", "Eviction"),
-    "scale": ("autoscaling", "v1", "Scale"),
-    "token": ("authentication.k8s.io", "v1", "TokenRequest"),
+# What `kubectl get all` gets.
+IN_ALL = {"Pod", "Service", "DaemonSet", "Deployment", "ReplicaSet"}
+
+
+class Subresource(NamedTuple):
+    """Verbs, and the group, version and kind of what it takes, if not the object itself."""
+
+    verbs: tuple[str, ...]
+    takes: tuple[str, str, str] | None = None
+
+
+SUBRESOURCES = {
+    "status": Subresource(("get", "patch", "update")),
+    "scale": Subresource(("get", "patch", "update"), ("autoscaling", "v1", "Scale")),
+    "finalize": Subresource(("update",)),
+    "log": Subresource(("get",)),
+    "binding": Subresource(("create",), ("", "v1", "Binding")),
+    "eviction": Subresource(("create",), ("policy", "v1", "Eviction")),
+    "token": Subresource(("create",), ("authentication.k8s.io", "v1", "TokenRequest")),
 }
 
 
 class Discovery:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self.versions = {group: list(known) for group, known in catalog.versions.items()}
-        for group, *_ in REVIEWS:
+        # By group: also of those that have nothing but reviews.
+        self.versions = {group: list(versions) for group, versions in catalog.versions.items()}
+        for group, _ in kinds.REVIEWS:
             self.versions.setdefault(group, ["v1"])
 
     def version(self) -> Document:
-        major, minor, _ = PATCH[self._catalog.release].split(".")
-        head = {"major": major, "minor": minor}
-        head |= {"emulationMajor": major, "emulationMinor": minor} if int(minor) >= 33 else {}
-        return head | {
-            "gitVersion": f"v{PATCH[self._catalog.release]}",
+        release = PATCH_RELEASES[self._catalog.release]
+        major, minor, _ = release.split(".")
+        version = {"major": major, "minor": minor}
+        if int(minor) >= EMULATION_SINCE:
+            version |= {"emulationMajor": major, "emulationMinor": minor}
+        return version | {
+            "gitVersion": f"v{release}",
             "gitCommit": "",
             "gitTreeState": "clean",
             "buildDate": "1970-01-01T00:00:00Z",
@@ -51,104 +60,134 @@ class Discovery:
             "platform": "linux/amd64",
         }
 
-    def core(self, address: str) -> Document:
+    # ------------------------------------------------------------ one by one
+
+    def api_versions(self, address: str) -> Document:
+        """Of /api. The address is where clients of any network reach the server."""
         servers = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
         return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": servers}
 
-    def groups(self) -> Document:
-        listed = [self.group(name) for name in self.versions if name]
-        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
+    def api_groups(self) -> Document:
+        """Of /apis."""
+        groups = [self.api_group(name) for name in self.versions if name]
+        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
-    def group(self, name: str) -> Document:
-        versions = [
-            {"groupVersion": f"{name}/{version}", "version": version}
-            for version in self.versions[name]
-        ]
+    def api_group(self, name: str) -> Document:
+        versions = []
+        for version in self.versions[name]:
+            versions.append({"groupVersion": f"{name}/{version}", "version": version})
         return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
-    def resources(self, group: str, version: str) -> Document:
-        """The resources of a version, with the subresources of each behind it."""
-        listed: list[Document] = []
+    def api_resources(self, group: str, version: str) -> Document:
+        """The resources of a version, by name, so that subresources stand behind theirs."""
+        resources = []
         for served in self._catalog.served_versions(group, version):
-            api_resource, kind = served.api_resource, served.kind
-            about = {
-                "singularName": api_resource.singular,
-                "namespaced": kind.namespaced,
-                "kind": kind.resource.kind,
-            }
-            entry = {"name": kind.resource.plural} | about | {"verbs": list(api_resource.verbs)}
-            entry |= {"shortNames": list(api_resource.short)} if api_resource.short else {}
-            listed.append(entry | ({"categories": ["all"]} if kind.resource.kind in IN_ALL else {}))
-            for name, verbs, other in _subresources(served):
-                more: Document = {"name": f"{kind.resource.plural}/{name}", "singularName": ""} | {
-                    "namespaced": kind.namespaced,
-                    "kind": other[2] if other else kind.resource.kind,
-                }
-                more |= {"group": other[0], "version": other[1]} if other and other[0] else {}
-                listed.append(more | {"verbs": verbs})
-        for where, plural, kind_, namespaced in REVIEWS:
-            if (group, version) == (where, "v1"):
-                singular = {"name": plural, "singularName": kind_.lower(), "namespaced": namespaced}
-                listed.append(singular | {"kind": kind_, "verbs": ["create"]})
-        name = f"{group}/{version}" if group else version
-        head = {
-            "kind": "APIResourceList",
-            "groupVersion": name,
-            "resources": sorted(listed, key=lambda r: r["name"]),
+            resources.append(_resource(served))
+            resources += _subresources(served)
+        if version == "v1":
+            resources += _reviews(group)
+
+        resource_list: Document = {"kind": "APIResourceList"}
+        if group:
+            resource_list["apiVersion"] = "v1"
+        return resource_list | {
+            "groupVersion": f"{group}/{version}" if group else version,
+            "resources": sorted(resources, key=lambda resource: resource["name"]),
         }
-        return head if not group else {"kind": head.pop("kind"), "apiVersion": "v1"} | head
+
+    # ------------------------------------------------------------ at once
 
     def aggregated(self, core: bool, version: str) -> Document:
-        """Everything in one answer: of /api with the core group alone, of /apis with the others."""
-        items = [self._whole(group) for group in self.versions if (group == "") == core]
-        api = f"apidiscovery.k8s.io/{version}"
-        return {"kind": "APIGroupDiscoveryList", "apiVersion": api, "metadata": {}, "items": items}
+        """Everything in one response: of /api with the core group, of /apis with the others."""
+        items = [self._aggregated_group(group) for group in self.versions if (group == "") == core]
+        api_version = f"apidiscovery.k8s.io/{version}"
+        return {
+            "kind": "APIGroupDiscoveryList",
+            "apiVersion": api_version,
+            "metadata": {},
+            "items": items,
+        }
 
-    def _whole(self, group: str) -> Document:
-        versions = []
-        for version in self.versions[group]:
-            resources = []
-            found = self.resources(group, version)["resources"]
-            for entry in (entry for entry in found if "/" not in entry["name"]):
-                kind = {"group": group, "version": version, "kind": entry["kind"]}
-                whole: Document = {"resource": entry["name"], "responseKind": kind} | {
-                    "scope": "Namespaced" if entry["namespaced"] else "Cluster",
-                    "singularResource": entry["singularName"],
-                    "verbs": entry["verbs"],
-                }
-                whole |= {
-                    part: entry[part] for part in ("shortNames", "categories") if part in entry
-                }
-                below = [self._below(entry["name"], other, group, version) for other in found]
-                resources.append(
-                    whole | ({"subresources": [b for b in below if b]} if any(below) else {})
-                )
-            versions.append({"version": version, "resources": resources, "freshness": "Current"})
-        metadata = {"name": group} if group else {}
+    def _aggregated_group(self, group: str) -> Document:
+        metadata: Document = {"name": group} if group else {}
+        versions = [self._aggregated_version(group, version) for version in self.versions[group]]
         return {"metadata": metadata | {"creationTimestamp": None}, "versions": versions}
 
-    def _below(self, plural: str, entry: Document, group: str, version: str) -> Document | None:
-        owner, _, name = entry["name"].partition("/")
-        if owner != plural or not name:
-            return None
-        kind = {
-            "group": entry.get("group", group),
-            "version": entry.get("version", version),
-            "kind": entry["kind"],
+    def _aggregated_version(self, group: str, version: str) -> Document:
+        """The same resources, each with its subresources inside."""
+        resources: dict[str, Document] = {}
+        for entry in self.api_resources(group, version)["resources"]:
+            plural, _, subresource = entry["name"].partition("/")
+            kind = {
+                "group": entry.get("group", group),
+                "version": entry.get("version", version),
+                "kind": entry["kind"],
+            }
+            if subresource:
+                below = {"subresource": subresource, "responseKind": kind, "verbs": entry["verbs"]}
+                resources[plural].setdefault("subresources", []).append(below)
+                continue
+
+            resource: Document = {
+                "resource": plural,
+                "responseKind": kind,
+                "scope": "Namespaced" if entry["namespaced"] else "Cluster",
+                "singularResource": entry["singularName"],
+                "verbs": entry["verbs"],
+            }
+            for part in ("shortNames", "categories"):
+                if part in entry:
+                    resource[part] = entry[part]
+            resources[plural] = resource
+        return {
+            "version": version,
+            "resources": list(resources.values()),
+            "freshness": "Current",
         }
-        return {"subresource": name, "responseKind": kind, "verbs": entry["verbs"]}
 
 
-def _subresources(
-    served: ServedVersion,
-) -> list[tuple[str, list[str], tuple[str, str, str] | None]]:
-    found: list[tuple[str, list[str], tuple[str, str, str] | None]] = []
-    if served.kind.status:
-        found.append(("status", ["get", "patch", "update"], None))
-    for name in served.api_resource.subresources:
-        other = OTHER_KINDS.get(name)
-        verbs = {"scale": ["get", "patch", "update"], "log": ["get"], "finalize": ["update"]}.get(
-            name, ["create"]
-        )
-        found.append((name, verbs, other))
-    return found
+def _resource(served: ServedVersion) -> Document:
+    api_resource, kind = served.api_resource, served.kind
+    resource: Document = {
+        "name": kind.resource.plural,
+        "singularName": api_resource.singular,
+        "namespaced": kind.namespaced,
+        "kind": kind.resource.kind,
+        "verbs": list(api_resource.verbs),
+    }
+    if api_resource.short_names:
+        resource["shortNames"] = list(api_resource.short_names)
+    if kind.resource.kind in IN_ALL:
+        resource["categories"] = ["all"]
+    return resource
+
+
+def _subresources(served: ServedVersion) -> list[Document]:
+    kind = served.kind
+    names = list(served.api_resource.subresources)
+    if kind.has_status:
+        names.insert(0, "status")
+
+    subresources = []
+    for name in names:
+        verbs, takes = SUBRESOURCES[name]
+        subresource: Document = {
+            "name": f"{kind.resource.plural}/{name}",
+            "singularName": "",
+            "namespaced": kind.namespaced,
+            "kind": takes[2] if takes else kind.resource.kind,
+        }
+        if takes and takes[0]:
+            subresource |= {"group": takes[0], "version": takes[1]}
+        subresource["verbs"] = list(verbs)
+        subresources.append(subresource)
+    return subresources
+
+
+def _reviews(group: str) -> list[Document]:
+    reviews = []
+    for (review_group, plural), (kind, namespaced) in kinds.REVIEWS.items():
+        if review_group == group:
+            review = {"name": plural, "singularName": kind.lower(), "namespaced": namespaced}
+            reviews.append(review | {"kind": kind, "verbs": ["create"]})
+    return reviews

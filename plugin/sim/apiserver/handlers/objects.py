@@ -1,8 +1,7 @@
-"""The verbs on objects: what a request for one kind asks of the registry, and the object or list
-that answers it.
+"""The verbs on objects: what a request for one kind asks of the registry, and its result.
 
-Authorized already. Watches are in `watching`, subresources beyond the status in `subresources`, how
-an answer is written in `writing`.
+Authorized already. Watches are in `watches`, subresources beyond the status in `subresources` and
+`scale`, how a result is written in `wire.responses`.
 """
 
 from __future__ import annotations
@@ -11,63 +10,71 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....api.document import Document
-from ..catalog import EVENTS, ServedVersion
+from ..catalog import EVENTS_GROUP, ServedVersion
 from ..storage import patches
 from ..storage.registry import Registry
 from ..types import selectors, status_errors
 from ..types.options import ValidateAdmission, WriteOptions
+from ..types.selectors import Predicate
+from ..types.status_errors import bad_request
 from ..wire import codec, query, strict_fields
 from ..wire.resource_request import ResourceRequest, Result
 
+SUCCESS: Document = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+
 # Fields that a kind can be selected by, beside its name and namespace.
-SELECTABLE = {
+FIELD_LABELS: dict[str, tuple[str, ...]] = {
     "Event": (
-        *(
-            f"involvedObject.{part}"
-            for part in ("kind", "namespace", "name", "uid", "apiVersion", "fieldPath")
-        ),
-        *("involvedObject.resourceVersion", "reason", "reportingComponent", "source", "type"),
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "involvedObject.apiVersion",
+        "involvedObject.fieldPath",
+        "involvedObject.resourceVersion",
+        "reason",
+        "reportingComponent",
+        "source",
+        "type",
     ),
     "Namespace": ("status.phase",),
     "Node": ("spec.unschedulable",),
     "Pod": (
-        *(
-            "spec.nodeName",
-            "spec.restartPolicy",
-            "spec.schedulerName",
-            "spec.serviceAccountName",
-            "spec.hostNetwork",
-        ),
-        *("status.phase", "status.podIP", "status.nominatedNodeName"),
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "spec.hostNetwork",
+        "status.phase",
+        "status.podIP",
+        "status.nominatedNodeName",
     ),
     "ResourceSlice": ("spec.driver", "spec.nodeName"),
     "Secret": ("type",),
     "Service": ("spec.clusterIP", "spec.type"),
 }
-OLD_SLICES = ("driverName", "nodeName")  # of v1alpha2
-DELETED_SHOWN = {  # kinds whose deletion answers with the object; others answer with a Status
-    *(
-        "Pod",
-        "Service",
-        "ServiceAccount",
-        "ResourceClaim",
-        "ResourceClaimTemplate",
-        "ResourceSlice",
-        "DeviceClass",
-    ),
-    *(
-        "DeviceTaintRule",
-        "PodSchedulingContext",
-        "ResourceClass",
-        "ResourceClaimParameters",
-        "ResourceClassParameters",
-    ),
+V1ALPHA2_SLICE_LABELS = ("driverName", "nodeName")
+
+# Kinds whose deletion responds with the object; others respond with a Status.
+RETURNS_DELETED_OBJECT = {
+    "Pod",
+    "Service",
+    "ServiceAccount",
+    "ResourceClaim",
+    "ResourceClaimTemplate",
+    "ResourceSlice",
+    "DeviceClass",
+    "DeviceTaintRule",
+    "PodSchedulingContext",
+    "ResourceClass",
+    "ResourceClaimParameters",
+    "ResourceClassParameters",
     "ResourcePoolStatusRequest",
 }
 
 
 class Objects:
-    """`admission` gives what is asked about every write of a request."""
+    """`admission` gives what every write of a request has to pass."""
 
     def __init__(
         self, registry: Registry, admission: Callable[[ResourceRequest], ValidateAdmission]
@@ -77,54 +84,50 @@ class Objects:
     # ------------------------------------------------------------ reading
 
     def get(self, request: ResourceRequest) -> Result:
-        wanted = query.version_of(request.http)
-        if wanted is not None and wanted > self._registry.store.resource_version:
-            raise status_errors.too_large_version(wanted, self._registry.store.resource_version)
-        kind, info = request.served.kind, request.info
-        return Result(
-            200,
-            request.served.from_storage(
-                self._registry.store.get(kind.resource, info.namespace, info.name)
-            ),
-        )
+        self._check_not_ahead(query.resource_version(request.http) or 0)
+        resource, info = request.served.kind.resource, request.info
+        obj = self._registry.store.get(resource, info.namespace, info.name)
+        return Result(200, request.served.from_storage(obj))
 
     def list(self, request: ResourceRequest) -> Result:
-        wanted, store = query.List.of(request.http), self._registry.store
-        if wanted.at_least > store.resource_version:
-            raise status_errors.too_large_version(wanted.at_least, store.resource_version)
-        resource, namespace = request.served.kind.resource, request.info.namespace
+        options, store = query.ListOptions.of(request.http), self._registry.store
+        self._check_not_ahead(options.at_least)
         page = store.page(
-            resource,
-            namespace,
-            selection(request),
-            wanted.limit,
-            wanted.continue_token,
-            wanted.exactly,
+            request.served.kind.resource,
+            request.info.namespace,
+            predicate(request),
+            options.limit,
+            options.continue_token,
+            options.exact,
         )
+
         metadata: Document = {"resourceVersion": str(page.resource_version)}
-        metadata |= {"continue": page.continue_token} if page.continue_token else {}
-        metadata |= (
-            {"remainingItemCount": page.remaining_item_count}
-            if page.remaining_item_count and not wanted.selects
-            else {}
-        )
+        if page.continue_token:
+            metadata["continue"] = page.continue_token
+        if page.remaining_item_count and not options.has_selector:
+            metadata["remainingItemCount"] = page.remaining_item_count
         return Result(200, list_of(request.served, page.items, metadata))
+
+    def _check_not_ahead(self, version: int) -> None:
+        """There is no cache here that could catch up: what is not there yet is refused at once."""
+        current = self._registry.store.resource_version
+        if version > current:
+            raise status_errors.resource_version_too_large(version, current)
 
     # ------------------------------------------------------------ writing
 
     def create(self, request: ResourceRequest) -> Result:
-        kept = self._object(request)
-        return self._made(
-            request, 201, self._registry.create(*self._where(request), kept, self._write(request))
-        )
+        kind, namespace = request.served.kind, request.info.namespace
+        obj = self._decode(request)
+        stored = self._registry.create(kind, namespace, obj, self._write_options(request))
+        return self._written(request, 201, stored)
 
     def update(self, request: ResourceRequest) -> Result:
-        kept, write = self._object(request), self._write(request)
-        return self._made(
-            request,
-            200,
-            self._registry.update(*self._where(request), request.info.name, kept, write),
-        )
+        kind, info = request.served.kind, request.info
+        obj = self._decode(request)
+        options = self._write_options(request)
+        stored = self._registry.update(kind, info.namespace, info.name, obj, options)
+        return self._written(request, 200, stored)
 
     def patch(self, request: ResourceRequest) -> Result:
         form, patch = codec.patch(request.http)
@@ -133,120 +136,110 @@ class Objects:
         if "force" in request.http.query:
             why = "Forbidden: may not be specified for non-apply patch"
             raise query.invalid("PatchOptions", "force", "FieldValueForbidden", why)
-        write = self._write(request)
+        options = self._write_options(request)
 
         def patched(old: Document) -> Document:
-            new = patches.apply_patch(
-                request.served.schema, request.served.from_storage(old), form, patch
-            )
+            # A patch is of the object in the version that the client speaks.
+            served = request.served
+            shown = served.from_storage(old)
+            new = patches.apply_patch(served.schema, shown, form, patch)
             if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
-                raise status_errors.bad_request("the patched object has no metadata")
+                raise bad_request("the patched object has no metadata")
             try:
-                return self._kept(request, new)
+                return self._to_storage(request, new)
             except strict_fields.WrongType as error:
                 raise error.of_patch(new) from error
 
-        return self._made(
-            request,
-            200,
-            self._registry.change(*self._where(request), request.info.name, patched, write),
-        )
+        kind, info = request.served.kind, request.info
+        stored = self._registry.change(kind, info.namespace, info.name, patched, options)
+        return self._written(request, 200, stored)
 
     def _apply(self, request: ResourceRequest, config: Any) -> Result:
         if not isinstance(config, dict):
-            raise status_errors.bad_request("error decoding YAML: the body is not an object")
+            raise bad_request("error decoding YAML: the body is not an object")
         if not request.param("fieldManager"):
             why = "Required value: is required for apply patch"
             raise query.invalid("PatchOptions", "fieldManager", "FieldValueRequired", why)
-        check_applied(request.served, config)
-        kept, force = self._kept(request, config, applied=True), request.http.flag("force")
-        made, new = self._registry.apply(
-            *self._where(request), request.info.name, kept, self._write(request), force
+
+        served, info = request.served, request.info
+        _check_applied_type(served, config)
+        config = served.to_storage(strict_fields.decode_applied(served, config))
+        force, options = request.http.flag("force"), self._write_options(request)
+        stored, is_new = self._registry.apply(
+            served.kind, info.namespace, info.name, config, options, force
         )
-        return self._made(request, 201 if new else 200, made)
+        return self._written(request, 201 if is_new else 200, stored)
 
     def delete(self, request: ResourceRequest) -> Result:
-        wanted = query.deletion(request.http, self._admission(request))
+        options, waits = query.delete_options(request.http, self._admission(request))
         served, info, store = request.served, request.info, self._registry.store
         resource = served.kind.resource
         before = store.get(resource, info.namespace, info.name)
-        last = self._registry.delete(*self._where(request), info.name, wanted.options)
-        gone = wanted.options.dry_run or store.find(resource, info.namespace, info.name) is None
-        shown = resource.kind in DELETED_SHOWN and (resource.kind, served.version) != (
-            "DeviceTaintRule",
-            "v1",
-        )
-        if not gone or shown:
-            return self._found(request, 202 if wanted.waits and not gone else 200, last)
+        last = self._registry.delete(served.kind, info.namespace, info.name, options)
+
+        is_gone = options.dry_run or store.find(resource, info.namespace, info.name) is None
+        if not is_gone:
+            return Result(202 if waits else 200, served.from_storage(last))
+        is_late_taint_rule = (resource.kind, served.version) == ("DeviceTaintRule", "v1")
+        if resource.kind in RETURNS_DELETED_OBJECT and not is_late_taint_rule:
+            return Result(200, served.from_storage(last))
+
         details = {
             "name": info.name,
             "group": served.group,
             "kind": resource.plural,
             "uid": before["metadata"]["uid"],
         }
-        status: Document = {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Success",
-        }
-        return Result(
-            200, status | {"details": {name: value for name, value in details.items() if value}}
-        )
+        details = {part: value for part, value in details.items() if value}
+        return Result(200, SUCCESS | {"details": details})
 
     def delete_collection(self, request: ResourceRequest) -> Result:
-        wanted = query.deletion(request.http, self._admission(request))
-        listed, store, kind = query.List.of(request.http), self._registry.store, request.served.kind
+        options, _ = query.delete_options(request.http, self._admission(request))
+        list_options, store = query.ListOptions.of(request.http), self._registry.store
+        kind = request.served.kind
         page = store.page(
             kind.resource,
             request.info.namespace,
-            selection(request),
-            listed.limit,
-            listed.continue_token,
+            predicate(request),
+            list_options.limit,
+            list_options.continue_token,
         )
-        gone = []
+
+        deleted = []
         for obj in page.items:
-            namespace, name = obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
-            last = self._registry.delete(kind, namespace, name, wanted.options)
-            gone.append(last if "deletionTimestamp" in last["metadata"] else obj)
-        return Result(
-            200, list_of(request.served, gone, {"resourceVersion": str(store.resource_version)})
-        )
+            metadata = obj["metadata"]
+            namespace, name = metadata.get("namespace", ""), metadata["name"]
+            last = self._registry.delete(kind, namespace, name, options)
+            deleted.append(last if "deletionTimestamp" in last["metadata"] else obj)
+        metadata = {"resourceVersion": str(store.resource_version)}
+        return Result(200, list_of(request.served, deleted, metadata))
 
     # ------------------------------------------------------------ what they share
 
-    def _where(self, request: ResourceRequest) -> tuple[Any, str]:
-        return request.served.kind, request.info.namespace
-
-    def _object(self, request: ResourceRequest) -> Document:
+    def _decode(self, request: ResourceRequest) -> Document:
+        """The object of the body, in the storage version."""
         obj = codec.document(request.http, request.served.kind.resource.kind)
-        check_kind(request.served, obj)
-        validation = query.validation(request.http)
-        twice = codec.duplicates(request.http) if validation != "Ignore" else []
-        return self._kept(request, obj, twice)
+        _check_type(request.served, obj)
+        duplicates: list[str] = []
+        if query.field_validation(request.http) != "Ignore":
+            duplicates = codec.duplicate_fields(request.http)
+        return self._to_storage(request, obj, duplicates)
 
-    def _kept(
-        self,
-        request: ResourceRequest,
-        obj: Document,
-        twice: Sequence[str] = (),
-        applied: bool = False,
+    def _to_storage(
+        self, request: ResourceRequest, obj: Document, duplicates: Sequence[str] = ()
     ) -> Document:
-        """What was sent as it is kept, without the fields that its version does not have."""
-        validation = "Apply" if applied else query.validation(request.http)
-        known, problems = strict_fields.checked(request.served, obj, validation, twice)
-        request.warnings.extend(problems)
+        """In the storage version, without the fields that its own version does not have."""
+        validation = query.field_validation(request.http)
+        known, warnings = strict_fields.decode(request.served, obj, validation, duplicates)
+        request.warnings.extend(warnings)
         return request.served.to_storage(known)
 
-    def _made(self, request: ResourceRequest, status: int, kept: Document) -> Result:
+    def _written(self, request: ResourceRequest, status: int, stored: Document) -> Result:
         """What was written, with what its writer should hear of it."""
-        request.warnings.extend(self._registry.warnings(request.served.kind, kept))
-        return self._found(request, status, kept)
+        request.warnings.extend(self._registry.warnings(request.served.kind, stored))
+        return Result(status, request.served.from_storage(stored))
 
-    def _found(self, request: ResourceRequest, status: int, kept: Document) -> Result:
-        return Result(status, request.served.from_storage(kept))
-
-    def _write(self, request: ResourceRequest) -> WriteOptions:
+    def _write_options(self, request: ResourceRequest) -> WriteOptions:
         return WriteOptions(
             field_manager=query.field_manager(request.http),
             dry_run=query.dry_run(request.http),
@@ -256,76 +249,86 @@ class Objects:
         )
 
 
-def selection(request: ResourceRequest) -> Callable[[Document], bool] | None:
-    """Of the objects as they are kept; selectors name fields of the core's Event, and of every
-    version of a slice.
-    """
-    served, info = request.served, request.info
-    kind = served.kind.resource.kind
-    known = (
-        "metadata.name",
-        *(("metadata.namespace",) if served.kind.namespaced else ()),
-        *SELECTABLE.get(kind, ()),
-    )
-    if served.version == "v1alpha2" and kind == "ResourceSlice":
-        known = ("metadata.name", *OLD_SLICES)
-    wanted = request.param("fieldSelector")
-    if served.group == EVENTS:  # selects by its own names for the same fields
-        wanted = wanted.replace("regarding.", "involvedObject.").replace(
-            "reportingController", "reportingComponent"
-        )
-    labels = selectors.labels(request.param("labelSelector"))
-    fields = selectors.fields(wanted, known, _unknown_field(served))
-    if info.deprecated_watch and info.name:
-        name = info.name
-        fields = selectors.both(fields, lambda obj: obj["metadata"]["name"] == name)
-    return selectors.both(labels, fields)
-
-
-def _unknown_field(served: ServedVersion) -> str:
-    """How a selection by a field that cannot be asked for is refused: kinds of the core have their
-    own words.
-    """
-    if served.kind.resource.kind == "ResourceSlice":
-        return f"field label not supported for {served.api_version}, Kind=ResourceSlice: {{}}"
-    if served.kind.resource.kind in SELECTABLE:
-        return selectors.UNKNOWN
-    return '"{}" is not a known field selector: only "metadata.name", "metadata.namespace"'
-
-
 def list_of(served: ServedVersion, items: list[Document], metadata: Document) -> Document:
+    """Items have no type of their own: the list says it for all."""
+    shown = []
+    for item in items:
+        obj = served.from_storage(item)
+        shown.append({name: obj[name] for name in obj if name not in ("apiVersion", "kind")})
     return {
         "kind": f"{served.kind.resource.kind}List",
         "apiVersion": served.api_version,
         "metadata": metadata,
-        "items": [_bare(served.from_storage(item)) for item in items],
+        "items": shown,
     }
 
 
-def _bare(obj: Document) -> Document:
-    return {name: value for name, value in obj.items() if name not in ("apiVersion", "kind")}
+# ---------------------------------------------------------------- selections
 
 
-def check_applied(served: ServedVersion, config: Document) -> None:
+def predicate(request: ResourceRequest) -> Predicate | None:
+    """Which objects the request's selectors take, as they are stored; None takes all.
+
+    Fields are named as in the core's Event and in the storage version, whatever version is asked.
+    """
+    served, info = request.served, request.info
+    kind = served.kind.resource.kind
+    selectable: tuple[str, ...] = ("metadata.name",)
+    if served.version == "v1alpha2" and kind == "ResourceSlice":
+        selectable += V1ALPHA2_SLICE_LABELS
+    else:
+        if served.kind.namespaced:
+            selectable += ("metadata.namespace",)
+        selectable += FIELD_LABELS.get(kind, ())
+
+    text = request.param("fieldSelector")
+    if served.group == EVENTS_GROUP:
+        # It selects by its own names for the same fields.
+        text = text.replace("regarding.", "involvedObject.")
+        text = text.replace("reportingController", "reportingComponent")
+    by_labels = selectors.labels(request.param("labelSelector"))
+    by_fields = selectors.fields(text, selectable, _unsupported_field(served))
+
+    if info.deprecated_watch and info.name:
+        name = info.name
+        by_fields = selectors.both(by_fields, lambda obj: obj["metadata"]["name"] == name)
+    return selectors.both(by_labels, by_fields)
+
+
+def _unsupported_field(served: ServedVersion) -> str:
+    """The message for a field that cannot be selected by: some kinds have words of their own."""
+    kind = served.kind.resource.kind
+    if kind == "ResourceSlice":
+        return f"field label not supported for {served.api_version}, Kind=ResourceSlice: {{}}"
+    if kind in FIELD_LABELS:
+        return selectors.UNSUPPORTED_FIELD
+    return '"{}" is not a known field selector: only "metadata.name", "metadata.namespace"'
+
+
+# ---------------------------------------------------------------- is it of the right type?
+
+
+def _check_applied_type(served: ServedVersion, config: Document) -> None:
     """A configuration has to say what it is."""
     version, kind = str(config.get("apiVersion") or ""), str(config.get("kind") or "")
     if (version, kind) != (served.api_version, served.kind.resource.kind):
-        said = version if "/" in version else f"/{version}"
-        raise status_errors.bad_request(f"invalid object type: {said}, Kind={kind}")
+        group_version = version if "/" in version else f"/{version}"
+        raise bad_request(f"invalid object type: {group_version}, Kind={kind}")
 
 
-def check_kind(served: ServedVersion, obj: Document) -> None:
-    wanted = served.kind.resource.kind
-    version, kind = obj.get("apiVersion") or served.api_version, obj.get("kind") or wanted
+def _check_type(served: ServedVersion, obj: Document) -> None:
+    """An object that says nothing of it is of the type that the path says."""
+    expected = served.kind.resource.kind
+    api_version, kind = obj.get("apiVersion") or served.api_version, obj.get("kind") or expected
     if not isinstance(obj.get("metadata", {}), dict):
-        text = f'{wanted} in version "{served.version}" cannot be handled as a {wanted}: metadata is no object'
-        raise status_errors.bad_request(text)
-    if kind != wanted:
-        short = str(version).rpartition("/")[2]
+        what = f'{expected} in version "{served.version}" cannot be handled as a {expected}'
+        raise bad_request(f"{what}: metadata is no object")
+    if kind != expected:
+        version = str(api_version).rpartition("/")[2]
         package = (served.group or "core").partition(".")[0]
-        text = f'{kind} in version "{short}" cannot be handled as a {wanted}: converting ({short}.{kind})'
-        raise status_errors.bad_request(f"{text} to ({package}.{wanted}): unknown conversion")
-    if version != served.api_version:
-        raise status_errors.bad_request(
-            f"the API version in the data ({version}) does not match the expected API version ({served.api_version})"
-        )
+        what = f'{kind} in version "{version}" cannot be handled as a {expected}'
+        conversion = f"converting ({version}.{kind}) to ({package}.{expected}): unknown conversion"
+        raise bad_request(f"{what}: {conversion}")
+    if api_version != served.api_version:
+        differs = f"does not match the expected API version ({served.api_version})"
+        raise bad_request(f"the API version in the data ({api_version}) {differs}")

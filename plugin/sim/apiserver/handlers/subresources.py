@@ -1,6 +1,4 @@
-"""What is asked of one object besides the object and its status: bind a pod, evict it, a token for
-an account.
-"""
+"""What is created beside an object: a pod's binding, its eviction, a token for an account."""
 
 from __future__ import annotations
 
@@ -9,18 +7,27 @@ from collections.abc import Callable
 from .... import timestamps
 from ....api.document import Document
 from ..access.tokens import LONGEST, SHORTEST, Tokens
-from ..catalog import ServedVersion
 from ..storage.registry import Registry
 from ..types import status_errors
 from ..types.options import DeleteOptions
 from ..types.resource import NODES, PODS, GroupResource
-from ..types.status_errors import Cause
+from ..types.status_errors import Cause, StatusError
 from ..wire import codec, query
-from ..wire.http import HttpRequest
-from ..wire.request_info import RequestInfo
 from ..wire.resource_request import ResourceRequest, Result
 
-GRANTED: Document = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+CREATED: Document = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "metadata": {},
+    "status": "Success",
+    "code": 201,
+}
+BINDINGS = GroupResource("pods/binding", "", "Binding")
+TOKEN_REQUESTS = GroupResource("", "authentication.k8s.io", "TokenRequest")
+DEFAULT_EXPIRATION = 3600  # seconds
+
+# What the life of a token can be bound to.
+BOUND_RESOURCES = {"Pod": PODS, "Node": NODES, "Secret": GroupResource("secrets", "", "Secret")}
 
 
 class Subresources:
@@ -32,141 +39,149 @@ class Subresources:
 
     def create(self, request: ResourceRequest) -> Result | None:
         """None if the kind has nothing of this name that can be created."""
-        creates = self._creates.get(request.info.subresource)
-        return creates(request.served, request.info, request.http) if creates else None
+        create = self._creates.get(request.info.subresource)
+        return create(request) if create else None
 
-    def _bind(self, served: ServedVersion, info: RequestInfo, request: HttpRequest) -> Result:
-        said = codec.document(request)
-        node = (said.get("target") or {}).get("name", "")
+    def _bind(self, request: ResourceRequest) -> Result:
+        """Puts the pod on a node, as a scheduler decides."""
+        binding, info = codec.document(request.http), request.info
+        node = (binding.get("target") or {}).get("name", "")
         if not node:
-            raise status_errors.StatusError(500, "", "target.name: Required value")
+            raise StatusError(500, "", "target.name: Required value")
         store = self._registry.store
         pod = store.get(PODS, info.namespace, info.name)
-        metadata, spec = pod["metadata"], pod.get("spec") or {}
-        about = GroupResource("pods/binding", "", "Binding")
-        uid = (said.get("metadata") or {}).get("uid")
-        if uid and uid != metadata["uid"]:
-            why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {metadata['uid']}"
-            raise status_errors.conflict(about, info.name, why)
-        if "deletionTimestamp" in metadata:
-            raise status_errors.conflict(
-                about,
-                info.name,
-                f"pod {info.name} is being deleted, cannot be assigned to a host",
-            )
-        if spec.get("nodeName"):
-            why = f'pod {info.name} is already assigned to node "{spec["nodeName"]}"'
-            raise status_errors.conflict(about, info.name, why)
-        if spec.get("schedulingGates"):
-            raise status_errors.conflict(
-                about, info.name, f"pod {info.name} has non-empty .spec.schedulingGates"
-            )
-        now = _time(self._now())
-        status = pod.get("status") or {}
+        binding_metadata = binding.get("metadata") or {}
+        _check_can_be_bound(pod, binding_metadata.get("uid"))
+
+        metadata, status = pod["metadata"], pod.get("status") or {}
+        annotations = binding_metadata.get("annotations")
+        if annotations:
+            annotations = (metadata.get("annotations") or {}) | annotations
+            metadata = metadata | {"annotations": annotations}
         others = [c for c in status.get("conditions") or () if c["type"] != "PodScheduled"]
         scheduled = {
             "type": "PodScheduled",
             "status": "True",
             "lastProbeTime": None,
-            "lastTransitionTime": now,
+            "lastTransitionTime": timestamps.rfc3339(self._now()),
         }
-        given = (said.get("metadata") or {}).get("annotations") or {}
-        if given:
-            metadata = metadata | {"annotations": (metadata.get("annotations") or {}) | given}
-        new = pod | {
+        bound = pod | {
             "metadata": metadata,
-            "spec": spec | {"nodeName": node},
+            "spec": (pod.get("spec") or {}) | {"nodeName": node},
             "status": status | {"conditions": [*others, scheduled]},
         }
-        if not query.dry_run(request):
-            store.replace(PODS, pod, new)  # nobody comes to own a field by this
-        return Result(201, GRANTED | {"code": 201})
 
-    def _evict(self, served: ServedVersion, info: RequestInfo, request: HttpRequest) -> Result:
-        said = codec.document(request)
-        options = said.get("deleteOptions") or {}
-        preconditions = options.get("preconditions") or {}
-        self._registry.delete(
-            served.kind,
-            info.namespace,
-            info.name,
-            DeleteOptions(
-                uid=preconditions.get("uid"),
-                resource_version=preconditions.get("resourceVersion"),
-                grace_period_seconds=options.get("gracePeriodSeconds"),
-                dry_run=query.dry_run(request),
-            ),
+        # Past the registry: nobody comes to own a field by a binding.
+        if not query.dry_run(request.http):
+            store.replace(PODS, pod, bound)
+        return Result(201, CREATED)
+
+    def _evict(self, request: ResourceRequest) -> Result:
+        """Deletes the pod. There are no disruption budgets here that could forbid it."""
+        delete = codec.document(request.http).get("deleteOptions") or {}
+        preconditions = delete.get("preconditions") or {}
+        options = DeleteOptions(
+            uid=preconditions.get("uid"),
+            resource_version=preconditions.get("resourceVersion"),
+            grace_period_seconds=delete.get("gracePeriodSeconds"),
+            dry_run=query.dry_run(request.http),
         )
-        return Result(201, GRANTED | {"code": 201})
+        info = request.info
+        self._registry.delete(request.served.kind, info.namespace, info.name, options)
+        return Result(201, CREATED)
 
-    def _token(self, served: ServedVersion, info: RequestInfo, request: HttpRequest) -> Result:
-        said = codec.document(request)
-        spec = said.get("spec") or {}
-        account = self._registry.store.get(served.kind.resource, info.namespace, info.name)
-        seconds = spec.get("expirationSeconds") or 3600
-        if not SHORTEST <= seconds <= LONGEST:
-            limit = "less than 10 minutes" if seconds < SHORTEST else "larger than 2^32 seconds"
-            cause = Cause(
-                "FieldValueInvalid",
-                f"Invalid value: {seconds}: may not specify a duration {limit}",
-                "spec.expirationSeconds",
-            )
-            raise status_errors.invalid(
-                GroupResource("", "authentication.k8s.io", "TokenRequest"), "", [cause]
-            )
-        bound = self._bound(account, spec.get("boundObjectRef"))
-        token = self._tokens.of_account(account, seconds, spec.get("audiences") or (), bound)
-        status = {"token": token, "expirationTimestamp": _time(int(self._now()) + seconds)}
-        metadata = {
-            "name": info.name,
-            "namespace": info.namespace,
-            "creationTimestamp": _time(self._now()),
-        }
-        head = {
-            "kind": "TokenRequest",
-            "apiVersion": "authentication.k8s.io/v1",
-            "metadata": metadata,
-        }
-        return Result(201, head | {"spec": spec | {"expirationSeconds": seconds}, "status": status})
+    def _token(self, request: ResourceRequest) -> Result:
+        spec, info = codec.document(request.http).get("spec") or {}, request.info
+        resource = request.served.kind.resource
+        account = self._registry.store.get(resource, info.namespace, info.name)
+        seconds = spec.get("expirationSeconds") or DEFAULT_EXPIRATION
+        _check_expiration(seconds)
 
-    def _bound(self, account: Document, ref: Document | None) -> Document:
-        """What the token lives as long as, and for a pod the node that it is on."""
-        if not ref:
+        bound = self._bound_object(account, spec.get("boundObjectRef"))
+        audiences = spec.get("audiences") or ()
+        token = self._tokens.issue_for_account(account, seconds, audiences, bound)
+        now = int(self._now())
+        return Result(
+            201,
+            {
+                "kind": "TokenRequest",
+                "apiVersion": "authentication.k8s.io/v1",
+                "metadata": {
+                    "name": info.name,
+                    "namespace": info.namespace,
+                    "creationTimestamp": timestamps.rfc3339(now),
+                },
+                "spec": spec | {"expirationSeconds": seconds},
+                "status": {
+                    "token": token,
+                    "expirationTimestamp": timestamps.rfc3339(now + seconds),
+                },
+            },
+        )
+
+    def _bound_object(self, account: Document, reference: Document | None) -> Document:
+        """What the token lives as long as; for a pod also the node that it is on."""
+        if not reference:
             return {}
-        kind, name, namespace = (
-            ref.get("kind"),
-            ref.get("name", ""),
-            account["metadata"]["namespace"],
-        )
-        about = {"Pod": PODS, "Node": NODES, "Secret": GroupResource("secrets", "", "Secret")}.get(
-            str(kind)
-        )
-        if not about:
-            raise status_errors.bad_request(
-                f"cannot bind token to object of type {ref.get('apiVersion')}, Kind={kind}"
-            )
-        found = self._registry.store.get(about, "" if kind == "Node" else namespace, name)
-        uid = found["metadata"]["uid"]
-        if ref.get("uid") and ref["uid"] != uid:
+        kind, name = str(reference.get("kind")), reference.get("name", "")
+        resource = BOUND_RESOURCES.get(kind)
+        if not resource:
+            what = f"{reference.get('apiVersion')}, Kind={reference.get('kind')}"
+            raise status_errors.bad_request(f"cannot bind token to object of type {what}")
+
+        namespace = "" if kind == "Node" else account["metadata"]["namespace"]
+        obj = self._registry.store.get(resource, namespace, name)
+        uid = obj["metadata"]["uid"]
+        wanted_uid = reference.get("uid")
+        if wanted_uid and wanted_uid != uid:
             why = (
-                f"the UID in the bound object reference ({ref['uid']}) does not match the UID in record. "
-                "The object might have been deleted and then recreated"
+                f"the UID in the bound object reference ({wanted_uid}) does not match the UID in "
+                "record. The object might have been deleted and then recreated"
             )
-            raise status_errors.conflict(about, name, why)
-        bound = {str(kind).lower(): {"name": name, "uid": uid}}
-        if kind != "Pod":
-            return bound
-        spec = found.get("spec") or {}
-        if spec.get("serviceAccountName", "default") != account["metadata"]["name"]:
-            raise status_errors.bad_request(
-                f'cannot bind token for serviceaccount "{account["metadata"]["name"]}" to pod running with different '
-                "serviceaccount name."
-            )
-        if node := spec.get("nodeName"):
-            there = self._registry.store.find(NODES, "", node)
-            bound["node"] = {"name": node} | ({"uid": there["metadata"]["uid"]} if there else {})
+            raise status_errors.conflict(resource, name, why)
+
+        bound = {kind.lower(): {"name": name, "uid": uid}}
+        if kind == "Pod":
+            bound |= self._node_of(account, obj)
         return bound
 
+    def _node_of(self, account: Document, pod: Document) -> Document:
+        """The node of a pod that runs as this account."""
+        spec, account_name = pod.get("spec") or {}, account["metadata"]["name"]
+        if spec.get("serviceAccountName", "default") != account_name:
+            raise status_errors.bad_request(
+                f'cannot bind token for serviceaccount "{account_name}" to pod running with '
+                "different serviceaccount name."
+            )
+        name = spec.get("nodeName")
+        if not name:
+            return {}
+        node = self._registry.store.find(NODES, "", name)
+        return {"node": {"name": name, "uid": node["metadata"]["uid"]} if node else {"name": name}}
 
-def _time(seconds: float) -> str:
-    return timestamps.rfc3339(seconds)
+
+def _check_can_be_bound(pod: Document, wanted_uid: str | None) -> None:
+    metadata, spec = pod["metadata"], pod.get("spec") or {}
+    name, uid = metadata["name"], metadata["uid"]
+    if wanted_uid and wanted_uid != uid:
+        uids = f"UID in precondition: {wanted_uid}, UID in object meta: {uid}"
+        raise status_errors.conflict(BINDINGS, name, f"Precondition failed: {uids}")
+
+    why = ""
+    if "deletionTimestamp" in metadata:
+        why = "is being deleted, cannot be assigned to a host"
+    elif spec.get("nodeName"):
+        why = f'is already assigned to node "{spec["nodeName"]}"'
+    elif spec.get("schedulingGates"):
+        why = "has non-empty .spec.schedulingGates"
+    if why:
+        raise status_errors.conflict(BINDINGS, name, f"pod {name} {why}")
+
+
+def _check_expiration(seconds: int) -> None:
+    if SHORTEST <= seconds <= LONGEST:
+        return
+    limit = "less than 10 minutes" if seconds < SHORTEST else "larger than 2^32 seconds"
+    why = f"Invalid value: {seconds}: may not specify a duration {limit}"
+    cause = Cause("FieldValueInvalid", why, "spec.expirationSeconds")
+    raise status_errors.invalid(TOKEN_REQUESTS, "", [cause])

@@ -1,8 +1,7 @@
-"""Watches: the events of one kind as lines of JSON, from a version on, with bookmarks, for as long
-as asked.
+"""Watches: the events of one kind as lines of JSON, from a version on, with bookmarks.
 
-What a selection lets through is decided in the store; how an object is written, by who gives us
-`shown`.
+What a selection lets through is decided in the store; what an object looks like, by who gives
+`transform`.
 """
 
 from __future__ import annotations
@@ -10,203 +9,239 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .... import pacing
 from ....api.document import Document
 from ..catalog import ServedVersion
-from ..storage.store import Change, Predicate, Store, watch_event
+from ..storage.store import Change, Store, Watcher, watch_event
 from ..types import status_errors
-from ..types.resource import GroupResource
+from ..types.selectors import Predicate
 from ..wire import codec, query
-from ..wire.http import HttpRequest, Send
+from ..wire.http import HttpRequest, Send, Stream
 from ..wire.resource_request import ResourceRequest
 
-Shown = Callable[[Document], Document]
+Transform = Callable[[Document], Document]
 
-LONGEST = (1800.0, 3600.0)  # seconds of a watch that does not say
-KEPT = 512  # encoded events
-ENDS = {"annotations": {"k8s.io/initial-events-end": "true"}}
+# Seconds of a watch that does not say: spread, so that not all come back at once.
+DEFAULT_TIMEOUT = (1800.0, 3600.0)
+ENCODED = 512  # events that are kept encoded
+INITIAL_EVENTS_END = {"annotations": {"k8s.io/initial-events-end": "true"}}
+WITHOUT_WATCH_LIST = ("1.30", "1.31")  # releases whose feature gate WatchList is off
 
 
 @dataclass(frozen=True)
-class Wanted:
-    version: str
-    seconds: float
-    bookmarks: bool
-    initial: bool | None  # whether everything that is there comes first; None: as the version says
+class WatchOptions:
+    resource_version: str
+    timeout_seconds: float
+    allow_bookmarks: bool
+    send_initial_events: bool | None  # None: as the resource version says
 
     @classmethod
-    def of(cls, request: HttpRequest, release: str) -> Wanted:
-        query.version_of(request)
-        version, match = (
+    def of(cls, request: HttpRequest, release: str) -> WatchOptions:
+        query.resource_version(request)  # a number, or refused
+        send_initial_events = None
+        if "sendInitialEvents" in request.query:
+            send_initial_events = request.flag("sendInitialEvents")
+        _check_initial_events(request, release)
+
+        spread = random.uniform(*DEFAULT_TIMEOUT)  # noqa: S311 - no secret
+        seconds = query.number(request, "timeoutSeconds") or spread
+        return cls(
             request.param("resourceVersion"),
-            request.param("resourceVersionMatch"),
+            float(seconds),
+            request.flag("allowWatchBookmarks"),
+            send_initial_events,
         )
-        bookmarks = request.flag("allowWatchBookmarks")
-        said = "sendInitialEvents" in request.query
-        initial = request.flag("sendInitialEvents") if said else None
-        causes = []
-        if said and match != "NotOlderThan":
-            causes.append(
-                (
-                    "resourceVersionMatch",
-                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-                )
-            )
-        if match and not said:
-            why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-            causes.append(("resourceVersionMatch", why))
-        if said and release in ("1.30", "1.31"):
-            why = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
-            causes.append(("sendInitialEvents", why))
-        if causes:
-            listed = [
-                status_errors.Cause("FieldValueForbidden", f"Forbidden: {why}", at)
-                for at, why in causes
-            ]
-            raise status_errors.invalid(
-                GroupResource("ListOptions", query.OPTIONS_GROUP, "ListOptions"), "", listed
-            )
-        seconds = query.number(request, "timeoutSeconds") or random.uniform(*LONGEST)  # noqa: S311 - spreads load
-        return cls(version, float(seconds), bookmarks, initial)
 
     @property
-    def everything_first(self) -> bool:
-        return self.version in ("", "0") if self.initial is None else self.initial
+    def state_first(self) -> bool:
+        """Whether everything that is there comes first, as if it were added now."""
+        if self.send_initial_events is not None:
+            return self.send_initial_events
+        return self.resource_version in ("", "0")
 
 
-class Lines:
-    """Encoded events, since many watch the same."""
+def _check_initial_events(request: HttpRequest, release: str) -> None:
+    given = "sendInitialEvents" in request.query
+    match = request.param("resourceVersionMatch")
+    problems = []
+    if given and match != "NotOlderThan":
+        why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        problems.append(("resourceVersionMatch", why))
+    if match and not given:
+        why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        problems.append(("resourceVersionMatch", why))
+    if given and release in WITHOUT_WATCH_LIST:
+        condition = "unless the WatchList feature gate is enabled"
+        why = f"sendInitialEvents is forbidden for watch {condition}"
+        problems.append(("sendInitialEvents", why))
+    if problems:
+        causes = [
+            status_errors.Cause("FieldValueForbidden", f"Forbidden: {why}", field)
+            for field, why in problems
+        ]
+        raise query.invalid_options("ListOptions", causes)
+
+
+class EncodedEvents:
+    """The lines of the last events, since many watch the same."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[int, str, str, str], bytes] = OrderedDict()
+        self._lines: OrderedDict[tuple[int, str, str, str], bytes] = OrderedDict()
 
-    def of(
+    def line(
         self,
         change: Change,
         served: ServedVersion,
         form: str,
-        shown: Shown,
-        selects: Predicate | None,
-    ) -> bytes | None:
-        found = watch_event(change, selects)
-        if found is None:
-            return None
-        what, obj = found
-        key = (change.resource_version, served.api_version, form, what)
-        line = self._kept.get(key)
+        transform: Transform,
+        predicate: Predicate | None,
+    ) -> bytes:
+        """The change as an event; nothing if it is none for this selection."""
+        event = watch_event(change, predicate)
+        if event is None:
+            return b""
+        event_type, obj = event
+        key = (change.resource_version, served.api_version, form, event_type)
+        line = self._lines.get(key)
         if line is None:
-            line = self._kept[key] = event(what, shown(obj))
-            if len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
+            line = self._lines[key] = encode_event(event_type, transform(obj))
+            if len(self._lines) > ENCODED:
+                self._lines.popitem(last=False)
         return line
 
 
-def event(what: str, obj: Document) -> bytes:
-    return codec.encode({"type": what, "object": obj}) + b"\n"
+def encode_event(event_type: str, obj: Document) -> bytes:
+    return codec.encode({"type": event_type, "object": obj}) + b"\n"
 
 
 class Watches:
-    def __init__(self, store: Store, bookmark_every: float) -> None:
-        self._store = store
-        self._every = bookmark_every
-        self._lines = Lines()
+    def __init__(self, store: Store, bookmark_interval: float) -> None:
+        self.store = store
+        self.bookmark_interval = bookmark_interval
+        self.encoded = EncodedEvents()
 
     def stream(
         self,
         request: ResourceRequest,
-        selects: Predicate | None,
-        wants: Wanted,
+        predicate: Predicate | None,
+        options: WatchOptions,
         form: str,
-        shown: Shown,
-    ) -> Callable[[Send], Awaitable[None]]:
-        """`form` tells apart what `shown` makes of an object, for those that ask for the same."""
-        served, resource = request.served, request.served.kind.resource
-        selects = _within(request.info.namespace, selects)
-        wanted = int(wants.version or 0)
+        transform: Transform,
+    ) -> Stream:
+        """The body of a watch's response.
 
-        async def run(send: Send) -> None:
-            store = self._store
-            woken = asyncio.Event()
-            # Of a version of the future nothing is known yet: what comes before it is left out.
-            past = not wants.everything_first and 0 < wanted < store.resource_version
-            try:
-                watcher = store.watch(resource, woken.set, wanted if past else None)
-            except status_errors.StatusError as error:
-                await send(event("ERROR", error.status))
-                return
-            try:
-                if wants.everything_first:
-                    there = store.page(resource, request.info.namespace, selects)
-                    end = (
-                        _bookmark(served, there.resource_version, ENDS)
-                        if wants.bookmarks and wants.initial
-                        else b""
-                    )
-                    if first := b"".join(event("ADDED", shown(obj)) for obj in there.items) + end:
-                        await send(first)
+        `form` tells apart what `transform` makes of an object: watches of the same form share what
+        is encoded.
+        """
+        in_namespace = _in_namespace(request.info.namespace, predicate)
+        return _Watch(self, request, in_namespace, options, form, transform).run
 
-                def lines() -> bytes | None:
-                    if watcher.overflowed:
-                        return None
-                    parts = []
-                    while watcher.pending:
-                        change = watcher.pending.popleft()
-                        if change.resource_version > wanted:
-                            parts.append(self._lines.of(change, served, form, shown, selects))
-                    return b"".join(part for part in parts if part)
 
-                await self._follow(served, wants, woken, lines, send)
-            finally:
-                store.stop(watcher)
+class _Watch:
+    """One client's watch, from its first event to its last."""
 
-        return run
-
-    async def _follow(
+    def __init__(
         self,
-        served: ServedVersion,
-        wants: Wanted,
-        woken: asyncio.Event,
-        lines: Callable[[], bytes | None],
-        send: Send,
+        watches: Watches,
+        request: ResourceRequest,
+        predicate: Predicate | None,
+        options: WatchOptions,
+        form: str,
+        transform: Transform,
     ) -> None:
-        """Sends what there is each time there is something, and a bookmark when there was nothing
-        for long.
+        self._store, self._encoded = watches.store, watches.encoded
+        self._bookmark_interval = watches.bookmark_interval
+        self._served, self._namespace = request.served, request.info.namespace
+        self._predicate, self._options = predicate, options
+        self._form, self._transform = form, transform
+        self._version = int(options.resource_version or 0)
 
-        Ends for who cannot keep up: they list anew.
+    async def run(self, send: Send) -> None:
+        store, resource = self._store, self._served.kind.resource
+        woken = asyncio.Event()
+
+        # Of a version of the future nothing is known yet: what comes before it is left out below.
+        is_past = not self._options.state_first and 0 < self._version < store.resource_version
+        try:
+            watcher = store.watch(resource, woken.set, self._version if is_past else None)
+        except status_errors.StatusError as error:
+            # The response has begun, and with success: a refusal is an event, too.
+            await send(encode_event("ERROR", error.status))
+            return
+
+        # The watcher is there before the state is read, and nothing waits in between: so that no
+        # change is missed, and none is sent twice.
+        try:
+            if self._options.state_first:
+                initial = self._initial_events()
+                if initial:
+                    await send(initial)
+            await self._follow(watcher, woken, send)
+        finally:
+            store.stop(watcher)
+
+    def _initial_events(self) -> bytes:
+        page = self._store.page(self._served.kind.resource, self._namespace, self._predicate)
+        lines = [encode_event("ADDED", self._transform(obj)) for obj in page.items]
+        if self._options.allow_bookmarks and self._options.send_initial_events:
+            lines.append(self._bookmark(page.resource_version, INITIAL_EVENTS_END))
+        return b"".join(lines)
+
+    async def _follow(self, watcher: Watcher, woken: asyncio.Event, send: Send) -> None:
+        """Sends what there is each time there is something, and bookmarks in between.
+
+        Ends after the timeout, and for a client that cannot keep up: it has to list anew.
         """
         loop = asyncio.get_running_loop()
-        end, mark = loop.time() + wants.seconds, loop.time() + self._every
+        end = loop.time() + self._options.timeout_seconds
+        bookmark_due = loop.time() + self._bookmark_interval
+        with_bookmarks = self._options.allow_bookmarks
+
         while (now := loop.time()) < end:
             woken.clear()
-            found = lines()
-            if found is None:
+            if watcher.overflowed:
                 return
-            if found:
-                await send(found)
+            lines = self._take(watcher)
+            if lines:
+                await send(lines)
                 continue
-            if wants.bookmarks and now >= mark:
-                mark = now + self._every
-                await send(_bookmark(served, self._store.resource_version, {}))
-            until = min(end, mark) if wants.bookmarks else end
+
+            if with_bookmarks and now >= bookmark_due:
+                bookmark_due = now + self._bookmark_interval
+                await send(self._bookmark(self._store.resource_version, {}))
+            until = min(end, bookmark_due) if with_bookmarks else end
             await pacing.wait(woken, until - now)
 
+    def _take(self, watcher: Watcher) -> bytes:
+        """The pending changes as lines, as many as this selection lets through."""
+        lines = []
+        while watcher.pending:
+            change = watcher.pending.popleft()
+            if change.resource_version > self._version:
+                lines.append(
+                    self._encoded.line(
+                        change, self._served, self._form, self._transform, self._predicate
+                    )
+                )
+        return b"".join(lines)
 
-def _within(namespace: str, selects: Predicate | None) -> Predicate | None:
+    def _bookmark(self, version: int, metadata: Document) -> bytes:
+        """An object of the kind in which nothing is set but the version."""
+        served = self._served
+        type_meta = {"kind": served.kind.resource.kind, "apiVersion": served.api_version}
+        metadata = {"resourceVersion": str(version)} | metadata
+        return encode_event("BOOKMARK", type_meta | served.empty | {"metadata": metadata})
+
+
+def _in_namespace(namespace: str, predicate: Predicate | None) -> Predicate | None:
     if not namespace:
-        return selects
+        return predicate
 
-    def inside(obj: Document) -> bool:
-        return bool(obj["metadata"].get("namespace") == namespace) and (
-            selects is None or selects(obj)
-        )
+    def selects(obj: Document) -> bool:
+        is_inside = obj["metadata"].get("namespace") == namespace
+        return is_inside and (predicate is None or predicate(obj))
 
-    return inside
-
-
-def _bookmark(served: ServedVersion, version: int, metadata: Document) -> bytes:
-    """An object of the kind in which nothing is set."""
-    obj = {"kind": served.kind.resource.kind, "apiVersion": served.api_version} | served.empty
-    return event("BOOKMARK", obj | {"metadata": {"resourceVersion": str(version)} | metadata})
+    return selects

@@ -1,3 +1,1 @@
-"""Objects as they are kept: the store and its changes, the registry in front of it, and what
-follows from a write.
-"""
+"""Objects as they are stored: the store, the registry in front of it, what follows from a write."""

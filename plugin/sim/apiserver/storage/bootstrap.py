@@ -1,6 +1,4 @@
-"""What a cluster has before anybody asks for anything: its namespaces, and the roles that every
-user has.
-"""
+"""What a cluster has from the start: its namespaces, and the roles that every user has."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from .registry import Registry
 
 WRITE = WriteOptions(field_manager="kube-apiserver")
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-LABEL = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 READ = ["get", "list", "watch"]
 EVERYTHING = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
 HEALTH = ["/healthz", "/livez", "/readyz", "/version", "/version/"]
@@ -50,16 +48,17 @@ ROLES: dict[str, list[Document]] = {
         {
             "apiGroups": ["", "apps", "coordination.k8s.io", "events.k8s.io"],
             "resources": [
-                *(
-                    "configmaps",
-                    "events",
-                    "namespaces",
-                    "pods",
-                    "pods/status",
-                    "serviceaccounts",
-                    "services",
-                ),
-                *("daemonsets", "deployments", "replicasets", "leases"),
+                "configmaps",
+                "events",
+                "namespaces",
+                "pods",
+                "pods/status",
+                "serviceaccounts",
+                "services",
+                "daemonsets",
+                "deployments",
+                "replicasets",
+                "leases",
             ],
             "verbs": READ,
         },
@@ -79,26 +78,25 @@ BINDINGS: dict[str, list[str]] = {
 
 
 def make(registry: Registry, catalog: Catalog) -> None:
-    """Makes what is missing."""
-
-    def ensure(plural: str, group: str, obj: Document) -> None:
-        kind = catalog.kind(plural, group)
-        if not registry.store.find(kind.resource, "", obj["metadata"]["name"]):
-            registry.create(kind, "", obj, WRITE)
-
+    """Makes what is missing, and leaves alone what is there."""
     for name in NAMESPACES:
-        ensure("namespaces", "", {"metadata": {"name": name}})
+        _ensure(registry, catalog, "namespaces", "", {"metadata": {"name": name}})
+
     for name, rules in ROLES.items():
-        ensure(
-            "clusterroles",
-            RBAC_GROUP,
-            {"metadata": {"name": name, "labels": LABEL}, "rules": rules},
-        )
+        role = {"metadata": {"name": name, "labels": LABELS}, "rules": rules}
+        _ensure(registry, catalog, "clusterroles", RBAC_GROUP, role)
+
     for name, groups in BINDINGS.items():
         subjects = [{"kind": "Group", "apiGroup": RBAC_GROUP, "name": group} for group in groups]
-        ref = {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": name}
-        ensure(
-            "clusterrolebindings",
-            RBAC_GROUP,
-            {"metadata": {"name": name, "labels": LABEL}, "roleRef": ref, "subjects": subjects},
-        )
+        binding = {
+            "metadata": {"name": name, "labels": LABELS},
+            "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": name},
+            "subjects": subjects,
+        }
+        _ensure(registry, catalog, "clusterrolebindings", RBAC_GROUP, binding)
+
+
+def _ensure(registry: Registry, catalog: Catalog, plural: str, group: str, obj: Document) -> None:
+    kind = catalog.kind(plural, group)
+    if not registry.store.find(kind.resource, "", obj["metadata"]["name"]):
+        registry.create(kind, "", obj, WRITE)

@@ -1,7 +1,7 @@
-"""The objects in an SQLite file, so that a server goes on where an earlier one ended. Nobody reads
-it while we run.
+"""The objects in an SQLite file, so that a server goes on where an earlier one ended.
 
-Changes are written together a moment later: who pulls the plug loses that moment, and nothing else.
+Changes are committed together a moment after they were made: who pulls the plug loses that moment,
+and nothing else. Nobody reads the file while we run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from ....errors import Fatal
 from ..types.resource import GroupResource
-from ..types.user import Secrets
+from ..types.user import ServerSecrets
 from .store import Change, Store
 
 Call = Callable[[], None]
@@ -28,75 +28,84 @@ create table if not exists objects (
     primary key (plural, api_group, namespace, name)
 );
 """
-PUT = "insert or replace into objects values (?, ?, ?, ?, ?, ?)"
-DROP = "delete from objects where plural = ? and api_group = ? and namespace = ? and name = ?"
+PUT_OBJECT = "insert or replace into objects values (?, ?, ?, ?, ?, ?)"
+DROP_OBJECT = (
+    "delete from objects where plural = ? and api_group = ? and namespace = ? and name = ?"
+)
+PUT_FACT = "insert or replace into facts values (?, ?)"
 
 
 class Unusable(Fatal):
-    """The file is none of ours, or of a server of another release."""
+    """The file is none of ours, of a server of another release, or in use."""
 
 
 class Disk:
-    """`later` is told when there is something to commit: it calls what it is given, once, soon."""
+    """The file, ours alone until `close`. Unusable if it cannot be that.
+
+    `later` is told when there is something to commit: it calls what it is given, once, soon.
+    """
 
     def __init__(self, path: Path, release: str, later: Callable[[Call], object]) -> None:
         self._later = later
-        self._waiting: list[Change] = []
+        self._uncommitted: list[Change] = []
         try:
-            self._lock = _locked(path)
+            self._lock = _lock(path)
             self._file = sqlite3.connect(path, isolation_level=None)
-            self._file.executescript(
-                f"pragma journal_mode = wal; pragma synchronous = normal; {TABLES}"
-            )
+            pragmas = "pragma journal_mode = wal; pragma synchronous = normal;"
+            self._file.executescript(f"{pragmas} {TABLES}")
             self._facts = dict(self._file.execute("select name, value from facts"))
         except (sqlite3.Error, OSError) as error:
-            raise Unusable(
-                f"{path}: expected a file that `claimd sim` wrote, or none: {error}"
-            ) from error
-        if self._facts.get("release", release) != release:
+            why = f"expected a file that `claimd sim` wrote, or none: {error}"
+            raise Unusable(f"{path}: {why}") from error
+
+        of_release = self._facts.get("release", release)
+        if of_release != release:
             self._end()
             raise Unusable(
-                f"{path} is of a server like {self._facts['release']}, not {release}: start it with "
-                f"--profile {self._facts['release']}, or take another file"
+                f"{path} is of a server like {of_release}, not {release}: start it with "
+                f"--profile {of_release}, or take another file"
             )
         self._facts["release"] = release
 
-    def load(self, store: Store) -> Secrets | None:
-        """Puts the objects back; what the tokens are made with, unless the file is new."""
-        version = int(self._facts.get("version", "0"))
+    def load(self, store: Store) -> ServerSecrets | None:
+        """Puts the objects back into the store; what tokens are made with, if the file is not new."""
         rows = self._file.execute("select plural, api_group, kind, document from objects")
         for plural, group, kind, document in rows:
             store.restore(GroupResource(plural, group, kind), msgspec.json.decode(document))
+
+        version = int(self._facts.get("version", "0"))
         if not version:
             return None
         store.restart(version)
-        return Secrets(self._facts["admin"], bytes.fromhex(self._facts["key"]))
+        return ServerSecrets(self._facts["admin"], bytes.fromhex(self._facts["key"]))
 
-    def keep(self, secrets: Secrets) -> None:
-        self._facts |= {"admin": secrets.admin, "key": secrets.key.hex()}
+    def keep(self, secrets: ServerSecrets) -> None:
+        """With the next commit."""
+        self._facts |= {"admin": secrets.admin_token, "key": secrets.signing_key.hex()}
 
     def changed(self, change: Change) -> None:
-        if not self._waiting:
+        """For every change of the store, from within it."""
+        if not self._uncommitted:
             self._later(self.commit)
-        self._waiting.append(change)
+        self._uncommitted.append(change)
 
     def commit(self) -> None:
-        changes, self._waiting = self._waiting, []
+        changes, self._uncommitted = self._uncommitted, []
         if not changes:
             return
         self._facts["version"] = str(changes[-1].resource_version)
+
         self._file.execute("begin")
         for change in changes:
-            resource, (namespace, name) = change.resource, change.name
+            resource, (namespace, name) = change.resource, change.key
             if change.new is None:
-                self._file.execute(DROP, (resource.plural, resource.group, namespace, name))
+                key = (resource.plural, resource.group, namespace, name)
+                self._file.execute(DROP_OBJECT, key)
             else:
                 document = msgspec.json.encode(change.new).decode()
                 row = (resource.plural, resource.group, resource.kind, namespace, name, document)
-                self._file.execute(PUT, row)
-        self._file.executemany(
-            "insert or replace into facts values (?, ?)", list(self._facts.items())
-        )
+                self._file.execute(PUT_OBJECT, row)
+        self._file.executemany(PUT_FACT, list(self._facts.items()))
         self._file.execute("commit")
 
     def close(self) -> None:
@@ -108,15 +117,17 @@ class Disk:
         os.close(self._lock)
 
 
-def _locked(path: Path) -> int:
-    """The file, made for us alone: it holds tokens, and what SQLite lays beside it gets its mode.
-    Two servers with one file would write over each other; the lock ends with the process, however
-    it ends.
+def _lock(path: Path) -> int:
+    """The descriptor that holds the file for this process.
+
+    Two servers with one file would write over each other; a lock ends with its process, however
+    that ends. The file is made for us alone: it holds tokens, and what SQLite lays beside it gets
+    its mode.
     """
-    opened = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(opened)
+        os.close(descriptor)
         raise Unusable(f"{path} is in use by another server") from None
-    return opened
+    return descriptor

@@ -1,8 +1,7 @@
-"""What goes on by itself: what nobody owns any more is collected, and each namespace has its
-default account.
+"""What goes on by itself: garbage is collected, and each namespace has its default account.
 
-In a real cluster controllers do this; without it hardly anything else works, so that it is part of
-the server here. Alone, with no controllers beside it, it also ends namespaces.
+In a real cluster controllers do this. Without it hardly anything else works, so that it is a part
+of the server here. Where no controllers run beside it, it also ends namespaces.
 """
 
 from __future__ import annotations
@@ -10,84 +9,88 @@ from __future__ import annotations
 import asyncio
 
 from ..catalog import Catalog
-from ..types import status_errors
 from ..types.options import DeleteOptions, WriteOptions
 from ..types.resource import NAMESPACES, SERVICE_ACCOUNTS
+from ..types.status_errors import StatusError
 from . import garbage
 from .registry import Registry
 from .store import Change
 
-PAUSE = 0.05  # seconds between two looks, so that a burst of changes is one
-WRITE = WriteOptions(field_manager="kube-controller-manager")
+PAUSE = 0.05  # seconds between two rounds, so that a burst of changes is one
+MANAGER = "kube-controller-manager"
+WRITE = WriteOptions(field_manager=MANAGER)
+FINALIZE = WriteOptions(field_manager=MANAGER, subresource="finalize")
 
 
 class Housekeeping:
     def __init__(self, registry: Registry, catalog: Catalog, end_namespaces: bool = False) -> None:
-        self._registry, self._catalog, self._end_namespaces_too = registry, catalog, end_namespaces
+        self._registry, self._catalog = registry, catalog
+        self._ends_namespaces = end_namespaces
         self._due = asyncio.Event()
         self._due.set()
 
     def changed(self, change: Change) -> None:
-        """For every change of the store, from within it: only notes whether to look."""
-        now = change.new
+        """For every change of the store, from within it: only notes whether a round is due."""
         if change.resource == NAMESPACES and change.old is None:
-            asyncio.get_running_loop().call_soon(
-                self.make_accounts
-            )  # before the next request is looked at
+            # Before the next request is looked at: it may be for a pod in there.
+            asyncio.get_running_loop().call_soon(self.make_accounts)
+
+        new = change.new
         if (
-            now is None
+            new is None
             or change.resource in (NAMESPACES, SERVICE_ACCOUNTS)
-            or "deletionTimestamp" in now["metadata"]
+            or "deletionTimestamp" in new["metadata"]
+            or (change.old is None and "ownerReferences" in new["metadata"])
         ):
-            self._due.set()
-            return
-        if change.old is None and "ownerReferences" in now["metadata"]:
             self._due.set()
 
     async def run(self) -> None:
+        """Never ends by itself."""
         while True:
             await self._due.wait()
             self._due.clear()
             self.make_accounts()
-            if self._end_namespaces_too:
+            if self._ends_namespaces:
                 self._end_namespaces()
             if garbage.collect(self._registry, self._catalog.kinds):
                 self._due.set()
             await asyncio.sleep(PAUSE)
 
+    def make_accounts(self) -> None:
+        """The default account of every namespace that has none."""
+        store, kind = self._registry.store, self._catalog.kind("serviceaccounts")
+        account = {"metadata": {"name": "default"}}
+        for namespace in store.page(NAMESPACES).items:
+            metadata = namespace["metadata"]
+            if "deletionTimestamp" in metadata:
+                continue
+            if store.find(SERVICE_ACCOUNTS, metadata["name"], "default"):
+                continue
+            try:
+                self._registry.create(kind, metadata["name"], account, WRITE)
+            except StatusError as error:
+                if error.code != 409:
+                    raise
+
     def _end_namespaces(self) -> None:
-        """Deletes what is in a namespace that is going, and lets it go when it is empty."""
+        """Deletes what is in a terminating namespace, and lets it go when it is empty."""
         store, kind = self._registry.store, self._catalog.kind("namespaces")
         for namespace in store.page(NAMESPACES).items:
             name = namespace["metadata"]["name"]
             if "deletionTimestamp" not in namespace["metadata"]:
                 continue
-            left = [
-                (k, obj)
-                for k in self._catalog.kinds
-                if k.namespaced
-                for obj in store.page(k.resource, name).items
-            ]
-            for inside, obj in left:
-                if "deletionTimestamp" not in obj["metadata"]:
-                    self._registry.delete(inside, name, obj["metadata"]["name"], DeleteOptions())
-            if not left and (namespace.get("spec") or {}).get("finalizers"):
-                empty = namespace | {"spec": {"finalizers": []}}
-                write = WriteOptions(field_manager=WRITE.field_manager, subresource="finalize")
-                self._registry.update(kind, "", name, empty, write)
 
-    def make_accounts(self) -> None:
-        store = self._registry.store
-        kind = self._catalog.kind("serviceaccounts")
-        for namespace in store.page(NAMESPACES).items:
-            metadata = namespace["metadata"]
-            if "deletionTimestamp" not in metadata and not store.find(
-                SERVICE_ACCOUNTS, metadata["name"], "default"
-            ):
-                try:
-                    self._registry.create(
-                        kind, metadata["name"], {"metadata": {"name": "default"}}, WRITE
-                    )
-                except status_errors.StatusError as error:
-                    if error.code != 409:
-                        raise
+            is_empty = True
+            for inside in self._catalog.kinds:
+                if not inside.namespaced:
+                    continue
+                for obj in store.page(inside.resource, name).items:
+                    is_empty = False
+                    if "deletionTimestamp" not in obj["metadata"]:
+                        self._registry.delete(
+                            inside, name, obj["metadata"]["name"], DeleteOptions()
+                        )
+
+            if is_empty and (namespace.get("spec") or {}).get("finalizers"):
+                finalized = namespace | {"spec": {"finalizers": []}}
+                self._registry.update(kind, "", name, finalized, FINALIZE)

@@ -1,5 +1,4 @@
-"""Where the objects are: one counter of versions, lists as of a version, and the changes since, as
-far back as kept.
+"""Where the objects are: one counter of resource versions, lists, and the changes that led there.
 
 Objects are never changed, only replaced. What a kind allows is not decided here; there is no HTTP
 and no clock.
@@ -18,69 +17,73 @@ from dataclasses import dataclass, field
 from ....api.document import Document
 from ..types import status_errors
 from ..types.resource import GroupResource
+from ..types.selectors import Predicate
 
 Key = tuple[str, str]  # namespace, name
-Predicate = Callable[[Document], bool]
 
 TOO_OLD_TO_CONTINUE = (
-    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
-    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
-    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
-    "deleted between the time the first chunk was returned and now may show up in the list."
+    "The provided continue parameter is too old to display a consistent list result. You can start "
+    "a new list without the continue parameter, or use the continue token in this response to "
+    "retrieve the remainder of the results. Continuing with the provided token results in an "
+    "inconsistent list - objects that were created, modified, or deleted between the time the "
+    "first chunk was returned and now may show up in the list."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
+    """One write. Its event shows `last`: of a deletion the last state, with its own version."""
+
     resource_version: int
     resource: GroupResource
-    name: Key
+    key: Key
     old: Document | None  # None: created
     new: Document | None  # None: deleted
-    last: (
-        Document  # what an event shows: for a deletion the last state, with the deletion's version
-    )
+    last: Document
 
 
 @dataclass(frozen=True)
 class Page:
     items: list[Document]
     resource_version: int
-    continue_token: str = ""  # the continue token
-    remaining_item_count: int | None = None
+    continue_token: str = ""
+    remaining_item_count: int | None = None  # None: not known
 
 
 @dataclass(eq=False)
 class Watcher:
-    """Gets the changes of one resource after a version, through `wake` when there are some."""
+    """Has the changes of one resource that nobody has taken yet; `wake` is called for each."""
 
     resource: GroupResource
     wake: Callable[[], None]
     pending: deque[Change] = field(default_factory=deque)
-    overflowed: bool = False  # more came than it took: it has to begin anew
+    overflowed: bool = False  # more came than was taken: whoever watches has to begin anew
 
 
 class Store:
-    """`window` is how many changes are kept for watches and for lists as of an older version."""
+    """All objects, and the last changes, as many as `window` says.
+
+    Watches and lists as of an older version go back as far as those changes do. Writes are
+    compare-and-swap: `old` must be the very object that is stored.
+    """
 
     def __init__(self, window: int = 10_000, first_resource_version: int = 1) -> None:
         self.resource_version = first_resource_version
         self.window = window
+        # Called with each change before the write returns; they may change nothing themselves.
+        self.listeners: list[Callable[[Change], None]] = []
         self._objects: dict[GroupResource, dict[Key, Document]] = {}
         self._changes: deque[Change] = deque()
         self._compacted = first_resource_version  # changes up to this version are gone
         self._watchers: set[Watcher] = set()
-        self.listeners: list[
-            Callable[[Change], None]
-        ] = []  # called with each change, within it; they change nothing
 
     # ------------------------------------------------------------ reading
 
     def get(self, resource: GroupResource, namespace: str, name: str) -> Document:
-        found = self._objects.get(resource, {}).get((namespace, name))
-        if found is None:
+        obj = self.find(resource, namespace, name)
+        if obj is None:
             raise status_errors.not_found(resource, name)
-        return found
+        return obj
 
     def find(self, resource: GroupResource, namespace: str, name: str) -> Document | None:
         return self._objects.get(resource, {}).get((namespace, name))
@@ -89,134 +92,145 @@ class Store:
         self,
         resource: GroupResource,
         namespace: str = "",
-        selects: Predicate | None = None,
+        predicate: Predicate | None = None,
         limit: int = 0,
         continue_token: str = "",
-        at: int | None = None,
+        exact: int | None = None,
     ) -> Page:
-        """The objects in the order of their names, as of a version: that of the first page, or
-        `at`, or now.
+        """A page of the objects, by name, as of one version: that of the first page, `exact`, now.
+
+        No limit is one page. 410 for a version that is compacted away, 504 for one to come.
         """
-        start: Key = ("", "")
+        after: Key = ("", "")
         if continue_token:
-            at, start = self._continued(continue_token)
-        if at is not None and at > self.resource_version:
-            raise status_errors.too_large_version(at, self.resource_version)
-        if at is not None and at < self._compacted:
+            exact, after = self._parse_continue_token(continue_token)
+        version = self.resource_version if exact is None else exact
+        if version > self.resource_version:
+            raise status_errors.resource_version_too_large(version, self.resource_version)
+        if exact is not None and version < self._compacted:
             raise status_errors.expired("The resourceVersion for the provided list is too old.")
-        version = self.resource_version if at is None else at
-        found = self._as_of(resource, version)
-        names = sorted(name for name in found if not namespace or name[0] == namespace)
-        names = names[bisect_right(names, start) :] if continue_token else names
+
+        objects = self._as_of(resource, version)
+        keys = sorted(key for key in objects if not namespace or key[0] == namespace)
+        if continue_token:
+            keys = keys[bisect_right(keys, after) :]
+
         items: list[Document] = []
-        for index, name in enumerate(names):
+        for index, key in enumerate(keys):
             if limit and len(items) == limit:
-                token = _continue_token(version, names[index - 1])
-                return Page(items, version, token, None if selects else len(names) - index)
-            if selects is None or selects(found[name]):
-                items.append(found[name])
+                token = _continue_token(version, keys[index - 1])
+                # With a predicate, nobody knows what it would take of the rest.
+                remaining = None if predicate else len(keys) - index
+                return Page(items, version, token, remaining)
+            if predicate is None or predicate(objects[key]):
+                items.append(objects[key])
         return Page(items, version)
 
-    def _continued(self, continue_token: str) -> tuple[int, Key]:
+    def _parse_continue_token(self, token: str) -> tuple[int, Key]:
+        """The version of the list, and the key behind which it goes on."""
+        text = ""
         try:
-            said = base64.urlsafe_b64decode(continue_token.encode()).decode("latin-1")
-            version, namespace, name = json.loads(said)
-            start = (str(namespace), str(name))
-        except ValueError as error:
-            why = (
-                "illegal base64 data"
-                if isinstance(error, binascii.Error)
-                else f"invalid character {said[:1]!r}"
-            )
-            why = why.replace("\\x", "\\u00") + " looking for beginning of value"
-            raise status_errors.bad_request(
-                f"invalid continue token: continue key is not valid: {why}"
-            ) from error
-        if int(version) < self._compacted:
+            text = base64.urlsafe_b64decode(token.encode()).decode("latin-1")
+            parsed, namespace, name = json.loads(text)
+            version, after = int(parsed), (str(namespace), str(name))
+        except (ValueError, TypeError) as error:
+            why = "illegal base64 data"
+            if not isinstance(error, binascii.Error):
+                # As Go quotes a byte that is no ASCII.
+                why = f"invalid character {text[:1]!r}".replace("\\x", "\\u00")
+            why = f"continue key is not valid: {why} looking for beginning of value"
+            raise status_errors.bad_request(f"invalid continue token: {why}") from error
+
+        if version < self._compacted:
             too_old = status_errors.expired(TOO_OLD_TO_CONTINUE)
-            too_old.continue_token = _continue_token(self.resource_version, start)
+            too_old.continue_token = _continue_token(self.resource_version, after)
             raise too_old
-        return int(version), start
+        return version, after
 
     def _as_of(self, resource: GroupResource, version: int) -> dict[Key, Document]:
         now = self._objects.get(resource, {})
         if version >= self.resource_version:
             return now
+
+        # Backwards through the changes since, undoing each.
         then = dict(now)
         for change in reversed(self._changes):
             if change.resource_version <= version:
                 break
-            if change.resource == resource:
-                if change.old is None:
-                    then.pop(change.name, None)
-                else:
-                    then[change.name] = change.old
+            if change.resource != resource:
+                continue
+            if change.old is None:
+                then.pop(change.key, None)
+            else:
+                then[change.key] = change.old
         return then
 
     # ------------------------------------------------------------ writing
 
     def create(self, resource: GroupResource, obj: Document) -> Document:
-        name = key_of(obj)
-        if name in self._objects.get(resource, {}):
-            raise status_errors.already_exists(resource, name[1])
-        return self._write(resource, name, None, obj)
+        """The object as it is stored; 409 if there is one of its name."""
+        key = key_of(obj)
+        if key in self._objects.get(resource, {}):
+            raise status_errors.already_exists(resource, key[1])
+        return self._write(resource, key, None, obj)
 
     def replace(self, resource: GroupResource, old: Document, new: Document) -> Document:
-        """Puts the new object where the old one is; the same content is no change. `old` must be
-        what is stored.
-        """
-        name = key_of(old)
-        if self._objects.get(resource, {}).get(name) is not old:
-            why = "the object has been modified; please apply your changes to the latest version and try again"
-            raise status_errors.conflict(resource, name[1], why)
+        """The object as it is stored; the same content is no change and no new version."""
+        key = key_of(old)
+        if self._objects.get(resource, {}).get(key) is not old:
+            raise status_errors.modified(resource, key[1])
         version = old["metadata"]["resourceVersion"]
-        same = new | {"metadata": new["metadata"] | {"resourceVersion": version}}
-        return old if same == old else self._write(resource, name, old, new)
+        same_version = new | {"metadata": new["metadata"] | {"resourceVersion": version}}
+        if same_version == old:
+            return old
+        return self._write(resource, key, old, new)
 
     def delete(self, resource: GroupResource, old: Document) -> Document:
         """What was there, with the version of its end."""
-        name = key_of(old)
-        if self._objects.get(resource, {}).get(name) is not old:
-            raise status_errors.not_found(resource, name[1])
-        del self._objects[resource][name]
+        key = key_of(old)
+        if self._objects.get(resource, {}).get(key) is not old:
+            raise status_errors.not_found(resource, key[1])
+        del self._objects[resource][key]
         self.resource_version += 1
         last = _with_version(old, self.resource_version)
-        self._publish(Change(self.resource_version, resource, name, old, None, last))
+        self._publish(Change(self.resource_version, resource, key, old, None, last))
         return last
 
     def _write(
-        self, resource: GroupResource, name: Key, old: Document | None, new: Document
+        self, resource: GroupResource, key: Key, old: Document | None, new: Document
     ) -> Document:
         self.resource_version += 1
         stored = _with_version(new, self.resource_version)
-        self._objects.setdefault(resource, {})[name] = stored
-        self._publish(Change(self.resource_version, resource, name, old, stored, stored))
+        self._objects.setdefault(resource, {})[key] = stored
+        self._publish(Change(self.resource_version, resource, key, old, stored, stored))
         return stored
 
+    # ------------------------------------------------------------ from an earlier server
+
     def restore(self, resource: GroupResource, obj: Document) -> None:
-        """An object of an earlier server's, as it was. No change: nobody watches yet."""
+        """Puts an object back as it was. No change: nobody watches yet."""
         self._objects.setdefault(resource, {})[key_of(obj)] = obj
 
-    def restart(self, version: int) -> None:
-        """Goes on from an earlier server's version; what it kept of its changes is gone."""
-        self.resource_version = self._compacted = version
+    def restart(self, resource_version: int) -> None:
+        """Goes on from an earlier server's version; its changes are gone."""
+        self.resource_version = self._compacted = resource_version
 
     # ------------------------------------------------------------ watching
 
     def watch(
         self, resource: GroupResource, wake: Callable[[], None], since: int | None = None
     ) -> Watcher:
-        """A watcher that has every change after the version, or from now on. 410 if they are not
-        all there any more.
+        """A watcher that has every change after the version, or from now on.
+
+        410 if those changes are not all there any more, 504 for a version to come.
         """
         watcher = Watcher(resource, wake)
         if since is not None:
             if since > self.resource_version:
-                raise status_errors.too_large_version(since, self.resource_version)
+                raise status_errors.resource_version_too_large(since, self.resource_version)
             if since < self._compacted:
-                raise status_errors.expired(
-                    f"too old resource version: {since} ({self._compacted})"
-                )
+                message = f"too old resource version: {since} ({self._compacted})"
+                raise status_errors.expired(message)
             watcher.pending.extend(self._since(resource, since))
         self._watchers.add(watcher)
         return watcher
@@ -229,16 +243,14 @@ class Store:
         self._watchers.discard(watcher)
 
     def compact(self) -> None:
-        """Drops every kept change, as a compaction does: watches from before now get 410."""
+        """Drops every change that is kept: watches from before now get 410."""
         self._changes.clear()
         self._compacted = self.resource_version
 
     def _since(self, resource: GroupResource, version: int) -> Iterator[Change]:
-        return (
-            change
-            for change in self._changes
-            if change.resource_version > version and change.resource == resource
-        )
+        for change in self._changes:
+            if change.resource_version > version and change.resource == resource:
+                yield change
 
     def _publish(self, change: Change) -> None:
         self._changes.append(change)
@@ -246,6 +258,7 @@ class Store:
             self._compacted = self._changes.popleft().resource_version
         for listener in self.listeners:
             listener(change)
+
         for watcher in self._watchers:
             if watcher.resource == change.resource and not watcher.overflowed:
                 watcher.pending.append(change)
@@ -253,12 +266,10 @@ class Store:
                 watcher.wake()
 
 
-def watch_event(change: Change, selects: Predicate | None = None) -> tuple[str, Document] | None:
-    """How a watch with this selection sees the change: an object that leaves the selection is
-    deleted for it.
-    """
-    before = change.old is not None and (selects is None or selects(change.old))
-    after = change.new is not None and (selects is None or selects(change.new))
+def watch_event(change: Change, predicate: Predicate | None = None) -> tuple[str, Document] | None:
+    """How a watch with this selection sees the change: what leaves the selection is deleted."""
+    before = change.old is not None and (predicate is None or predicate(change.old))
+    after = change.new is not None and (predicate is None or predicate(change.new))
     if after:
         return ("MODIFIED" if before else "ADDED"), change.last
     if not before:
@@ -272,9 +283,9 @@ def key_of(obj: Document) -> Key:
     return metadata.get("namespace", ""), metadata["name"]
 
 
-def _with_version(obj: Document, version: int) -> Document:
-    return obj | {"metadata": obj["metadata"] | {"resourceVersion": str(version)}}
+def _with_version(obj: Document, resource_version: int) -> Document:
+    return obj | {"metadata": obj["metadata"] | {"resourceVersion": str(resource_version)}}
 
 
-def _continue_token(version: int, name: Key) -> str:
-    return base64.urlsafe_b64encode(json.dumps([version, *name]).encode()).decode()
+def _continue_token(resource_version: int, last: Key) -> str:
+    return base64.urlsafe_b64encode(json.dumps([resource_version, *last]).encode()).decode()

@@ -1,8 +1,8 @@
-"""Which fields a document has, as paths; documents merged and cut by them; the paths as
-managedFields write them.
+"""Which fields a document has, as paths; documents merged and pruned by them.
 
-A path is a tuple of steps in the spelling of FieldsV1: `f:spec`, `k:{"uid":"u"}`, `v:"finalizer"`.
-Pure.
+A path is a tuple of elements in the spelling of FieldsV1: `f:spec`, `k:{"uid":"u"}`,
+`v:"finalizer"`. What is done with the paths of several managers is in `managed_fields`. Pure:
+documents that are given are never changed, and what a result does not change of them it shares.
 """
 
 from __future__ import annotations
@@ -12,149 +12,190 @@ from collections import deque
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from .schema import FREE, Schema
+from ....api.document import Document
+from .schema import UNTYPED, Schema
 
 Path = tuple[str, ...]
-NOTHING = object()
-NONE = (FREE, NOTHING)
+ABSENT = object()
+NO_CHILD = (UNTYPED, ABSENT)
 
 
-def paths_of(schema: Schema, value: Any, path: Path = ()) -> set[Path]:
-    """Every path of the document that somebody can own: scalars, what is one value, items, entries."""
-    found: set[Path] = set()
-    if isinstance(value, dict) and not schema.whole:
+def path_element(schema: Schema, item: Any) -> str:
+    """What tells an item of an associative list from its neighbours."""
+    if schema.is_set or not isinstance(item, dict):
+        return f"v:{json.dumps(item, separators=(',', ':'))}"
+    key = {name: item[name] for name in sorted(schema.keys) if name in item}
+    return f"k:{json.dumps(key, separators=(',', ':'))}"
+
+
+# ---------------------------------------------------------------- paths of documents
+
+
+def field_set(schema: Schema, value: Any, path: Path = ()) -> set[Path]:
+    """Every path of the document that a manager can own: scalars, atoms, items, entries."""
+    paths: set[Path] = set()
+    if isinstance(value, dict) and not schema.atomic:
         for name, below in value.items():
-            at = (*path, f"f:{name}")
-            found |= paths_of(schema.child(name), below, at)
+            child_path = (*path, f"f:{name}")
+            paths |= field_set(schema.child(name), below, child_path)
+            # A struct is owned through its fields; an empty one, or an entry of a map, itself.
             if below in (None, {}) or not schema.declares(name):
-                found.add(at)
-    elif isinstance(value, list) and schema.granular:
+                paths.add(child_path)
+    elif isinstance(value, list) and schema.associative:
         for item in value:
-            at = (*path, step_of(schema, item))
-            found |= paths_of(schema.item or FREE, item, at)
-            found.add(at)
+            item_path = (*path, path_element(schema, item))
+            paths |= field_set(schema.item or UNTYPED, item, item_path)
+            paths.add(item_path)
     else:
-        found.add(path)
-    return found
+        paths.add(path)
+    return paths
 
 
-def compared(schema: Schema, old: Any, new: Any) -> tuple[set[Path], set[Path]]:
+def compare(schema: Schema, old: Any, new: Any) -> tuple[set[Path], set[Path]]:
     """The paths that were added or have another value, and those that are gone.
 
-    Unlike in `paths_of`, a struct or list that comes or goes whole is a path too.
+    Unlike in `field_set`, a struct or list that comes or goes as a whole is a path too.
     """
     changed: set[Path] = set()
     removed: set[Path] = set()
 
-    def walk(below: Schema, one: Any, other: Any, path: Path) -> None:
-        shown = one if other in (NOTHING, None) else other
-        parts = (isinstance(shown, dict) and not below.whole) or (
-            isinstance(shown, list) and below.granular
-        )
-        if parts and (_filled(one) or _filled(other)):
-            ours, theirs = _children(below, one), _children(below, other)
-            for step, child in {**ours, **theirs}.items():
-                walk(child[0], ours.get(step, NONE)[1], theirs.get(step, NONE)[1], (*path, step))
+    def walk(below: Schema, before: Any, after: Any, path: Path) -> None:
+        present = before if after in (ABSENT, None) else after
+        if _has_children(below, present) and (_is_filled(before) or _is_filled(after)):
+            old_children, new_children = _children(below, before), _children(below, after)
+            for element, (child_schema, _) in {**old_children, **new_children}.items():
+                child_before = old_children.get(element, NO_CHILD)[1]
+                child_after = new_children.get(element, NO_CHILD)[1]
+                walk(child_schema, child_before, child_after, (*path, element))
             same = True
         else:
-            same = _same(one, other)
-        if other is NOTHING:
+            same = _same(before, after)
+
+        if after is ABSENT:
             removed.add(path)
-        elif one is NOTHING or not same:
+        elif before is ABSENT or not same:
             changed.add(path)
 
     walk(schema, old, new, ())
     return changed - {()}, removed - {()}
 
 
+def _has_children(schema: Schema, value: Any) -> bool:
+    if isinstance(value, dict):
+        return not schema.atomic
+    return isinstance(value, list) and schema.associative
+
+
 def _children(schema: Schema, value: Any) -> dict[str, tuple[Schema, Any]]:
+    """By their path elements."""
     if isinstance(value, dict):
         return {f"f:{name}": (schema.child(name), below) for name, below in value.items()}
     if isinstance(value, list):
-        return {step_of(schema, item): (schema.item or FREE, item) for item in value}
+        return {path_element(schema, item): (schema.item or UNTYPED, item) for item in value}
     return {}
 
 
-def _filled(value: Any) -> bool:
+def _is_filled(value: Any) -> bool:
     return isinstance(value, dict | list) and bool(value)
 
 
 def _same(one: Any, other: Any) -> bool:
+    """Python has True equal to 1, JSON has not."""
     return one is other or (isinstance(one, bool) == isinstance(other, bool) and bool(one == other))
 
 
-def step_of(schema: Schema, item: Any) -> str:
-    if schema.unique or not isinstance(item, dict):
-        return f"v:{json.dumps(item, separators=(',', ':'))}"
-    key = {name: item[name] for name in sorted(schema.keys) if name in item}
-    return f"k:{json.dumps(key, separators=(',', ':'))}"
+def with_named_fields(schema: Schema, paths: Collection[Path]) -> set[Path]:
+    """The paths, and those of the structs that they are in."""
+    complete = set(paths)
+    for path in paths:
+        below = schema
+        for length, element in enumerate(path[:-1], start=1):
+            if not element.startswith("f:"):
+                below = below.item or UNTYPED
+                continue
+            name = element.removeprefix("f:")
+            if below.declares(name):
+                complete.add(path[:length])
+            below = below.child(name)
+    return complete
 
 
-def merged(schema: Schema, live: Any, config: Any) -> Any:
-    """The configuration laid over what is there. Neither is changed; what is not is shared."""
-    if isinstance(live, dict) and isinstance(config, dict) and not schema.whole:
-        return live | {
-            name: merged(schema.child(name), live.get(name), new) for name, new in config.items()
-        }
-    if isinstance(live, list) and isinstance(config, list) and schema.granular:
-        ours = {step_of(schema, item): item for item in live}
-        theirs = {step_of(schema, item): item for item in config}
-        both = {
-            step: merged(schema.item or FREE, ours.get(step), item) for step, item in theirs.items()
-        }
-        return [
-            both[step] if step in both else ours[step]
-            for step in _in_order(list(ours), list(theirs))
-        ]
+# ---------------------------------------------------------------- merging, pruning
+
+
+def merge(schema: Schema, live: Any, config: Any) -> Any:
+    """The configuration laid over what is there."""
+    if isinstance(live, dict) and isinstance(config, dict) and not schema.atomic:
+        merged = dict(live)
+        for name, value in config.items():
+            merged[name] = merge(schema.child(name), live.get(name), value)
+        return merged
+
+    if isinstance(live, list) and isinstance(config, list) and schema.associative:
+        items = {path_element(schema, item): item for item in live}
+        applied = {path_element(schema, item): item for item in config}
+        order = _merged_order(list(items), list(applied))
+        for element, item in applied.items():
+            items[element] = merge(schema.item or UNTYPED, items.get(element), item)
+        return [items[element] for element in order]
+
     return config
 
 
-def _in_order(live: list[str], config: list[str]) -> list[str]:
-    """Items of both in the configuration's order; those that are only there already stay about
-    where they are.
+def _merged_order(live: list[str], config: list[str]) -> list[str]:
+    """Items of both in the configuration's order; others stay about where they are.
+
+    The order is a part of what other programs see, so this goes step by step as Kubernetes'
+    structured merge does.
     """
-    ours, theirs = deque(live), deque(config)
-    shared = deque(step for step in config if step in set(live))
+    from_live, from_config = deque(live), deque(config)
+    in_live, in_config = set(live), set(config)
+    shared = deque(element for element in config if element in in_live)
     placed: dict[str, None] = {}
-    while ours or theirs:
-        mine = ours[0] if ours else None
-        if mine is not None and mine not in config:
-            placed[ours.popleft()] = None
-        elif mine is not None and (
-            mine in placed or (theirs and mine != theirs[0] and shared and shared[0] != mine)
-        ):
-            ours.popleft()  # it has its place, or gets it when its turn comes
-        else:
-            step = theirs.popleft()
-            placed[step] = None
-            if shared and shared[0] == step:
-                shared.popleft()
+
+    while from_live or from_config:
+        ours = from_live[0] if from_live else None
+        if ours is not None and ours not in in_config:
+            placed[from_live.popleft()] = None
+            continue
+
+        # An item of both has its place already, or gets it when its turn in the configuration comes.
+        out_of_turn = from_config and ours != from_config[0] and shared and shared[0] != ours
+        if ours is not None and (ours in placed or out_of_turn):
+            from_live.popleft()
+            continue
+
+        element = from_config.popleft()
+        placed[element] = None
+        if shared and shared[0] == element:
+            shared.popleft()
     return list(placed)
 
 
-def without(schema: Schema, value: Any, gone: Collection[Path]) -> Any:
-    """The document without what lies at these paths. A map or list that is left empty by it is
-    null.
-    """
-    touched = {path[:length] for path in gone for length in range(1, len(path) + 1)}
+def remove_items(schema: Schema, value: Any, removed: Collection[Path]) -> Any:
+    """The document without what lies at these paths. A map or list that this empties is null."""
+    # Only what is above a removed path has to be looked into.
+    touched = {path[:length] for path in removed for length in range(1, len(path) + 1)}
 
-    def walk(below: Schema, old: Any, at: Path) -> Any:
-        if isinstance(old, dict) and not below.whole:
-            steps = {name: (*at, f"f:{name}") for name in old}
-            return {
-                name: keep(below.child(name), old[name], steps[name])
-                for name in old
-                if steps[name] not in gone
-            } or None
-        if isinstance(old, list) and below.granular:
-            pairs = [(item, (*at, step_of(below, item))) for item in old]
-            return [
-                keep(below.item or FREE, item, step) for item, step in pairs if step not in gone
-            ] or None
+    def walk(below: Schema, old: Any, path: Path) -> Any:
+        if isinstance(old, dict) and not below.atomic:
+            kept = {}
+            for name, child in old.items():
+                child_path = (*path, f"f:{name}")
+                if child_path not in removed:
+                    kept[name] = pruned(below.child(name), child, child_path)
+            return kept or None
+        if isinstance(old, list) and below.associative:
+            items = []
+            for item in old:
+                item_path = (*path, path_element(below, item))
+                if item_path not in removed:
+                    items.append(pruned(below.item or UNTYPED, item, item_path))
+            return items or None
         return old
 
-    def keep(below: Schema, old: Any, at: Path) -> Any:
-        return walk(below, old, at) if at in touched else old
+    def pruned(below: Schema, old: Any, path: Path) -> Any:
+        return walk(below, old, path) if path in touched else old
 
     return walk(schema, value, ())
 
@@ -162,72 +203,64 @@ def without(schema: Schema, value: Any, gone: Collection[Path]) -> Any:
 def without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: without_nulls(below) for name, below in value.items() if below is not None}
-    return [without_nulls(item) for item in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value
 
 
-def with_structs(schema: Schema, paths: Collection[Path]) -> set[Path]:
-    """The paths, and those of the structs that they are in."""
-    found = set(paths)
-    for path in paths:
-        below = schema
-        for length, step in enumerate(path[:-1], start=1):
-            name = step.removeprefix("f:")
-            named = step.startswith("f:")
-            if named and below.declares(name):
-                found.add(path[:length])
-            below = below.child(name) if named else below.item or FREE
-    return found
+# ---------------------------------------------------------------- FieldsV1
 
 
-# ---------------------------------------------------------------- managedFields
-
-
-def encode(paths: Collection[Path]) -> dict[str, Any]:
-    """FieldsV1: a tree of steps; `.` where a step with others below it is owned itself."""
-    tree: dict[str, Any] = {}
+def to_fields_v1(paths: Collection[Path]) -> Document:
+    """A tree of elements; `.` where an element with others below it is owned itself."""
+    tree: Document = {}
     for path in sorted(paths):
-        place = tree
-        for step in path:
-            place = place.setdefault(step, {})
-        place["."] = {}
+        node = tree
+        for element in path:
+            node = node.setdefault(element, {})
+        node["."] = {}
     return _without_lone_dots(tree)
 
 
-def _without_lone_dots(tree: dict[str, Any]) -> dict[str, Any]:
-    return {
-        step: {} if below == {".": {}} else _without_lone_dots(below)
-        for step, below in tree.items()
-    }
+def _without_lone_dots(tree: Document) -> Document:
+    plain = {}
+    for element, below in tree.items():
+        plain[element] = {} if below == {".": {}} else _without_lone_dots(below)
+    return plain
 
 
-def decode(tree: dict[str, Any]) -> frozenset[Path]:
-    return frozenset(_decode(tree, ()))
+def from_fields_v1(tree: Document) -> frozenset[Path]:
+    return frozenset(_paths(tree, ()))
 
 
-def _decode(tree: dict[str, Any], path: Path) -> Iterator[Path]:
-    for step, below in tree.items():
-        if step == ".":
+def _paths(tree: Document, path: Path) -> Iterator[Path]:
+    for element, below in tree.items():
+        if element == ".":
             yield path
         elif not below:
-            yield (*path, step)
+            yield (*path, element)
         else:
-            yield from _decode(below, (*path, step))
+            yield from _paths(below, (*path, element))
 
 
-def order(path: Path) -> list[tuple[bool, str]]:
-    """Among the fields of a struct, those that end there come first, as conflicts list them."""
-    return [(length < len(path), step) for length, step in enumerate(path, start=1)]
+# ---------------------------------------------------------------- paths in messages
 
 
-def shown(path: Path) -> str:
+def conflict_order(path: Path) -> list[tuple[bool, str]]:
+    """The order that conflicts have: of a struct's fields, those that end there come first."""
+    return [(length < len(path), element) for length, element in enumerate(path, start=1)]
+
+
+def path_text(path: Path) -> str:
     """As conflicts name it: .spec.devices[driver="d",pool="p"].data"""
-    said = ""
-    for step in path:
-        kind, _, rest = step.partition(":")
+    text = ""
+    for element in path:
+        kind, _, rest = element.partition(":")
         if kind == "f":
-            said += f".{rest}"
+            text += f".{rest}"
         elif kind == "k":
-            said += f"[{','.join(f'{name}={json.dumps(value)}' for name, value in json.loads(rest).items())}]"
+            pairs = [f"{name}={json.dumps(value)}" for name, value in json.loads(rest).items()]
+            text += f"[{','.join(pairs)}]"
         else:
-            said += f"[={rest}]"
-    return said
+            text += f"[={rest}]"
+    return text

@@ -1,4 +1,4 @@
-"""A kind of object as it is kept: its resource, its version, and which halves it has."""
+"""A kind of object as it is stored: its resource, its storage version, and which halves it has."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .resource import GroupResource
 @dataclass(frozen=True)
 class Kind:
     resource: GroupResource
-    version: str  # in which it is stored
+    version: str  # the storage version
     namespaced: bool = True
-    status: bool = False  # the status is written through a subresource of its own
-    generation: bool = False
+    has_status: bool = False  # a subresource of its own, which alone writes the status
+    has_generation: bool = False
 
     @property
     def api_version(self) -> str:

@@ -1,6 +1,4 @@
-"""What a request says besides the object: who writes, with which preconditions, and what may refuse
-it.
-"""
+"""What a write says besides the object: who writes, with which preconditions, what may refuse it."""
 
 from __future__ import annotations
 
@@ -9,33 +7,30 @@ from dataclasses import dataclass
 
 from ....api.document import Document
 
-ValidateAdmission = Callable[
-    [Document | None, Document | None], None
-]  # the old and the new object; raises what refuses them
+# Given the old and the new object, either of which may not be there; raises what refuses the write.
+ValidateAdmission = Callable[[Document | None, Document | None], None]
 
 
 def admit_all(old: Document | None, new: Document | None) -> None:
-    """Admits it."""
+    """Refuses nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WriteOptions:
-    """What a request says besides the object."""
+    """Of a create, an update, a patch or an apply."""
 
     field_manager: str
     dry_run: bool = False
-    subresource: str = ""  # status, or nothing
-    api_version: str = ""  # in which it was said, if not in the one that is kept
+    subresource: str = ""
+    api_version: str = ""  # that the request is in, if not in the storage version
     validate_admission: ValidateAdmission = admit_all
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteOptions:
-    uid: str | None = None  # preconditions
+    uid: str | None = None  # a precondition, as the next
     resource_version: str | None = None
-    propagation_policy: str = "Background"  # Orphan, Background, Foreground
+    propagation_policy: str = "Background"  # or Orphan, or Foreground
     dry_run: bool = False
     validate_admission: ValidateAdmission = admit_all
-    grace_period_seconds: int | None = (
-        None  # seconds that a pod on a node has; its own say if it is not said
-    )
+    grace_period_seconds: int | None = None  # None: what the pod itself says

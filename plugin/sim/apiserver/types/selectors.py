@@ -1,119 +1,147 @@
-"""labelSelector and fieldSelector: text to a test of an object, or a refusal as the API server
-words it.
-"""
+"""Label and field selectors: from text to a predicate, or a refusal in the API server's words."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 from ....api.document import Document
 from . import status_errors
 
 Predicate = Callable[[Document], bool]
-UNKNOWN = "field label not supported: {}"
+UNSUPPORTED_FIELD = "field label not supported: {}"
 
-_SET = re.compile(r"\s*(!?[\w./-]+)\s+(in|notin)\s+\(([^()]*)\)\s*")
-_WORD = re.compile(r"\s*(?:(!)\s*([\w./-]+)|([\w./-]+)\s*(?:(==|=|!=|>|<)\s*([\w./-]*))?)\s*")
+# What LabelSelector calls the operators that the text has as words and signs.
+OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
+
+_SET_REQUIREMENT = re.compile(r"\s*(!?[\w./-]+)\s+(in|notin)\s+\(([^()]*)\)\s*")
+_REQUIREMENT = re.compile(
+    r"\s*(?:(!)\s*([\w./-]+)|([\w./-]+)\s*(?:(==|=|!=|>|<)\s*([\w./-]*))?)\s*"
+)
+_FIELD_TERM = re.compile(r"\s*([^=!\s]+)\s*(==|=|!=)\s*(.*?)\s*")
+
+
+class Requirement(NamedTuple):
+    """What a label selector says of one label."""
+
+    key: str
+    operator: str
+    values: frozenset[str]
+
+    def holds(self, labels: dict[str, str]) -> bool:
+        value = labels.get(self.key)
+        match self.operator:
+            case "=" | "==" | "in":
+                return value is not None and value in self.values
+            case "!=" | "notin":
+                return value is None or value not in self.values
+            case "exists":
+                return value is not None
+            case "absent":
+                return value is None
+        return value is not None and self._compares(value)
+
+    def _compares(self, value: str) -> bool:
+        (bound,) = self.values
+        try:
+            if self.operator == ">":
+                return int(value) > int(bound)
+            return int(value) < int(bound)
+        except ValueError:
+            return False
 
 
 def labels(text: str) -> Predicate | None:
-    """All requirements hold: a, !a, a=b, a==b, a!=b, a in (b,c), a notin (b,c), a>1, a<1. None:
-    everything.
-    """
-    requirements: list[tuple[str, str, frozenset[str]]] = []
+    """All of: a, !a, a=b, a==b, a!=b, a in (b,c), a notin (b,c), a>1, a<1. None takes everything."""
+    requirements: list[Requirement] = []
     at = 0
     while at < len(text):
-        found = _SET.match(text, at)
-        if found:
-            values = frozenset(value.strip() for value in found[3].split(","))
-            requirements.append((found[1], found[2], values))
-        else:
-            found = _WORD.match(text, at)
-            if not found or found.end() == at:
-                raise status_errors.bad_request(
-                    f"unable to parse requirement: found '{text[at:]}', expected: identifier"
-                )
-            if found[1]:
-                requirements.append((found[2], "absent", frozenset()))
-            else:
-                requirements.append((found[3], found[4] or "exists", frozenset([found[5] or ""])))
-        at = found.end()
+        requirement, at = _parse_requirement(text, at)
+        requirements.append(requirement)
         if at < len(text):
             if text[at] != "," or at == len(text) - 1:
                 token = re.match(r"[\w./-]+|.", text[at:])
-                raise status_errors.bad_request(
-                    f"found '{token and token[0]}', expected: ',' or 'end of string'"
-                )
+                message = f"found '{token and token[0]}', expected: ',' or 'end of string'"
+                raise status_errors.bad_request(message)
             at += 1
+    if not requirements:
+        return None
 
     def selects(obj: Document) -> bool:
         have = obj["metadata"].get("labels") or {}
-        return all(
-            _holds(have.get(name), operator, values) for name, operator, values in requirements
-        )
+        return all(requirement.holds(have) for requirement in requirements)
 
-    return selects if requirements else None
+    return selects
 
 
-def _holds(value: str | None, operator: str, values: frozenset[str]) -> bool:
-    if operator in ("=", "==", "in"):
-        return value is not None and value in values
-    if operator in ("!=", "notin"):
-        return value is None or value not in values
-    if operator in (">", "<"):
-        (bound,) = values
-        try:
-            return value is not None and (
-                int(value) > int(bound) if operator == ">" else int(value) < int(bound)
-            )
-        except ValueError:
-            return False
-    return (value is not None) == (operator == "exists")
+def _parse_requirement(text: str, at: int) -> tuple[Requirement, int]:
+    """The requirement that begins there, and where it ends."""
+    match = _SET_REQUIREMENT.match(text, at)
+    if match:
+        key, operator, values = match.groups()
+        listed = frozenset(value.strip() for value in values.split(","))
+        return Requirement(key, operator, listed), match.end()
+
+    match = _REQUIREMENT.match(text, at)
+    if not match or match.end() == at:
+        message = f"unable to parse requirement: found '{text[at:]}', expected: identifier"
+        raise status_errors.bad_request(message)
+    negation, absent, key, operator, value = match.groups()
+    if negation:
+        return Requirement(absent, "absent", frozenset()), match.end()
+    return Requirement(key, operator or "exists", frozenset([value or ""])), match.end()
 
 
-def selected(selector: Document, obj: Document) -> bool:
-    """Whether a LabelSelector takes the object: matchLabels and matchExpressions."""
+def matches(selector: Document, obj: Document) -> bool:
+    """Whether a LabelSelector takes the object: all its matchLabels and matchExpressions."""
     have = obj["metadata"].get("labels") or {}
-    wanted = [
-        (name, "=", frozenset([value]))
-        for name, value in (selector.get("matchLabels") or {}).items()
-    ]
-    operators = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
+    for key, value in (selector.get("matchLabels") or {}).items():
+        if have.get(key) != value:
+            return False
     for entry in selector.get("matchExpressions") or ():
-        wanted.append(
-            (entry["key"], operators[entry["operator"]], frozenset(entry.get("values") or ()))
-        )
-    return all(_holds(have.get(name), operator, values) for name, operator, values in wanted)
+        values = frozenset(entry.get("values") or ())
+        if not Requirement(entry["key"], OPERATORS[entry["operator"]], values).holds(have):
+            return False
+    return True
 
 
-def fields(text: str, known: Collection[str], unknown: str = UNKNOWN) -> Predicate | None:
-    """metadata.name=a,spec.nodeName!=b: of the fields that the kind has for this."""
+def fields(
+    text: str, selectable: Collection[str], unsupported: str = UNSUPPORTED_FIELD
+) -> Predicate | None:
+    """metadata.name=a,spec.nodeName!=b, of the fields that the kind can be selected by.
+
+    None takes everything. `unsupported` is the message about any other field.
+    """
     requirements: list[tuple[str, bool, str]] = []
     for term in filter(None, text.split(",")):
-        found = re.fullmatch(r"\s*([^=!\s]+)\s*(==|=|!=)\s*(.*?)\s*", term)
-        if not found:
-            raise status_errors.bad_request(
-                f"invalid selector: '{text}'; can't understand '{term}'"
-            )
-        if found[1] not in known:
-            raise status_errors.bad_request(unknown.format(found[1]))
-        requirements.append((found[1], found[2] == "!=", found[3]))
+        match = _FIELD_TERM.fullmatch(term)
+        if not match:
+            message = f"invalid selector: '{text}'; can't understand '{term}'"
+            raise status_errors.bad_request(message)
+        path, operator, value = match.groups()
+        if path not in selectable:
+            raise status_errors.bad_request(unsupported.format(path))
+        requirements.append((path, operator == "!=", value))
+    if not requirements:
+        return None
 
     def selects(obj: Document) -> bool:
-        return all((_at(obj, path) == value) != negated for path, negated, value in requirements)
+        return all(
+            (_field_value(obj, path) == value) != negated for path, negated, value in requirements
+        )
 
-    return selects if requirements else None
+    return selects
 
 
-def _at(obj: Document, path: str) -> str:
-    found: Any = obj
+def _field_value(obj: Document, path: str) -> str:
+    """As selectors see it: what is not there is empty."""
+    value: Any = obj
     for name in path.split("."):
-        found = found.get(name) if isinstance(found, dict) else None
-    return (
-        str(found).lower() if isinstance(found, bool) else str(found if found is not None else "")
-    )
+        value = value.get(name) if isinstance(value, dict) else None
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def both(one: Predicate | None, other: Predicate | None) -> Predicate | None:

@@ -1,6 +1,4 @@
-"""Who asks, once it is known; and what a restart must find again to know them. How one becomes
-known is in `access`.
-"""
+"""Who sends a request, once that is known; how it becomes known is in `access`."""
 
 from __future__ import annotations
 
@@ -19,18 +17,22 @@ class User:
     extra: Mapping[str, list[str]] = field(default_factory=dict)
 
     def to_document(self) -> Document:
-        found: Document = {"username": self.name, "groups": list(self.groups)}
-        found |= {"uid": self.uid} if self.uid else {}
-        return found | ({"extra": dict(self.extra)} if self.extra else {})
+        """As UserInfo."""
+        user: Document = {"username": self.name, "groups": list(self.groups)}
+        if self.uid:
+            user["uid"] = self.uid
+        if self.extra:
+            user["extra"] = dict(self.extra)
+        return user
 
 
 @dataclass(frozen=True)
-class Secrets:
-    """What a restart must find again for the tokens that are out there to be good."""
+class ServerSecrets:
+    """What a server must have again after a restart, or no token that is out there is good."""
 
-    admin: str
-    key: bytes
+    admin_token: str
+    signing_key: bytes
 
     @classmethod
-    def new(cls) -> Secrets:
+    def new(cls) -> ServerSecrets:
         return cls(secrets.token_urlsafe(24), secrets.token_bytes(32))

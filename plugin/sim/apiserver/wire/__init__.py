@@ -1,3 +1,1 @@
-"""Between bytes and values: HTTP, bodies in JSON, YAML and protobuf, query parameters, and answers
-as clients want them.
-"""
+"""Between bytes and values: HTTP, bodies in JSON, YAML and protobuf, query parameters, responses."""

@@ -1,5 +1,6 @@
-"""Bodies to values and back: JSON, YAML and protobuf, and the media types of these and of patches.
-Nothing of kinds.
+"""Bodies to documents and back: JSON, YAML and protobuf, and the media types of patches.
+
+What a server of Go says of a body that it cannot read is said here as well. Nothing of kinds.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import msgspec
 
 from ....api.document import Document
 from ..types import status_errors
+from ..types.status_errors import StatusError, bad_request
 from . import protobuf
 from .http import HttpRequest
 
@@ -24,62 +26,71 @@ PATCHES = {
 }
 
 # What a server first reads of a body, in the words of its language.
-HEAD = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+TYPE_META = (
+    'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; '
+    'Kind string "json:\\"kind,omitempty\\"" }'
+)
+GO_TYPES: dict[type, str] = {list: "array", str: "string", bool: "bool"}
+SHOWN_OF_BODY = 1024  # bytes in a message
+
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError)
 
 encode = msgspec.json.Encoder().encode
+
+
+def pretty(value: Any) -> bytes:
+    return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
 def media_type(request: HttpRequest) -> str:
     return request.header("content-type").partition(";")[0].strip().lower()
 
 
-def document(request: HttpRequest, kind_wanted: str = "", options: bool = False) -> Document:
-    """The body as a map; 415 for a type that is not ours, 400 for what is none."""
-    kind = media_type(request)
-    if kind == PROTOBUF:
+def document(request: HttpRequest, kind: str = "", options: bool = False) -> Document:
+    """The body as a map; 415 for a media type that is not ours, 400 for what is no map.
+
+    `kind` is that of the object that was expected, and `options` says that none was: messages
+    differ by it.
+    """
+    media = media_type(request)
+    if media == PROTOBUF:
         return protobuf.decode(request.body)
-    if kind not in ("", JSON, YAML):
-        raise unsupported(SERVED)
-    if kind == YAML:
-        found = yaml(request.body)
-    else:
+    if media == YAML:
+        value = yaml(request.body)
+    elif media in ("", JSON):
         try:
-            found = msgspec.json.decode(request.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise _unrecognized(
-                request.body, kind_wanted, options, _go_error(request.body, error)
-            ) from error
-    if not isinstance(found, dict):
-        go = {list: "array", str: "string", bool: "bool"}.get(type(found), "number")
-        raise _unrecognized(
-            request.body,
-            kind_wanted,
-            options,
-            f"json: cannot unmarshal {go} into Go value of type {HEAD}",
-        )
-    return found
+            value = msgspec.json.decode(request.body)
+        except DECODE_ERRORS as error:
+            why = _go_error(request.body, error)
+            raise _unrecognized(request.body, kind, options, why) from error
+    else:
+        raise unsupported_media_type(SERVED)
+
+    if not isinstance(value, dict):
+        go_type = GO_TYPES.get(type(value), "number")
+        why = f"json: cannot unmarshal {go_type} into Go value of type {TYPE_META}"
+        raise _unrecognized(request.body, kind, options, why)
+    return value
 
 
-def _unrecognized(body: bytes, kind: str, options: bool, why: str) -> status_errors.StatusError:
-    text = f"couldn't get version/kind; json parse error: {why}"
+def _unrecognized(body: bytes, kind: str, options: bool, why: str) -> StatusError:
+    message = f"couldn't get version/kind; json parse error: {why}"
     if options:
-        return status_errors.bad_request(text)
-    shown = (
-        "<empty>"
-        if not body
-        else body[:1024].decode(errors="replace")
-        if body[:1] == b"{"
-        else body[:1024].hex()
-    )
-    return status_errors.bad_request(
-        f"the object provided is unrecognized (must be of type {kind}): {text} ({shown})"
-    )
+        return bad_request(message)
+
+    # Go shows what may be JSON as text, and anything else as bytes.
+    if not body:
+        shown = "<empty>"
+    elif body[:1] == b"{":
+        shown = body[:SHOWN_OF_BODY].decode(errors="replace")
+    else:
+        shown = body[:SHOWN_OF_BODY].hex()
+    expected = f"the object provided is unrecognized (must be of type {kind})"
+    return bad_request(f"{expected}: {message} ({shown})")
 
 
 def _go_error(body: bytes, error: Exception) -> str:
-    """What Go's library would say of it: it knows that the text ends too soon, and else which
-    letter is wrong.
-    """
+    """Go's library knows that the text ends too soon, and else which letter is wrong."""
     try:
         json.loads(body)
     except json.JSONDecodeError as found:
@@ -92,70 +103,65 @@ def _go_error(body: bytes, error: Exception) -> str:
     return str(error)
 
 
-def duplicates(request: HttpRequest) -> list[str]:
-    """The fields that the body has twice. msgspec, which is quick, takes the last and says nothing."""
+class _Pairs(dict[str, Any]):
+    """A map of a body that remembers which of its names came more than once."""
+
+    duplicates: list[str]
+
+
+def duplicate_fields(request: HttpRequest) -> list[str]:
+    """The paths that the body has twice. msgspec, which is quick, takes the last without a word."""
     if media_type(request) not in ("", JSON):
         return []
-    found: list[str] = []
+    paths: list[str] = []
 
-    class Pairs(dict[str, Any]):
-        twice: list[str]
-
-    def pairs(items: list[tuple[str, Any]]) -> Pairs:
-        made = Pairs(items)
-        names = [name for name, _ in items]
-        made.twice = (
-            list(dict.fromkeys(name for name in names if names.count(name) > 1))
-            if len(made) < len(items)
-            else []
-        )
+    def pairs(items: list[tuple[str, Any]]) -> _Pairs:
+        made = _Pairs(items)
+        made.duplicates = []
+        if len(made) < len(items):
+            names = [name for name, _ in items]
+            made.duplicates = list(dict.fromkeys(n for n in names if names.count(n) > 1))
         return made
 
-    def walk(value: Any, at: str) -> None:
-        if isinstance(value, Pairs):
-            found.extend(f"{at}{name}" for name in value.twice)
+    def walk(value: Any, prefix: str) -> None:
+        if isinstance(value, _Pairs):
+            paths.extend(f"{prefix}{name}" for name in value.duplicates)
             for name, below in value.items():
-                walk(below, f"{at}{name}.")
+                walk(below, f"{prefix}{name}.")
         elif isinstance(value, list):
             for index, below in enumerate(value):
-                walk(below, f"{at[:-1]}[{index}].")
+                walk(below, f"{prefix[:-1]}[{index}].")
 
     walk(json.loads(request.body, object_pairs_hook=pairs), "")
-    return found
+    return paths
 
 
 def patch(request: HttpRequest) -> tuple[str, Any]:
     """Which of the four patches, and what it says."""
-    kind = PATCHES.get(media_type(request))
-    if not kind:
-        raise status_errors.StatusError(
-            415, "UnsupportedMediaType", "415: Unsupported Media Type", {}
-        )
-    return kind, yaml(request.body) if kind == "apply" else plain_json(request.body)
-
-
-def plain_json(body: bytes) -> Any:
+    form = PATCHES.get(media_type(request))
+    if not form:
+        message = "415: Unsupported Media Type"
+        raise StatusError(415, "UnsupportedMediaType", message, {})
+    if form == "apply":
+        return form, yaml(request.body)
     try:
-        return msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise status_errors.bad_request("invalid JSON patch") from error
+        return form, msgspec.json.decode(request.body)
+    except DECODE_ERRORS as error:
+        raise bad_request("invalid JSON patch") from error
 
 
 def yaml(body: bytes) -> Any:
-    """JSON is YAML, and is what most clients send."""
+    """JSON is YAML, and is what most clients send as such."""
     try:
         return msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except DECODE_ERRORS:
         pass
     from . import yaml_body  # the library is slow to load
 
     return yaml_body.load(body)
 
 
-def unsupported(accepted: str) -> status_errors.StatusError:
-    why = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
-    return status_errors.StatusError(415, "UnsupportedMediaType", why)
-
-
-def pretty(value: Any) -> bytes:
-    return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
+def unsupported_media_type(accepted: str) -> status_errors.StatusError:
+    why = "the body of the request was in an unknown format"
+    message = f"{why} - accepted media types include: {accepted}"
+    return StatusError(415, "UnsupportedMediaType", message)

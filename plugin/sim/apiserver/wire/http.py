@@ -1,7 +1,7 @@
-"""HTTP/1.1 for the API server: bytes to requests, answers to bytes, over connections that are kept.
+"""HTTP/1.1 for the API server: bytes to requests, responses to bytes, connections that are kept.
 
-What a request means is not known here. An answer is made at once, or streams until the asker is
-gone.
+What a request means is not known here. A response is written at once, or streams until it ends or
+the client hangs up.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
@@ -19,11 +19,13 @@ import h11
 
 log = logging.getLogger(__name__)
 
-CHUNK = 256 << 10
-LARGEST = 3 << 20  # bytes of a body, as a real server takes them
-LARGEST_HEAD = 1 << 20
+READ_SIZE = 256 << 10
+MAX_BODY = 3 << 20  # bytes, as a real server takes them
+MAX_HEAD = 1 << 20
+BACKLOG = 512  # a node's worth of clients that all come back at once
 
 Send = Callable[[bytes], Awaitable[None]]
+Stream = Callable[[Send], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -49,182 +51,206 @@ class HttpRequest:
 
 @dataclass(frozen=True)
 class HttpResponse:
+    """With a stream there is no body: the stream is asked to send one, part by part."""
+
     status: int
     body: bytes = b""
     content_type: str = "application/json"
     headers: tuple[tuple[str, str], ...] = ()
-    stream: Callable[[Send], Awaitable[None]] | None = field(default=None)  # instead of a body
+    stream: Stream | None = None
 
 
 Respond = Callable[[HttpRequest], HttpResponse]
 
 
 class Server:
-    """`busy` answers in place of `respond` while more than `most` requests are being read."""
+    """Serves connections until it is stopped.
 
-    def __init__(self, respond: Respond, busy: Respond, most: int) -> None:
-        self._respond, self._busy, self._most = respond, busy, most
+    `respond` answers each request in one synchronous step and does not raise. While more than
+    `max_in_flight` requests are being read, `too_many_requests` answers in its place.
+    """
+
+    def __init__(self, respond: Respond, too_many_requests: Respond, max_in_flight: int) -> None:
+        self._respond, self._too_many_requests = respond, too_many_requests
+        self._max_in_flight = max_in_flight
         self._in_flight = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._connections: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._stopped = False
 
     async def start(self, host: str, port: int) -> int:
         """The port, which the system chooses for 0."""
         self._server = await asyncio.start_server(
-            self._connected, host, port, limit=CHUNK, backlog=512
+            self._connected, host, port, limit=READ_SIZE, backlog=BACKLOG
         )
-        found: int = self._server.sockets[0].getsockname()[1]
-        return found
+        chosen: int = self._server.sockets[0].getsockname()[1]
+        return chosen
 
     async def stop(self) -> None:
+        """Ends every connection, also in the middle of a response."""
         self._stopped = True
         if self._server:
             self._server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for _ in range(
-            5
-        ):  # turns of the loop, after which one that was being taken on has come and is dropped
+        for connection in list(self._connections):
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+        # A connection that the loop was just taking on comes within a few of its turns; it sees
+        # that we have stopped, and drops itself.
+        for _ in range(5):
             await asyncio.sleep(0)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task
-        if self._stopped:  # taken on in the moment of the stop, which has not seen it
+        if self._stopped:
             writer.transport.abort()
             return
-        self._tasks.add(task)
-        try:
-            await self._converse(reader, writer)
-        except (OSError, asyncio.CancelledError):
-            pass  # the asker is gone, or we stop
-        finally:
-            self._tasks.discard(task)
-            writer.transport.abort() if task.cancelling() else writer.close()
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        http = h11.Connection(h11.SERVER, max_incomplete_event_size=LARGEST_HEAD)
+        self._connections.add(task)
+        try:
+            await self._converse(_Connection(reader, writer))
+        except (OSError, asyncio.CancelledError):
+            pass  # the client is gone, or we stop
+        finally:
+            self._connections.discard(task)
+            # What was not sent yet would keep a connection that is closed in order.
+            if task.cancelling():
+                writer.transport.abort()
+            else:
+                writer.close()
+
+    async def _converse(self, connection: _Connection) -> None:
+        """Request after request, until one of the two wants to end it."""
         while True:
             try:
-                event = await _event(http, reader, writer)
-                if not isinstance(event, h11.Request):
+                head = await connection.next_event()
+                if not isinstance(head, h11.Request):
                     return
                 self._in_flight += 1
                 try:
-                    answer = await self._answer(http, event, reader, writer)
+                    response = await self._response(connection, head)
                 finally:
                     self._in_flight -= 1
             except h11.RemoteProtocolError as error:
-                if http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-                    body = f"400 Bad HttpRequest: {error}".encode()
-                    _write(
-                        http,
-                        writer,
-                        HttpResponse(error.error_status_hint, body, "text/plain; charset=utf-8"),
-                    )
+                connection.refuse(error)
                 return
-            if answer.stream:
-                await _stream(http, reader, writer, answer)
-                return
-            _write(http, writer, answer, whole=event.method != b"HEAD")
-            await writer.drain()
-            if http.our_state is not h11.DONE or http.their_state is not h11.DONE:
-                return
-            http.start_next_cycle()
 
-    async def _answer(
-        self,
-        http: h11.Connection,
-        head: h11.Request,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> HttpResponse:
-        too_many = self._in_flight > self._most
+            if response.stream:
+                await connection.stream(response, response.stream)
+                return
+            connection.write(response, with_body=head.method != b"HEAD")
+            await connection.drain()
+            if not connection.reused():
+                return
+
+    async def _response(self, connection: _Connection, head: h11.Request) -> HttpResponse:
+        # Whether there is room is decided when the request begins; its body is read in any case,
+        # or the connection could not be used again.
+        too_many = self._in_flight > self._max_in_flight
+        body = await connection.read_body()
+        if body is None:
+            return HttpResponse(413, b"the request is too large", "text/plain; charset=utf-8")
+        request = _request(head, body)
+        return self._too_many_requests(request) if too_many else self._respond(request)
+
+
+def _request(head: h11.Request, body: bytes) -> HttpRequest:
+    path, _, query = head.target.decode("latin-1").partition("?")
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in head.headers:
+        # Of a header that comes twice, both values count.
+        name, value = raw_name.decode(), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]},{value}" if name in headers else value
+    parameters = parse_qs(query, keep_blank_values=True) if query else {}
+    return HttpRequest(head.method.decode(), path, parameters, headers, body)
+
+
+class _Connection:
+    """One client's connection: h11's states, with the bytes read and written."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
+        self._reader, self._writer = reader, writer
+
+    async def next_event(self) -> Any:
+        http = self._http
+        while (event := http.next_event()) is h11.NEED_DATA:
+            if http.they_are_waiting_for_100_continue:
+                proceed = h11.InformationalResponse(status_code=100, headers=[])
+                self._writer.write(http.send(proceed) or b"")
+            http.receive_data(await self._reader.read(READ_SIZE))
+        return event
+
+    async def read_body(self) -> bytes | None:
+        """None for one that is too large."""
         parts, size = [], 0
-        while isinstance(event := await _event(http, reader, writer), h11.Data):
+        while isinstance(event := await self.next_event(), h11.Data):
             size += len(event.data)
-            if size > LARGEST:
-                return HttpResponse(413, b"the request is too large", "text/plain; charset=utf-8")
+            if size > MAX_BODY:
+                return None
             parts.append(bytes(event.data))
-        path, _, query = head.target.decode("latin-1").partition("?")
-        headers: dict[str, str] = {}
-        for name, value in head.headers:  # of a name that comes twice, both values
-            key, said = name.decode(), value.decode("latin-1")
-            headers[key] = f"{headers[key]},{said}" if key in headers else said
-        asked = HttpRequest(
-            head.method.decode(),
-            path,
-            parse_qs(query, keep_blank_values=True) if query else {},
-            headers,
-            b"".join(parts),
-        )
-        return self._busy(asked) if too_many else self._respond(asked)
+        return b"".join(parts)
 
+    def write(self, response: HttpResponse, with_body: bool = True) -> None:
+        headers = [
+            ("Content-Type", response.content_type),
+            ("Content-Length", str(len(response.body))),
+            *response.headers,
+        ]
+        head = self._head(response, headers)
+        body = self._http.send(h11.Data(data=response.body if with_body else b"")) or b""
+        end = self._http.send(h11.EndOfMessage()) or b""
+        self._writer.write(head + body + end)
 
-async def _event(
-    http: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> Any:
-    while (event := http.next_event()) is h11.NEED_DATA:
-        if http.they_are_waiting_for_100_continue:
-            writer.write(http.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
-        http.receive_data(await reader.read(CHUNK))
-    return event
+    def refuse(self, error: h11.RemoteProtocolError) -> None:
+        """What is no HTTP is told so, if there still is a response to give."""
+        if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            body = f"400 Bad Request: {error}".encode()
+            self.write(HttpResponse(error.error_status_hint, body, "text/plain; charset=utf-8"))
 
+    async def drain(self) -> None:
+        await self._writer.drain()
 
-def _write(
-    http: h11.Connection, writer: asyncio.StreamWriter, answer: HttpResponse, whole: bool = True
-) -> None:
-    headers = [
-        ("Content-Type", answer.content_type),
-        ("Content-Length", str(len(answer.body))),
-        *answer.headers,
-    ]
-    parts = [
-        _head(http, answer, headers),
-        http.send(h11.Data(data=answer.body if whole else b"")),
-        http.send(h11.EndOfMessage()),
-    ]
-    writer.write(b"".join(part for part in parts if part))
+    def reused(self) -> bool:
+        """Makes ready for the next request, if both sides are done and neither has said close."""
+        http = self._http
+        if http.our_state is not h11.DONE or http.their_state is not h11.DONE:
+            return False
+        http.start_next_cycle()
+        return True
 
+    async def stream(self, response: HttpResponse, stream: Stream) -> None:
+        """Until the stream ends by itself, which ends the response well, or the client hangs up."""
+        headers = [
+            ("Content-Type", response.content_type),
+            ("Transfer-Encoding", "chunked"),
+            *response.headers,
+        ]
+        self._writer.write(self._head(response, headers))
 
-def _head(http: h11.Connection, answer: HttpResponse, headers: list[tuple[str, str]]) -> bytes:
-    phrase = HTTPStatus(answer.status).phrase.encode()
-    return http.send(h11.Response(status_code=answer.status, headers=headers, reason=phrase)) or b""
+        # Chunks are framed here: a watch of many events would pay for h11's checks of each.
+        async def send(data: bytes) -> None:
+            self._writer.write(b"%x\r\n%b\r\n" % (len(data), data))
+            await self._writer.drain()
 
+        streaming = asyncio.ensure_future(stream(send))
+        hung_up = asyncio.ensure_future(self._reader.read(1))
+        try:
+            await asyncio.wait({streaming, hung_up}, return_when=asyncio.FIRST_COMPLETED)
+            if streaming.done() and not streaming.exception():
+                self._writer.write(b"0\r\n\r\n")
+                await self._writer.drain()
+        finally:
+            for task in (streaming, hung_up):
+                task.cancel()
+            for outcome in await asyncio.gather(streaming, hung_up, return_exceptions=True):
+                if isinstance(outcome, Exception) and not isinstance(outcome, OSError):
+                    log.error("a stream ended: %r", outcome)
+            with contextlib.suppress(OSError):
+                self._writer.close()
 
-async def _stream(
-    http: h11.Connection,
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    answer: HttpResponse,
-) -> None:
-    """Until the stream ends by itself, which ends the answer well, or whoever asked hangs up."""
-    assert answer.stream
-    headers = [
-        ("Content-Type", answer.content_type),
-        ("Transfer-Encoding", "chunked"),
-        *answer.headers,
-    ]
-    writer.write(_head(http, answer, headers))
-
-    async def send(data: bytes) -> None:
-        writer.write(b"%x\r\n%b\r\n" % (len(data), data))
-        await writer.drain()
-
-    streaming = asyncio.ensure_future(answer.stream(send))
-    gone = asyncio.ensure_future(reader.read(1))
-    try:
-        await asyncio.wait({streaming, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if streaming.done() and not streaming.exception():
-            writer.write(b"0\r\n\r\n")
-            await writer.drain()
-    finally:
-        for task in (streaming, gone):
-            task.cancel()
-        for found in await asyncio.gather(streaming, gone, return_exceptions=True):
-            if isinstance(found, Exception) and not isinstance(found, OSError):
-                log.error("a stream ended: %r", found)
-        with contextlib.suppress(OSError):
-            writer.close()
+    def _head(self, response: HttpResponse, headers: list[tuple[str, str]]) -> bytes:
+        reason = HTTPStatus(response.status).phrase.encode()
+        head = h11.Response(status_code=response.status, headers=headers, reason=reason)
+        return self._http.send(head) or b""

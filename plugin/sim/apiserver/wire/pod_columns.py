@@ -1,6 +1,4 @@
-"""The cells of a pod in a table: how many containers are ready, and the one word for how it is.
-Values in, text out.
-"""
+"""The cells of a pod in a table: how many containers are ready, and the one word for how it is."""
 
 from __future__ import annotations
 
@@ -9,8 +7,9 @@ from ....api.document import Document
 
 def ready(pod: Document) -> str:
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    whole = len((pod.get("spec") or {}).get("containers") or ())
-    return f"{sum(bool(status.get('ready')) for status in statuses)}/{whole}"
+    containers = (pod.get("spec") or {}).get("containers") or ()
+    count = sum(bool(status.get("ready")) for status in statuses)
+    return f"{count}/{len(containers)}"
 
 
 def restarts(pod: Document) -> str:
@@ -19,59 +18,65 @@ def restarts(pod: Document) -> str:
 
 
 def status(pod: Document) -> str:
-    """The phase, or what is more telling: why a container waits or has ended, that the pod is
-    going.
-    """
-    said = pod.get("status") or {}
-    reason = said.get("reason") or said.get("phase", "")
-    if any(
-        c["type"] == "PodScheduled" and c.get("reason") == "SchedulingGated"
-        for c in said.get("conditions") or ()
-    ):
+    """The phase, or what says more: why a container waits or has ended, that the pod is deleted."""
+    pod_status = pod.get("status") or {}
+    reason = pod_status.get("reason") or pod_status.get("phase", "")
+    if _is_gated(pod_status):
         reason = "SchedulingGated"
-    starting, first = False, said.get("initContainerStatuses") or []
-    for index, container in enumerate(first):
-        state = container.get("state") or {}
-        ended, waiting = state.get("terminated"), state.get("waiting")
-        if ended and ended.get("exitCode") == 0:
-            continue
-        starting = True
-        if ended:
-            reason = f"Init:{_of_ended(ended)}"
-        elif waiting and waiting.get("reason") not in (None, "", "PodInitializing"):
-            reason = f"Init:{waiting['reason']}"
-        else:
-            reason = f"Init:{index}/{len(first)}"
-        break
-    if not starting:
-        reason = _of_containers(said.get("containerStatuses") or [], reason)
+
+    # Containers say nothing of interest as long as those before them have not ended well.
+    initializing = _of_init_containers(pod_status.get("initContainerStatuses") or [])
+    reason = initializing or _of_containers(pod_status.get("containerStatuses") or [], reason)
+
     if "deletionTimestamp" in pod["metadata"]:
-        if said.get("reason") == "NodeLost":
+        if pod_status.get("reason") == "NodeLost":
             return "Unknown"
-        if said.get("phase") not in ("Succeeded", "Failed"):
+        if pod_status.get("phase") not in ("Succeeded", "Failed"):
             return "Terminating"
     return str(reason)
 
 
+def _is_gated(pod_status: Document) -> bool:
+    for condition in pod_status.get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition.get("reason") == "SchedulingGated":
+            return True
+    return False
+
+
+def _of_init_containers(statuses: list[Document]) -> str:
+    """How the first that has not ended well is; empty if all have."""
+    for index, container in enumerate(statuses):
+        state = container.get("state") or {}
+        terminated, waiting = state.get("terminated"), state.get("waiting") or {}
+        if terminated and terminated.get("exitCode") == 0:
+            continue
+        if terminated:
+            return f"Init:{_of_terminated(terminated)}"
+        if waiting.get("reason") not in (None, "", "PodInitializing"):
+            return f"Init:{waiting['reason']}"
+        return f"Init:{index}/{len(statuses)}"
+    return ""
+
+
 def _of_containers(statuses: list[Document], reason: str) -> str:
+    """How the first one is that waits or has ended; the given reason if there is none."""
     running = False
+    # Each overwrites what those behind it have said.
     for container in reversed(statuses):
         state = container.get("state") or {}
-        waiting, ended = state.get("waiting") or {}, state.get("terminated")
+        waiting, terminated = state.get("waiting") or {}, state.get("terminated")
         if waiting.get("reason"):
             reason = waiting["reason"]
-        elif ended:
-            reason = _of_ended(ended)
+        elif terminated:
+            reason = _of_terminated(terminated)
         elif container.get("ready") and "running" in state:
             running = True
     return "Running" if reason == "Completed" and running else reason
 
 
-def _of_ended(ended: Document) -> str:
-    if ended.get("reason"):
-        return str(ended["reason"])
-    return (
-        f"Signal:{ended['signal']}"
-        if ended.get("signal")
-        else f"ExitCode:{ended.get('exitCode', 0)}"
-    )
+def _of_terminated(terminated: Document) -> str:
+    if terminated.get("reason"):
+        return str(terminated["reason"])
+    if terminated.get("signal"):
+        return f"Signal:{terminated['signal']}"
+    return f"ExitCode:{terminated.get('exitCode', 0)}"

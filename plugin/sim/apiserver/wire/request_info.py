@@ -1,5 +1,7 @@
-"""What a path and a method ask for: a kind in a group and version, a verb, a namespace, a name.
-Text in, values out.
+"""What method and path ask for: a verb, a group and version, a resource, a namespace, a name.
+
+Nothing here knows what is served: `RequestInfo` says what a client means, as Kubernetes' filters
+have it before anybody looks for a handler.
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ VERBS = {
     "GET": "get",
     "HEAD": "get",
 }
-OF_NAMESPACES = ("status", "finalize")
+NAMESPACE_SUBRESOURCES = ("status", "finalize")
 
 
 @dataclass(frozen=True)
 class RequestInfo:
-    """`plural` is empty for the version itself, which is asked for its resources."""
+    """`resource` is empty for a path that names none; the verb is its method then, in small."""
 
     verb: str
     path: str
@@ -40,10 +42,11 @@ class RequestInfo:
 
 
 def of(request: HttpRequest) -> RequestInfo:
-    """Paths that are no objects' have their method as the verb, as in rules for them."""
-    parts = [unquote(part) for part in request.path.split("/") if part]
     path = unquote(request.path)
+    parts = [unquote(part) for part in request.path.split("/") if part]
     verb = request.method.lower()
+
+    # /api/VERSION/… of the core group, /apis/GROUP/VERSION/… of all others.
     if parts[:1] == ["api"] and len(parts) >= 2:
         group, version, rest = "", parts[1], parts[2:]
     elif parts[:1] == ["apis"] and len(parts) >= 3:
@@ -52,22 +55,27 @@ def of(request: HttpRequest) -> RequestInfo:
         return RequestInfo(verb, path)
     if not rest:
         return RequestInfo(verb, path, group, version)
+
     deprecated_watch = rest[0] == "watch" and len(rest) > 1
-    rest = rest[1:] if deprecated_watch else rest
+    if deprecated_watch:
+        rest = rest[1:]
+
+    # namespaces/NAME/status is about the namespace itself, namespaces/NAME/pods is not.
     namespace = ""
-    if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in OF_NAMESPACES:
+    if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in NAMESPACE_SUBRESOURCES:
         namespace, rest = rest[1], rest[2:]
-    plural, name = rest[0], rest[1] if len(rest) > 1 else ""
+
+    resource, name = rest[0], rest[1] if len(rest) > 1 else ""
     return RequestInfo(
-        _verb(request, name, deprecated_watch),
-        path,
-        group,
-        version,
-        plural,
-        "/".join(rest[2:]),
-        namespace,
-        name,
-        deprecated_watch,
+        verb=_verb(request, name, deprecated_watch),
+        path=path,
+        group=group,
+        version=version,
+        resource=resource,
+        subresource="/".join(rest[2:]),
+        namespace=namespace,
+        name=name,
+        deprecated_watch=deprecated_watch,
     )
 
 
@@ -77,4 +85,6 @@ def _verb(request: HttpRequest, name: str, deprecated_watch: bool) -> str:
         if deprecated_watch or (request.flag("watch") and not name):
             return "watch"
         return "get" if name else "list"
-    return "deletecollection" if verb == "delete" and not name else verb
+    if verb == "delete" and not name:
+        return "deletecollection"
+    return verb

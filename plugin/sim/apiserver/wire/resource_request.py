@@ -1,6 +1,4 @@
-"""What one request for objects asks, with who asks it, and what it found. Values from one module to
-the next.
-"""
+"""A request for a resource that is served, and its result: values from one module to the next."""
 
 from __future__ import annotations
 
@@ -15,11 +13,13 @@ from .request_info import RequestInfo
 
 @dataclass(frozen=True)
 class ResourceRequest:
+    """What a handler has to know of a request. Whoever has a warning for the client adds it."""
+
     served: ServedVersion
     info: RequestInfo
     http: HttpRequest
     user: User
-    warnings: list[str] = field(default_factory=list)  # for the answer: whoever has one adds it
+    warnings: list[str] = field(default_factory=list)
 
     def param(self, name: str) -> str:
         return self.http.param(name)
@@ -27,7 +27,7 @@ class ResourceRequest:
 
 @dataclass(frozen=True)
 class Result:
-    """An answer before it is written. `document` is in the version that was asked for."""
+    """A response that is not encoded yet. `document` is in the version that was asked for."""
 
     status: int
     document: Document

@@ -1,6 +1,4 @@
-"""How an answer is written: as the client accepts it (JSON, YAML, a table, metadata alone), pretty,
-with warnings.
-"""
+"""Responses as the client accepts them: JSON or YAML, pretty or not, an object or its metadata."""
 
 from __future__ import annotations
 
@@ -13,78 +11,112 @@ from . import codec
 from .http import HttpRequest, HttpResponse
 from .resource_request import Result
 
-PEOPLE = ("curl/", "Wget/", "Mozilla/5.0")  # agents whose answers are pretty unasked
-META = "meta.k8s.io"
+PLAIN_TEXT = "text/plain; charset=utf-8"
+PAGE_NOT_FOUND = HttpResponse(404, b"404 page not found\n", PLAIN_TEXT)
+NO_CACHE = ("Cache-Control", "no-cache, private")
+BROWSERS = ("curl/", "Wget/", "Mozilla/5.0")  # people read their output: it is pretty unasked
+META_GROUP = "meta.k8s.io"
+META_VERSIONS = ("v1", "v1beta1")
 
 
 @dataclass(frozen=True)
-class Form:
-    media: str = codec.JSON
-    shape: str = ""  # Table, PartialObjectMetadata, PartialObjectMetadataList, or the object itself
-    version: str = ""  # of meta.k8s.io
+class OutputFormat:
+    """What content negotiation came to."""
+
+    media_type: str = codec.JSON
+    convert_to: str = ""  # Table, PartialObjectMetadata or its list; empty: the object itself
+    meta_version: str = ""  # of the group meta.k8s.io
+
+    @property
+    def wants_partial(self) -> bool:
+        return self.convert_to.startswith("PartialObjectMetadata")
 
 
-def form(request: HttpRequest, stream: bool = False) -> Form:
-    """The first of what the client accepts that we have; 406 if there is none."""
-    accepted = request.header("accept")
-    for one in accepted.split(",") if accepted else ["*/*"]:
-        media, *rest = (part.strip() for part in one.split(";"))
-        more = dict(part.partition("=")[::2] for part in rest)
-        if media in ("*/*", "application/*"):
-            media = codec.JSON
-        if media not in (codec.JSON, codec.YAML) or (stream and media == codec.YAML):
+def negotiate(request: HttpRequest, stream: bool = False) -> OutputFormat:
+    """The first of what the client accepts that we have; 406 if there is none.
+
+    A stream is never YAML. Protobuf is named among what we have, as real servers do, and is never
+    chosen: every client takes JSON as well.
+    """
+    accept = request.header("accept")
+    for accepted in accept.split(",") if accept else ["*/*"]:
+        media_type, *rest = (part.strip() for part in accepted.split(";"))
+        parameters = dict(part.partition("=")[::2] for part in rest)
+        group, version = parameters.get("g", ""), parameters.get("v", "")
+
+        if media_type in ("*/*", "application/*"):
+            media_type = codec.JSON
+        if media_type not in (codec.JSON, codec.YAML) or (stream and media_type == codec.YAML):
             continue
-        if "as" in more and (more.get("g") != META or more.get("v") not in ("v1", "v1beta1")):
+        if "as" in parameters and (group != META_GROUP or version not in META_VERSIONS):
             continue
-        return Form(media, more.get("as", ""), more.get("v", ""))
-    streams = f"{codec.JSON};stream=watch, {codec.PROTOBUF};stream=watch"
-    only = streams if stream else f"{codec.SERVED}, {streams}"
-    raise StatusError(
-        406, "NotAcceptable", f"406: Not Acceptable\n\nAvailable representations: {only}", {}
-    )
+        return OutputFormat(media_type, parameters.get("as", ""), version)
+
+    available = f"{codec.JSON};stream=watch, {codec.PROTOBUF};stream=watch"
+    if not stream:
+        available = f"{codec.SERVED}, {available}"
+    message = f"406: Not Acceptable\n\nAvailable representations: {available}"
+    raise StatusError(406, "NotAcceptable", message, {})
 
 
-def answer(
-    request: HttpRequest, found: Result, form: Form, warnings: Sequence[str] = ()
+def encode(
+    request: HttpRequest, result: Result, output: OutputFormat, warnings: Sequence[str] = ()
 ) -> HttpResponse:
-    headers = tuple(("Warning", f'299 - "{_quoted(warning)}"') for warning in warnings)
-    headers += (("Cache-Control", "no-cache, private"),)
-    if form.media == codec.YAML:
-        from . import yaml_body
-
-        return HttpResponse(found.status, yaml_body.dump(found.document), codec.YAML, headers)
-    if pretty(request):
-        return HttpResponse(found.status, codec.pretty(found.document), codec.JSON, headers)
-    return HttpResponse(found.status, codec.encode(found.document), codec.JSON, headers)
+    headers = [("Warning", f'299 - "{_quoted(warning)}"') for warning in warnings]
+    headers.append(NO_CACHE)
+    return _response(request, result.status, result.document, output.media_type, headers)
 
 
-def refusal(request: HttpRequest, error: StatusError) -> HttpResponse:
-    """An error is written even for a client that accepts nothing of ours."""
-    headers: tuple[tuple[str, str], ...] = (("Cache-Control", "no-cache, private"),)
+def of_error(request: HttpRequest, error: StatusError) -> HttpResponse:
+    """An error as a Status: also for a client that accepts nothing of ours, as JSON."""
+    headers = [NO_CACHE]
     seconds = (error.details or {}).get("retryAfterSeconds")
-    headers += (("Retry-After", str(seconds)),) if seconds else ()
-    if error.code != 406 and request.header("accept").partition(";")[0].strip() == codec.YAML:
-        from . import yaml_body
+    if seconds:
+        headers.append(("Retry-After", str(seconds)))
 
-        return HttpResponse(error.code, yaml_body.dump(error.status), codec.YAML, headers)
-    body = codec.pretty(error.status) if pretty(request) else codec.encode(error.status)
-    return HttpResponse(error.code, body, codec.JSON, headers)
+    first_accepted = request.header("accept").partition(";")[0].strip()
+    as_yaml = first_accepted == codec.YAML and error.code != 406
+    media_type = codec.YAML if as_yaml else codec.JSON
+    return _response(request, error.code, error.status, media_type, headers)
 
 
-def pretty(request: HttpRequest) -> bool:
+def _response(
+    request: HttpRequest,
+    status: int,
+    document: Document,
+    media_type: str,
+    headers: Sequence[tuple[str, str]],
+) -> HttpResponse:
+    if media_type == codec.YAML:
+        from . import yaml_body  # the library is slow to load
+
+        body = yaml_body.dump(document)
+    elif _wants_pretty(request):
+        body = codec.pretty(document)
+    else:
+        body = codec.encode(document)
+    return HttpResponse(status, body, media_type, tuple(headers))
+
+
+def _wants_pretty(request: HttpRequest) -> bool:
     if "pretty" in request.query:
         return request.flag("pretty")
-    return request.header("user-agent").startswith(PEOPLE)
+    return request.header("user-agent").startswith(BROWSERS)
 
 
-def partial(obj: Document, version: str = "v1") -> Document:
-    """What an object says of itself, as clients that only want that ask for."""
-    kind = "PartialObjectMetadata"
-    head = {"apiVersion": f"{META}/{version}"}
-    if "items" in obj:
-        items = [partial(item, version) for item in obj["items"]]
-        return {"kind": f"{kind}List"} | head | {"metadata": obj["metadata"], "items": items}
-    return {"kind": kind} | head | {"metadata": obj["metadata"]}
+def partial_metadata(obj: Document, version: str = "v1") -> Document:
+    """The object or list as a PartialObjectMetadata: what it is and what it says of itself."""
+    kind, api_version = "PartialObjectMetadata", f"{META_GROUP}/{version}"
+    metadata = obj["metadata"]
+    if "items" not in obj:
+        return {"kind": kind, "apiVersion": api_version, "metadata": metadata}
+    items = [partial_metadata(item, version) for item in obj["items"]]
+    return {
+        "kind": f"{kind}List",
+        "apiVersion": api_version,
+        "metadata": metadata,
+        "items": items,
+    }
 
 
 def _quoted(text: str) -> str:

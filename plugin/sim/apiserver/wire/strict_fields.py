@@ -1,9 +1,7 @@
-"""The fields of an object that its version does not have, and values of another type than its
-version's.
+"""Strict decoding: fields that the version of an object does not have, values of another type.
 
-In: a document; out: the document without unknown fields, and what to warn of.
-
-Only the resource API has field tables: other kinds are taken as they come.
+In: a document; out: the document without its unknown fields, and what to warn of. The resource API
+has field tables for this, the kinds around it the tables of protobuf.
 """
 
 from __future__ import annotations
@@ -20,197 +18,215 @@ from ....api.objects.shapes import Shape, child, fields_of
 from ..catalog import ServedVersion
 from ..types import status_errors
 from ..types.resource import GroupResource
+from ..types.status_errors import StatusError
 from . import protobuf_fields
+from .protobuf_fields import JSON_NAMES
+
+GO_TYPES = {
+    "string": "string",
+    "quantity": "resource.Quantity",
+    "integer": "int64",
+    "boolean": "bool",
+}
+INDEX = re.compile(r"\[\d+\]")
+JSON_TYPES: dict[str, type] = {"string": str, "integer": int, "boolean": bool}
+NO_QUANTITY = (
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+)
 
 
 def shape_of(served: ServedVersion) -> Shape | None:
+    """The field table of a kind of the resource API."""
     if served.group != models.GROUP:
         return None
-    old = served.api_resource.release == "1.31"
-    for name in (f"{served.version}-1.31", served.version) if old else (served.version,):
+    names = [served.version]
+    if served.api_resource.release == "1.31":
+        names.insert(0, f"{served.version}-1.31")
+    for name in names:
         if name in models.VERSIONS and served.kind.resource.kind in models.kinds(name):
             return Shape("struct", struct=models.kinds(name)[served.kind.resource.kind])
     return None
 
 
-class WrongType(status_errors.StatusError):
+class WrongType(StatusError):
     """A value of another type than the field's, in what was sent or in what a patch made."""
 
     def __init__(self, served: ServedVersion, why: str) -> None:
-        kind = served.kind.resource.kind
-        text = f'{kind} in version "{served.version}" cannot be handled as a {kind}: {why}'
-        super().__init__(400, "BadRequest", text)
+        super().__init__(400, "BadRequest", f"{_cannot_handle(served)}: {why}")
         self.why = why
 
-    def of_patch(self, made: Document) -> status_errors.StatusError:
-        shown = json.dumps(json.dumps(made, separators=(",", ":")))
-        cause = status_errors.Cause(
-            "FieldValueInvalid", f"Invalid value: {shown}: {self.why}", "patch"
-        )
+    def of_patch(self, patched: Document) -> StatusError:
+        """The error that the maker of the patch gets."""
+        shown = json.dumps(json.dumps(patched, separators=(",", ":")))
+        message = f"Invalid value: {shown}: {self.why}"
+        cause = status_errors.Cause("FieldValueInvalid", message, "patch")
         return status_errors.invalid(GroupResource("", "", ""), "", [cause])
 
 
-def checked(
-    served: ServedVersion, obj: Document, validation: str, twice: Sequence[str] = ()
+def _cannot_handle(served: ServedVersion) -> str:
+    kind = served.kind.resource.kind
+    return f'{kind} in version "{served.version}" cannot be handled as a {kind}'
+
+
+# ---------------------------------------------------------------- what is done with what is unknown
+
+
+def decode(
+    served: ServedVersion, obj: Document, validation: str, duplicates: Sequence[str] = ()
 ) -> tuple[Document, tuple[str, ...]]:
-    """Strict refuses what is unknown or there twice, Warn tells of it, Ignore does not; Apply has
-    words of its own.
+    """The object with the fields that it has in this version, and the warnings.
+
+    `validation` is the request's fieldValidation: Strict refuses what is unknown or there twice,
+    Warn tells of it, Ignore does not. WrongType in any case for a value of another type.
     """
-    shape = shape_of(served)
-    unknown: list[str] = []
-    if shape:
-        try:
-            obj = _Check(served.version, unknown).known(shape, obj, "", served.kind.resource.kind)
-        except _Wrong as error:
-            raise WrongType(served, str(error)) from error
-    elif message := protobuf_fields.message_of(served):
-        try:
-            obj = protobuf_fields.known(message, obj, "", unknown)
-        except protobuf_fields.Wrong as error:
-            raise WrongType(served, str(error)) from error
-    if validation == "Apply":
-        _check_applied(served, obj, unknown)
-        return obj, ()
-    problems = [f'duplicate field "{path}"' for path in twice] + [
-        f'unknown field "{path}"' for path in unknown
-    ]
+    obj, unknown = _drop_unknown(served, obj)
+    problems = [f'duplicate field "{path}"' for path in duplicates]
+    problems += [f'unknown field "{path}"' for path in unknown]
     if problems and validation == "Strict":
-        said = ", ".join(problems)
-        kind, version = served.kind.resource.kind, served.version
-        raise status_errors.bad_request(
-            f'{kind} in version "{version}" cannot be handled as a {kind}: strict decoding error: {said}'
-        )
+        why = f"strict decoding error: {', '.join(problems)}"
+        raise status_errors.bad_request(f"{_cannot_handle(served)}: {why}")
     return obj, tuple(problems) if validation == "Warn" else ()
 
 
-def _check_applied(served: ServedVersion, config: Document, unknown: Sequence[str]) -> None:
+def decode_applied(served: ServedVersion, config: Document) -> Document:
+    """A configuration to apply: nobody could own a field that is unknown, so it is refused."""
+    config, unknown = _drop_unknown(served, config)
     if not unknown:
-        return
-    metadata = config.get("metadata") or {}
-    what = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+        return config
+
     lines = [f".{path}: field not declared in schema" for path in unknown]
-    said = lines[0] if len(lines) == 1 else "errors:\n  " + "\n  ".join(lines)
-    about = f"({what}; {served.api_version}, Kind={served.kind.resource.kind})"
-    raise status_errors.StatusError(500, "", f"failed to create typed patch object {about}: {said}")
+    listed = lines[0] if len(lines) == 1 else "errors:\n  " + "\n  ".join(lines)
+    metadata = config.get("metadata") or {}
+    name = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+    what = f"({name}; {served.api_version}, Kind={served.kind.resource.kind})"
+    raise StatusError(500, "", f"failed to create typed patch object {what}: {listed}")
 
 
-GO = {"string": "string", "quantity": "resource.Quantity", "integer": "int64", "boolean": "bool"}
-TYPES: dict[str, type] = {"string": str, "integer": int, "boolean": bool}
-SEEN: dict[type, str] = {
-    str: "string",
-    bool: "bool",
-    int: "number",
-    float: "number",
-    dict: "object",
-    list: "array",
-}
-QUANTITIES = (
-    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-)
+def _drop_unknown(served: ServedVersion, obj: Document) -> tuple[Document, list[str]]:
+    unknown: list[str] = []
+    shape, message = shape_of(served), protobuf_fields.message_of(served)
+    try:
+        if shape:
+            decoder = _Decoder(served.version, unknown)
+            obj = decoder.value(shape, obj, "", served.kind.resource.kind)
+        elif message:
+            obj = protobuf_fields.drop_unknown(message, obj, "", unknown)
+    except (_TypeMismatch, protobuf_fields.TypeMismatch) as error:
+        raise WrongType(served, str(error)) from error
+    return obj, unknown
 
 
-class _Wrong(Exception):
-    pass
+# ---------------------------------------------------------------- by field tables
 
 
-def zero(shape: Shape) -> Any:
-    """What null is in a list or a map, which have a place for it: the type's own nothing."""
-    return {
-        "string": "",
-        "integer": 0,
-        "boolean": False,
-        "quantity": "0",
-        "list": [],
-        "any": None,
-    }.get(shape.kind, {})
+class _TypeMismatch(Exception):
+    """In the words of Go's library."""
 
 
-class _Check:
+class _Decoder:
+    """Walks a document of a version along its field table, and notes unknown fields."""
+
     def __init__(self, version: str, unknown: list[str]) -> None:
         self._version, self._unknown = version, unknown
 
-    def known(self, shape: Shape, value: Any, path: str, holder: str) -> Any:
-        """The value with the fields that its type has. `holder` is the struct that it is a field
-        of.
+    def value(self, shape: Shape, value: Any, path: str, holder: str) -> Any:
+        """The value with the fields that its type has.
+
+        `holder` is the struct that the value is a field of, as messages name it.
         """
         if value is None or shape.kind == "any":
             return value
-        if shape.kind == "struct":
-            return self._struct(shape, value, path, holder)
-        if shape.kind == "list":
-            if not isinstance(value, list):
-                raise self._wrong(shape, value, path, holder)
-            assert shape.item
-            items = (
-                (index, zero(shape.item) if item is None else item)
-                for index, item in enumerate(value)
-            )
-            return [
-                self.known(shape.item, item, f"{path}[{index}]", holder) for index, item in items
-            ]
-        if shape.kind == "map":
-            if not isinstance(value, dict):
-                raise self._wrong(shape, value, path, holder)
-            assert shape.item
-            pairs = {
-                name: zero(shape.item) if item is None else item for name, item in value.items()
-            }
-            return {
-                name: self.known(shape.item, item, f"{path}.{name}", holder)
-                for name, item in pairs.items()
-            }
-        if shape.kind == "quantity":
-            return self._quantity(value)
-        if not isinstance(value, TYPES[shape.kind]) or (
-            shape.kind == "integer" and isinstance(value, bool)
-        ):
-            raise self._wrong(shape, value, path, holder)
+        match shape.kind:
+            case "struct":
+                return self._struct(shape, value, path, holder)
+            case "list":
+                return self._list(shape, value, path, holder)
+            case "map":
+                return self._map(shape, value, path, holder)
+            case "quantity":
+                return self._quantity(value)
+        is_number_in_disguise = shape.kind == "integer" and isinstance(value, bool)
+        if not isinstance(value, JSON_TYPES[shape.kind]) or is_number_in_disguise:
+            raise self._mismatch(shape, value, path, holder)
         return value
 
     def _struct(self, shape: Shape, value: Any, path: str, holder: str) -> Document:
         if not isinstance(value, dict):
-            raise self._wrong(shape, value, path, holder)
+            raise self._mismatch(shape, value, path, holder)
         assert shape.struct
-        table = fields_of(shape.struct)
-        found = {}
+        fields, name_of_struct = fields_of(shape.struct), shape.struct.__name__
+        known: Document = {}
         for name, below in value.items():
-            if name in table:
-                found[name] = self.known(
-                    table[name].shape, below, child(path, name), shape.struct.__name__
-                )
+            if name in fields:
+                below_path = child(path, name)
+                known[name] = self.value(fields[name].shape, below, below_path, name_of_struct)
             elif not path and name in ("apiVersion", "kind"):
-                found[name] = below
+                known[name] = below
             else:
                 self._unknown.append(child(path, name))
-        return found
+        return known
+
+    def _list(self, shape: Shape, value: Any, path: str, holder: str) -> list[Any]:
+        if not isinstance(value, list):
+            raise self._mismatch(shape, value, path, holder)
+        assert shape.item
+        items = []
+        for index, item in enumerate(value):
+            present = _zero(shape.item) if item is None else item
+            items.append(self.value(shape.item, present, f"{path}[{index}]", holder))
+        return items
+
+    def _map(self, shape: Shape, value: Any, path: str, holder: str) -> Document:
+        if not isinstance(value, dict):
+            raise self._mismatch(shape, value, path, holder)
+        assert shape.item
+        entries: Document = {}
+        for name, entry in value.items():
+            present = _zero(shape.item) if entry is None else entry
+            entries[name] = self.value(shape.item, present, f"{path}.{name}", holder)
+        return entries
 
     @staticmethod
     def _quantity(value: Any) -> Any:
         try:
-            quantity.parse(str(value).strip())  # "True" is no quantity either
+            # A bare number is one, too; "True" is none.
+            quantity.parse(str(value).strip())
         except ValueError as error:
-            raise _Wrong(QUANTITIES) from error
+            raise _TypeMismatch(NO_QUANTITY) from error
         return value
 
-    def _wrong(self, shape: Shape, value: Any, path: str, holder: str) -> _Wrong:
-        place, seen = re.sub(r"\[\d+\]", "", path), SEEN[type(value)]
-        return _Wrong(
-            f"json: cannot unmarshal {seen} into Go struct field {holder}.{place} of type {self._go(shape)}"
+    def _mismatch(self, shape: Shape, value: Any, path: str, holder: str) -> _TypeMismatch:
+        field = f"{holder}.{INDEX.sub('', path)}"
+        seen, wanted = JSON_NAMES[type(value)], self._go_type(shape)
+        return _TypeMismatch(
+            f"json: cannot unmarshal {seen} into Go struct field {field} of type {wanted}"
         )
 
-    def _go(self, shape: Shape) -> str:
-        if shape.kind == "struct":
-            assert shape.struct
-            name = shape.struct.__name__
-            return (
-                f"v1.{name}"
-                if shape.struct.__module__.endswith(".meta")
-                else f"{self._version}.{name}"
-            )
-        if shape.kind == "list":
-            assert shape.item
-            return f"[]{self._go(shape.item)}"
-        if shape.kind == "map":
-            assert shape.item
-            return f"map[string]{self._go(shape.item)}"
-        return GO.get(shape.kind, "string")
+    def _go_type(self, shape: Shape) -> str:
+        match shape.kind:
+            case "struct":
+                assert shape.struct
+                of_meta = shape.struct.__module__.endswith(".meta")
+                return f"{'v1' if of_meta else self._version}.{shape.struct.__name__}"
+            case "list":
+                assert shape.item
+                return f"[]{self._go_type(shape.item)}"
+            case "map":
+                assert shape.item
+                return f"map[string]{self._go_type(shape.item)}"
+        return GO_TYPES.get(shape.kind, "string")
+
+
+ZEROS: dict[str, Any] = {
+    "string": "",
+    "integer": 0,
+    "boolean": False,
+    "quantity": "0",
+    "list": [],
+    "any": None,
+}
+
+
+def _zero(shape: Shape) -> Any:
+    """What null is in a list or a map, which have a place for it: the type's own nothing."""
+    return ZEROS.get(shape.kind, {})

@@ -1,8 +1,7 @@
-"""Objects as rows of a table, with the columns that `kubectl get` shows for their kind. The time is
-given.
+"""Objects as rows of a table, with the columns that `kubectl get` shows for their kind.
 
 A column of priority 1 is shown by `-o wide` alone. Where a release has other columns, `columns`
-says which.
+says which. The time is given.
 """
 
 from __future__ import annotations
@@ -17,19 +16,30 @@ from . import pod_columns, responses
 
 Cell = Callable[[Document], Any]
 NONE, UNSET, UNKNOWN = "<none>", "<unset>", "<unknown>"
+ROLE_LABEL = "node-role.kubernetes.io/"
+READY_STATUS = {"True": "Ready", "False": "NotReady"}
+UNKNOWN_STATUS = "Unknown"
+
+MINUTE, HOUR, DAY, YEAR = 60, 3600, 86400, 365 * 86400
 
 
 @dataclass(frozen=True)
 class Column:
     name: str
-    cell: Cell | str  # a path in the object, or what makes the cell
+    cell: Cell | str  # the path of a field, or what makes the cell
     wide: bool = False
     type: str = "string"
 
 
+class Since(str):
+    """A time that is shown as how long ago it was."""
+
+    __slots__ = ()
+
+
 def at(obj: Any, path: str, default: Any = "") -> Any:
-    for step in path.split("."):
-        obj = obj.get(step) if isinstance(obj, dict) else None
+    for name in path.split("."):
+        obj = obj.get(name) if isinstance(obj, dict) else None
     return default if obj is None else obj
 
 
@@ -43,69 +53,80 @@ def age(since: str, now: float) -> str:
 
 
 def duration(seconds: int) -> str:
+    """Two units while the smaller one still says something, then one."""
     if seconds < 0:
+        # Clocks that differ by a second are no mistake.
         return "<invalid>" if seconds < -1 else "0s"
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if seconds < 120:
+    if seconds < 2 * MINUTE:
         return f"{seconds}s"
-    if minutes < 10:
-        return f"{minutes}m" + (f"{seconds % 60}s" if seconds % 60 else "")
-    if minutes < 180:
-        return f"{minutes}m"
-    if hours < 8:
-        return f"{hours}h" + (f"{minutes % 60}m" if minutes % 60 else "")
-    if hours < 48:
-        return f"{hours}h"
-    if hours < 192:
-        return f"{days}d" + (f"{hours % 24}h" if hours % 24 else "")
-    if days < 730:
-        return f"{days}d"
-    years = days // 365
-    return f"{years}y" + (f"{days % 365}d" if days % 365 and years < 8 else "")
+    if seconds < 10 * MINUTE:
+        return _two_units(seconds, (MINUTE, "m"), (1, "s"))
+    if seconds < 3 * HOUR:
+        return f"{seconds // MINUTE}m"
+    if seconds < 8 * HOUR:
+        return _two_units(seconds, (HOUR, "h"), (MINUTE, "m"))
+    if seconds < 2 * DAY:
+        return f"{seconds // HOUR}h"
+    if seconds < 8 * DAY:
+        return _two_units(seconds, (DAY, "d"), (HOUR, "h"))
+    if seconds < 2 * YEAR:
+        return f"{seconds // DAY}d"
+    if seconds < 8 * YEAR:
+        return _two_units(seconds, (YEAR, "y"), (DAY, "d"))
+    return f"{seconds // YEAR}y"
+
+
+def _two_units(seconds: int, larger: tuple[int, str], smaller: tuple[int, str]) -> str:
+    """The second one is left out where it is none."""
+    rest = seconds % larger[0] // smaller[0]
+    text = f"{seconds // larger[0]}{larger[1]}"
+    return f"{text}{rest}{smaller[1]}" if rest else text
 
 
 # ---------------------------------------------------------------- cells that need more than a path
 
 
 def claim_state(claim: Document) -> str:
-    going = "deletionTimestamp" in claim["metadata"]
+    deleted = "deletionTimestamp" in claim["metadata"]
     status = claim.get("status") or {}
-    states = ["deleted"] if going else []
+    states = ["deleted"] if deleted else []
     if not status.get("allocation"):
-        states += [] if going else ["pending"]
-    else:
-        states.append("allocated")
-        if status.get("reservedFor"):
-            states.append("reserved")
-        elif going or status.get("deallocationRequested"):
-            states.append("deallocation-requested")
+        if not deleted:
+            states.append("pending")
+        return ",".join(states)
+
+    states.append("allocated")
+    if status.get("reservedFor"):
+        states.append("reserved")
+    elif deleted or status.get("deallocationRequested"):
+        states.append("deallocation-requested")
     return ",".join(states)
 
 
 def _node_status(node: Document) -> str:
-    conditions = {c["type"]: c["status"] for c in at(node, "status.conditions", ())}
-    ready = {"True": "Ready", "False": "NotReady"}.get(conditions.get("Ready", ""), "Unknown")
-    return ready + (",SchedulingDisabled" if at(node, "spec.unschedulable", False) else "")
+    status = UNKNOWN_STATUS
+    for condition in at(node, "status.conditions", ()):
+        if condition["type"] == "Ready":
+            status = READY_STATUS.get(condition["status"], UNKNOWN_STATUS)
+    if at(node, "spec.unschedulable", False):
+        status += ",SchedulingDisabled"
+    return status
 
 
-def _roles(node: Document) -> str:
-    prefix = "node-role.kubernetes.io/"
-    return (
-        ",".join(
-            sorted(
-                n.removeprefix(prefix)
-                for n in at(node, "metadata.labels", {})
-                if n.startswith(prefix)
-            )
-        )
-        or NONE
-    )
+def _node_roles(node: Document) -> str:
+    labels = at(node, "metadata.labels", {})
+    roles = [label.removeprefix(ROLE_LABEL) for label in labels if label.startswith(ROLE_LABEL)]
+    return ",".join(sorted(roles)) or NONE
 
 
-def _address(kind: str) -> Cell:
-    return lambda node: next(
-        (a["address"] for a in at(node, "status.addresses", ()) if a["type"] == kind), NONE
-    )
+def _node_address(kind: str) -> Cell:
+    def cell(node: Document) -> str:
+        for address in at(node, "status.addresses", ()):
+            if address["type"] == kind:
+                return str(address["address"])
+        return NONE
+
+    return cell
 
 
 def _count(path: str) -> Cell:
@@ -121,25 +142,26 @@ def _selector(path: str) -> Cell:
 
 
 def _containers(field: str) -> Cell:
-    return lambda obj: ",".join(
-        c.get(field, "") for c in at(obj, "spec.template.spec.containers", ())
-    )
+    def cell(obj: Document) -> str:
+        containers = at(obj, "spec.template.spec.containers", ())
+        return ",".join(container.get(field, "") for container in containers)
+
+    return cell
 
 
 def _ports(service: Document) -> str:
-    return (
-        ",".join(f"{p['port']}/{p.get('protocol', 'TCP')}" for p in at(service, "spec.ports", ()))
-        or NONE
-    )
+    ports = at(service, "spec.ports", ())
+    return ",".join(f"{port['port']}/{port.get('protocol', 'TCP')}" for port in ports) or NONE
 
 
 def _subjects(kind: str) -> Cell:
     def cell(obj: Document) -> str:
-        named = (s for s in obj.get("subjects") or () if s.get("kind") == kind)
-        return ", ".join(
-            f"{s['namespace']}/{s['name']}" if kind == "ServiceAccount" else s["name"]
-            for s in named
-        )
+        names = []
+        for subject in obj.get("subjects") or ():
+            if subject.get("kind") == kind:
+                name = subject["name"]
+                names.append(f"{subject['namespace']}/{name}" if kind == "ServiceAccount" else name)
+        return ", ".join(names)
 
     return cell
 
@@ -152,7 +174,7 @@ def _ready(total: str) -> Cell:
     return lambda obj: f"{at(obj, 'status.readyReplicas', 0)}/{at(obj, total, 0)}"
 
 
-def _object(event: Document) -> str:
+def _event_object(event: Document) -> str:
     about = event.get("involvedObject") or event.get("regarding") or {}
     return f"{about.get('kind', '').lower()}/{about.get('name', '')}"
 
@@ -161,11 +183,8 @@ def _param_ref(obj: Document) -> str:
     ref = at(obj, "spec.paramRef", {})
     if not ref:
         return UNSET
-    return (
-        f"{ref['namespace']}/{ref.get('name', '*')}"
-        if ref.get("namespace")
-        else str(ref.get("name", "*"))
-    )
+    name = ref.get("name", "*")
+    return f"{ref['namespace']}/{name}" if ref.get("namespace") else str(name)
 
 
 def _param_kind(obj: Document) -> str:
@@ -174,12 +193,16 @@ def _param_kind(obj: Document) -> str:
 
 
 def _since(*paths: str) -> Cell:
-    """A time, shown as how long ago; the first that there is."""
-    return lambda obj: Since(next((found for path in paths if (found := at(obj, path, None))), ""))
+    """How long ago the first of these times was that is there."""
 
+    def cell(obj: Document) -> Since:
+        for path in paths:
+            time = at(obj, path, None)
+            if time is not None:
+                return Since(time)
+        return Since("")
 
-class Since(str):
-    __slots__ = ()
+    return cell
 
 
 # ---------------------------------------------------------------- the columns of each kind
@@ -239,7 +262,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         ),
         Column("Type", "type"),
         Column("Reason", "reason"),
-        Column("Object", _object),
+        Column("Object", _event_object),
         Column("Subobject", "involvedObject.fieldPath", wide=True),
         Column(
             "Source",
@@ -258,11 +281,11 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     "Node": (
         NAME,
         Column("Status", _node_status),
-        Column("Roles", _roles),
+        Column("Roles", _node_roles),
         AGE,
         Column("Version", "status.nodeInfo.kubeletVersion"),
-        Column("Internal-IP", _address("InternalIP"), wide=True),
-        Column("External-IP", _address("ExternalIP"), wide=True),
+        Column("Internal-IP", _node_address("InternalIP"), wide=True),
+        Column("External-IP", _node_address("ExternalIP"), wide=True),
         Column("OS-Image", lambda o: at(o, "status.nodeInfo.osImage") or UNKNOWN, wide=True),
         Column(
             "Kernel-Version", lambda o: at(o, "status.nodeInfo.kernelVersion") or UNKNOWN, wide=True
@@ -342,7 +365,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         AGE,
     ),
 }
-PLAIN = (NAME, AGE)
+DEFAULT_COLUMNS = (NAME, AGE)
 
 # What v1alpha2 showed: of what the object says in that version.
 V1ALPHA2: dict[str, tuple[Column, ...]] = {
@@ -369,44 +392,55 @@ V1ALPHA2: dict[str, tuple[Column, ...]] = {
 
 
 def columns(kind: str, version: str) -> tuple[Column, ...]:
-    return (V1ALPHA2.get(kind) if version == "v1alpha2" else None) or COLUMNS.get(kind, PLAIN)
+    if version == "v1alpha2" and kind in V1ALPHA2:
+        return V1ALPHA2[kind]
+    return COLUMNS.get(kind, DEFAULT_COLUMNS)
+
+
+# ---------------------------------------------------------------- tables
 
 
 def table(kind: str, shown: Document, now: float, include: str = "Metadata") -> Document:
-    """Of an object or a list in the version that was asked for. `include` is None, Metadata or
-    Object.
+    """Of an object or a list in the version that was asked for.
+
+    `include` says what a row has of its object: None, Metadata or Object.
     """
-    listed = "items" in shown
-    found = columns(kind, shown["apiVersion"].rpartition("/")[2])
-    said = shown["metadata"] if listed else {}
-    metadata = {
-        name: said[name]
-        for name in ("resourceVersion", "continue", "remainingItemCount")
-        if name in said
-    }
-    if not listed:
+    kind_columns = columns(kind, shown["apiVersion"].rpartition("/")[2])
+    if "items" in shown:
+        objects, kept = shown["items"], ("resourceVersion", "continue", "remainingItemCount")
+        metadata = {name: shown["metadata"][name] for name in kept if name in shown["metadata"]}
+    else:
+        objects = [shown]
         metadata = {"resourceVersion": shown["metadata"].get("resourceVersion", "")}
-    definitions = [
-        {
-            "name": column.name,
-            "type": column.type,
-            "format": "name" if column is NAME else "",
-            "description": "",
-            "priority": int(column.wide),
-        }
-        for column in found
-    ]
-    rows = [_row(found, obj, now, include) for obj in (shown["items"] if listed else [shown])]
-    head: Document = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}
-    return head | {"columnDefinitions": definitions, "rows": rows}
+
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": metadata,
+        "columnDefinitions": [_definition(column) for column in kind_columns],
+        "rows": [_row(kind_columns, obj, now, include) for obj in objects],
+    }
 
 
-def _row(found: tuple[Column, ...], obj: Document, now: float, include: str) -> Document:
+def _definition(column: Column) -> Document:
+    return {
+        "name": column.name,
+        "type": column.type,
+        "format": "name" if column is NAME else "",
+        "description": "",
+        "priority": int(column.wide),
+    }
+
+
+def _row(kind_columns: tuple[Column, ...], obj: Document, now: float, include: str) -> Document:
     cells = []
-    for column in found:
+    for column in kind_columns:
         cell = at(obj, column.cell) if isinstance(column.cell, str) else column.cell(obj)
         cells.append(age(cell, now) if isinstance(cell, Since) else cell)
+
     row: Document = {"cells": cells}
-    if include != "None":
-        row["object"] = obj if include == "Object" else responses.partial(obj)
+    if include == "Object":
+        row["object"] = obj
+    elif include != "None":
+        row["object"] = responses.partial_metadata(obj)
     return row

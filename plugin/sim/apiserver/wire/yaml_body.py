@@ -1,4 +1,7 @@
-"""YAML as Kubernetes reads it: plain values only, dates stay text. Loaded when somebody sends some."""
+"""YAML as Kubernetes reads it: plain values only, dates stay text.
+
+Loaded when somebody sends or wants some, since its library is slow to load.
+"""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ def test_discovery_of_the_release(release):
             served.kind.resource.kind,
             served.kind.namespaced,
             served.singular,
-            list(served.short),
-            ["status"] if served.kind.status else [],
+            list(served.short_names),
+            ["status"] if served.kind.has_status else [],
             ",".join(served.verbs),
         ]
         for served in kinds.api_resources(release)

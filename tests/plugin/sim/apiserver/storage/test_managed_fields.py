@@ -88,19 +88,22 @@ def test_a_subresource_has_owners_of_its_own():
 
 def test_paths_are_shown_as_conflicts_show_them():
     path = ("f:status", "f:devices", 'k:{"device":"g","driver":"d","pool":"p"}', "f:data")
-    assert fields.shown(path) == '.status.devices[device="g",driver="d",pool="p"].data'
-    assert fields.shown(("f:metadata", "f:finalizers", 'v:"x/a"')) == '.metadata.finalizers[="x/a"]'
+    assert fields.path_text(path) == '.status.devices[device="g",driver="d",pool="p"].data'
+    assert (
+        fields.path_text(("f:metadata", "f:finalizers", 'v:"x/a"'))
+        == '.metadata.finalizers[="x/a"]'
+    )
 
 
 def test_paths_come_back_from_the_text():
     paths = {("f:a",), ("f:a", "f:b"), ("f:c", 'k:{"x":1}', "f:x"), ("f:d", 'v:"e"')}
-    encoded = fields.encode(paths)
+    encoded = fields.to_fields_v1(paths)
     assert encoded == {
         "f:a": {".": {}, "f:b": {}},
         "f:c": {'k:{"x":1}': {"f:x": {}}},
         "f:d": {'v:"e"': {}},
     }
-    assert fields.decode(encoded) == paths
+    assert fields.from_fields_v1(encoded) == paths
 
 
 def test_applies_come_first_then_the_older():

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from plugin.sim.apiserver.storage import garbage
+from plugin.sim.apiserver.storage import garbage, patches
 from plugin.sim.apiserver.storage.registry import Registry
 from plugin.sim.apiserver.storage.store import Store
 from plugin.sim.apiserver.types import status_errors
@@ -13,15 +13,15 @@ from plugin.sim.apiserver.types.options import DeleteOptions, WriteOptions
 from plugin.sim.apiserver.types.resource import GroupResource
 
 CLAIMS = Kind(
-    GroupResource("resourceclaims", "resource.k8s.io", "ResourceClaim"), "v1", status=True
+    GroupResource("resourceclaims", "resource.k8s.io", "ResourceClaim"), "v1", has_status=True
 )
 SLICES = Kind(
     GroupResource("resourceslices", "resource.k8s.io", "ResourceSlice"),
     "v1",
     namespaced=False,
-    generation=True,
+    has_generation=True,
 )
-PODS = Kind(GroupResource("pods", "", "Pod"), "v1", status=True)
+PODS = Kind(GroupResource("pods", "", "Pod"), "v1", has_status=True)
 ME, STATUS = (
     WriteOptions(field_manager="me"),
     WriteOptions(field_manager="me", subresource="status"),
@@ -77,6 +77,15 @@ def refusal(action, *arguments, **named):
     with pytest.raises(status_errors.StatusError) as caught:
         action(*arguments, **named)
     return caught.value.code, str(caught.value)
+
+
+def patch(registry, kind, name, form, change, options):
+    """As a request has it that changes the object in its storage version."""
+
+    def patched(old):
+        return patches.apply_patch(kind.schema, old, form, change)
+
+    return registry.change(kind, "ns", name, patched, options)
 
 
 def entries(obj):
@@ -185,12 +194,12 @@ def test_updates_that_come_too_late_or_mean_another_object(registry):
 
 def test_patches(registry):
     allocated(registry)
-    registry.patch(CLAIMS, "ns", "c", "merge", {"metadata": {"labels": {"a": "1"}}}, ME)
-    registry.patch(CLAIMS, "ns", "c", "strategic", {"metadata": {"finalizers": ["x/a"]}}, ME)
+    patch(registry, CLAIMS, "c", "merge", {"metadata": {"labels": {"a": "1"}}}, ME)
+    patch(registry, CLAIMS, "c", "strategic", {"metadata": {"finalizers": ["x/a"]}}, ME)
     reference = {"resource": "pods", "name": "p", "uid": "u"}
-    new = registry.patch(
+    new = patch(
+        registry,
         CLAIMS,
-        "ns",
         "c",
         "json",
         [{"op": "add", "path": "/status/reservedFor", "value": [reference]}],
@@ -199,9 +208,9 @@ def test_patches(registry):
     assert (new["metadata"]["labels"], new["metadata"]["finalizers"]) == ({"a": "1"}, ["x/a"])
     assert new["status"]["reservedFor"] == [reference]
     test = [{"op": "test", "path": "/metadata/uid", "value": "other"}]
-    assert refusal(registry.patch, CLAIMS, "ns", "c", "json", test, ME)[0] == 422
+    assert refusal(patch, registry, CLAIMS, "c", "json", test, ME)[0] == 422
     late = {"metadata": {"resourceVersion": "1"}}
-    assert refusal(registry.patch, CLAIMS, "ns", "c", "merge", late, ME)[0] == 409
+    assert refusal(patch, registry, CLAIMS, "c", "merge", late, ME)[0] == 409
 
 
 def test_apply_creates_changes_and_takes_back(registry):
@@ -354,8 +363,13 @@ def test_in_the_foreground_the_owner_goes_last(family):
     assert settle(family) == ["p", "q", "one", "two"]
     waiting = family.store.get(CLAIMS.resource, "ns", "one")["metadata"]
     assert "deletionTimestamp" in waiting
-    family.patch(
-        CLAIMS, "ns", "one", "json", [{"op": "remove", "path": "/metadata/finalizers/0"}], ME
+    patch(
+        family,
+        CLAIMS,
+        "one",
+        "json",
+        [{"op": "remove", "path": "/metadata/finalizers/0"}],
+        ME,
     )
     assert settle(family) == ["q", "two"]
 

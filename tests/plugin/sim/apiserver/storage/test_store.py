@@ -18,8 +18,8 @@ def names(page):
     return [obj["metadata"]["name"] for obj in page.items]
 
 
-def drain(watcher, selects=None):
-    events = [store.watch_event(change, selects) for change in watcher.pending]
+def drain(watcher, predicate=None):
+    events = [store.watch_event(change, predicate) for change in watcher.pending]
     watcher.pending.clear()
     return [
         (kind, obj["metadata"]["name"], int(obj["metadata"]["resourceVersion"]))
@@ -106,7 +106,7 @@ def test_pages_are_of_one_version_whatever_happens_between_them(filled):
     )
     assert second.items[1]["spec"] == {}
     assert names(filled.page(CLAIMS)) == ["a", "b", "cc", "d"]
-    assert names(filled.page(CLAIMS, at=first.resource_version)) == ["a", "b", "c", "d"]
+    assert names(filled.page(CLAIMS, exact=first.resource_version)) == ["a", "b", "c", "d"]
 
 
 def test_namespaces_and_selections(filled):
@@ -115,11 +115,11 @@ def test_namespaces_and_selections(filled):
         "other"
     ]
     assert names(filled.page(CLAIMS, "other")) == ["a"]
-    page = filled.page(CLAIMS, selects=lambda obj: obj["metadata"]["name"] in "bd", limit=1)
+    page = filled.page(CLAIMS, predicate=lambda obj: obj["metadata"]["name"] in "bd", limit=1)
     assert (names(page), page.remaining_item_count) == (["b"], None)
     rest = filled.page(
         CLAIMS,
-        selects=lambda obj: obj["metadata"]["name"] in "bd",
+        predicate=lambda obj: obj["metadata"]["name"] in "bd",
         limit=1,
         continue_token=page.continue_token,
     )
@@ -138,12 +138,12 @@ def test_an_old_token_is_refused_with_one_that_goes_on(filled):
     with pytest.raises(status_errors.StatusError, match="continue key is not valid"):
         filled.page(CLAIMS, continue_token="nonsense")
     with pytest.raises(status_errors.StatusError, match="too old"):
-        filled.page(CLAIMS, at=first.resource_version)
+        filled.page(CLAIMS, exact=first.resource_version)
     with pytest.raises(
         status_errors.StatusError,
         match=f"Too large resource version: 999, current: {filled.resource_version}",
     ):
-        filled.page(CLAIMS, at=999)
+        filled.page(CLAIMS, exact=999)
 
 
 def test_a_watch_has_every_change_since_a_version_and_wakes_its_reader(filled):
