@@ -23,6 +23,7 @@ class Roots:
     proc: Path = Path("/proc")
     dev: Path = Path("/dev")
     host: str = ""  # the host's root, for what is no tree of the kernel's; empty: our own root
+    nvidia_driver: str = ""  # where NVIDIA's user space lies on the host; empty: looked for
 
     @staticmethod
     def under(folder: Path) -> Roots:
@@ -48,6 +49,12 @@ class DeviceNode:
     minor: int
 
 
+# What a container may want of a vendor's user space; the first two always. In NVIDIA's words.
+COMPUTE, UTILITY = "compute", "utility"
+GRAPHICS, VIDEO, DISPLAY, NGX = "graphics", "video", "display", "ngx"
+CAPABILITIES = (COMPUTE, UTILITY, GRAPHICS, VIDEO, DISPLAY, NGX)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Mount:
     """A file of the host that a user of the GPU needs, and where a container sees it.
@@ -57,6 +64,7 @@ class Mount:
 
     source: str
     target: str
+    capability: str = COMPUTE  # what it is for: one of CAPABILITIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

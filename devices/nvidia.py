@@ -82,7 +82,7 @@ def describe(roots: Roots, function: Function) -> Detail:
     # host's is looked up for it, so that its libraries are always mounted.
     common = _nodes(roots, minor, majors, notes)
     instances = mig.parts(roots, minor, common, majors.get("nvidia-caps"), notes)
-    mounted = libraries.choose(replace(host, specs=()), None, "")
+    mounted = libraries.choose(replace(host, devices=()), None, "")
     parts = tuple(replace(part, environment=_ENVIRONMENT, libraries=mounted) for part in instances)
 
     return Detail(

@@ -27,6 +27,7 @@ _CONTENT_LIMIT = 1 << 22
 _SHOWN = 40  # characters of a wrong value that a note shows
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _HEX = re.compile(r"0x[0-9a-f]{1,8}")
+NO_LINK = "not a symbolic link"
 
 
 # ---------------------------------------------------------------- one value
@@ -75,7 +76,7 @@ def link(path: str, notes: list[str]) -> str | None:
         return os.readlink(path)
     except OSError as error:
         if error.errno == errno.EINVAL:
-            notes.append(f"{path}: not a symbolic link")
+            notes.append(f"{path}: {NO_LINK}")
         else:
             _note(path, error, notes)
         return None

@@ -11,7 +11,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,11 @@ class Config:
     dev_root: Path = _setting(Path("/dev"), "where the host's /dev is mounted")
     host_root: Path = _setting(
         Path("/"), "where the host's root is mounted, for CDI specs and libraries of NVIDIA"
+    )
+    nvidia_driver_root: str = _setting(
+        "",
+        "where the user space of NVIDIA's driver lies, as a path of the host: '/', "
+        "'/run/nvidia/driver'; empty: looked for",
     )
     kubeconfig: str = _setting(
         "",
@@ -108,12 +113,13 @@ class Config:
     @property
     def roots(self) -> Roots:
         if self.root:
-            return Roots.under(Path(self.root))
+            return replace(Roots.under(Path(self.root)), nvidia_driver=self.nvidia_driver_root)
         return Roots(
             sys=self.sys_root,
             proc=self.proc_root,
             dev=self.dev_root,
             host=str(self.host_root).rstrip("/"),
+            nvidia_driver=self.nvidia_driver_root,
         )
 
     @property
@@ -327,6 +333,10 @@ def _check(config: Config, given: Mapping[str, _Given]) -> None:
         path = getattr(config, name)
         if not path.is_absolute():
             raise refusal(name, "an absolute path", path)
+
+    driver_root = config.nvidia_driver_root
+    if driver_root and not driver_root.startswith("/"):
+        raise refusal("nvidia_driver_root", "an absolute path of the host", driver_root)
 
     if config.endpoint and not re.fullmatch(_ENDPOINT, config.endpoint):
         expected = "':PORT', 'HOST:PORT' or 'unix:/PATH'"

@@ -23,6 +23,7 @@ _HARDWARE = (
     "proc_root",
     "dev_root",
     "host_root",
+    "nvidia_driver_root",
     "include",
     "exclude",
     "vfio",

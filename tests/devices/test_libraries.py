@@ -1,47 +1,19 @@
-"""A host with NVIDIA's libraries, as Debian and Red Hat have them, and CDI specs as NVIDIA's own
-tool writes them.
-"""
+"""Which way a container gets the libraries, on nodes of every kind."""
 
 from __future__ import annotations
 
 import json
-import struct
 from pathlib import Path
 
 import pytest
 
 from devices import capture, scan
-from devices.gpu import CDI, MOUNTED, NONE, Gpu, Libraries, Mount
-from tests.devices.trees import Make, Tree
+from devices.gpu import CDI, MOUNTED, NONE, Gpu, Libraries
+from tests.devices.trees import Make
+from tests.support import driver_layouts
+from tests.support.driver_layouts import VERSION
 
-VERSION = "580.95.05"
-DEBIAN, REDHAT = "/usr/lib/x86_64-linux-gnu", "/usr/lib64"
-X86, ARM, I386 = 0x0303, 0x0A03, 0x0003
-
-YAML = """---
-cdiVersion: 0.5.0
-containerEdits:
-  deviceNodes:
-  - path: /dev/nvidiactl
-  env:
-  - NVIDIA_VISIBLE_DEVICES=void
-devices:
-- containerEdits:
-    deviceNodes:
-    - path: /dev/nvidia1
-    - path: /dev/dri/card0
-  name: "0"
-- containerEdits:
-    deviceNodes:
-    - path: /dev/nvidia0
-  name: "1"
-- containerEdits:
-    deviceNodes:
-    - path: /dev/nvidia0
-    - path: /dev/nvidia1
-  name: all
-kind: nvidia.com/gpu
-"""
+USUAL = "nvidia.com/gpu"
 
 
 def libraries_of(gpu: Gpu) -> Libraries:
@@ -49,87 +21,63 @@ def libraries_of(gpu: Gpu) -> Libraries:
     return gpu.libraries
 
 
-def cache(*entries: tuple[int, str, str], old: bool = False) -> bytes:
-    """An ld.so.cache with an entry for each of flags, soname and path."""
-    texts, records = b"", b""
-    start = 48 + 24 * len(entries)
-    for flags, soname, path in entries:
-        key = start + len(texts)
-        texts += soname.encode() + b"\0"
-        value = start + len(texts)
-        texts += path.encode() + b"\0"
-        records += struct.pack("=iIIIQ", flags, key, value, 0, 0)
-    head = b"glibc-ld.so.cache1.1" + struct.pack("=IIB3xI12x", len(entries), len(texts), 2, 0)
-    return (b"ld.so-1.7.0\0" + bytes(20) if old else b"") + head + records + texts
+def spec(*nodes: int, kind: str = USUAL, files: tuple[str, ...] = ()) -> str:
+    """One in which each GPU has its index, and `all` has all."""
+    devices = [(str(index), f"/dev/nvidia{node}") for index, node in enumerate(nodes)]
+    return driver_layouts.cdi_yaml(kind, [*devices, ("all", "/dev/nvidia0")], files)
 
 
-def install(made: Tree, folder: str, *, flags: int = X86, old: bool = False) -> None:
-    """Two libraries of the driver with their links, one of somebody else, one of the driver before."""
-    names = {
-        "libcuda.so.1": f"libcuda.so.{VERSION}",
-        "libnvidia-ml.so.1": f"libnvidia-ml.so.{VERSION}",
-    }
-    names |= {"libz.so.1": "libz.so.1.3", "libcudadebugger.so.1": "libcudadebugger.so.550.54.15"}
-    for soname, real in names.items():
-        made.put(f"{folder}/{real}".lstrip("/"), "ELF")
-        (made.folder / f"{folder}/{soname}".lstrip("/")).symlink_to(real)
-    made.put(
-        "etc/ld.so.cache",
-        cache(*((flags, soname, f"{folder}/{soname}") for soname in names), old=old),
-    )
-    made.put("usr/bin/nvidia-smi", "ELF")
-
-
-@pytest.mark.parametrize("folder", [DEBIAN, REDHAT, "/opt/nvidia/lib"])
-@pytest.mark.parametrize("old", [False, True])
-def test_libraries_of_the_host(tree: Make, folder: str, old: bool) -> None:
+@pytest.mark.parametrize("layout", driver_layouts.LAYOUTS)
+def test_of_every_kind_of_node(tree: Make, layout: str) -> None:
     made = tree("nvidia:l4")
-    install(made, folder, old=old)
+    driver_layouts.write(made.folder, layout)
     libraries = libraries_of(made.only())
+    root = driver_layouts.LAYOUTS[layout].root or "/"
     assert (libraries.how, libraries.host_cdi) == (MOUNTED, None)
-    assert libraries.mounts == tuple(
-        sorted(
-            [
-                Mount(source=f"{folder}/{name}.{VERSION}", target=f"{place}/{name}.1")
-                for name in ("libcuda.so", "libnvidia-ml.so")
-                for place in (DEBIAN, REDHAT)
-            ]
-            + [Mount(source="/usr/bin/nvidia-smi", target="/usr/bin/nvidia-smi")]
-        )
+    assert f"libraries of driver {VERSION} in {root} are mounted: no CDI spec" in libraries.reason
+    for mount in libraries.mounts:
+        assert (made.folder / mount.source.lstrip("/")).is_file(), "a path of the host"
+        assert not (made.folder / mount.source.lstrip("/")).is_symlink()
+    assert any(
+        mount.source.endswith(f"/libcuda.so.{VERSION}") and mount.target == "/usr/lib64/libcuda.so"
+        for mount in libraries.mounts
     )
+
+
+def test_a_root_that_is_set_is_the_only_one(tree: Make) -> None:
+    made = tree("nvidia:l4")
+    driver_layouts.write(made.folder, "ubuntu")
+    driver_layouts.write(made.folder / "srv/driver", "rhel")
+    (gpu,) = made.scan(nvidia_driver="/srv/driver").gpus
+    assert {mount.source.split("/")[1] for mount in libraries_of(gpu).mounts} == {"srv"}
+    (gpu,) = made.scan(nvidia_driver="/srv/nothing").gpus
+    libraries = libraries_of(gpu)
+    assert libraries.how == NONE
+    assert libraries.reason.endswith(f"no library of driver {VERSION} is in /srv/nothing")
+
+
+def test_a_driver_that_comes_later_is_seen_by_the_next_scan(tree: Make) -> None:
+    made = tree("nvidia:l4")
+    (made.folder / "run/nvidia/driver").mkdir(parents=True)
+    before = libraries_of(made.only())
+    driver_layouts.write(made.folder, "operator")
+    after = libraries_of(made.only())
+    assert (before.how, after.how) == (NONE, MOUNTED)
+
+
+def test_a_driver_that_was_updated_without_its_module(tree: Make) -> None:
+    made = tree("nvidia:l4")
+    driver_layouts.write(made.folder, "ubuntu", version="590.44.01")
+    libraries = libraries_of(made.only())
+    assert libraries.how == NONE
     assert (
-        libraries.reason
-        == "2 libraries of the host's are mounted: no CDI spec of nvidia.com/gpu is on the host"
+        f"the kernel has driver {VERSION} loaded, but the libraries in / are of 590.44.01"
+        in libraries.reason
     )
-
-
-def test_of_another_processor(tree: Make) -> None:
-    made = tree("nvidia:gb10")
-    install(made, "/usr/lib/aarch64-linux-gnu", flags=ARM)
-    assert {Path(mount.target).parent.name for mount in libraries_of(made.only()).mounts} == {
-        "aarch64-linux-gnu",
-        "lib64",
-        "bin",
-    }
-
-
-def test_those_of_32_bits_are_left(tree: Make) -> None:
-    made = tree("nvidia:l4")
-    install(made, "/usr/lib/i386-linux-gnu", flags=I386)
-    assert libraries_of(made.only()).mounts == ()
-
-
-def test_links_by_way_of_other_folders(tree: Make) -> None:
-    made = tree("nvidia:l4")
-    made.put(f"usr/lib/x86_64-linux-gnu/nvidia/libcuda.so.{VERSION}", "ELF")
-    (made.folder / "etc/alternatives").mkdir(parents=True)
-    (made.folder / "etc/alternatives/libcuda").symlink_to(f"{DEBIAN}/nvidia/libcuda.so.{VERSION}")
-    (made.folder / "usr/lib/x86_64-linux-gnu/libcuda.so.1").symlink_to("/etc/alternatives/libcuda")
-    (made.folder / "lib").symlink_to("usr/lib")
-    made.put("etc/ld.so.cache", cache((X86, "libcuda.so.1", "/lib/x86_64-linux-gnu/libcuda.so.1")))
-    assert {mount.source for mount in libraries_of(made.only()).mounts} == {
-        f"{DEBIAN}/nvidia/libcuda.so.{VERSION}"
-    }
+    made.put(
+        "proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  590.44.01  x"
+    )
+    assert libraries_of(made.only()).how == MOUNTED
 
 
 def test_without_any_it_is_said(tree: Make) -> None:
@@ -137,71 +85,87 @@ def test_without_any_it_is_said(tree: Make) -> None:
     libraries = libraries_of(gpu)
     assert (libraries.how, libraries.host_cdi, libraries.mounts) == (NONE, None, ())
     assert gpu.notes == ()
-    assert libraries.reason.startswith("none are mounted, the image has to bring them")
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"glibc-ld.so.cache1.1", b"\xff" * 100, cache((X86, "libcuda.so.1", "/x"))[:-3]],
-)
-def test_a_cache_that_makes_no_sense(tree: Make, content: bytes) -> None:
-    made = tree("nvidia:l4")
-    made.put("etc/ld.so.cache", content)
-    assert libraries_of(made.only()).mounts == ()
+    assert libraries.reason == (
+        "none are mounted, the image has to bring them: no CDI spec of NVIDIA's on the host names"
+        f" it, and no library of driver {VERSION} is in the places where it may lie"
+    )
 
 
 @pytest.mark.parametrize("place", ["etc/cdi", "var/run/cdi"])
 def test_the_hosts_spec_by_index_is_that_of_the_node(tree: Make, place: str) -> None:
     """The index counts by the bus and the minor does not: it is the node that tells."""
     made = tree("nvidia:l4=2")
-    install(made, DEBIAN)
-    made.put(f"{place}/nvidia.yaml", YAML)
+    driver_layouts.write(made.folder, "ubuntu")
+    made.put(f"{place}/nvidia.yaml", spec(1, 0))
     gpus = made.scan().gpus
     assert "/dev/nvidia1" in [node.path for node in gpus[0].nodes]
     first, second = map(libraries_of, gpus)
     assert (first.how, first.host_cdi) == (CDI, "nvidia.com/gpu=0")
     assert (second.how, second.host_cdi) == (CDI, "nvidia.com/gpu=1")
     assert first.mounts == second.mounts == ()
-    assert (
-        first.reason
-        == f"the host's CDI spec {made.folder}/{place}/nvidia.yaml has it as nvidia.com/gpu=0"
-    )
+    assert first.reason == f"the host's CDI spec /{place}/nvidia.yaml has it as nvidia.com/gpu=0"
 
 
-def test_by_uuid(tree: Make) -> None:
+def test_by_uuid_in_the_device_plugins_spec(tree: Make) -> None:
     made = tree("nvidia:l4=2")
     uuids = [gpu.uuid for gpu in made.scan().gpus]
-    spec = {
-        "cdiVersion": "0.6.0",
-        "kind": "nvidia.com/gpu",
-        "devices": [{"name": uuids[1], "containerEdits": {}}],
-    }
-    made.put("etc/cdi/nvidia.json", json.dumps(spec))
+    kind = "k8s.device-plugin.nvidia.com/gpu"
+    devices = [{"name": uuids[1], "containerEdits": {}}]
+    document = {"cdiVersion": "0.6.0", "kind": kind, "devices": devices}
+    made.put("var/run/cdi/k8s.device-plugin.nvidia.com-gpu.json", json.dumps(document))
     first, second = map(libraries_of, made.scan().gpus)
-    assert (first.host_cdi, second.host_cdi) == (None, f"nvidia.com/gpu={uuids[1]}")
+    assert (first.host_cdi, second.host_cdi) == (None, f"{kind}={uuids[1]}")
     assert "names it" in first.reason
+
+
+def test_what_gives_all_gpus_at_once_is_not_taken(tree: Make) -> None:
+    made = tree("nvidia:l4")
+    kind = "management.nvidia.com/gpu"
+    made.put(
+        "var/run/cdi/management.nvidia.com-gpu.yaml",
+        driver_layouts.cdi_yaml(kind, [("all", "/dev/nvidia0")], ()),
+    )
+    assert libraries_of(made.only()).how == NONE
+
+
+def test_a_spec_whose_files_are_there_comes_before_one_of_an_older_driver(tree: Make) -> None:
+    made = tree("nvidia:l4")
+    driver_layouts.write(made.folder, "rhel")
+    there = ("/usr/lib64/libcuda.so.580.95.05", "/usr/bin/nvidia-smi")
+    gone = ("/usr/lib64/libcuda.so.575.57.08", "/usr/bin/nvidia-smi")
+    made.put("etc/cdi/nvidia.yaml", spec(0, files=gone))
+    libraries = libraries_of(made.only())
+    assert libraries.how == MOUNTED
+    assert (
+        f"the host's CDI spec /etc/cdi/nvidia.yaml names {gone[0]}, which is not there"
+        in libraries.reason
+    )
+    other = "k8s.device-plugin.nvidia.com/gpu"
+    made.put("var/run/cdi/k8s.device-plugin.nvidia.com-gpu.yaml", spec(0, kind=other, files=there))
+    assert libraries_of(made.only()).host_cdi == f"{other}=0"
+    made.put("etc/cdi/nvidia.yaml", spec(0, files=there))
+    assert libraries_of(made.only()).host_cdi == f"{USUAL}=0"
+
+
+def test_a_spec_is_believed_where_the_hosts_root_is_not_seen(tree: Make) -> None:
+    made = tree("nvidia:l4")
+    made.put("var/run/cdi/nvidia.yaml", spec(0, files=("/usr/lib64/libcuda.so.580.95.05",)))
+    assert libraries_of(made.only()).how == CDI
 
 
 def test_parts_are_in_no_spec(tree: Make) -> None:
     made = tree("nvidia:a100,mig=1")
-    install(made, DEBIAN)
-    made.put("etc/cdi/nvidia.yaml", YAML.replace("nvidia1", "nvidia9"))
+    driver_layouts.write(made.folder, "ubuntu")
+    made.put("etc/cdi/nvidia.yaml", spec(9, 0))
     whole, part = map(libraries_of, made.scan().gpus)
     assert (whole.host_cdi, part.host_cdi) == ("nvidia.com/gpu=1", None)
-    assert (len(whole.mounts), len(part.mounts)) == (0, 5)
+    assert whole.mounts == ()
+    assert part.mounts
 
 
 @pytest.mark.parametrize(
     "content",
-    [
-        "",
-        "kind: nvidia.com/gpu\n",
-        "{}",
-        "[]",
-        YAML.replace("nvidia.com/gpu", "vendor.com/net"),
-        "\tkind: x",
-        "\0",
-    ],
+    ["", "kind: nvidia.com/gpu\n", "{}", "[]", spec(0, kind="vendor.com/net"), "\tkind: x", "\0"],
 )
 @pytest.mark.parametrize("name", ["nvidia.yaml", "nvidia.json"])
 def test_a_spec_that_makes_no_sense_or_is_anothers(tree: Make, name: str, content: str) -> None:
@@ -214,11 +178,13 @@ def test_amd_has_nothing_of_it(tree: Make) -> None:
     assert tree("amd:mi210").only().libraries is None
 
 
-def test_a_capture_has_what_they_are_and_not_what_is_in_them(tree: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", ["debian", "gke"])
+def test_a_capture_has_what_they_are_and_not_what_is_in_them(
+    tree: Make, tmp_path: Path, layout: str
+) -> None:
     made = tree("nvidia:l4=2")
-    install(made, DEBIAN)
-    (made.folder / f"{DEBIAN}/libcuda.so.{VERSION}".lstrip("/")).write_text("secret")
-    made.put("etc/cdi/nvidia.yaml", YAML.replace("nvidia1", "nvidia9"))
+    driver_layouts.write(made.folder, layout, fill=lambda path, _: path.write_text("secret"))
+    made.put("etc/cdi/nvidia.yaml", spec(9, 0))
     capture.write(tmp_path / "c.tar", made.roots, made.scan)
     assert b"secret" not in (tmp_path / "c.tar").read_bytes()
     (tmp_path / "again").mkdir()

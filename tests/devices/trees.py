@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from devices import scan
 from devices.gpu import Gpu, Inventory, Roots
@@ -18,8 +19,9 @@ class Tree:
     def roots(self) -> Roots:
         return Roots.under(self.folder)
 
-    def scan(self) -> Inventory:
-        return scan.scan(self.roots)
+    def scan(self, **changes: Any) -> Inventory:
+        """What is seen; `changes` are fields of the roots."""
+        return scan.scan(replace(self.roots, **changes))
 
     def only(self) -> Gpu:
         (gpu,) = self.scan().gpus
