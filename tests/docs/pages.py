@@ -185,8 +185,11 @@ def strings_of_the_program() -> tuple[str, ...]:
 
 def is_said(quote: str, strings: tuple[str, ...]) -> bool:
     """Whether each piece of a quotation, `…` left out, is in a text of the program."""
-    pieces = [piece.strip(" :,") for piece in quote.split("…")]
-    return all(any(piece in string for string in strings) for piece in pieces if len(piece) > 2)
+    for part in quote.split("…"):
+        piece = part.strip(" :,")
+        if len(piece) > 2 and not any(piece in string for string in strings):
+            return False
+    return True
 
 
 # ---------------------------------------------------------------- links

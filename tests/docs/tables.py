@@ -24,7 +24,8 @@ from typing import Any
 
 import yaml
 
-from devices import fake, faults, monitor, scan, vendors
+from devices import fake, faults, monitor, scan, symptoms, vendors
+from devices import health as severities
 from devices.gpu import Roots
 from plugin import cli, config, metrics
 from plugin.api import versions
@@ -73,6 +74,10 @@ def _cell(text: str) -> str:
 
 def code(text: object) -> str:
     return f"`{text}`"
+
+
+def maybe_code(text: str) -> str:
+    return text if text == NONE else code(text)
 
 
 # ---------------------------------------------------------------- settings
@@ -441,7 +446,7 @@ def findings() -> str:
         if seen.severity not in severity:
             raise Incomplete(f"{WORDS.name}: {kind} is {seen.severity}, not {severity}")
         key = code(f"{health.DOMAIN}/{kind}") if seen.taints[1] != NONE else "no taint"
-        effect = code(seen.taints[0]) if "severity" not in row else "by its severity"
+        effect = "by its severity" if "severity" in row else maybe_code(seen.taints[0])
         lines.append([key, severity, effect, row["meaning"], row["do"], row["goes"]])
     titles = ["taint", "severity", "default effect", "meaning", "what to do", "when it goes"]
     return table(titles, lines)
@@ -450,10 +455,25 @@ def findings() -> str:
 def sentences() -> str:
     """What claimd says of each, in its own words."""
     rows = [
-        [code(kind), code(sick()[kind].condition), seen.sentence]
+        [code(kind), maybe_code(seen.condition), seen.sentence]
         for kind, seen in sorted(sick().items())
     ]
     return table(["kind", "condition `Healthy`", "example of the sentence"], rows)
+
+
+def xids() -> str:
+    """The Xid errors that are told apart; any other is degraded."""
+    rows = {
+        number: [str(number), severities.FAILED, meaning]
+        for number, meaning in symptoms.XIDS_OF_HARDWARE.items()
+    }
+    for number in symptoms.XIDS_OF_PROGRAMS:
+        rows[number] = [
+            str(number),
+            severities.NOTE,
+            "brought about by the program that used the GPU",
+        ]
+    return table(["Xid", "severity", "meaning"], [rows[number] for number in sorted(rows)])
 
 
 WORD = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)+")
@@ -642,6 +662,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "faults": fake_faults,
     "findings": findings,
     "sentences": sentences,
+    "xids": xids,
     "events": events,
     "conditions": conditions,
     "metrics": metric_table,
