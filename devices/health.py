@@ -12,18 +12,38 @@ from dataclasses import dataclass, field, replace
 
 from .gpu import Gpu
 
-NOTE, DEGRADED, UNKNOWN, FAILED = "note", "degraded", "unknown", "failed"  # from bad to worse
-SEVERITIES = (NOTE, DEGRADED, UNKNOWN, FAILED)
+NOTE, DEGRADED, UNKNOWN, FAILED = "note", "degraded", "unknown", "failed"
+SEVERITIES = (NOTE, DEGRADED, UNKNOWN, FAILED)  # from bad to worse
 
-ERROR_WINDOW = 600.0  # seconds without a new error after which the old ones are history
-RESET_WINDOW = 3600.0  # the same for what usually takes a reset, if nobody is seen to reset it
-# the kind of an event: a driver took the GPU up anew, so what befell it before is over
+# Seconds without a new error after which the old ones are history; the second for what usually takes
+# a reset, if nobody is seen to reset it.
+ERROR_WINDOW = 600.0
+RESET_WINDOW = 3600.0
+
+# The kind of an event: a driver was bound anew, so what befell the GPU before is over.
 BOUND = "bound"
+
+# How many checks in a row must show a symptom before it is believed, and how many must not before it
+# is over; one for kinds that are not here.
+_CHECKS_TO_APPEAR = {
+    "hot": 2,
+    "link": 3,
+    "link-speed": 3,
+    "unreadable": 2,
+}
+_CHECKS_TO_CLEAR = {
+    "hot": 3,
+    "link": 3,
+    "link-speed": 3,
+    "unreadable": 2,
+    "lost": 2,
+    "survivability": 2,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Symptom:
-    """What one look shows. With a count, only its growth matters."""
+    """What one check shows. With a count, only its growth matters."""
 
     kind: str
     severity: str
@@ -42,7 +62,7 @@ class Event:
     severity: str = NOTE
     sentence: str = ""
     value: str = ""
-    lasts: float | None = None  # seconds; None: until a driver takes the GPU up anew
+    lasts: float | None = None  # seconds; None: until a driver is bound anew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -56,16 +76,15 @@ class Finding:
     since: int  # seconds since 1970; 0: nobody has seen it begin
 
 
+FindingsByName = tuple[tuple[str, tuple[Finding, ...]], ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthReport:
     """How all GPUs are at one moment. A GPU without findings is well."""
 
-    retained: tuple[
-        Gpu, ...
-    ] = ()  # not in the Inventory any more, or not now, and not given up yet; sorted by name
-    findings: tuple[
-        tuple[str, tuple[Finding, ...]], ...
-    ] = ()  # by the GPU's name, sorted; the worst finding first
+    retained: tuple[Gpu, ...] = ()  # not in the Inventory, but not given up yet; sorted by name
+    findings: FindingsByName = ()  # by the GPU's name, sorted; the worst finding first
     unwatched: tuple[str, ...] = ()  # what cannot be watched, and why
     _by_name: dict[str, tuple[Finding, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -75,60 +94,37 @@ class HealthReport:
         self._by_name.update(self.findings)
 
     def of(self, name: str) -> tuple[Finding, ...]:
+        """The findings of the GPU of this name, the worst first; none if it is well or unknown."""
         return self._by_name.get(name, ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthState:
-    """What is told once and must outlive the process that heard it."""
+    """What is told once and must outlive the process that heard it. Field names are on disk."""
 
     gone: tuple[tuple[Gpu, float], ...] = ()  # GPUs that vanished, and when
     events: tuple[Event, ...] = ()  # of GPUs that are not well for it
-    findings: tuple[
-        tuple[str, tuple[Finding, ...]], ...
-    ] = ()  # of the last Report, for those who look but once
-
-
-# How many looks in a row must show a symptom before it is believed, and how many must not before it
-# is over.
-_APPEARS = {
-    "hot": 2,
-    "link": 3,
-    "link-speed": 3,
-    "unreadable": 2,
-    "lost": 1,
-    "survivability": 1,
-    "unresponsive": 1,
-}
-_CLEARS = {
-    "hot": 3,
-    "link": 3,
-    "link-speed": 3,
-    "unreadable": 2,
-    "lost": 2,
-    "survivability": 2,
-    "unresponsive": 1,
-}
+    findings: FindingsByName = ()  # of the last HealthReport, for those who look but once
 
 
 @dataclass(slots=True)
-class _Level:
-    """A symptom that is there or not."""
+class _Persistence:
+    """How long a symptom has been there, or has not been."""
 
-    seen: int = 0  # looks in a row
-    unseen: int = 0
+    checks_with: int = 0  # in a row
+    checks_without: int = 0
     since: float = 0.0
     believed: bool = False
-    last: Symptom | None = None
+    symptom: Symptom | None = None
 
 
 @dataclass(slots=True)
-class _Count:
-    """A counter of errors."""
+class _ErrorCounter:
+    """A counter of errors, and when it has grown."""
 
     value: int
-    first: float | None = None  # when the errors began that are not history yet
-    last: float = 0.0
+    first_at: float | None = None  # the first of the errors that are not history yet
+    last_at: float = 0.0
     symptom: Symptom | None = None
 
 
@@ -136,95 +132,111 @@ class History:
     """What is known of one GPU."""
 
     def __init__(self) -> None:
-        self._levels: dict[str, _Level] = {}
-        self._counts: dict[str, _Count] = {}
-        self._events: dict[tuple[str, str], tuple[float, Event]] = {}  # since when, and the newest
+        self._persistence: dict[str, _Persistence] = {}
+        self._counters: dict[str, _ErrorCounter] = {}
         self._bound_at = 0.0
-        self._looked = False
+        self._observed = False
+
+        # By kind and value: when it was first, and the newest.
+        self._events: dict[tuple[str, str], tuple[float, Event]] = {}
 
     def add_event(self, event: Event) -> None:
-        """An event; one from before a driver took the GPU up, or that is no news, changes nothing."""
+        """What the kernel said; may be repeated, and come late.
+
+        An event from before a driver was bound, or that is known, changes nothing.
+        """
         if event.kind == BOUND:
             self.driver_bound(event.at)
             return
         if event.at <= self._bound_at:
             return
+
         key = event.kind, event.value
-        since, before = self._events.get(key, (event.at, event))
-        self._events[key] = min(since, event.at), event if event.at >= before.at else before
+        since, newest = self._events.get(key, (event.at, event))
+        if event.at >= newest.at:
+            newest = event
+        self._events[key] = min(since, event.at), newest
 
     def current_events(self) -> tuple[Event, ...]:
         """The events that still count, each when it was first and when it was last."""
-        found = [
-            replace(event, at=at)
-            for since, event in self._events.values()
-            for at in {since, event.at}
-        ]
-        return tuple(sorted(found, key=lambda event: (event.at, event.kind, event.value)))
+        events = []
+        for since, newest in self._events.values():
+            events.append(newest)
+            if since != newest.at:
+                events.append(replace(newest, at=since))
+        return tuple(sorted(events, key=lambda event: (event.at, event.kind, event.value)))
 
     def driver_bound(self, at: float) -> None:
+        """A driver has the GPU anew: what the kernel said and counted before is over."""
         self._bound_at = max(self._bound_at, at)
-        self._events = {key: found for key, found in self._events.items() if found[1].at > at}
-        for count in self._counts.values():
-            if count.last <= at:
-                count.first = None
+        for key, (_, newest) in list(self._events.items()):
+            if newest.at <= at:
+                del self._events[key]
+        for counter in self._counters.values():
+            if counter.last_at <= at:
+                counter.first_at = None
 
     def observe(self, symptoms: Iterable[Symptom], now: float) -> None:
-        """One look at the GPU, and all that it showed."""
+        """One check of the GPU, and all that it showed: a symptom that is missing was not there."""
         shown = {symptom.kind: symptom for symptom in symptoms}
-        for kind in [*self._levels, *(kind for kind in shown if kind not in self._levels)]:
-            symptom = shown.get(kind)
-            if symptom is None or symptom.count is None:
-                self._level(kind, symptom, now)
-        for kind, symptom in shown.items():
-            if symptom.count is not None:
-                self._counted(kind, symptom, symptom.count, now)
-        self._looked = True
 
-    def _level(self, kind: str, symptom: Symptom | None, now: float) -> None:
-        level = self._levels.setdefault(kind, _Level())
-        if symptom is not None:
-            level.since = now if not level.seen and not level.believed else level.since
-            level.seen, level.unseen = level.seen + 1, 0
-            if not level.believed or level.last is None or level.last.value != symptom.value:
-                level.last = symptom  # a sentence with other numbers is no news
-            level.believed |= level.seen >= _APPEARS.get(kind, 1)
-        else:
-            level.seen, level.unseen = 0, level.unseen + 1
-            if level.unseen >= _CLEARS.get(kind, 1) or not level.believed:
-                del self._levels[kind]
+        for kind in set(self._persistence) - set(shown):
+            self._not_shown(kind)
+        for kind, symptom in shown.items():
+            if symptom.count is None:
+                self._shown(kind, symptom, now)
+            else:
+                self._counted(kind, symptom, symptom.count, now)
+        self._observed = True
+
+    def _shown(self, kind: str, symptom: Symptom, now: float) -> None:
+        persistence = self._persistence.setdefault(kind, _Persistence())
+        if not persistence.checks_with and not persistence.believed:
+            persistence.since = now
+        persistence.checks_with += 1
+        persistence.checks_without = 0
+
+        # A sentence with other numbers is no news.
+        before = persistence.symptom
+        if not persistence.believed or before is None or before.value != symptom.value:
+            persistence.symptom = symptom
+        if persistence.checks_with >= _CHECKS_TO_APPEAR.get(kind, 1):
+            persistence.believed = True
+
+    def _not_shown(self, kind: str) -> None:
+        persistence = self._persistence[kind]
+        persistence.checks_with = 0
+        persistence.checks_without += 1
+        is_over = persistence.checks_without >= _CHECKS_TO_CLEAR.get(kind, 1)
+        if is_over or not persistence.believed:
+            del self._persistence[kind]
 
     def _counted(self, kind: str, symptom: Symptom, value: int, now: float) -> None:
-        # What was counted before we came is not news, but a counter that was not there began at
-        # zero.
-        count = self._counts.setdefault(kind, _Count(0 if self._looked else value))
-        if value < count.value:  # the kernel counts anew: the device was set up anew
-            count.first = None
-        elif value > count.value:
-            count.first = now if count.first is None else count.first
-            count.last, count.symptom = now, symptom
-        count.value = value
+        # What was counted before the first check is not news, but a counter that was not there then
+        # began at zero.
+        if kind not in self._counters:
+            self._counters[kind] = _ErrorCounter(0 if self._observed else value)
+
+        counter = self._counters[kind]
+        if value < counter.value:
+            counter.first_at = None  # the kernel counts anew: the device was set up anew
+        elif value > counter.value:
+            if counter.first_at is None:
+                counter.first_at = now
+            counter.last_at, counter.symptom = now, symptom
+        counter.value = value
 
     def findings(self, now: float) -> tuple[Finding, ...]:
-        """What is wrong now, the worst first."""
+        """What is wrong now, the worst first. What is history by now is forgotten."""
+        self._forget_old(now)
+
         found = []
-        for level in self._levels.values():
-            if level.believed and level.last is not None:
-                found.append(finding(level.last, level.since))
-        for count in self._counts.values():
-            if (
-                count.first is not None
-                and count.symptom is not None
-                and now - count.last < ERROR_WINDOW
-            ):
-                found.append(finding(count.symptom, count.first))
-            else:
-                count.first = None
-        self._events = {
-            key: (since, event)
-            for key, (since, event) in self._events.items()
-            if event.lasts is None or now - event.at < event.lasts
-        }
+        for persistence in self._persistence.values():
+            if persistence.believed and persistence.symptom is not None:
+                found.append(finding(persistence.symptom, persistence.since))
+        for counter in self._counters.values():
+            if counter.first_at is not None and counter.symptom is not None:
+                found.append(finding(counter.symptom, counter.first_at))
         for since, event in self._events.values():
             found.append(
                 Finding(
@@ -238,23 +250,36 @@ class History:
         return worst_first(found)
 
     def next_change(self, now: float) -> float | None:
-        """In how many seconds a finding may go by itself."""
-        ends = [
-            count.last + ERROR_WINDOW for count in self._counts.values() if count.first is not None
-        ]
-        ends += [
-            event.at + event.lasts for _, event in self._events.values() if event.lasts is not None
-        ]
+        """In how many seconds a finding may go by itself; None if none will."""
+        ends = []
+        for counter in self._counters.values():
+            if counter.first_at is not None:
+                ends.append(counter.last_at + ERROR_WINDOW)
+        for _, event in self._events.values():
+            if event.lasts is not None:
+                ends.append(event.at + event.lasts)
         return max(0.0, min(ends) - now) if ends else None
+
+    def _forget_old(self, now: float) -> None:
+        for counter in self._counters.values():
+            if now - counter.last_at >= ERROR_WINDOW:
+                counter.first_at = None
+        for key, (_, event) in list(self._events.items()):
+            if event.lasts is not None and now - event.at >= event.lasts:
+                del self._events[key]
 
 
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    return tuple(
-        sorted(findings, key=lambda one: (-SEVERITIES.index(one.severity), one.kind, one.value))
-    )
+    """By severity, then by kind and value."""
+
+    def rank(finding: Finding) -> tuple[int, str, str]:
+        return -SEVERITIES.index(finding.severity), finding.kind, finding.value
+
+    return tuple(sorted(findings, key=rank))
 
 
 def finding(symptom: Symptom, since: float) -> Finding:
+    """A symptom that is believed."""
     return Finding(
         kind=symptom.kind,
         value=symptom.value,

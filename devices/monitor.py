@@ -1,5 +1,5 @@
-"""Keeps the node's health current: looks at every GPU by the clock, hears the kernel's events, and
-remembers GPUs that are gone for a while, so that others can still look them up.
+"""Keeps the node's health current: checks every GPU by the clock, hears the kernel's events, and
+keeps GPUs that are gone for a while, so that others can still look them up.
 
 What is read and what follows from it is not decided here.
 """
@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from . import deadline, health, kmsg, symptoms
-from .gpu import Gpu, Inventory, Roots, name_of
-from .health import Finding, HealthReport, Symptom
+from .gpu import Gpu, Inventory, Roots, Skipped, name_of
+from .health import Finding, HealthReport, HealthState, Symptom
 from .uevents import Uevent
 
 _log = logging.getLogger("claimd.devices")
-SOON = 5.0  # seconds at most until the next look while something is suspected
-SPACING = 0.25  # seconds at least between two looks, whatever the kernel announces
+
+SOON = 5.0  # seconds at most until the next check while something is suspected
+SPACING = 0.25  # seconds at least between two checks, whatever the kernel announces
 
 _VANISHED = "it has vanished from the PCI bus"
 
@@ -28,18 +29,32 @@ ReadSymptoms = Callable[[Roots, Iterable[Gpu]], dict[str, tuple[Symptom, ...]]]
 
 
 @dataclass(slots=True)
-class _Known:
+class _TrackedGpu:
     """A GPU that was in an Inventory, and what befell it since."""
 
     gpu: Gpu
     history: health.History = field(default_factory=health.History)
-    away: Finding | None = None  # why it is not in the last Inventory
-    gone_since: float = 0.0
+    missing: Finding | None = None  # why it is not in the last Inventory
+    missing_since: float = 0.0
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether it is gone, as opposed to one that cannot be read and is there."""
+        return self.missing is not None and self.missing.kind == "absent"
+
+    def findings(self, now: float) -> tuple[Finding, ...]:
+        """What is wrong with it now, the worst first."""
+        findings = self.history.findings(now)
+        if self.missing is None:
+            return findings
+        others = [finding for finding in findings if finding.kind != self.missing.kind]
+        return health.worst_first([self.missing, *others])
 
 
 class Monitor:
-    """`last` is how all GPUs are. `on_inventory` and `on_uevent` may be called at any time from the loop's
-    thread.
+    """The health of the node's GPUs, in `last`.
+
+    `on_inventory` and `on_uevent` may be called at any time from the loop's thread.
     """
 
     def __init__(
@@ -50,95 +65,91 @@ class Monitor:
         interval: float,
         read_symptoms: ReadSymptoms = symptoms.all_of,
     ) -> None:
+        """A GPU that is gone is kept for `grace` seconds; there is a check at least every `interval`."""
         self.last = HealthReport()
-        self.request_rescan: Callable[[], None] = lambda: (
-            None
-        )  # called when a GPU answers again that did not
-        self._roots, self._grace, self._interval, self._read_symptoms = (
-            roots,
-            grace,
-            interval,
-            read_symptoms,
-        )
-        self._log = kmsg.Log(roots)
-        self._known: dict[str, _Known] = {}
-        self._earlier: tuple[health.Event, ...] = ()
+
+        # Called when a GPU answers again that did not, so that it comes back into the Inventory.
+        self.request_rescan: Callable[[], None] = lambda: None
+
+        self._roots, self._grace, self._interval = roots, grace, interval
+        self._read_symptoms = read_symptoms
+        self._kernel_log = kmsg.Log(roots)
+        self._tracked: dict[str, _TrackedGpu] = {}  # by name
+        self._earlier_events: tuple[health.Event, ...] = ()  # that the process before us heard
         self._listeners: list[Listener] = []
-        self._again = asyncio.Event()
+        self._wake = asyncio.Event()
         self._unwatched: tuple[str, ...] = ()
-        self._suspect = False
+        self._is_suspicious = False  # whether the last check showed anything
 
     def on_inventory(self, inventory: Inventory) -> bool:
-        """A new Inventory: GPUs that are not in it any more are kept for the grace period. Says
-        whether somebody was told of what follows.
+        """A new Inventory: GPUs that are not in it any more are kept for the grace period.
+
+        Says whether a listener was told of what follows.
         """
         now = time.time()
-        reasons = {skipped.address: skipped for skipped in inventory.skipped}
         for gpu in inventory.gpus:
-            known = self._known.get(gpu.name) or self._meet(gpu)
-            if _absent(known):
-                known.history.driver_bound(now)
-                self._earlier = tuple(
-                    event for event in self._earlier if event.address != gpu.address
-                )
-            known.gpu, known.away = gpu, None
-        for name in [name for name in self._known if inventory.named(name) is None]:
-            known = self._known[name]
-            skipped = reasons.get(known.gpu.address)
-            if skipped is not None and skipped.expected:
-                del self._known[name]  # a rule leaves it alone now
+            self._is_present(gpu, now)
+
+        skipped_by_address = {skipped.address: skipped for skipped in inventory.skipped}
+        for name, tracked in list(self._tracked.items()):
+            if inventory.named(name) is not None:
                 continue
-            if known.away is None:
-                known.gone_since = now
-            if self._hangs(known.gpu):
-                known.away = health.finding(symptoms.unresponsive(), known.gone_since)
+            skipped = skipped_by_address.get(tracked.gpu.address)
+            if skipped is not None and skipped.expected:
+                del self._tracked[name]  # a rule leaves it alone now
             else:
-                why = skipped.reason if skipped is not None else _VANISHED
-                known.away = _away(known.gone_since, why)
-        return self._settle(now)
-
-    @property
-    def state(self) -> health.HealthState:
-        """For the process that comes after us, on the same boot."""
-        gone = [(known.gpu, known.gone_since) for known in self._known.values() if _absent(known)]
-        events = {
-            event for known in self._known.values() for event in known.history.current_events()
-        }
-        return health.HealthState(
-            gone=tuple(sorted(gone, key=lambda pair: pair[0].name)),
-            events=tuple(
-                sorted(events, key=lambda event: (event.at, event.address, event.kind, event.value))
-            ),
-            findings=tuple(
-                (name, grave) for name, found in self.last.findings if (grave := _grave(found))
-            ),
-        )
-
-    def restore(self, state: health.HealthState) -> None:
-        """What the process before us knew; before the first Inventory. A GPU that is there again is
-        there again.
-        """
-        self._earlier = state.events
-        for gpu, since in state.gone:
-            self._known[gpu.name] = _Known(gpu, away=_away(since, _VANISHED), gone_since=since)
+                self._is_missing(tracked, skipped, now)
+        return self._update_report(now)
 
     def on_uevent(self, uevent: Uevent) -> None:
-        """A kernel event: some say of themselves what is wrong."""
+        """An event of the kernel: some say themselves what is wrong, any is a reason to check soon."""
         now = time.time()
+        event = None
         if uevent.wedged:
             event = symptoms.wedged(uevent.address, uevent.wedged, now)
         elif uevent.action == "bind" and uevent.subsystem == "pci":
             event = health.Event(address=uevent.address, kind=health.BOUND, at=now)
-        else:
-            event = None
+
         if event is not None:
-            self._happened(event)
-            self._settle(now)
-        self._again.set()
+            self._add_event(event)
+            self._update_report(now)
+        self._wake.set()
+
+    @property
+    def state(self) -> HealthState:
+        """For the process that comes after us, on the same boot."""
+        gone: list[tuple[Gpu, float]] = []
+        events: set[health.Event] = set()
+        for tracked in self._tracked.values():
+            events.update(tracked.history.current_events())
+            if tracked.is_absent:
+                gone.append((tracked.gpu, tracked.missing_since))
+
+        serious: list[tuple[str, tuple[Finding, ...]]] = []
+        for name, findings in self.last.findings:
+            without_notes = [finding for finding in findings if finding.severity != health.NOTE]
+            if without_notes:
+                serious.append((name, tuple(without_notes)))
+
+        return HealthState(
+            gone=tuple(sorted(gone, key=lambda pair: pair[0].name)),
+            events=tuple(sorted(events, key=_by_time)),
+            findings=tuple(serious),
+        )
+
+    def restore(self, state: HealthState) -> None:
+        """Takes over what the process before us knew. Must come before the first Inventory.
+
+        A GPU that is there again by then is not absent, whatever the state says.
+        """
+        self._earlier_events = state.events
+        for gpu, since in state.gone:
+            missing = _absent(since, _VANISHED)
+            self._tracked[gpu.name] = _TrackedGpu(gpu, missing=missing, missing_since=since)
 
     async def run(self, changed: Listener) -> None:
-        """Calls `changed` with the last Report and with every one that differs from it, until
-        cancelled.
+        """Calls `changed` with the last report and with every one that differs from it, until
+        cancelled. A check that fails is logged, and the next one is made.
         """
         self._listeners.append(changed)
         try:
@@ -150,10 +161,11 @@ class Monitor:
                     _log.exception(
                         "the look at the GPUs' health failed; the next one may do better"
                     )
+
                 await asyncio.sleep(min(SPACING, self._interval))
                 try:
-                    async with asyncio.timeout(self._pause()):
-                        await self._again.wait()
+                    async with asyncio.timeout(self._seconds_to_next_check()):
+                        await self._wake.wait()
                 except TimeoutError:
                     pass
         finally:
@@ -161,119 +173,147 @@ class Monitor:
 
     async def check(self) -> HealthReport:
         """One look at every GPU that is there, and at the kernel's log."""
-        self._again.clear()
-        there = [known.gpu for known in self._known.values() if known.away is None]
+        self._wake.clear()
+        present = [tracked.gpu for tracked in self._tracked.values() if tracked.missing is None]
         shown, lines = await deadline.run_in_thread(
-            lambda: (self._read_symptoms(self._roots, there), self._log.fresh())
+            lambda: (self._read_symptoms(self._roots, present), self._kernel_log.fresh())
         )
+
         now = time.time()
         for line in lines:
-            if (event := symptoms.event_of(line)) is not None:
-                self._happened(event)
-        for name, found in shown.items():
-            if (known := self._known.get(name)) is not None and known.away is None:
-                known.history.observe(found, now)
-        if any(
-            known.away and not _absent(known) and not self._hangs(known.gpu)
-            for known in self._known.values()
-        ):
+            event = symptoms.event_of(line)
+            if event is not None:
+                self._add_event(event)
+
+        # A GPU may have vanished while its files were read.
+        for name, symptoms_shown in shown.items():
+            tracked = self._tracked.get(name)
+            if tracked is not None and tracked.missing is None:
+                tracked.history.observe(symptoms_shown, now)
+
+        if self._has_one_that_answers_again():
             self.request_rescan()
-        self._unwatched = (self._log.unavailable,) if self._log.unavailable else ()
-        self._suspect = any(symptom.count is None for found in shown.values() for symptom in found)
-        self._settle(now)
+        unavailable = self._kernel_log.unavailable
+        self._unwatched = (unavailable,) if unavailable else ()
+        self._is_suspicious = _shows_anything(shown)
+        self._update_report(now)
         return self.last
 
-    def _meet(self, gpu: Gpu) -> _Known:
-        self._known[gpu.name] = known = _Known(gpu)
-        for event in self._earlier:
-            if event.address == gpu.address:
-                known.history.add_event(event)
-        return known
+    def _is_present(self, gpu: Gpu, now: float) -> None:
+        """The GPU is in the Inventory: begins to track it, or goes on."""
+        tracked = self._tracked.get(gpu.name)
+        if tracked is None:
+            self._tracked[gpu.name] = tracked = _TrackedGpu(gpu)
+            for event in self._earlier_events:
+                if event.address == gpu.address:
+                    tracked.history.add_event(event)
 
-    def _happened(self, event: health.Event) -> None:
-        for known in self._known.values():
-            if known.gpu.address == event.address:
-                known.history.add_event(event)
+        # One that comes back was set up anew: what befell it before is over.
+        if tracked.is_absent:
+            tracked.history.driver_bound(now)
+            others = [event for event in self._earlier_events if event.address != gpu.address]
+            self._earlier_events = tuple(others)
+        tracked.gpu, tracked.missing = gpu, None
 
-    def _hangs(self, gpu: Gpu) -> bool:
+    def _is_missing(self, tracked: _TrackedGpu, skipped: Skipped | None, now: float) -> None:
+        """The GPU is not in the Inventory, for a reason that the scan may have said."""
+        if tracked.missing is None:
+            tracked.missing_since = now
+        if self._is_hung(tracked.gpu):
+            tracked.missing = health.finding(symptoms.unresponsive(), tracked.missing_since)
+        else:
+            reason = skipped.reason if skipped is not None else _VANISHED
+            tracked.missing = _absent(tracked.missing_since, reason)
+
+    def _add_event(self, event: health.Event) -> None:
+        for tracked in self._tracked.values():
+            if tracked.gpu.address == event.address:
+                tracked.history.add_event(event)
+
+    def _is_hung(self, gpu: Gpu) -> bool:
         return deadline.is_hung(f"{self._roots.sys}/bus/pci/devices/{gpu.address}")
 
-    def _pause(self) -> float:
-        """Seconds until the next look, if nothing is heard."""
-        now = time.time()
-        ends = [self._interval, SOON if self._suspect else self._interval]
-        ends += [
-            end
-            for known in self._known.values()
-            if (end := known.history.next_change(now)) is not None
-        ]
-        ends += [
-            known.gone_since + self._grace - now for known in self._known.values() if _absent(known)
-        ]
-        return max(0.0, min(ends))
+    def _has_one_that_answers_again(self) -> bool:
+        for tracked in self._tracked.values():
+            is_unresponsive = tracked.missing is not None and not tracked.is_absent
+            if is_unresponsive and not self._is_hung(tracked.gpu):
+                return True
+        return False
 
-    def _settle(self, now: float) -> bool:
-        """What follows from all that is known; told if it is news, and somebody listens."""
-        for name, known in list(self._known.items()):
-            if _absent(known) and now - known.gone_since >= self._grace:
+    def _seconds_to_next_check(self) -> float:
+        """If nothing is heard meanwhile: sooner where a finding may go or a GPU may be given up."""
+        now = time.time()
+        seconds = [self._interval]
+        if self._is_suspicious:
+            seconds.append(SOON)
+        for tracked in self._tracked.values():
+            next_change = tracked.history.next_change(now)
+            if next_change is not None:
+                seconds.append(next_change)
+            if tracked.is_absent:
+                seconds.append(tracked.missing_since + self._grace - now)
+        return max(0.0, min(seconds))
+
+    def _update_report(self, now: float) -> bool:
+        """Makes the report of all that is known; listeners are told if it is news.
+
+        Says whether there was a listener that was told.
+        """
+        for name, tracked in list(self._tracked.items()):
+            if tracked.is_absent and now - tracked.missing_since >= self._grace:
                 _log.info("%s has not come back for %.0f s and is given up", name, self._grace)
-                del self._known[name]
-        retained = sorted(
-            (known.gpu for known in self._known.values() if known.away), key=lambda gpu: gpu.name
-        )
-        findings = {name: self._findings(known, now) for name, known in sorted(self._known.items())}
+                del self._tracked[name]
+
+        retained: list[Gpu] = []
+        findings_by_name: list[tuple[str, tuple[Finding, ...]]] = []
+        for name, tracked in sorted(self._tracked.items()):
+            findings = tracked.findings(now)
+            if findings:
+                findings_by_name.append((name, findings))
+            if tracked.missing is not None:
+                retained.append(tracked.gpu)
+
         report = HealthReport(
             retained=tuple(retained),
-            findings=tuple((name, found) for name, found in findings.items() if found),
+            findings=tuple(findings_by_name),
             unwatched=self._unwatched,
         )
         if report == self.last:
             return False
-        _say(self.last, report)
+
+        _log_changes(self.last, report)
         self.last = report
         for listener in tuple(self._listeners):
             listener(report)
         return bool(self._listeners)
 
-    def _findings(self, known: _Known, now: float) -> tuple[Finding, ...]:
-        found = known.history.findings(now)
-        if known.away is None:
-            return found
-        return health.worst_first(
-            (known.away, *(one for one in found if one.kind != known.away.kind))
-        )
-
-
-def _away(since: float, why: str) -> Finding:
-    sentence = f"the GPU is not there any more: {why}"
-    return Finding(kind="absent", severity=health.FAILED, sentence=sentence, since=int(since))
-
-
-def _grave(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    return tuple(one for one in findings if one.severity != health.NOTE)
-
-
-def _absent(known: _Known) -> bool:
-    return known.away is not None and known.away.kind == "absent"
-
 
 def check_once(
     roots: Roots,
     inventory: Inventory,
-    state: health.HealthState = health.HealthState(),  # noqa: B008  frozen
+    state: HealthState = HealthState(),  # noqa: B008  frozen
 ) -> HealthReport:
-    """How the GPUs seem by one look, for those who have no time for a second one. `state` is that
-    of a Monitor which has looked for longer: it has heard what is said but once, and knows since
-    when what is seen here has been so.
+    """How the GPUs seem by one check, for those who have no time for a second one.
+
+    `state` is that of a Monitor which has watched for longer: it has heard what is said but once,
+    and knows since when what is seen here has been so.
     """
     now = time.time()
-    log = kmsg.Log(roots)
-    shown, lines = deadline.run(lambda: (symptoms.all_of(roots, inventory.gpus), log.fresh()))
-    events = [
-        *state.events,
-        *(event for line in lines if (event := symptoms.event_of(line)) is not None),
-    ]
-    known = {(name, one.kind): one for name, found in state.findings for one in found}
+    kernel_log = kmsg.Log(roots)
+    shown, lines = deadline.run(
+        lambda: (symptoms.all_of(roots, inventory.gpus), kernel_log.fresh())
+    )
+    events = [*state.events]
+    for line in lines:
+        event = symptoms.event_of(line)
+        if event is not None:
+            events.append(event)
+
+    known: dict[tuple[str, str], Finding] = {}
+    for name, known_findings in state.findings:
+        for finding in known_findings:
+            known[name, finding.kind] = finding
+
     findings: dict[str, list[Finding]] = {}
     for gpu in inventory.gpus:
         history = health.History()
@@ -282,49 +322,80 @@ def check_once(
                 history.add_event(event)
         findings[gpu.name] = [*history.findings(now)]
         for symptom in shown.get(gpu.name, ()):
-            if symptom.count is None or (symptom.count and (gpu.name, symptom.kind) in known):
-                findings[gpu.name].append(
-                    known.get((gpu.name, symptom.kind)) or health.finding(symptom, 0)
-                )
-            elif symptom.count:
-                sentence = f"{symptom.sentence}: {symptom.count} since the boot"
-                findings[gpu.name].append(
-                    Finding(kind=symptom.kind, severity=health.NOTE, sentence=sentence, since=0)
-                )
+            findings[gpu.name] += _by_one_check(symptom, known.get((gpu.name, symptom.kind)))
+
     for skipped in inventory.skipped:
         if deadline.is_hung(f"{roots.sys}/bus/pci/devices/{skipped.address}"):
-            name, hangs = name_of(skipped.address), symptoms.unresponsive()
-            findings[name] = [known.get((name, hangs.kind)) or health.finding(hangs, 0)]
-    retained = [
-        (gpu, since)
-        for gpu, since in state.gone
-        if inventory.named(gpu.name) is None and gpu.name not in findings
-    ]
-    findings |= {
-        gpu.name: [known.get((gpu.name, "absent")) or _away(since, _VANISHED)]
-        for gpu, since in retained
-    }
+            name, symptom = name_of(skipped.address), symptoms.unresponsive()
+            findings[name] = [known.get((name, symptom.kind)) or health.finding(symptom, 0)]
+
+    retained = []
+    for gpu, since in state.gone:
+        if inventory.named(gpu.name) is None and gpu.name not in findings:
+            retained.append(gpu)
+            findings[gpu.name] = [known.get((gpu.name, "absent")) or _absent(since, _VANISHED)]
+
     return HealthReport(
-        retained=tuple(gpu for gpu, _ in retained),
-        findings=tuple(
-            (name, health.worst_first(found)) for name, found in sorted(findings.items()) if found
-        ),
-        unwatched=(log.unavailable,) if log.unavailable else (),
+        retained=tuple(retained),
+        findings=_sorted_findings(findings),
+        unwatched=(kernel_log.unavailable,) if kernel_log.unavailable else (),
     )
 
 
-def _say(before: HealthReport, after: HealthReport) -> None:
-    for name, found in after.findings:
+def _by_one_check(symptom: Symptom, known: Finding | None) -> list[Finding]:
+    """What follows from a symptom that was seen but once, of which a Monitor may know more."""
+    if symptom.count == 0:
+        return []
+    if known is not None:
+        return [known]
+    if symptom.count is None:
+        return [health.finding(symptom, 0)]
+
+    # Nobody knows when these errors were, so they are no more than a note.
+    sentence = f"{symptom.sentence}: {symptom.count} since the boot"
+    return [Finding(kind=symptom.kind, severity=health.NOTE, sentence=sentence, since=0)]
+
+
+def _sorted_findings(findings: Mapping[str, list[Finding]]) -> health.FindingsByName:
+    rows = []
+    for name, of_gpu in sorted(findings.items()):
+        if of_gpu:
+            rows.append((name, health.worst_first(of_gpu)))
+    return tuple(rows)
+
+
+def _absent(since: float, reason: str) -> Finding:
+    sentence = f"the GPU is not there any more: {reason}"
+    return Finding(kind="absent", severity=health.FAILED, sentence=sentence, since=int(since))
+
+
+def _by_time(event: health.Event) -> tuple[float, str, str, str]:
+    return event.at, event.address, event.kind, event.value
+
+
+def _shows_anything(shown: Mapping[str, tuple[Symptom, ...]]) -> bool:
+    """Whether a GPU shows a symptom; counters are always among them."""
+    for symptoms_shown in shown.values():
+        if any(symptom.count is None for symptom in symptoms_shown):
+            return True
+    return False
+
+
+def _log_changes(before: HealthReport, after: HealthReport) -> None:
+    """A line for each finding that is new, and for each that is over."""
+    for name, findings in after.findings:
         known = {(finding.kind, finding.value) for finding in before.of(name)}
-        for finding in found:
+        for finding in findings:
             if (finding.kind, finding.value) not in known:
                 level = logging.INFO if finding.severity == health.NOTE else logging.WARNING
                 _log.log(level, "%s: %s: %s", name, finding.severity, finding.sentence)
-    for name, found in before.findings:
+
+    for name, findings in before.findings:
         still = {(finding.kind, finding.value) for finding in after.of(name)}
-        for finding in found:
+        for finding in findings:
             if (finding.kind, finding.value) not in still:
                 _log.info("%s: this is over: %s", name, finding.sentence)
+
     for reason in after.unwatched:
         if reason not in before.unwatched:
             _log.info("%s", reason)

@@ -1,6 +1,19 @@
 from __future__ import annotations
 
-from devices.health import BOUND, DEGRADED, ERROR_WINDOW, FAILED, NOTE, Event, History, Symptom
+from devices import health
+from devices.health import (
+    BOUND,
+    DEGRADED,
+    ERROR_WINDOW,
+    FAILED,
+    NOTE,
+    UNKNOWN,
+    Event,
+    Finding,
+    HealthReport,
+    History,
+    Symptom,
+)
 
 HOT = Symptom(kind="hot", severity=DEGRADED, sentence="it is hot")
 LOST = Symptom(kind="lost", severity=FAILED, sentence="it is lost")
@@ -126,3 +139,86 @@ def test_the_worst_comes_first() -> None:
     history.observe([HOT, LOST], 2)
     history.add_event(WEDGED)
     assert kinds(history, 101) == ["lost", "wedged", "hot"]
+
+
+def test_a_link_takes_three_looks_to_appear_and_three_to_go() -> None:
+    history = History()
+    link = Symptom(kind="link", severity=DEGRADED, sentence="narrow", value="4")
+    for now, believed in ((1, []), (2, []), (3, ["link"])):
+        history.observe([link], now)
+        assert kinds(history, now) == believed
+    for now, believed in ((4, ["link"]), (5, ["link"]), (6, [])):
+        history.observe([], now)
+        assert kinds(history, now) == believed
+
+
+def test_another_value_is_news() -> None:
+    history = History()
+    for now in range(1, 4):
+        history.observe([Symptom(kind="link", severity=DEGRADED, sentence="4", value="4")], now)
+    history.observe([Symptom(kind="link", severity=DEGRADED, sentence="2", value="2")], 4)
+    (finding,) = history.findings(4)
+    assert (finding.value, finding.sentence, finding.since) == ("2", "2", 1)
+
+
+def test_an_event_is_as_old_as_its_first_and_as_bad_as_its_newest() -> None:
+    history = History()
+    history.add_event(Event(address="a", kind="xid", at=30, severity=FAILED, sentence="new"))
+    history.add_event(Event(address="a", kind="xid", at=10, severity=NOTE, sentence="old"))
+    history.add_event(Event(address="a", kind="xid", at=20, severity=NOTE, sentence="older"))
+    (finding,) = history.findings(40)
+    assert (finding.since, finding.sentence, finding.severity) == (10, "new", FAILED)
+    events = history.current_events()
+    assert [(event.at, event.sentence) for event in events] == [(10, "new"), (30, "new")]
+
+
+def test_events_of_other_values_are_others() -> None:
+    history = History()
+    for value in ("13", "79"):
+        history.add_event(Event(address="a", kind="xid", at=1, value=value))
+    assert [finding.value for finding in history.findings(2)] == ["13", "79"]
+
+
+def test_a_driver_that_was_bound_ends_what_was_before_it_alone() -> None:
+    history = History()
+    history.observe([counted(1)], 10)
+    history.observe([counted(2)], 20)
+    history.add_event(WEDGED)
+    history.driver_bound(100.0)
+    assert kinds(history, 101) == []
+    history.add_event(Event(address="a", kind="wedged", at=100.5, severity=FAILED))
+    history.observe([counted(3)], 101)
+    history.driver_bound(50.0)
+    assert kinds(history, 102) == ["aer-fatal", "wedged"]
+    assert history.next_change(102) == ERROR_WINDOW - 1
+
+
+def test_nothing_goes_by_itself_where_nothing_is() -> None:
+    history = History()
+    assert history.next_change(5) is None
+    history.add_event(WEDGED)
+    assert history.next_change(5) is None, "it lasts until a driver is bound"
+
+
+def test_a_report_knows_its_gpus_by_name() -> None:
+    finding = Finding(kind="hot", severity=DEGRADED, sentence="it is hot", since=1)
+    report = HealthReport(findings=(("a", (finding,)),))
+    assert report.of("a") == (finding,)
+    assert report.of("b") == ()
+    assert report == HealthReport(findings=(("a", (finding,)),))
+    assert report != HealthReport()
+
+
+def test_the_worst_is_first_then_kind_and_value() -> None:
+    def one(kind: str, severity: str, value: str = "") -> Finding:
+        return Finding(kind=kind, severity=severity, value=value, sentence="", since=0)
+
+    order = [
+        one("b", FAILED),
+        one("a", UNKNOWN),
+        one("a", DEGRADED),
+        one("b", DEGRADED, "1"),
+        one("b", DEGRADED, "2"),
+        one("a", NOTE),
+    ]
+    assert list(health.worst_first(reversed(order))) == order

@@ -6,14 +6,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from devices import fake, faults, monitor, watch
-from devices.gpu import Inventory, Rules
-from devices.health import DEGRADED, FAILED, UNKNOWN, HealthReport
+from devices import deadline, fake, faults, health, monitor, watch
+from devices.gpu import Gpu, Inventory, Roots, Rules, Skipped
+from devices.health import DEGRADED, FAILED, NOTE, UNKNOWN, HealthReport, HealthState, Symptom
+from devices.uevents import Uevent
 from tests.devices.netlink import broadcast, needs_broadcast
 from tests.devices.trees import Make, Tree
 
@@ -267,3 +272,289 @@ async def test_parts_share_the_fate_of_their_gpu(tree: Make) -> None:
             for name in parts:
                 await world.is_well(name)
     assert others == [gpu.name for gpu in made.scan().gpus if gpu.address != first]
+
+
+# What it does with what it is given: no tree, and a clock that nobody waits for.
+
+HOT = Symptom(kind="hot", severity=DEGRADED, sentence="it is hot")
+LOST = Symptom(kind="lost", severity=FAILED, sentence="it does not answer")
+
+
+def gpu(index: int = 1) -> Gpu:
+    return Gpu(
+        name=f"gpu-0000-0{index}-00-0",
+        address=f"0000:0{index}:00.0",
+        vendor="amd",
+        vendor_id=0x1002,
+        device_id=0x740F,
+        driver="amdgpu",
+    )
+
+
+class Shown:
+    """The symptoms that the next checks show, by the GPU's name, and how often it was asked."""
+
+    def __init__(self) -> None:
+        self.symptoms: dict[str, tuple[Symptom, ...]] = {}
+        self.asked: list[list[str]] = []
+
+    def read(self, roots: Roots, gpus: Iterable[Gpu]) -> dict[str, tuple[Symptom, ...]]:
+        names = [gpu.name for gpu in gpus]
+        self.asked.append(names)
+        return {name: self.symptoms.get(name, ()) for name in names}
+
+
+@pytest.fixture
+def shown() -> Shown:
+    return Shown()
+
+
+@pytest.fixture
+def alone(tmp_path: Path, shown: Shown) -> monitor.Monitor:
+    """A monitor of no tree, which checks when it is told to."""
+    roots = Roots.under(tmp_path)
+    return monitor.Monitor(roots, grace=300, interval=3600, read_symptoms=shown.read)
+
+
+async def test_a_gpu_that_answers_again_is_scanned_for(tree: Make) -> None:
+    made = tree("nvidia:l4=2")
+    one = monitor.Monitor(made.roots, grace=300, interval=3600)
+    rescans: list[bool] = []
+    one.request_rescan = lambda: rescans.append(True)
+    one.on_inventory(made.scan())
+
+    faults.inject(made.folder, "hang", FIRST)
+    one.on_inventory(await asyncio.to_thread(made.scan))
+    assert [finding.kind for finding in one.last.of(NAME)] == ["unresponsive"]
+    assert [gpu.name for gpu in one.last.retained] == [NAME]
+    await one.check()
+    assert rescans == [], "it still hangs"
+
+    faults.inject(made.folder, "heal", FIRST)
+    folder = str(made.roots.sys / "bus/pci/devices" / FIRST)
+    async with asyncio.timeout(5):
+        while deadline.is_hung(folder):
+            await asyncio.sleep(0.01)
+    await one.check()
+    assert rescans == [True]
+
+    one.on_inventory(made.scan())
+    assert one.last == HealthReport()
+    await one.check()
+    assert rescans == [True], "it is there"
+
+
+async def test_nobody_scans_for_a_gpu_that_is_gone(alone: monitor.Monitor) -> None:
+    rescans: list[bool] = []
+    alone.request_rescan = lambda: rescans.append(True)
+    alone.on_inventory(Inventory.of([gpu()]))
+    alone.on_inventory(Inventory())
+    await alone.check()
+    assert rescans == []
+
+
+async def test_only_gpus_that_are_there_are_checked(alone: monitor.Monitor, shown: Shown) -> None:
+    alone.on_inventory(Inventory.of([gpu(1), gpu(2)]))
+    await alone.check()
+    alone.on_inventory(Inventory.of([gpu(2)]))
+    await alone.check()
+    assert shown.asked == [[gpu(1).name, gpu(2).name], [gpu(2).name]]
+
+
+async def test_who_publishes_is_told_whether_listeners_were(
+    alone: monitor.Monitor, shown: Shown
+) -> None:
+    assert alone.on_inventory(Inventory.of([gpu(1), gpu(2)])) is False, "all is well"
+    assert alone.on_inventory(Inventory.of([gpu(1)])) is False, "nobody listens"
+    reports: list[HealthReport] = []
+    task = asyncio.create_task(alone.run(reports.append))
+    while not shown.asked:
+        await asyncio.sleep(0)
+    assert alone.on_inventory(Inventory.of([gpu(1)])) is False, "no news"
+    assert alone.on_inventory(Inventory.of([gpu(1), gpu(2)])) is True
+    assert reports[-1] == HealthReport()
+    task.cancel()
+    await asyncio.wait([task])
+    assert alone.on_inventory(Inventory()) is False, "it listens no more"
+
+
+def test_a_gpu_that_a_rule_leaves_alone_is_no_absent_one(alone: monitor.Monitor) -> None:
+    alone.on_inventory(Inventory.of([gpu(1), gpu(2)]))
+    skipped = [
+        Skipped(address=gpu(1).address, reason="excluded by the rule amd", expected=True),
+        Skipped(address=gpu(2).address, reason="bound to no kernel driver"),
+    ]
+    alone.on_inventory(Inventory.of([], skipped))
+    assert [retained.name for retained in alone.last.retained] == [gpu(2).name]
+    (finding,) = alone.last.of(gpu(2).name)
+    assert finding.sentence == "the GPU is not there any more: bound to no kernel driver"
+    assert alone.last.of(gpu(1).name) == ()
+
+
+def test_the_time_since_when_a_gpu_is_gone_stays(
+    alone: monitor.Monitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(monitor, "time", SimpleNamespace(time=lambda: clock.now))
+    alone.on_inventory(Inventory.of([gpu()]))
+    for now in (1010.0, 1020.0, 1309.0):
+        clock.now = now
+        alone.on_inventory(Inventory())
+        assert [finding.since for finding in alone.last.of(gpu().name)] == [1010]
+    clock.now = 1310.0
+    alone.on_inventory(Inventory())
+    assert alone.last == HealthReport(), "given up after the grace"
+
+
+async def test_an_absent_gpu_is_given_up_in_time_though_nothing_is_heard(tmp_path: Path) -> None:
+    one = monitor.Monitor(Roots.under(tmp_path), grace=0.2, interval=3600, read_symptoms=nothing)
+    reports: list[HealthReport] = []
+    one.on_inventory(Inventory.of([gpu()]))
+    one.on_inventory(Inventory())
+    task = asyncio.create_task(one.run(reports.append))
+    async with asyncio.timeout(5):
+        while one.last != HealthReport():
+            await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.wait([task])
+    assert len(reports) == 2
+
+
+def nothing(roots: Roots, gpus: Iterable[Gpu]) -> dict[str, tuple[Symptom, ...]]:
+    return {gpu.name: () for gpu in gpus}
+
+
+async def test_what_is_suspected_is_looked_at_again_soon(
+    alone: monitor.Monitor, shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(monitor, "SOON", 0.01)
+    monkeypatch.setattr(monitor, "SPACING", 0.01)
+    alone.on_inventory(Inventory.of([gpu()]))
+    shown.symptoms[gpu().name] = (HOT,)
+    task = asyncio.create_task(alone.run(lambda report: None))
+    async with asyncio.timeout(5):
+        while not alone.last.findings:
+            await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_counters_are_no_suspicion(
+    alone: monitor.Monitor, shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(monitor, "SOON", 0.01)
+    monkeypatch.setattr(monitor, "SPACING", 0.01)
+    alone.on_inventory(Inventory.of([gpu()]))
+    shown.symptoms[gpu().name] = (Symptom(kind="ras", severity=FAILED, sentence="x", count=3),)
+    task = asyncio.create_task(alone.run(lambda report: None))
+    await asyncio.sleep(0.3)
+    task.cancel()
+    await asyncio.wait([task])
+    assert len(shown.asked) == 1
+
+
+async def test_a_check_that_fails_is_not_the_last(
+    alone: monitor.Monitor, shown: Shown, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(roots: Roots, gpus: Iterable[Gpu]) -> dict[str, tuple[Symptom, ...]]:
+        raise RuntimeError("a mistake")
+
+    one = monitor.Monitor(alone._roots, grace=300, interval=0.01, read_symptoms=fail)
+    with caplog.at_level(logging.ERROR, "claimd.devices"):
+        task = asyncio.create_task(one.run(lambda report: None))
+        async with asyncio.timeout(5):
+            while len(caplog.records) < 2:
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.wait([task])
+    assert "the look at the GPUs' health failed" in caplog.records[0].getMessage()
+
+
+async def test_the_state_is_what_a_later_process_cannot_find_out(
+    alone: monitor.Monitor, shown: Shown
+) -> None:
+    alone.on_inventory(Inventory.of([gpu(1), gpu(2), gpu(3)]))
+    alone.on_uevent(Uevent(action="change", subsystem="drm", path="/0000:01:00.0", wedged="rebind"))
+    note = Symptom(kind="link-speed", severity=NOTE, sentence="slow")
+    shown.symptoms[gpu(2).name] = (LOST, note)
+    for _ in range(3):
+        await alone.check()
+    alone.on_inventory(Inventory.of([gpu(1), gpu(2)]))
+
+    state = alone.state
+    assert [gone.name for gone, _ in state.gone] == [gpu(3).name]
+    assert [(event.address, event.kind) for event in state.events] == [(gpu(1).address, "wedged")]
+    kinds = {name: [finding.kind for finding in found] for name, found in state.findings}
+    assert kinds == {gpu(1).name: ["wedged"], gpu(2).name: ["lost"], gpu(3).name: ["absent"]}
+
+
+def test_a_later_process_goes_on_where_the_first_ended(
+    alone: monitor.Monitor, tmp_path: Path
+) -> None:
+    now = time.time()
+    wedged = health.Event(address=gpu(1).address, kind="wedged", at=now - 60, severity=FAILED)
+    of_gone = health.Event(address=gpu(2).address, kind="wedged", at=now - 60, severity=FAILED)
+    gone = ((gpu(2), now - 30), (gpu(3), now - 30))
+    alone.restore(HealthState(gone=gone, events=(wedged, of_gone)))
+
+    alone.on_inventory(Inventory.of([gpu(1), gpu(2)]))
+    assert [finding.kind for finding in alone.last.of(gpu(1).name)] == ["wedged"]
+    assert alone.last.of(gpu(2).name) == (), "it is back, and was set up anew"
+    (absent,) = alone.last.of(gpu(3).name)
+    assert (absent.kind, absent.since) == ("absent", int(now - 30))
+
+
+def test_what_befell_a_gpu_that_came_back_is_not_believed_again(alone: monitor.Monitor) -> None:
+    now = time.time()
+    events = [
+        health.Event(address=gpu(index).address, kind="wedged", at=now - 60, severity=FAILED)
+        for index in (1, 2)
+    ]
+    alone.restore(HealthState(gone=((gpu(1), now - 30),), events=tuple(events)))
+    alone.on_inventory(Inventory.of([gpu(1)]))
+    part = replace(gpu(1), name=f"{gpu(1).name}-xcp-0", kind="partition")
+    alone.on_inventory(Inventory.of([gpu(1), part, gpu(2)]))
+    assert alone.last.of(part.name) == ()
+    assert [finding.kind for finding in alone.last.of(gpu(2).name)] == ["wedged"]
+
+
+def test_of_uevents_only_some_say_what_is_wrong(alone: monitor.Monitor) -> None:
+    alone.on_inventory(Inventory.of([gpu()]))
+    path = f"/devices/pci0000:00/{gpu().address}"
+    alone.on_uevent(Uevent(action="change", subsystem="pci", path=path))
+    assert alone.last == HealthReport()
+    alone.on_uevent(Uevent(action="change", subsystem="drm", path=path, wedged="rebind"))
+    for action, subsystem in (("bind", "drm"), ("unbind", "pci"), ("change", "pci")):
+        alone.on_uevent(Uevent(action=action, subsystem=subsystem, path=path))
+        assert [finding.kind for finding in alone.last.of(gpu().name)] == ["wedged"]
+    alone.on_uevent(Uevent(action="bind", subsystem="pci", path=path))
+    assert alone.last == HealthReport()
+
+
+def test_one_check_goes_by_what_a_monitor_knows(tree: Make) -> None:
+    made = tree("nvidia:h100=2")
+    inventory = made.scan()
+    for fault in ("hot", "aer"):
+        faults.inject(made.folder, fault, FIRST)
+    known = tuple(
+        health.Finding(kind=kind, severity=severity, sentence="known", since=77)
+        for kind, severity in (("aer-fatal", FAILED), ("hot", DEGRADED), ("wedged", FAILED))
+    )
+    gone = ((gpu(5), 88.0),)
+    state = HealthState(gone=gone, findings=((NAME, known),))
+    report = monitor.check_once(made.roots, inventory, state)
+    found = [(finding.kind, finding.since) for finding in report.of(NAME)]
+    assert found == [("aer-fatal", 77), ("hot", 77)], "what is not seen is not repeated"
+    assert [retained.name for retained in report.retained] == [gpu(5).name]
+    assert [(finding.kind, finding.since) for finding in report.of(gpu(5).name)] == [("absent", 88)]
+
+    back = HealthState(gone=((inventory.gpus[1], 88.0),))
+    assert monitor.check_once(made.roots, inventory, back).retained == ()
+
+
+def test_one_check_says_what_hangs(tree: Make) -> None:
+    made = tree("nvidia:l4=2")
+    faults.inject(made.folder, "hang", FIRST)
+    report = monitor.check_once(made.roots, made.scan())
+    assert [(name, found[0].kind) for name, found in report.findings] == [(NAME, "unresponsive")]
+    faults.inject(made.folder, "heal", FIRST)
