@@ -1,8 +1,7 @@
-"""What crosses between preparing, reporting and the disk: a prepared claim, and the GPU that stands
-behind its device.
+"""What crosses between preparing, reporting and the disk: a prepared claim and its devices.
 
-Nothing here depends on the boot: a device is known by its PCI address and uuid, its numbers are
-looked up anew.
+Nothing here depends on the boot. A device is known by its PCI address and uuid; the numbers of its
+device nodes are looked up anew each time, since another boot gives them to other GPUs.
 """
 
 from __future__ import annotations
@@ -17,34 +16,33 @@ DEVICE_PATIENCE = 20.0  # seconds to wait for a device that is coming up
 
 
 class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One device of a prepared claim. PCI address and uuid are its identity; what depends on the
-    boot is not here.
-    """
+    """One device of a prepared claim, as its checkpoint keeps it."""
 
-    requests: tuple[str, ...]
+    requests: tuple[str, ...]  # of the claim, that it was allocated for; names without subrequests
     pool: str
     device: str
     share_id: str | None = None
-    admin: bool = False
+    admin: bool = False  # for admin access, beside whoever else has the device
     address: str
     uuid: str | None = None
     host_cdi: str | None = None  # the device of the host's own CDI spec that comes with it
     environment: dict[str, str] = {}
-    permissions: str = "rw"
+    permissions: str = "rw"  # on the device nodes
 
 
 class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What was given to whom."""
+    """What was given to whom. The claim may have devices of other drivers, which are not here."""
 
     namespace: str
     name: str
     uid: str
-    reserved_for: tuple[str, ...] = ()
-    prepared_at: str
+    reserved_for: tuple[str, ...] = ()  # such as "pods/NAME UID"
+    prepared_at: str  # RFC 3339
     devices: tuple[PreparedDevice, ...] = ()
 
     @property
     def title(self) -> str:
+        """The claim as people name it, for messages."""
         return f"{self.namespace}/{self.name}"
 
     @property
@@ -54,27 +52,34 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
 
 def gpu_of(device: PreparedDevice, inventory: Inventory) -> Gpu:
-    """The GPU that was given, as it is now; refused if it is gone or another one stands in its
-    place.
+    """The GPU that was given, as it is now.
+
+    Raises NotReadyError if it is not there, which may pass, and ClaimError if another GPU stands in
+    its place: whoever was given the old one must not get the new one without having asked for it.
     """
     gpu = inventory.named(device.device)
     if gpu is None:
-        raise errors.NotReadyError(why_missing(device.device, inventory), patience=DEVICE_PATIENCE)
+        raise errors.NotReadyError(
+            reason_missing(device.device, inventory), patience=DEVICE_PATIENCE
+        )
     if device.uuid and gpu.uuid and device.uuid != gpu.uuid:
         raise errors.ClaimError(
             f"{device.device} at {gpu.address} is another GPU than the one this claim was given: "
-            f"uuid {device.uuid} was recorded, {gpu.uuid} is there now; delete the pod to have it allocated anew"
+            f"uuid {device.uuid} was recorded, {gpu.uuid} is there now; "
+            "delete the pod to have it allocated anew"
         )
     return gpu
 
 
-def why_missing(name: str, inventory: Inventory) -> str:
-    parts = name.removeprefix("gpu-").split(
-        "-"
-    )  # those of a partition have its own name behind the address
+def reason_missing(name: str, inventory: Inventory) -> str:
+    """A sentence about a device that is not in the inventory: why, and what tells more."""
+    # gpu-0000-41-00-0, and for a part of that GPU something behind it.
+    parts = name.removeprefix("gpu-").split("-")
     address = f"{':'.join(parts[:3])}.{parts[3]}" if len(parts) > 3 else name
-    why = next(
-        (s.reason for s in inventory.skipped if s.address == address),
-        "the kernel shows no such GPU",
-    )
-    return f"{name} is not available on this node: {why}; `claimd devices -o wide` tells more"
+
+    reason = "the kernel shows no such GPU"
+    for skipped in inventory.skipped:
+        if skipped.address == address:
+            reason = skipped.reason
+            break
+    return f"{name} is not available on this node: {reason}; `claimd devices -o wide` tells more"

@@ -1,9 +1,8 @@
-"""Pure: an allocated ResourceClaim and the Inventory in, a PreparedClaim out; and what
-claim.status.devices says of it.
+"""Plans: what preparing an allocated ResourceClaim gives, from the claim and the inventory alone.
 
-No clock, no I/O: the same input gives the same output in the same order. What a container runtime
-needs is built in cdi, from a PreparedClaim and the Inventory of the moment: device numbers are
-never kept.
+Pure: no clock, no I/O, and the same input gives the same plan in the same order. What a container
+runtime needs is built from the plan and the inventory of the moment, in cdi: device numbers are
+never part of a plan.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from ..api.resource import (
     ResourceClaim,
 )
 from ..names import CONFIG_API_VERSION
-from ..prepared import DEVICE_PATIENCE, PreparedClaim, PreparedDevice, why_missing
+from ..prepared import DEVICE_PATIENCE, PreparedClaim, PreparedDevice, reason_missing
 
-HOLDER_PATIENCE = 5.0  # for another claim to be unprepared
+HOLDER_PATIENCE = 5.0  # seconds to wait for another claim to be unprepared
 
 
 class GpuConfig(
@@ -38,6 +37,10 @@ class GpuConfig(
     permissions: str | None = None  # of the device nodes: r, w, m
 
 
+# A configuration, and the requests that it is for; none are all.
+RequestsConfig = tuple[list[str], GpuConfig]
+
+
 def plan(
     claim: ResourceClaim,
     *,
@@ -47,18 +50,25 @@ def plan(
     prepared: Iterable[PreparedClaim],
     now: str,
 ) -> PreparedClaim:
-    """What preparing this claim gives, or the ClaimError that says why not. `prepared` are the
-    claims of this node.
+    """What preparing this claim gives. `prepared` are the claims of this node, this one included.
+
+    Raises ClaimError with the reason if it cannot be prepared: not allocated, or for another node;
+    a configuration that we do not understand. And NotReadyError for what may pass: a device that is
+    not there, or that another claim has not yet given back.
     """
-    ours = _our_results(claim, driver, pool)
-    configs = _configs(claim, driver) if ours else []
-    grouped: dict[tuple[str, str | None], list[DeviceRequestAllocationResult]] = {}
-    for result in ours:
-        grouped.setdefault((result.device, result.share_id), []).append(result)
+    results = _our_results(claim, driver, pool)
+    configs = _configs(claim, driver) if results else []
+
+    # Several requests of the claim may share one device: they get it once, with all their names.
+    by_device: dict[tuple[str, str | None], list[DeviceRequestAllocationResult]] = {}
+    for result in results:
+        by_device.setdefault((result.device, result.share_id), []).append(result)
+    devices = [_device(shared, configs, inventory) for shared in by_device.values()]
+
     others = [other for other in prepared if other.uid != claim.metadata.uid]
-    devices = [_device(results, configs, inventory) for results in grouped.values()]
     for device in devices:
         _refuse_overlap(device, others, inventory)
+
     return PreparedClaim(
         namespace=claim.metadata.namespace,
         name=claim.metadata.name,
@@ -72,89 +82,59 @@ def plan(
 
 
 def still_allocated(prepared: PreparedClaim, claim: ResourceClaim, driver: str, pool: str) -> bool:
-    """Whether the claim's allocation is the one that was prepared."""
-    wanted = {(result.device, result.share_id) for result in _our_results(claim, driver, pool)}
-    return wanted == {(device.device, device.share_id) for device in prepared.devices}
+    """Whether the claim's allocation is the one that was prepared. Raises ClaimError as `plan`."""
+    allocated = {(result.device, result.share_id) for result in _our_results(claim, driver, pool)}
+    return allocated == {(device.device, device.share_id) for device in prepared.devices}
+
+
+# ---------------------------------------------------------------------- what was allocated
 
 
 def _our_results(
     claim: ResourceClaim, driver: str, pool: str
 ) -> list[DeviceRequestAllocationResult]:
-    allocation = claim.status.allocation
     title = f"{claim.metadata.namespace}/{claim.metadata.name}"
+    allocation = claim.status.allocation
     if allocation is None:
         raise errors.ClaimError(
             f"claim {title} is not allocated; the scheduler has to allocate it before it is used"
         )
-    ours = [result for result in allocation.devices.results if result.driver == driver]
-    for result in ours:
+
+    results = [result for result in allocation.devices.results if result.driver == driver]
+    for result in results:
         if result.pool != pool:
             raise errors.ClaimError(
-                f"claim {title} was given {result.device} of pool {result.pool}, but this node's pool is {pool}; "
-                "it is allocated for another node"
+                f"claim {title} was given {result.device} of pool {result.pool}, "
+                f"but this node's pool is {pool}; it is allocated for another node"
             )
-    return ours
-
-
-def _configs(claim: ResourceClaim, driver: str) -> list[tuple[list[str], GpuConfig]]:
-    """Our configurations in the order in which they count: class before claim, later before
-    earlier.
-    """
-    assert claim.status.allocation is not None
-    entries = [
-        e for e in claim.status.allocation.devices.config if e.opaque and e.opaque.driver == driver
-    ]
-    entries.sort(key=lambda entry: entry.source != "FromClass")
-    return [(entry.requests, _decode(entry)) for entry in entries]
-
-
-def _decode(entry: DeviceAllocationConfiguration) -> GpuConfig:
-    assert entry.opaque is not None
-    origin = "the class" if entry.source == "FromClass" else "the claim"
-    try:
-        config = msgspec.json.decode(entry.opaque.parameters, type=GpuConfig)
-    except msgspec.MsgspecError as error:
-        raise errors.ClaimError(
-            f"configuration from {origin} is not a GpuConfig of {CONFIG_API_VERSION}: {error}; "
-            f"known fields are {', '.join(msgspec.structs.fields(GpuConfig)[i].encode_name for i in range(4))}"
-        ) from error
-    if (config.api_version, config.kind) != (CONFIG_API_VERSION, "GpuConfig"):
-        raise errors.ClaimError(
-            f"configuration from {origin} is {config.kind} of {config.api_version}; "
-            f"this driver takes GpuConfig of {CONFIG_API_VERSION}"
-        )
-    for name in config.environment:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise errors.ClaimError(
-                f"configuration from {origin}: {name!r} is no name of an environment variable"
-            )
-    if config.permissions is not None and not re.fullmatch(
-        r"(?!.*(.).*\1)[rwm]+", config.permissions
-    ):
-        raise errors.ClaimError(
-            f"configuration from {origin}: permissions are some of r, w and m, each once, not {config.permissions!r}"
-        )
-    return config
+    return results
 
 
 def _device(
     results: list[DeviceRequestAllocationResult],
-    configs: list[tuple[list[str], GpuConfig]],
+    configs: list[RequestsConfig],
     inventory: Inventory,
 ) -> PreparedDevice:
-    """One device, which several requests of the claim may share."""
+    """The device of these results, which name the same one."""
     first = results[0]
     gpu = inventory.named(first.device)
     if gpu is None:
-        raise errors.NotReadyError(why_missing(first.device, inventory), patience=DEVICE_PATIENCE)
+        raise errors.NotReadyError(
+            reason_missing(first.device, inventory), patience=DEVICE_PATIENCE
+        )
+
     environment: dict[str, str] = {}
     permissions = "rw"
     for requests, config in configs:
         if not requests or any(_covers(requests, result.request) for result in results):
             environment.update(config.environment)
             permissions = config.permissions or permissions
+
+    # The kubelet compares a container's request with these names as they are, and a container never
+    # names a subrequest.
+    names = dict.fromkeys(result.request.split("/")[0] for result in results)
     return PreparedDevice(
-        requests=tuple(dict.fromkeys(result.request.split("/")[0] for result in results)),
+        requests=tuple(names),
         pool=first.pool,
         device=first.device,
         share_id=first.share_id,
@@ -167,37 +147,100 @@ def _device(
     )
 
 
+# ---------------------------------------------------------------------- configuration
+
+
+def _configs(claim: ResourceClaim, driver: str) -> list[RequestsConfig]:
+    """Our configurations in the order in which they count: of the class, then of the claim.
+
+    Within each, a later one wins over an earlier one.
+    """
+    assert claim.status.allocation is not None
+    entries = [
+        entry
+        for entry in claim.status.allocation.devices.config
+        if entry.opaque and entry.opaque.driver == driver
+    ]
+    entries.sort(key=lambda entry: entry.source != "FromClass")
+    return [(entry.requests, _decode(entry)) for entry in entries]
+
+
+def _decode(entry: DeviceAllocationConfiguration) -> GpuConfig:
+    """The configuration, understood in full; ClaimError otherwise, since nobody checked it before."""
+    assert entry.opaque is not None
+    origin = "the class" if entry.source == "FromClass" else "the claim"
+    try:
+        config = msgspec.json.decode(entry.opaque.parameters, type=GpuConfig)
+    except msgspec.MsgspecError as error:
+        fields = [field.encode_name for field in msgspec.structs.fields(GpuConfig)]
+        raise errors.ClaimError(
+            f"configuration from {origin} is not a GpuConfig of {CONFIG_API_VERSION}: {error}; "
+            f"known fields are {', '.join(fields)}"
+        ) from error
+
+    if (config.api_version, config.kind) != (CONFIG_API_VERSION, "GpuConfig"):
+        raise errors.ClaimError(
+            f"configuration from {origin} is {config.kind} of {config.api_version}; "
+            f"this driver takes GpuConfig of {CONFIG_API_VERSION}"
+        )
+    for name in config.environment:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise errors.ClaimError(
+                f"configuration from {origin}: {name!r} is no name of an environment variable"
+            )
+    if config.permissions is not None and not _are_permissions(config.permissions):
+        raise errors.ClaimError(
+            f"configuration from {origin}: permissions are some of r, w and m, each once, "
+            f"not {config.permissions!r}"
+        )
+    return config
+
+
+def _are_permissions(text: str) -> bool:
+    return bool(text) and set(text) <= set("rwm") and len(set(text)) == len(text)
+
+
 def _covers(requests: list[str], request: str) -> bool:
-    """A configuration for "req" also counts for the subrequest "req/sub" that was chosen."""
+    """A configuration for "req" is also for the subrequest "req/sub" that was chosen."""
     return request in requests or request.split("/", maxsplit=1)[0] in requests
+
+
+# ---------------------------------------------------------------------- who else has the device
 
 
 def _refuse_overlap(
     device: PreparedDevice, others: list[PreparedClaim], inventory: Inventory
 ) -> None:
-    """A GPU and its parts exclude each other; parts do not."""
+    """Raises NotReadyError if another claim has the device, a part of it, or what it is a part of.
+
+    Kubernetes sees to that already; this is the last line of defence. Parts of one GPU do not
+    exclude each other, nor do shares of one device. Admin access stands beside everything.
+    """
     if device.admin:
         return
+
+    gpu = _whole_gpu(device, inventory)
     for other in others:
-        for theirs in other.devices:
-            same = theirs.device == device.device and not (device.share_id and theirs.share_id)
-            part = device.device in _whole(theirs, inventory) or theirs.device in _whole(
-                device, inventory
-            )
-            if (same or part) and not theirs.admin:
+        for held in other.devices:
+            if held.admin:
+                continue
+            are_shares = device.share_id and held.share_id
+            same = held.device == device.device and not are_shares
+            part = device.device == _whole_gpu(held, inventory) or held.device == gpu
+            if same or part:
                 raise errors.NotReadyError(
-                    f"{theirs.device} is still prepared for claim {other.title} (uid {other.uid}); "
+                    f"{held.device} is still prepared for claim {other.title} (uid {other.uid}); "
                     "it is free when that claim's pods are gone and the kubelet has unprepared it",
                     patience=HOLDER_PATIENCE,
                 )
 
 
-def _whole(device: PreparedDevice, inventory: Inventory) -> tuple[str, ...]:
-    """The name of the GPU that it is a part of, if it is one. A partition that is gone has it in
-    its own name.
-    """
+def _whole_gpu(device: PreparedDevice, inventory: Inventory) -> str | None:
+    """The name of the GPU that the device is a part of, if it is one."""
     gpu = inventory.named(device.device)
     if gpu is not None:
-        return (gpu.parent,) if gpu.parent else ()
-    parts = device.device.split("-")
-    return ("-".join(parts[:5]),) if len(parts) > 5 else ()
+        return gpu.parent
+
+    # A part that is gone still has the name of its GPU in its own: gpu-0000-41-00-0-…
+    words = device.device.split("-")
+    return "-".join(words[:5]) if len(words) > 5 else None
