@@ -1,33 +1,30 @@
-"""The pool of this node: what must be written so that the slices that stand become those that are
-wanted.
+"""The pool of this node: what must be written so that the slices that exist become the desired ones.
 
-Pure: slices as the API server has them in, slices to write out. Generations and the form in which
-the API server keeps a slice are understood here; what a slice says is `slices`'s, when to write it
-is the publisher's.
+Pure: slices as the API server has them in, slices to write out. Generations, and the form in which
+the API server keeps a slice, are understood here. What a slice says is slices', when to write it is
+the publisher's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
+from ..api.document import Document
 from ..api.meta import OwnerReference
 from ..api.resource import ResourcePool, ResourceSlice, ResourceSliceSpec
-
-Raw = dict[str, Any]  # an object or a part of it as the API server has it, in the shape of v1
 
 GENERATION_LIMIT = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What was brought out."""
+    """What this process has written, or was about to write when it last tried."""
 
     generation: int
-    bodies: Mapping[str, Raw]  # by name of the slice
+    bodies: Mapping[str, Document]  # by the slice's name, as `body` gives them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,168 +32,185 @@ class Changes:
     """What to write, in this order: delete, update, create."""
 
     generation: int
-    delete: list[Raw]
+    delete: list[Document]
     update: list[ResourceSlice]
     create: list[ResourceSlice]
 
 
-def body(part: ResourceSliceSpec | Raw) -> Raw:
-    """A slice's spec as plain data without its pool. Null, {} and [] are the same as nothing, as in
-    the API.
+def body(spec: ResourceSliceSpec | Document) -> Document:
+    """A slice's spec as plain data, without its pool, to be compared.
+
+    Null, {} and [] are the same as nothing, as in the API.
     """
-    plain = msgspec.to_builtins(part) if isinstance(part, ResourceSliceSpec) else part
-    return {
-        key: kept
-        for key, value in plain.items()
-        if key != "pool" and (kept := _pruned(value)) is not None
-    }
+    plain = msgspec.to_builtins(spec) if isinstance(spec, ResourceSliceSpec) else spec
+    pruned = {key: _pruned(value) for key, value in plain.items() if key != "pool"}
+    return {key: value for key, value in pruned.items() if value is not None}
 
 
 def _pruned(value: object) -> object:
     if isinstance(value, dict):
-        kept = {key: inner for key, item in value.items() if (inner := _pruned(item)) is not None}
-        return kept or None
+        pruned = {key: _pruned(item) for key, item in value.items()}
+        return {key: item for key, item in pruned.items() if item is not None} or None
     if isinstance(value, list):
         return [_pruned(item) for item in value] or None
     return value
 
 
 def compare(
-    wanted: Sequence[ResourceSlice],
-    existing: Mapping[str, Raw],
+    desired: Sequence[ResourceSlice],
+    existing: Mapping[str, Document],
     last: Published | None,
-    stored: Mapping[str, tuple[Raw, Raw]],
+    stored_forms: Mapping[str, tuple[Document, Document]],
 ) -> Changes:
-    """What must be written so that the existing slices of our driver and node become the wanted
-    ones.
+    """What must be written so that the existing slices of our driver and node become the desired.
 
-    `last` is what this process published last, if anything. `stored` knows, by slice, the form in
-    which the API server keeps a body (it may drop fields): that form is as good as the body.
+    `last` is what this process published last, if anything. `stored_forms` has, by slice, a body
+    and the form in which the API server keeps it, since it may drop fields: the form is as good as
+    the body.
     """
-    wishes = {wish.metadata.name: wish for wish in wanted}
-    bodies = {name: body(wish.spec) for name, wish in wishes.items()}
-    standing: dict[str, Raw] = {}
-    delete: list[Raw] = []
-    for name, found in sorted(existing.items()):
-        if name in wishes and _pool(found).get("name") == wishes[name].spec.pool.name:
-            standing[name] = found
-        elif not found["metadata"].get(
-            "deletionTimestamp"
-        ):  # what waits for a finalizer is deleted already
-            delete.append(found)
-    other = {
+    by_name = {slice_.metadata.name: slice_ for slice_ in desired}
+    bodies = {name: body(slice_.spec) for name, slice_ in by_name.items()}
+
+    # A slice's pool is immutable: one of another pool cannot be updated. And what waits for a
+    # finalizer is deleted already.
+    kept: dict[str, Document] = {}
+    delete: list[Document] = []
+    for name, slice_ in sorted(existing.items()):
+        if name in by_name and _pool(slice_).get("name") == by_name[name].spec.pool.name:
+            kept[name] = slice_
+        elif not slice_["metadata"].get("deletionTimestamp"):
+            delete.append(slice_)
+
+    different = {
         name
-        for name, found in standing.items()
-        if not _same_body(name, bodies[name], found, stored)
+        for name, slice_ in kept.items()
+        if not _is_same(bodies[name], slice_, stored_forms.get(name))
     }
-    base = max(
-        [_generation(found) for found in existing.values()] + [last.generation if last else 0]
-    )
-    generation = _next_generation(base, standing, other, bodies, last)
+    highest = max([_generation(slice_) for slice_ in existing.values()], default=0)
+    if last is not None:
+        highest = max(highest, last.generation)
+    generation = _next_generation(highest, kept, different, bodies, last)
     pool = ResourcePool(
-        name=wanted[0].spec.pool.name, generation=generation, resource_slice_count=len(wanted)
+        name=desired[0].spec.pool.name, generation=generation, resource_slice_count=len(desired)
     )
-    update = {}
-    for name, found in standing.items():
-        owners = msgspec.to_builtins(wishes[name].metadata.owner_references)
-        right = (
-            name not in other and _generation(found) == generation and _count(found) == len(wanted)
+
+    update: dict[str, ResourceSlice] = {}
+    for name, slice_ in kept.items():
+        owners = msgspec.to_builtins(by_name[name].metadata.owner_references)
+        is_right = (
+            name not in different
+            and _generation(slice_) == generation
+            and _count(slice_) == len(desired)
+            and slice_["metadata"].get("ownerReferences", []) == owners
         )
-        if not right or found["metadata"].get("ownerReferences", []) != owners:
-            update[name] = _targeted(wishes[name], pool, found)
-    first = [name for name in update if name in other and _generation(standing[name]) == base]
+        if not is_right:
+            update[name] = _to_write(by_name[name], pool, slice_)
+
+    # What changes within a generation that stays comes first. The last of the others completes the
+    # pool, and must not complete it with an old content.
+    first = [name for name in update if name in different and _generation(kept[name]) == highest]
+    rest = [name for name in update if name not in first]
     return Changes(
         generation=generation,
         delete=delete,
-        update=[update[name] for name in [*first, *(name for name in update if name not in first)]],
+        update=[update[name] for name in [*first, *rest]],
         create=[
-            _targeted(wish, pool, None) for name, wish in wishes.items() if name not in existing
+            _to_write(slice_, pool, None)
+            for name, slice_ in by_name.items()
+            if name not in existing
         ],
     )
 
 
 def _next_generation(
-    base: int,
-    standing: Mapping[str, Raw],
-    other: set[str],
-    bodies: Mapping[str, Raw],
+    highest: int,
+    kept: Mapping[str, Document],
+    different: set[str],
+    bodies: Mapping[str, Document],
     last: Published | None,
 ) -> int:
-    """The generation to write, from the highest that was seen. `other` are the slices whose content
-    must change.
+    """The generation to write, from the highest that was seen.
 
     A generation tells the pool's consumers which slices belong together. It stays if what they see
     is never a mixture: if at most one slice of it changes. A slice that is missing or of an older
     generation makes the pool incomplete, and consumers wait; written last, it completes the pool.
     Everything else takes the next generation.
     """
-    current = [name for name, found in standing.items() if _generation(found) == base]
+    current = [name for name, slice_ in kept.items() if _generation(slice_) == highest]
     if current:
-        counts = {_count(standing[name]) for name in current}
-        stays = len(other.intersection(current)) <= 1 and counts == {len(bodies)}
-    # wiped, or put back to what they once were: known content keeps its number, other content takes
-    # a new one
+        counts = {_count(kept[name]) for name in current}
+        stays = len(different.intersection(current)) <= 1 and counts == {len(bodies)}
     else:
-        stays = last is not None and last.generation == base and dict(last.bodies) == bodies
-    return base if stays else min(base + 1, GENERATION_LIMIT)
+        # Wiped, or put back to what they once were. Content that was published with this number
+        # keeps it, other content takes a new one.
+        stays = last is not None and last.generation == highest and dict(last.bodies) == bodies
+    if stays:
+        return highest
+    return min(highest + 1, GENERATION_LIMIT)
 
 
-def _targeted(wish: ResourceSlice, pool: ResourcePool, found: Raw | None) -> ResourceSlice:
+def _to_write(
+    desired: ResourceSlice, pool: ResourcePool, existing: Document | None
+) -> ResourceSlice:
     """The slice to write. In an update labels and annotations stay: they are for others to set."""
-    metadata = wish.metadata
-    if found is not None:
-        seen = found["metadata"]
+    metadata = desired.metadata
+    if existing is not None:
+        current = existing["metadata"]
         metadata = msgspec.structs.replace(
             metadata,
-            uid=seen["uid"],
-            resource_version=seen["resourceVersion"],
-            labels=seen.get("labels") or {},
-            annotations=seen.get("annotations") or {},
+            uid=current["uid"],
+            resource_version=current["resourceVersion"],
+            labels=current.get("labels") or {},
+            annotations=current.get("annotations") or {},
         )
-    return ResourceSlice(metadata=metadata, spec=msgspec.structs.replace(wish.spec, pool=pool))
+    return ResourceSlice(metadata=metadata, spec=msgspec.structs.replace(desired.spec, pool=pool))
 
 
-def _same_body(name: str, wanted: Raw, found: Raw, stored: Mapping[str, tuple[Raw, Raw]]) -> bool:
-    seen = body(found["spec"])
-    return seen == wanted or stored.get(name) == (wanted, seen)
+def _is_same(
+    desired: Document, existing: Document, stored_form: tuple[Document, Document] | None
+) -> bool:
+    current = body(existing["spec"])
+    return current == desired or stored_form == (desired, current)
 
 
-def _pool(found: Raw) -> Raw:
-    pool = found["spec"].get("pool")
+def _pool(slice_: Document) -> Document:
+    pool = slice_["spec"].get("pool")
     return pool if isinstance(pool, dict) else {}
 
 
-def _generation(found: Raw) -> int:
-    return int(_pool(found).get("generation", 0))
+def _generation(slice_: Document) -> int:
+    return int(_pool(slice_).get("generation", 0))
 
 
-def _count(found: Raw) -> object:
-    return _pool(found).get("resourceSliceCount")
+def _count(slice_: Document) -> object:
+    return _pool(slice_).get("resourceSliceCount")
 
 
-def owned(wanted: Sequence[ResourceSlice], node: str, uid: str) -> list[ResourceSlice]:
-    """The slices as the Node's, so that they go with it."""
+def owned(desired: Sequence[ResourceSlice], node: str, uid: str) -> list[ResourceSlice]:
+    """The slices as the Node's, so that the API server deletes them with it."""
     owner = OwnerReference(api_version="v1", kind="Node", name=node, uid=uid, controller=True)
-    return [
-        msgspec.structs.replace(
-            wish, metadata=msgspec.structs.replace(wish.metadata, owner_references=[owner])
-        )
-        for wish in wanted
-    ]
+    owned_slices = []
+    for slice_ in desired:
+        metadata = msgspec.structs.replace(slice_.metadata, owner_references=[owner])
+        owned_slices.append(msgspec.structs.replace(slice_, metadata=metadata))
+    return owned_slices
 
 
-def differences(sent: object, kept: object, path: str = "spec") -> list[str]:
-    """Paths of what was sent and is not kept, or not as it was sent. A path names no device: all of
-    them share it.
+def differences(sent: object, stored: object, path: str = "spec") -> list[str]:
+    """Paths of what was sent and is not stored, or not as it was sent.
+
+    A path names no device, since all of them share it, as in spec.devices[*].capacity.
     """
-    if sent == kept:
+    if sent == stored:
         return []
-    if isinstance(sent, dict) and isinstance(kept, dict):
-        found = [differences(value, kept.get(key), f"{path}.{key}") for key, value in sent.items()]
-        return sorted({line for lines in found for line in lines})
-    if isinstance(sent, list) and isinstance(kept, list) and len(sent) == len(kept):
-        pairs = [
-            differences(one, other, f"{path}[*]") for one, other in zip(sent, kept, strict=True)
-        ]
-        return sorted({line for lines in pairs for line in lines})
+    if isinstance(sent, dict) and isinstance(stored, dict):
+        paths = set()
+        for key, value in sent.items():
+            paths.update(differences(value, stored.get(key), f"{path}.{key}"))
+        return sorted(paths)
+    if isinstance(sent, list) and isinstance(stored, list) and len(sent) == len(stored):
+        paths = set()
+        for sent_item, stored_item in zip(sent, stored, strict=True):
+            paths.update(differences(sent_item, stored_item, f"{path}[*]"))
+        return sorted(paths)
     return [path]

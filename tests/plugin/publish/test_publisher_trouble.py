@@ -3,12 +3,10 @@
 import logging
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from devices.gpu import Gpu, Inventory
-from plugin.publish import publisher
 from tests.support import apiserver
 from tests.support.apiserver import until
 from tests.support.publishing import (
@@ -255,54 +253,3 @@ async def test_slices_of_others_are_none_of_our_business(world: World):
             },
         }
         assert list(one._existing()) == ["ours"]
-
-
-# ---------------------------------------------------------------- our own writes and the mirror
-
-
-def version(number: int) -> dict[str, Any]:
-    return {"metadata": {"name": "s", "resourceVersion": str(number)}}
-
-
-def test_a_write_counts_until_the_mirror_shows_it_or_for_a_minute():
-    own = publisher._OwnWrites()
-    with own.writing("s", version(1), {"s": version(1)}):
-        own.wrote("s", version(2), until=60.0)
-    with own.writing("s", version(2), {"s": version(1)}):
-        own.wrote("s", version(3), until=61.0)
-    for lagging in (1, 2):
-        own.seen({"s": version(lagging)})
-        assert own.over({"s": version(lagging)}, 60.9) == {"s": version(3)}
-    assert own.deadlines() == [61.0]
-    assert own.over({"s": version(1)}, 61.0) == {"s": version(1)}
-    assert own.deadlines() == []
-
-
-@pytest.mark.parametrize("shown", [3, 4])
-def test_a_mirror_that_has_caught_up_is_believed(shown: int):
-    own = publisher._OwnWrites()
-    with own.writing("s", version(2), {"s": version(2)}):
-        own.wrote("s", version(3), until=60.0)
-    own.seen({"s": version(shown)})
-    assert own.over({"s": version(shown)}, 1.0) == {"s": version(shown)}
-    assert own.over({}, 1.0) == {}  # and then it was deleted
-
-
-def test_an_event_that_overtakes_the_answer_to_its_write_counts():
-    own = publisher._OwnWrites()
-    with own.writing("s", None, {}):
-        own.seen({"s": version(1)})  # created
-        own.seen({})  # and deleted by somebody, before we have the answer
-        own.wrote("s", version(1), until=60.0)
-    assert own.over({}, 1.0) == {}
-
-
-def test_a_deletion_counts_until_the_mirror_shows_it():
-    own = publisher._OwnWrites()
-    with own.writing("s", version(1), {"s": version(1)}):
-        own.wrote("s", None, until=60.0)
-    assert own.over({"s": version(1)}, 1.0) == {}
-    with own.writing("s", None, {"s": version(1)}):
-        own.wrote("s", version(3), until=60.0)
-    own.seen({})  # the deletion has come, the creation has not
-    assert own.over({}, 1.0) == {"s": version(3)}

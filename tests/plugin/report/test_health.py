@@ -67,24 +67,6 @@ def test_taints_stand_at_their_device_and_change_nothing_else() -> None:
     assert first.attributes == plain[0].spec.devices[0].attributes
 
 
-def test_a_taint_that_the_api_server_refuses_is_left_out_alone() -> None:
-    """Effect None is known from 1.35 on."""
-    both = report(finding(), finding(DEGRADED, kind="link"))
-    (wish,), _ = slices.build(
-        inventory(2),
-        DRIVER,
-        NODE,
-        taints=health.taints(both, failed="NoSchedule", degraded="none", now=LATER),
-    )
-    refused = slices.rejected_part(wish, "spec.devices[0].taints[1].effect")
-    assert str(refused) == f"{FIRST}: taints[claimd.dev/link]"
-    assert refused is not None
-    (left,) = slices.without_rejected([wish], [refused])
-    assert [taint.key for taint in left.spec.devices[0].taints] == ["claimd.dev/wedged"]
-    (other,) = slices.without_rejected(slices.build(inventory(2), DRIVER, NODE)[0], [refused])
-    assert len(other.spec.devices) == 2
-
-
 def test_rows_have_every_device_and_those_that_vanished() -> None:
     kept = gpu(7)
     told = HealthReport(
