@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal
 
@@ -81,11 +82,11 @@ def uint_of_int(value: int) -> UInt:
 
 
 def double_of_string(text: str) -> float:
-    plain = (
-        re.sub("(?<=[0-9a-fA-FxX])_(?=[0-9a-fA-F])", "", text)
-        if re.search("[0-9]_", text)
-        else text
-    )
+    """As Go reads it: with underscores between digits, hexadecimal, infinite or not a number."""
+    plain = text
+    if re.search("[0-9]_", text):
+        plain = re.sub("(?<=[0-9a-fA-FxX])_(?=[0-9a-fA-F])", "", text)
+
     if _HEXADECIMAL.fullmatch(plain):
         try:
             return float.fromhex(plain)
@@ -93,19 +94,21 @@ def double_of_string(text: str) -> float:
             raise _cannot(text, "a double") from None
     if _SPECIAL.fullmatch(plain):
         return float(plain)
-    if not _DECIMAL.fullmatch(plain) or float(plain) in (float("inf"), float("-inf")):
+    if not _DECIMAL.fullmatch(plain) or math.isinf(float(plain)):
         raise _cannot(text, "a double")
     return float(plain)
 
 
 def double_text(value: float) -> str:
     """The shortest text, with an exponent below 1e-4 and from 1e6 on."""
-    if value != value:  # noqa: PLR0124  # NaN
+    if math.isnan(value):
         return "NaN"
-    if value in (float("inf"), float("-inf")):
+    if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     if not value:
-        return "-0" if str(value)[0] == "-" else "0"
+        return "-0" if math.copysign(1, value) < 0 else "0"
+
+    # The shortest digits that are read as the same value are those of Python's repr.
     sign, numbers, places = Decimal(repr(value)).normalize().as_tuple()
     assert isinstance(places, int)
     digits = "".join(map(str, numbers))
@@ -113,8 +116,8 @@ def double_text(value: float) -> str:
     minus = "-" if sign else ""
     if exponent < -4 or exponent >= 6:
         rest = f".{digits[1:]}" if len(digits) > 1 else ""
-        return f"{minus}{digits[0]}{rest}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
-    return minus + f"{Decimal(repr(abs(value))).normalize():f}"
+        return f"{minus}{digits[0]}{rest}e{exponent:+03d}"
+    return f"{minus}{Decimal(repr(abs(value))).normalize():f}"
 
 
 def string_of_bytes(value: bytes) -> str:

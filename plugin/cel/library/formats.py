@@ -1,6 +1,4 @@
-"""format.dns1123Label() and the like: Kubernetes' named formats, which say what is wrong with a
-text.
-"""
+"""format.dns1123Label() and the like: Kubernetes' named formats, which say what is wrong."""
 
 from __future__ import annotations
 
@@ -28,6 +26,11 @@ _UUID = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Format:
+    """A named format. `regex_size` is what costs count for its pattern.
+
+    `problems` says what is wrong with a text, or nothing.
+    """
+
     name: str
     regex_size: int
     problems: Callable[[str], list[str]]
@@ -38,12 +41,20 @@ STRICT.add(Format)
 
 
 def _named(
-    form: re.Pattern[str], limit: int, what: str, prefix: bool = False
+    form: re.Pattern[str], limit: int, expected: str, prefix: bool = False
 ) -> Callable[[str], list[str]]:
+    """Names of this form. A prefix may end with a dash, as more is to follow."""
+
     def problems(text: str) -> list[str]:
-        found = [f"must be no more than {limit} characters"] if len(text.encode()) > limit else []
-        shape = text[:-2] + "a" if prefix and len(text) > 1 and text.endswith("-") else text
-        return found if form.fullmatch(shape) else [*found, f"must be {what}"]
+        problems = []
+        if len(text.encode()) > limit:
+            problems.append(f"must be no more than {limit} characters")
+        whole = text
+        if prefix and len(text) > 1 and text.endswith("-"):
+            whole = text[:-2] + "a"
+        if not form.fullmatch(whole):
+            problems.append(f"must be {expected}")
+        return problems
 
     return problems
 
@@ -52,18 +63,21 @@ def _qualified(text: str) -> list[str]:
     parts = text.split("/")
     if len(parts) > 2:
         return ["must be a name with an optional domain before a slash"]
-    found = _named(_NAME, 63, "a name of letters, digits, '-', '_' and '.'")(parts[-1])
+    problems = _named(_NAME, 63, "a name of letters, digits, '-', '_' and '.'")(parts[-1])
     if len(parts) == 2:
-        found += _named(_SUBDOMAIN, 253, "a domain of lower-case letters, digits and '-'")(parts[0])
-    return found
+        domain = _named(_SUBDOMAIN, 253, "a domain of lower-case letters, digits and '-'")
+        problems += domain(parts[0])
+    return problems
 
 
-def _reads(read: Callable[[str], object], what: str) -> Callable[[str], list[str]]:
+def _reads(read: Callable[[str], object], expected: str) -> Callable[[str], list[str]]:
+    """Whatever can be read."""
+
     def problems(text: str) -> list[str]:
         try:
             read(text)
         except (EvalError, ValueError, binascii.Error):
-            return [f"must be {what}"]
+            return [f"must be {expected}"]
         return []
 
     return problems
@@ -72,16 +86,20 @@ def _reads(read: Callable[[str], object], what: str) -> Callable[[str], list[str
 def _date(text: str) -> None:
     if not re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
         raise ValueError(text)
+    # The year 0 is a leap year like 400, which Python knows.
     date(int(text[:4]) or 400, int(text[5:7]), int(text[8:]))
 
 
 def _datetime(text: str) -> None:
     day, separator, time = text.lower().partition("t")
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|[+-][0-9]{2}:[0-9]{2})", time
     )
     _date(day)
-    if not separator or not found or int(found[1]) > 23 or max(int(found[2]), int(found[3])) > 59:
+    if not separator or not match:
+        raise ValueError(text)
+    hour, minute, second = (int(match[part]) for part in (1, 2, 3))
+    if hour > 23 or minute > 59 or second > 59:
         raise ValueError(text)
 
 

@@ -12,22 +12,25 @@ from .conversions import double_text, string_of_bytes
 from .times import duration_text, timestamp_text
 
 _CLAUSE = re.compile(r"%(?:%|(?:\.([0-9]+))?([sdfebxXo]))")
+_RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+_ESCAPES = {
+    "\a": r"\a",
+    "\b": r"\b",
+    "\f": r"\f",
+    "\n": r"\n",
+    "\r": r"\r",
+    "\t": r"\t",
+    "\v": r"\v",
+    "\\": r"\\",
+    '"': r"\"",
+}
+# The types that each clause takes.
 TAKES = {
     "s": frozenset(
-        [
-            "list",
-            "map",
-            "int",
-            "uint",
-            "double",
-            "bool",
-            "string",
-            "google.protobuf.Timestamp",
-            "bytes",
-            "google.protobuf.Duration",
-            "type",
-            "null_type",
-        ]
+        (
+            *("list", "map", "int", "uint", "double", "bool", "string", "bytes", "type"),
+            *("google.protobuf.Timestamp", "google.protobuf.Duration", "null_type"),
+        )
     ),
     "d": frozenset(("int", "uint")),
     "f": frozenset(("double", "string")),
@@ -41,27 +44,30 @@ TAKES = {
 
 def clauses(text: str) -> Iterator[tuple[str, str | None, str | None]]:
     """Literal text before each clause, its letter and its precision; the last has text alone."""
-    at = 0
-    while (start := text.find("%", at)) >= 0:
-        found = _CLAUSE.match(text, start)
-        if not found:
+    position = 0
+    while (start := text.find("%", position)) >= 0:
+        clause = _CLAUSE.match(text, start)
+        if not clause:
             raise EvalError(f"no known clause at {text[start : start + 4]!r}")
-        literal = text[at:start] + ("%" if found.group() == "%%" else "")
-        yield literal, found[2], found[1]
-        at = found.end()
-    yield text[at:], None, None
+        literal = text[position:start]
+        if clause.group() == "%%":
+            literal += "%"
+        yield literal, clause[2], clause[1]
+        position = clause.end()
+    yield text[position:], None, None
 
 
 def apply(text: str, arguments: list[Value]) -> str:
-    made, used = [], 0
+    """The text with each clause replaced by its argument; EvalError where they do not go together."""
+    parts, used = [], 0
     for literal, letter, precision in clauses(text):
-        made.append(literal)
+        parts.append(literal)
         if letter:
             if used >= len(arguments):
                 raise EvalError(f"the format has more clauses than its {len(arguments)} arguments")
-            made.append(_clause(letter, precision, arguments[used]))
+            parts.append(_clause(letter, precision, arguments[used]))
             used += 1
-    return "".join(made)
+    return "".join(parts)
 
 
 def _clause(letter: str, precision: str | None, value: Value) -> str:
@@ -95,18 +101,18 @@ def _double(letter: str, precision: int, value: Value) -> str:
 
 
 def _special(value: float) -> str:
+    """The text of what has no digits, else nothing."""
     if math.isnan(value):
         return "NaN"
-    return "" if math.isfinite(value) else "∞" if value > 0 else "-∞"
+    if math.isfinite(value):
+        return ""
+    return "∞" if value > 0 else "-∞"
 
 
 def _scientific(value: float) -> str:
     mantissa, exponent = f"{value:e}".split("e")
-    digits = exponent.lstrip("+-").rjust(2, "0")
-    raised = f"{'-' if exponent[0] == '-' else ''}{digits}".translate(
-        str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
-    )
-    return f"{mantissa}\u00d710{raised}"
+    raised = f"{int(exponent):03d}" if exponent[0] == "-" else f"{int(exponent):02d}"
+    return f"{mantissa}\u00d710{raised.translate(_RAISED)}"
 
 
 def _string(value: Value) -> str:
@@ -126,14 +132,9 @@ def _string(value: Value) -> str:
         case list():
             return "[" + ", ".join(_member(element) for element in value) + "]"
         case Map():
-            pairs = [(_key(key), _member(inner)) for key, inner in value.items()]
-            return (
-                "{"
-                + ", ".join(
-                    f"{key}:{inner}" for key, inner in sorted(pairs, key=lambda pair: pair[0])
-                )
-                + "}"
-            )
+            pairs = [(_key(key), _member(member)) for key, member in value.items()]
+            pairs.sort(key=lambda pair: pair[0])
+            return "{" + ", ".join(f"{key}:{member}" for key, member in pairs) + "}"
         case Timestamp():
             return timestamp_text(value)
         case Duration():
@@ -163,35 +164,25 @@ def _member(value: Value) -> str:
         case Duration():
             return f"duration({quoted(duration_text(value))})"
         case float():
-            if math.isnan(value):
-                return '"NaN"'
-            return f"{value:.6f}" if math.isfinite(value) else ('"+Inf"' if value > 0 else '"-Inf"')
+            if math.isfinite(value):
+                return f"{value:.6f}"
+            return quoted(double_text(value))
     return _string(value)
 
 
-_SHORT = {
-    "\a": "a",
-    "\b": "b",
-    "\f": "f",
-    "\n": "n",
-    "\r": "r",
-    "\t": "t",
-    "\v": "v",
-    "\\": "\\",
-    '"': '"',
-}
-
-
 def quoted(text: str) -> str:
-    made = []
+    """The text as a literal; what cannot be printed is escaped."""
+    parts = []
     for character in text:
         code = ord(character)
-        if character in _SHORT:
-            made.append("\\" + _SHORT[character])
+        if character in _ESCAPES:
+            parts.append(_ESCAPES[character])
         elif character == " " or character.isprintable():
-            made.append(character)
+            parts.append(character)
         elif code < 0x80:
-            made.append(f"\\x{code:02x}")
+            parts.append(f"\\x{code:02x}")
+        elif code < 0x10000:
+            parts.append(f"\\u{code:04x}")
         else:
-            made.append(f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
-    return '"' + "".join(made) + '"'
+            parts.append(f"\\U{code:08x}")
+    return '"' + "".join(parts) + '"'

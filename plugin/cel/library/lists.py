@@ -1,6 +1,4 @@
-"""Functions of lists, sets and optionals, and the insertion into maps that the transforming macros
-use.
-"""
+"""Functions of lists, sets and optionals, and the insertion into maps that some macros use."""
 
 from __future__ import annotations
 
@@ -26,8 +24,18 @@ from ..values import (
 )
 from .operators import add
 
+_SORTABLE = frozenset(
+    (
+        *("int", "uint", "double", "bool", "string", "bytes"),
+        *("google.protobuf.Timestamp", "google.protobuf.Duration"),
+    )
+)
 _COMPARABLE = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
+_YEAR_ONE = -62135596800 * 10**9  # the zero of timestamps, in nanoseconds since 1970
 _ZERO: dict[str, Value] = {"int": 0, "uint": UInt(0), "double": 0.0, "duration": Duration(0)}
+
+
+# Lists. Elements without an order to each other count as equal.
 
 
 def is_sorted(values: list[Value]) -> bool:
@@ -65,11 +73,17 @@ def _sum(zero: Value) -> Implementation:
 
 
 def index_of(values: list[Value], wanted: Value) -> int:
-    return next((at for at, value in enumerate(values) if _is(value, wanted)), -1)
+    for index, value in enumerate(values):
+        if _is(value, wanted):
+            return index
+    return -1
 
 
 def last_index_of(values: list[Value], wanted: Value) -> int:
-    return next((at for at in range(len(values) - 1, -1, -1) if _is(values[at], wanted)), -1)
+    for index in range(len(values) - 1, -1, -1):
+        if _is(values[index], wanted):
+            return index
+    return -1
 
 
 def _is(value: Value, wanted: Value) -> bool:
@@ -119,22 +133,8 @@ def sort_by(values: list[Value], keys: list[Value]) -> list[Value]:
     def before(left: int, right: int) -> int:
         return _order(keys[left], keys[right]) or 0
 
-    ranks = sorted(range(len(keys)), key=cmp_to_key(before))
-    return [values[at] for at in ranks]
-
-
-_SORTABLE = frozenset(
-    [
-        "int",
-        "uint",
-        "double",
-        "bool",
-        "string",
-        "bytes",
-        "google.protobuf.Timestamp",
-        "google.protobuf.Duration",
-    ]
-)
+    indexes = sorted(range(len(keys)), key=cmp_to_key(before))
+    return [values[index] for index in indexes]
 
 
 def range_(count: int) -> list[int]:
@@ -146,11 +146,14 @@ def range_(count: int) -> list[int]:
 
 
 def distinct(values: list[Value]) -> list[Value]:
-    found: list[Value] = []
+    kept: list[Value] = []
     for value in values:
-        if not any(_is(value, other) for other in found):
-            found.append(value)
-    return found
+        if not any(_is(value, other) for other in kept):
+            kept.append(value)
+    return kept
+
+
+# Sets, which are lists whose order and repetitions do not count
 
 
 def sets_contain(values: list[Value], part: list[Value]) -> bool:
@@ -163,6 +166,9 @@ def sets_equivalent(left: list[Value], right: list[Value]) -> bool:
 
 def sets_intersect(left: list[Value], right: list[Value]) -> bool:
     return any(contains(right, value) for value in left)
+
+
+# Maps and optionals
 
 
 def insert(target: Map, key: Value, value: Value) -> Map:
@@ -178,16 +184,23 @@ def insert_all(target: Map, more: Map) -> Map:
 
 
 def of_non_zero(value: Value) -> Optional:
-    """None for false, 0, empty texts, lists and maps."""
-    if isinstance(value, UInt):
-        return Optional(value) if value.value else NONE
-    if isinstance(value, Duration):
-        return Optional(value) if value.nanoseconds else NONE
-    if isinstance(value, Timestamp):
-        return Optional(value) if value.nanoseconds != -62135596800 * 10**9 else NONE
-    if value is None or isinstance(value, bool | int | float | str | bytes | list | Map):
-        return Optional(value) if value or (isinstance(value, Map) and len(value)) else NONE
-    return Optional(value)
+    """None for null, false, 0, and for empty texts, lists and maps."""
+    return NONE if _is_zero(value) else Optional(value)
+
+
+def _is_zero(value: Value) -> bool:
+    match value:
+        case None:
+            return True
+        case UInt():
+            return value.value == 0
+        case Duration():
+            return value.nanoseconds == 0
+        case Timestamp():
+            return value.nanoseconds == _YEAR_ONE
+        case bool() | int() | float() | str() | bytes() | list() | Map():
+            return not value
+    return False
 
 
 def value_of(optional: Optional) -> Value:

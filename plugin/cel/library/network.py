@@ -71,10 +71,10 @@ def parse_cidr(text: str) -> Cidr:
     address, slash, bits = text.rpartition("/")
     if not slash or not re.fullmatch("0|[1-9][0-9]{0,2}", bits) or "%" in address:
         raise EvalError(f"expected a network such as 10.0.0.0/8, got {text!r}")
-    found = parse_ip(address)
-    if int(bits) > found.address.max_prefixlen:
+    ip = parse_ip(address)
+    if int(bits) > ip.address.max_prefixlen:
         raise EvalError(f"{text!r} has too many bits in its prefix")
-    return Cidr(found.address, int(bits))
+    return Cidr(ip.address, int(bits))
 
 
 def _within(cidr: Cidr, other: Cidr) -> bool:
@@ -90,9 +90,8 @@ def _link_local_multicast(address: _Address) -> bool:
 
 
 def _link_local(address: _Address) -> bool:
-    return address in ipaddress.ip_network(
-        "169.254.0.0/16" if address.version == 4 else "fe80::/10"
-    )
+    network = "169.254.0.0/16" if address.version == 4 else "fe80::/10"
+    return address in ipaddress.ip_network(network)
 
 
 def _global(address: _Address) -> bool:
@@ -116,6 +115,8 @@ _ZONE_ALLOWED = re.compile(
     r"(?:[A-Za-z0-9\-_.~!$&'()*+,;=:\[\]<>\"\x80-\U0010ffff]|%[0-9a-fA-F]{2})+"
 )
 _USER_ALLOWED = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
+_NOT_IN_PATH = re.compile(r"[^A-Za-z0-9\-_.~!$&'()*+,;=:@/%\[\]]")
+# A % that escapes nothing.
 _ESCAPES = re.compile(r"%(?![0-9a-fA-F]{2})")
 
 
@@ -123,16 +124,18 @@ def parse_url(text: str) -> Url:
     """An absolute URL or an absolute path."""
     if not text or re.search(r"[\x00-\x1f\x7f]", text):
         raise EvalError(f"{text!r} is no URL")
-    found = _URL.fullmatch(text)
-    assert found
-    scheme, rest = (found[1] or "").lower(), found[2]
-    path, _, query = rest.partition("?")
-    # As the target of a request: what follows # belongs to the path, and there must be one from the
-    # root.
-    if (not scheme and not path.startswith("/") and text != "*") or _ESCAPES.search(
-        _after_host(path, scheme)
-    ):
+    match = _URL.fullmatch(text)
+    assert match
+    scheme, rest = (match[1] or "").lower(), match[2]
+
+    # First it is read as the target of a request: there what follows # belongs to the path, and
+    # there must be one from the root.
+    target, _, _ = rest.partition("?")
+    relative = not scheme and not target.startswith("/") and text != "*"
+    if relative or _ESCAPES.search(_after_host(target, scheme)):
         raise EvalError(f"{text!r} is not an absolute URL")
+
+    # Then as a URL.
     path, _, query = rest.partition("#")[0].partition("?")
     if scheme and not path.startswith("/"):
         return Url(scheme, "", "", query, text)
@@ -145,23 +148,25 @@ def parse_url(text: str) -> Url:
 
 def _after_host(path: str, scheme: str) -> str:
     """The part of a request's target where % must escape something."""
-    if scheme and path.startswith("//"):
+    if not scheme:
+        return path
+    if path.startswith("//"):
         return path[2:].partition("/")[2]
-    return "" if scheme and not path.startswith("/") else path
+    return path if path.startswith("/") else ""
 
 
 def _host(authority: str, scheme: str, text: str) -> str:
     user, at, host = authority.rpartition("@")
     bracket = host.rfind("[")
-    name, port = host, ""
     if bracket == 0 and "]" in host:
         name, _, port = host[1:].rpartition("]")
         valid = bool(re.fullmatch("(:[0-9]*)?", port)) and _is_ipv6(name)
+    elif bracket >= 0:
+        valid = False
     else:
-        strict = scheme in ("http", "https")  # elsewhere a host may have colons of its own
-        valid = bracket < 0 and bool(
-            (_PORT if strict else _LAST_PORT).fullmatch(host) and _HOST_ALLOWED.fullmatch(host)
-        )
+        # Outside of HTTP a host may have colons of its own.
+        with_port = _PORT if scheme in ("http", "https") else _LAST_PORT
+        valid = bool(with_port.fullmatch(host) and _HOST_ALLOWED.fullmatch(host))
     if not valid or (at and not _USER_ALLOWED.fullmatch(user)):
         raise EvalError(f"{text!r} has no valid host")
     return unquote_to_bytes(host).decode("utf-8", "replace")
@@ -192,25 +197,26 @@ def _port(url: Url) -> str:
 
 
 def _escaped(url: Url) -> str:
-    return "".join(
-        c
-        if re.fullmatch(r"[A-Za-z0-9\-_.~!$&'()*+,;=:@/%\[\]]", c)
-        else "".join(f"%{b:02X}" for b in c.encode())
-        for c in url.path
-    )
+    return _NOT_IN_PATH.sub(_percent, url.path)
+
+
+def _percent(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match.group().encode())
 
 
 def _query(url: Url) -> Map:
-    found: dict[str, list[str]] = {}
+    """The values of each name in their order; a pair that is not well escaped is left out."""
+    by_name: dict[str, list[str]] = {}
     for pair in url.query.split("&"):
         if not pair or ";" in pair or _ESCAPES.search(pair):
             continue
-        key, _, value = pair.partition("=")
-        name, content = (
-            unquote_to_bytes(x.replace("+", " ")).decode("utf-8", "replace") for x in (key, value)
-        )
-        found.setdefault(name, []).append(content)
-    return Map(dict(found))
+        name, _, value = pair.partition("=")
+        by_name.setdefault(_unescaped(name), []).append(_unescaped(value))
+    return Map(dict(by_name))
+
+
+def _unescaped(text: str) -> str:
+    return unquote_to_bytes(text.replace("+", " ")).decode("utf-8", "replace")
 
 
 TABLE: dict[str, Implementation] = {

@@ -1,5 +1,6 @@
-"""Operators and size(): arithmetic that overflows into errors, order, membership. Logic is
-evaluated elsewhere.
+"""Operators and size(): arithmetic that overflows into errors, order, membership.
+
+Logic and indexes are not here: which operands are evaluated is for `closures`.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ def add(left: Value, right: Value) -> Value:
         return times.add(left, right)
     if isinstance(left, list) and isinstance(right, list):
         if kind is Growing:
+            # Kubernetes changes it in its place, and others see it.
             left.extend(right)
             return left
         return [*left, *right]
@@ -108,7 +110,7 @@ def _truncated(left: int, right: int) -> int:
 def _divided(left: float, right: float) -> float:
     if right:
         return left / right
-    if not left or left != left:  # noqa: PLR0124  # NaN
+    if not left or math.isnan(left):
         return math.nan
     return math.copysign(math.inf, left) * math.copysign(1, right)
 
@@ -116,14 +118,19 @@ def _divided(left: float, right: float) -> float:
 def modulo(left: Value, right: Value) -> Value:
     kind = type(left)
     if kind is type(right) and kind in (int, UInt):
-        a, b = (left, right) if kind is int else (left.value, right.value)
-        if b == 0:
-            raise EvalError("modulus by zero")
-        if a == _SMALLEST and b == -1:
-            raise EvalError("integer overflow")
-        rest = a - b * _truncated(a, b)
-        return rest if kind is int else UInt(rest)
+        if kind is int:
+            return _remainder(left, right)
+        return UInt(_remainder(left.value, right.value))
     raise no_overload("%", left, right)
+
+
+def _remainder(left: int, right: int) -> int:
+    """What is left of division towards zero."""
+    if right == 0:
+        raise EvalError("modulus by zero")
+    if left == _SMALLEST and right == -1:
+        raise EvalError("integer overflow")
+    return left - right * _truncated(left, right)
 
 
 def negate(value: Value) -> Value:
@@ -170,10 +177,10 @@ def _unreachable(*_arguments: Value) -> Value:
 _COMPARABLE = ("bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration")
 _NUMERIC = ("int", "uint", "double")
 _ORDERS: dict[str, Callable[[int], bool]] = {
-    "_<_": lambda found: found < 0,
-    "_<=_": lambda found: found <= 0,
-    "_>_": lambda found: found > 0,
-    "_>=_": lambda found: found >= 0,
+    "_<_": lambda sign: sign < 0,
+    "_<=_": lambda sign: sign <= 0,
+    "_>_": lambda sign: sign > 0,
+    "_>=_": lambda sign: sign >= 0,
 }
 TABLE: dict[str, Implementation] = {
     "_&&_: (bool, bool) -> bool": _unreachable,

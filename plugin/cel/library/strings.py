@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 
 from ..declarations import Implementation
 from ..errors import EvalError
@@ -12,9 +13,20 @@ _SPACE = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006"
     "\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 )
-_QUOTED = {
-    "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"',
-}  # fmt: skip
+# Letters beyond ASCII stay as they are.
+_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+_UPPER = str.maketrans(string.ascii_lowercase, string.ascii_uppercase)
+_ESCAPES = {
+    "\a": r"\a",
+    "\b": r"\b",
+    "\f": r"\f",
+    "\n": r"\n",
+    "\r": r"\r",
+    "\t": r"\t",
+    "\v": r"\v",
+    "\\": r"\\",
+    '"': r"\"",
+}
 
 
 def _range(index: int) -> EvalError:
@@ -36,7 +48,7 @@ def index_of(text: str, wanted: str, start: int = 0) -> int:
 
 
 def last_index_of(text: str, wanted: str) -> int:
-    return len(text) if not wanted else text.rfind(wanted)
+    return text.rfind(wanted) if wanted else len(text)
 
 
 def last_index_from(text: str, wanted: str, start: int) -> int:
@@ -44,15 +56,17 @@ def last_index_from(text: str, wanted: str, start: int) -> int:
         raise _range(start)
     if not wanted:
         return min(start, len(text))
-    return -1 if start >= len(text) else text.rfind(wanted, 0, start + len(wanted))
+    if start >= len(text):
+        return -1
+    return text.rfind(wanted, 0, start + len(wanted))
 
 
 def lower(text: str) -> str:
-    return "".join(c.lower() if c.isascii() else c for c in text)
+    return text.translate(_LOWER)
 
 
 def upper(text: str) -> str:
-    return "".join(c.upper() if c.isascii() else c for c in text)
+    return text.translate(_UPPER)
 
 
 def replace(text: str, old: str, new: str, limit: int = -1) -> str:
@@ -60,10 +74,12 @@ def replace(text: str, old: str, new: str, limit: int = -1) -> str:
 
 
 def split(text: str, separator: str, limit: int = -1) -> list[str]:
+    """At most `limit` parts; the last is the rest. Without a separator, characters."""
     if limit == 0:
         return []
     if separator:
         return text.split(separator, limit - 1 if limit > 0 else -1)
+
     characters = list(text)
     if 0 < limit < len(characters):
         return [*characters[: limit - 1], "".join(characters[limit - 1 :])]
@@ -87,7 +103,8 @@ def join(texts: list[str], separator: str = "") -> str:
 
 
 def quote(text: str) -> str:
-    return '"' + re.sub(r'[\a\b\f\n\r\t\v\\"]', lambda found: _QUOTED[found.group()], text) + '"'
+    escaped = re.sub(r'[\a\b\f\n\r\t\v\\"]', lambda match: _ESCAPES[match.group()], text)
+    return f'"{escaped}"'
 
 
 TABLE: dict[str, Implementation] = {

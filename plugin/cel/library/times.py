@@ -1,10 +1,12 @@
-"""Timestamps and durations: read, written, added, and taken apart, to the nanosecond and within the
-years 1 to 9999.
+"""Timestamps and durations: read, written, added, and taken apart.
+
+They are exact to the nanosecond, timestamps within the years 1 to 9999.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
@@ -13,15 +15,24 @@ from ..errors import EvalError
 from ..values import LARGEST_INT, Duration, Timestamp, Value, no_overload
 
 _SECOND = 10**9
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FOUR_CENTURIES = 146097 * 86400
 _EARLIEST, _LATEST = -62135596800, 253402300799
 _UNITS = {
-    "ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": _SECOND, "m": 60 * _SECOND, "h": 3600 * _SECOND,
-}  # fmt: skip
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "μs": 10**3,
+    "ms": 10**6,
+    "s": _SECOND,
+    "m": 60 * _SECOND,
+    "h": 3600 * _SECOND,
+}
 _DURATION = re.compile(r"([+-]?)((?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+)")
 _PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
 _TIMESTAMP = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?(Z|[+-][0-9]{2}:[0-9]{2})"
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})"
+    r"(?:[.,]([0-9]+))?(Z|[+-][0-9]{2}:[0-9]{2})"
 )
 
 
@@ -62,34 +73,37 @@ def negate(value: Duration) -> Duration:
 def parse_duration(text: str) -> Duration:
     if text in ("0", "+0", "-0"):
         return Duration(0)
-    found = _DURATION.fullmatch(text)
-    if not found:
+    match = _DURATION.fullmatch(text)
+    if not match:
         raise EvalError(f"expected a duration such as 1h30m, got {text!r}")
+
     total = 0
-    for whole, part, unit in _PART.findall(found[2]):
+    for whole, part, unit in _PART.findall(match[2]):
         total += int(whole or "0") * _UNITS[unit]
         if part:
-            total += int(int(part[:18]) * (_UNITS[unit] / 10 ** len(part[:18])))
-    return duration(-total if found[1] == "-" else total)
+            # Through a double and cut off, as Go does it.
+            digits = part[:18]
+            total += int(int(digits) * (_UNITS[unit] / 10 ** len(digits)))
+    return duration(-total if match[1] == "-" else total)
 
 
 def parse_timestamp(text: str) -> Timestamp:
-    found = _TIMESTAMP.fullmatch(text)
-    if not found:
+    match = _TIMESTAMP.fullmatch(text)
+    if not match:
         raise EvalError(f"expected a timestamp such as 2006-01-02T15:04:05Z, got {text!r}")
-    year, month, day, hour, minute, second = (int(found[i]) for i in range(1, 7))
-    offset = _offset(found[8], text)
+    year, month, day, hour, minute, second = (int(match[part]) for part in range(1, 7))
+    offset = _offset(match[8], text)
     try:
         # The year 0 is a leap year like 400: the calendar repeats every 400 years.
-        at = datetime(year or 400, month, day, hour, minute, second, tzinfo=UTC)
+        moment = datetime(year or 400, month, day, hour, minute, second, tzinfo=UTC)
     except ValueError as error:
         raise EvalError(f"{text!r} is no timestamp: {error}") from None
-    seconds = (
-        int((at - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds())
-        - offset
-        - (0 if year else _FOUR_CENTURIES)
-    )
-    return timestamp(seconds * _SECOND + int((found[7] or "0")[:9].ljust(9, "0")), offset)
+
+    seconds = int((moment - _EPOCH).total_seconds()) - offset
+    if not year:
+        seconds -= _FOUR_CENTURIES
+    nanoseconds = int((match[7] or "0")[:9].ljust(9, "0"))
+    return timestamp(seconds * _SECOND + nanoseconds, offset)
 
 
 def _offset(text: str, whole: str) -> int:
@@ -98,43 +112,48 @@ def _offset(text: str, whole: str) -> int:
     hours, minutes = int(text[1:3]), int(text[4:6])
     if hours > 24 or minutes > 60:
         raise EvalError(f"{whole!r} has no valid time zone")
-    return (hours * 3600 + minutes * 60) * (-1 if text[0] == "-" else 1)
+    seconds = hours * 3600 + minutes * 60
+    return -seconds if text[0] == "-" else seconds
 
 
 def duration_text(value: Duration) -> str:
+    """In seconds, with as many digits as there are."""
     seconds = value.nanoseconds / _SECOND
-    text = f"{seconds!r}" if "e" not in repr(seconds) else f"{seconds:.20f}".rstrip("0")
+    text = repr(seconds)
+    if "e" in text:
+        text = f"{seconds:.20f}".rstrip("0")
     return text.removesuffix(".0").rstrip(".") + "s"
 
 
 def timestamp_text(value: Timestamp) -> str:
-    at, year = _moment(value, timezone(timedelta(seconds=value.offset)))
-    part = f".{value.nanoseconds % _SECOND:09d}".rstrip("0").rstrip(".")
+    moment, year = _moment(value, timezone(timedelta(seconds=value.offset)))
+    fraction = f".{value.nanoseconds % _SECOND:09d}".rstrip("0").rstrip(".")
     zone = "Z"
     if value.offset:
-        minutes = abs(value.offset) // 60
-        zone = f"{'-' if value.offset < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"
-    return f"{year:04d}-{at:%m-%dT%H:%M:%S}{part}{zone}"
+        hours, minutes = divmod(abs(value.offset) // 60, 60)
+        sign = "-" if value.offset < 0 else "+"
+        zone = f"{sign}{hours:02d}:{minutes:02d}"
+    return f"{year:04d}-{moment:%m-%dT%H:%M:%S}{fraction}{zone}"
 
 
 def _moment(value: Timestamp, zone: tzinfo) -> tuple[datetime, int]:
-    """The moment in a zone, and its year: outside of Python's years the calendar of 400 years away
-    is the same.
+    """The moment in a zone, and its year.
+
+    In a zone it may be outside of Python's years. The calendar of 400 years away is the same.
     """
     seconds = value.nanoseconds // _SECOND
-    start = datetime(1970, 1, 1, tzinfo=UTC)
-    for years in (0, 400, -400):
+    for centuries in (0, 4, -4):
+        shifted = timedelta(seconds=seconds + centuries // 4 * _FOUR_CENTURIES)
         try:
-            at = (start + timedelta(seconds=seconds + years // 400 * _FOUR_CENTURIES)).astimezone(
-                zone
-            )
+            moment = (_EPOCH + shifted).astimezone(zone)
         except OverflowError:
             continue
-        return at, at.year - years
+        return moment, moment.year - centuries * 100
     raise EvalError("timestamp overflow")
 
 
 def _zone(text: str) -> tzinfo:
+    """A zone by its name or as an offset such as -08:00."""
     hours, colon, minutes = text.partition(":")
     if colon:
         if not re.fullmatch("[+-]?[0-9]+", hours) or not re.fullmatch("[+-]?[0-9]+", minutes):
@@ -152,32 +171,38 @@ def _zone(text: str) -> tzinfo:
 
 
 def _part(name: str) -> Implementation:
+    read = _PARTS[name]
+
     def of(value: Timestamp, zone: str | None = None) -> int:
-        at, year = _moment(value, UTC if zone is None else _zone(zone))
-        return {
-            "getFullYear": year,
-            "getMonth": at.month - 1,
-            "getDayOfYear": at.timetuple().tm_yday - 1,
-            "getDayOfMonth": at.day - 1,
-            "getDate": at.day,
-            "getDayOfWeek": at.isoweekday() % 7,
-            "getHours": at.hour,
-            "getMinutes": at.minute,
-            "getSeconds": at.second,
-            "getMilliseconds": value.nanoseconds % _SECOND // 10**6,
-        }[name]
+        moment, year = _moment(value, UTC if zone is None else _zone(zone))
+        return read(moment, year, value)
 
     return of
 
 
 def _duration_part(unit: int) -> Implementation:
-    return lambda value: abs(value.nanoseconds) // unit * (-1 if value.nanoseconds < 0 else 1)
+    """Whole units, counted towards zero."""
+
+    def of(value: Duration) -> int:
+        units = abs(value.nanoseconds) // unit
+        return -units if value.nanoseconds < 0 else units
+
+    return of
 
 
-_PARTS = (
-    "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getFullYear", "getMonth",
-    "getHours", "getMilliseconds", "getMinutes", "getSeconds",
-)  # fmt: skip
+# From the moment in its zone, the year that it has there, and the timestamp.
+_PARTS: dict[str, Callable[[datetime, int, Timestamp], int]] = {
+    "getFullYear": lambda _moment, year, _value: year,
+    "getMonth": lambda moment, _year, _value: moment.month - 1,
+    "getDayOfYear": lambda moment, _year, _value: moment.timetuple().tm_yday - 1,
+    "getDayOfMonth": lambda moment, _year, _value: moment.day - 1,
+    "getDate": lambda moment, _year, _value: moment.day,
+    "getDayOfWeek": lambda moment, _year, _value: moment.isoweekday() % 7,
+    "getHours": lambda moment, _year, _value: moment.hour,
+    "getMinutes": lambda moment, _year, _value: moment.minute,
+    "getSeconds": lambda moment, _year, _value: moment.second,
+    "getMilliseconds": lambda _moment, _year, value: value.nanoseconds % _SECOND // 10**6,
+}
 TABLE: dict[str, Implementation] = {
     **{
         f"{name}: timestamp.({zone}) -> int": _part(name)
