@@ -1,33 +1,41 @@
-"""Text to plain data and back: JSON, and YAML for what people write and read. No types of ours, no
-files.
+"""Text to plain data and back: JSON, and YAML for what people write and read.
+
+What is read may come from anybody: it is bounded in depth, and in what its aliases stand for. No
+types of ours, no files.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+if TYPE_CHECKING:
+    import yaml
+
+# Kubernetes' own objects stay below 30 levels. What reads and writes them calls itself level by
+# level, and has room for several hundred.
+DEEPEST = 100
+# Values that come into a document by its aliases. Each may stand for thousands, which may have
+# aliases again: nine short lines are a thousand million values.
+MOST_ALIASED = 100_000
+
 
 def load(text: bytes | str) -> Any:
-    """One JSON or YAML document as plain data; ValueError says where it is wrong."""
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        found = _load_yaml(text)
-    if len(found) > 1:
-        raise ValueError(f"expected one document, got {len(found)}")
-    return found[0] if found else None
+    """One JSON or YAML document as plain data; None for an empty one.
+
+    ValueError says where it is wrong, and refuses a document that is too deep or too large.
+    """
+    documents = _load(text)
+    if len(documents) > 1:
+        raise ValueError(f"expected one document, got {len(documents)}")
+    return documents[0] if documents else None
 
 
 def load_all(text: bytes | str) -> list[Any]:
-    """The documents of a JSON or YAML file, empty ones left out."""
-    try:
-        found = [msgspec.json.decode(text)]
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        found = _load_yaml(text)
-    return [document for document in found if document is not None]
+    """The documents of a JSON or YAML file, empty ones left out; ValueError as above."""
+    return [document for document in _load(text) if document is not None]
 
 
 def dump_yaml(data: object) -> str:
@@ -40,21 +48,40 @@ def dump_yaml(data: object) -> str:
 
 @cache
 def yaml_loader(base: Any) -> Any:
-    """`base` as Kubernetes reads YAML, which is JSON with another face: a time stays text."""
-    return type(
-        "Loader",
-        (base,),
-        {
-            "yaml_implicit_resolvers": {
-                first: [
-                    (tag, pattern)
-                    for tag, pattern in resolvers
-                    if tag != "tag:yaml.org,2002:timestamp"
-                ]
-                for first, resolvers in base.yaml_implicit_resolvers.items()
-            }
-        },
-    )
+    """`base` as Kubernetes reads YAML, which is JSON with another face: a time stays text.
+
+    It refuses documents beyond the bounds as it refuses others that are wrong: a YAMLError.
+    """
+
+    class Loader(base):  # type: ignore[misc]
+        yaml_implicit_resolvers = _without_timestamps(base.yaml_implicit_resolvers)
+        depth = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            # Before it is composed: that calls itself level by level, too.
+            self.depth += 1
+            if self.depth > DEEPEST:
+                raise _too_deep(self.peek_event().start_mark)
+            node = super().compose_node(parent, index)
+            self.depth -= 1
+            return node
+
+        def construct_document(self, node: Any) -> Any:
+            _check_aliases(node)
+            return super().construct_document(node)
+
+    return Loader
+
+
+def _load(text: bytes | str) -> list[Any]:
+    try:
+        document = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _load_yaml(text)
+    except RecursionError:
+        raise ValueError(f"nested deeper than {DEEPEST} levels") from None
+    _check_depth(document)
+    return [document]
 
 
 def _load_yaml(text: bytes | str) -> list[Any]:
@@ -70,3 +97,79 @@ def _load_yaml(text: bytes | str) -> list[Any]:
         raise ValueError(f"character {error.position + 1}: {error.reason}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(str(error)) from error
+
+
+def _without_timestamps(resolvers: dict[str, Any]) -> dict[str, Any]:
+    """What the first character of a plain word may mean, without that it is a time."""
+    kept = {}
+    for first, candidates in resolvers.items():
+        kept[first] = [each for each in candidates if each[0] != "tag:yaml.org,2002:timestamp"]
+    return kept
+
+
+def _check_depth(document: Any) -> None:
+    """ValueError for a document that is too deep; without calling itself, since it may be."""
+    level = [document]
+    for _ in range(DEEPEST):
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                below += value.values()
+            elif isinstance(value, list):
+                below += value
+        if not below:
+            return
+        level = below
+    raise ValueError(f"nested deeper than {DEEPEST} levels")
+
+
+def _check_aliases(root: yaml.Node) -> None:
+    """A YAMLError if the document is too deep or too large once its aliases are what they stand for.
+
+    Python's values share what aliases share, so that reading is cheap. Whoever writes them out
+    again, or goes through them, meets every single one.
+    """
+    counted: dict[int, tuple[int, int]] = {}
+
+    def count(node: yaml.Node, depth: int) -> tuple[int, int]:
+        """The levels and the values of a node. A node that has itself within has no end of both."""
+        if id(node) in counted:
+            return counted[id(node)]
+
+        levels, values = 1, 1
+        for child in _children(node):
+            if depth == DEEPEST:
+                raise _too_deep(node.start_mark)
+            child_levels, child_values = count(child, depth + 1)
+            levels = max(levels, child_levels + 1)
+            values += child_values
+        if levels > DEEPEST:
+            raise _too_deep(node.start_mark)
+        counted[id(node)] = levels, values
+        return levels, values
+
+    _, values = count(root, 1)
+    if values - len(counted) > MOST_ALIASED:
+        raise _refusal(f"its aliases stand for more than {MOST_ALIASED:,} values", root.start_mark)
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if not isinstance(node.value, list):
+        return []
+    children: list[yaml.Node] = []
+    for item in node.value:
+        if isinstance(item, tuple):  # a key and its value
+            children += item
+        else:
+            children.append(item)
+    return children
+
+
+def _too_deep(mark: yaml.Mark) -> yaml.MarkedYAMLError:
+    return _refusal(f"nested deeper than {DEEPEST} levels", mark)
+
+
+def _refusal(problem: str, mark: yaml.Mark) -> yaml.MarkedYAMLError:
+    import yaml  # whoever refuses YAML has loaded it
+
+    return yaml.constructor.ConstructorError(problem=problem, problem_mark=mark)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
 from plugin.api import text
 from plugin.api.meta import ObjectMeta
@@ -55,3 +56,73 @@ def test_yaml_has_the_fields_in_order_and_reads_back() -> None:
 def test_json_does_not_load_the_yaml_library() -> None:
     code = "import sys, json; from plugin.api import text; text.load('{}'); print(json.dumps('yaml' in sys.modules))"
     assert json.loads(subprocess.check_output([sys.executable, "-c", code])) is False
+
+
+def nested(levels: int, form: str) -> str:
+    if form == "json":
+        return "[" * levels + "]" * levels
+    if form == "flow":
+        return "a: " + "[" * (levels - 1) + "]" * (levels - 1)
+    return "".join(f"{' ' * level}a:\n" for level in range(levels))
+
+
+@pytest.mark.parametrize("form", ["json", "flow", "block"])
+def test_depth_has_an_end(form: str) -> None:
+    # A scalar, also the empty one, is a level of YAML.
+    most = text.DEEPEST if form != "block" else text.DEEPEST - 1
+    assert text.load(nested(most, form)) is not None
+    for levels in (most + 1, 1000, 50_000 if form != "block" else 2000):
+        with pytest.raises(ValueError, match="nested deeper than 100 levels"):
+            text.load(nested(levels, form))
+
+
+def bomb(levels: int, width: int) -> str:
+    lines = ["a0: &a0 [x]"]
+    for level in range(1, levels):
+        aliases = ", ".join([f"*a{level - 1}"] * width)
+        lines.append(f"a{level}: &a{level} [{aliases}]")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        bomb(9, 10),
+        bomb(60, 2),
+        bomb(9, 10).replace("[", "{<<: [").replace("]", "]}").replace("{<<: [x]}", "{x: 1}"),
+    ],
+    ids=["lists", "twos", "merged maps"],
+)
+def test_aliases_that_stand_for_too_much(bad: str) -> None:
+    with pytest.raises(ValueError, match="aliases stand for more than 100,000 values"):
+        text.load(bad)
+
+
+def test_aliases_that_make_it_too_deep() -> None:
+    part = "[" * 9 + "{}" + "]" * 9
+    lines = ["a0: &a0 " + part.format("x")]
+    lines += [f"a{n}: &a{n} " + part.format(f"*a{n - 1}") for n in range(1, 50)]
+    assert text.load("\n".join(lines[:10]))
+    with pytest.raises(ValueError, match="nested deeper than 100 levels"):
+        text.load("\n".join(lines))
+
+
+@pytest.mark.parametrize("endless", ["&a [*a]", "a: &a {b: *a}", "&a {*a : 1}"])
+def test_what_has_itself_within_is_refused(endless: str) -> None:
+    with pytest.raises(ValueError, match="nested deeper than 100 levels|unhashable"):
+        text.load(endless)
+
+
+def test_aliases_within_reason_are_honoured() -> None:
+    shared = "a: &a {x: [1, 2]}\nb: *a\nc:\n  <<: *a\n  y: 3\n"
+    assert text.load(shared) == {"a": {"x": [1, 2]}, "b": {"x": [1, 2]}, "c": {"x": [1, 2], "y": 3}}
+    values = ", ".join(["x"] * 100)
+    many = f"a: &a [{values}]\nb: [{', '.join(['*a'] * 900)}]"
+    assert len(text.load(many)["b"]) == 900
+
+
+def test_the_fast_loader_has_the_same_bounds() -> None:
+    loader = text.yaml_loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    for bad in (bomb(9, 10), "&a [*a]", nested(150, "flow")):
+        with pytest.raises(yaml.YAMLError, match="aliases stand for|nested deeper"):
+            yaml.load(bad, Loader=loader)
