@@ -5,12 +5,12 @@ import sys
 
 def main() -> None:
     try:
-        from . import (
-            cli,  # after the interpreter has settled: errors in imports are then the program's own
-        )
+        # Here, since Ctrl-C may come while modules are being loaded.
+        from . import cli
 
         sys.exit(cli.main(sys.argv[1:]))
-    except KeyboardInterrupt:  # where nothing is up yet that has to be ended in order
+    except KeyboardInterrupt:
+        # Nothing is up yet that has to be ended in order: what is, takes the signal itself.
         sys.exit("claimd: stopped")
 
 

@@ -1,5 +1,6 @@
-"""What every Kubernetes object has: metadata, owner references, conditions. Only the fields that we
-read or write.
+"""What every Kubernetes object has: metadata, owner references, conditions.
+
+Only the fields that we read or write.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ import msgspec
 
 
 class ApiStruct(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, frozen=True):
-    """A piece of a Kubernetes object. Unknown fields are ignored on the way in, so an object of
-    others is never written back whole: it is patched or applied.
+    """A piece of a Kubernetes object.
+
+    Unknown fields are ignored on the way in, so an object of others is never written back whole: it
+    is patched or applied.
     """
 
 

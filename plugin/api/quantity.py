@@ -1,5 +1,4 @@
-"""Kubernetes quantities: an amount as text in the API server's canonical form, and text back to an
-exact number.
+"""Kubernetes quantities: amounts as text in the API server's canonical form, and back.
 
 What we send must already be canonical, or the stored object would differ from ours for ever. No
 arithmetic here.
@@ -24,18 +23,17 @@ _FORM = re.compile(
 
 
 def of_bytes(amount: int) -> str:
-    """The canonical text of a whole amount: 85899345920 is 80Gi, 1536 is 1536.
-
-    Digits alone are decimal to the API server, so 2000 would come back as 2k: it is written like
-    that here.
-    """
+    """The canonical text of a whole amount: 85899345920 is 80Gi, 1536 is 1536, 2000 is 2k."""
     if not 0 <= amount <= LARGEST:
         raise ValueError(f"a quantity must be between 0 and {LARGEST}, got {amount}")
+
     number, power = amount, 0
     while number and number % 1024 == 0 and power + 1 < len(_BINARY):
         number, power = number // 1024, power + 1
     if power:
         return f"{number}{_BINARY[power]}"
+
+    # Digits alone are decimal to the API server, so that 2000 would come back as 2k.
     decimal = iter(("", "k", "M", "G", "T", "P", "E"))
     suffix = next(decimal)
     while number and number % 1000 == 0:
@@ -44,20 +42,24 @@ def of_bytes(amount: int) -> str:
 
 
 def parse(text: str) -> Fraction:
-    """The exact amount. What is finer than a billionth is rounded away from zero, as the API server
-    does.
+    """The exact amount.
+
+    What is finer than a billionth is rounded away from zero, as the API server does.
     """
     from fractions import Fraction  # a running plugin only writes quantities: spare it the module
 
-    found = _FORM.fullmatch(text)
-    if not found:
+    parts = _FORM.fullmatch(text)
+    if not parts:
         raise ValueError(f"expected a quantity such as 80Gi, 500m or 1e3, got {text!r}")
-    number = Fraction(found["number"])
-    if found["binary"]:
-        number *= 1024 ** _BINARY.index(found["binary"])
+
+    number = Fraction(parts["number"])
+    if parts["binary"]:
+        number *= 1024 ** _BINARY.index(parts["binary"])
+    elif parts["exponent"]:
+        number *= Fraction(10) ** int(parts["exponent"])
     else:
-        number *= Fraction(10) ** (
-            int(found["exponent"]) if found["exponent"] else _DECIMAL[found["decimal"]]
-        )
+        number *= Fraction(10) ** _DECIMAL[parts["decimal"]]
+
     billionths = -(-number * 10**9 // 1)
-    return Fraction(billionths, 10**9) * (-1 if found["sign"] == "-" else 1)
+    amount = Fraction(billionths, 10**9)
+    return -amount if parts["sign"] == "-" else amount

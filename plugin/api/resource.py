@@ -1,5 +1,4 @@
-"""resource.k8s.io in the shape of v1: claims as far as a driver reads them, slices as far as it
-writes them.
+"""resource.k8s.io in the shape of v1, as far as a driver reads claims and writes slices.
 
 Field names are the API's, in snake case. No behaviour beyond reading an attribute's one value.
 """
@@ -79,14 +78,15 @@ class DeviceAttribute(ApiStruct, frozen=True, kw_only=True):
     bool_: bool | None = msgspec.field(name="bool", default=None)
     string: str | None = None
     version: str | None = None
-    ints: list[int] | None = (
-        None  # not everywhere: an API server without the gate refuses the whole slice
-    )
+    # Not everywhere: an API server without the gate refuses the whole slice.
+    ints: list[int] | None = None
 
     @property
     def value(self) -> int | bool | str | list[int] | None:
-        every = (self.int_, self.bool_, self.string, self.version, self.ints)
-        return next((value for value in every if value is not None), None)
+        for value in (self.int_, self.bool_, self.string, self.version, self.ints):
+            if value is not None:
+                return value
+        return None
 
 
 class DeviceCapacity(ApiStruct, frozen=True, kw_only=True):

@@ -1,8 +1,7 @@
-"""resource.k8s.io in the shape of v1 as a scheduler reads it: whole claims, classes, slices and
-taint rules.
+"""resource.k8s.io in the shape of v1, as a scheduler reads it.
 
-The running plugin keeps to resource.py, which has what a driver needs and costs it a third of the
-memory. No behaviour.
+Whole claims, classes, slices and taint rules. The running plugin keeps to resource.py, which has
+what a driver needs and costs it a third of the memory. No behaviour.
 """
 
 from __future__ import annotations
@@ -159,9 +158,10 @@ class DeviceAttribute(ApiStruct, frozen=True, kw_only=True):
     @property
     def value(self) -> int | bool | str | None:
         """The one value; None where there is a list of them."""
-        return next(
-            (v for v in (self.int_, self.bool_, self.string, self.version) if v is not None), None
-        )
+        for value in (self.int_, self.bool_, self.string, self.version):
+            if value is not None:
+                return value
+        return None
 
 
 class CapacityRequestPolicyRange(ApiStruct, frozen=True, kw_only=True):

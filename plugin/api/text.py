@@ -124,7 +124,7 @@ def _check_depth(document: Any) -> None:
 
 
 def _check_aliases(root: yaml.Node) -> None:
-    """A YAMLError if the document is too deep or too large once its aliases are what they stand for.
+    """A YAMLError if the document is too deep or too large with its aliases written out.
 
     Python's values share what aliases share, so that reading is cheap. Whoever writes them out
     again, or goes through them, meets every single one.

@@ -288,7 +288,7 @@ class Client:
     async def _exchange(
         self, operation: str, credential: Credential, head: h11.Request, body: bytes | None
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """One request and its response; on a fresh connection if a kept one turns out to be dead."""
+        """One request and its response; on a fresh connection if a kept one proves to be dead."""
         connection = self._take(credential) or await self._connect(operation, credential)
         while True:
             keep = False

@@ -1,4 +1,4 @@
-"""The kubelet edge, the only importer of grpc: sockets, registration, prepare and unprepare as RPCs.
+"""The edge to the kubelet, with sockets, registration, and prepare and unprepare as RPCs.
 
-No decision about a claim is made here.
+The only importer of grpc. No decision about a claim is made here.
 """

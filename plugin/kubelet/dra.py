@@ -1,7 +1,6 @@
-"""NodePrepareResources and NodeUnprepareResources, v1 and v1beta1: requests in, the driver's answers
-out.
+"""NodePrepareResources and NodeUnprepareResources, v1 and v1beta1.
 
-Work goes on when the kubelet gives up on a call: it will call again and find it done. No decision
+Requests in, the driver's answers out. Work goes on when the kubelet gives up on a call: it will call again and find it done. No decision
 is made here.
 """
 

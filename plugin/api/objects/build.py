@@ -1,9 +1,8 @@
-"""Builders: `claim.but.spec.devices.with_config_mixin(...)` is a copy of the claim with that much
-changed.
+"""Builders: `claim.but.spec.devices.with_config_mixin(...)` is a copy of the claim, changed.
 
-A place is an object and the way into it. Its methods come from the field tables: `with_x` replaces
-x, and None takes it away; `with_x_mixin` appends to a list, or merges into a map or an object. The
-object one starts from stays as it is.
+A FieldPath is an object and the way into it. Its methods come from the field tables: `with_x`
+replaces x, and None takes it away; `with_x_mixin` appends to a list, or merges into a map or an
+object. The object one starts from stays as it is.
 """
 
 from __future__ import annotations
@@ -18,9 +17,19 @@ from . import merge, plain
 from .shapes import Field, Shape, child, fields_of
 
 T = TypeVar("T", bound=msgspec.Struct)
+# Shape, the value that is there, the new one: what stands there then.
+Join = Callable[[Shape, Any, Any], Any]
+
+MIXABLE = ("list", "map", "struct")
 
 
 class FieldPath(Generic[T]):
+    """An object, or a part of one, of which a changed copy can be made.
+
+    A value is checked at once, by the field's type; the rules of the whole object are checked when
+    it is written.
+    """
+
     def __init__(self, root: T, way: tuple[Field, ...] = ()) -> None:
         self._root, self._way = root, way
 
@@ -28,56 +37,62 @@ class FieldPath(Generic[T]):
         fields = {field.name: field for field in fields_of(self._struct()).values()}
         if name in fields and fields[name].shape.kind == "struct":
             return FieldPath(self._root, (*self._way, fields[name]))
-        wanted = name.removeprefix("with_")
-        if name.startswith("with_") and wanted in fields:
-            return self._setter(fields[wanted], lambda shape, ours, theirs: theirs)
-        field = fields.get(wanted.removesuffix("_mixin"))
-        if name.startswith("with_") and field and field.shape.kind in ("list", "map", "struct"):
-            return self._setter(field, _mixed)
+
+        if name.startswith("with_"):
+            wanted = name.removeprefix("with_")
+            if wanted in fields:
+                return self._setter(fields[wanted], _replaced)
+            field = fields.get(wanted.removesuffix("_mixin"))
+            if field and field.shape.kind in MIXABLE:
+                return self._setter(field, _mixed)
         raise AttributeError(f"no {name!r} here; there are {', '.join(dir(self))}")
 
     def __dir__(self) -> list[str]:
         names = []
         for field in fields_of(self._struct()).values():
-            names += [field.name] if field.shape.kind == "struct" else []
-            names += [f"with_{field.name}"]
-            names += (
-                [f"with_{field.name}_mixin"]
-                if field.shape.kind in ("list", "map", "struct")
-                else []
-            )
+            if field.shape.kind == "struct":
+                names.append(field.name)
+            names.append(f"with_{field.name}")
+            if field.shape.kind in MIXABLE:
+                names.append(f"with_{field.name}_mixin")
         return names
 
     def _struct(self) -> type[msgspec.Struct]:
         return (self._way[-1].shape.struct if self._way else None) or type(self._root)
 
-    def _setter(self, field: Field, join: Callable[[Shape, Any, Any], Any]) -> Callable[[Any], T]:
+    def _setter(self, field: Field, join: Join) -> Callable[[Any], T]:
+        way = (*self._way, field)
+
         def with_value(value: Any) -> T:
-            path = ".".join(step.wire for step in (*self._way, field))
-            new = None if value is None else _taken(field.shape, value, path)
+            path = ".".join(step.wire for step in way)
+            new = None if value is None else _accepted(field.shape, value, path)
             root = copy.deepcopy(self._root)
-            _put(root, (*self._way, field), new, join)
+            _put(root, way, new, join)
             return root
 
         return with_value
 
 
-def _put(
-    target: Any, way: tuple[Field, ...], new: Any, join: Callable[[Shape, Any, Any], Any]
-) -> None:
+def _put(target: Any, way: tuple[Field, ...], new: Any, join: Join) -> None:
     """Sets the end of the way, making what is missing on it."""
     field, *rest = way
     ours = getattr(target, field.name)
     if not rest:
         setattr(target, field.name, join(field.shape, ours, new))
         return
+
     if ours is None:
-        assert field.shape.struct
-        # What this leaves unset although it is required, the check before sending finds, with its
-        # path.
-        ours = field.shape.struct(**{f.name: None for f in fields_of(field.shape.struct).values()})
+        struct = field.shape.struct
+        assert struct
+        # What this leaves unset although it is required, is found by the check before sending, with
+        # its path.
+        ours = struct(**dict.fromkeys(part.name for part in fields_of(struct).values()))
         setattr(target, field.name, ours)
     _put(ours, tuple(rest), new, join)
+
+
+def _replaced(shape: Shape, ours: Any, theirs: Any) -> Any:
+    return theirs
 
 
 def _mixed(shape: Shape, ours: Any, theirs: Any) -> Any:
@@ -86,21 +101,19 @@ def _mixed(shape: Shape, ours: Any, theirs: Any) -> Any:
     return merge.merged(shape, ours, theirs)
 
 
-def _taken(shape: Shape, value: Any, path: str) -> Any:
-    """The value as the field has it: an object or its plain form, and one item where a list is
-    expected.
-    """
-    if shape.kind == "list" and not isinstance(value, list | tuple):
+def _accepted(shape: Shape, value: Any, path: str) -> Any:
+    """The value as the field has it: an object or its plain form, one item where a list is due."""
+    if isinstance(value, tuple):
+        value = list(value)
+    if shape.kind == "list" and not isinstance(value, list):
         value = [value]
+
     problems: list[plain.Problem] = []
-    plain_value = list(value) if isinstance(value, tuple) else value
-    new = plain.read(
-        shape,
-        copy.deepcopy(plain_value),
-        path,
-        False,
-        lambda at, text: problems.append(plain.Problem(at, text)),
-    )
+
+    def report(at: str, text: str) -> None:
+        problems.append(plain.Problem(at, text))
+
+    new = plain.read(shape, copy.deepcopy(value), path, False, report)
     if problems:
         raise plain.Invalid(child("with", path), problems)
     return new

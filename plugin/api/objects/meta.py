@@ -1,5 +1,6 @@
-"""What the resource API shares with every other API: metadata, conditions, node selectors. Field
-tables only.
+"""What the resource API shares with every other API: metadata, conditions, node selectors.
+
+Field tables only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""The class that all classes of the versions' modules come from: reading, writing, checking,
-merging, building.
+"""The class that all classes of the versions' modules come from.
 
-Objects may be changed; `copy` makes an independent one. Equality is by value. No knowledge of any
-field here.
+It reads, writes, checks, merges and builds, with no knowledge of any field.
 """
 
 from __future__ import annotations
@@ -19,21 +17,27 @@ from .shapes import Shape, fields_of
 
 
 class Model(msgspec.Struct, kw_only=True, rename="camel"):
-    """A piece of a Kubernetes object. None means that a field is not set; an empty list is kept as
-    one.
+    """A piece of a Kubernetes object.
+
+    None means that a field is not set; an empty list is kept as one. Objects may be changed;
+    `copy` makes an independent one. Equality is by value.
     """
 
-    one_of: ClassVar[
-        tuple[tuple[str, ...], ...]
-    ] = ()  # groups of wire names: exactly one of each is set
-    atomic: ClassVar[bool] = False  # merged as one value: all of it is replaced
-    unknown: dict[str, Any] = {}  # what the document had besides, as it came
+    # Groups of names on the wire: exactly one of each is set.
+    one_of: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    # Merged as one value: all of it is replaced.
+    atomic: ClassVar[bool] = False
+    # What the document had besides, as it came.
+    unknown: dict[str, Any] = {}
 
     @classmethod
     def from_dict(
         cls, data: Mapping[str, Any], *, unknown: Literal["keep", "refuse"] = "keep"
     ) -> Self:
-        """The object of a document's plain data; Invalid names every field that breaks a rule."""
+        """The object of a document's plain data, with nothing shared.
+
+        Invalid names every field that breaks a rule, not only the first.
+        """
         problems: list[plain.Problem] = []
 
         def report(path: str, text: str) -> None:
@@ -41,38 +45,41 @@ class Model(msgspec.Struct, kw_only=True, rename="camel"):
             if problem not in problems:
                 problems.append(problem)
 
-        made: Self = plain.read(
-            Shape("struct", struct=cls), copy.deepcopy(data), "", unknown == "keep", report
-        )
-        if isinstance(made, cls):
-            problems += [problem for problem in made.problems() if problem not in problems]
+        shape = Shape("struct", struct=cls)
+        obj: Self = plain.read(shape, copy.deepcopy(data), "", unknown == "keep", report)
+        if isinstance(obj, cls):
+            for problem in obj.problems():
+                report(problem.path, problem.text)
+
         if problems:
             raise plain.Invalid(cls.__name__, problems)
-        return made
+        return obj
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data as it goes over the wire; Invalid for an object that breaks a rule of its
-        version.
+        """Plain data as it goes over the wire, with nothing shared.
+
+        Invalid for an object that breaks a rule of its version.
         """
-        if problems := self.problems():
+        problems = self.problems()
+        if problems:
             raise plain.Invalid(type(self).__name__, problems)
         written: dict[str, Any] = plain.write(self)
         return copy.deepcopy(written)
 
     def problems(self) -> list[plain.Problem]:
         """The rules that this object breaks, each with the path of its field."""
-        found: list[plain.Problem] = []
-        plain.check(
-            Shape("struct", struct=type(self)),
-            self,
-            "",
-            lambda at, text: found.append(plain.Problem(at, text)),
-        )
-        return found
+        problems: list[plain.Problem] = []
+
+        def report(path: str, text: str) -> None:
+            problems.append(plain.Problem(path, text))
+
+        plain.check(Shape("struct", struct=type(self)), self, "", report)
+        return problems
 
     def merge_from(self, other: Self) -> None:
-        """Lays the other object over this one: what it does not say stays. It is neither changed
-        nor shared.
+        """Lays the other object over this one: what it does not say stays.
+
+        The other is neither changed nor shared.
         """
         self._same_class(other)
         merge.merge_into(self, other)
@@ -80,10 +87,8 @@ class Model(msgspec.Struct, kw_only=True, rename="camel"):
     def clone_from(self, source: Self) -> None:
         """Makes this object equal to the source, with nothing shared."""
         self._same_class(source)
-        for name, value in zip(
-            self.__struct_fields__, msgspec.structs.astuple(source), strict=True
-        ):
-            setattr(self, name, copy.deepcopy(value))
+        for name in self.__struct_fields__:
+            setattr(self, name, copy.deepcopy(getattr(source, name)))
 
     def copy(self) -> Self:
         return copy.deepcopy(self)
@@ -94,11 +99,13 @@ class Model(msgspec.Struct, kw_only=True, rename="camel"):
         return FieldPath(self)
 
     def __repr__(self) -> str:
-        pairs = [
-            (field.name, getattr(self, field.name)) for field in fields_of(type(self)).values()
-        ]
-        shown = [f"{name}={value!r}" for name, value in pairs if value is not None]
-        shown += [f"unknown={self.unknown!r}"] if self.unknown else []
+        shown = []
+        for field in fields_of(type(self)).values():
+            value = getattr(self, field.name)
+            if value is not None:
+                shown.append(f"{field.name}={value!r}")
+        if self.unknown:
+            shown.append(f"unknown={self.unknown!r}")
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def _same_class(self, other: object) -> None:

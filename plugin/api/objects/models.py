@@ -1,8 +1,8 @@
-"""The versions by name, and every class of each: `models.V1alpha3ResourceClaimStatus`, as the
-Python client calls them.
+"""The versions by name, and every class of each as the Python client calls them.
 
-V1alpha3 is the shape of Kubernetes 1.31, and what only later releases had comes from theirs; the
-later shape of a class that both have is in the module `v1alpha3`.
+`models.V1alpha3ResourceClaimStatus` is such a name. V1alpha3 is the shape of Kubernetes 1.31, and
+what only later releases had comes from theirs; the later shape of a class that both have is in the
+module `v1alpha3`.
 """
 
 from __future__ import annotations
@@ -58,21 +58,23 @@ def _within(cls: type[Model]) -> Iterator[type[Model]]:
 
 
 def __getattr__(name: str) -> Any:
-    """The class of the Python client's name. Where the core API has the same name, that client says
-    ResourceV1…
+    """The class of the Python client's name.
+
+    Where the core API has the same name, that client says ResourceV1…
     """
-    found = re.fullmatch(r"(?:Resource)?V(1(?:alpha\d+|beta\d+)?)([A-Z]\w+)", name)
-    version = f"v{found[1]}" if found else ""
-    for where in ("v1alpha3-1.31", "v1alpha3") if version == "v1alpha3" else (version,):
-        if found and where in VERSIONS and found[2] in classes(where):
-            return classes(where)[found[2]]
-    if (
-        found
-        and version != "v1"
-        and found[2] in classes("v1")
-        and classes("v1")[found[2]].__module__.endswith(".meta")
-    ):
+    parts = re.fullmatch(r"(?:Resource)?V(1(?:alpha\d+|beta\d+)?)([A-Z]\w+)", name)
+    if parts is None:
+        raise AttributeError(f"{__name__} has no {name}")
+
+    version, kind = f"v{parts[1]}", parts[2]
+    candidates = ["v1alpha3-1.31", "v1alpha3"] if version == "v1alpha3" else [version]
+    for candidate in candidates:
+        if candidate in VERSIONS and kind in classes(candidate):
+            return classes(candidate)[kind]
+
+    shared = classes("v1").get(kind)
+    if version != "v1" and shared and shared.__module__.endswith(".meta"):
         raise AttributeError(
-            f"{name}: this class has no versions of its own; it is called V1{found[2]}"
+            f"{name}: this class has no versions of its own; it is called V1{kind}"
         )
     raise AttributeError(f"{__name__} has no {name}")

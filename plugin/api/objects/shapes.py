@@ -1,17 +1,18 @@
-"""Field tables: what a class of a version's module says about each of its fields. No values here,
-no documents.
+"""Field tables: what a class of a version's module says about each of its fields.
 
 The classes have plain annotations, with the rules `Most`, `Keys`, `Unique` and `Amount` put into
 `Annotated`:
 
-    reserved_for: Annotated[list[ResourceClaimConsumerReference], Keys("uid"), Most(256)] | None = None
+    finalizers: Annotated[list[str], Unique(), Most(8)] | None = None
+
+No values here, no documents.
 """
 
 from __future__ import annotations
 
 import types
 import typing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import msgspec
@@ -21,9 +22,7 @@ SCALARS = {str: "string", int: "integer", bool: "boolean"}
 
 @dataclass(frozen=True)
 class Most:
-    """At most so many: items of a list, entries of a map, bytes of a text or of a free document as
-    JSON.
-    """
+    """At most so many items of a list, entries of a map, bytes of a text or of a free document."""
 
     count: int
 
@@ -40,8 +39,9 @@ class Keys:
 
 @dataclass(frozen=True)
 class Unique:
-    """The list is a set: merging adds what is not there. A list with neither `Keys` nor this is
-    replaced whole.
+    """The list is a set: merging adds what is not there.
+
+    A list with neither `Keys` nor this is replaced whole.
     """
 
 
@@ -74,29 +74,33 @@ class Field:
 @cache
 def fields_of(struct: type[msgspec.Struct]) -> dict[str, Field]:
     """The fields by their names on the wire, in the order of the class."""
-    return {
-        f.encode_name: Field(f.name, f.encode_name, shape_of(f.type), f.required)
-        for f in msgspec.structs.fields(struct)
-        if f.name != "unknown"
-    }
+    fields = {}
+    for info in msgspec.structs.fields(struct):
+        if info.name != "unknown":
+            shape = shape_of(info.type)
+            fields[info.encode_name] = Field(info.name, info.encode_name, shape, info.required)
+    return fields
 
 
 def shape_of(annotation: typing.Any) -> Shape:
-    rules: tuple[object, ...] = ()
+    """What the annotation says; a rule of the outer one counts before a rule within it."""
+    rules: list[object] = []
     inner = _without_none(annotation)
     if typing.get_origin(inner) is typing.Annotated:
-        inner, *found = typing.get_args(inner)
-        rules = tuple(found)
+        inner, *rules = typing.get_args(inner)
+
     shape = _bare(_without_none(inner))
-    return Shape(
-        kind="quantity" if any(isinstance(rule, Amount) for rule in rules) else shape.kind,
-        item=shape.item,
-        struct=shape.struct,
-        choices=shape.choices,
-        most=next((rule.count for rule in rules if isinstance(rule, Most)), shape.most),
-        keys=next((rule.names for rule in rules if isinstance(rule, Keys)), ()),
-        unique=any(isinstance(rule, Unique) for rule in rules),
-    )
+    for rule in rules:
+        match rule:
+            case Amount():
+                shape = replace(shape, kind="quantity")
+            case Most():
+                shape = replace(shape, most=rule.count)
+            case Keys():
+                shape = replace(shape, keys=rule.names)
+            case Unique():
+                shape = replace(shape, unique=True)
+    return shape
 
 
 def _bare(annotation: typing.Any) -> Shape:

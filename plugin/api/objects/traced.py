@@ -1,5 +1,6 @@
-"""Plain data that remembers where each value came from, so that a conversion can name what it lost.
-No rules here.
+"""Plain data that remembers where each value came from.
+
+So a conversion can name what it lost. No rules here.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from typing import Any
 
 from .shapes import Shape, child, fields_of
 
-Lose = Callable[[str, str], None]  # the path in the source, why
+# Is told the path in the source, and why its value is lost.
+Lose = Callable[[str, str], None]
 
 
 class Traced(dict[str, Any]):
@@ -35,27 +37,34 @@ class Traced(dict[str, Any]):
 
 
 def trace(shape: Shape, value: Any, path: str) -> Any:
-    """The value with every map of it traced, as far as the field tables know it. Nulls are left
-    out.
+    """The value with every map of it traced, as far as the field tables know it.
+
+    Nulls are left out.
     """
     if shape.kind == "list" and isinstance(value, list):
         assert shape.item
         return [trace(shape.item, item, f"{path}[{index}]") for index, item in enumerate(value)]
+
     if shape.kind == "map" and isinstance(value, dict):
         assert shape.item
         traced = Traced()
         for key, item in value.items():
-            traced.put(key, trace(shape.item, item, f"{path}[{key}]"), f"{path}[{key}]")
+            at = f"{path}[{key}]"
+            traced.put(key, trace(shape.item, item, at), at)
         return traced
+
     if shape.kind != "struct" or not isinstance(value, dict):
         return value
+
     assert shape.struct
     fields = fields_of(shape.struct)
     traced = Traced()
     for key, item in value.items():
-        if item is not None:
-            at = child(path, key)
-            traced.put(key, trace(fields[key].shape, item, at) if key in fields else item, at)
+        if item is None:
+            continue
+        at = child(path, key)
+        content = trace(fields[key].shape, item, at) if key in fields else item
+        traced.put(key, content, at)
     return traced
 
 
@@ -69,10 +78,12 @@ def prune(shape: Shape, value: Any, lose: Lose, why: str) -> Any:
         return {key: prune(shape.item, item, lose, why) for key, item in value.items()}
     if shape.kind != "struct" or not isinstance(value, dict):
         return value
+
     assert shape.struct
     fields = fields_of(shape.struct)
     for key in value:
         if key not in fields:
             lose(value.path(key) if isinstance(value, Traced) else key, why)
+
     # Unlike the source, the result has the order of the tables: apiVersion, kind, metadata, spec.
     return {key: prune(fields[key].shape, value[key], lose, why) for key in fields if key in value}
