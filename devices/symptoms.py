@@ -1,8 +1,9 @@
-"""What the kernel's files and its log show of a GPU's health, by one look. The same for every
+"""What the kernel's files and its log show of a GPU's health, by one check. The same for every
 vendor.
 
-Reads only: how many looks make a finding is `health`'s. Nothing is read that would wake a sleeping
-GPU.
+Reads only: how many checks make a finding is `health`'s. Of a GPU that sleeps nothing is read that
+would wake it: its configuration space and its link (config, current_link_*, max_link_width) resume
+it, and so may its sensors.
 """
 
 from __future__ import annotations
@@ -26,18 +27,34 @@ from .health import (
 )
 from .kmsg import Line
 
-_ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
-_XID = re.compile(
-    r"NVRM: Xid \(PCI:([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-7])?\): (\d+)(?:, (.*))?", re.I
+_SLEEPING_STATES = ("D3hot", "D3cold")
+_NO_LANES = 255  # what a width says where there is no link
+
+_SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9])?) GT/s")
+_UNCORRECTED = re.compile(r"^ue: ([0-9]{1,18})$", re.M)
+_SENSOR = re.compile(r"temp[0-9]+_input")
+
+# Lines of the kernel's log. They are matched from their first character on: within a line there may
+# be text of anybody's, such as the name of a program that has crashed.
+_SLOT = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}"
+_XID = re.compile(rf"NVRM: Xid \(PCI:({_SLOT})(?:\.[0-7])?\): ([0-9]{{1,6}})(?:,|$)", re.I)
+_WEDGED = re.compile(
+    rf"[a-z0-9_-]+ ({_SLOT}\.[0-7]): \[drm\](?: \*ERROR\*)? device wedged, needs recovery"
 )
-_WEDGED = re.compile(rf"({_ADDRESS}): \[drm\].*device wedged, needs recovery")
-_BOUND = re.compile(
-    rf"({_ADDRESS}): enabling device \(|\[drm\].* Initialized \S+ \S+ (?:\S+ )?for ({_ADDRESS}) on"
+_BOUND = (
+    re.compile(
+        rf"[a-z0-9_-]+ ({_SLOT}\.[0-7]): enabling device \([0-9a-f]{{4}} -> [0-9a-f]{{4}}\)"
+    ),
+    re.compile(
+        rf"(?:[a-z0-9_-]+ {_SLOT}\.[0-7]: )?\[drm\] Initialized \S+ [0-9.]+ (?:\S+ )?"
+        rf"for ({_SLOT}\.[0-7]) on"
+    ),
 )
 
 # Xids that the program on the GPU brings about: the GPU is well, and the next program will not meet
 # them.
 XIDS_OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 69, 109})
+
 # Xids after which a GPU is not fit for use before it is reset, by what NVIDIA says they mean.
 XIDS_OF_HARDWARE = {
     46: "the GPU has stopped processing",
@@ -57,62 +74,64 @@ XIDS_OF_HARDWARE = {
 
 
 def read(roots: Roots, address: str) -> tuple[Symptom, ...]:
-    """All that one look shows. Counters are always among them, so that their growth can be seen."""
+    """All that one check shows. Counters are always among them, so that their growth can be seen.
+
+    Never raises for what is wrong with the GPU. Whoever must not wait for one that hangs runs this
+    by `deadline.run`.
+    """
     folder = f"{roots.sys}/bus/pci/devices/{address}"
     if deadline.is_hung(folder):
         return (unresponsive(),)
-    look = _Look(folder)
-    found: list[Symptom] = []
-    if look.text("power/runtime_status") == "suspended" or look.text("power_state") in (
-        "D3hot",
-        "D3cold",
-    ):
-        return look.errors(found)
-    head = look.bytes("config")[:4]
-    if head and head.strip(b"\xff") == b"":
-        sentence = f"{address} does not answer on the PCI bus any more: its configuration space reads all ones"
-        return (Symptom(kind="lost", severity=FAILED, sentence=sentence),)
-    found += _links(look)
-    found += _counters(look)
-    found += _temperatures(look)
-    mode = look.text("survivability_mode")
-    if mode and mode.strip() not in ("0", "disabled"):
-        sentence = "the xe driver has found the firmware unfit for use (survivability mode): it must be flashed anew"
-        found.append(Symptom(kind="survivability", severity=FAILED, sentence=sentence))
-    return look.errors(found)
+
+    files = _Files(folder)
+    symptoms: list[Symptom] = []
+    if not _is_asleep(files):
+        head = files.bytes("config")[:4]
+        if head and not head.strip(b"\xff"):
+            return (_lost(address),)
+        symptoms += _of_link(files)
+        symptoms += _of_counters(files)
+        symptoms += _of_sensors(files)
+        symptoms += _of_xe(files)
+    return files.with_errors(symptoms)
 
 
 def all_of(roots: Roots, gpus: Iterable[Gpu]) -> dict[str, tuple[Symptom, ...]]:
     """Of each GPU by its name. A GPU that hangs costs two seconds once, and the others nothing."""
-    wanted = {gpu.name: gpu for gpu in gpus}
+    address_of = {gpu.name: gpu.address for gpu in gpus}
 
-    def look() -> dict[str, tuple[Symptom, ...]]:
-        addresses = sorted({gpu.address for gpu in wanted.values()})  # parts have their GPU's
-        shown = {address: read(roots, address) for address in addresses}
-        return {name: shown[gpu.address] for name, gpu in wanted.items()}
+    def read_all() -> dict[str, tuple[Symptom, ...]]:
+        # Parts have their GPU's address, and are as it is.
+        addresses = sorted(set(address_of.values()))
+        by_address = {address: read(roots, address) for address in addresses}
+        return {name: by_address[address] for name, address in address_of.items()}
 
-    return deadline.run(look)
+    return deadline.run(read_all)
 
 
 def unresponsive() -> Symptom:
-    sentence = f"the kernel's files of this GPU do not answer: a read has not come back for {deadline.READ_TIMEOUT:g} s"
+    """That of a GPU whose files hang."""
+    sentence = (
+        "the kernel's files of this GPU do not answer: "
+        f"a read has not come back for {deadline.READ_TIMEOUT:g} s"
+    )
     return Symptom(kind="unresponsive", severity=UNKNOWN, sentence=sentence)
 
 
-class _Look:
+class _Files:
     """Files below one GPU's folder, and what could not be read for an error of input or output."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self._failed: list[str] = []
-        self._hangs = False
+        self._is_hung = False
 
     def bytes(self, name: str) -> bytes:
-        path = f"{self.folder}/{name}"
+        """Empty if it is missing or cannot be read."""
         try:
-            return sysfs.read(path)
+            return sysfs.read(f"{self.folder}/{name}")
         except deadline.DeadlineExceeded:
-            self._hangs = True
+            self._is_hung = True
         except OSError as error:
             if error.errno == errno.EIO:
                 self._failed.append(name)
@@ -128,97 +147,155 @@ class _Look:
     def names(self, name: str) -> list[str]:
         return sysfs.names(f"{self.folder}/{name}", []) or []
 
-    def errors(self, found: list[Symptom]) -> tuple[Symptom, ...]:
-        if self._hangs:
+    def with_errors(self, symptoms: list[Symptom]) -> tuple[Symptom, ...]:
+        """The symptoms, and what is wrong with the files themselves."""
+        if self._is_hung:
             return (unresponsive(),)
         if self._failed:
-            sentence = f"reading {', '.join(self._failed)} fails with input/output errors: the GPU does not answer"
-            found.append(Symptom(kind="unreadable", severity=FAILED, sentence=sentence))
-        return tuple(found)
-
-
-def _links(look: _Look) -> list[Symptom]:
-    """The link to the slot against the most that both of its ends can do."""
-    found: list[Symptom] = []
-    vendor = sysfs.hexadecimal(f"{look.folder}/vendor", [])
-    path, above = pci.ends(look.folder, sysfs.link(look.folder, []), vendor or 0)
-    if path is None:
-        return found
-    link, port = look if path == look.folder else _Look(path), _Look(above or path)
-    width, most = link.number("current_link_width"), link.number("max_link_width")
-    if above is not None and not port.number("current_link_width"):
-        return found  # inside of a package
-    if width and most:
-        port_most = port.number("max_link_width")
-        most = min(most, port_most) if port_most else most
-        if 0 < width < most < 255:
-            sentence = f"its PCIe link has {width} of {most} lanes: check the slot, the riser and the seating"
-            found.append(
-                Symptom(kind="link", severity=DEGRADED, sentence=sentence, value=str(width))
+            sentence = (
+                f"reading {', '.join(self._failed)} fails with input/output errors: "
+                "the GPU does not answer"
             )
-    speed, fastest = _speed(link.text("current_link_speed")), _speed(link.text("max_link_speed"))
+            symptoms = [*symptoms, Symptom(kind="unreadable", severity=FAILED, sentence=sentence)]
+        return tuple(symptoms)
+
+
+def _is_asleep(files: _Files) -> bool:
+    """Neither file wakes it."""
+    if files.text("power/runtime_status") == "suspended":
+        return True
+    return files.text("power_state") in _SLEEPING_STATES
+
+
+def _lost(address: str) -> Symptom:
+    sentence = (
+        f"{address} does not answer on the PCI bus any more: its configuration space reads all ones"
+    )
+    return Symptom(kind="lost", severity=FAILED, sentence=sentence)
+
+
+def _of_link(files: _Files) -> list[Symptom]:
+    """The link to the slot against the most that both of its ends can do."""
+    vendor_id = sysfs.hexadecimal(f"{files.folder}/vendor", [])
+    target = sysfs.link(files.folder, [])
+    path, port_path = pci.ends(files.folder, target, vendor_id or 0)
+    if path is None:
+        return []
+    link = files if path == files.folder else _Files(path)
+    port = _Files(port_path or path)
+
+    # A port without a link is inside of a package.
+    width, most = link.number("current_link_width"), link.number("max_link_width")
+    if port_path is not None and not port.number("current_link_width"):
+        return []
+
+    symptoms = []
+    if width and most:
+        most = min(most, port.number("max_link_width") or most)
+        if 0 < width < most < _NO_LANES:
+            sentence = (
+                f"its PCIe link has {width} of {most} lanes: "
+                "check the slot, the riser and the seating"
+            )
+            narrow = Symptom(kind="link", severity=DEGRADED, sentence=sentence, value=str(width))
+            symptoms.append(narrow)
+
+    speed, fastest = _speed(link, "current_link_speed"), _speed(link, "max_link_speed")
     if speed and fastest:
-        fastest = min(fastest, _speed(port.text("max_link_speed")) or fastest)
+        fastest = min(fastest, _speed(port, "max_link_speed") or fastest)
         if speed < fastest:
-            sentence = f"its PCIe link runs at {speed:g} of {fastest:g} GT/s, which is usual while a GPU saves power"
-            found.append(Symptom(kind="link-speed", severity=NOTE, sentence=sentence))
-    return found
+            sentence = (
+                f"its PCIe link runs at {speed:g} of {fastest:g} GT/s, "
+                "which is usual while a GPU saves power"
+            )
+            symptoms.append(Symptom(kind="link-speed", severity=NOTE, sentence=sentence))
+    return symptoms
 
 
-def _speed(text: str) -> float:
-    match = re.match(r"(\d{1,3}(?:\.\d)?) GT/s", text)
+def _speed(files: _Files, name: str) -> float:
+    """In GT/s; 0 if it is not known."""
+    match = _SPEED.match(files.text(name))
     return float(match[1]) if match else 0.0
 
 
-def _counters(look: _Look) -> list[Symptom]:
-    found = []
-    for severity, kind, words in (
-        (FAILED, "fatal", "the PCIe port has reported fatal errors of the GPU (AER)"),
-        (
-            DEGRADED,
-            "nonfatal",
-            "the PCIe port has reported errors of the GPU that were not fatal (AER)",
-        ),
-    ):
-        match = re.search(
-            rf"^TOTAL_ERR_{kind.upper()} (\d{{1,18}})$", look.text(f"aer_dev_{kind}"), re.M
-        )
-        if match:
-            found.append(
-                Symptom(kind=f"aer-{kind}", severity=severity, sentence=words, count=int(match[1]))
-            )
-    blocks = [name for name in look.names("ras") if name.endswith("_err_count")]
-    counts = [re.search(r"^ue: (\d{1,18})$", look.text(f"ras/{name}"), re.M) for name in blocks]
-    if any(counts):
-        total_ue = sum(int(match[1]) for match in counts if match)
-        words = "its memory or its engines had errors that could not be corrected (amdgpu RAS)"
-        found.append(Symptom(kind="ras", severity=FAILED, sentence=words, count=total_ue))
-    return found
+def _of_counters(files: _Files) -> list[Symptom]:
+    fatal = "the PCIe port has reported fatal errors of the GPU (AER)"
+    nonfatal = "the PCIe port has reported errors of the GPU that were not fatal (AER)"
+    symptoms = []
+    for kind, severity, sentence in (("fatal", FAILED, fatal), ("nonfatal", DEGRADED, nonfatal)):
+        total = re.compile(rf"^TOTAL_ERR_{kind.upper()} ([0-9]{{1,18}})$", re.M)
+        match = total.search(files.text(f"aer_dev_{kind}"))
+        if match is not None:
+            count = int(match[1])
+            symptom = Symptom(kind=f"aer-{kind}", severity=severity, sentence=sentence, count=count)
+            symptoms.append(symptom)
+
+    counts = []
+    for name in files.names("ras"):
+        if name.endswith("_err_count"):
+            match = _UNCORRECTED.search(files.text(f"ras/{name}"))
+            if match is not None:
+                counts.append(int(match[1]))
+    if counts:
+        sentence = "its memory or its engines had errors that could not be corrected (amdgpu RAS)"
+        symptoms.append(Symptom(kind="ras", severity=FAILED, sentence=sentence, count=sum(counts)))
+    return symptoms
 
 
-def _temperatures(look: _Look) -> list[Symptom]:
-    for monitor in look.names("hwmon"):
-        for name in look.names(f"hwmon/{monitor}"):
-            if not re.fullmatch(r"temp\d+_input", name):
+def _of_sensors(files: _Files) -> list[Symptom]:
+    """The first sensor that is at its critical temperature, or above."""
+    for monitor in files.names("hwmon"):
+        for name in files.names(f"hwmon/{monitor}"):
+            if not _SENSOR.fullmatch(name):
                 continue
-            stem = f"hwmon/{monitor}/{name.removesuffix('_input')}"
-            now, critical = look.number(f"{stem}_input"), look.number(f"{stem}_crit")
+            sensor = f"hwmon/{monitor}/{name.removesuffix('_input')}"
+            now = files.number(f"{sensor}_input")
+            critical = files.number(f"{sensor}_crit")
             if now is not None and critical and now >= critical > 0:
-                what = look.text(f"{stem}_label") or "its temperature"
-                sentence = f"{what} is {now / 1000:.0f} °C, at or above the critical {critical / 1000:.0f} °C"
+                what = files.text(f"{sensor}_label") or "its temperature"
+                sentence = (
+                    f"{what} is {now / 1000:.0f} °C, "
+                    f"at or above the critical {critical / 1000:.0f} °C"
+                )
                 return [Symptom(kind="hot", severity=DEGRADED, sentence=sentence)]
     return []
 
 
+def _of_xe(files: _Files) -> list[Symptom]:
+    if files.text("survivability_mode") in ("", "0", "disabled"):
+        return []
+    sentence = (
+        "the xe driver has found the firmware unfit for use (survivability mode): "
+        "it must be flashed anew"
+    )
+    return [Symptom(kind="survivability", severity=FAILED, sentence=sentence)]
+
+
+# ---------------------------------------------------------------- what the kernel says once
+
+
 def event_of(line: Line) -> Event | None:
-    """What a line of the kernel's log says of a GPU's health."""
-    text = line.text
-    if match := _XID.search(text):
-        return _xid(f"{match[1].lower()}.0", int(match[2]), match[3] or "", line.at)
-    if match := _WEDGED.search(text):
-        return wedged(match[1], "", line.at)
-    if match := _BOUND.search(text):
-        return Event(address=match[1] or match[2], kind=BOUND, at=line.at)
+    """What a line of the kernel's log says of a GPU's health; None if nothing.
+
+    A line that is known to be about another device than it names says nothing.
+    """
+    event = _event_of_text(line.text, line.at)
+    if event is None or line.device not in ("", f"+pci:{event.address}"):
+        return None
+    return event
+
+
+def _event_of_text(text: str, at: float) -> Event | None:
+    match = _XID.match(text)
+    if match is not None:
+        return _xid(f"{match[1].lower()}.0", int(match[2]), at)
+    match = _WEDGED.fullmatch(text)
+    if match is not None:
+        return wedged(match[1], "", at)
+    for pattern in _BOUND:
+        match = pattern.match(text)
+        if match is not None:
+            return Event(address=match[1], kind=BOUND, at=at)
     return None
 
 
@@ -234,24 +311,22 @@ def wedged(address: str, methods: str, at: float) -> Event | None:
     return Event(address=address, kind="wedged", at=at, severity=FAILED, sentence=sentence)
 
 
-def _xid(address: str, code: int, detail: str, at: float) -> Event:
+def _xid(address: str, code: int, at: float) -> Event:
     if code in XIDS_OF_PROGRAMS:
-        severity, words, lasts = (
-            NOTE,
-            "a fault of the program that used it, not of the GPU",
-            ERROR_WINDOW,
-        )
+        severity, lasts = NOTE, ERROR_WINDOW
+        meaning = "a fault of the program that used it, not of the GPU"
     elif code in XIDS_OF_HARDWARE:
-        severity, words, lasts = FAILED, XIDS_OF_HARDWARE[code], RESET_WINDOW
+        severity, lasts = FAILED, RESET_WINDOW
+        meaning = XIDS_OF_HARDWARE[code]
     else:
-        severity, words, lasts = DEGRADED, "see NVIDIA's list of Xid errors", ERROR_WINDOW
-    sentence = f"the NVIDIA driver reported Xid {code}: {words}"
+        severity, lasts = DEGRADED, ERROR_WINDOW
+        meaning = "see NVIDIA's list of Xid errors"
     return Event(
         address=address,
         kind="xid",
         at=at,
         severity=severity,
-        sentence=sentence,
+        sentence=f"the NVIDIA driver reported Xid {code}: {meaning}",
         value=str(code),
         lasts=lasts,
     )

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from devices import symptoms
+from devices import kmsg
 from devices.gpu import Roots
-from devices.health import BOUND, DEGRADED, FAILED, NOTE
 from devices.kmsg import Line, Log
 
 
@@ -64,54 +63,65 @@ def test_the_kernel_s_own_log(dev: str) -> None:
     """By the device, and without one by the system call behind dmesg."""
     log = Log(Roots(dev=Path(dev)))
     mark = f"claimd test {os.urandom(4).hex()}"
-    log.fresh()
+    lines = log.fresh()
+    assert lines, "the kernel has said something since it began"
+    assert 0 < lines[0].at <= lines[-1].at < time.time() + 5
+    assert log.unavailable == ""
     Path("/dev/kmsg").write_text(f"{mark}\n")
-    (line,) = [line for line in log.fresh() if mark in line.text]
-    assert abs(line.at - time.time()) < 60
-    assert log.fresh() == [] or mark not in log.fresh()[0].text
+    assert not [line for line in log.fresh() if mark in line.text], "a program wrote it"
 
 
-XID = "NVRM: Xid (PCI:0000:41:00): {}, pid=1234, name=python3, Ch 00000008"
+RECORDS = """\
+6,100,1500000,-;first
+3,101,2500000,-,caller=T17;xe 0000:03:00.0: [drm] second; with a semicolon
+ SUBSYSTEM=pci
+ DEVICE=+pci:0000:03:00.0
+12,102,3500000,-;a program's
+ DEVICE=+pci:0000:04:00.0
+6,103,4500000,c;goes on
+ DEVICE=+pci:0000:05:00.0
+no record
+4,104,5500000,-;last
+""".splitlines()
 
 
-@pytest.mark.parametrize(
-    ("text", "address", "kind", "severity"),
-    [
-        (XID.format(79), "0000:41:00.0", "xid", FAILED),
-        (XID.format(31), "0000:41:00.0", "xid", NOTE),
-        (XID.format(13), "0000:41:00.0", "xid", NOTE),
-        (XID.format(9999), "0000:41:00.0", "xid", DEGRADED),
-        ("NVRM: Xid (PCI:10000:e1:00): 48, DBE", "10000:e1:00.0", "xid", FAILED),
-        ("xe 0000:03:00.0: [drm] device wedged, needs recovery", "0000:03:00.0", "wedged", FAILED),
-        ("nvidia 0000:41:00.0: enabling device (0000 -> 0003)", "0000:41:00.0", BOUND, NOTE),
-        (
-            "[drm] Initialized xe 1.1.0 20201103 for 0000:03:00.0 on minor 0",
-            "0000:03:00.0",
-            BOUND,
-            NOTE,
+def test_records_with_what_is_known_of_the_device() -> None:
+    assert kmsg.parse_records(RECORDS, 1000.0) == [
+        Line(at=1001.5, text="first"),
+        Line(
+            at=1002.5,
+            text="xe 0000:03:00.0: [drm] second; with a semicolon",
+            device="+pci:0000:03:00.0",
         ),
-        (
-            "amdgpu 0000:03:00.0: [drm] Initialized amdgpu 3.64.0 for 0000:03:00.0 on",
-            "0000:03:00.0",
-            BOUND,
-            NOTE,
-        ),
-    ],
-)
-def test_what_a_line_says(text: str, address: str, kind: str, severity: str) -> None:
-    event = symptoms.event_of(Line(at=7.0, text=text))
-    assert event is not None
-    assert (event.address, event.kind, event.severity, event.at) == (address, kind, severity, 7.0)
+        Line(at=1005.5, text="last"),
+    ]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "xe 0000:03:00.0: [drm] device wedged, but recovered through reset",
-        "NVRM: GPU at PCI:0000:41:00: GPU-83e5bdb5",
-        "NVRM: loading NVIDIA UNIX Open Kernel Module",
-        "",
-    ],
-)
-def test_what_is_no_news_of_a_gpu_s_health(text: str) -> None:
-    assert symptoms.event_of(Line(at=7.0, text=text)) is None
+DMESG = """\
+<6>[    1.500000] first
+<3>[    2.500000][   T17] xe 0000:03:00.0: second
+<12>[    3.500000] a program's
+<6>[    4.500000] a record of two lines
+<6>[    4.500000] of which this may be anybody's
+<6>[    4.500000] and this
+<4>[    4.500000] of another level
+<6>[    4.500000] of the first again
+no line of the log
+<6>[12345.678901] last
+"""
+
+
+def test_lines_of_dmesg() -> None:
+    assert kmsg.parse_dmesg(DMESG, 1000.0) == [
+        Line(at=1001.5, text="first"),
+        Line(at=1002.5, text="xe 0000:03:00.0: second"),
+        Line(at=1004.5, text="a record of two lines"),
+        Line(at=1004.5, text="of another level"),
+        Line(at=1004.5, text="of the first again"),
+        Line(at=13345.678901, text="last"),
+    ]
+
+
+def test_a_program_s_line_does_not_lend_its_prefix() -> None:
+    text = "<12>[    1.000000] a program's\n<6>[    1.000000] the kernel's\n"
+    assert [line.text for line in kmsg.parse_dmesg(text, 0.0)] == ["the kernel's"]
