@@ -1,6 +1,8 @@
-"""Others that hand out the GPUs of this node as well: a DRA driver that publishes the same PCI
-address, or a device plugin whose resources stand in the node's capacity. Two pods could be given
-one GPU; we say so, and who is to yield is for people to decide.
+"""Others that hand out the GPUs of this node as well, so that two pods could be given one GPU.
+
+That is a DRA driver that publishes the same PCI address, or a device plugin whose resources stand
+in the node's capacity. They are told of, in the log, by Events and by a condition in the claims'
+status. Who is to yield is for people to decide.
 """
 
 from __future__ import annotations
@@ -11,12 +13,12 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from devices import vendors
 from devices.gpu import Inventory
 
 from .. import timestamps
+from ..api.document import Document
 from ..api.meta import Condition
 from ..api.resource import STANDARD
 from ..kube import errors as kube_errors
@@ -25,81 +27,99 @@ from ..kube import resources
 log = logging.getLogger(__name__)
 
 CONDITION = "Exclusive"  # the type of the condition in a claim's status
-FIRST, PERIOD = 5.0, 600.0  # seconds until the first look, and between two
-LONGEST = 1024  # bytes of a sentence
+FIRST, PERIOD = 5.0, 600.0  # seconds until the first check, and between two
+MESSAGE_LIMIT = 1024  # characters
 
 
-def with_drivers(
-    inventory: Inventory, slices: Iterable[Mapping[str, Any]], driver: str
-) -> dict[str, str]:
-    """A sentence for each GPU of ours that another driver publishes, by its name."""
+def with_drivers(inventory: Inventory, slices: Iterable[Document], driver: str) -> dict[str, str]:
+    """A sentence for each GPU of ours that another driver publishes as well, by the GPU's name."""
     ours = {gpu.address: gpu.name for gpu in inventory.gpus}
-    found: dict[str, str] = {}
-    for spec in (slice_["spec"] for slice_ in slices):
+    conflicts: dict[str, str] = {}
+    for slice_ in slices:
+        spec = slice_["spec"]
         if spec.get("driver") == driver:
             continue
         for device in spec.get("devices") or ():
-            address = (device.get("attributes") or {}).get(f"{STANDARD}pciBusID", {}).get("string")
-            if address in ours and ours[address] not in found:
-                found[ours[address]] = (
-                    f"{address} is published by the driver {spec.get('driver')} as well, as {device.get('name')}: it "
-                    f"could be given to two pods; to leave it to that driver, set exclude={address} here"
+            attributes = device.get("attributes") or {}
+            address = attributes.get(f"{STANDARD}pciBusID", {}).get("string")
+            if address in ours and ours[address] not in conflicts:
+                conflicts[ours[address]] = (
+                    f"{address} is published by the driver {spec.get('driver')} as well, "
+                    f"as {device.get('name')}: it could be given to two pods; "
+                    f"to leave it to that driver, set exclude={address} here"
                 )
-    return found
+    return conflicts
 
 
 def with_device_plugins(inventory: Inventory, capacity: Mapping[str, str]) -> dict[str, str]:
     """The same for GPUs of a vendor whose device plugin has registered with the kubelet."""
-    found: dict[str, str] = {}
+    conflicts: dict[str, str] = {}
     for vendor in vendors.VENDORS:
-        there = [
+        # A resource stays in the capacity with a count of 0 when its plugin is gone.
+        offered = [
             name
             for name, count in sorted(capacity.items())
             if name.startswith(vendor.DEVICE_PLUGIN_RESOURCES) and count != "0"
         ]
-        if there:
-            sentence = (
-                f"a device plugin hands out this node's GPUs of {vendor.NAME} as {', '.join(there)}: one could be given "
-                f"to two pods; to leave them to it, set exclude={vendor.NAME} here, or take the device plugin off this node"
-            )
-            found |= {gpu.name: sentence for gpu in inventory.gpus if gpu.vendor == vendor.NAME}
-    return found
+        if not offered:
+            continue
+
+        sentence = (
+            f"a device plugin hands out this node's GPUs of {vendor.NAME} "
+            f"as {', '.join(offered)}: one could be given to two pods; "
+            f"to leave them to it, set exclude={vendor.NAME} here, "
+            "or take the device plugin off this node"
+        )
+        for gpu in inventory.gpus:
+            if gpu.vendor == vendor.NAME:
+                conflicts[gpu.name] = sentence
+    return conflicts
 
 
 @dataclass(slots=True, kw_only=True)
 class ConflictDetector:
+    """Checks now and then, for ever. `check` may also be called by itself."""
+
     resources: resources.Resources
     driver: str
     node: str
-    inventory: Callable[[], Inventory | None]
+    inventory: Callable[[], Inventory | None]  # None until the first scan
     may_check: Callable[[], bool]  # one of several instances is enough
+    # All conditions of type CONDITION from now on, by the device's name.
     set_conditions: Callable[[Mapping[str, Condition]], object]
-    record_event: Callable[[str, str], None]  # an Event about the node: reason and note
-    _since: dict[str, int] = field(default_factory=dict)  # by sentence
+    record_event: Callable[[str, str], None]  # about the node: reason and note
+
+    # By sentence, in seconds since 1970: when the conflict was first seen.
+    _since: dict[str, int] = field(default_factory=dict)
 
     async def run(self) -> None:
+        """Checks every ten minutes or so. A failure is no more than a check that was left out."""
         await asyncio.sleep(FIRST)
         while True:
-            if not self.resources.slices.synced:  # the API server has more urgent things to tell us
+            # While our own slices are not known yet, the API server has more urgent work for us.
+            if not self.resources.slices.synced:
                 await asyncio.sleep(FIRST)
                 continue
+
             try:
                 await self.check()
             except kube_errors.ApiError as error:
                 log.debug("cannot look for others that hand out GPUs, trying again: %s", error)
-            await asyncio.sleep(PERIOD * random.uniform(0.8, 1.2))  # noqa: S311  # spreads the nodes of a cluster
+            # Spread over the nodes of a cluster.
+            await asyncio.sleep(PERIOD * random.uniform(0.8, 1.2))  # noqa: S311
 
     async def check(self) -> None:
-        """Asks the API server once, and says what is new."""
+        """Asks the API server once, and tells people of what is new."""
         if self.inventory() is None or not self.may_check():
             return
         slices = await self.resources.all_slices(self.node)
         capacity = await self.resources.node_capacity(self.node)
+
+        # The inventory of now: it may have changed while we waited.
         inventory = self.inventory() or Inventory()
-        by_driver, by_plugin = (
-            with_drivers(inventory, slices, self.driver),
-            with_device_plugins(inventory, capacity),
-        )
+        by_driver = with_drivers(inventory, slices, self.driver)
+        by_plugin = with_device_plugins(inventory, capacity)
+
         now = int(time.time())
         sentences = sorted({*by_driver.values(), *by_plugin.values()})
         for sentence in sentences:
@@ -107,8 +127,11 @@ class ConflictDetector:
                 log.warning("%s", sentence)
                 self.record_event("GpuHandedOutTwice", sentence)
         self._since = {sentence: self._since.get(sentence, now) for sentence in sentences}
+
+        # A device has one condition: the driver that publishes it is more certain than a plugin.
+        conflicts = by_plugin | by_driver
         self.set_conditions(
-            {name: self._condition(sentence) for name, sentence in (by_plugin | by_driver).items()}
+            {device: self._condition(sentence) for device, sentence in conflicts.items()}
         )
 
     def _condition(self, sentence: str) -> Condition:
@@ -116,6 +139,6 @@ class ConflictDetector:
             type=CONDITION,
             status="False",
             reason="HandedOutTwice",
-            message=sentence[:LONGEST],
+            message=sentence[:MESSAGE_LIMIT],
             last_transition_time=timestamps.rfc3339(self._since[sentence]),
         )

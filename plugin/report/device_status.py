@@ -1,5 +1,7 @@
-"""What claim.status.devices says of a prepared claim. Pure: no clock, no I/O; who sends it, and
-when, is `status`.
+"""What claim.status.devices says of a prepared claim: one entry for each of its devices.
+
+Pure. Who sends it, and when, is status'; which conditions there are beside Ready comes from the
+caller.
 """
 
 from __future__ import annotations
@@ -7,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-import msgspec
-
-from devices.gpu import Inventory
+from devices.gpu import Gpu, Inventory
 
 from .. import errors, names
 from ..api.meta import Condition
@@ -21,43 +21,56 @@ def entries(
     prepared: PreparedClaim,
     driver: str,
     inventory: Inventory,
-    said: Mapping[str, Sequence[Condition]] = MappingProxyType({}),
+    conditions: Mapping[str, Sequence[Condition]] = MappingProxyType({}),
 ) -> list[AllocatedDeviceStatus]:
-    """Our entries of claim.status.devices. `said` has conditions beside Ready, by the device's
-    name.
-    """
-    listed = []
-    for device in prepared.devices:
-        status = _of_device(prepared, device, driver, inventory)
-        if conditions := said.get(device.device):
-            status = msgspec.structs.replace(
-                status, conditions=[*(status.conditions or ()), *conditions]
-            )
-        listed.append(status)
-    return listed
+    """Our entries, with the GPUs as they are now. `conditions` by the device's name."""
+    return [
+        _entry(prepared, device, driver, inventory, conditions.get(device.device, ()))
+        for device in prepared.devices
+    ]
 
 
-def _of_device(
-    prepared: PreparedClaim, device: PreparedDevice, driver: str, inventory: Inventory
+def _entry(
+    prepared: PreparedClaim,
+    device: PreparedDevice,
+    driver: str,
+    inventory: Inventory,
+    conditions: Sequence[Condition],
 ) -> AllocatedDeviceStatus:
+    data: dict[str, object] | None = None
     try:
         gpu = gpu_of(device, inventory)
     except errors.ClaimError as error:
-        ready = Condition(
-            type="Ready",
-            status="False",
-            reason="DeviceUnavailable",
-            message=str(error),
-            last_transition_time=prepared.prepared_at,
-        )
-        return AllocatedDeviceStatus(
-            driver=driver,
-            pool=device.pool,
-            device=device.device,
-            share_id=device.share_id,
-            conditions=[ready],
-        )
-    facts = {
+        ready = _ready(prepared, status="False", reason="DeviceUnavailable", message=str(error))
+    else:
+        product = gpu.product or gpu.vendor
+        message = f"{product} at {gpu.address} is prepared on {device.pool}"
+        ready = _ready(prepared, status="True", reason="Prepared", message=message)
+        data = _data(prepared, device, gpu)
+
+    return AllocatedDeviceStatus(
+        driver=driver,
+        pool=device.pool,
+        device=device.device,
+        share_id=device.share_id,
+        conditions=[ready, *conditions],
+        data=data,
+    )
+
+
+def _ready(prepared: PreparedClaim, *, status: str, reason: str, message: str) -> Condition:
+    return Condition(
+        type="Ready",
+        status=status,
+        reason=reason,
+        message=message,
+        last_transition_time=prepared.prepared_at,
+    )
+
+
+def _data(prepared: PreparedClaim, device: PreparedDevice, gpu: Gpu) -> dict[str, object]:
+    """What a person would look up about the GPU, for as far as the kernel tells it."""
+    data = {
         "apiVersion": names.CONFIG_API_VERSION,
         "kind": "GpuStatus",
         "vendor": gpu.vendor,
@@ -70,18 +83,4 @@ def _of_device(
         "nodes": [node.path for node in gpu.nodes],
         "cdiDeviceID": names.cdi_id(prepared.uid, device.device, device.share_id),
     }
-    ready = Condition(
-        type="Ready",
-        status="True",
-        reason="Prepared",
-        message=f"{gpu.product or gpu.vendor} at {gpu.address} is prepared on {device.pool}",
-        last_transition_time=prepared.prepared_at,
-    )
-    return AllocatedDeviceStatus(
-        driver=driver,
-        pool=device.pool,
-        device=device.device,
-        share_id=device.share_id,
-        conditions=[ready],
-        data={key: value for key, value in facts.items() if value is not None},
-    )
+    return {key: value for key, value in data.items() if value is not None}

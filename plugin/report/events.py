@@ -1,5 +1,4 @@
-"""Kubernetes Events about what a person should know: a damaged record, a GPU that is gone, a claim
-that we collected.
+"""Kubernetes Events about what a person should know: a damaged checkpoint, a GPU that is gone.
 
 An event is news, not state: it is sent apart from the work, rarely, once an hour for each fact, and
 nothing waits for it or fails with it. What is worth an event is decided by the callers; the log has
@@ -13,19 +12,22 @@ import hashlib
 import logging
 import time
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from .. import names, pacing, timestamps
+from ..api.document import Document
 from ..kube import errors as kube_errors
 from ..kube import resources
 
 log = logging.getLogger(__name__)
 
-ROOM = 32  # events that wait; what comes when they are that many is dropped
-BURST, PAUSE = 10, 20.0  # events at once, then one in so many seconds
+QUEUE_LENGTH = 32  # events that wait; what is recorded when they are that many is dropped
+BURST, INTERVAL = 10, 20.0  # events at once, then one in so many seconds
 FIRST_DELAY, LAST_DELAY = 1.0, 60.0  # seconds between two tries while the API server is away
-# seconds for which a fact is no news any more; API servers keep an event for as long by default
+# Seconds for which a fact is no news any more. API servers keep an event for as long by default.
 HOUR = 3600
+REMEMBERED = 1000  # events whose name is remembered
+NOTE_LIMIT = 1024  # bytes, of the API
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +42,15 @@ class ObjectReference:
 
 
 class RecordEvent(Protocol):
+    """How an event is recorded. Never blocks and never fails."""
+
     def __call__(
         self, about: ObjectReference, reason: str, note: str, *, warning: bool = True
     ) -> None: ...
 
 
 def discard(about: ObjectReference, reason: str, note: str, *, warning: bool = True) -> None:
-    """Tells nobody."""
+    """Records nothing, for parts that run without an API server."""
 
 
 def claim(namespace: str, name: str, uid: str) -> ObjectReference:
@@ -65,59 +69,57 @@ def node(name: str) -> ObjectReference:
 
 
 class EventRecorder:
+    """Sends what was recorded, for as long as `run` runs."""
+
     def __init__(self, resources_: resources.Resources, driver: str, node_: str) -> None:
         self._resources = resources_
         self._driver = driver
         self._node = node_
-        self._waiting: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue(
-            ROOM
-        )  # namespace and event
-        self._recorded: dict[
-            str, None
-        ] = {}  # names of the events of this hour and the last, oldest first
-        self._failed: set[type[Exception]] = set()  # failures that the log has already
+        self._queue: asyncio.Queue[tuple[str, Document]] = asyncio.Queue(QUEUE_LENGTH)
+        self._recorded: dict[str, None] = {}  # names of events, the oldest first
+        self._failures: set[type[Exception]] = set()  # that the log has, since the last success
 
     def record(
         self, about: ObjectReference, reason: str, note: str, *, warning: bool = True
     ) -> None:
-        """Never blocks and never fails. `note` is a sentence for a person."""
+        """Records an event, once an hour. Never blocks and never fails: what is too much is lost.
+
+        `note` is a sentence for a person, of which the first 1,024 bytes are kept.
+        """
         now = time.time()
-        fact = f"{int(now // HOUR)} {about} {reason} {note}".encode()
+
         # The name says what the fact is, so that another process of ours, or a second try, makes no
         # second event of it.
-        name = names.shorten(about.name, 230) + "." + hashlib.sha256(fact).hexdigest()[:16]
+        fact = f"{int(now // HOUR)} {about} {reason} {note}"
+        digest = hashlib.sha256(fact.encode()).hexdigest()[:16]
+        name = f"{names.shorten(about.name, 230)}.{digest}"
         if name in self._recorded:
             return
-        event = _event(
-            name,
-            about,
-            now,
-            reason=reason,
-            note=note.encode()[:1024].decode(errors="ignore"),
-            warning=warning,
-        )
-        event |= {
-            "reportingController": self._driver,
-            "reportingInstance": names.shorten(self._node, 128),
-        }
+
+        event = _event(name, about, now, reason=reason, note=note, warning=warning)
+        event["reportingController"] = self._driver
+        event["reportingInstance"] = names.shorten(self._node, 128)
         try:
-            self._waiting.put_nowait((about.namespace or "default", event))
+            self._queue.put_nowait((about.namespace or "default", event))
         except asyncio.QueueFull:
             log.debug("too many events wait, not told: %s: %s", reason, note)
             return
+
         self._recorded[name] = None
-        while len(self._recorded) > 1000:
+        while len(self._recorded) > REMEMBERED:
             del self._recorded[next(iter(self._recorded))]
 
     async def run(self) -> None:
-        bucket = pacing.TokenBucket(1 / PAUSE, BURST)
+        """Sends one event after the other, until cancelled."""
+        bucket = pacing.TokenBucket(1 / INTERVAL, BURST)
         while True:
-            namespace, event = await self._waiting.get()
+            namespace, event = await self._queue.get()
             await bucket.ready()
             bucket.take()
             await self._send(namespace, event)
 
-    async def _send(self, namespace: str, event: dict[str, Any]) -> None:
+    async def _send(self, namespace: str, event: Document) -> None:
+        """Returns when the event is stored or refused; tries again while the API server is away."""
         backoff = pacing.Backoff(FIRST_DELAY, LAST_DELAY)
         while True:
             try:
@@ -125,24 +127,27 @@ class EventRecorder:
             except kube_errors.AlreadyExists:
                 return
             except kube_errors.ApiError as error:
-                if type(error) not in self._failed:
-                    self._failed.add(type(error))
-                    log.warning(
-                        "event %s was not written, further failures are not logged: %s",
-                        event["reason"],
-                        error,
-                    )
+                self._log_failure(event, error)
                 if not kube_errors.is_transient(error):
                     return
                 await asyncio.sleep(max(backoff.next_delay(), error.retry_after or 0.0))
             else:
-                self._failed.clear()
+                self._failures.clear()
                 return
+
+    def _log_failure(self, event: Document, error: kube_errors.ApiError) -> None:
+        """Once for each kind of failure: an API server that is away would fill the log."""
+        if type(error) in self._failures:
+            return
+        self._failures.add(type(error))
+        log.warning(
+            "event %s was not written, further failures are not logged: %s", event["reason"], error
+        )
 
 
 def _event(
     name: str, about: ObjectReference, now: float, *, reason: str, note: str, warning: bool
-) -> dict[str, Any]:
+) -> Document:
     regarding = {
         "apiVersion": about.api_version,
         "kind": about.kind,
@@ -160,5 +165,5 @@ def _event(
         "type": "Warning" if warning else "Normal",
         "reason": reason,
         "action": reason,
-        "note": note,
+        "note": note.encode()[:NOTE_LIMIT].decode(errors="ignore"),
     }

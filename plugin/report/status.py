@@ -1,9 +1,8 @@
-"""claim.status.devices: what was prepared is reported there after the reply, and taken away after
-unprepare.
+"""Sends what claim.status.devices has to say: after a prepare's reply, and after an unprepare.
 
-One wish a claim, the newest; it is applied as the driver's own part of the list, so entries of
-others are never touched. A failure is logged and tried again; nothing waits for a report, and none
-ever fails a pod.
+One report a claim, the newest. It is applied as the driver's own part of the list, so the entries
+of others are never touched. A failure is logged and tried again; nothing waits for a report, and
+none ever fails a pod. What a report says comes from the caller, at the moment of sending.
 """
 
 from __future__ import annotations
@@ -23,29 +22,26 @@ from ..prepared import PreparedClaim
 log = logging.getLogger(__name__)
 
 AT_ONCE = 4  # reports under way at the same time
-SPACING = 0.4  # seconds between two reports while the API server is sick
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
+SPACING = 0.4  # seconds between two reports while the API server is sick; one at a time then
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0  # seconds until a report that failed is tried again
 AFTER_REPLY = 0.01  # seconds that the kubelet's answer has to leave first
-OTHERS_TURN = 5.0  # seconds in which another instance that lives does what it owes by itself
+OTHERS_TURN = 5.0  # seconds in which another instance that lives clears by itself
 
-
-# What to report, asked for when it is sent; None: nothing any more, the claim was unprepared
-# meanwhile.
+# What to report, asked for when it is sent; None: nothing, it is not for us to say any more.
 Build = Callable[[], Awaitable[list[AllocatedDeviceStatus] | None]]
-Done = Callable[
-    [PreparedClaim], Awaitable[None]
-]  # told when the API server has it, or need not have it
+# Called when the API server has it, or need not have it. If it fails, all is tried again.
+Done = Callable[[PreparedClaim], Awaitable[None]]
 
 
 @dataclass(slots=True, eq=False)
 class _Report:
-    """What status.devices should say of one claim; of several for a claim the newest counts."""
+    """What status.devices should say of one claim, once it is due."""
 
     claim: PreparedClaim
     build: Build
-    operation: str
+    operation: str  # of the call that it belongs to, for the log
     due: float  # by the loop's clock
-    first: bool = False  # nobody can have told the API server anything of this claim yet
+    first: bool = False  # the API server can have heard nothing of this claim from us
     done: Done | None = None
     backoff: pacing.Backoff = field(
         default_factory=lambda: pacing.Backoff(FIRST_PAUSE, LONGEST_PAUSE, jitter=(0.8, 1.2))
@@ -53,41 +49,38 @@ class _Report:
 
 
 class StatusReporter:
+    """Sends reports for as long as `run` runs. The other methods return at once."""
+
     def __init__(self, resources_: resources.Resources, driver: str) -> None:
         self._resources = resources_
         self._driver = driver
-        self._reports: dict[str, _Report] = {}  # by claim uid, oldest first
+        self._reports: dict[str, _Report] = {}  # to be sent, by the claim's uid, oldest first
         self._under_way: set[str] = set()
-        self._told: set[str] = set()  # claims of which the API server may have a report by us
+        self._reported: set[str] = set()  # claims of which the API server may have a report by us
         self._wake = asyncio.Event()
-        self._rest = (
-            0.0  # nothing is sent before, by the loop's clock; not 0 while the API server is sick
-        )
+        # Nothing is sent before, by the loop's clock; not 0 while the API server is sick.
+        self._quiet_until = 0.0
 
     def report(self, claim: PreparedClaim, build: Build, *, first: bool = False) -> None:
-        """Reports what `build` gives, a moment later: the kubelet's answer leaves first. `first`:
-        prepared just now.
+        """Reports what `build` gives, in place of any report of the claim that was not sent.
+
+        A moment later, so that the kubelet's answer leaves before. `first`: the claim was prepared
+        just now, and nobody has reported it before.
         """
-        self._wish(
-            _Report(
-                claim,
-                build,
-                logs.operation.get(),
-                AFTER_REPLY,
-                first and claim.uid not in self._told,
-            )
-        )
+        first = first and claim.uid not in self._reported
+        self._queue(_Report(claim, build, logs.operation.get(), AFTER_REPLY, first))
 
     def has_report(self, claim: PreparedClaim) -> bool:
         """Whether this process has reported the claim, or will."""
-        return claim.uid in self._told or claim.uid in self._reports
+        return claim.uid in self._reported or claim.uid in self._reports
 
     def drop_unsent(self, claim: PreparedClaim) -> bool:
-        """Drops a report if the API server has heard of none for this claim; says whether it was
-        so.
+        """Drops the claim's first report if it was not sent; whether there was one to drop.
+
+        Then the API server has heard nothing of the claim, and nothing is to be cleared.
         """
-        wish = self._reports.get(claim.uid)
-        if wish is None or not wish.first:
+        report = self._reports.get(claim.uid)
+        if report is None or not report.first:
             return False
         del self._reports[claim.uid]
         return True
@@ -95,92 +88,111 @@ class StatusReporter:
     def clear(
         self, claim: PreparedClaim, build: Build, done: Done, *, by_another: bool = False
     ) -> None:
-        """Takes our entries away. `by_another`: which may do it itself, and is given the time to."""
-        if claim.uid not in self._reports or not by_another:
-            pause = OTHERS_TURN if by_another else AFTER_REPLY
-            self._wish(_Report(claim, build, logs.operation.get(), pause, done=done))
+        """Takes our entries away: `build` gives none, and `done` is called when they are gone.
+
+        `by_another`: another instance may do it by itself, and is given the time to. Asking again
+        meanwhile does not put it off.
+        """
+        if by_another and claim.uid in self._reports:
+            return
+        delay = OTHERS_TURN if by_another else AFTER_REPLY
+        self._queue(_Report(claim, build, logs.operation.get(), delay, done=done))
 
     async def run(self) -> None:
+        """Sends what is due, until cancelled."""
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as group:
             while True:
                 self._wake.clear()
-                waiting = [
-                    (uid, wish) for uid, wish in self._reports.items() if uid not in self._under_way
-                ]
-                now, at_once = loop.time(), 1 if self._rest else AT_ONCE
-                due = [(uid, wish) for uid, wish in waiting if max(wish.due, self._rest) <= now]
-                for uid, wish in due[: max(0, at_once - len(self._under_way))]:
-                    self._under_way.add(uid)
-                    group.create_task(self._fulfil(uid, wish))
-                later = min(
-                    (at for _, wish in waiting if (at := max(wish.due, self._rest)) > now),
-                    default=None,
-                )
-                try:
-                    async with asyncio.timeout_at(later):
-                        await self._wake.wait()
-                except TimeoutError:
-                    continue
+                now = loop.time()
+                next_due: float | None = None
+                free = (1 if self._quiet_until else AT_ONCE) - len(self._under_way)
 
-    def _wish(self, wish: _Report) -> None:
-        wish.due += asyncio.get_running_loop().time()
-        self._reports.pop(wish.claim.uid, None)
-        self._reports[wish.claim.uid] = wish
+                for uid, report in self._reports.items():
+                    if uid in self._under_way:
+                        continue
+                    due = max(report.due, self._quiet_until)
+                    if due > now:
+                        next_due = due if next_due is None else min(next_due, due)
+                    elif free > 0:
+                        free -= 1
+                        self._under_way.add(uid)
+                        group.create_task(self._send(uid, report))
+
+                # What is due and found no room is looked at again when a report ends.
+                seconds = None if next_due is None else next_due - loop.time()
+                await pacing.wait(self._wake, seconds)
+
+    def _queue(self, report: _Report) -> None:
+        """Its `due` is in so many seconds."""
+        report.due += asyncio.get_running_loop().time()
+        self._reports.pop(report.claim.uid, None)
+        self._reports[report.claim.uid] = report
         self._wake.set()
 
-    async def _fulfil(self, uid: str, wish: _Report) -> None:
-        logs.operation.set(wish.operation)
+    async def _send(self, uid: str, report: _Report) -> None:
+        """One try. A report that fails, or whose `done` fails, is kept and tried again later."""
+        logs.operation.set(report.operation)
         try:
-            if self._reports.get(uid) is not wish:
-                return  # dropped, or another took its place, since it became due
-            wish.first = False
-            await self._apply(wish)
-            self._rest = 0.0
-            if wish.done is not None:
-                await wish.done(wish.claim)  # if it fails, the wish is kept and all is tried again
-            if self._reports.get(uid) is wish:
+            # Dropped, or another took its place, since it became due.
+            if self._reports.get(uid) is not report:
+                return
+
+            report.first = False
+            await self._apply(report)
+            self._quiet_until = 0.0
+            if report.done is not None:
+                await report.done(report.claim)
+            if self._reports.get(uid) is report:
                 del self._reports[uid]
-        except (
-            Exception
-        ) as error:  # a mistake of ours with one claim must not cost the others their reports
-            metrics.STATUS_FAILURES.add()
+        except Exception as error:
+            # A mistake of ours with one claim must not cost the others their reports.
             if not isinstance(error, kube_errors.ApiError | errors.ClaimError | OSError):
                 log.exception(
                     "claim %s: status.devices was not written, by a mistake in claimd",
-                    wish.claim.title,
+                    report.claim.title,
                 )
-            delay = wish.backoff.next_delay()
-            wait = getattr(error, "retry_after", None) or delay
-            now = asyncio.get_running_loop().time()
-            wish.due, self._rest = now + wait, now + SPACING
-            log.warning(
-                "claim %s: status.devices was not written, again in %.1f s: %s",
-                wish.claim.title,
-                wait,
-                error,
-            )
+            self._put_off(report, error)
         finally:
             self._under_way.discard(uid)
             self._wake.set()
 
-    async def _apply(self, wish: _Report) -> None:
-        claim, devices = wish.claim, await wish.build()
+    def _put_off(self, report: _Report, error: Exception) -> None:
+        """Tries the report again later, and all others a little later."""
+        metrics.STATUS_FAILURES.add()
+        delay = report.backoff.next_delay()
+        delay = getattr(error, "retry_after", None) or delay
+        now = asyncio.get_running_loop().time()
+        report.due = now + delay
+        self._quiet_until = now + SPACING
+        log.warning(
+            "claim %s: status.devices was not written, again in %.1f s: %s",
+            report.claim.title,
+            delay,
+            error,
+        )
+
+    async def _apply(self, report: _Report) -> None:
+        claim = report.claim
+        devices = await report.build()
         if devices is None:
             return
-        self._told.add(claim.uid)
+
+        # Before the answer: a request that fails may have been carried out.
+        self._reported.add(claim.uid)
         try:
-            kept = await self._resources.apply_devices(
+            stored = await self._resources.apply_devices(
                 claim.namespace, claim.name, claim.uid, devices, self._driver
             )
-            if not devices and any(entry.driver == self._driver for entry in kept.status.devices):
-                # The API server forgets who applied what in a version that it serves no more, and
-                # so keeps it.
-                await self._resources.remove_devices(kept, self._driver)
+
+            # The API server forgets who applied what in a version that it serves no more, and so
+            # keeps it.
+            if not devices and any(entry.driver == self._driver for entry in stored.status.devices):
+                await self._resources.remove_devices(stored, self._driver)
         except kube_errors.NotFound:
             log.debug("claim %s is gone, and its status with it", claim.title)
         except kube_errors.Invalid as error:
-            reason = _moved_on(error)
+            reason = _reason_obsolete(error)
             if reason is None:
                 raise
             log.debug(
@@ -190,13 +202,11 @@ class StatusReporter:
             log.debug("claim %s: status.devices has %d of our devices", claim.title, len(devices))
             if devices:
                 return
-        self._told.discard(claim.uid)
+        self._reported.discard(claim.uid)
 
 
-def _moved_on(error: kube_errors.Invalid) -> str | None:
-    """Why a refused write is no trouble: the claim was created anew, or was deallocated in the
-    meantime.
-    """
+def _reason_obsolete(error: kube_errors.Invalid) -> str | None:
+    """Why a refusal is no trouble: the claim is another by now, or given to somebody else."""
     text = str(error)
     if "metadata.uid" in text:
         return "it was created anew"

@@ -4,7 +4,6 @@ from devices.gpu import Inventory, Skipped
 from plugin import errors
 from plugin.prepare import plan
 from plugin.prepared import gpu_of
-from plugin.report import device_status
 from tests.support.worlds import DRIVER, NODE, claim, gpu, gpu_config, inventory, opaque, result
 
 FIRST, SECOND = gpu(0).name, gpu(1).name
@@ -189,20 +188,6 @@ def test_another_gpu_in_its_place_is_refused():
     ):
         gpu_of(prepared.devices[0], Inventory.of([gpu(0, uuid="ffff")]))
     assert gpu_of(prepared.devices[0], Inventory.of([gpu(0, uuid=None)]))
-
-
-def test_report():
-    prepared = planned(claim("c", result(FIRST)))
-    (entry,) = device_status.entries(prepared, DRIVER, inventory())
-    assert (entry.driver, entry.pool, entry.device) == (DRIVER, NODE, FIRST)
-    assert [(c.type, c.status, c.reason) for c in entry.conditions] == [
-        ("Ready", "True", "Prepared")
-    ]
-    assert entry.data is not None
-    assert entry.data["pciBusID"] == "0000:41:00.0"
-    assert entry.data["nodes"] == ["/dev/dri/card0", "/dev/dri/renderD128"]
-    (gone,) = device_status.entries(prepared, DRIVER, inventory(0))
-    assert [(c.status, c.reason) for c in gone.conditions] == [("False", "DeviceUnavailable")]
 
 
 def test_a_gpu_and_its_parts_exclude_each_other_and_parts_do_not():

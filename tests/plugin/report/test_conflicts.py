@@ -126,3 +126,41 @@ async def test_who_does_not_publish_does_not_ask(world: World) -> None:
     await world.conflicts.check()
     assert world.said == []
     assert world.api.count() == 0
+
+
+async def test_a_driver_and_a_plugin_are_both_told_and_the_driver_stands_in_the_status(
+    world: World,
+) -> None:
+    world.api.put("resourceslices", foreign("gpu.example", FIRST.address, SECOND.address))
+    world.node({"amd.com/gpu": "2"})
+    await world.conflicts.check()
+    assert {condition.message.split()[1] for condition in world.said[-1].values()} == {"is"}
+    assert len(world.told) == 3, "one for each address, and one of the plugin"
+
+
+async def test_since_when_stays_and_a_conflict_that_comes_again_is_news(world: World) -> None:
+    world.node({"amd.com/gpu": "2"})
+    await world.conflicts.check()
+    world.conflicts._since = dict.fromkeys(world.conflicts._since, 1_700_000_000)
+    await world.conflicts.check()
+    (first, _) = world.said[-1].values()
+    assert first.last_transition_time == "2023-11-14T22:13:20Z"
+    world.node({})
+    await world.conflicts.check()
+    world.node({"amd.com/gpu": "2"})
+    await world.conflicts.check()
+    assert [reason for reason, _ in world.told] == ["GpuHandedOutTwice"] * 2
+    assert first not in world.said[-1].values()
+
+
+async def test_a_message_is_cut_to_what_the_api_takes(world: World) -> None:
+    world.api.put("resourceslices", foreign("g" * 2000, FIRST.address))
+    await world.conflicts.check()
+    (condition,) = world.said[-1].values()
+    assert len(condition.message) == 1024
+
+
+async def test_without_an_inventory_nothing_is_asked(world: World) -> None:
+    world.conflicts.inventory = lambda: None
+    await world.conflicts.check()
+    assert world.api.count() == 0

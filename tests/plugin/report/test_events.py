@@ -110,8 +110,8 @@ async def test_a_flood_is_held_back_and_blocks_nobody(world):
     await apiserver.until(lambda: world.asked() == events.BURST)
     with pytest.raises(AssertionError, match="has not come about"):
         await apiserver.until(lambda: world.asked() > events.BURST, 0.5)
-    assert recorder._waiting.qsize() <= events.ROOM
-    assert len(recorder._recorded) <= events.ROOM + events.BURST, (
+    assert recorder._queue.qsize() <= events.QUEUE_LENGTH
+    assert len(recorder._recorded) <= events.QUEUE_LENGTH + events.BURST, (
         "what was dropped may be told again"
     )
 

@@ -120,3 +120,33 @@ def test_a_note_is_said_to_nobody_in_the_cluster() -> None:
     assert (
         health.taints(report(finding(NOTE)), failed="NoSchedule", degraded="none", now=LATER) == {}
     )
+
+
+def test_the_next_eviction_is_the_earliest_of_what_has_just_begun() -> None:
+    told = report(finding(since=SINCE - 1), finding(DEGRADED, kind="link"), finding(since=0))
+    assert health.next_eviction(told, SINCE + 0.5) == 1.5
+    assert health.next_eviction(told, SINCE + 2.5) == 0.5
+    assert health.next_eviction(told, SINCE + 3) is None
+    assert health.next_eviction(HealthReport(), SINCE) is None
+
+
+@pytest.mark.parametrize(
+    ("length", "cut"), [(1023, False), (1024, False), (1025, True), (2000, True)]
+)
+def test_a_message_is_cut_only_if_it_has_to_be(length: int, cut: bool) -> None:
+    text = health.message([finding(sentence="x" * length)])
+    assert text == ("x" * 1021 + "..." if cut else "x" * length)
+
+
+def test_the_state_of_a_device_is_that_of_its_worst_finding() -> None:
+    told = report(finding(UNKNOWN, sentence="silent"), finding(DEGRADED, sentence="narrow"))
+    (device,) = health.of_devices([gpu(0)], told)
+    assert (device.state, device.message) == (health.UNKNOWN, "silent; narrow")
+    (condition,) = health.conditions(told).values()
+    assert condition.status == "Unknown"
+
+
+def test_a_condition_has_stood_since_the_first_of_its_findings() -> None:
+    told = report(finding(since=SINCE + 50), finding(DEGRADED, kind="link"))
+    (condition,) = health.conditions(told).values()
+    assert condition.last_transition_time == MOMENT

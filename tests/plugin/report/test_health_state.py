@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from devices import health
+from devices.gpu import Roots
 from plugin.report import health_state
 from tests.support.worlds import gpu
 
@@ -44,3 +45,29 @@ def test_a_folder_that_cannot_be_written_is_said(
 ) -> None:
     health_state.save(tmp_path / "nowhere", "boot", KNOWN)
     assert "will not outlive this process" in caplog.text
+
+
+def test_a_file_of_no_boot_is_believed_on_none(tmp_path: Path) -> None:
+    """The kernel did not tell which boot it was, neither then nor now."""
+    health_state.save(tmp_path, "", KNOWN)
+    assert health_state.load(tmp_path, "") == health.HealthState()
+
+
+def test_a_file_that_cannot_be_read_is_an_error_to_those_who_want_to_know(tmp_path: Path) -> None:
+    assert health_state.read(tmp_path / "nowhere", "boot") == health.HealthState()
+    (tmp_path / health_state.FILE).mkdir()
+    with pytest.raises(OSError):
+        health_state.read(tmp_path, "boot")
+    (tmp_path / health_state.FILE).rmdir()
+    (tmp_path / health_state.FILE).write_text("{")
+    with pytest.raises(ValueError, match=r"health\.json: "):
+        health_state.read(tmp_path, "boot")
+
+
+def test_the_boot_is_the_kernels_word(tmp_path: Path) -> None:
+    roots = Roots.under(tmp_path)
+    assert health_state.boot_id(roots) == ""
+    path = roots.proc / "sys/kernel/random/boot_id"
+    path.parent.mkdir(parents=True)
+    path.write_text("1234-5678\n")
+    assert health_state.boot_id(roots) == "1234-5678"

@@ -212,3 +212,102 @@ async def test_a_sick_api_server_is_asked_by_one_report_at_a_time(world):
     world.api.faults.clear()
     for n in range(8):
         await world.names(FIRST, name=f"c{n}")
+
+
+def refusal(message):
+    """An answer that refuses the object as it is."""
+    body = {"kind": "Status", "code": 422, "reason": "Invalid", "message": message}
+    return json.dumps(body).encode()
+
+
+async def test_a_refusal_that_nobody_knows_is_tried_again(world, caplog):
+    """It must not be taken for a claim that has moved on: then the report would never be there."""
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    world.api.fail(422, method="PATCH", body=refusal("data: Too long: may not be more than x"))
+    world.report(prepared())
+    await world.names(FIRST)
+    assert "Too long" in caplog.text
+    assert world.api.count("PATCH") == 2
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "metadata.uid: Invalid value: field is immutable",
+        "status.devices[0]: Invalid value: must be an allocated device in the claim",
+    ],
+)
+async def test_a_refusal_because_the_claim_moved_on_ends_the_report(world, message):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    world.api.fail(422, method="PATCH", body=refusal(message))
+    world.report(prepared())
+    await apiserver.until(lambda: world.api.count("PATCH") and not world.reporter._reports)
+    assert not world.reporter.has_report(prepared()), "nothing of ours is there"
+    assert world.api.count("PATCH") == 1
+
+
+async def test_a_claim_is_reported_from_the_moment_that_it_is_wished_until_it_is_cleared(world):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    assert not world.reporter.has_report(prepared())
+    world.report(prepared())
+    assert world.reporter.has_report(prepared())
+    await world.names(FIRST)
+    await apiserver.until(lambda: not world.reporter._reports)
+    assert world.reporter.has_report(prepared())
+    world.clear(prepared())
+    await apiserver.until(lambda: world.cleared == ["c"] and not world.reporter._reports)
+    assert not world.reporter.has_report(prepared())
+
+
+async def test_a_second_report_is_none_that_nobody_has_heard_of(world):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    world.report(prepared(), first=True)
+    await world.names(FIRST)
+    world.report(prepared(), first=True)
+    assert not world.reporter.drop_unsent(prepared())
+
+
+async def test_a_report_for_which_there_is_nothing_to_say_is_not_sent(world):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+
+    async def nothing():
+        return None
+
+    world.reporter.report(prepared(), nothing)
+    await apiserver.until(lambda: not world.reporter._reports)
+    assert world.api.count("PATCH") == 0
+
+
+async def test_what_was_cleared_and_could_not_be_noted_is_done_again(world):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    tries = []
+
+    async def build():
+        return []
+
+    async def done(claim_):
+        tries.append(claim_.name)
+        if len(tries) == 1:
+            raise OSError("the disk does not want to")
+
+    world.reporter.clear(prepared(), build, done)
+    await apiserver.until(lambda: len(tries) == 2 and not world.reporter._reports)
+    assert world.api.count("PATCH") == 2
+
+
+async def test_a_mistake_with_one_claim_is_logged_and_costs_the_others_nothing(world, caplog):
+    world.api.put("resourceclaims", claim_object("c", result(SECOND)))
+
+    async def build():
+        raise KeyError("mistake")
+
+    world.reporter.report(prepared("wrong"), build)
+    world.report(prepared(device=SECOND))
+    await world.names(SECOND)
+    assert "by a mistake in claimd" in caplog.text
+
+
+async def test_a_report_waits_until_the_answer_of_the_kubelet_has_left(world):
+    began = asyncio.get_running_loop().time()
+    world.report(prepared())
+    assert world.reporter._reports["uid-c"].due >= began + status.AFTER_REPLY
