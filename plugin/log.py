@@ -16,7 +16,7 @@ from typing import TextIO
 
 import msgspec
 
-from . import timestamps
+from . import plain_text, timestamps
 
 # Eight hex digits shared by all lines of one call, also those written by the work that goes on
 # after its reply.
@@ -62,12 +62,13 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["stack"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line, enc_hook=str).decode()
+        return plain_text.json_escaped(msgspec.json.encode(line, enc_hook=str).decode())
 
 
 class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         extra = "".join(f" {key}={value}" for key, value in _extra(record).items())
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
-        line = f"{clock}.{int(record.msecs):03d} {record.levelname.lower():7} {record.getMessage()}{extra}"
+        said = plain_text.one_line(f"{record.getMessage()}{extra}")
+        line = f"{clock}.{int(record.msecs):03d} {record.levelname.lower():7} {said}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line

@@ -362,7 +362,8 @@ def _in_v1_shape(obj: Document) -> Document:
 def _decode(answer: bytes, kind: type[_T], subject: str) -> _T:
     try:
         return msgspec.json.decode(answer, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        # Opaque parameters may be nested thousands of levels deep and are legal all the same.
         raise errors.Malformed(
             f"{subject}: the API server's answer is not as expected: {error}"
         ) from error

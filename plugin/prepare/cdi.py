@@ -32,15 +32,42 @@ def build(prepared: PreparedClaim, inventory: Inventory) -> bytes:
     The same claim and hardware give the same bytes. Raises ClaimError if a GPU that the claim was
     given is not there, or if another one stands in its place.
     """
-    spec = {
+    devices = [_device(prepared.uid, device, inventory) for device in prepared.devices]
+    spec: dict[str, object] = {
         "cdiVersion": CDI_VERSION,
         "kind": names.CDI_KIND,
-        "devices": [_device(prepared.uid, device, inventory) for device in prepared.devices],
+        "devices": devices,
     }
+
+    # Said once for all devices, a spec stays small however many there are: a runtime reads every
+    # spec of the node at each start of a container.
+    if len(devices) > 1:
+        common = _taken_out(devices, "env") | _taken_out(devices, "mounts")
+        if common:
+            spec["containerEdits"] = common
     return msgspec.json.format(msgspec.json.encode(spec), indent=1) + b"\n"
 
 
-def _device(uid: str, device: PreparedDevice, inventory: Inventory) -> dict[str, object]:
+def _taken_out(devices: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    """The edits of this kind that all devices have, which they then have no more.
+
+    A container that gets any device of a spec gets the edits of the spec itself, too, so that for
+    whoever uses a device nothing changes.
+    """
+    edits = [device["containerEdits"] for device in devices]
+    shared = set.intersection(*({str(edit) for edit in own.get(kind, ())} for own in edits))
+    if not shared:
+        return {}
+
+    common = [edit for edit in edits[0][kind] if str(edit) in shared]
+    for own in edits:
+        rest = [edit for edit in own.pop(kind) if str(edit) not in shared]
+        if rest:
+            own[kind] = rest
+    return {kind: common}
+
+
+def _device(uid: str, device: PreparedDevice, inventory: Inventory) -> dict[str, Any]:
     gpu = gpu_of(device, inventory)
 
     # The runtime merges the devices of all claims of a container and takes a variable from the
@@ -53,7 +80,7 @@ def _device(uid: str, device: PreparedDevice, inventory: Inventory) -> dict[str,
 
     # No ids of groups: a runtime gives these nodes to the container's user, root or not; ids need
     # CDI 0.7, which containerd 1.7 refuses.
-    edits: dict[str, object] = {
+    edits: dict[str, Any] = {
         "env": [f"{name}={value}" for name, value in environment.items()],
         "deviceNodes": [
             {

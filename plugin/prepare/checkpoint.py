@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from .. import durable, metrics
+from .. import budgets, durable, metrics
 from ..prepared import PreparedClaim
 from . import commit_lock
 
@@ -279,6 +279,9 @@ class CheckpointFolder:
 
 
 def _read(path: Path) -> Checkpoint:
+    size = path.stat().st_size
+    if size > budgets.CHECKPOINT.limit:
+        raise ValueError(f"it has {size:,} bytes, and {budgets.CHECKPOINT} is the most")
     checkpoint = decode(path.read_bytes())
     if path.stem != checkpoint.claim.uid:
         raise ValueError(f"it is about claim uid {checkpoint.claim.uid}")

@@ -21,7 +21,7 @@ from typing import Protocol, TypeVar
 
 from devices.gpu import Inventory
 
-from .. import errors, metrics, pacing, timestamps
+from .. import budgets, errors, metrics, pacing, timestamps
 from ..api.resource import ResourceClaim
 from ..kube import errors as kube_errors
 from ..kube import resources
@@ -184,6 +184,7 @@ class Driver:
                 # Another instance has unprepared it: whatever is allocated now, we have not seen.
                 self._confirmed.discard(ref.uid)
                 return None
+            _check_same_claim(ref, prepared)
             self._ensure_spec(prepared)
             return prepared
 
@@ -242,6 +243,7 @@ class Driver:
                         "the plugin just now",
                         patience=API_PATIENCE,
                     )
+                _check_same_claim(ref, prepared)
                 self._ensure_spec(prepared)
                 return prepared
 
@@ -255,6 +257,13 @@ class Driver:
         self, claim: ResourceClaim, *, replaces: PreparedClaim | None
     ) -> PreparedClaim:
         """The plan for the claim as it is allocated now, durable as its checkpoint."""
+        most = budgets.CHECKPOINTS.limit
+        if replaces is None and len(self.checkpoints.claims) >= most:
+            raise errors.ClaimError(
+                f"{most} claims are prepared on this node, and no more can be; delete pods that need "
+                "theirs no longer"
+            )
+
         prepared = plan.plan(
             claim,
             driver=self.name,
@@ -459,3 +468,11 @@ class Driver:
         if not prepared.devices:
             return False
         return self.specs.ensure(prepared.uid, cdi.build(prepared, self._inventory))
+
+
+def _check_same_claim(ref: ClaimRef, prepared: PreparedClaim) -> None:
+    """A uid belongs to one name for ever: whoever asks by another is not told what it was given."""
+    if (ref.namespace, ref.name) != (prepared.namespace, prepared.name):
+        raise errors.ClaimError(
+            f"the claim with uid {ref.uid} is {prepared.title}, not {ref.namespace}/{ref.name}"
+        )

@@ -7,38 +7,16 @@ never part of a plan.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-
-import msgspec
 
 from devices.gpu import Inventory
 
 from .. import errors
-from ..api.resource import (
-    DeviceAllocationConfiguration,
-    DeviceRequestAllocationResult,
-    ResourceClaim,
-)
-from ..names import CONFIG_API_VERSION
+from ..api.resource import DeviceRequestAllocationResult, ResourceClaim
 from ..prepared import DEVICE_PATIENCE, PreparedClaim, PreparedDevice, reason_missing
+from . import gpu_config
 
 HOLDER_PATIENCE = 5.0  # seconds to wait for another claim to be unprepared
-
-
-class GpuConfig(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
-):
-    """The opaque configuration that a claim or a class may carry for us."""
-
-    api_version: str
-    kind: str
-    environment: dict[str, str] = {}
-    permissions: str | None = None  # of the device nodes: r, w, m
-
-
-# A configuration, and the requests that it is for; none are all.
-RequestsConfig = tuple[list[str], GpuConfig]
 
 
 def plan(
@@ -57,13 +35,14 @@ def plan(
     not there, or that another claim has not yet given back.
     """
     results = _our_results(claim, driver, pool)
-    configs = _configs(claim, driver) if results else []
+    configs = gpu_config.of_claim(claim, driver) if results else []
 
     # Several requests of the claim may share one device: they get it once, with all their names.
     by_device: dict[tuple[str, str | None], list[DeviceRequestAllocationResult]] = {}
     for result in results:
         by_device.setdefault((result.device, result.share_id), []).append(result)
     devices = [_device(shared, configs, inventory) for shared in by_device.values()]
+    gpu_config.check_budget(device.environment for device in devices)
 
     others = [other for other in prepared if other.uid != claim.metadata.uid]
     for device in devices:
@@ -112,7 +91,7 @@ def _our_results(
 
 def _device(
     results: list[DeviceRequestAllocationResult],
-    configs: list[RequestsConfig],
+    configs: list[gpu_config.SourcedConfig],
     inventory: Inventory,
 ) -> PreparedDevice:
     """The device of these results, which name the same one."""
@@ -123,16 +102,12 @@ def _device(
             reason_missing(first.device, inventory), patience=DEVICE_PATIENCE
         )
 
-    environment: dict[str, str] = {}
-    permissions = "rw"
-    for requests, config in configs:
-        if not requests or any(_covers(requests, result.request) for result in results):
-            environment.update(config.environment)
-            permissions = config.permissions or permissions
+    requests = [result.request for result in results]
+    config = gpu_config.for_device(configs, requests, dict(gpu.environment))
 
     # The kubelet compares a container's request with these names as they are, and a container never
     # names a subrequest.
-    names = dict.fromkeys(result.request.split("/")[0] for result in results)
+    names = dict.fromkeys(request.split("/")[0] for request in requests)
     return PreparedDevice(
         requests=tuple(names),
         pool=first.pool,
@@ -142,67 +117,9 @@ def _device(
         address=gpu.address,
         uuid=gpu.uuid,
         host_cdi=gpu.libraries.host_cdi if gpu.libraries else None,
-        environment=dict(sorted(environment.items())),
-        permissions=permissions,
+        environment=dict(sorted(config.environment.items())),
+        permissions=config.permissions,
     )
-
-
-# ---------------------------------------------------------------------- configuration
-
-
-def _configs(claim: ResourceClaim, driver: str) -> list[RequestsConfig]:
-    """Our configurations in the order in which they count: of the class, then of the claim.
-
-    Within each, a later one wins over an earlier one.
-    """
-    assert claim.status.allocation is not None
-    entries = [
-        entry
-        for entry in claim.status.allocation.devices.config
-        if entry.opaque and entry.opaque.driver == driver
-    ]
-    entries.sort(key=lambda entry: entry.source != "FromClass")
-    return [(entry.requests, _decode(entry)) for entry in entries]
-
-
-def _decode(entry: DeviceAllocationConfiguration) -> GpuConfig:
-    """The configuration, understood in full; ClaimError otherwise, since nobody checked it before."""
-    assert entry.opaque is not None
-    origin = "the class" if entry.source == "FromClass" else "the claim"
-    try:
-        config = msgspec.json.decode(entry.opaque.parameters, type=GpuConfig)
-    except msgspec.MsgspecError as error:
-        fields = [field.encode_name for field in msgspec.structs.fields(GpuConfig)]
-        raise errors.ClaimError(
-            f"configuration from {origin} is not a GpuConfig of {CONFIG_API_VERSION}: {error}; "
-            f"known fields are {', '.join(fields)}"
-        ) from error
-
-    if (config.api_version, config.kind) != (CONFIG_API_VERSION, "GpuConfig"):
-        raise errors.ClaimError(
-            f"configuration from {origin} is {config.kind} of {config.api_version}; "
-            f"this driver takes GpuConfig of {CONFIG_API_VERSION}"
-        )
-    for name in config.environment:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise errors.ClaimError(
-                f"configuration from {origin}: {name!r} is no name of an environment variable"
-            )
-    if config.permissions is not None and not _are_permissions(config.permissions):
-        raise errors.ClaimError(
-            f"configuration from {origin}: permissions are some of r, w and m, each once, "
-            f"not {config.permissions!r}"
-        )
-    return config
-
-
-def _are_permissions(text: str) -> bool:
-    return bool(text) and set(text) <= set("rwm") and len(set(text)) == len(text)
-
-
-def _covers(requests: list[str], request: str) -> bool:
-    """A configuration for "req" is also for the subrequest "req/sub" that was chosen."""
-    return request in requests or request.split("/", maxsplit=1)[0] in requests
 
 
 # ---------------------------------------------------------------------- who else has the device

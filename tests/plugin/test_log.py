@@ -83,3 +83,13 @@ async def test_lines_of_one_operation_share_its_id(lines):
     }
     assert parsed == {"a": ids[0], "b": ids[1], "outside": None}
     assert ids[0] != ids[1]
+
+
+def test_a_strangers_text_makes_no_second_line_and_steers_no_terminal(caplog):
+    """A forged line, a colour, text that runs backwards."""
+    stranger = "c\n12:00:00.000 info    forged\x1b[31m\x9b2J\u202e"
+    record = logging.LogRecord("plugin.x", logging.INFO, __file__, 1, "claim %s", (stranger,), None)
+    for formatter in (log.TextFormatter(), log.JsonFormatter()):
+        line = formatter.format(record)
+        assert len(line.splitlines()) == 1
+        assert not any(character in line for character in "\x1b\x9b\u202e")

@@ -160,6 +160,22 @@ async def test_damaged_is_quarantine_and_the_rest_goes_on(tmp_path, caplog):
     assert [n for n in os.listdir(tmp_path / "claims") if n.startswith("uid-a.json.damaged-")]
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"x" * (1024 * 1024 + 1), "it has 1,048,577 bytes, and 1,048,576 bytes is the most"),
+        (b"x" * (1024 * 1024), "it has no checksum"),
+    ],
+    ids=["one byte above", "at the edge"],
+)
+async def test_a_file_that_is_too_large_is_kept_apart_unread(tmp_path, caplog, content, reason):
+    """What an older version let a claim write must not keep the plugin from coming up."""
+    await put(folder(tmp_path), prepared("a"), prepared("b", 1))
+    (tmp_path / "claims" / "uid-a.json").write_bytes(content)
+    assert list(await read(tmp_path)) == ["uid-b"]
+    assert reason in caplog.text
+
+
 async def test_what_is_damaged_is_told_and_counted(tmp_path):
     await put(folder(tmp_path), prepared("a"), prepared("b", 1))
     (tmp_path / "claims" / "uid-a.json").write_text("{")

@@ -4,14 +4,16 @@
 """
 
 import asyncio
+import dataclasses
 import json
 import os
 
 import pytest
 
 from devices.gpu import Inventory
-from plugin import metrics, names
-from plugin.kube import auth, client, resources
+from plugin import budgets, metrics, names
+from plugin.api.resource import ResourceClaim
+from plugin.kube import auth, client, errors, resources
 from plugin.prepare import cdi, checkpoint, claim_reports, driver
 from plugin.prepared import PreparedClaim
 from plugin.report import events, status
@@ -211,6 +213,40 @@ async def test_a_claim_created_anew_is_another_claim(world):
     world.claim("c", uid="new")
     answer = await world.prepare(claim_object("c", result(FIRST), uid="old"))
     assert "created anew: the kubelet asks for uid old, the API server has new" in answer
+
+
+async def test_a_uid_that_is_prepared_answers_to_its_own_name_alone(world):
+    """Also while the API server is away, when only the checkpoint can answer."""
+    await world.prepare(world.claim("c"))
+    stranger = claim_object("other", result(FIRST), uid="uid-c")
+    assert (
+        await world.prepare(stranger) == "the claim with uid uid-c is default/c, not default/other"
+    )
+    elsewhere = claim_object("c", result(FIRST), uid="uid-c")
+    elsewhere["metadata"]["namespace"] = "team"
+    assert "is default/c, not team/c" in await world.prepare(elsewhere)
+
+
+async def test_a_node_holds_no_more_claims_than_its_budget(world, monkeypatch):
+    few = dataclasses.replace(budgets.CHECKPOINTS, limit=1)
+    monkeypatch.setattr(budgets, "CHECKPOINTS", few)
+    first, second = world.claim("c"), world.claim("d", result(SECOND))
+    assert isinstance(await world.prepare(first), PreparedClaim)
+    assert "1 claims are prepared on this node, and no more can be" in await world.prepare(second)
+    assert isinstance(await world.prepare(first), PreparedClaim), "who has one keeps it"
+    await world.unprepare(first)
+    assert isinstance(await world.prepare(second), PreparedClaim)
+
+
+async def test_parameters_of_another_driver_that_are_nested_too_deep(world):
+    """Legal, and no stack trace: this claim is refused, and its neighbour is prepared."""
+    deep = {"source": "FromClaim", "opaque": {"driver": "d.example.com", "parameters": "DEEP"}}
+    bad, good = world.claim("c", config=[deep]), world.claim("d", result(SECOND))
+    nested = "[" * 5000 + "]" * 5000
+    text = json.dumps(bad).replace('"DEEP"', nested)
+    with pytest.raises(errors.Malformed, match="not as expected"):
+        resources._decode(text.encode(), ResourceClaim, "claim default/c")
+    assert isinstance(await world.prepare(good), PreparedClaim)
 
 
 async def test_a_device_that_is_coming_up_is_waited_for(world):

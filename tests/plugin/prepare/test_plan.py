@@ -116,7 +116,7 @@ def test_subrequest_is_answered_by_its_base_name():
         (
             [
                 opaque(gpu_config(environment={"A": "claim"})),
-                opaque(gpu_config(environment={"A": "class"}), "FromClass"),
+                opaque(gpu_config(environment={"A": "class"}, claimsMaySet=["A"]), "FromClass"),
             ],
             "claim",
         ),
