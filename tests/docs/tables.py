@@ -22,16 +22,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from devices import fake, faults, monitor, scan, symptoms, vendors
 from devices import health as severities
 from devices.gpu import Roots
-from plugin import cli, config, metrics
+from plugin import budgets, cli, config, metrics
 from plugin.api import versions
 from plugin.kubelet import dra
 from plugin.kubelet import health as kubelet_health
-from plugin.prepare import cdi
+from plugin.prepare import cdi, gpu_config
 from plugin.report import health
 from tests.cluster import __main__ as cluster_suite
 from tests.cluster.rig import places
@@ -132,6 +133,26 @@ def help_of(*command: str) -> str:
     with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
         cli.main([*command, "--help"])
     return text.getvalue()
+
+
+def reserved_variables() -> str:
+    rows = [[code(name), reason] for name, reason in gpu_config.RESERVED.items()]
+    return table(["variable", "why a claim cannot set it"], rows)
+
+
+def config_fields() -> str:
+    """The fields of a GpuConfig."""
+    fields = {field.encode_name: field for field in msgspec.structs.fields(gpu_config.GpuConfig)}
+    rows = described("config", fields)
+    return table(
+        ["field", "who may set it", "meaning"],
+        [[code(name), row["who"], row["meaning"]] for name, row in rows.items()],
+    )
+
+
+def budget_table() -> str:
+    rows = [[budget.what, str(budget), budget.why] for budget in budgets.ALL]
+    return table(["what", "at most", "why"], rows)
 
 
 # ---------------------------------------------------------------- attributes
@@ -650,6 +671,9 @@ def mounts() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "settings": settings,
+    "configfields": config_fields,
+    "reserved": reserved_variables,
+    "budgets": budget_table,
     "attributes": attributes,
     "capacities": capacities,
     "sources": sources,
