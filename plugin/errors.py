@@ -7,19 +7,21 @@ here.
 
 
 class ClaimError(Exception):
-    """This claim cannot be served now: it becomes the claim's own answer, and the kubelet will ask
-    again.
+    """This claim cannot be served now.
+
+    The message becomes the claim's own answer to the kubelet, which will ask again.
     """
 
 
 class NotReadyError(ClaimError):
-    """Short trouble: worth waiting for within the call, since the kubelet asks again only after a
-    minute.
+    """The same for short trouble, which is worth waiting for within the call.
+
+    The kubelet asks again only after a minute or more.
     """
 
     def __init__(self, message: str, *, patience: float) -> None:
         super().__init__(message)
-        self.patience = patience  # seconds
+        self.patience = patience  # seconds after which it is not short any more
 
 
 class Fatal(Exception):

@@ -1,8 +1,7 @@
-"""Logs: one JSON line each, or plain text on a terminal, with the operation id of the call that a
-line belongs to.
+"""Logs: one JSON line each, or plain text on a terminal.
 
-Standard logging underneath: any module says `logging.getLogger(__name__)`. What to log is decided
-there, not here.
+A line carries the operation id of the call that it belongs to. Standard logging underneath: any
+module says `logging.getLogger(__name__)`. What to log is decided there, not here.
 """
 
 from __future__ import annotations
@@ -22,36 +21,47 @@ from . import plain_text, timestamps
 # after its reply.
 operation: contextvars.ContextVar[str] = contextvars.ContextVar("operation", default="")
 
-_STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+# What any record has; the rest was given by `extra`.
+_STANDARD_FIELDS = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def begin() -> str:
-    """Starts an operation: every line that this task and its children write from now on carries the
-    id.
+    """Starts an operation; its id.
+
+    Every line that this task and its children write from now on carries it.
     """
-    operation.set(identity := os.urandom(4).hex())
+    identity = os.urandom(4).hex()
+    operation.set(identity)
     return identity
 
 
 def set_up(level: str, form: str, stream: TextIO | None = None) -> None:
-    """`form` is json, text, or auto (text if the stream is a terminal)."""
+    """Sends all logs of this level and above to the stream, standard error if none is given.
+
+    `form` is json, text, or auto: text if the stream is a terminal. May be repeated: the last call
+    counts.
+    """
     stream = sys.stderr if stream is None else stream
-    sink = logging.StreamHandler(stream)
-    plain = form == "text" or (form == "auto" and stream.isatty())
-    sink.setFormatter(TextFormatter() if plain else JsonFormatter())
+    handler = logging.StreamHandler(stream)
+    as_text = form == "text" or (form == "auto" and stream.isatty())
+    handler.setFormatter(TextFormatter() if as_text else JsonFormatter())
+
     root = logging.getLogger()
-    root.handlers[:] = [sink]
+    root.handlers[:] = [handler]
     root.setLevel(level.upper())
 
 
 def _extra(record: logging.LogRecord) -> dict[str, object]:
-    found = {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    """What the caller gave beside the message, and the operation."""
+    extra = {key: value for key, value in vars(record).items() if key not in _STANDARD_FIELDS}
     if current := operation.get():
-        found["op"] = current
-    return found
+        extra["op"] = current
+    return extra
 
 
 class JsonFormatter(logging.Formatter):
+    """For machines: the whole record in one line, also if its message has several."""
+
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
             "time": timestamps.rfc3339(record.created, digits=3),
@@ -66,9 +76,13 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
+    """For people: local time, level, message, and what goes with it."""
+
     def format(self, record: logging.LogRecord) -> str:
-        extra = "".join(f" {key}={value}" for key, value in _extra(record).items())
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
-        said = plain_text.one_line(f"{record.getMessage()}{extra}")
-        line = f"{clock}.{int(record.msecs):03d} {record.levelname.lower():7} {said}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        extra = "".join(f" {key}={value}" for key, value in _extra(record).items())
+        text = plain_text.one_line(f"{record.getMessage()}{extra}")
+        line = f"{clock}.{int(record.msecs):03d} {record.levelname.lower():7} {text}"
+        if record.exc_info:
+            line += f"\n{self.formatException(record.exc_info)}"
+        return line

@@ -1,9 +1,8 @@
-"""What is counted, and its text for Prometheus (format 0.0.4). Bottom layer: who sees a thing
-happen counts it here.
+"""What is counted, and its text for Prometheus (format 0.0.4). Whoever sees a thing happen counts it.
 
-Written by hand: the client library of Prometheus would cost 1.5 MB of a plugin's resident memory,
-for which there is a limit that we only just keep; sixty lines cost next to nothing. No log, no
-clock, no I/O: the endpoint serves the text.
+Written by hand: Prometheus' client library would cost 1.5 MB of the plugin's resident memory, for
+which there is a limit that we only just keep. No log, no clock, no I/O: the endpoint serves the
+text.
 """
 
 from __future__ import annotations
@@ -12,22 +11,17 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Mapping
 
-Labels = tuple[str, ...]
+Labels = tuple[str, ...]  # their values, in the order of the metric's label names
 
-SECONDS = (
-    0.005,
-    0.02,
-    0.1,
-    0.5,
-    2.0,
-    10.0,
-    45.0,
-)  # the last is how long a kubelet waits for an answer
+# Upper bounds of the buckets. The last is how long a kubelet waits for an answer.
+SECONDS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 45.0)
 
 _ALL: list[_Metric] = []
 
 
 class _Metric(ABC):
+    """One family of samples. Making it registers it."""
+
     kind = ""
 
     def __init__(self, name: str, about: str, *labels: str) -> None:
@@ -40,25 +34,28 @@ class _Metric(ABC):
 
 
 class Counter(_Metric):
+    """Only grows."""
+
     kind = "counter"
 
     def __init__(self, name: str, about: str, *labels: str) -> None:
         super().__init__(name, about, *labels)
-        self.values: dict[Labels, float] = (
-            {} if labels else {(): 0.0}
-        )  # one without labels is there from the start
+        # One without labels is there from the start, so that its first increase is seen.
+        self.values: dict[Labels, float] = {} if labels else {(): 0.0}
 
     def add(self, *labels: str) -> None:
         self.values[labels] = self.values.get(labels, 0.0) + 1
 
     def samples(self) -> list[tuple[str, str, float]]:
         return [
-            ("", _labels(self.labels, labels), value)
+            ("", _label_text(self.labels, labels), value)
             for labels, value in sorted(self.values.items())
         ]
 
 
 class Gauge(Counter):
+    """Is what it was last set to. Has no label, or one."""
+
     kind = "gauge"
 
     def set(self, value: float) -> None:
@@ -66,18 +63,19 @@ class Gauge(Counter):
 
     def replace(self, values: Mapping[str, float]) -> None:
         """All values of the only label. One that was there and is not any more is 0."""
-        self.values = {
-            **dict.fromkeys(self.values, 0.0),
-            **{(label,): value for label, value in values.items()},
-        }
+        zeros = dict.fromkeys(self.values, 0.0)
+        self.values = zeros | {(label,): value for label, value in values.items()}
 
 
 class Histogram(_Metric):
+    """How many observations took how many seconds."""
+
     kind = "histogram"
 
     def __init__(self, name: str, about: str, *labels: str) -> None:
         super().__init__(name, about, *labels)
-        self.counts: dict[Labels, list[int]] = {}  # of each bucket by itself; the last has no bound
+        # By bucket, each by itself; the last has no bound.
+        self.counts: dict[Labels, list[int]] = {}
         self.sums: dict[Labels, float] = {}
 
     def add(self, value: float, *labels: str) -> None:
@@ -86,45 +84,40 @@ class Histogram(_Metric):
         self.sums[labels] = self.sums.get(labels, 0.0) + value
 
     def samples(self) -> list[tuple[str, str, float]]:
-        found = []
+        bounds = [*(f"{bound:g}" for bound in SECONDS), "+Inf"]
+        names = (*self.labels, "le")
+        samples: list[tuple[str, str, float]] = []
         for labels, counts in sorted(self.counts.items()):
-            bounds = [*(f"{bound:g}" for bound in SECONDS), "+Inf"]
-            names = (*self.labels, "le")
-            for index, bound in enumerate(bounds):
-                found.append(
-                    ("_bucket", _labels(names, (*labels, bound)), float(sum(counts[: index + 1])))
-                )
-            found.append(("_sum", _labels(self.labels, labels), self.sums[labels]))
-            found.append(("_count", _labels(self.labels, labels), float(sum(counts))))
-        return found
+            # A bucket counts everything up to its bound, so the smaller ones as well.
+            total = 0
+            for bound, count in zip(bounds, counts, strict=True):
+                total += count
+                samples.append(("_bucket", _label_text(names, (*labels, bound)), float(total)))
+            samples.append(("_sum", _label_text(self.labels, labels), self.sums[labels]))
+            samples.append(("_count", _label_text(self.labels, labels), float(total)))
+        return samples
 
 
 def text() -> str:
-    """Everything that is counted, in the order of this file. The end of the last line is left to
-    the caller.
-    """
+    """Everything that is counted, in the order of this file, without the last line's end."""
     lines = []
     for metric in _ALL:
-        lines += [f"# HELP {metric.name} {metric.about}", f"# TYPE {metric.name} {metric.kind}"]
-        lines += [
-            f"{metric.name}{suffix}{labels} {_number(value)}"
-            for suffix, labels, value in metric.samples()
-        ]
+        lines.append(f"# HELP {metric.name} {metric.about}")
+        lines.append(f"# TYPE {metric.name} {metric.kind}")
+        for suffix, labels, value in metric.samples():
+            number = repr(float(value)).removesuffix(".0")
+            lines.append(f"{metric.name}{suffix}{labels} {number}")
     return "\n".join(lines)
 
 
-def _labels(names: Labels, values: Labels) -> str:
-    pairs = zip(
-        names,
-        (v.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") for v in values),
-        strict=True,
-    )
-    inner = ",".join(f'{name}="{value}"' for name, value in pairs)
-    return f"{{{inner}}}" if inner else ""
-
-
-def _number(value: float) -> str:
-    return repr(float(value)).removesuffix(".0")
+def _label_text(names: Labels, values: Labels) -> str:
+    if not names:
+        return ""
+    pairs = []
+    for name, value in zip(names, values, strict=True):
+        escaped = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+        pairs.append(f'{name}="{escaped}"')
+    return "{" + ",".join(pairs) + "}"
 
 
 PREPARES = Histogram(

@@ -1,4 +1,8 @@
-"""Every name that others can see, decided here alone: sockets, files, CDI ids, slices. No I/O."""
+"""Every name that others can see, decided here alone: sockets, files, CDI ids, slices. No I/O.
+
+The same input gives the same name for ever: other processes, and later versions, have to find what
+an earlier one has made.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,17 @@ from pathlib import Path
 from . import errors
 
 CDI_KIND = "claimd.dev/claim"
-CONFIG_API_VERSION = (
-    "claimd.dev/v1alpha1"  # of the opaque configuration and of the data in a status
-)
-SOCKET_LIMIT = (
-    107  # bytes of a unix socket's path; the kernel has room for 108 with the closing NUL
-)
+# Of the opaque configuration, and of the data in a claim's status.
+CONFIG_API_VERSION = "claimd.dev/v1alpha1"
+# Bytes of a unix socket's path; the kernel has room for 108 with the closing NUL.
+SOCKET_LIMIT = 107
 
+# A pod's uid, or the short form that takes its place in a long path.
 _UID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_POD = rf"(?:{_UID}|[\w-]{{11}})"
+
+
+# ---------------------------------------------------------------------- slices
 
 
 def slice_name(index: int, driver: str, node: str) -> str:
@@ -26,10 +33,14 @@ def slice_name(index: int, driver: str, node: str) -> str:
 
 
 def shorten(name: str, limit: int) -> str:
-    """A name within the limit, told apart by a hash where it had to be cut."""
+    """The name, within so many characters, told apart by a hash where it had to be cut."""
     if len(name) <= limit:
         return name
-    return f"{name[: limit - 9].rstrip('-.')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{name[: limit - 9].rstrip('-.')}-{digest}"
+
+
+# ---------------------------------------------------------------------- CDI
 
 
 def cdi_device(claim_uid: str, device: str, share_id: str | None) -> str:
@@ -38,6 +49,7 @@ def cdi_device(claim_uid: str, device: str, share_id: str | None) -> str:
 
 
 def cdi_id(claim_uid: str, device: str, share_id: str | None) -> str:
+    """What the kubelet hands to the runtime for a container."""
     return f"{CDI_KIND}={cdi_device(claim_uid, device, share_id)}"
 
 
@@ -60,31 +72,38 @@ def variable(device: str) -> str:
     return "CLAIMD_" + re.sub(r"[^A-Z0-9]", "_", device.upper())
 
 
+# ---------------------------------------------------------------------- folders and sockets
+
+
 def plugin_folder(kubelet: Path, driver: str) -> Path:
+    """Ours among the kubelet's plugins: what has to outlive the process lies here."""
     return kubelet / "plugins" / driver
 
 
 def dra_socket(kubelet: Path, driver: str, pod_uid: str) -> Path:
+    """Where the kubelet calls us. UsageError if no form of it fits into a socket's path."""
     folder = plugin_folder(kubelet, driver)
-    forms = [f"dra-{pod_uid}.sock", f"dra-{_short(pod_uid)}.sock"] if pod_uid else ["dra.sock"]
-    return _fitting([folder / form for form in forms], "kubelet-dir or driver-name")
+    if not pod_uid:
+        return _fitting([folder / "dra.sock"])
+    return _fitting([folder / f"dra-{pod}.sock" for pod in (pod_uid, _short(pod_uid))])
 
 
 def registration_socket(kubelet: Path, driver: str, pod_uid: str) -> Path:
+    """Where the kubelet finds us. UsageError if no form of it fits into a socket's path."""
     folder = kubelet / "plugins_registry"
     if not pod_uid:
-        return _fitting([folder / f"{driver}-reg.sock"], "kubelet-dir or driver-name")
-    forms = [f"{driver}-{pod_uid}-reg.sock", f"{driver}-{_short(pod_uid)}-reg.sock"]
-    return _fitting([folder / form for form in forms], "kubelet-dir or driver-name")
+        return _fitting([folder / f"{driver}-reg.sock"])
+    return _fitting([folder / f"{driver}-{pod}-reg.sock" for pod in (pod_uid, _short(pod_uid))])
 
 
 def is_dra_socket(name: str) -> bool:
-    """Whether this file of the plugin's folder is a DRA socket of this instance or of another one."""
-    return re.fullmatch(rf"dra(-({_UID}|[\w-]{{11}}))?\.sock", name) is not None
+    """Whether a file of the plugin's folder is a DRA socket, of this instance or of another one."""
+    return re.fullmatch(rf"dra(-{_POD})?\.sock", name) is not None
 
 
 def is_registration_socket(name: str, driver: str) -> bool:
-    return re.fullmatch(rf"{re.escape(driver)}(-({_UID}|[\w-]{{11}}))?-reg\.sock", name) is not None
+    """The same for the kubelet's registry, where other drivers have theirs."""
+    return re.fullmatch(rf"{re.escape(driver)}(-{_POD})?-reg\.sock", name) is not None
 
 
 def pod_resources_socket(kubelet: Path) -> Path:
@@ -93,18 +112,21 @@ def pod_resources_socket(kubelet: Path) -> Path:
 
 
 def _short(pod_uid: str) -> str:
-    return (
-        base64.urlsafe_b64encode(hashlib.sha256(pod_uid.encode()).digest()[:8]).decode().rstrip("=")
-    )
+    """Eleven characters in place of a uid's 36."""
+    digest = hashlib.sha256(pod_uid.encode()).digest()[:8]
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
-def _fitting(paths: list[Path], settings: str) -> Path:
+def _fitting(paths: list[Path]) -> Path:
+    """The first that is short enough for a socket."""
     for path in paths:
         if len(bytes(path)) <= SOCKET_LIMIT:
             return path
+
     path = paths[-1]
+    length = len(bytes(path))
     raise errors.UsageError(
-        f"socket path too long: {path} has {len(bytes(path))} bytes = {len(bytes(path.parent))} (folder) + 1 + "
-        f"{len(path.name)} (name); a unix socket's path may have {SOCKET_LIMIT}: "
-        f"shorten {settings} by {len(bytes(path)) - SOCKET_LIMIT}"
+        f"socket path too long: {path} has {length} bytes = {len(bytes(path.parent))} (folder) "
+        f"+ 1 + {len(path.name)} (name); a unix socket's path may have {SOCKET_LIMIT}: "
+        f"shorten kubelet-dir or driver-name by {length - SOCKET_LIMIT}"
     )
