@@ -13,7 +13,7 @@ from ...api.document import Document
 from ...api.objects import convert, plain
 from . import kinds
 from .kinds import ApiResource
-from .rules import canonical, strategy
+from .rules import canonical, strategies
 from .types import schema, status_errors
 from .types.kind import Kind
 from .types.schema import Schema
@@ -70,7 +70,7 @@ class ServedVersion:
     def empty(self) -> Document:
         """What an object has of which nobody has said anything, beside its metadata."""
         release = self.api_resource.release or kinds.NEWEST
-        new_object = strategy.of(self.kind.resource, self.version, release).empty
+        new_object = strategies.of(self.kind.resource, self.version, release).empty
         head = ("metadata", "apiVersion", "kind")
         return {name: value for name, value in new_object.items() if name not in head}
 
@@ -99,7 +99,7 @@ class ServedVersion:
             return known[1]
         converted = _convert(obj, self.version)
         kind, release = self.kind.resource.kind, self.api_resource.release
-        converted = canonical.typed(self.version, kind, converted, release)
+        converted = canonical.round_trip(self.version, kind, converted, release)
         self._converted[id(obj)] = obj, converted
         if len(self._converted) > CONVERTED:
             self._converted.popitem(last=False)

@@ -1,151 +1,165 @@
-"""How much of a device's capacity may be asked for: the policies of devices that several claims
-share.
-"""
+"""How much of a device's capacity may be asked for: the request policies of shared devices."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 
 from ....api import limits, quantity
 from ....api.document import Document
-from .canonical import canonical
+from .canonical import canonical_quantity
 from .field_errors import FieldErrors
 
 LARGEST = 2**63 - 1
-BOTH = 'exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time'
+NOT_BOTH = (
+    "exactly one policy can be specified, cannot specify "
+    '"validValues" and "validRange" at the same time'
+)
 
 
-def check_policy(
-    errors: FieldErrors, value: str, policy: Document, fractions: bool, path: str
+def validate_policy(
+    errors: FieldErrors, capacity: str, policy: Document, fractions: bool, path: str
 ) -> None:
-    """`fractions`: may a range have parts of one?"""
-    values, bounds, default = (
-        policy.get("validValues") or [],
-        policy.get("validRange"),
-        policy.get("default"),
-    )
-    if values and bounds is not None:
-        errors.forbidden(path, BOTH)
-    elif values and default is None:
-        errors.required(f"{path}.default", "required when validValues is defined")
-    elif values:
-        _check_values(errors, default or "0", value, values, fractions, f"{path}.validValues")
-    elif bounds is not None and default is None:
-        errors.required(f"{path}.default", "required when validRange is defined")
-    elif bounds is not None:
-        _Range(errors, default or "0", value, bounds, f"{path}.validRange").check(fractions)
-
-
-def _check_values(
-    errors: FieldErrors, default: str, most: str, values: list[str], fractions: bool, path: str
-) -> None:
-    amounts = [quantity.parse(value) for value in values]
-    for index, amount in enumerate(amounts[1:], start=1):
-        if amount < amounts[index - 1]:
-            errors.invalid(
-                f"{path}[{index}]", values[index], "values must be sorted in ascending order"
-            )
-    if errors.too_many(path, len(values), limits.VALID_VALUES):
+    """`fractions`: may a range have amounts that are no whole numbers?"""
+    values, bounds = policy.get("validValues") or [], policy.get("validRange")
+    default = policy.get("default")
+    if not values and bounds is None:
         return
-    limit = quantity.parse(most)
-    for index, amount in enumerate(amounts):
-        if amount > limit:
-            errors.invalid(
-                f"{path}[{index}]", values[index], f"option is larger than capacity value: {most}"
-            )
-    keys = [amount if fractions else -(-amount // 1) for amount in amounts]
-    for index, key in enumerate(keys):
-        if key in keys[:index]:
-            errors.duplicate(f"{path}[{index}]", str(key))
-    if quantity.parse(default) not in amounts:
-        errors.invalid(path, default, "default value is not valid according to the requestPolicy")
+    if values and bounds is not None:
+        errors.forbidden(path, NOT_BOTH)
+        return
+
+    kind = "validValues" if values else "validRange"
+    if default is None:
+        errors.required(f"{path}.default", f"required when {kind} is defined")
+    elif values:
+        _Values(errors, default or "0", capacity, values, f"{path}.validValues").validate(fractions)
+    elif bounds is not None:
+        _Range(errors, default or "0", capacity, bounds, f"{path}.validRange").validate(fractions)
+
+
+class _Values:
+    def __init__(
+        self, errors: FieldErrors, default: str, capacity: str, values: Sequence[str], path: str
+    ) -> None:
+        self._errors, self._path = errors, path
+        self._default, self._capacity, self._values = default, capacity, values
+        self._amounts = [quantity.parse(value) for value in values]
+
+    def validate(self, fractions: bool) -> None:
+        for index, amount in enumerate(self._amounts[1:], start=1):
+            if amount < self._amounts[index - 1]:
+                self._invalid(index, "values must be sorted in ascending order")
+        if self._errors.too_many(self._path, len(self._values), limits.VALID_VALUES):
+            return
+
+        limit = quantity.parse(self._capacity)
+        for index, amount in enumerate(self._amounts):
+            if amount > limit:
+                self._invalid(index, f"option is larger than capacity value: {self._capacity}")
+
+        # Without fractions, what rounds up to the same number is the same.
+        comparable = self._amounts
+        if not fractions:
+            comparable = [_ceiling(amount) for amount in self._amounts]
+        for index, amount in enumerate(comparable):
+            if amount in comparable[:index]:
+                self._errors.duplicate(f"{self._path}[{index}]", str(amount))
+        if quantity.parse(self._default) not in self._amounts:
+            why = "default value is not valid according to the requestPolicy"
+            self._errors.invalid(self._path, self._default, why)
+
+    def _invalid(self, index: int, why: str) -> None:
+        self._errors.invalid(f"{self._path}[{index}]", self._values[index], why)
 
 
 class _Range:
+    """The amounts of a range by name: default, min, max, step, as far as they are given."""
+
     def __init__(
         self, errors: FieldErrors, default: str, capacity: str, bounds: Document, path: str
     ) -> None:
-        self.errors, self.path, self.capacity = errors, path, capacity
-        said = {"default": default} | {name: bounds.get(name) for name in ("min", "max", "step")}
-        self.said: dict[str, str] = {name: text for name, text in said.items() if text is not None}
-        self.amount: dict[str, Fraction] = {
-            name: quantity.parse(text) for name, text in self.said.items()
-        }
+        self._errors, self._path, self._capacity = errors, path, capacity
+        self._text: dict[str, str] = {"default": default}
+        for name in ("min", "max", "step"):
+            if bounds.get(name) is not None:
+                self._text[name] = bounds[name]
+        self._amount = {name: quantity.parse(text) for name, text in self._text.items()}
 
-    def check(self, fractions: bool) -> None:
-        if "min" not in self.said:
-            self.errors.required(f"{self.path}.min", "required when validRange is defined")
+    def validate(self, fractions: bool) -> None:
+        if "min" not in self._text:
+            self._errors.required(f"{self._path}.min", "required when validRange is defined")
             return
-        limit = quantity.parse(self.capacity)
-        self._above("min", "min", limit, "min is larger than capacity value", self.capacity)
-        self._below("default", "min", "default is less than min")
-        if "max" in self.said:
-            self._above(
-                "max", "min", self.amount["max"], "min is larger than max", self.said["max"]
-            )
-            self._above("max", "max", limit, "max is larger than capacity value", self.capacity)
-            self._above(
-                "default",
-                "default",
-                self.amount["max"],
-                "default is more than max",
-                self.said["max"],
-            )
-        thousandths = fractions and any(amount.denominator != 1 for amount in self.amount.values())
-        if thousandths and self._unsafe():
+        limit = quantity.parse(self._capacity)
+        self._validate_bounds(limit)
+
+        # Fractions are computed with in thousandths; what is finer cannot be.
+        is_fraction = any(amount.denominator != 1 for amount in self._amount.values())
+        in_thousandths = fractions and is_fraction
+        if in_thousandths and self._has_too_fine():
             return
-        if "step" in self.said:
-            self._check_step(limit, 1000 if thousandths else 1)
+        if "step" in self._text:
+            self._validate_step(limit, 1000 if in_thousandths else 1)
 
-    def _above(self, field: str, name: str, limit: Fraction, why: str, shown: str) -> None:
-        if self.amount[name] > limit:
-            self.errors.invalid(f"{self.path}.{field}", self.said[name], f"{why}: {shown}")
-
-    def _below(self, name: str, limit: str, why: str) -> None:
-        if self.amount[name] < self.amount[limit]:
-            self.errors.invalid(
-                f"{self.path}.{name}", self.said[name], f"{why}: {self.said[limit]}"
-            )
-
-    def _unsafe(self) -> bool:
-        """Something is finer than a thousandth."""
-        found = [name for name, amount in self.amount.items() if (amount * 1000).denominator != 1]
-        for name in found:
-            self.errors.invalid(
-                f"{self.path}.{name}",
-                self.said[name],
-                "value cannot be represented as a milli value",
-            )
-        return bool(found)
-
-    def _check_step(self, limit: Fraction, unit: int) -> None:
-        path, step = f"{self.path}.step", self.said["step"]
-        if self.amount["step"] <= 0:
-            self.errors.invalid(path, step, "must be greater than zero")
+    def _validate_bounds(self, limit: Fraction) -> None:
+        amount, text = self._amount, self._text
+        if amount["min"] > limit:
+            self._invalid("min", f"min is larger than capacity value: {self._capacity}")
+        if amount["default"] < amount["min"]:
+            self._invalid("default", f"default is less than min: {text['min']}")
+        if "max" not in text:
             return
-        first = self.amount["min"] + self.amount["step"]
+        if amount["min"] > amount["max"]:
+            # Said of the field max, with the value of min.
+            why = f"min is larger than max: {text['max']}"
+            self._errors.invalid(f"{self._path}.max", text["min"], why)
+        if amount["max"] > limit:
+            self._invalid("max", f"max is larger than capacity value: {self._capacity}")
+        if amount["default"] > amount["max"]:
+            self._invalid("default", f"default is more than max: {text['max']}")
+
+    def _has_too_fine(self) -> bool:
+        too_fine = [n for n, amount in self._amount.items() if (amount * 1000).denominator != 1]
+        for name in too_fine:
+            self._invalid(name, "value cannot be represented as a milli value")
+        return bool(too_fine)
+
+    def _validate_step(self, limit: Fraction, unit: int) -> None:
+        step, amount = self._text["step"], self._amount
+        if amount["step"] <= 0:
+            self._invalid("step", "must be greater than zero")
+            return
+        first = amount["min"] + amount["step"]
         if first > limit:
-            shown = canonical(str(first)) if first.denominator == 1 else str(float(first))
-            self.errors.invalid(
-                path, step, f"one step {shown} is larger than capacity value: {self.capacity}"
-            )
-        if unit == 1 and self._outside():
+            shown = str(float(first))
+            if first.denominator == 1:
+                shown = canonical_quantity(str(first))
+            why = f"one step {shown} is larger than capacity value: {self._capacity}"
+            self._invalid("step", why)
+        if unit == 1 and self._has_out_of_range():
             return
-        whole = {name: int(-(-amount * unit // 1)) for name, amount in self.amount.items()}
-        for name in ("default", "max"):
-            if name in whole and (whole[name] - whole["min"]) % whole["step"]:
-                why = f"value is not a multiple of a given step ({step}) from ({self.said['min']})"
-                self.errors.invalid(path, self.said[name], why)
 
-    def _outside(self) -> bool:
-        found = False
-        for name, amount in self.amount.items():
-            why = (
-                "must be greater than or equal to 0"
-                if amount < 0
-                else f"must not be larger than {LARGEST}"
-            )
-            if not 0 <= amount <= LARGEST:
-                self.errors.invalid(f"{self.path}.{name}", self.said[name], why)
-                found = True
-        return found
+        units = {name: int(_ceiling(value * unit)) for name, value in amount.items()}
+        for name in ("default", "max"):
+            if name in units and (units[name] - units["min"]) % units["step"]:
+                why = f"value is not a multiple of a given step ({step}) from ({self._text['min']})"
+                self._errors.invalid(f"{self._path}.step", self._text[name], why)
+
+    def _has_out_of_range(self) -> bool:
+        out_of_range = False
+        for name, amount in self._amount.items():
+            if 0 <= amount <= LARGEST:
+                continue
+            out_of_range = True
+            if amount < 0:
+                self._invalid(name, "must be greater than or equal to 0")
+            else:
+                self._invalid(name, f"must not be larger than {LARGEST}")
+        return out_of_range
+
+    def _invalid(self, name: str, why: str) -> None:
+        self._errors.invalid(f"{self._path}.{name}", self._text[name], why)
+
+
+def _ceiling(amount: Fraction) -> Fraction:
+    return Fraction(-(-amount // 1))

@@ -6,202 +6,223 @@ from typing import Any
 
 from ....api import limits
 from ....api.document import Document
-from . import expressions, texts
-from .field_errors import FieldErrors, encoded
-from .names import check_driver, check_qualified
+from . import expressions, formats
+from .field_errors import FieldErrors, to_json
+from .names import validate_driver, validate_qualified_name
 from .profile import Profile
 
-NEITHER = "exactly one of `exactly` or `firstAvailable` is required"
-REFERENCE = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
-OLD_REFERENCE = "must be the name of a request in the claim"
-NO_ATTRIBUTE = 'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
+EXACTLY_ONE = "exactly one of `exactly` or `firstAvailable` is required"
+NO_REQUEST = (
+    "must be the name of a request in the claim or the name of a request and a subrequest "
+    "separated by '/'"
+)
+NO_FLAT_REQUEST = "must be the name of a request in the claim"
+NO_ATTRIBUTE = (
+    'exactly one of "matchAttribute" or "distinctAttribute" is required, '
+    "but multiple fields are set"
+)
+ALLOCATION_MODES = ("All", "ExactCount")
+OPERATORS = ("Equal", "Exists")
+CONFIG_SOURCES = ("FromClaim", "FromClass")
 
 
-def with_defaults(spec: Document, flat: bool, was_flat: bool = False) -> Document:
-    """Requests say how many devices they want. `was_flat`: in v1beta1, where one without a class
-    says nothing.
+# ---------------------------------------------------------------- defaults
+
+
+def with_defaults(spec: Document, profile: Profile, from_v1beta1: bool = False) -> Document:
+    """Every request says how many devices it wants.
+
+    `from_v1beta1`: requests are flat there, and one without anything in it says nothing.
     """
     devices = spec.get("devices")
     if not isinstance(devices, dict) or not devices.get("requests"):
         return spec
-    asked = [
-        _unsaid(request or {}) if was_flat else request or {} for request in devices["requests"]
-    ]
-    requests = [_request_with_defaults(request, flat, was_flat) for request in asked]
+    requests = []
+    for given in devices["requests"]:
+        request = _without_empty_exactly(given or {}) if from_v1beta1 else given or {}
+        requests.append(_request_with_defaults(request, profile, from_v1beta1))
     return spec | {"devices": devices | {"requests": requests}}
 
 
-def _unsaid(request: Document) -> Document:
+def _without_empty_exactly(request: Document) -> Document:
     exactly = request.get("exactly")
     if exactly is None or any(value not in (None, "", 0, [], {}) for value in exactly.values()):
         return request
     return {name: value for name, value in request.items() if name != "exactly"}
 
 
-def _request_with_defaults(request: Document, flat: bool, was_flat: bool) -> Document:
-    if flat:
-        return _counted(request)
-    made = dict(request)
-    if request.get("exactly") is not None and (
-        request["exactly"].get("deviceClassName") or not was_flat
-    ):
-        made["exactly"] = _counted(request["exactly"])
-    if request.get("firstAvailable"):
-        made["firstAvailable"] = [_counted(one or {}) for one in request["firstAvailable"]]
-    return made
+def _request_with_defaults(request: Document, profile: Profile, from_v1beta1: bool) -> Document:
+    if profile.is_flat:
+        return _exact_with_defaults(request)
+    request = dict(request)
+    exactly, alternatives = request.get("exactly"), request.get("firstAvailable")
+    if exactly is not None and (exactly.get("deviceClassName") or not from_v1beta1):
+        request["exactly"] = _exact_with_defaults(exactly)
+    if alternatives:
+        request["firstAvailable"] = [_exact_with_defaults(one or {}) for one in alternatives]
+    return request
 
 
-def _counted(request: Document) -> Document:
+def _exact_with_defaults(request: Document) -> Document:
     mode = request.get("allocationMode") or "ExactCount"
     count = request.get("count") or (1 if mode == "ExactCount" else 0)
-    rest = {name: value for name, value in request.items() if name != "count"}
+    request = {name: value for name, value in request.items() if name != "count"}
     if request.get("tolerations"):
-        rest["tolerations"] = [
-            {"operator": "Equal"} | _said(one or {}) for one in request["tolerations"]
-        ]
-    return rest | {"allocationMode": mode} | ({"count": count} if count else {})
+        request["tolerations"] = [_toleration(one or {}) for one in request["tolerations"]]
+    request["allocationMode"] = mode
+    if count:
+        request["count"] = count
+    return request
 
 
-def _said(toleration: Document) -> Document:
-    return {name: value for name, value in toleration.items() if value not in (None, "")}
+def _toleration(toleration: Document) -> Document:
+    given = {name: value for name, value in toleration.items() if value not in (None, "")}
+    return {"operator": "Equal"} | given
 
 
-# ---------------------------------------------------------------- checks
+# ---------------------------------------------------------------- the spec
 
 
-def names_of(spec: Document) -> set[str]:
+def request_names(spec: Document) -> set[str]:
     """What requests may be called by: gpu, and gpu/big for one of its alternatives."""
-    found = set()
+    names = set()
     for request in (spec.get("devices") or {}).get("requests") or ():
         name = request.get("name", "")
-        found.add(name)
-        found |= {f"{name}/{one.get('name', '')}" for one in request.get("firstAvailable") or ()}
-    return found
+        names.add(name)
+        for alternative in request.get("firstAvailable") or ():
+            names.add(f"{name}/{alternative.get('name', '')}")
+    return names
 
 
-def check(errors: FieldErrors, spec: Document, profile: Profile, path: str) -> None:
-    devices = spec.get("devices") or {}
-    names = names_of(spec)
-    below = f"{path}.devices"
-    requests = devices.get("requests") or []
-    if not errors.too_many(f"{below}.requests", len(requests), limits.REQUESTS, declared=True):
-        seen = set()
-        for index, request in enumerate(requests):
-            item_path = f"{below}.requests[{index}]"
-            _check_request(errors, request, profile, item_path)
-            if request.get("name", "") in seen:
-                errors.duplicate(
-                    item_path if profile.modern else f"{item_path}.name",
-                    request.get("name", ""),
-                    declared=True,
-                )
-            seen.add(request.get("name", ""))
-    constraints = devices.get("constraints") or []
-    if not errors.too_many(
-        f"{below}.constraints", len(constraints), limits.CONSTRAINTS, declared=True
-    ):
+def validate(errors: FieldErrors, spec: Document, profile: Profile, path: str) -> None:
+    devices, names = spec.get("devices") or {}, request_names(spec)
+    _validate_requests(errors, devices.get("requests") or [], profile, f"{path}.devices.requests")
+
+    constraints, constraints_path = devices.get("constraints") or [], f"{path}.devices.constraints"
+    count = len(constraints)
+    if not errors.too_many(constraints_path, count, limits.CONSTRAINTS, declared=True):
         for index, constraint in enumerate(constraints):
-            _check_constraint(errors, constraint, names, profile, f"{below}.constraints[{index}]")
-    check_configs(errors, devices.get("config") or [], names, f"{below}.config", profile.flat)
-    if profile.flat and spec.get("controller"):
-        check_driver(errors, spec["controller"], f"{path}.controller")
+            item_path = f"{constraints_path}[{index}]"
+            _validate_constraint(errors, constraint, names, profile, item_path)
+
+    configs = devices.get("config") or []
+    validate_configs(errors, configs, names, f"{path}.devices.config", profile)
+    if profile.is_flat and spec.get("controller"):
+        validate_driver(errors, spec["controller"], f"{path}.controller")
 
 
-def _check_request(errors: FieldErrors, request: Document, profile: Profile, path: str) -> None:
-    errors.each_invalid(
-        f"{path}.name", request.get("name", ""), texts.label(request.get("name", ""))
-    )
-    if profile.flat:
-        _check_exact(errors, request, path, True)
+def _validate_requests(
+    errors: FieldErrors, requests: list[Document], profile: Profile, path: str
+) -> None:
+    if errors.too_many(path, len(requests), limits.REQUESTS, declared=True):
         return
+    seen = set()
+    for index, request in enumerate(requests):
+        item_path, name = f"{path}[{index}]", request.get("name", "")
+        _validate_request(errors, request, profile, item_path)
+        if name in seen:
+            _duplicate_name(errors, name, item_path)
+        seen.add(name)
+
+
+def _duplicate_name(errors: FieldErrors, name: str, path: str) -> None:
+    """Declared rules find the item twice, the code its name."""
+    if not errors.has_declarative_validation:
+        path = f"{path}.name"
+    errors.duplicate(path, name, declared=True)
+
+
+def _validate_request(errors: FieldErrors, request: Document, profile: Profile, path: str) -> None:
+    name = request.get("name", "")
+    errors.each_invalid(f"{path}.name", name, formats.dns_label(name))
+    if profile.is_flat:
+        _validate_exact(errors, request, path, class_is_declared=True)
+        return
+
     exactly, alternatives = request.get("exactly"), request.get("firstAvailable") or []
     if exactly is None and not alternatives:
-        errors.required(path, NEITHER)
+        errors.required(path, EXACTLY_ONE)
     elif exactly is not None and alternatives:
-        errors.invalid(path, None, f"{NEITHER}, but multiple fields are set")
+        errors.invalid(path, None, f"{EXACTLY_ONE}, but multiple fields are set")
     elif exactly is not None:
-        _check_exact(errors, exactly, f"{path}.exactly", False)
-    elif not errors.too_many(
-        f"{path}.firstAvailable", len(alternatives), limits.FIRST_AVAILABLE, declared=True
-    ):
-        seen = set()
-        for index, one in enumerate(alternatives):
-            item_path = f"{path}.firstAvailable[{index}]"
-            errors.each_invalid(
-                f"{item_path}.name", one.get("name", ""), texts.label(one.get("name", ""))
-            )
-            _check_exact(errors, one, item_path, True)
-            if one.get("name", "") in seen:
-                errors.duplicate(
-                    item_path if errors.modern else f"{item_path}.name",
-                    one.get("name", ""),
-                    declared=True,
-                )
-            seen.add(one.get("name", ""))
-
-
-def _check_exact(errors: FieldErrors, request: Document, path: str, declared: bool) -> None:
-    """`declared`: whether the class is the table's matter."""
-    name = request.get("deviceClassName", "")
-    if not name:
-        errors.required(f"{path}.deviceClassName", declared=declared)
+        _validate_exact(errors, exactly, f"{path}.exactly", class_is_declared=False)
     else:
-        errors.each_invalid(f"{path}.deviceClassName", name, texts.subdomain(name), declared)
-    expressions.check_selectors(errors, request.get("selectors"), f"{path}.selectors")
+        _validate_alternatives(errors, alternatives, f"{path}.firstAvailable")
+
+
+def _validate_alternatives(errors: FieldErrors, alternatives: list[Document], path: str) -> None:
+    if errors.too_many(path, len(alternatives), limits.FIRST_AVAILABLE, declared=True):
+        return
+    seen = set()
+    for index, alternative in enumerate(alternatives):
+        item_path, name = f"{path}[{index}]", alternative.get("name", "")
+        errors.each_invalid(f"{item_path}.name", name, formats.dns_label(name))
+        _validate_exact(errors, alternative, item_path, class_is_declared=True)
+        if name in seen:
+            _duplicate_name(errors, name, item_path)
+        seen.add(name)
+
+
+def _validate_exact(
+    errors: FieldErrors, request: Document, path: str, class_is_declared: bool
+) -> None:
+    """`class_is_declared`: is the name of the class the declared rules' matter?"""
+    device_class, class_path = request.get("deviceClassName", ""), f"{path}.deviceClassName"
+    if not device_class:
+        errors.required(class_path, declared=class_is_declared)
+    else:
+        problems = formats.dns_subdomain(device_class)
+        errors.each_invalid(class_path, device_class, problems, class_is_declared)
+    expressions.validate_selectors(errors, request.get("selectors"), f"{path}.selectors")
+
     mode, count = request.get("allocationMode"), request.get("count", 0)
     if mode == "All":
         if count:
-            errors.invalid(
-                f"{path}.count", count, "must not be specified when allocationMode is 'All'"
-            )
+            why = "must not be specified when allocationMode is 'All'"
+            errors.invalid(f"{path}.count", count, why)
     elif mode == "ExactCount":
         if count <= 0:
             errors.invalid(f"{path}.count", count, "must be greater than zero")
     else:
-        errors.not_supported(
-            f"{path}.allocationMode", mode or "", ["All", "ExactCount"], declared=bool(mode)
-        )
-    check_tolerations(errors, request.get("tolerations"), f"{path}.tolerations")
+        mode_path = f"{path}.allocationMode"
+        errors.not_supported(mode_path, mode or "", ALLOCATION_MODES, declared=bool(mode))
+    validate_tolerations(errors, request.get("tolerations"), f"{path}.tolerations")
 
 
-def check_tolerations(errors: FieldErrors, tolerations: list[Document] | None, path: str) -> None:
+def validate_tolerations(
+    errors: FieldErrors, tolerations: list[Document] | None, path: str
+) -> None:
     for index, toleration in enumerate(tolerations or ()):
         item_path = f"{path}[{index}]"
         key, value = toleration.get("key", ""), toleration.get("value", "")
         if key:
-            errors.each_invalid(f"{item_path}.key", key, texts.qualified(key), declared=True)
-        operator = toleration.get("operator", "")
+            problems = formats.qualified_name(key)
+            errors.each_invalid(f"{item_path}.key", key, problems, declared=True)
+
+        operator, operator_path = toleration.get("operator", ""), f"{item_path}.operator"
         if operator == "Exists":
             if value:
                 errors.invalid(f"{item_path}.value", value, "must be empty for operator `Exists`")
         elif operator == "Equal":
-            errors.each_invalid(f"{item_path}.value", value, texts.label_value(value))
+            errors.each_invalid(f"{item_path}.value", value, formats.label_value(value))
         elif not operator:
-            errors.required(f"{item_path}.operator", declared=True)
+            errors.required(operator_path, declared=True)
         else:
-            errors.not_supported(
-                f"{item_path}.operator", operator, ["Equal", "Exists"], declared=True
-            )
-        effect = toleration.get("effect", "")
-        if effect and effect not in errors.effects:
-            errors.not_supported(f"{item_path}.effect", effect, errors.effects, declared=True)
+            errors.not_supported(operator_path, operator, OPERATORS, declared=True)
+
+        effect, effects = toleration.get("effect", ""), errors.taint_effects
+        if effect and effect not in effects:
+            errors.not_supported(f"{item_path}.effect", effect, effects, declared=True)
 
 
-def _check_constraint(
+def _validate_constraint(
     errors: FieldErrors, constraint: Document, names: set[str], profile: Profile, path: str
 ) -> None:
-    check_references(
-        errors, constraint.get("requests") or [], names, f"{path}.requests", profile.flat
-    )
-    for name in ("matchAttribute", "distinctAttribute"):
-        if constraint.get(name) is not None:
-            check_qualified(errors, constraint[name], f"{path}.{name}", declared=True)
-            if "/" not in constraint[name] and errors.old:
-                errors.required(f"{path}.{name}.domain", "must include a prefix")
-            elif "/" not in constraint[name]:
-                errors.invalid(
-                    f"{path}.{name}", constraint[name], "must include a domain", declared=True
-                )
+    requests = constraint.get("requests") or []
+    validate_request_names(errors, requests, names, f"{path}.requests", profile)
+    for field in ("matchAttribute", "distinctAttribute"):
+        if constraint.get(field) is not None:
+            _validate_attribute(errors, constraint[field], f"{path}.{field}")
             return
     if "DRAConsumableCapacity" in profile.gates:
         errors.required(path, NO_ATTRIBUTE)
@@ -209,76 +230,94 @@ def _check_constraint(
         errors.required(f"{path}.matchAttribute")
 
 
-def check_references(
-    errors: FieldErrors, said: list[str], names: set[str], path: str, flat: bool
-) -> None:
-    if errors.too_many(path, len(said), limits.REQUESTS, declared=True):
+def _validate_attribute(errors: FieldErrors, name: str, path: str) -> None:
+    """Constraints go over devices of several drivers: the domain is not left out."""
+    validate_qualified_name(errors, name, path, declared=True)
+    if "/" in name:
         return
-    for index, name in enumerate(said):
-        check_reference(errors, name, names, f"{path}[{index}]", flat)
-        if name in said[:index]:
-            errors.duplicate(f"{path}[{index}]", name, declared=True)
+    if errors.is_early:
+        errors.required(f"{path}.domain", "must include a prefix")
+    else:
+        errors.invalid(path, name, "must include a domain", declared=True)
 
 
-def check_reference(errors: FieldErrors, name: str, names: set[str], path: str, flat: bool) -> None:
-    segments = name.split("/")
-    why = OLD_REFERENCE if flat else REFERENCE
-    if len(segments) > 2 and not flat:
+# ---------------------------------------------------------------- names of requests
+
+
+def validate_request_names(
+    errors: FieldErrors, listed: list[str], names: set[str], path: str, profile: Profile
+) -> None:
+    if errors.too_many(path, len(listed), limits.REQUESTS, declared=True):
+        return
+    for index, name in enumerate(listed):
+        item_path = f"{path}[{index}]"
+        validate_request_name(errors, name, names, item_path, profile)
+        if name in listed[:index]:
+            errors.duplicate(item_path, name, declared=True)
+
+
+def validate_request_name(
+    errors: FieldErrors, name: str, names: set[str], path: str, profile: Profile
+) -> None:
+    segments, why = name.split("/"), NO_REQUEST
+    if profile.is_flat:
+        segments, why = [name], NO_FLAT_REQUEST
+    if len(segments) > 2:
         errors.invalid(path, name, why)
         return
-    for segment in [name] if flat else segments:
-        errors.each_invalid(path, segment, texts.label(segment))
+    for segment in segments:
+        errors.each_invalid(path, segment, formats.dns_label(segment))
     if name not in names:
         errors.invalid(path, name, why)
 
 
-def check_configs(
-    errors: FieldErrors, configs: list[Document], names: set[str], path: str, flat: bool
+# ---------------------------------------------------------------- configuration
+
+
+def validate_configs(
+    errors: FieldErrors, configs: list[Document], names: set[str], path: str, profile: Profile
 ) -> None:
-    """Of a claim, or of its allocation, which has those of the class as well and says whose they
-    are.
+    """Of a claim, or of its allocation.
+
+    The allocation has those of the device classes as well, and says whose each is.
     """
-    source = path.startswith("status.")
-    most = limits.ALLOCATION_CONFIGS if source else limits.CONFIGS
-    if errors.too_many(path, len(configs), most, declared=True):
+    is_allocation = path.startswith("status.")
+    limit = limits.ALLOCATION_CONFIGS if is_allocation else limits.CONFIGS
+    if errors.too_many(path, len(configs), limit, declared=True):
         return
     for index, config in enumerate(configs):
-        item_path = f"{path}[{index}]"
-        if source:
-            _check_source(errors, config.get("source", ""), f"{item_path}.source")
-        check_references(errors, config.get("requests") or [], names, f"{item_path}.requests", flat)
-        check_config(errors, config, item_path, flat)
+        item_path, requests = f"{path}[{index}]", config.get("requests") or []
+        if is_allocation:
+            _validate_source(errors, config.get("source", ""), f"{item_path}.source")
+        validate_request_names(errors, requests, names, f"{item_path}.requests", profile)
+        validate_config(errors, config, item_path, limits_size=not profile.is_flat)
 
 
-def _check_source(errors: FieldErrors, source: str, path: str) -> None:
+def _validate_source(errors: FieldErrors, source: str, path: str) -> None:
     if not source:
         errors.required(path, declared=True)
-    elif source not in ("FromClaim", "FromClass"):
-        errors.not_supported(path, source, ["FromClaim", "FromClass"], declared=True)
+    elif source not in CONFIG_SOURCES:
+        errors.not_supported(path, source, CONFIG_SOURCES, declared=True)
 
 
-def check_config(
-    errors: FieldErrors, config: Document, path: str, flat: bool = False, stored: bool = False
-) -> None:
-    opaque = config.get("opaque")
+def validate_config(errors: FieldErrors, config: Document, path: str, limits_size: bool) -> None:
+    """`limits_size`: not of what a release without the limit has stored already."""
+    opaque, path = config.get("opaque"), f"{path}.opaque"
     if opaque is None:
-        errors.required(f"{path}.opaque")
+        errors.required(path)
         return
-    check_driver(errors, opaque.get("driver", ""), f"{path}.opaque.driver", declared=True)
-    most = None if flat or stored else limits.PARAMETERS
-    check_document(errors, opaque.get("parameters"), f"{path}.opaque.parameters", most)
+    validate_driver(errors, opaque.get("driver", ""), f"{path}.driver", declared=True)
+    limit = limits.PARAMETERS if limits_size else None
+    validate_raw_object(errors, opaque.get("parameters"), f"{path}.parameters", limit)
 
 
-def check_document(errors: FieldErrors, value: Any, path: str, most: int | None) -> None:
+def validate_raw_object(errors: FieldErrors, value: Any, path: str, limit: int | None) -> None:
     """What drivers keep there is any object that is not too long."""
     if value is None:
         errors.required(path)
-    elif most and len(encoded(value).encode()) > most:
-        errors.too_long(path, most)
+    elif limit and len(to_json(value).encode()) > limit:
+        errors.too_long(path, limit)
     elif not isinstance(value, dict):
-        why = (
-            "parameters must be a valid JSON object"
-            if errors.old
-            else "must be a valid JSON object"
-        )
+        subject = "parameters " if errors.is_early else ""
+        why = f"{subject}must be a valid JSON object"
         errors.invalid(path, "<value omitted>", why)

@@ -1,102 +1,75 @@
-"""Pods, nodes, namespaces and configuration maps, as far as drivers and schedulers meet their
-rules.
-"""
+"""Pods, nodes, namespaces and config maps, as far as drivers and schedulers meet their rules."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ....api.document import Document
-from . import texts
-from .canonical import canonical
+from . import formats
+from .canonical import canonical_quantity
 from .field_errors import FieldErrors
 
-POLICIES = ("Always", "OnFailure", "Never")
-NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-MAY_CHANGE = (
-    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
-    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
-    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+RESTART_POLICIES = ("Always", "OnFailure", "Never")
+NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
+EVICTION_TOLERANCE = 300  # seconds that a pod stays on a node that is in trouble
+NAMESPACE_FINALIZER = "kubernetes"
+CONTAINERS = ("containers", "initContainers")
+
+# What of a pod's spec may change after its creation.
+MUTABLE_POD_FIELDS = (
+    "activeDeadlineSeconds",
+    "tolerations",
+    "terminationGracePeriodSeconds",
+    "schedulingGates",
 )
-NODE_INFO = (
-    *(
-        "architecture",
-        "bootID",
-        "containerRuntimeVersion",
-        "kernelVersion",
-        "kubeProxyVersion",
-        "kubeletVersion",
-    ),
-    *("machineID", "operatingSystem", "osImage", "systemUUID"),
+IMMUTABLE_POD = (
+    "pod updates may not change fields other than `spec.containers[*].image`,"
+    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only "
+    "additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set "
+    "to 1 if it was previously negative)"
 )
+IMMUTABLE_MAP = "field is immutable when `immutable` is set"
+ONE_SOURCE = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+NOT_BOTH = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+
+# What an object has of which nobody has said anything.
+NODE_INFO: Document = {
+    "architecture": "",
+    "bootID": "",
+    "containerRuntimeVersion": "",
+    "kernelVersion": "",
+    "kubeProxyVersion": "",
+    "kubeletVersion": "",
+    "machineID": "",
+    "operatingSystem": "",
+    "osImage": "",
+    "systemUUID": "",
+}
+KUBELET_ENDPOINT: Document = {"kubeletEndpoint": {"Port": 0}}
 EMPTY: dict[str, Document] = {
     "Pod": {"spec": {"containers": None}, "status": {}},
     "Namespace": {"spec": {}, "status": {}},
-    "Node": {
-        "spec": {},
-        "status": {
-            "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
-            "nodeInfo": dict.fromkeys(NODE_INFO, ""),
-        },
-    },
+    "Node": {"spec": {}, "status": {"daemonEndpoints": KUBELET_ENDPOINT, "nodeInfo": NODE_INFO}},
 }
-IMMUTABLE = "field is immutable when `immutable` is set"
-ONE_SOURCE = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
-NOT_BOTH = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+
+# ---------------------------------------------------------------- defaults
 
 
 def with_defaults(kind: str, obj: Document) -> Document:
     if kind == "Pod" and isinstance(obj.get("spec"), dict):
-        return _pod(obj)
+        return _pod_with_defaults(obj)
     if kind == "Node":
-        return _node(obj)
-    if kind == "Namespace":
+        return _node_with_defaults(obj)
+    if kind == "Namespace" and obj["metadata"].get("name"):
         metadata = obj["metadata"]
-        labels = {"kubernetes.io/metadata.name": metadata["name"]} if metadata.get("name") else {}
-        return obj | {"metadata": metadata | {"labels": (metadata.get("labels") or {}) | labels}}
+        labels = dict(metadata.get("labels") or {})
+        labels["kubernetes.io/metadata.name"] = metadata["name"]
+        return obj | {"metadata": metadata | {"labels": labels}}
     return obj
 
 
-def begun(kind: str, obj: Document) -> Document:
-    """What a new object has that nobody says: a pod waits, a node is not ready."""
-    if kind == "Pod":
-        spec = obj.get("spec") or {}
-        tolerations = list(spec.get("tolerations") or ())
-        keys = {(one.get("key"), one.get("effect")) for one in tolerations}
-        for key in NOT_READY:
-            if not keys & {(key, "NoExecute"), (key, None), (None, None)}:
-                tolerations.append(
-                    {
-                        "key": key,
-                        "operator": "Exists",
-                        "effect": "NoExecute",
-                        "tolerationSeconds": 300,
-                    }
-                )
-        account = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
-        spec = spec | {"serviceAccountName": account, "serviceAccount": account}
-        spec = (
-            {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}
-            | spec
-            | {"tolerations": tolerations}
-        )
-        return obj | {"spec": spec, "status": {"phase": "Pending", "qosClass": _quality(spec)}}
-    if kind == "Namespace":
-        finalizers = dict.fromkeys(
-            [*((obj.get("spec") or {}).get("finalizers") or ()), "kubernetes"]
-        )
-        return obj | {"spec": {"finalizers": list(finalizers)}, "status": {"phase": "Active"}}
-    if kind == "Node":
-        spec = obj.get("spec") or {}
-        taints = [taint for taint in spec.get("taints") or () if taint.get("key") != NOT_READY[0]]
-        return obj | {
-            "spec": spec | {"taints": [*taints, {"key": NOT_READY[0], "effect": "NoSchedule"}]}
-        }
-    return obj
-
-
-def _pod(obj: Document) -> Document:
-    said: Document = obj["spec"]
+def _pod_with_defaults(obj: Document) -> Document:
+    given = {name: value for name, value in obj["spec"].items() if value not in (None, "")}
     spec: Document = {
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": 30,
@@ -104,191 +77,262 @@ def _pod(obj: Document) -> Document:
         "securityContext": {},
         "schedulerName": "default-scheduler",
         "enableServiceLinks": True,
-    } | {name: value for name, value in said.items() if value not in (None, "")}
-    for name in ("containers", "initContainers"):
+    } | given
+    for name in CONTAINERS:
         if spec.get(name):
-            spec[name] = [_container(one) if isinstance(one, dict) else one for one in spec[name]]
-    status = obj.get("status") or {}
-    if status.get("conditions"):
-        times = {"lastProbeTime": None, "lastTransitionTime": None}
-        status = status | {"conditions": [times | condition for condition in status["conditions"]]}
-    return obj | {"spec": spec} | ({"status": status} if status else {})
+            spec[name] = [_container_with_defaults(container) for container in spec[name]]
+
+    pod = obj | {"spec": spec}
+    status = obj.get("status")
+    if status:
+        pod["status"] = _with_condition_times(status, "lastProbeTime")
+    return pod
 
 
-def _container(container: Document) -> Document:
+def _container_with_defaults(container: Any) -> Any:
+    if not isinstance(container, dict):
+        return container
     image = container.get("image", "")
     tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
-    pull = "Always" if tag in ("", "latest") and "@" not in image else "IfNotPresent"
-    made: Document = {
-        "imagePullPolicy": pull,
+    is_latest = tag in ("", "latest") and "@" not in image
+    container = {
+        "imagePullPolicy": "Always" if is_latest else "IfNotPresent",
         "resources": {},
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "File",
     } | container
-    resources = dict(made["resources"] or {})
+
+    resources = dict(container["resources"] or {})
     for name in ("limits", "requests"):
         if resources.get(name):
-            resources[name] = {what: canonical(amount) for what, amount in resources[name].items()}
+            resources[name] = _canonical_quantities(resources[name])
     if resources.get("limits"):
         resources["requests"] = resources["limits"] | (resources.get("requests") or {})
-    made["resources"] = resources
-    if made.get("ports"):
-        made["ports"] = [{"protocol": "TCP"} | port for port in made["ports"]]
-    return made
+    container["resources"] = resources
+    if container.get("ports"):
+        container["ports"] = [{"protocol": "TCP"} | port for port in container["ports"]]
+    return container
 
 
-def _quality(spec: Document) -> str:
+def _node_with_defaults(obj: Document) -> Document:
+    status = dict(obj.get("status") or {})
+    for name in ("capacity", "allocatable"):
+        if status.get(name):
+            status[name] = _canonical_quantities(status[name])
+    if status.get("capacity") and not status.get("allocatable"):
+        status["allocatable"] = status["capacity"]
+    status = _with_condition_times(status, "lastHeartbeatTime")
+    status["daemonEndpoints"] = KUBELET_ENDPOINT | (status.get("daemonEndpoints") or {})
+    status["nodeInfo"] = NODE_INFO | (status.get("nodeInfo") or {})
+    return {"spec": {}} | obj | {"status": status}
+
+
+def _with_condition_times(status: Document, checked: str) -> Document:
+    """These kinds write the times of their conditions even if there are none."""
+    if not status.get("conditions"):
+        return dict(status)
+    times = {checked: None, "lastTransitionTime": None}
+    return status | {"conditions": [times | condition for condition in status["conditions"]]}
+
+
+def _canonical_quantities(amounts: Document) -> Document:
+    return {name: canonical_quantity(amount) for name, amount in amounts.items()}
+
+
+# ---------------------------------------------------------------- what a new object begins with
+
+
+def prepare_for_create(kind: str, obj: Document) -> Document:
+    """What nobody says of a new object: a pod waits, a node is not ready."""
+    spec = obj.get("spec") or {}
+    if kind == "Pod":
+        return _new_pod(obj, spec)
+    if kind == "Namespace":
+        finalizers = dict.fromkeys([*(spec.get("finalizers") or ()), NAMESPACE_FINALIZER])
+        return obj | {"spec": {"finalizers": list(finalizers)}, "status": {"phase": "Active"}}
+    if kind == "Node":
+        taints = [taint for taint in spec.get("taints") or () if taint.get("key") != NOT_READY]
+        taints.append({"key": NOT_READY, "effect": "NoSchedule"})
+        return obj | {"spec": spec | {"taints": taints}}
+    return obj
+
+
+def _new_pod(obj: Document, given: Document) -> Document:
+    """With what the admission plugins of a real server add."""
+    tolerations = list(given.get("tolerations") or ())
+    keys = {(toleration.get("key"), toleration.get("effect")) for toleration in tolerations}
+    for key in (NOT_READY, UNREACHABLE):
+        # Who tolerates it in any way says himself for how long.
+        if keys.isdisjoint({(key, "NoExecute"), (key, None), (None, None)}):
+            tolerations.append(
+                {
+                    "key": key,
+                    "operator": "Exists",
+                    "effect": "NoExecute",
+                    "tolerationSeconds": EVICTION_TOLERANCE,
+                }
+            )
+
+    account = given.get("serviceAccountName") or given.get("serviceAccount") or "default"
+    spec = {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"} | given
+    spec |= {
+        "serviceAccountName": account,
+        "serviceAccount": account,
+        "tolerations": tolerations,
+    }
+    return obj | {"spec": spec, "status": {"phase": "Pending", "qosClass": _qos_class(spec)}}
+
+
+def _qos_class(spec: Document) -> str:
     """How a pod fares when its node runs short."""
-    said = [container.get("resources") or {} for container in spec.get("containers") or ()]
-    if not any(one.get("limits") or one.get("requests") for one in said):
+    containers = spec.get("containers") or ()
+    resources = [container.get("resources") or {} for container in containers]
+    if not any(one.get("limits") or one.get("requests") for one in resources):
         return "BestEffort"
-    for one in said:
+    for one in resources:
         limits = one.get("limits") or {}
         if not {"cpu", "memory"} <= set(limits) or limits != (one.get("requests") or limits):
             return "Burstable"
     return "Guaranteed"
 
 
-def _node(obj: Document) -> Document:
-    status = dict(obj.get("status") or {})
-    for name in ("capacity", "allocatable"):
-        if status.get(name):
-            status[name] = {what: canonical(amount) for what, amount in status[name].items()}
-    if status.get("capacity") and not status.get("allocatable"):
-        status["allocatable"] = status["capacity"]
-    if status.get("conditions"):
-        times = {"lastHeartbeatTime": None, "lastTransitionTime": None}
-        status["conditions"] = [times | condition for condition in status["conditions"]]
-    status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": 0}} | (
-        status.get("daemonEndpoints") or {}
-    )
-    status["nodeInfo"] = dict.fromkeys(NODE_INFO, "") | (status.get("nodeInfo") or {})
-    return {"spec": {}} | obj | {"status": status}
+# ---------------------------------------------------------------- validation
 
 
-# ---------------------------------------------------------------- checks
+def validate(errors: FieldErrors, kind: str, new: Document, old: Document | None) -> None:
+    if kind == "ConfigMap":
+        _validate_map(errors, new, old or {})
+    elif kind == "Pod" and old is None:
+        _validate_pod(errors, new.get("spec") or {})
+    elif kind == "Pod" and old is not None:
+        _validate_pod_update(errors, new.get("spec") or {}, old.get("spec") or {})
 
 
-def check(errors: FieldErrors, kind: str, new: Document, old: Document | None) -> None:
-    if kind == "Pod":
-        _check_pod(errors, new.get("spec") or {}, None if old is None else old.get("spec") or {})
-    elif kind == "ConfigMap":
-        _check_map(errors, new, old or {})
-
-
-def check_status(errors: FieldErrors, kind: str, new: Document) -> None:
+def validate_status(errors: FieldErrors, kind: str, new: Document) -> None:
     if kind != "Pod":
         return
-    names = {one.get("name") for one in (new.get("spec") or {}).get("resourceClaims") or ()}
-    for index, claim in enumerate((new.get("status") or {}).get("resourceClaimStatuses") or ()):
+    spec, status = new.get("spec") or {}, new.get("status") or {}
+    names = {claim.get("name") for claim in spec.get("resourceClaims") or ()}
+    for index, claim in enumerate(status.get("resourceClaimStatuses") or ()):
         if claim.get("name") not in names:
             why = "must match the name of an entry in `spec.resourceClaims`"
-            errors.invalid(
-                f"status.resourceClaimStatuses[{index}].name", claim.get("name", ""), why
-            )
+            path = f"status.resourceClaimStatuses[{index}].name"
+            errors.invalid(path, claim.get("name", ""), why)
 
 
-def _check_pod(errors: FieldErrors, spec: Document, old: Document | None) -> None:
-    if old is not None:
-        if _fixed(spec) != _fixed(old) or not _grown(spec, old):
-            errors.forbidden("spec", MAY_CHANGE)
-        return
-    names = _check_claims(errors, spec.get("resourceClaims") or [])
+def _validate_pod(errors: FieldErrors, spec: Document) -> None:
+    claims = _validate_pod_claims(errors, spec.get("resourceClaims") or [])
     if not spec.get("containers"):
         errors.required("spec.containers")
-    for place in ("containers", "initContainers"):
-        for index, container in enumerate(spec.get(place) or ()):
-            _check_container(errors, container, names, f"spec.{place}[{index}]")
-    if spec.get("restartPolicy") not in POLICIES:
-        errors.not_supported("spec.restartPolicy", spec.get("restartPolicy"), POLICIES)
+    for field in CONTAINERS:
+        for index, container in enumerate(spec.get(field) or ()):
+            _validate_container(errors, container, claims, f"spec.{field}[{index}]")
+    policy = spec.get("restartPolicy")
+    if policy not in RESTART_POLICIES:
+        errors.not_supported("spec.restartPolicy", policy, RESTART_POLICIES)
 
 
-def _fixed(spec: Document) -> Document:
-    def of(container: Document) -> Document:
-        return {name: value for name, value in container.items() if name != "image"}
-
-    free = (
-        "activeDeadlineSeconds",
-        "tolerations",
-        "terminationGracePeriodSeconds",
-        "schedulingGates",
-    )
-    rest = {name: value for name, value in spec.items() if name not in free}
-    return rest | {
-        name: [of(one) for one in spec[name]]
-        for name in ("containers", "initContainers")
-        if name in spec
-    }
+def _validate_pod_update(errors: FieldErrors, spec: Document, old: Document) -> None:
+    if _immutable_part(spec) != _immutable_part(old) or not _only_as_allowed(spec, old):
+        errors.forbidden("spec", IMMUTABLE_POD)
 
 
-def _grown(spec: Document, old: Document) -> bool:
+def _immutable_part(spec: Document) -> Document:
+    part = {name: value for name, value in spec.items() if name not in MUTABLE_POD_FIELDS}
+    for field in CONTAINERS:
+        if field in spec:
+            part[field] = [_without_image(container) for container in spec[field]]
+    return part
+
+
+def _without_image(container: Document) -> Document:
+    return {name: value for name, value in container.items() if name != "image"}
+
+
+def _only_as_allowed(spec: Document, old: Document) -> bool:
     """Tolerations may come, scheduling gates may go, and the grace period stays."""
     tolerations, gates = spec.get("tolerations") or [], spec.get("schedulingGates") or []
-    grace, before = (
-        spec.get("terminationGracePeriodSeconds"),
-        old.get("terminationGracePeriodSeconds"),
-    )
-    return (
-        all(one in tolerations for one in old.get("tolerations") or ())
-        and all(one in (old.get("schedulingGates") or ()) for one in gates)
-        and (grace == before or (grace == 1 and (before or 0) < 0))
-    )
+    old_tolerations, old_gates = old.get("tolerations") or [], old.get("schedulingGates") or []
+    if any(toleration not in tolerations for toleration in old_tolerations):
+        return False
+    if any(gate not in old_gates for gate in gates):
+        return False
+
+    grace = spec.get("terminationGracePeriodSeconds")
+    old_grace = old.get("terminationGracePeriodSeconds")
+    return grace == old_grace or (grace == 1 and (old_grace or 0) < 0)
 
 
-def _check_claims(errors: FieldErrors, claims: list[Document]) -> set[str]:
+def _validate_pod_claims(errors: FieldErrors, claims: list[Document]) -> set[str]:
+    """Their names, for the containers to refer to."""
     names: set[str] = set()
     for index, claim in enumerate(claims):
         path, name = f"spec.resourceClaims[{index}]", claim.get("name", "")
         if name in names:
             errors.duplicate(f"{path}.name", name)
         else:
-            errors.each_invalid(
-                f"{path}.name", name, texts.label(name)
-            ) if name else errors.required(f"{path}.name")
+            _validate_name(errors, name, f"{path}.name")
         names.add(name)
-        one, other = claim.get("resourceClaimName"), claim.get("resourceClaimTemplateName")
-        shown = {"Name": name, "ResourceClaimName": one, "ResourceClaimTemplateName": other}
-        if one is None and other is None:
-            errors.invalid(path, shown, ONE_SOURCE)
-        elif one is not None and other is not None:
-            errors.invalid(path, shown, NOT_BOTH)
-        for field, value in (("resourceClaimName", one), ("resourceClaimTemplateName", other)):
-            if value is not None:
-                errors.each_invalid(f"{path}.{field}", value, texts.subdomain(value))
+        _validate_claim_source(errors, claim, path)
     return names
 
 
-def _check_container(errors: FieldErrors, container: Document, claims: set[str], path: str) -> None:
-    name = container.get("name", "")
-    errors.each_invalid(f"{path}.name", name, texts.label(name)) if name else errors.required(
-        f"{path}.name"
-    )
+def _validate_claim_source(errors: FieldErrors, claim: Document, path: str) -> None:
+    claim_name, template = claim.get("resourceClaimName"), claim.get("resourceClaimTemplateName")
+    shown = {
+        "Name": claim.get("name", ""),
+        "ResourceClaimName": claim_name,
+        "ResourceClaimTemplateName": template,
+    }
+    if claim_name is None and template is None:
+        errors.invalid(path, shown, ONE_SOURCE)
+    elif claim_name is not None and template is not None:
+        errors.invalid(path, shown, NOT_BOTH)
+    if claim_name is not None:
+        problems = formats.dns_subdomain(claim_name)
+        errors.each_invalid(f"{path}.resourceClaimName", claim_name, problems)
+    if template is not None:
+        problems = formats.dns_subdomain(template)
+        errors.each_invalid(f"{path}.resourceClaimTemplateName", template, problems)
+
+
+def _validate_name(errors: FieldErrors, name: str, path: str) -> None:
+    if name:
+        errors.each_invalid(path, name, formats.dns_label(name))
+    else:
+        errors.required(path)
+
+
+def _validate_container(
+    errors: FieldErrors, container: Document, claims: set[str], path: str
+) -> None:
+    _validate_name(errors, container.get("name", ""), f"{path}.name")
     if not container.get("image"):
         errors.required(f"{path}.image")
-    known = ", ".join(sorted(claims))
+
     seen: list[Any] = []
     for index, claim in enumerate((container.get("resources") or {}).get("claims") or ()):
-        item_path = f"{path}.resources.claims[{index}]"
-        if not claim.get("name"):
+        item_path, name = f"{path}.resources.claims[{index}]", claim.get("name")
+        if not name:
             errors.required(f"{item_path}.name")
-        elif claim in seen or {"name": claim["name"]} in seen:
-            errors.duplicate(item_path, claim["name"])
-        elif claim["name"] not in claims:
-            errors.not_found(
-                item_path,
-                claim["name"],
-                f"must be one of the names in pod.spec.resourceClaims: {known}",
-            )
+        elif claim in seen or {"name": name} in seen:
+            # Without a request, a claim stands for all of its requests.
+            errors.duplicate(item_path, name)
+        elif name not in claims:
+            listed = ", ".join(sorted(claims))
+            why = f"must be one of the names in pod.spec.resourceClaims: {listed}"
+            errors.not_found(item_path, name, why)
         seen.append(claim)
 
 
-def _check_map(errors: FieldErrors, new: Document, old: Document) -> None:
+def _validate_map(errors: FieldErrors, new: Document, old: Document) -> None:
+    fields = ("data", "binaryData")
     if old.get("immutable"):
         if not new.get("immutable"):
-            errors.forbidden("immutable", IMMUTABLE)
-        for name in ("data", "binaryData"):
+            errors.forbidden("immutable", IMMUTABLE_MAP)
+        for name in fields:
             if (new.get(name) or {}) != (old.get(name) or {}):
-                errors.forbidden(name, IMMUTABLE)
-    for place in ("data", "binaryData"):
-        for name in sorted(new.get(place) or {}):
-            errors.each_invalid(f"{place}[{name}]", name, texts.config_key(name))
+                errors.forbidden(name, IMMUTABLE_MAP)
+    for field in fields:
+        for name in sorted(new.get(field) or {}):
+            errors.each_invalid(f"{field}[{name}]", name, formats.config_map_key(name))

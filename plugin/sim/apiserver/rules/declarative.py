@@ -1,5 +1,4 @@
-"""The rules that are declared beside the fields of the types since 1.36, and the walk that checks
-them.
+"""The rules that are declared beside the fields of the types since 1.36, and the walk through them.
 
 For each struct its fields in the order of the type: what is checked, `> Struct` for what is below,
 `[key]` for what tells the items of a list apart. A value that has not changed is not checked again.
@@ -8,7 +7,7 @@ For each struct its fields in the order of the type: what is checked, `> Struct`
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,14 +15,14 @@ from typing import Any
 from ....api import limits
 from ....api.document import Document
 from ..types.status_errors import Cause
-from . import texts
+from . import formats
+from .dumps import as_json
 from .field_errors import FieldErrors
-from .names import check_fully_qualified, pool_parts
+from .names import pool_segments, validate_fully_qualified_name
 
 EFFECTS, OPERATORS = "NoExecute NoSchedule None", "Equal Exists"
 MODES, SOURCES = "All ExactCount", "FromClaim FromClass"
-OPERATIONS = "* NodePrepareResources NodeUnprepareResources"
-UNION = ("int", "bool", "string", "version", "ints", "bools", "strings", "versions")
+UNION_MEMBERS = ("int", "bool", "string", "version", "ints", "bools", "strings", "versions")
 
 TABLE = f"""
 ResourceClaim
@@ -150,99 +149,134 @@ PoolStatus
 
 
 @dataclass(frozen=True)
-class Rule:
+class FieldRules:
+    """Of one field: the checks with their arguments, and what is below it."""
+
     name: str
-    checks: tuple[tuple[str, str], ...]
-    below: str
-    keys: tuple[str, ...]
+    checks: dict[str, str]
+    struct: str  # of the value, or of a list's items or a map's entries
+    keys: tuple[str, ...]  # of a list
 
 
 @cache
-def rules() -> dict[str, list[Rule]]:
-    found: dict[str, list[Rule]] = {}
-    struct = ""
+def rules() -> dict[str, list[FieldRules]]:
+    """By struct, as the table has them."""
+    structs: dict[str, list[FieldRules]] = {}
+    fields: list[FieldRules] = []
     for line in filter(None, TABLE.split("\n")):
         if not line.startswith(" "):
-            struct = line
-            found[struct] = []
+            fields = structs[line] = []
             continue
         name, _, rest = line.strip().partition(":")
-        said, _, below = rest.partition(">")
-        below, _, keys = below.partition("[")
-        checks = re.findall(r"(\w+)(?:=((?:\S+)(?: [A-Z]\w+)*))?", said)
-        found[struct].append(
-            Rule(name, tuple(checks), below.strip(), tuple(keys.rstrip("]").split()))
-        )
-    return found
+        listed, _, below = rest.partition(">")
+        struct, _, keys = below.partition("[")
+        # An argument may have several words, each but the first with a capital letter.
+        checks = dict(re.findall(r"(\w+)(?:=((?:\S+)(?: [A-Z]\w+)*))?", listed))
+        fields.append(FieldRules(name, checks, struct.strip(), tuple(keys.rstrip("]").split())))
+    return structs
 
 
-def check(
+def validate(
     errors: FieldErrors, struct: str, new: Document, old: Document | None, path: str = ""
 ) -> None:
-    """`old` is None for what is new."""
+    """A value of the struct, and all that is below it; `old` is None for what is new."""
     if struct == "DeviceAttribute":
-        _union(errors, new, path)
-    for rule in rules().get(struct, ()):
-        before = old.get(rule.name) if old is not None else None
-        value = new.get(rule.name)
+        _validate_union(errors, new, path)
+    for field in rules().get(struct, ()):
+        value, before = new.get(field.name), old.get(field.name) if old is not None else None
         if old is not None and value == before:
             continue
-        _field(
-            errors,
-            rule,
-            value,
-            before,
-            old is not None,
-            f"{path}.{rule.name}" if path else rule.name,
-        )
+        field_path = f"{path}.{field.name}" if path else field.name
+        _validate_field(errors, field, value, before, old is not None, field_path)
 
 
 def in_v1beta1(kind: str, cause: Cause) -> Cause:
     """Where the field is in v1beta1, which wraps devices and does not wrap requests."""
+    path, message = cause.field, cause.message
     if kind == "ResourceSlice":
-        path = re.sub(r"^(spec\.devices\[\d+\])\.", r"\1.basic.", cause.field)
+        path = re.sub(r"^(spec\.devices\[\d+\])\.", r"\1.basic.", path)
     else:
-        path = re.sub(r"(devices\.requests\[\d+\])\.exactly\.", r"\1.", cause.field)
-    said = re.sub(r"^(Duplicate value: \{.*)\"exactly\":\{(.*)\}\}$", r"\1\2}", cause.message)
-    return Cause(cause.reason, said, path)
+        path = re.sub(r"(devices\.requests\[\d+\])\.exactly\.", r"\1.", path)
+    message = re.sub(r"^(Duplicate value: \{.*)\"exactly\":\{(.*)\}\}$", r"\1\2}", message)
+    return Cause(cause.reason, message, path)
 
 
-def _field(
-    errors: FieldErrors, rule: Rule, value: Any, before: Any, update: bool, path: str
+def _validate_field(
+    errors: FieldErrors, field: FieldRules, value: Any, before: Any, is_update: bool, path: str
 ) -> None:
-    checks = dict(rule.checks)
-    if update and "immutable" in checks:
+    checks = field.checks
+    if is_update and "immutable" in checks:
         errors.invalid(path, None, "field is immutable")
         return
     if "fixed" in checks and value is not None and before is not None:
         errors.invalid(path, None, "field cannot be modified once set")
         return
-    if (
-        any(
-            STOPS.get(name, _goes_on)(errors, value, argument, path)
-            for name, argument in rule.checks
-        )
-        or value is None
-    ):
+
+    # What is absent, or too much, is not looked into.
+    for check, argument in checks.items():
+        if check in CONCLUSIVE and CONCLUSIVE[check](errors, value, argument, path):
+            return
+    if value is None:
         return
-    for check_name, argument in rule.checks:
-        if check_name in CHECKS and value != "":
-            CHECKS[check_name](errors, value, argument, path)
-    if rule.keys:
-        _unique(errors, rule, value, path)
-    if isinstance(value, list) and rule.below:
+    for check, argument in checks.items():
+        if check in CHECKS and value != "":
+            CHECKS[check](errors, value, argument, path)
+    if field.keys:
+        _validate_keys(errors, field, value, path)
+    if field.struct:
+        _validate_below(errors, field, value, before, path)
+
+
+def _validate_below(
+    errors: FieldErrors, field: FieldRules, value: Any, before: Any, path: str
+) -> None:
+    if isinstance(value, list):
         for index, item in enumerate(value):
-            check(errors, rule.below, item, _same(rule, item, before), f"{path}[{index}]")
-    elif isinstance(value, dict) and rule.below:
-        if ("each", "") in rule.checks:
-            for name in sorted(value):
-                check(errors, rule.below, value[name], (before or {}).get(name), f"{path}[{name}]")
-        else:
-            check(errors, rule.below, value, before, path)
+            old_item = _old_item(field, item, before or [])
+            validate(errors, field.struct, item, old_item, f"{path}[{index}]")
+    elif isinstance(value, dict) and "each" in field.checks:
+        for name in sorted(value):
+            old_entry = (before or {}).get(name)
+            validate(errors, field.struct, value[name], old_entry, f"{path}[{name}]")
+    elif isinstance(value, dict):
+        validate(errors, field.struct, value, before, path)
 
 
-def _goes_on(*_: object) -> bool:
-    return False
+def _old_item(field: FieldRules, item: Document, before: list[Document]) -> Document | None:
+    """The item of the old list that this one was, if its items can be told apart."""
+    if not field.keys:
+        return None
+    for old in before:
+        if all(old.get(name) == item.get(name) for name in field.keys):
+            return old
+    return None
+
+
+def _validate_keys(
+    errors: FieldErrors, field: FieldRules, items: list[Document], path: str
+) -> None:
+    seen = set()
+    for index, item in enumerate(items):
+        key = tuple(item.get(name) for name in field.keys)
+        if key in seen:
+            errors.duplicate(f"{path}[{index}]", as_json(field.struct, item))
+        seen.add(key)
+
+
+def _validate_union(errors: FieldErrors, value: Document, path: str) -> None:
+    """Exactly one of the members is set; most attributes are just that, which is quickly seen."""
+    if len(value) == 1 and None not in value.values():
+        return
+    given = [name for name in UNION_MEMBERS if value.get(name) is not None]
+    members = ", ".join(f"`{name}`" for name in UNION_MEMBERS)
+    if not given:
+        errors.invalid(path, "", f"must specify one of: {members}")
+    elif len(given) > 1:
+        why = f"must specify exactly one of: {members}"
+        errors.invalid(path, f"{{{', '.join(given)}}}", why)
+
+
+# ---------------------------------------------------------------- checks that conclude: is it there?
 
 
 def _required(errors: FieldErrors, value: Any, _: str, path: str) -> bool:
@@ -258,27 +292,31 @@ def _given(errors: FieldErrors, value: Any, _: str, path: str) -> bool:
     return value is None
 
 
-def _positive(errors: FieldErrors, value: Any, _: str, path: str) -> bool:
+def _nonzero(errors: FieldErrors, value: Any, _: str, path: str) -> bool:
     if not value:
         errors.required(path)
     return not value
 
 
-def _items(errors: FieldErrors, value: Any, most: str, path: str) -> bool:
-    return value is not None and errors.too_many(path, len(value), int(most))
+def _max_items(errors: FieldErrors, value: Any, limit: str, path: str) -> bool:
+    return value is not None and errors.too_many(path, len(value), int(limit))
 
 
-STOPS: dict[str, Callable[[FieldErrors, Any, str, str], bool]] = {
+CONCLUSIVE: dict[str, Callable[[FieldErrors, Any, str, str], bool]] = {
     "required": _required,
     "filled": _required,
     "given": _given,
-    "positive": _positive,
-    "items": _items,
+    "positive": _nonzero,
+    "items": _max_items,
 }
 
+# ---------------------------------------------------------------- checks of a value
 
-def _texts_of(rule: Callable[[str], list[str]]) -> Callable[[FieldErrors, Any, str, str], None]:
-    return lambda errors, value, _, path: errors.each_invalid(path, value, rule(value))
+
+def _format(
+    problems_of: Callable[[str], list[str]],
+) -> Callable[[FieldErrors, Any, str, str], None]:
+    return lambda errors, value, _, path: errors.each_invalid(path, value, problems_of(value))
 
 
 def _enum(errors: FieldErrors, value: Any, choices: str, path: str) -> None:
@@ -286,110 +324,78 @@ def _enum(errors: FieldErrors, value: Any, choices: str, path: str) -> None:
         errors.not_supported(path, value, choices.split())
 
 
-def _bytes(errors: FieldErrors, value: Any, most: str, path: str) -> None:
-    if len(value.encode()) > int(most):
-        errors.too_long(path, int(most))
+def _max_bytes(errors: FieldErrors, value: Any, limit: str, path: str) -> None:
+    if len(value.encode()) > int(limit):
+        errors.too_long(path, int(limit))
 
 
-def _length(errors: FieldErrors, value: Any, most: str, path: str) -> None:
-    if len(value) > int(most):
-        errors.causes.append(_too_many_characters(path, int(most)))
-
-
-def _too_many_characters(path: str, most: int) -> Cause:
-    return Cause("FieldValueTooLong", f"Too long: may not be more than {most} characters", path)
+def _max_length(errors: FieldErrors, value: Any, limit: str, path: str) -> None:
+    if len(value) > int(limit):
+        message = f"Too long: may not be more than {limit} characters"
+        errors.causes.append(Cause("FieldValueTooLong", message, path))
 
 
 def _pool(errors: FieldErrors, value: Any, _: str, path: str) -> None:
     if len(value) > limits.POOL_NAME:
         errors.too_long(path, limits.POOL_NAME)
-    for index, part in enumerate(pool_parts(value)):
-        if not part:
+    for index, segment in enumerate(pool_segments(value)):
+        if not segment:
             errors.invalid(path, value, f"segment {index}: must not be empty")
             continue
-        for text in texts.subdomain(part):
-            errors.invalid(path, part, f"segment {index}: {text}")
+        for why in formats.dns_subdomain(segment):
+            errors.invalid(path, segment, f"segment {index}: {why}")
 
 
 def _uuid(errors: FieldErrors, value: Any, _: str, path: str) -> None:
-    if not texts.is_uuid(value):
+    if not formats.is_uuid(value):
         errors.invalid(path, value, "must be a lowercase UUID in 8-4-4-4-12 format")
 
 
-def _unique_values(errors: FieldErrors, value: Any, _: str, path: str) -> None:
+def _unique(errors: FieldErrors, value: Any, _: str, path: str) -> None:
     for index, item in enumerate(value):
         if item in value[:index]:
             errors.duplicate(f"{path}[{index}]", item)
 
 
-def _keys_are_labels(errors: FieldErrors, value: Any, _: str, path: str) -> None:
+def _labels_as_keys(errors: FieldErrors, value: Any, _: str, path: str) -> None:
     for name in sorted(value):
-        errors.each_invalid(path, name, texts.label(name, dots=False))
+        errors.each_invalid(path, name, formats.dns_label(name, names_dots=False))
 
 
-def _extended(errors: FieldErrors, value: Any, _: str, path: str) -> None:
+def _extended_resource(errors: FieldErrors, value: Any, _: str, path: str) -> None:
     if "/" not in value:
-        errors.invalid(
-            path, value, "a name must be a domain-prefixed path, such as 'example.com/my-prop'"
-        )
+        why = "a name must be a domain-prefixed path, such as 'example.com/my-prop'"
+        errors.invalid(path, value, why)
 
 
-def _least(errors: FieldErrors, value: Any, least: str, path: str) -> None:
-    if value < int(least):
-        errors.invalid(path, value, f"must be greater than or equal to {least}")
+def _minimum(errors: FieldErrors, value: Any, minimum: str, path: str) -> None:
+    if value < int(minimum):
+        errors.invalid(path, value, f"must be greater than or equal to {minimum}")
 
 
-def _most(errors: FieldErrors, value: Any, most: str, path: str) -> None:
-    if value > int(most):
-        errors.invalid(path, value, f"must be less than or equal to {most}")
+def _maximum(errors: FieldErrors, value: Any, maximum: str, path: str) -> None:
+    if value > int(maximum):
+        errors.invalid(path, value, f"must be less than or equal to {maximum}")
+
+
+def _attribute(errors: FieldErrors, value: Any, _: str, path: str) -> None:
+    validate_fully_qualified_name(errors, value, path)
 
 
 CHECKS: dict[str, Callable[[FieldErrors, Any, str, str], None]] = {
-    "label": _texts_of(lambda text: texts.label(text, dots=False)),
-    "subdomain": _texts_of(texts.subdomain),
-    "caseless": _texts_of(texts.caseless),
-    "key": _texts_of(texts.qualified),
-    "attribute": lambda errors, value, _, path: check_fully_qualified(errors, value, path),
+    "label": _format(lambda text: formats.dns_label(text, names_dots=False)),
+    "subdomain": _format(formats.dns_subdomain),
+    "caseless": _format(formats.caseless_subdomain),
+    "key": _format(formats.qualified_name),
+    "attribute": _attribute,
     "enum": _enum,
-    "bytes": _bytes,
-    "length": _length,
+    "bytes": _max_bytes,
+    "length": _max_length,
     "pool": _pool,
     "uuid": _uuid,
-    "unique": _unique_values,
-    "keys": _keys_are_labels,
-    "extended": _extended,
-    "least": _least,
-    "most": _most,
+    "unique": _unique,
+    "keys": _labels_as_keys,
+    "extended": _extended_resource,
+    "least": _minimum,
+    "most": _maximum,
 }
-
-
-def _unique(errors: FieldErrors, rule: Rule, items: list[Document], path: str) -> None:
-    from .dumps import as_json
-
-    seen = set()
-    for index, item in enumerate(items):
-        key = tuple(item.get(name) for name in rule.keys)
-        if key in seen:
-            errors.duplicate(f"{path}[{index}]", as_json(rule.below, item))
-        seen.add(key)
-
-
-def _same(rule: Rule, item: Document, before: Any) -> Document | None:
-    """The item of the old list that this one was, if its items can be told apart."""
-    matches: Iterator[Document] = (
-        old
-        for old in before or ()
-        if rule.keys and all(old.get(name) == item.get(name) for name in rule.keys)
-    )
-    return next(matches, None)
-
-
-def _union(errors: FieldErrors, value: Document, path: str) -> None:
-    if len(value) == 1 and None not in value.values():
-        return
-    said = [name for name in UNION if value.get(name) is not None]
-    listed = ", ".join(f"`{name}`" for name in UNION)
-    if not said:
-        errors.invalid(path, "", f"must specify one of: {listed}")
-    elif len(said) > 1:
-        errors.invalid(path, f"{{{', '.join(said)}}}", f"must specify exactly one of: {listed}")

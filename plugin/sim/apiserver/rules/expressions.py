@@ -10,19 +10,29 @@ from ....api import limits
 from ....api.document import Document
 from .field_errors import FieldErrors
 
+TOO_COMPLEX = "too complex, exceeds cost limit"
 
-def check_selectors(errors: FieldErrors, selectors: list[Document] | None, path: str) -> None:
-    if errors.too_many(path, len(selectors or ()), limits.SELECTORS, declared=True):
+# The words of our compiler, and the server's, where they say the same.
+NOT_BOOLEAN = re.compile("a selector must be true or false.*, this is (.*)")
+SERVER_WORDS = {
+    r"unknown name (\w+):.*": r"undeclared reference to '\1' (in container '')",
+    r"device has no field (\w+):.*": r"undefined field '\1'",
+}
+
+
+def validate_selectors(errors: FieldErrors, selectors: list[Document] | None, path: str) -> None:
+    selectors = selectors or []
+    if errors.too_many(path, len(selectors), limits.SELECTORS, declared=True):
         return
-    for index, selector in enumerate(selectors or ()):
-        below = f"{path}[{index}].cel"
+    for index, selector in enumerate(selectors):
+        cel_path = f"{path}[{index}].cel"
         if selector.get("cel") is None:
-            errors.required(below)
+            errors.required(cel_path)
         else:
-            check(errors, selector["cel"].get("expression", ""), f"{below}.expression")
+            validate(errors, selector["cel"].get("expression", ""), f"{cel_path}.expression")
 
 
-def check(errors: FieldErrors, expression: str, path: str) -> None:
+def validate(errors: FieldErrors, expression: str, path: str) -> None:
     if len(expression.encode()) > limits.EXPRESSION:
         errors.too_long(path, limits.EXPRESSION)
         return
@@ -33,30 +43,31 @@ def check(errors: FieldErrors, expression: str, path: str) -> None:
         errors.invalid(path, expression, problem)
 
 
-NO_SELECTOR = re.compile("a selector must be true or false.*, this is (.*)")
-WORDS = {  # of the compiler here, and of the server's, where they say the same
-    r"unknown name (\w+):.*": r"undeclared reference to '\1' (in container '')",
-    r"device has no field (\w+):.*": r"undefined field '\1'",
-}
-TOO_COMPLEX = "too complex, exceeds cost limit"
-
-
 @lru_cache(maxsize=1024)
 def problem_of(expression: str) -> str:
-    """Empty if there is none. The compiler's own words are ours; where they stand is shown as the
-    server shows it.
+    """Why it does not compile; empty if it does.
+
+    Where an error stands is shown as the server shows it; for most errors the words are our own.
     """
     try:
         cel.compile(expression, new=True)
     except cel.CompileError as error:
         if error.reason.startswith("too complex"):
             return TOO_COMPLEX
-        if found := NO_SELECTOR.match(error.reason):
-            return f"must evaluate to bool or the unknown type, not {found[1]}"
-        for ours, theirs in WORDS.items():
-            error.reason = re.sub(ours, theirs, error.reason)
-        lines = expression.split("\n")
-        line = lines[error.line - 1]
-        said = f"compilation failed: ERROR: <input>:{error.line}:{error.column}: {error.reason}"
-        return f"{said}\n | {line}\n | {'.' * (error.column - 1)}^" if line else said
+        not_boolean = NOT_BOOLEAN.match(error.reason)
+        if not_boolean:
+            return f"must evaluate to bool or the unknown type, not {not_boolean[1]}"
+        return _compilation_failed(expression, error)
     return ""
+
+
+def _compilation_failed(expression: str, error: cel.CompileError) -> str:
+    reason = error.reason
+    for ours, theirs in SERVER_WORDS.items():
+        reason = re.sub(ours, theirs, reason)
+    where = f"<input>:{error.line}:{error.column}"
+    message = f"compilation failed: ERROR: {where}: {reason}"
+    line = expression.split("\n")[error.line - 1]
+    if not line:
+        return message
+    return f"{message}\n | {line}\n | {'.' * (error.column - 1)}^"

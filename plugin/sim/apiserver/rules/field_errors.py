@@ -1,9 +1,8 @@
-"""What is wrong with an object, field by field, in the words of the API server. Nothing here knows
-a kind.
+"""What is wrong with an object, field by field, in the words of the API server.
 
-Since 1.36 some rules are declared beside the types (see `declared`), and their causes come after
-those of the code: code that knows such a rule as well says `declared=True`, and is silent where the
-table speaks for it.
+Since 1.36 some rules are declared beside the types (see `declarative`), and their causes come after
+those of the code. Code that knows such a rule as well says `declared=True`, and is silent where the
+table speaks for it. Nothing here knows a kind.
 """
 
 from __future__ import annotations
@@ -17,79 +16,81 @@ from .profile import Profile
 
 
 class FieldErrors:
+    """Collects causes in the order in which they are found."""
+
     def __init__(self, profile: Profile) -> None:
-        self.modern = profile.modern  # is there a table of declared rules?
-        self.old = profile.release in ("1.30", "1.31")  # some words have changed since
-        self.effects = ("NoExecute", "NoSchedule", "None")[
-            : 3 if profile.modern else 2
-        ]  # of taints
+        self.is_early = profile.is_early
+        self.has_declarative_validation = profile.has_declarative_validation
+        self.taint_effects: tuple[str, ...] = ("NoExecute", "NoSchedule")
+        if profile.has_declarative_validation:
+            self.taint_effects += ("None",)
         self.causes: list[Cause] = []
 
-    def _add(self, reason: str, path: str, text: str, declared: bool) -> None:
-        if not (declared and self.modern):
-            self.causes.append(Cause(f"FieldValue{reason}", text, path))
-
     def required(self, path: str, why: str = "", declared: bool = False) -> None:
-        self._add("Required", path, f"Required value: {why}" if why else "Required value", declared)
+        message = f"Required value: {why}" if why else "Required value"
+        self._add("Required", path, message, declared)
 
     def invalid(self, path: str, value: Any, why: str, declared: bool = False) -> None:
-        self._add("Invalid", path, f"Invalid value: {shown(value)}: {why}", declared)
+        self._add("Invalid", path, f"Invalid value: {value_text(value)}: {why}", declared)
 
-    def invalid_literal(self, path: str, value: str, why: str) -> None:
+    def each_invalid(
+        self, path: str, value: str, problems: Collection[str], declared: bool = False
+    ) -> None:
+        """One cause for each problem that a value has; mostly it has none."""
+        for why in problems:
+            self.invalid(path, value, why, declared)
+
+    def invalid_literal(self, path: str, text: str, why: str) -> None:
         """A value that the server writes in a way of its own."""
-        self._add("Invalid", path, f"Invalid value: {value}: {why}", False)
+        self._add("Invalid", path, f"Invalid value: {text}: {why}", False)
 
     def not_supported(
         self, path: str, value: Any, choices: Sequence[str], declared: bool = False
     ) -> None:
-        listed = ", ".join(quoted(choice) for choice in choices)
-        self._add(
-            "NotSupported",
-            path,
-            f"Unsupported value: {shown(value)}: supported values: {listed}",
-            declared,
-        )
+        supported = ", ".join(quoted(choice) for choice in choices)
+        message = f"Unsupported value: {value_text(value)}: supported values: {supported}"
+        self._add("NotSupported", path, message, declared)
 
     def forbidden(self, path: str, why: str, declared: bool = False) -> None:
         self._add("Forbidden", path, f"Forbidden: {why}", declared)
 
     def duplicate(self, path: str, value: Any, declared: bool = False) -> None:
-        self._add("Duplicate", path, f"Duplicate value: {shown(value)}", declared)
+        self._add("Duplicate", path, f"Duplicate value: {value_text(value)}", declared)
 
     def not_found(self, path: str, value: Any, why: str) -> None:
-        self._add("NotFound", path, f"Not found: {shown(value)}: {why}", False)
+        self._add("NotFound", path, f"Not found: {value_text(value)}: {why}", False)
 
-    def too_long(self, path: str, most: int, declared: bool = False) -> None:
-        said = f"longer than {most}" if self.old else f"more than {most} bytes"
-        self._add("TooLong", path, f"Too long: may not be {said}", declared)
+    def too_long(self, path: str, limit: int, declared: bool = False) -> None:
+        than = f"longer than {limit}" if self.is_early else f"more than {limit} bytes"
+        self._add("TooLong", path, f"Too long: may not be {than}", declared)
 
-    def too_many(self, path: str, count: int, most: int, declared: bool = False) -> bool:
-        """Says it, and whether it is so."""
-        if count <= most:
+    def too_many(self, path: str, count: int, limit: int, declared: bool = False) -> bool:
+        """Whether there are, and a cause if so."""
+        if count <= limit:
             return False
-        if self.old:
-            self.too_long(path, most, declared)
+        if self.is_early:
+            self.too_long(path, limit, declared)
             return True
-        items = "item" if most == 1 else "items"
-        self._add("TooMany", path, f"Too many: {count}: must have at most {most} {items}", declared)
+        items = "item" if limit == 1 else "items"
+        message = f"Too many: {count}: must have at most {limit} {items}"
+        self._add("TooMany", path, message, declared)
         return True
 
-    def each_invalid(
-        self, path: str, value: str, texts: Collection[str], declared: bool = False
-    ) -> None:
-        for text in texts:
-            self.invalid(path, value, text, declared)
+    def _add(self, reason: str, path: str, message: str, declared: bool) -> None:
+        if not (declared and self.has_declarative_validation):
+            self.causes.append(Cause(f"FieldValue{reason}", message, path))
 
 
-def shown(value: Any) -> str:
+def value_text(value: Any) -> str:
     """As the server writes a value in a message."""
-    return quoted(value) if isinstance(value, str) else encoded(value)
+    return quoted(value) if isinstance(value, str) else to_json(value)
 
 
 def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def encoded(value: Any) -> str:
+def to_json(value: Any) -> str:
+    """As Go writes it, which escapes what HTML could take for its own."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -2,57 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ....api.document import Document
 from .profile import Profile
 
-# Where a feature's fields are; [] goes into each item of a list, {} into each entry of a map.
-SPEC = "spec.devices.requests[]"
-EXACT = (f"{SPEC}.exactly", f"{SPEC}.firstAvailable[]")
-RESULTS = "status.allocation.devices.results[]"
-FIELDS: dict[str, dict[str, tuple[str, ...]]] = {
+# Where a feature's fields are, by kind and gate. [] goes into each item of a list, {} into each
+# entry of a map.
+REQUEST = "spec.devices.requests[]"
+EXACT, ALTERNATIVE = f"{REQUEST}.exactly", f"{REQUEST}.firstAvailable[]"
+RESULT = "status.allocation.devices.results[]"
+DEVICE = "spec.devices[]"
+GATED_FIELDS: dict[str, dict[str, tuple[str, ...]]] = {
     "ResourceClaim": {
-        "DRAPrioritizedList": (f"{SPEC}.firstAvailable",),
-        "DRAAdminAccess": (f"{SPEC}.exactly.adminAccess", f"{SPEC}.adminAccess"),
+        "DRAPrioritizedList": (f"{REQUEST}.firstAvailable",),
+        "DRAAdminAccess": (f"{EXACT}.adminAccess", f"{REQUEST}.adminAccess"),
         "DRAConsumableCapacity": (
-            *(f"{place}.capacity" for place in EXACT),
-            f"{RESULTS}.shareID",
-            f"{RESULTS}.consumedCapacity",
+            f"{EXACT}.capacity",
+            f"{ALTERNATIVE}.capacity",
+            f"{RESULT}.shareID",
+            f"{RESULT}.consumedCapacity",
             "status.devices[].shareID",
         ),
-        "DRADerivedAttributes": tuple(f"{place}.derivedAttributes" for place in EXACT),
+        "DRADerivedAttributes": (f"{EXACT}.derivedAttributes", f"{ALTERNATIVE}.derivedAttributes"),
         "DRADeviceBindingConditions": (
             "status.allocation.allocationTimestamp",
-            *(f"{RESULTS}.{name}" for name in ("bindingConditions", "bindingFailureConditions")),
+            f"{RESULT}.bindingConditions",
+            f"{RESULT}.bindingFailureConditions",
         ),
-        "DRAOptionalNodeOperations": (f"{RESULTS}.skipNodeOperations",),
+        "DRAOptionalNodeOperations": (f"{RESULT}.skipNodeOperations",),
     },
     "DeviceClass": {"DRAExtendedResource": ("spec.extendedResourceName",)},
     "ResourceSlice": {
-        "DRADeviceTaints": ("spec.devices[].taints",),
+        "DRADeviceTaints": (f"{DEVICE}.taints",),
         "DRAPartitionableDevices": (
             "spec.sharedCounters",
             "spec.perDeviceNodeSelection",
-            *(
-                f"spec.devices[].{name}"
-                for name in ("consumesCounters", "nodeName", "nodeSelector", "allNodes")
-            ),
+            f"{DEVICE}.consumesCounters",
+            f"{DEVICE}.nodeName",
+            f"{DEVICE}.nodeSelector",
+            f"{DEVICE}.allNodes",
         ),
-        "DRADeviceBindingConditions": tuple(
-            f"spec.devices[].{name}"
-            for name in ("bindingConditions", "bindingFailureConditions", "bindsToNode")
+        "DRADeviceBindingConditions": (
+            f"{DEVICE}.bindingConditions",
+            f"{DEVICE}.bindingFailureConditions",
+            f"{DEVICE}.bindsToNode",
         ),
         "DRAConsumableCapacity": (
-            "spec.devices[].allowMultipleAllocations",
-            "spec.devices[].capacity{}.requestPolicy",
+            f"{DEVICE}.allowMultipleAllocations",
+            f"{DEVICE}.capacity{{}}.requestPolicy",
         ),
-        "DRADeviceCompatibilityGroups": ("spec.devices[].consumesCounters[].compatibilityGroups",),
-        "DRANodeAllocatableResources": ("spec.devices[].nodeAllocatableResources",),
-        "DRAListTypeAttributes": tuple(
-            f"spec.devices[].attributes{{}}.{name}"
-            for name in ("ints", "bools", "strings", "versions")
+        "DRADeviceCompatibilityGroups": (f"{DEVICE}.consumesCounters[].compatibilityGroups",),
+        "DRANodeAllocatableResources": (f"{DEVICE}.nodeAllocatableResources",),
+        "DRAListTypeAttributes": (
+            f"{DEVICE}.attributes{{}}.ints",
+            f"{DEVICE}.attributes{{}}.bools",
+            f"{DEVICE}.attributes{{}}.strings",
+            f"{DEVICE}.attributes{{}}.versions",
         ),
         "DRAPartitionableDevicesType": ("spec.partitionTypeAttribute",),
         "DRAOptionalNodeOperations": ("spec.skipNodeOperations",),
@@ -61,52 +67,67 @@ FIELDS: dict[str, dict[str, tuple[str, ...]]] = {
         "DRAPartitionableDevicesType": ("spec.defaultPartitionTypeAttribute",)
     },
 }
-FIELDS["ResourceClaimTemplate"] = {
-    gate: tuple(f"spec.{place}" for place in places if place.startswith("spec."))
-    for gate, places in FIELDS["ResourceClaim"].items()
+
+# A template has the spec of a claim in its own.
+GATED_FIELDS["ResourceClaimTemplate"] = {
+    gate: tuple(f"spec.{path}" for path in paths if path.startswith("spec."))
+    for gate, paths in GATED_FIELDS["ResourceClaim"].items()
 }
 
 
-def without_disabled(kind: str, new: Document, old: Document | None, profile: Profile) -> Document:
-    for gate, places in FIELDS.get(kind, {}).items():
-        if gate in profile.gates or (old is not None and any(_has(old, place) for place in places)):
+def drop_disabled(kind: str, new: Document, old: Document | None, profile: Profile) -> Document:
+    """The object without the fields of features that are off.
+
+    What uses a feature already goes on to: then none of its fields are dropped.
+    """
+    for gate, paths in GATED_FIELDS.get(kind, {}).items():
+        if gate in profile.gates:
             continue
-        for place in places:
-            if _has(new, place, empty=True):
-                new = _without(new, place.split("."))
+        if old is not None and any(_is_in_use(old, path) for path in paths):
+            continue
+        for path in paths:
+            if _values_at(new, path):
+                new = _without(new, path.split("."))
     return new
 
 
-def _has(value: Any, place: str, empty: bool = False) -> bool:
-    """Something is there. `empty`: even if nothing is in it."""
-    nothing: tuple[Any, ...] = (None,) if empty else (None, [], {})
-    found = [value]
-    for step in place.split("."):
+def _is_in_use(old: Document, path: str) -> bool:
+    return any(value not in ([], {}) for value in _values_at(old, path))
+
+
+def _values_at(value: Any, path: str) -> list[Any]:
+    """What is at the path, in each of the items and entries that it goes into."""
+    values = [value]
+    for step in path.split("."):
         name = step.rstrip("[]{}")
-        below = [
-            one[name] for one in found if isinstance(one, dict) and one.get(name) not in nothing
-        ]
-        if step.endswith("[]"):
-            below = [item for items in below for item in items]
-        elif step.endswith("{}"):
-            below = [item for items in below for item in items.values()]
-        found = below
-    return bool(found)
+        below: list[Any] = []
+        for holder in values:
+            inside = holder.get(name) if isinstance(holder, dict) else None
+            if inside is None:
+                continue
+            if step.endswith("[]"):
+                below.extend(inside)
+            elif step.endswith("{}"):
+                below.extend(inside.values())
+            else:
+                below.append(inside)
+        values = below
+    return values
 
 
-def _without(value: Any, way: list[str]) -> Any:
-    step, *rest = way
+def _without(value: Any, steps: list[str]) -> Any:
+    """The value without what is at the path; another one, as far as it differs."""
+    step, *rest = steps
     name = step.rstrip("[]{}")
-    if not isinstance(value, dict) or value.get(name) is None:
+    inside = value.get(name) if isinstance(value, dict) else None
+    if inside is None:
         return value
     if not rest:
         return {key: below for key, below in value.items() if key != name}
-    return value | {name: _each(step)(lambda below: _without(below, rest), value[name])}
-
-
-def _each(step: str) -> Callable[[Callable[[Any], Any], Any], Any]:
     if step.endswith("[]"):
-        return lambda change, items: [change(item) for item in items]
-    if step.endswith("{}"):
-        return lambda change, items: {name: change(item) for name, item in items.items()}
-    return lambda change, item: change(item)
+        pruned: Any = [_without(item, rest) for item in inside]
+    elif step.endswith("{}"):
+        pruned = {key: _without(entry, rest) for key, entry in inside.items()}
+    else:
+        pruned = _without(inside, rest)
+    return value | {name: pruned}

@@ -5,115 +5,122 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ....api.document import Document
-from . import texts
+from . import formats
 from .field_errors import FieldErrors
 
-ANNOTATIONS = 256 * 1024
-STANDARD = ("kubernetes", "orphan", "foregroundDeletion")
+ValidateName = Callable[[str], list[str]]
+
+MAX_ANNOTATIONS = 256 * 1024  # bytes of all names and values
+STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
+OWNER_FIELDS = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
 NOT_QUALIFIED = "name is neither a standard finalizer name nor is it fully qualified"
-NO_NEW = "no new finalizers can be added if the object is being deleted, found new finalizers"
-Names = Callable[[str], list[str]]
+NO_NEW_FINALIZERS = (
+    "no new finalizers can be added if the object is being deleted, found new finalizers"
+)
+ONE_CONTROLLER = "Only one reference can have Controller set to true."
 
 
-def check_new(errors: FieldErrors, metadata: Document, names: Names) -> None:
+def validate(errors: FieldErrors, metadata: Document, validate_name: ValidateName) -> None:
+    """Of a new object. `validate_name` is what names of its kind have to be."""
     name, prefix = metadata.get("name", ""), metadata.get("generateName", "")
     if prefix:
-        errors.each_invalid(
-            "metadata.generateName",
-            prefix,
-            names(prefix.rstrip("-.") if prefix[-1:] in "-." else prefix),
-        )
+        # Letters will follow, so that it may end where a name may not.
+        stem = prefix.rstrip("-.") if prefix[-1:] in "-." else prefix
+        errors.each_invalid("metadata.generateName", prefix, validate_name(stem))
     if not name:
         errors.required("metadata.name", "name or generateName is required")
     else:
-        errors.each_invalid("metadata.name", name, names(name))
-    _check_rest(errors, metadata)
+        errors.each_invalid("metadata.name", name, validate_name(name))
+    _validate_rest(errors, metadata)
 
 
-def check_change(errors: FieldErrors, metadata: Document, before: Document, said: Document) -> None:
-    """`said` is what the writer would have it be, before the system has its way."""
-    if said.get("deletionTimestamp") not in (None, before.get("deletionTimestamp")):
-        path, time = "metadata.deletionTimestamp", str(said["deletionTimestamp"])
-        if errors.old:
-            errors.invalid_literal(
-                path, f"{time[:10]} {time[11:19]} +0000 UTC", "field is immutable"
-            )
-        else:
-            errors.invalid(path, time, "field is immutable")
+def validate_update(
+    errors: FieldErrors, metadata: Document, before: Document, requested: Document
+) -> None:
+    """`requested` is what the writer would have it be, before the system has its way."""
+    time = requested.get("deletionTimestamp")
+    if time is not None and time != before.get("deletionTimestamp"):
+        _immutable_time(errors, "metadata.deletionTimestamp", str(time))
+
     if "deletionTimestamp" in before:
-        added = sorted(set(metadata.get("finalizers") or ()) - set(before.get("finalizers") or ()))
+        finalizers = set(metadata.get("finalizers") or ())
+        added = sorted(finalizers - set(before.get("finalizers") or ()))
         if added:
             listed = ", ".join(f'"{finalizer}"' for finalizer in added)
-            errors.forbidden("metadata.finalizers", f"{NO_NEW} []string{{{listed}}}")
-    _check_rest(errors, metadata)
+            errors.forbidden("metadata.finalizers", f"{NO_NEW_FINALIZERS} []string{{{listed}}}")
+    _validate_rest(errors, metadata)
 
 
-def _check_rest(errors: FieldErrors, metadata: Document) -> None:
-    check_labels(errors, metadata.get("labels") or {}, "metadata.labels")
-    check_annotations(errors, metadata.get("annotations") or {}, "metadata.annotations")
-    _check_owners(errors, metadata.get("ownerReferences") or [])
-    finalizers = metadata.get("finalizers") or []
+def _immutable_time(errors: FieldErrors, path: str, time: str) -> None:
+    """Early servers wrote times as Go does."""
+    if errors.is_early:
+        text = f"{time[:10]} {time[11:19]} +0000 UTC"
+        errors.invalid_literal(path, text, "field is immutable")
+    else:
+        errors.invalid(path, time, "field is immutable")
+
+
+def _validate_rest(errors: FieldErrors, metadata: Document) -> None:
+    validate_labels(errors, metadata.get("labels") or {}, "metadata.labels")
+    validate_annotations(errors, metadata.get("annotations") or {}, "metadata.annotations")
+    _validate_owners(errors, metadata.get("ownerReferences") or [])
+    finalizers, path = metadata.get("finalizers") or [], "metadata.finalizers"
     for finalizer in finalizers:
-        errors.each_invalid("metadata.finalizers", finalizer, texts.qualified(finalizer))
+        errors.each_invalid(path, finalizer, formats.qualified_name(finalizer))
     for index, finalizer in enumerate(finalizers):
-        if "/" not in finalizer and finalizer not in STANDARD:
-            errors.invalid(f"metadata.finalizers[{index}]", finalizer, NOT_QUALIFIED)
+        if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
+            errors.invalid(f"{path}[{index}]", finalizer, NOT_QUALIFIED)
 
 
-def check_labels(errors: FieldErrors, labels: dict[str, str], path: str) -> None:
+def validate_labels(errors: FieldErrors, labels: dict[str, str], path: str) -> None:
     for name in sorted(labels):
-        errors.each_invalid(path, name, texts.qualified(name))
-        errors.each_invalid(path, labels[name], texts.label_value(labels[name]))
+        errors.each_invalid(path, name, formats.qualified_name(name))
+        errors.each_invalid(path, labels[name], formats.label_value(labels[name]))
 
 
-def check_annotations(errors: FieldErrors, annotations: dict[str, str], path: str) -> None:
+def validate_annotations(errors: FieldErrors, annotations: dict[str, str], path: str) -> None:
     for name in sorted(annotations):
-        errors.each_invalid(
-            path,
-            name,
-            [text if errors.modern else _old(text) for text in texts.qualified(name.lower())],
-        )
-    if (
-        sum(len(name.encode()) + len(text.encode()) for name, text in annotations.items())
-        > ANNOTATIONS
-    ):
-        errors.too_long(path, ANNOTATIONS)
+        problems = formats.qualified_name(name.lower())
+        if not errors.has_declarative_validation:
+            problems = [why.replace("a valid label key", "a qualified name") for why in problems]
+        errors.each_invalid(path, name, problems)
+
+    size = sum(len(name.encode()) + len(text.encode()) for name, text in annotations.items())
+    if size > MAX_ANNOTATIONS:
+        errors.too_long(path, MAX_ANNOTATIONS)
 
 
-def _old(text: str) -> str:
-    return text.replace("a valid label key", "a qualified name")
+# ---------------------------------------------------------------- owners
 
 
-def _check_owners(errors: FieldErrors, owners: list[Document]) -> None:
+def _validate_owners(errors: FieldErrors, owners: list[Document]) -> None:
+    path = "metadata.ownerReferences"
     controllers = []
     for index, owner in enumerate(owners):
-        path = (
-            "metadata.ownerReferences"
-            if not errors.modern
-            else f"metadata.ownerReferences[{index}]"
-        )
-        absent = [name for name in ("kind", "name", "uid") if not owner.get(name)]
-        absent = (
-            absent if owner.get("apiVersion", "").rpartition("/")[2] else ["apiVersion", *absent]
-        )
-        for name in absent:
-            if not errors.modern:
-                called = "version " if name == "apiVersion" else f"{name} " if errors.old else ""
-                errors.invalid(
-                    f"{path}.{name}", owner.get(name) or "", f"{called}must not be empty"
-                )
-            else:
-                errors.required(f"{path}.{name}", "must not be empty")
+        item_path = f"{path}[{index}]" if errors.has_declarative_validation else path
+        _validate_owner(errors, owner, item_path)
         if owner.get("controller"):
             controllers.append(f"{owner.get('kind')}/{owner.get('name')}")
+
     for other in controllers[1:]:
-        listed = [{name: owner[name] for name in ORDER if name in owner} for owner in owners]
-        why = "Only one reference can have Controller set to true."
-        errors.invalid(
-            "metadata.ownerReferences",
-            listed,
-            f'{why} Found "true" in references for {controllers[0]} and {other}',
-        )
+        listed = [{name: owner[name] for name in OWNER_FIELDS if name in owner} for owner in owners]
+        both = f'Found "true" in references for {controllers[0]} and {other}'
+        errors.invalid(path, listed, f"{ONE_CONTROLLER} {both}")
 
 
-ORDER = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
+def _validate_owner(errors: FieldErrors, owner: Document, path: str) -> None:
+    empty = [name for name in ("kind", "name", "uid") if not owner.get(name)]
+    if not owner.get("apiVersion", "").rpartition("/")[2]:
+        empty.insert(0, "apiVersion")
+    for name in empty:
+        if errors.has_declarative_validation:
+            errors.required(f"{path}.{name}", "must not be empty")
+            continue
+
+        # Before, messages named some of the fields, and early ones all of them.
+        named = ""
+        if name == "apiVersion":
+            named = "version "
+        elif errors.is_early:
+            named = f"{name} "
+        errors.invalid(f"{path}.{name}", owner.get(name) or "", f"{named}must not be empty")

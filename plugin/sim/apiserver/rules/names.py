@@ -1,95 +1,95 @@
-"""The names that several kinds of the resource API have: drivers, pools, attributes. They look
-alike in all of them.
-"""
+"""The names that several kinds of the resource API have: drivers, pools, attributes."""
 
 from __future__ import annotations
 
 from ....api import limits
 from ..types.status_errors import Cause
-from . import texts
+from . import formats
 from .field_errors import FieldErrors, quoted
 
 
-def check_driver(errors: FieldErrors, name: str, path: str, declared: bool = False) -> None:
+def validate_driver(errors: FieldErrors, name: str, path: str, declared: bool = False) -> None:
     if not name:
         errors.required(path, declared=declared)
-        if errors.modern:
+        if errors.has_declarative_validation:
             return
-    if len(name) > limits.DRIVER_NAME and errors.old:
-        errors.causes.append(
-            Cause(
-                "FieldValueTooLong", f"Too long: must have at most {limits.DRIVER_NAME} bytes", path
-            )
-        )
-    elif len(name) > limits.DRIVER_NAME:
-        errors.too_long(path, limits.DRIVER_NAME, declared)
-    errors.each_invalid(path, name, texts.subdomain(name.lower()), declared)
+    if len(name) > limits.DRIVER_NAME:
+        if errors.is_early:
+            message = f"Too long: must have at most {limits.DRIVER_NAME} bytes"
+            errors.causes.append(Cause("FieldValueTooLong", message, path))
+        else:
+            errors.too_long(path, limits.DRIVER_NAME, declared)
+    errors.each_invalid(path, name, formats.dns_subdomain(name.lower()), declared)
 
 
-def check_pool(errors: FieldErrors, name: str, path: str, declared: bool = False) -> None:
+def validate_pool(errors: FieldErrors, name: str, path: str, declared: bool = False) -> None:
     if not name:
         errors.required(path, declared=declared)
         return
     if len(name) > limits.POOL_NAME:
         errors.too_long(path, limits.POOL_NAME, declared)
-    for part in pool_parts(name):
-        errors.each_invalid(path, part, texts.subdomain(part), declared)
+    for segment in pool_segments(name):
+        errors.each_invalid(path, segment, formats.dns_subdomain(segment), declared)
 
 
-def pool_parts(name: str) -> list[str]:
+def pool_segments(name: str) -> list[str]:
     return name.split("/")
 
 
-def check_qualified(errors: FieldErrors, name: str, path: str, declared: bool = False) -> None:
+def validate_qualified_name(
+    errors: FieldErrors, name: str, path: str, declared: bool = False
+) -> None:
     """An attribute or a capacity: an identifier, perhaps with a domain."""
-    parts = name.split("/")
-    if len(parts) == 1:
-        _identifier(errors, name, path, declared)
-    elif len(parts) == 2:
-        if not parts[0]:
-            _empty(
-                errors,
-                path,
-                "the prefix must not be empty" if errors.old else "the domain must not be empty",
-                declared,
-            )
-        else:
-            check_driver(errors, parts[0], path, declared)
-        if not parts[1]:
-            _empty(errors, path, "the name must not be empty", declared)
-        else:
-            _identifier(errors, parts[1], path, declared)
+    domain, slash, identifier = name.partition("/")
+    if not slash:
+        _validate_identifier(errors, name, path, declared)
+        return
+    if "/" in identifier:
+        return
+
+    if not domain:
+        empty = "the prefix" if errors.is_early else "the domain"
+        _empty(errors, path, f"{empty} must not be empty", declared)
+    else:
+        validate_driver(errors, domain, path, declared)
+    if not identifier:
+        _empty(errors, path, "the name must not be empty", declared)
+    else:
+        _validate_identifier(errors, identifier, path, declared)
 
 
 def _empty(errors: FieldErrors, path: str, why: str, declared: bool) -> None:
-    if errors.modern:
+    if errors.has_declarative_validation:
         errors.invalid(path, "", why, declared)
     else:
         errors.required(path, why, declared)
 
 
-def check_fully_qualified(errors: FieldErrors, name: str, path: str) -> None:
-    """As it is declared: other words for the same."""
+def validate_fully_qualified_name(errors: FieldErrors, name: str, path: str) -> None:
+    """As it is declared: other words for the same, and the domain is not left out."""
     domain, slash, identifier = name.partition("/")
-    if slash:
-        if not domain:
-            errors.invalid(path, "", "prefix must not be empty")
-        else:
-            errors.each_invalid(path, domain, texts.subdomain(domain))
-        if not identifier:
-            errors.invalid(path, "", "name must not be empty")
-        else:
-            _identifier(errors, identifier, path, False)
+    if not slash:
+        _validate_identifier(errors, name, path, False)
+        errors.invalid(path, name, formats.FULLY_QUALIFIED)
         return
-    _identifier(errors, name, path, False)
-    errors.invalid(path, name, texts.FULLY_QUALIFIED)
+
+    if not domain:
+        errors.invalid(path, "", "prefix must not be empty")
+    else:
+        errors.each_invalid(path, domain, formats.dns_subdomain(domain))
+    if not identifier:
+        errors.invalid(path, "", "name must not be empty")
+    else:
+        _validate_identifier(errors, identifier, path, False)
 
 
-def _identifier(errors: FieldErrors, text: str, path: str, declared: bool) -> None:
+def _validate_identifier(errors: FieldErrors, text: str, path: str, declared: bool) -> None:
     if len(text) > limits.IDENTIFIER:
         errors.too_long(path, limits.IDENTIFIER, declared)
-    if errors.old:
-        why = [f"Invalid value: {quoted(text)}: {one}" for one in texts.identifier(text)]
-        errors.causes += [Cause("FieldValueTypeInvalid", one, path) for one in why]
-    else:
-        errors.each_invalid(path, text, texts.identifier(text), declared)
+    problems = formats.c_identifier(text)
+    if not errors.is_early:
+        errors.each_invalid(path, text, problems, declared)
+        return
+    for why in problems:
+        message = f"Invalid value: {quoted(text)}: {why}"
+        errors.causes.append(Cause("FieldValueTypeInvalid", message, path))

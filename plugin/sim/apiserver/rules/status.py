@@ -7,218 +7,238 @@ from typing import Any
 
 from ....api import limits
 from ....api.document import Document
-from . import nodes, texts
+from . import formats, nodes
 from .claims import (
-    check_configs,
-    check_document,
-    check_reference,
-    check_tolerations,
-    names_of,
+    request_names,
+    validate_configs,
+    validate_raw_object,
+    validate_request_name,
+    validate_tolerations,
 )
-from .conditions import check_conditions
-from .dumps import inner
+from .conditions import validate_conditions
+from .dumps import internal
 from .field_errors import FieldErrors
-from .names import check_driver, check_pool
+from .names import validate_driver, validate_pool
 from .profile import Profile
 
-Id = tuple[str, str, str, str]
-NOT_SET = "may not be specified when `allocated` is not set"
-GOING = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
+DeviceId = tuple[str, str, str, str]  # driver, pool, device, share
+
+DEALLOCATION = "status.deallocationRequested"
+NOT_ALLOCATED = "may not be specified when `allocated` is not set"
+NO_NEW_CONSUMERS = (
+    "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
+)
 
 
-def id_of(device: Document) -> Id:
-    return (
-        device.get("driver", ""),
-        device.get("pool", ""),
-        device.get("device", ""),
-        device.get("shareID") or "",
-    )
+def id_of(device: Document) -> DeviceId:
+    """Of a result of the allocation, or of the report on one."""
+    driver, pool, name = device.get("driver", ""), device.get("pool", ""), device.get("device", "")
+    return driver, pool, name, device.get("shareID") or ""
 
 
 def without_deallocated(new: Document, old: Document) -> Document:
     """Reports on devices go with their allocation."""
-    gone = _allocated(old) - _allocated(new)
-    devices = [device for device in new.get("devices") or () if id_of(device) not in gone]
-    rest = {name: value for name, value in new.items() if name != "devices"}
-    return rest | ({"devices": devices} if devices else {})
+    deallocated = _allocated(old) - _allocated(new)
+    status = {name: value for name, value in new.items() if name != "devices"}
+    devices = [device for device in new.get("devices") or () if id_of(device) not in deallocated]
+    if devices:
+        status["devices"] = devices
+    return status
 
 
-def _allocated(status: Document) -> set[Id]:
+def _allocated(status: Document) -> set[DeviceId]:
     allocation = status.get("allocation") or {}
     return {id_of(result) for result in (allocation.get("devices") or {}).get("results") or ()}
 
 
-def check_change(errors: FieldErrors, new: Document, old: Document, profile: Profile) -> None:
+def validate_update(errors: FieldErrors, new: Document, old: Document, profile: Profile) -> None:
     """Of whole claims."""
     status, before = new.get("status") or {}, old.get("status") or {}
-    allocation = status.get("allocation")
-    check_consumers(errors, status.get("reservedFor") or [], profile.consumers)
-    allocated = _allocated(status)
-    devices = status.get("devices") or []
-    for index, device in enumerate(devices):
-        path = f"status.devices[{index}]"
-        _check_device(errors, device, allocated, path)
-        if id_of(device) in map(id_of, devices[:index]):
-            errors.duplicate(f"{path}.deviceID", _id(device, errors), declared=True)
-    wished = bool(status.get("deallocationRequested"))
-    if status.get("reservedFor"):
-        added = [
-            one for one in status["reservedFor"] if one not in (before.get("reservedFor") or [])
-        ]
-        if allocation is None:
-            errors.forbidden("status.reservedFor", NOT_SET)
-        elif added and (wished or "deletionTimestamp" in new["metadata"]):
-            errors.forbidden("status.reservedFor", GOING)
-    if profile.flat:
-        _check_wish(errors, status, before)
+    _validate_consumers(errors, status.get("reservedFor") or [], profile.reserved_for)
+    _validate_devices(errors, status)
+    _validate_reservation(errors, new, before)
+    if profile.is_flat:
+        _validate_deallocation(errors, status, before)
+
+    allocation, allocated_before = status.get("allocation"), before.get("allocation")
     if allocation is None:
         return
-    if before.get("allocation") is not None:
-        if allocation != before["allocation"]:
-            shown = inner("AllocationResult", allocation)
-            errors.invalid("status.allocation", shown, "field is immutable", declared=True)
-        return
-    _check_allocation(errors, allocation, names_of(new.get("spec") or {}), profile)
+    if allocated_before is None:
+        names = request_names(new.get("spec") or {})
+        _validate_allocation(errors, allocation, names, profile)
+    elif allocation != allocated_before:
+        shown = internal("AllocationResult", allocation)
+        errors.invalid("status.allocation", shown, "field is immutable", declared=True)
 
 
-def _check_wish(errors: FieldErrors, status: Document, before: Document) -> None:
-    """Deallocation by a driver's controller: asked for once, and done by taking both away."""
-    path = "status.deallocationRequested"
-    if not status.get("deallocationRequested"):
-        if before.get("deallocationRequested") and status.get("allocation") is not None:
-            errors.forbidden(path, "may not be cleared when `allocation` is set")
-        return
-    if status.get("allocation") is None:
-        errors.forbidden(path, "may not be set when `allocation` is not set")
-    elif not (status["allocation"].get("controller")):
-        errors.forbidden(path, "may not be set when `allocation` does not have a `controller`")
-    if status.get("reservedFor") and not before.get("deallocationRequested"):
-        errors.forbidden(path, "deallocation cannot be requested while `reservedFor` is set")
+# ---------------------------------------------------------------- reservations, deallocation
 
 
-def check_consumers(errors: FieldErrors, consumers: list[Document], most: int) -> None:
+def _validate_consumers(errors: FieldErrors, consumers: list[Document], limit: int) -> None:
     path = "status.reservedFor"
-    if errors.too_many(path, len(consumers), most, declared=True):
+    if errors.too_many(path, len(consumers), limit, declared=True):
         return
     seen = set()
     for index, consumer in enumerate(consumers):
-        item_path = f"{path}[{index}]"
+        item_path, uid = f"{path}[{index}]", consumer.get("uid", "")
         for name in ("resource", "name", "uid"):
             if not consumer.get(name):
                 errors.required(f"{item_path}.{name}")
-        if consumer.get("uid", "") in seen:
-            errors.duplicate(
-                item_path if errors.modern else f"{item_path}.uid",
-                consumer.get("uid", ""),
-                declared=True,
-            )
-        seen.add(consumer.get("uid", ""))
+        if uid in seen:
+            late = errors.has_declarative_validation
+            errors.duplicate(item_path if late else f"{item_path}.uid", uid, declared=True)
+        seen.add(uid)
 
 
-def _id(device: Document, errors: FieldErrors) -> dict[str, Any]:
-    """As messages have it: before 1.36 they did not look into it."""
-    return {
-        name: part if errors.modern else {}
-        for name, part in zip(("Driver", "Pool", "Device", "ShareID"), id_of(device), strict=True)
-    }
+def _validate_reservation(errors: FieldErrors, new: Document, before: Document) -> None:
+    """Only what is allocated can be reserved, and not any more once it is to go."""
+    status = new.get("status") or {}
+    consumers, consumers_before = status.get("reservedFor"), before.get("reservedFor") or []
+    if not consumers:
+        return
+    if status.get("allocation") is None:
+        errors.forbidden("status.reservedFor", NOT_ALLOCATED)
+        return
+    goes = bool(status.get("deallocationRequested")) or "deletionTimestamp" in new["metadata"]
+    if goes and any(consumer not in consumers_before for consumer in consumers):
+        errors.forbidden("status.reservedFor", NO_NEW_CONSUMERS)
 
 
-def _check_device(
-    errors: FieldErrors, device: Document, allocated: Collection[Id], path: str
+def _validate_deallocation(errors: FieldErrors, status: Document, before: Document) -> None:
+    """By a driver's controller: asked for once, and done by taking both away."""
+    allocation, requested_before = status.get("allocation"), before.get("deallocationRequested")
+    if not status.get("deallocationRequested"):
+        if requested_before and allocation is not None:
+            errors.forbidden(DEALLOCATION, "may not be cleared when `allocation` is set")
+        return
+
+    if allocation is None:
+        errors.forbidden(DEALLOCATION, "may not be set when `allocation` is not set")
+    elif not allocation.get("controller"):
+        why = "may not be set when `allocation` does not have a `controller`"
+        errors.forbidden(DEALLOCATION, why)
+    if status.get("reservedFor") and not requested_before:
+        why = "deallocation cannot be requested while `reservedFor` is set"
+        errors.forbidden(DEALLOCATION, why)
+
+
+# ---------------------------------------------------------------- reports on devices
+
+
+def _validate_devices(errors: FieldErrors, status: Document) -> None:
+    allocated, seen = _allocated(status), set()
+    for index, device in enumerate(status.get("devices") or ()):
+        path, device_id = f"status.devices[{index}]", id_of(device)
+        _validate_device(errors, device, allocated, path)
+        if device_id in seen:
+            shown = _id_in_messages(device_id, errors)
+            errors.duplicate(f"{path}.deviceID", shown, declared=True)
+        seen.add(device_id)
+
+
+def _id_in_messages(device_id: DeviceId, errors: FieldErrors) -> dict[str, Any]:
+    """Before 1.36, messages did not look into the names."""
+    names = ("Driver", "Pool", "Device", "ShareID")
+    if not errors.has_declarative_validation:
+        return {name: {} for name in names}
+    return dict(zip(names, device_id, strict=True))
+
+
+def _validate_device(
+    errors: FieldErrors, device: Document, allocated: Collection[DeviceId], path: str
 ) -> None:
-    check_driver(errors, device.get("driver", ""), f"{path}.driver")
-    check_pool(errors, device.get("pool", ""), f"{path}.pool")
-    errors.each_invalid(
-        f"{path}.device", device.get("device", ""), texts.label(device.get("device", ""))
-    )
-    if id_of(device) not in allocated:
-        errors.invalid(path, _id(device, errors), "must be an allocated device in the claim")
+    name, device_id = device.get("device", ""), id_of(device)
+    validate_driver(errors, device.get("driver", ""), f"{path}.driver")
+    validate_pool(errors, device.get("pool", ""), f"{path}.pool")
+    errors.each_invalid(f"{path}.device", name, formats.dns_label(name))
+    if device_id not in allocated:
+        shown = _id_in_messages(device_id, errors)
+        errors.invalid(path, shown, "must be an allocated device in the claim")
+
     conditions = device.get("conditions") or []
     errors.too_many(f"{path}.conditions", len(conditions), limits.CONDITIONS)
-    check_conditions(errors, conditions, f"{path}.conditions")
+    validate_conditions(errors, conditions, f"{path}.conditions")
     if device.get("data") is not None:
-        check_document(errors, device["data"], f"{path}.data", limits.DEVICE_DATA)
-    _check_network(errors, device.get("networkData") or {}, f"{path}.networkData")
+        validate_raw_object(errors, device["data"], f"{path}.data", limits.DEVICE_DATA)
+    _validate_network(errors, device.get("networkData") or {}, f"{path}.networkData")
 
 
-def _check_network(errors: FieldErrors, network: Document, path: str) -> None:
-    for name, most in (
-        ("interfaceName", limits.INTERFACE_NAME),
-        ("hardwareAddress", limits.HARDWARE_ADDRESS),
-    ):
-        if len(network.get(name, "")) > most:
-            errors.too_long(f"{path}.{name}", most, declared=True)
-    ips = network.get("ips") or []
-    if errors.too_many(f"{path}.ips", len(ips), limits.IPS, declared=True):
+def _validate_network(errors: FieldErrors, network: Document, path: str) -> None:
+    lengths = {
+        "interfaceName": limits.INTERFACE_NAME,
+        "hardwareAddress": limits.HARDWARE_ADDRESS,
+    }
+    for name, limit in lengths.items():
+        if len(network.get(name, "")) > limit:
+            errors.too_long(f"{path}.{name}", limit, declared=True)
+
+    addresses = network.get("ips") or []
+    if errors.too_many(f"{path}.ips", len(addresses), limits.IPS, declared=True):
         return
-    for index, address in enumerate(ips):
-        if not texts.is_interface_address(address):
-            errors.invalid(f"{path}.ips[{index}]", address, texts.CIDR)
-        if address in ips[:index]:
-            errors.duplicate(f"{path}.ips[{index}]", address, declared=True)
+    for index, address in enumerate(addresses):
+        item_path = f"{path}.ips[{index}]"
+        if not formats.is_interface_address(address):
+            errors.invalid(item_path, address, formats.INTERFACE_ADDRESS)
+        if address in addresses[:index]:
+            errors.duplicate(item_path, address, declared=True)
 
 
-def _check_allocation(
+# ---------------------------------------------------------------- the allocation
+
+
+def _validate_allocation(
     errors: FieldErrors, allocation: Document, names: set[str], profile: Profile
 ) -> None:
-    path = "status.allocation"
-    if profile.flat and allocation.get("nodeSelector") is not None:
-        nodes.check_selector(errors, allocation["nodeSelector"], f"{path}.nodeSelector")
-    devices = allocation.get("devices") or {}
+    selector, selector_path = allocation.get("nodeSelector"), "status.allocation.nodeSelector"
+    if profile.is_flat and selector is not None:
+        nodes.validate_selector(errors, selector, selector_path)
+
+    devices, path = allocation.get("devices") or {}, "status.allocation.devices"
     results = devices.get("results") or []
-    if not errors.too_many(f"{path}.devices.results", len(results), limits.RESULTS, declared=True):
+    if not errors.too_many(f"{path}.results", len(results), limits.RESULTS, declared=True):
         for index, result in enumerate(results):
-            _check_result(errors, result, names, profile.flat, f"{path}.devices.results[{index}]")
-    check_configs(
-        errors, devices.get("config") or [], names, f"{path}.devices.config", profile.flat
-    )
-    if not profile.flat and allocation.get("nodeSelector") is not None:
-        nodes.check_selector(errors, allocation["nodeSelector"], f"{path}.nodeSelector")
+            _validate_result(errors, result, names, profile, f"{path}.results[{index}]")
+    validate_configs(errors, devices.get("config") or [], names, f"{path}.config", profile)
+
+    # Later releases look at it last.
+    if not profile.is_flat and selector is not None:
+        nodes.validate_selector(errors, selector, selector_path)
 
 
-def _check_result(
-    errors: FieldErrors, result: Document, names: set[str], flat: bool, path: str
+def _validate_result(
+    errors: FieldErrors, result: Document, names: set[str], profile: Profile, path: str
 ) -> None:
-    check_reference(errors, result.get("request", ""), names, f"{path}.request", flat)
-    check_driver(errors, result.get("driver", ""), f"{path}.driver", declared=True)
-    check_pool(errors, result.get("pool", ""), f"{path}.pool", declared=True)
-    errors.each_invalid(
-        f"{path}.device", result.get("device", ""), texts.label(result.get("device", ""))
-    )
-    check_binding(errors, result, path)
-    check_tolerations(errors, result.get("tolerations"), f"{path}.tolerations")
+    name = result.get("device", "")
+    validate_request_name(errors, result.get("request", ""), names, f"{path}.request", profile)
+    validate_driver(errors, result.get("driver", ""), f"{path}.driver", declared=True)
+    validate_pool(errors, result.get("pool", ""), f"{path}.pool", declared=True)
+    errors.each_invalid(f"{path}.device", name, formats.dns_label(name))
+    validate_binding_conditions(errors, result, path)
+    validate_tolerations(errors, result.get("tolerations"), f"{path}.tolerations")
 
 
-def check_binding(errors: FieldErrors, device: Document, path: str) -> None:
-    """Conditions that a device has before and during its use; both or none."""
-    said = {
-        name: device.get(name) or [] for name in ("bindingConditions", "bindingFailureConditions")
-    }
-    for name, conditions in said.items():
-        if not errors.too_many(
-            f"{path}.{name}", len(conditions), limits.BINDING_CONDITIONS, declared=True
-        ):
+def validate_binding_conditions(errors: FieldErrors, device: Document, path: str) -> None:
+    """Conditions that let a pod be bound, and those that forbid it; both or none."""
+    binding, failure = "bindingConditions", "bindingFailureConditions"
+    good, bad = device.get(binding) or [], device.get(failure) or []
+    for name, conditions in ((binding, good), (failure, bad)):
+        count, limit = len(conditions), limits.BINDING_CONDITIONS
+        if not errors.too_many(f"{path}.{name}", count, limit, declared=True):
             for index, condition in enumerate(conditions):
-                errors.each_invalid(
-                    f"{path}.{name}[{index}]", condition, texts.qualified(condition)
-                )
-    good, bad = said.values()
+                problems = formats.qualified_name(condition)
+                errors.each_invalid(f"{path}.{name}[{index}]", condition, problems)
+
     for index, condition in enumerate(good):
         if condition in good[:index]:
-            errors.duplicate(f"{path}.bindingConditions[{index}]", condition)
+            errors.duplicate(f"{path}.{binding}[{index}]", condition)
     for index, condition in enumerate(bad):
-        item_path = f"{path}.bindingFailureConditions[{index}]"
+        item_path = f"{path}.{failure}[{index}]"
         if condition in bad[:index]:
             errors.duplicate(item_path, condition)
         if condition in good:
-            errors.invalid(
-                item_path,
-                condition,
-                "bindingFailureConditions must not overlap with bindingConditions",
-            )
-    for one, other, mine in (
-        ("bindingConditions", "bindingFailureConditions", good),
-        ("bindingFailureConditions", "bindingConditions", bad),
-    ):
-        if not mine and (good or bad):
-            errors.invalid(f"{path}.{one}", None, f"{one} are required to use {other}")
+            errors.invalid(item_path, condition, f"{failure} must not overlap with {binding}")
+
+    if bad and not good:
+        errors.invalid(f"{path}.{binding}", None, f"{binding} are required to use {failure}")
+    if good and not bad:
+        errors.invalid(f"{path}.{failure}", None, f"{failure} are required to use {binding}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ....api.document import Document
-from ..rules import strategy
+from ..rules import strategies
 from ..rules.strategy import Context, Strategy
 from ..types import status_errors
 from ..types.kind import Kind
@@ -256,7 +256,7 @@ class Registry:
         return self._strategy(kind).warnings(obj)
 
     def _strategy(self, kind: Kind) -> Strategy:
-        return strategy.of(kind.resource, kind.version, self.release)
+        return strategies.of(kind.resource, kind.version, self.release)
 
     def _context(self, options: WriteOptions) -> Context:
         version = options.api_version.rpartition("/")[2]

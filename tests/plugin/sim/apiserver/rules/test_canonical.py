@@ -2,7 +2,7 @@
 
 import pytest
 
-from plugin.sim.apiserver.rules.canonical import canonical, typed
+from plugin.sim.apiserver.rules.canonical import canonical_quantity, round_trip
 
 
 @pytest.mark.parametrize(
@@ -31,13 +31,13 @@ from plugin.sim.apiserver.rules.canonical import canonical, typed
     ],
 )
 def test_quantities(said, written):
-    assert canonical(said) == written
-    assert canonical(written) == written
+    assert canonical_quantity(said) == written
+    assert canonical_quantity(written) == written
 
 
 def test_what_is_empty_and_what_is_always_there():
     claim = {"apiVersion": "x", "kind": "y", "metadata": {"labels": {}, "name": "c"}, "spec": None}
-    assert typed("v1", "ResourceClaim", claim, "1.37") == {
+    assert round_trip("v1", "ResourceClaim", claim, "1.37") == {
         "apiVersion": "x",
         "kind": "y",
         "metadata": {"name": "c"},
@@ -49,30 +49,30 @@ def test_what_is_empty_and_what_is_always_there():
 def test_a_pointer_keeps_an_empty_value():
     device = {"name": "d", "nodeName": "", "allNodes": False, "bindsToNode": None, "taints": []}
     obj = {"metadata": {"name": "s"}, "spec": {"nodeName": "", "devices": [device]}}
-    spec = typed("v1", "ResourceSlice", obj, "1.37")["spec"]
+    spec = round_trip("v1", "ResourceSlice", obj, "1.37")["spec"]
     assert spec["nodeName"] == ""
     assert spec["devices"] == [{"name": "d", "nodeName": "", "allNodes": False}]
     wrapped = {
         "metadata": {},
         "spec": {"nodeName": "", "devices": [{"name": "d", "basic": {"allNodes": False}}]},
     }
-    older = typed("v1beta1", "ResourceSlice", wrapped, "1.37")["spec"]
+    older = round_trip("v1beta1", "ResourceSlice", wrapped, "1.37")["spec"]
     assert "nodeName" not in older
     assert older["devices"] == [{"name": "d", "basic": {"allNodes": False}}]
 
 
 def test_slices_without_devices_before_1_36():
     obj = {"metadata": {}, "spec": {"driver": "d"}}
-    assert typed("v1", "ResourceSlice", obj, "1.34")["spec"]["devices"] is None
-    assert "devices" not in typed("v1", "ResourceSlice", obj, "1.37")["spec"]
+    assert round_trip("v1", "ResourceSlice", obj, "1.34")["spec"]["devices"] is None
+    assert "devices" not in round_trip("v1", "ResourceSlice", obj, "1.37")["spec"]
 
 
 def test_what_drivers_keep_is_as_they_said_it():
     parameters = {"a": None, "b": "", "c": [], "d": {"e": 0}}
     config = [{"opaque": {"driver": "d", "parameters": parameters}}]
     obj = {"metadata": {}, "spec": {"devices": {"config": config}}}
-    assert typed("v1", "ResourceClaim", obj, "1.37")["spec"]["devices"]["config"] == config
+    assert round_trip("v1", "ResourceClaim", obj, "1.37")["spec"]["devices"]["config"] == config
 
 
 def test_a_kind_that_is_not_known():
-    assert typed("v1", "Pod", {"spec": {"x": None}}, "1.37") == {"spec": {"x": None}}
+    assert round_trip("v1", "Pod", {"spec": {"x": None}}, "1.37") == {"spec": {"x": None}}

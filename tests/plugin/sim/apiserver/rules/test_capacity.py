@@ -9,7 +9,7 @@ from plugin.sim.apiserver.rules.profile import Profile
 
 def found(value, policy, fractions=True):
     errors = FieldErrors(Profile("1.37"))
-    capacity.check_policy(errors, value, policy, fractions, "p")
+    capacity.validate_policy(errors, value, policy, fractions, "p")
     return [f"{cause.field}: {cause.message}" for cause in errors.causes]
 
 
@@ -45,7 +45,7 @@ def test_allowed(policy):
         ),
         (
             {"default": "1", "validRange": {"min": "1"}, "validValues": ["1"]},
-            [f"p: Forbidden: {capacity.BOTH}"],
+            [f"p: Forbidden: {capacity.NOT_BOTH}"],
         ),
         (
             {"default": "1", "validValues": ["1", "1"]},

@@ -17,9 +17,7 @@ DEVICE = {
 def kept(device, release, old=None):
     new = {"spec": {"devices": [device]}}
     before = {"spec": {"devices": [old]}} if old else None
-    return gates.without_disabled("ResourceSlice", new, before, Profile(release))["spec"][
-        "devices"
-    ][0]
+    return gates.drop_disabled("ResourceSlice", new, before, Profile(release))["spec"]["devices"][0]
 
 
 def test_what_1_37_has_off():
@@ -54,7 +52,7 @@ def test_nothing_given_is_changed():
 def test_a_claim_s_status(release, times):
     result = {"request": "r", "shareID": "s", "bindingConditions": ["a"]}
     status = {"allocation": {"allocationTimestamp": "T", "devices": {"results": [result]}}}
-    found = gates.without_disabled("ResourceClaim", {"status": status}, None, Profile(release))[
+    found = gates.drop_disabled("ResourceClaim", {"status": status}, None, Profile(release))[
         "status"
     ]
     assert ("allocationTimestamp" in found["allocation"]) == times
@@ -64,7 +62,7 @@ def test_a_claim_s_status(release, times):
 def test_a_template_s_requests():
     exactly = {"deviceClassName": "c", "derivedAttributes": [{"name": "a/b"}]}
     template = {"spec": {"spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}}}
-    found = gates.without_disabled("ResourceClaimTemplate", template, None, Profile("1.37"))
+    found = gates.drop_disabled("ResourceClaimTemplate", template, None, Profile("1.37"))
     assert found["spec"]["spec"]["devices"]["requests"] == [
         {"name": "r", "exactly": {"deviceClassName": "c"}}
     ]

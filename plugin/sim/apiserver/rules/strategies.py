@@ -1,0 +1,69 @@
+"""Which strategy a kind has on a release: those of core kinds and of v1alpha2 are here, too."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from ....api.document import Document
+from ....api.objects import models
+from ..types.resource import GroupResource
+from . import canonical, classic, core_kinds, dra
+from .field_errors import FieldErrors
+from .profile import Profile
+from .strategy import Context, Strategy
+
+
+class CoreStrategy(Strategy):
+    """Pods, nodes, namespaces, config maps."""
+
+    @property
+    def empty(self) -> Document:
+        return core_kinds.EMPTY.get(self.kind, {})
+
+    def with_defaults(self, obj: Document, context: Context) -> Document:
+        return core_kinds.with_defaults(self.kind, obj)
+
+    def prepare_for_create(self, new: Document, context: Context) -> Document:
+        return core_kinds.prepare_for_create(self.kind, new)
+
+    def _validate(
+        self, errors: FieldErrors, new: Document, old: Document | None, context: Context
+    ) -> None:
+        core_kinds.validate(errors, self.kind, new, old)
+
+    def _validate_status(
+        self, errors: FieldErrors, new: Document, old: Document, context: Context
+    ) -> None:
+        core_kinds.validate_status(errors, self.kind, new)
+
+
+class ClassicStrategy(Strategy):
+    """The resource API as v1alpha2 had it."""
+
+    @property
+    def empty(self) -> Document:
+        return canonical.round_trip(self.version, self.kind, {}, self.profile.release)
+
+    def with_defaults(self, obj: Document, context: Context) -> Document:
+        obj = classic.with_defaults(self.kind, obj)
+        return canonical.round_trip(self.version, self.kind, obj, self.profile.release)
+
+    def _validate(
+        self, errors: FieldErrors, new: Document, old: Document | None, context: Context
+    ) -> None:
+        classic.validate(errors, self.kind, new, old)
+
+    def _validate_status(
+        self, errors: FieldErrors, new: Document, old: Document, context: Context
+    ) -> None:
+        classic.validate_status(errors, self.kind, new, old)
+
+
+@cache
+def of(resource: GroupResource, version: str, release: str) -> Strategy:
+    strategy = Strategy
+    if resource.group == models.GROUP:
+        strategy = ClassicStrategy if version == "v1alpha2" else dra.STRATEGIES[resource.kind]
+    elif not resource.group:
+        strategy = CoreStrategy
+    return strategy(resource, version, Profile(release))
