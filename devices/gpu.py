@@ -125,6 +125,7 @@ class Gpu:
     # inventories.
     link_width_now: int | None = field(default=None, compare=False)
     link_speed_now: int | None = field(default=None, compare=False)
+    is_asleep: bool = field(default=False, compare=False)  # so its link was not looked at
 
     iommu_group: int | None = None
     numa_nodes: tuple[int, ...] = ()  # its own and those as near to it as any other on its socket

@@ -46,6 +46,7 @@ class Function:
     link_speed: int | None = None  # megatransfers a second
     link_width_now: int | None = None
     link_speed_now: int | None = None
+    is_asleep: bool = False  # its link was not read, which would have woken it
     cache: sysfs.ScanCache = field(default_factory=sysfs.ScanCache, compare=False, repr=False)
 
 
@@ -110,10 +111,13 @@ def _function(
     is_virtual = physical is not None or len(notes) > noted
     group = sysfs.link(f"{path}/iommu_group", notes)
 
-    # A virtual function has no link of its own: these files say Unknown and 0.
+    # A virtual function has no link of its own: these files say Unknown and 0. Of one that sleeps the
+    # width (max_link_width, current_link_*) cannot be read without waking it and the ports before
+    # it; all else that a scan reads is known to the kernel while it sleeps.
     target = sysfs.link(path, notes)
+    is_asleep = not is_virtual and _is_asleep(path)
     link = _NO_LINK
-    if not is_virtual:
+    if not is_virtual and not is_asleep:
         link = _link(*ends(path, target, vendor_id), notes)
 
     driver = sysfs.link(f"{path}/driver", notes)
@@ -139,9 +143,15 @@ def _function(
         link_speed=link.speed,
         link_width_now=link.width_now,
         link_speed_now=link.speed_now,
+        is_asleep=is_asleep,
         cache=cache,
         notes=tuple(notes),
     )
+
+
+def _is_asleep(path: str) -> bool:
+    """Whether the kernel has put the device to sleep since nobody uses it. Asking does not wake it."""
+    return sysfs.text(f"{path}/power/runtime_status", []) in ("suspended", "suspending")
 
 
 def _address(target: str | None) -> str:

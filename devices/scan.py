@@ -29,6 +29,25 @@ def scan(roots: Roots, rules: Rules = Rules(), vendors: Sequence[Vendor] = VENDO
     return deadline.run(lambda: _scan(roots, vendors, include, exclude, with_vfio=rules.vfio))
 
 
+def with_links_of(last: Inventory, inventory: Inventory) -> Inventory:
+    """The inventory, in which GPUs that sleep have the link that they had in the last one.
+
+    A link is not looked at while its GPU sleeps: that is no reason to have it unknown.
+    """
+    gpus = []
+    for gpu in inventory.gpus:
+        before = last.named(gpu.name) if gpu.is_asleep else None
+        is_same = before is not None and (before.vendor_id, before.device_id) == (
+            gpu.vendor_id,
+            gpu.device_id,
+        )
+        if before is not None and is_same:
+            gpus.append(replace(gpu, link_width=before.link_width, link_speed=before.link_speed))
+        else:
+            gpus.append(gpu)
+    return replace(inventory, gpus=tuple(gpus))
+
+
 def check_rules(rules: Rules, vendors: Sequence[Vendor] = VENDORS) -> None:
     """ValueError that names the first rule of no accepted form."""
     for rule in (*rules.include, *rules.exclude):
@@ -153,6 +172,7 @@ def _of_bus(
         "link_speed": link.link_speed,
         "link_width_now": link.link_width_now,
         "link_speed_now": link.link_speed_now,
+        "is_asleep": link.is_asleep,
         "iommu_group": function.iommu_group,
     }
 

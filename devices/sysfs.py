@@ -23,6 +23,7 @@ _T = TypeVar("_T")
 # Bytes of a file: one of sysfs has at most a page, /proc/devices and its like are a few KiB.
 _LIMIT = 1 << 16
 _CONTENT_LIMIT = 1 << 22
+_PAGE = 4096
 
 _SHOWN = 40  # characters of a wrong value that a note shows
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
@@ -72,7 +73,8 @@ def content(path: str, notes: list[str], limit: int = _CONTENT_LIMIT) -> bytes |
 def link(path: str, notes: list[str]) -> str | None:
     """Where a symbolic link points, as it is written there: one readlink, nothing followed."""
     try:
-        _before_access(path, follow=False)
+        if _is_captured:
+            _before_access(path, follow=False)
         return os.readlink(path)
     except OSError as error:
         if error.errno == errno.EINVAL:
@@ -85,7 +87,8 @@ def link(path: str, notes: list[str]) -> str | None:
 def names(folder: str, notes: list[str]) -> list[str] | None:
     """What a folder holds, sorted."""
     try:
-        _before_access(folder)
+        if _is_captured:
+            _before_access(folder)
         return sorted(os.listdir(folder))
     except OSError as error:
         _note(folder, error, notes)
@@ -112,12 +115,15 @@ def read(path: str, limit: int = _LIMIT) -> bytes:
     Everything that is read goes through here: where a device is dead, the read may hang, and whoever
     runs this by `deadline.run` is freed of it.
     """
-    _before_access(path)
+    if _is_captured:
+        _before_access(path)
     deadline.begin_read(path)
     try:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             content = os.read(descriptor, limit)
+            if len(content) < _PAGE and content.find(b"\n") == len(content) - 1:
+                return content  # one line, or nothing, that is shorter than any piece: all there is
 
             # A file of procfs may come in pieces; one of sysfs ends here with an empty read.
             while content and len(content) < limit:
@@ -197,6 +203,9 @@ def module_version(
 
 # ---------------------------------------------------------------- captures
 
+# Whether either of the two below has anything in it: this is asked before every access.
+_is_captured = False
+
 # What was looked at while a scan is recorded: the path, and whether a link at its end is followed.
 _accesses: set[tuple[str, bool]] | None = None
 
@@ -209,19 +218,22 @@ def recording() -> Iterator[set[tuple[str, bool]]]:
     """Collects everything that is looked at within the block: the path, and whether a link at its
     end is followed.
     """
-    global _accesses  # noqa: PLW0603  one scan at a time is captured, by a command of its own
+    # One scan at a time is recorded, by a command of its own.
+    global _accesses, _is_captured
     accesses: set[tuple[str, bool]] = set()
-    _accesses = accesses
+    _accesses, _is_captured = accesses, True
     try:
         yield accesses
     finally:
-        _accesses = None
+        _accesses, _is_captured = None, bool(_replayed_errors)
 
 
 def replay_errors(errors: Mapping[str, int]) -> None:
     """From now on these paths answer with these errors, and no others do."""
+    global _is_captured  # noqa: PLW0603
     _replayed_errors.clear()
     _replayed_errors.update(errors)
+    _is_captured = _accesses is not None or bool(errors)
 
 
 def _before_access(path: str, *, follow: bool = True) -> None:

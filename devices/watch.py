@@ -1,5 +1,5 @@
-"""Keeps the node's Inventory current: a look after every uevent, by the clock, and whenever
-somebody asks.
+"""Keeps the node's Inventory current: a scan after every uevent, by the clock, and whenever somebody
+asks.
 
 Level, not edge: every look is a whole scan, compared with the last one. What a GPU is must not be
 decided here.
@@ -15,19 +15,20 @@ from . import deadline, scan, uevents
 from .gpu import Gpu, Inventory, Roots, Rules
 
 _log = logging.getLogger("claimd.devices")
-FIRST, COALESCE = (
-    0.01,
-    0.1,
-)  # seconds from an event to the look: after a calm, and while events keep coming
-SLOWEST = 0.4  # while they do not end
-CALM = 1.0  # seconds without an event
+
+# Seconds from an event to the scan: the first after a calm, those while events keep coming (the pause
+# doubles), and how long without an event is a calm.
+FIRST = 0.01
+COALESCE = 0.1
+SLOWEST = 0.4
+CALM = 1.0
 
 Listener = Callable[[Inventory], None]
 Scan = Callable[[Roots, Rules], Inventory]
 
 
 class Watch:
-    """The one place that scans while the program runs."""
+    """The one place that scans while the program runs. `last` is the last Inventory."""
 
     def __init__(
         self,
@@ -37,76 +38,84 @@ class Watch:
         scan: Scan = scan.scan,
         on_uevent: uevents.OnUevent = lambda _: None,
     ) -> None:
-        """`on_uevent` is given every event of the kernel as it comes."""
+        """Scans every `period` seconds at least. `on_uevent` is given every event as it comes."""
+        self.last: Inventory | None = None
         self._on_uevent = on_uevent
         self._roots = roots
         self._rules = rules
         self._period = period
         self._scan = scan
-        self._again = asyncio.Event()
+        self._wake = asyncio.Event()
         self._running: asyncio.Future[Inventory] | None = None
         self._waiting: asyncio.Task[Inventory] | None = None
         self._listeners: list[Listener] = []
-        self._said: dict[str, str] = {}
-        self.last: Inventory | None = None
+        self._logged: dict[str, str] = {}  # what was logged last, by device
 
     def wake(self) -> None:
-        """Look again soon. From the loop's thread; calls in a burst cost one look."""
-        self._again.set()
+        """Scan again soon. From the loop's thread; calls in a burst cost one scan."""
+        self._wake.set()
 
     async def rescan(self) -> Inventory:
-        """A scan that begins after this call. Callers at the same time share it, and listeners hear
-        of it as well.
+        """A scan that begins after this call; what the scan raises is raised.
 
-        A scan that is under way does not count: it may have passed the device that the caller asks
-        about.
+        Callers at the same time share it, and listeners are told of it as well. A scan that is under
+        way does not count: it may have passed the device that the caller asks about. A caller that
+        is cancelled does not end it.
         """
         if self._waiting is None:
-            self._waiting = asyncio.create_task(self._next())
+            self._waiting = asyncio.create_task(self._next_scan())
         return await asyncio.shield(self._waiting)
 
     async def run(self, changed: Listener) -> None:
         """Calls `changed` with the first Inventory and with every one that differs from the last,
-        until cancelled.
+        until cancelled. A scan that fails is logged, and the next one is made.
         """
         self._listeners.append(changed)
         try:
             if self.last is not None:
                 changed(self.last)
             with uevents.listening(self.wake, self._on_uevent, self._roots):
-                await self._look()
-                await self._look_again_and_again()
+                await self._scan_and_log()
+                await self._scan_whenever_woken()
         finally:
             self._listeners.remove(changed)
 
-    async def _look_again_and_again(self) -> None:
-        """The first event after a calm leads to a look at once; what follows it waits, longer and
-        longer: one change in the hardware is a burst of events.
+    async def _scan_whenever_woken(self) -> None:
+        """One change in the hardware is a burst of events: the first after a calm leads to a scan at
+        once, what follows it waits, longer and longer.
         """
         clock = asyncio.get_running_loop().time
-        pause, heard = FIRST, clock() - CALM
+        pause, woken_at = FIRST, clock() - CALM
         while True:
             try:
                 async with asyncio.timeout(self._period):
-                    await self._again.wait()
-                pause = FIRST if clock() - heard >= CALM else min(max(COALESCE, pause * 2), SLOWEST)
+                    await self._wake.wait()
+
+                if clock() - woken_at >= CALM:
+                    pause = FIRST
+                else:
+                    pause = min(max(COALESCE, pause * 2), SLOWEST)
                 await asyncio.sleep(pause)
-                heard = clock()
+                woken_at = clock()
             except TimeoutError:
                 pass
-            self._again.clear()
-            await self._look()
 
-    async def _look(self) -> None:
+            # What comes from here on is not in this scan, and leads to another.
+            self._wake.clear()
+            await self._scan_and_log()
+
+    async def _scan_and_log(self) -> None:
         try:
             await self.rescan()
         except Exception:  # noqa: BLE001  a mistake of ours must not end the watch
             _log.exception("the scan failed; the next one may do better")
 
-    async def _next(self) -> Inventory:
+    async def _next_scan(self) -> Inventory:
         """Waits for the scan under way, then runs the one that the callers share."""
         if self._running is not None:
             await asyncio.wait([self._running])
+
+        # Who asks from here on needs another scan than this one.
         self._waiting = None
         self._running = running = deadline.run_in_thread(
             lambda: self._scan(self._roots, self._rules)
@@ -116,35 +125,39 @@ class Watch:
         finally:
             if self._running is running:  # the next one may have begun already
                 self._running = None
+
+        if self.last is not None and any(gpu.is_asleep for gpu in inventory.gpus):
+            inventory = scan.with_links_of(self.last, inventory)
         if inventory != self.last:
-            self._tell(inventory)
+            self.last = inventory
+            self._log_news(inventory)
+            for listener in tuple(self._listeners):
+                listener(inventory)
         return inventory
 
-    def _tell(self, inventory: Inventory) -> None:
-        self.last = inventory
-        self._report(inventory)
-        for listener in tuple(self._listeners):
-            listener(inventory)
-
-    def _report(self, inventory: Inventory) -> None:
-        """Says what is new of a device, once."""
-        said: dict[str, str] = {}
+    def _log_news(self, inventory: Inventory) -> None:
+        """A line for each device of which something else is to be said than before."""
+        logged: dict[str, str] = {}
         for skipped in inventory.skipped:
-            said[skipped.address] = skipped.reason
-            if self._said.get(skipped.address) != skipped.reason:
+            logged[skipped.address] = skipped.reason
+            if self._logged.get(skipped.address) != skipped.reason:
                 level = logging.INFO if skipped.expected else logging.WARNING
                 _log.log(level, "%s is no GPU of ours: %s", skipped.address, skipped.reason)
+
         for gpu in inventory.gpus:
-            key = (
-                gpu.name if gpu.kind == "partition" else gpu.address
-            )  # parts have the address of their GPU
-            said[key] = words = "; ".join((f"{gpu.name} is there", *_ways(gpu), *gpu.notes))
-            if self._said.get(key) != words:
-                _log.info("%s", words)
-        for address in self._said.keys() - said.keys() - {"*"}:
+            key = gpu.name if gpu.kind == "partition" else gpu.address  # which parts share
+            logged[key] = _sentence(gpu)
+            if self._logged.get(key) != logged[key]:
+                _log.info("%s", logged[key])
+
+        # * is no device: it says that no bus could be seen.
+        for address in self._logged.keys() - logged.keys() - {"*"}:
             _log.warning("%s is gone from the bus", address)
-        self._said = said
+        self._logged = logged
 
 
-def _ways(gpu: Gpu) -> tuple[str, ...]:
-    return (f"libraries: {gpu.libraries.reason}",) if gpu.libraries else ()
+def _sentence(gpu: Gpu) -> str:
+    parts = [f"{gpu.name} is there"]
+    if gpu.libraries is not None:
+        parts.append(f"libraries: {gpu.libraries.reason}")
+    return "; ".join([*parts, *gpu.notes])

@@ -316,7 +316,7 @@ def _values(function: Function) -> dict[str, str | bytes]:
     if function.physical is not None:
         return values | link(now=("Unknown", "0"), most=model.own_link)
 
-    values |= {"power_state": "D0", "config": _config(model)}
+    values |= {"power_state": "D0", "power/runtime_status": "active", "config": _config(model)}
     if len(function.bridges) > 1:
         now = (model.speed, "1") if model.coherent else model.own_link
         values |= link(now=now, most=model.own_link)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from devices import pci
+from devices import pci, sysfs
 from devices.gpu import Roots
+from tests.devices.trees import Make
 
 ADDRESS = "0000:41:00.0"
 BUS = "sys/bus/pci/devices"
@@ -194,3 +195,34 @@ def test_a_gpu_whose_port_has_no_link_has_none(tmp_path: Path, width: str) -> No
     assert (found.link_width, found.link_speed, found.link_width_now, found.link_speed_now) == (
         None,
     ) * 4
+
+
+@pytest.mark.parametrize(
+    ("status", "is_asleep"),
+    [
+        ("suspended", True),
+        ("suspending", True),
+        ("active", False),
+        ("resuming", False),
+        ("unsupported", False),
+        (None, False),
+    ],
+)
+def test_the_link_of_a_gpu_that_sleeps_is_not_looked_at(
+    tree: Make, status: str | None, is_asleep: bool
+) -> None:
+    """From Linux 6.18 on, a read of the width resumes the device and the ports before it."""
+    made = tree("amd:radeon")
+    (gpu,) = made.scan().gpus
+    path = made.function(gpu.address) / "power/runtime_status"
+    path.unlink()
+    if status is not None:
+        path.write_text(f"{status}\n")
+    with sysfs.recording() as accesses:
+        (found,) = pci.functions(made.roots)[0]
+    names = [path.rpartition("/")[2] for path, _ in accesses]
+    read = [name for name in names if "_link_" in name]
+    assert found.is_asleep is is_asleep
+    assert (found.link_width is None) is is_asleep
+    assert (read == []) is is_asleep
+    assert "config" not in names

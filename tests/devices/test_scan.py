@@ -224,3 +224,36 @@ def test_sixty_four_gpus_take_a_few_milliseconds(tree: Make, words: tuple[str, .
         took.append(time.perf_counter() - before)
     assert len(inventory.gpus) == 64
     assert min(took) < 0.10
+
+
+def test_parts_and_virtual_functions_sleep_as_their_gpu_does(tree: Make) -> None:
+    made = tree("intel:flex170,vfs=1", "amd:mi300x,mode=dpx")
+    for address in ("0000:13:00.0", "0000:17:00.0"):
+        (made.function(address) / "power/runtime_status").write_text("suspended\n")
+    gpus = made.scan().gpus
+    assert len(gpus) == 5
+    assert {gpu.is_asleep for gpu in gpus} == {True}
+    assert {gpu.link_width for gpu in gpus} == {None}
+
+
+def test_a_gpu_that_sleeps_keeps_the_link_that_it_had(tree: Make) -> None:
+    made = tree("amd:mi210=2")
+    awake = made.scan()
+    (made.function("0000:13:00.0") / "power/runtime_status").write_text("suspended\n")
+    asleep = made.scan()
+    assert [gpu.link_width for gpu in asleep.gpus] == [None, 16]
+    known = scan.with_links_of(awake, asleep)
+    assert known == awake
+    assert [gpu.link_speed for gpu in known.gpus] == [16000, 16000]
+    assert [gpu.link_width_now for gpu in known.gpus] == [None, 16]
+    assert scan.with_links_of(known, asleep) == awake
+    assert scan.with_links_of(Inventory(), asleep) == asleep
+
+
+def test_another_gpu_in_its_place_has_another_link(tree: Make) -> None:
+    awake = tree("amd:mi210").scan()
+    made = tree("amd:mi210")
+    (made.function("0000:13:00.0") / "power/runtime_status").write_text("suspended\n")
+    (made.function("0000:13:00.0") / "device").write_text("0x7408\n")
+    asleep = made.scan()
+    assert scan.with_links_of(awake, asleep) == asleep

@@ -111,3 +111,71 @@ def test_a_file_that_comes_in_pieces_is_read_to_its_end() -> None:
     lines = sysfs.lines("/proc/kallsyms", notes) or sysfs.lines("/proc/self/smaps", notes)
     assert lines is not None
     assert sum(map(len, lines)) > 4096
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\n", b"one line\n", b"no end", b"two\nlines\n", b"x" * 4095 + b"\n", b"x" * 70000],
+)
+def test_all_of_a_file_is_read_whatever_its_form(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    assert sysfs.read(str(path), 1 << 20) == content
+
+
+def test_no_more_than_the_limit_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 100)
+    assert sysfs.read(str(path), 10) == b"x" * 10
+
+
+def test_what_is_looked_at_is_recorded_while_that_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("1\n")
+    (tmp_path / "link").symlink_to("file")
+    with sysfs.recording() as accesses:
+        sysfs.text(f"{tmp_path}/file", [])
+        sysfs.link(f"{tmp_path}/link", [])
+        sysfs.names(str(tmp_path), [])
+        sysfs.is_file(f"{tmp_path}/f")
+        sysfs.is_folder(f"{tmp_path}/d")
+    sysfs.text(f"{tmp_path}/later", [])
+    assert accesses == {
+        (f"{tmp_path}/file", True),
+        (f"{tmp_path}/link", False),
+        (str(tmp_path), True),
+        (f"{tmp_path}/f", False),
+        (f"{tmp_path}/d", True),
+    }
+
+
+def test_errors_are_replayed_until_others_are(tmp_path: Path) -> None:
+    path = f"{tmp_path}/file"
+    Path(path).write_text("1\n")
+    try:
+        sysfs.replay_errors({path: 5})
+        with sysfs.recording():
+            pass
+        notes: list[str] = []
+        assert sysfs.decimal(path, notes) is None
+        assert notes == [f"{path}: Input/output error"]
+    finally:
+        sysfs.replay_errors({})
+    assert sysfs.decimal(path, []) == 1
+
+
+def test_what_is_read_once_is_noted_for_each_that_asks() -> None:
+    cache = sysfs.ScanCache()
+    reads: list[int] = []
+
+    def read(notes: list[str]) -> int:
+        reads.append(1)
+        notes.append("wrong")
+        return 7
+
+    for _ in range(2):
+        notes = ["before"]
+        assert cache.read_once("key", read, notes) == 7
+        assert notes == ["before", "wrong"]
+    assert len(reads) == 1
+    cache.read_once("other", read, [])
+    assert len(reads) == 2

@@ -319,3 +319,33 @@ print("ended")
         arguments, env=environment, capture_output=True, text=True, timeout=10, check=True
     )
     assert done.stdout == "ended\n"
+
+
+async def test_a_gpu_that_falls_asleep_is_no_change(tree: Make) -> None:
+    made = tree("amd:mi210=2")
+    watch = Watch(made.roots, Rules(), NEVER)
+    heard: list[Inventory] = []
+    task = asyncio.create_task(watch.run(heard.append))
+    async with asyncio.timeout(5):
+        while not heard:
+            await asyncio.sleep(0.01)
+    (made.function(FIRST) / "power/runtime_status").write_text("suspended\n")
+    for _ in range(2):
+        assert (await watch.rescan()).gpus[0].link_width == 16
+    task.cancel()
+    await asyncio.wait([task])
+    assert len(heard) == 1
+
+
+async def test_of_a_gpu_that_was_asleep_from_the_start_the_link_is_told_once_it_wakes(
+    tree: Make,
+) -> None:
+    made = tree("amd:mi210")
+    status = made.function(FIRST) / "power/runtime_status"
+    status.write_text("suspended\n")
+    watch = Watch(made.roots, Rules(), NEVER)
+    assert (await watch.rescan()).gpus[0].link_width is None
+    status.write_text("active\n")
+    assert (await watch.rescan()).gpus[0].link_width == 16
+    assert watch.last is not None
+    assert watch.last.gpus[0].link_width == 16
