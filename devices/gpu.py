@@ -73,7 +73,8 @@ class Libraries:
 
     how: str  # CDI, MOUNTED or NONE
     reason: str  # for people: what was found, or what was looked for
-    host_cdi: str | None = None  # the id in a CDI spec of the host's, which brings them all
+    # Ids in CDI specs of the host's, each of which brings them all. The first is the one to give.
+    host_cdi: tuple[str, ...] = ()
     mounts: tuple[Mount, ...] = ()  # sorted; empty with `host_cdi`
 
 

@@ -45,10 +45,10 @@ def choose(host: Host, uuid: str | None, node: str) -> Libraries:
     would keep any container from starting.
     """
     named = [device for device in host.devices if _is_named(device, uuid, node)]
-    for device in named:
-        if device.spec.missing is None:
-            reason = f"the host's CDI spec {device.spec.path} has it as {device.id}"
-            return Libraries(how=CDI, reason=reason, host_cdi=device.id)
+    whole = [device for device in named if device.spec.missing is None]
+    if whole:
+        reason = f"the host's CDI spec {whole[0].spec.path} has it as {whole[0].id}"
+        return Libraries(how=CDI, reason=reason, host_cdi=tuple(device.id for device in whole))
 
     no_spec = "no CDI spec of NVIDIA's on the host names it"
     if named:

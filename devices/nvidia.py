@@ -183,6 +183,15 @@ def _nodes(
     roots: Roots, minor: int, majors: dict[str, int], notes: list[str]
 ) -> tuple[DeviceNode, ...]:
     """Those that the kernel knows, whether or not somebody has made them in /dev yet."""
+    uvm = majors.get("nvidia-uvm")
+    if uvm is None:
+        # As long as it is missing CUDA fails inside of containers, where nobody can load it.
+        trouble = "".join(f"; {note}" for note in notes if "/devices:" in note)
+        raise NotUsable(
+            f"{NOT_READY}the module nvidia-uvm is not loaded, and CUDA needs it: "
+            f"`modprobe nvidia-uvm` on the host loads it{trouble}"
+        )
+
     nodes = [
         DeviceNode(path=f"/dev/nvidia{minor}", major=_MAJOR, minor=minor),
         DeviceNode(path="/dev/nvidiactl", major=_MAJOR, minor=_CONTROL),
@@ -190,12 +199,8 @@ def _nodes(
     if sysfs.is_folder(f"{roots.sys}/module/nvidia_modeset"):
         nodes.append(DeviceNode(path="/dev/nvidia-modeset", major=_MAJOR, minor=_MODESET))
 
-    uvm = majors.get("nvidia-uvm")
-    if uvm is None:
-        notes.append("no /dev/nvidia-uvm: the module nvidia-uvm is not loaded, CUDA will not work")
-    else:
-        nodes.append(DeviceNode(path="/dev/nvidia-uvm", major=uvm, minor=0))
-        nodes.append(DeviceNode(path="/dev/nvidia-uvm-tools", major=uvm, minor=1))
+    nodes.append(DeviceNode(path="/dev/nvidia-uvm", major=uvm, minor=0))
+    nodes.append(DeviceNode(path="/dev/nvidia-uvm-tools", major=uvm, minor=1))
     return tuple(nodes)
 
 

@@ -359,6 +359,7 @@ def build(config: Config) -> App:
         reports=reports,
         hardware=watch_,
         record_event=events_.record,
+        require_libraries=config.refuses_without_libraries,
     )
     publisher_ = publisher.Publisher(
         resources_,

@@ -63,6 +63,11 @@ class Config:
         "where the user space of NVIDIA's driver lies, as a path of the host: '/', "
         "'/run/nvidia/driver'; empty: looked for",
     )
+    require_libraries: str = _setting(
+        "auto",
+        "refuse a GPU for which the host has no libraries of its driver: true, false, or auto: "
+        "true unless `root` is set",
+    )
     kubeconfig: str = _setting(
         "",
         "kubeconfig file; without one, `run` takes the service account of its pod, "
@@ -123,6 +128,13 @@ class Config:
         )
 
     @property
+    def refuses_without_libraries(self) -> bool:
+        """A fake tree or a capture has no libraries, and nobody computes there."""
+        if self.require_libraries == "auto":
+            return not self.root
+        return self.require_libraries == "true"
+
+    @property
     def rules(self) -> Rules:
         return Rules(include=self.include, exclude=self.exclude, vfio=self.vfio)
 
@@ -136,6 +148,7 @@ _CHOICES = {
     "log_format": FORMATS,
     "taint_failed": EFFECTS,
     "taint_degraded": EFFECTS,
+    "require_libraries": ("auto", "true", "false"),
 }
 _SECONDS = {
     "rescan": (1, 3600),

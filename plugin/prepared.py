@@ -28,6 +28,8 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     host_cdi: str | None = None  # the device of the host's own CDI spec that comes with it
     environment: dict[str, str] = {}
     permissions: str = "rw"  # on the device nodes
+    # What its container wants of NVIDIA's user space beside compute and utility.
+    capabilities: tuple[str, ...] = ()
 
 
 class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from devices.gpu import Inventory, Mount
+from devices.gpu import COMPUTE, UTILITY, Gpu, Inventory, Mount
 
 from .. import durable, names
 from ..prepared import PreparedClaim, PreparedDevice, gpu_of
@@ -24,6 +25,7 @@ from ..prepared import PreparedClaim, PreparedDevice, gpu_of
 CDI_VERSION = "0.5.0"
 
 _MOUNT_OPTIONS = ["ro", "nosuid", "nodev", "bind"]
+_ALWAYS = (COMPUTE, UTILITY)
 
 
 def build(prepared: PreparedClaim, inventory: Inventory) -> bytes:
@@ -69,12 +71,14 @@ def _taken_out(devices: list[dict[str, Any]], kind: str) -> dict[str, Any]:
 
 def _device(uid: str, device: PreparedDevice, inventory: Inventory) -> dict[str, Any]:
     gpu = gpu_of(device, inventory)
+    mounts = _mounts(device, gpu)
 
     # The runtime merges the devices of all claims of a container and takes a variable from the
     # last: those of a GPU's own must be the same for each, or named after it.
     environment = {
         **dict(gpu.environment),
         names.variable(device.device): gpu.address,
+        **_library_variables(mounts),
         **device.environment,
     }
 
@@ -93,15 +97,21 @@ def _device(uid: str, device: PreparedDevice, inventory: Inventory) -> dict[str,
             for node in gpu.nodes
         ],
     }
-
-    # A spec of the host's that comes with the device brings the libraries.
-    if gpu.libraries is not None and gpu.libraries.mounts and device.host_cdi is None:
-        edits["mounts"] = [_mount(mount) for mount in gpu.libraries.mounts]
-
+    if mounts:
+        edits["mounts"] = [_mount(mount) for mount in mounts]
     return {
         "name": names.cdi_device(uid, device.device, device.share_id),
         "containerEdits": edits,
     }
+
+
+def _mounts(device: PreparedDevice, gpu: Gpu) -> list[Mount]:
+    """The files of the host that a container needs for what it does with the device."""
+    # A spec of the host's that comes with the device brings them.
+    if gpu.libraries is None or device.host_cdi is not None:
+        return []
+    wanted = {*_ALWAYS, *device.capabilities}
+    return [mount for mount in gpu.libraries.mounts if mount.capability in wanted]
 
 
 def _mount(mount: Mount) -> dict[str, Any]:
@@ -110,6 +120,15 @@ def _mount(mount: Mount) -> dict[str, Any]:
         "containerPath": mount.target,
         "options": _MOUNT_OPTIONS,
     }
+
+
+def _library_variables(mounts: Iterable[Mount]) -> dict[str, str]:
+    """Triton asks ldconfig where libcuda is, which not every image has, unless it is told."""
+    for mount in mounts:
+        folder, _, name = mount.target.rpartition("/")
+        if name == "libcuda.so":
+            return {"TRITON_LIBCUDA_PATH": folder}
+    return {}
 
 
 class SpecFolder:

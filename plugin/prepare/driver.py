@@ -77,6 +77,7 @@ class Driver:
     reports: claim_reports.ClaimReports
     hardware: Hardware
     record_event: events.RecordEvent = events.discard
+    require_libraries: bool = False
 
     # Claims with a checkpoint whose allocation this process has seen in the API server.
     _confirmed: set[str] = field(default_factory=set)
@@ -272,6 +273,8 @@ class Driver:
             prepared=self.checkpoints.claims.values(),
             now=timestamps.now(),
         )
+        if self.require_libraries:
+            plan.refuse_without_libraries(prepared, self._inventory)
         uid = prepared.uid
 
         # Not the first report if the claim was prepared before: the API server may still have what

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from devices.gpu import CAPABILITIES
+
 from .. import budgets, errors, plain_text
 from ..api.resource import DeviceAllocationConfiguration, ResourceClaim
 from ..names import CONFIG_API_VERSION
@@ -39,6 +41,8 @@ class GpuConfig(
     environment: dict[str, str] = {}
     permissions: str | None = None  # of the device nodes: r, w, m
     claims_may_set: tuple[str, ...] = ()
+    # What a container wants of NVIDIA's user space beside compute and utility.
+    capabilities: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +68,7 @@ class DeviceConfig:
 
     environment: dict[str, str] = field(default_factory=dict)
     permissions: str = "rw"
+    capabilities: set[str] = field(default_factory=set)
 
 
 def of_claim(claim: ResourceClaim, driver: str) -> list[SourcedConfig]:
@@ -93,8 +98,10 @@ def for_device(
     relevant = [config for config in configs if any(map(config.covers, asked))]
     of_class = [entry.config for entry in relevant if entry.source == CLASS]
 
-    # What the classes set and do not leave to claims is fixed.
+    # What the classes set and do not leave to claims is fixed. Capabilities only add up.
     merged = DeviceConfig()
+    for entry in relevant:
+        merged.capabilities.update(entry.config.capabilities)
     left_to_claims: set[str] = set()
     fixed_permissions = False
     for config in of_class:
@@ -212,6 +219,12 @@ def _decoded(entry: DeviceAllocationConfiguration, source: str) -> GpuConfig:
             f"configuration from {source}: permissions are some of r, w and m, each once, "
             f"not {_brief(repr(config.permissions))}"
         )
+    for capability in config.capabilities:
+        if capability not in CAPABILITIES:
+            raise errors.ClaimError(
+                f"configuration from {source}: {_brief(repr(capability))} is no capability; "
+                f"known are {', '.join(CAPABILITIES)}"
+            )
     return config
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from devices.gpu import Inventory
+from devices.gpu import NONE, Inventory
 
 from .. import errors
 from ..api.resource import DeviceRequestAllocationResult, ResourceClaim
@@ -58,6 +58,20 @@ def plan(
         prepared_at=now,
         devices=tuple(devices),
     )
+
+
+def refuse_without_libraries(prepared: PreparedClaim, inventory: Inventory) -> None:
+    """Raises ClaimError if a device is of a GPU without libraries of its driver.
+
+    A container with its nodes alone would start, and then nothing in it would find the GPU.
+    """
+    for device in prepared.devices:
+        gpu = inventory.named(device.device)
+        if gpu is not None and gpu.libraries is not None and gpu.libraries.how == NONE:
+            raise errors.ClaimError(
+                f"{device.device} has no libraries of its driver to give: {gpu.libraries.reason}; "
+                "if the images bring them, set require-libraries to false"
+            )
 
 
 def still_allocated(prepared: PreparedClaim, claim: ResourceClaim, driver: str, pool: str) -> bool:
@@ -116,9 +130,10 @@ def _device(
         admin=all(result.admin_access for result in results),
         address=gpu.address,
         uuid=gpu.uuid,
-        host_cdi=gpu.libraries.host_cdi if gpu.libraries else None,
+        host_cdi=next(iter(gpu.libraries.host_cdi), None) if gpu.libraries else None,
         environment=dict(sorted(config.environment.items())),
         permissions=config.permissions,
+        capabilities=tuple(sorted(config.capabilities)),
     )
 
 

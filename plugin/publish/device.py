@@ -62,6 +62,7 @@ def of_gpu(
     draft.text("driver", gpu.driver)
     draft.version(gpu.driver_version)
     draft.text("uuid", gpu.uuid)
+    draft.text("libraries", gpu.libraries.how if gpu.libraries else None)
     draft.text("vbios", gpu.vbios)
 
     draft.text(f"{STANDARD}pciBusID", gpu.address, (_BUS_ID, "0000:41:00.0"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from devices.gpu import Gpu, Inventory
+from devices.gpu import CDI, MOUNTED, NONE, Gpu, Inventory
 
 from .. import errors, names
 from ..api.meta import Condition
@@ -38,6 +38,7 @@ def _entry(
     conditions: Sequence[Condition],
 ) -> AllocatedDeviceStatus:
     data: dict[str, object] | None = None
+    libraries: list[Condition] = []
     try:
         gpu = gpu_of(device, inventory)
     except errors.ClaimError as error:
@@ -47,15 +48,48 @@ def _entry(
         message = f"{product} at {gpu.address} is prepared on {device.pool}"
         ready = _ready(prepared, status="True", reason="Prepared", message=message)
         data = _data(prepared, device, gpu)
+        libraries = _libraries(prepared, device, gpu)
 
     return AllocatedDeviceStatus(
         driver=driver,
         pool=device.pool,
         device=device.device,
         share_id=device.share_id,
-        conditions=[ready, *conditions],
+        conditions=[ready, *libraries, *conditions],
         data=data,
     )
+
+
+_LIBRARIES_REASONS = {CDI: "HostSpec", MOUNTED: "Mounted", NONE: "None"}
+
+
+def _libraries(prepared: PreparedClaim, device: PreparedDevice, gpu: Gpu) -> list[Condition]:
+    """Whether a container gets the libraries of the driver; nothing where it needs none.
+
+    A CDI id of the host's that a claim was given cannot be taken back: the kubelet remembers it.
+    """
+    libraries = gpu.libraries
+    if libraries is None:
+        return []
+
+    there = libraries.how != NONE
+    reason, message = _LIBRARIES_REASONS[libraries.how], libraries.reason
+    if device.host_cdi is not None and device.host_cdi not in libraries.host_cdi:
+        there, reason = False, "HostSpecGone"
+        message = (
+            f"no CDI spec of the host's gives {device.host_cdi} any more, which this claim was "
+            "given: its containers cannot start again until one does; delete the pod to have "
+            "it prepared anew"
+        )
+    return [
+        Condition(
+            type="Libraries",
+            status="True" if there else "False",
+            reason=reason,
+            message=message,
+            last_transition_time=prepared.prepared_at,
+        )
+    ]
 
 
 def _ready(prepared: PreparedClaim, *, status: str, reason: str, message: str) -> Condition:

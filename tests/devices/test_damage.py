@@ -175,6 +175,9 @@ def check(tree: Tree, path: Path, before: Inventory, after: Inventory) -> None:
                 path.name == gpu.address and gpu.address not in reasons
             )  # its link on the bus was deleted
             assert gone or reasons[gpu.address]
+        elif path == tree.folder / "proc/devices" and gpu.vendor == "nvidia":
+            # It alone tells what opens /dev/nvidia-uvm, without which CUDA fails on all of them.
+            assert "nvidia-uvm is not loaded" in reasons[gpu.address]
         else:
             assert found.get(gpu.address) == gpu, "a neighbour changed"
 

@@ -33,7 +33,7 @@ def test_of_every_kind_of_node(tree: Make, layout: str) -> None:
     driver_layouts.write(made.folder, layout)
     libraries = libraries_of(made.only())
     root = driver_layouts.LAYOUTS[layout].root or "/"
-    assert (libraries.how, libraries.host_cdi) == (MOUNTED, None)
+    assert (libraries.how, libraries.host_cdi) == (MOUNTED, ())
     assert f"libraries of driver {VERSION} in {root} are mounted: no CDI spec" in libraries.reason
     for mount in libraries.mounts:
         assert (made.folder / mount.source.lstrip("/")).is_file(), "a path of the host"
@@ -83,7 +83,7 @@ def test_a_driver_that_was_updated_without_its_module(tree: Make) -> None:
 def test_without_any_it_is_said(tree: Make) -> None:
     gpu = tree("nvidia:l4").only()
     libraries = libraries_of(gpu)
-    assert (libraries.how, libraries.host_cdi, libraries.mounts) == (NONE, None, ())
+    assert (libraries.how, libraries.host_cdi, libraries.mounts) == (NONE, (), ())
     assert gpu.notes == ()
     assert libraries.reason == (
         "none are mounted, the image has to bring them: no CDI spec of NVIDIA's on the host names"
@@ -100,8 +100,8 @@ def test_the_hosts_spec_by_index_is_that_of_the_node(tree: Make, place: str) -> 
     gpus = made.scan().gpus
     assert "/dev/nvidia1" in [node.path for node in gpus[0].nodes]
     first, second = map(libraries_of, gpus)
-    assert (first.how, first.host_cdi) == (CDI, "nvidia.com/gpu=0")
-    assert (second.how, second.host_cdi) == (CDI, "nvidia.com/gpu=1")
+    assert (first.how, first.host_cdi) == (CDI, ("nvidia.com/gpu=0",))
+    assert (second.how, second.host_cdi) == (CDI, ("nvidia.com/gpu=1",))
     assert first.mounts == second.mounts == ()
     assert first.reason == f"the host's CDI spec /{place}/nvidia.yaml has it as nvidia.com/gpu=0"
 
@@ -114,7 +114,7 @@ def test_by_uuid_in_the_device_plugins_spec(tree: Make) -> None:
     document = {"cdiVersion": "0.6.0", "kind": kind, "devices": devices}
     made.put("var/run/cdi/k8s.device-plugin.nvidia.com-gpu.json", json.dumps(document))
     first, second = map(libraries_of, made.scan().gpus)
-    assert (first.host_cdi, second.host_cdi) == (None, f"{kind}={uuids[1]}")
+    assert (first.host_cdi, second.host_cdi) == ((), (f"{kind}={uuids[1]}",))
     assert "names it" in first.reason
 
 
@@ -142,9 +142,9 @@ def test_a_spec_whose_files_are_there_comes_before_one_of_an_older_driver(tree: 
     )
     other = "k8s.device-plugin.nvidia.com/gpu"
     made.put("var/run/cdi/k8s.device-plugin.nvidia.com-gpu.yaml", spec(0, kind=other, files=there))
-    assert libraries_of(made.only()).host_cdi == f"{other}=0"
+    assert libraries_of(made.only()).host_cdi == (f"{other}=0",)
     made.put("etc/cdi/nvidia.yaml", spec(0, files=there))
-    assert libraries_of(made.only()).host_cdi == f"{USUAL}=0"
+    assert libraries_of(made.only()).host_cdi == (f"{USUAL}=0", f"{other}=0")
 
 
 def test_a_spec_is_believed_where_the_hosts_root_is_not_seen(tree: Make) -> None:
@@ -158,7 +158,7 @@ def test_parts_are_in_no_spec(tree: Make) -> None:
     driver_layouts.write(made.folder, "ubuntu")
     made.put("etc/cdi/nvidia.yaml", spec(9, 0))
     whole, part = map(libraries_of, made.scan().gpus)
-    assert (whole.host_cdi, part.host_cdi) == ("nvidia.com/gpu=1", None)
+    assert (whole.host_cdi, part.host_cdi) == (("nvidia.com/gpu=1",), ())
     assert whole.mounts == ()
     assert part.mounts
 
@@ -171,7 +171,7 @@ def test_parts_are_in_no_spec(tree: Make) -> None:
 def test_a_spec_that_makes_no_sense_or_is_anothers(tree: Make, name: str, content: str) -> None:
     made = tree("nvidia:l4")
     made.put(f"etc/cdi/{name}", content)
-    assert libraries_of(made.only()).host_cdi is None
+    assert libraries_of(made.only()).host_cdi == ()
 
 
 def test_amd_has_nothing_of_it(tree: Make) -> None:

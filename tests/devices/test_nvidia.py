@@ -176,15 +176,19 @@ def test_a_boards_name_that_ends_like_a_share_does_not_lose_its_memory(tree: Mak
     assert tree("nvidia:a100").only().product == "NVIDIA A100-SXM4-80GB"
 
 
-def test_without_the_uvm_module_it_is_a_gpu_with_a_note(tree: Make) -> None:
+def test_without_the_uvm_module_it_is_not_ready(tree: Make) -> None:
     made = tree("nvidia:h100")
     made.put(
         "proc/devices",
         "Character devices:\n195 nvidia-frontend\n\nBlock devices:\n511 nvidia-uvm\n",
     )
-    gpu = made.only()
-    assert not any("uvm" in node.path for node in gpu.nodes)
-    assert "no /dev/nvidia-uvm" in " ".join(gpu.notes)
+    assert made.refusal() == (
+        "not ready: the module nvidia-uvm is not loaded, and CUDA needs it: "
+        "`modprobe nvidia-uvm` on the host loads it"
+    )
+    (made.folder / "proc/devices").unlink()
+    (made.folder / "proc/devices").mkdir()
+    assert made.refusal().endswith("proc/devices: Is a directory")
 
 
 def test_without_modeset_and_drm_it_is_a_gpu_for_computing(tree: Make) -> None:

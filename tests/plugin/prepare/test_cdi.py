@@ -161,29 +161,52 @@ def test_two_claims_in_one_container_take_nothing_from_each_other(tmp_path, mode
     assert one != two, "each names its own GPU"
 
 
-def test_libraries_are_mounted_unless_the_hosts_spec_brings_them():
-    mount = Mount(source="/usr/lib64/libcuda.so.570.1", target="/usr/lib64/libcuda.so.1")
-    mounted = Libraries(how=MOUNTED, reason="", mounts=(mount,))
-    known = inventory(0).of([gpu(0, libraries=mounted)])
-    (device,) = json.loads(cdi.build(prepared(), known))["devices"]
-    assert device["containerEdits"]["mounts"] == [
-        {
-            "hostPath": "/usr/lib64/libcuda.so.570.1",
-            "containerPath": "/usr/lib64/libcuda.so.1",
-            "options": ["ro", "nosuid", "nodev", "bind"],
-        }
-    ]
-    by_spec = Libraries(how=CDI, reason="", host_cdi="nvidia.com/gpu=0")
-    with_spec = inventory(0).of([gpu(0, libraries=by_spec)])
-    given = plan.plan(
-        claim("c", result(FIRST)),
-        driver=DRIVER,
-        pool=NODE,
-        inventory=with_spec,
-        prepared=(),
-        now="2026-01-01T00:00:00Z",
-    )
+def mount(name, capability="compute"):
+    return Mount(source=f"/host/{name}.570.1", target=f"/usr/lib64/{name}", capability=capability)
+
+
+MOUNTS = (
+    mount("libcuda.so"),
+    mount("libnvidia-ml.so.1", "utility"),
+    mount("libGLX_nvidia.so.0", "graphics"),
+    mount("libnvcuvid.so.1", "video"),
+)
+MOUNTED_ALL = Libraries(how=MOUNTED, reason="", mounts=MOUNTS)
+
+
+def targets(spec):
+    edits = spec.get("containerEdits") or spec["devices"][0]["containerEdits"]
+    return [mount["containerPath"] for mount in edits["mounts"]]
+
+
+def test_libraries_are_mounted_once_for_all_devices():
+    known = inventory(0).of([gpu(index, libraries=MOUNTED_ALL) for index in range(2)])
+    given = prepared(result(FIRST), result(gpu(1).name), inventory_=known)
+    spec = json.loads(cdi.build(given, known))
+    assert all("mounts" not in device["containerEdits"] for device in spec["devices"])
+    assert spec["containerEdits"]["env"] == ["TRITON_LIBCUDA_PATH=/usr/lib64"]
+    assert spec["containerEdits"]["mounts"][0] == {
+        "hostPath": "/host/libcuda.so.570.1",
+        "containerPath": "/usr/lib64/libcuda.so",
+        "options": ["ro", "nosuid", "nodev", "bind"],
+    }
+    assert targets(spec) == ["/usr/lib64/libcuda.so", "/usr/lib64/libnvidia-ml.so.1"]
+
+
+def test_a_configuration_asks_for_more():
+    known = inventory(0).of([gpu(0, libraries=MOUNTED_ALL)])
+    config = [opaque(gpu_config(capabilities=["video"]))]
+    given = prepared(config=config, inventory_=known)
+    assert given.devices[0].capabilities == ("video",)
+    assert "/usr/lib64/libnvcuvid.so.1" in targets(json.loads(cdi.build(given, known)))
+    assert "/usr/lib64/libGLX_nvidia.so.0" not in targets(json.loads(cdi.build(given, known)))
+
+
+def test_the_hosts_spec_brings_the_libraries():
+    by_spec = Libraries(how=CDI, reason="", host_cdi=("nvidia.com/gpu=0", "other.nvidia.com/gpu=0"))
+    given = prepared(inventory_=inventory(0).of([gpu(0, libraries=by_spec)]))
     assert given.devices[0].host_cdi == "nvidia.com/gpu=0"
-    assert b"mounts" not in cdi.build(given, known), (
+    mounted = inventory(0).of([gpu(0, libraries=MOUNTED_ALL)])
+    assert b"mounts" not in cdi.build(given, mounted), (
         "what the claim was given stays, whatever the host has now"
     )

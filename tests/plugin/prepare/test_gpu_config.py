@@ -101,6 +101,15 @@ def test_what_a_class_sets_stands():
     assert device.environment == {"A": "same", "B": "more"}
 
 
+def test_capabilities_of_class_and_claim_add_up():
+    given = planned(
+        of_class(capabilities=["video", "graphics"]), of_claim(capabilities=["graphics", "ngx"])
+    )
+    assert {device.capabilities for device in given.devices} == {("graphics", "ngx", "video")}
+    with pytest.raises(errors.ClaimError, match="'grafics' is no capability; known are compute"):
+        planned(of_claim(capabilities=["grafics"]))
+
+
 def test_permissions_of_a_class_stand():
     with pytest.raises(errors.ClaimError, match="wants permissions 'rwm', but the class gives 'r'"):
         planned(of_class(permissions="r"), of_claim(permissions="rwm"))

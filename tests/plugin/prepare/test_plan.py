@@ -1,6 +1,6 @@
 import pytest
 
-from devices.gpu import Inventory, Skipped
+from devices.gpu import MOUNTED, NONE, Inventory, Libraries, Skipped
 from plugin import errors
 from plugin.prepare import plan
 from plugin.prepared import gpu_of
@@ -188,6 +188,18 @@ def test_another_gpu_in_its_place_is_refused():
     ):
         gpu_of(prepared.devices[0], Inventory.of([gpu(0, uuid="ffff")]))
     assert gpu_of(prepared.devices[0], Inventory.of([gpu(0, uuid=None)]))
+
+
+def test_a_gpu_without_libraries_is_refused_if_they_are_required():
+    def known(how):
+        return Inventory.of([gpu(0, libraries=Libraries(how=how, reason="as it was found"))])
+
+    for there in (known(MOUNTED), inventory()):
+        plan.refuse_without_libraries(planned(claim("c", result(FIRST)), inventory_=there), there)
+    prepared = planned(claim("c", result(FIRST)), inventory_=known(NONE))
+    message = f"{FIRST} has no libraries .*: as it was found; .*require-libraries"
+    with pytest.raises(errors.ClaimError, match=message):
+        plan.refuse_without_libraries(prepared, known(NONE))
 
 
 def test_a_gpu_and_its_parts_exclude_each_other_and_parts_do_not():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from devices.gpu import CDI, MOUNTED, NONE, Inventory, Libraries
 from plugin.api.meta import Condition
 from plugin.prepare import plan
 from plugin.prepared import PreparedClaim
@@ -81,3 +84,46 @@ def test_conditions_stand_behind_ready_at_their_device_alone():
     first, second = device_status.entries(both, DRIVER, inventory(), conditions)
     assert [c.type for c in first.conditions or ()] == ["Ready"]
     assert [c.type for c in second.conditions or ()] == ["Ready", "Healthy", "Exclusive"]
+
+
+def with_libraries(how: str, *host_cdi: str) -> Inventory:
+    libraries = Libraries(how=how, reason="as it was found", host_cdi=host_cdi)
+    return Inventory.of([gpu(0, libraries=libraries)])
+
+
+def libraries_condition(given: Inventory, now: Inventory) -> tuple[str, str] | None:
+    """Of a claim that was prepared with one inventory, reported with another."""
+    claim_ = plan.plan(
+        claim("c", result(FIRST)),
+        driver=DRIVER,
+        pool=NODE,
+        inventory=given,
+        prepared=(),
+        now=NOW,
+    )
+    (entry,) = device_status.entries(claim_, DRIVER, now)
+    for found in entry.conditions or ():
+        if found.type == "Libraries":
+            return found.status, found.reason
+    return None
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        (with_libraries(CDI, "nvidia.com/gpu=0"), ("True", "HostSpec")),
+        (with_libraries(MOUNTED), ("True", "Mounted")),
+        (with_libraries(NONE), ("False", "None")),
+        (inventory(), None),
+    ],
+)
+def test_how_libraries_come(known: Inventory, expected: tuple[str, str] | None) -> None:
+    assert libraries_condition(known, known) == expected
+
+
+def test_a_spec_of_the_hosts_that_is_gone() -> None:
+    before = with_libraries(CDI, "nvidia.com/gpu=0")
+    others = with_libraries(CDI, "k8s.device-plugin.nvidia.com/gpu=0", "nvidia.com/gpu=0")
+    assert libraries_condition(before, others) == ("True", "HostSpec")
+    for gone in (with_libraries(MOUNTED), with_libraries(NONE)):
+        assert libraries_condition(before, gone) == ("False", "HostSpecGone")
