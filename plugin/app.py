@@ -44,7 +44,7 @@ THREADS = 32
 REPAIR_INTERVAL = 0.5
 # Seconds after which we say that the kubelet should have registered us.
 REGISTRATION_PATIENCE = 30.0
-# Seconds for calls under way when we are told to stop; the whole end stays within a second.
+# Seconds for an answer that is ready to leave when we are told to stop.
 DRAIN = 0.5
 # Seconds until a part that failed by a mistake of ours is started again.
 RESTART = 5.0
@@ -129,7 +129,6 @@ class App:
         # What is prepared and published stays: a successor goes on with it.
         for task in tasks:
             task.cancel()
-        await self.calls.finish(DRAIN / 2)
         await self.client.close()
         self.instance.leave()
 
@@ -144,7 +143,9 @@ class App:
         # The kubelet may call as soon as it sees the registration socket: it comes last and, at
         # the end, goes first.
         async with (
-            server.Socket(dra_path, self._add_services, DRAIN) as dra_socket,
+            server.Socket(
+                dra_path, self._add_services, self.config.stop_grace + DRAIN
+            ) as dra_socket,
             server.Socket(
                 registration_path,
                 lambda grpc_server: registration.add_to(grpc_server, registrar),
@@ -169,6 +170,11 @@ class App:
             await stop.wait()
             log.info("told to stop")
             self.streams.close()
+
+            # From now on calls are refused at once, so that the kubelet asks another instance. Those
+            # under way are answered: a kubelet that is cut off tries again only after a minute.
+            finishing = asyncio.create_task(self.calls.finish(self.config.stop_grace))
+        await finishing
 
     async def _restore(self) -> None:
         """Makes CDI files and statuses what the checkpoints say; tried again if it fails."""

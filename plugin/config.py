@@ -112,6 +112,11 @@ class Config:
         "seconds that a claim must be gone, unused by any pod, before it is unprepared by "
         "ourselves; 0: never",
     )
+    stop_grace: float = _setting(
+        25.0,
+        "seconds that calls under way have when the plugin is told to stop; less than the pod's "
+        "terminationGracePeriodSeconds",
+    )
     log_format: str = _setting("auto", "json, text, or auto: text on a terminal")
     log_level: str = _setting("info", "debug, info, warning or error")
 
@@ -154,6 +159,7 @@ _SECONDS = {
     "rescan": (1, 3600),
     "health_interval": (1, 3600),
     "absent_grace": (0, 86400),
+    "stop_grace": (0, 3600),
 }
 _ABSOLUTE = ("kubelet_dir", "cdi_dir")
 

@@ -1,12 +1,13 @@
 """NodePrepareResources and NodeUnprepareResources, v1 and v1beta1.
 
-Requests in, the driver's answers out. Work goes on when the kubelet gives up on a call: it will call again and find it done. No decision
-is made here.
+Requests in, the driver's answers out. Work goes on when the kubelet gives up on a call: it will call
+again and find it done. No decision is made here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar, cast
@@ -30,6 +31,11 @@ Context = grpc.aio.ServicerContext[Any, Any]
 SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
 # Seconds that a kubelet waits for an answer.
 CALL_TIMEOUT = 45.0
+# Calls under way at most. A kubelet has one for each pod that starts or ends; whoever sends more is
+# no kubelet, and is answered at once that it has to ask again.
+MOST_CALLS = 512
+STOPPING = "the plugin is being stopped; ask again"
+BUSY = f"{MOST_CALLS} calls are under way, which is the most; ask again"
 
 T = TypeVar("T")
 
@@ -40,6 +46,7 @@ class Calls:
     def __init__(self, driver_: driver.Driver) -> None:
         self._driver = driver_
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._answers: set[asyncio.Future[Any]] = set()  # that calls wait for
 
     async def prepare(
         self, claims: Iterable[Any], context: Context
@@ -49,7 +56,11 @@ class Calls:
         seconds = CALL_TIMEOUT if remaining is None else min(remaining, CALL_TIMEOUT)
         deadline = asyncio.get_running_loop().time() + seconds
 
-        answers = await self._shielded("prepare", self._driver.prepare(_refs(claims), deadline))
+        refs = _refs(claims)
+        try:
+            answers = await self._shielded("prepare", self._driver.prepare(refs, deadline))
+        except _NoAnswerError as reason:
+            return {ref.uid: str(reason) for ref in refs}
         for uid, answer in answers.items():
             if isinstance(answer, str):
                 log.warning("claim uid %s was not prepared: %s", uid, answer)
@@ -57,28 +68,45 @@ class Calls:
 
     async def unprepare(self, claims: Iterable[Any]) -> dict[str, str | None]:
         """Likewise; None for a claim that is unprepared, else why it is not."""
-        answers = await self._shielded("unprepare", self._driver.unprepare(_refs(claims)))
+        refs = _refs(claims)
+        try:
+            answers = await self._shielded("unprepare", self._driver.unprepare(refs))
+        except _NoAnswerError as reason:
+            return {ref.uid: str(reason) for ref in refs}
         for uid, error in answers.items():
             if error:
                 log.warning("claim uid %s was not unprepared: %s", uid, error)
         return answers
 
     async def finish(self, timeout: float) -> None:
-        """Lets the calls under way come to their end, for so many seconds."""
+        """Lets the calls under way come to their end, for so many seconds.
+
+        Those that have not by then are answered all the same: each claim with an error, upon which
+        the kubelet asks again. It may be called once, when no further call can come.
+        """
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout)
+        for answer in self._answers:
+            if not answer.done():
+                answer.set_exception(_NoAnswerError(STOPPING))
 
     async def _shielded(self, name: str, work: Coroutine[Any, Any, T]) -> T:
         """The result of the work, which a kubelet that hangs up does not stop.
 
         Half of a prepare is worth nothing. The whole of it is the answer to the next call.
         """
+        if len(self._tasks) >= MOST_CALLS:
+            work.close()
+            raise _NoAnswerError(BUSY)
+
         logs.begin()
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._answers.add(answer)
+        task.add_done_callback(functools.partial(self._deliver, answer))
         try:
-            return await asyncio.shield(task)
+            return await answer
         except asyncio.CancelledError:
             log.warning(
                 "the kubelet gave up on a %s call; "
@@ -86,6 +114,25 @@ class Calls:
                 name,
             )
             raise
+
+    def _deliver(self, answer: asyncio.Future[T], task: asyncio.Task[T]) -> None:
+        """The work has ended: its result is the answer, if anybody waits for one still."""
+        self._tasks.discard(task)
+        self._answers.discard(answer)
+        if answer.done():
+            # Nobody is left to hear of a failure; asking for it keeps asyncio from warning.
+            if not task.cancelled():
+                task.exception()
+        elif task.cancelled():
+            answer.cancel()
+        elif (error := task.exception()) is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(task.result())
+
+
+class _NoAnswerError(Exception):
+    """There is no answer of the driver's; the sentence is that of every claim of the call."""
 
 
 class DRAPlugin(v1_grpc.DRAPluginServicer):

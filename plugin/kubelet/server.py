@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 # For those that may not import grpc.
 GrpcServer = grpc.aio.Server
 
+# Seconds for calls under way when a socket has to be made anew: meanwhile nobody else finds us.
+MEND_DRAIN = 0.5
+
 
 class Socket:
     """A server on a path, used as a context: it serves and may be mended until the end of that."""
@@ -82,7 +85,7 @@ class Socket:
 
     async def _close(self) -> None:
         if self._server is not None:
-            await self._server.stop(self._drain)
+            await self._server.stop(self._drain if self._closed else MEND_DRAIN)
             self._server = None
 
 

@@ -158,6 +158,7 @@ class World:
             "root": self.folder / "fake",
             "kubeconfig": self.folder / "kubeconfig",
             "log-format": "json",
+            "stop-grace": 1,
         }
         command = [
             sys.executable,

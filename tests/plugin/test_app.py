@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from devices import fake, scan
+from devices import fake, faults, scan
 from devices.gpu import Roots
 from plugin import names, probe
 from plugin.kubelet.wire.dra.v1beta1 import api_pb2 as v1beta1
@@ -343,9 +343,9 @@ async def test_a_second_one_without_a_pod_is_refused(world):
             assert "somebody serves" in second.log.read_text()
 
 
-async def test_the_end_comes_within_a_second_with_a_call_that_is_stuck(world):
+async def test_the_end_comes_within_a_second_of_its_grace_with_a_call_that_is_stuck(world):
     claim = world.claim("c")
-    async with world.plugin() as plugin:
+    async with world.plugin(**{"stop-grace": "0"}) as plugin:
         info = await world.kubelet.register()
         await world.published()
         world.api.gate.clear()
@@ -355,8 +355,8 @@ async def test_the_end_comes_within_a_second_with_a_call_that_is_stuck(world):
             began = time.monotonic()
             assert await plugin.stop() == 0
             assert time.monotonic() - began < 1.0
-            await asyncio.wait([call])
-            assert call.exception(), "the kubelet must not take silence for success"
+            answer = (await call)["uid-c"]
+            assert answer.error, "the kubelet must not take silence for success"
 
 
 async def test_what_was_left_behind_is_collected_once_the_kubelet_has_registered_us(world):
@@ -407,3 +407,40 @@ async def test_a_folder_that_cannot_be_used_is_said_at_once(world):
             assert await plugin.process.wait() == 1
         assert "cannot keep anything in" in plugin.log.read_text()
         assert "Traceback" not in plugin.log.read_text()
+
+
+async def test_a_prepare_under_way_is_answered_when_we_are_told_to_stop(world):
+    """Its GPU is back only after the signal; meanwhile nobody else is served."""
+    claim = world.claim("c")
+    uid = claim["metadata"]["uid"]
+    address = world.gpus[0].address
+    faults.inject(world.tmp_path / "fake", "unplug", address)
+    async with world.plugin(**{"log-level": "debug"}) as plugin:
+        info = await world.kubelet.register()
+        async with calling(info.endpoint) as caller:
+            call = asyncio.ensure_future(caller.prepare(claim))
+            await apiserver.until(lambda: "has to wait" in plugin.log.read_text(), 20)
+            plugin.process.send_signal(signal.SIGTERM)
+            await apiserver.until(lambda: "told to stop" in plugin.log.read_text())
+            faults.inject(world.tmp_path / "fake", "plug", address)
+            answer = (await call)[uid]
+        assert not answer.error
+        assert [device.device_name for device in answer.devices] == [world.gpus[0].name]
+        async with asyncio.timeout(5):
+            assert await plugin.process.wait() == 0
+        assert "Traceback" not in plugin.log.read_text()
+
+
+async def test_a_prepare_that_outlasts_the_grace_has_an_answer_too(world):
+    claim = world.claim("c")
+    faults.inject(world.tmp_path / "fake", "unplug", world.gpus[0].address)
+    async with world.plugin(**{"stop-grace": "1"}) as plugin:
+        info = await world.kubelet.register()
+        async with calling(info.endpoint) as caller:
+            call = asyncio.ensure_future(caller.prepare(claim))
+            await apiserver.until(lambda: "has to wait" in plugin.log.read_text(), 20)
+            assert await plugin.stop() == 0
+            answer = (await call)[claim["metadata"]["uid"]]
+        assert answer.error == "the plugin is being stopped; ask again"
+        assert "Traceback" not in plugin.log.read_text()
+        assert "_handle_exceptions" not in plugin.log.read_text()

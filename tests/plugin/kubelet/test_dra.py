@@ -167,5 +167,34 @@ async def test_the_end_does_not_wait_for_ever(channel, driver, calls):
     await calls.finish(0.2)
     assert 0.15 < asyncio.get_running_loop().time() - began < 3
     assert driver.finished == 0
+
+    # Every claim of the call has an answer, upon which the kubelet asks again; none is cut off.
+    response = await call
+    assert response.claims["u"].error == "the plugin is being stopped; ask again"
     driver.gate.set()
-    await call
+    async with asyncio.timeout(5):
+        while not driver.finished:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_flood_of_calls_is_answered_and_bounded(channel, driver, monkeypatch):
+    """Whoever sends thousands of calls at once hears of it in each claim, and nobody is cut off."""
+    monkeypatch.setattr(dra, "MOST_CALLS", 3)
+    driver.answers = {"u": prepared("u")}
+    driver.gate.clear()
+    calls = [asyncio.ensure_future(prepare(channel)) for _ in range(40)]
+    done, waiting = await asyncio.wait(calls, timeout=2)
+    assert (len(done), len(waiting)) == (37, 3)
+    assert {call.result().claims["u"].error for call in done} == {dra.BUSY}
+    driver.gate.set()
+    assert {call.claims["u"].error for call in await asyncio.gather(*waiting)} == {""}
+
+
+async def test_a_failure_of_work_that_nobody_waits_for_is_no_news(channel, driver, calls, caplog):
+    driver.gate.clear()
+    with pytest.raises(grpc.aio.AioRpcError):
+        await prepare(channel, timeout=0.2)
+    driver.answers = None  # what comes of it is no dict: a mistake within the call
+    driver.gate.set()
+    await calls.finish(5)
+    assert "never retrieved" not in caplog.text
