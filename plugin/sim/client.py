@@ -81,7 +81,11 @@ class ApiClient:
                 return True
 
     async def send(self, request: Request, timeout: float = 10.0) -> Document:
-        """The object or list that the API server answers with."""
+        """The object or list that the API server answers with.
+
+        A request for an object that was made anew since is a Conflict, also where the API server
+        says of a patch that its uid may not change.
+        """
         path = await self.base_path(request.resource)
         if request.namespace:
             path += f"/namespaces/{quote(request.namespace, safe='')}"
@@ -94,14 +98,19 @@ class ApiClient:
         if request.body is not None:
             body = msgspec.json.encode(request.body)
         async with self._in_flight:
-            answer = await self.http.request(
-                request.method,
-                path,
-                query=request.query,
-                body=body,
-                content_type=request.content_type,
-                timeout=timeout,
-            )
+            try:
+                answer = await self.http.request(
+                    request.method,
+                    path,
+                    query=request.query,
+                    body=body,
+                    content_type=request.content_type,
+                    timeout=timeout,
+                )
+            except errors.Invalid as error:
+                if any(cause.field == "metadata.uid" for cause in error.causes):
+                    raise errors.Conflict(error.message, status=error.status) from error
+                raise
 
         try:
             return msgspec.json.decode(answer, type=dict[str, Any])

@@ -38,6 +38,9 @@ def validate_update(
     errors: FieldErrors, metadata: Document, before: Document, requested: Document
 ) -> None:
     """`requested` is what the writer would have it be, before the system has its way."""
+    uid = requested.get("uid")
+    if uid not in (None, before["uid"]):
+        errors.invalid("metadata.uid", uid, "field is immutable")
     time = requested.get("deletionTimestamp")
     if time is not None and time != before.get("deletionTimestamp"):
         _immutable_time(errors, "metadata.deletionTimestamp", str(time))

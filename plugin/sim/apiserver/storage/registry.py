@@ -116,6 +116,13 @@ class Registry:
             cause = Cause("FieldValueInvalid", UNCONDITIONAL_UPDATE, "metadata.resourceVersion")
             plural, group = kind.resource.plural, kind.resource.group
             raise status_errors.invalid(GroupResource(plural, group, plural), name, [cause])
+
+        # A uid is a precondition of who replaces an object. In a patch it is a field like others,
+        # and one that may not change.
+        uid = old["metadata"]["uid"]
+        if metadata.get("uid", uid) != uid:
+            why = _other_uid(kind, old["metadata"], metadata["uid"])
+            raise status_errors.conflict(kind.resource, name, why)
         return self._update(kind, old, obj, options, _manager(kind, options, "Update"))
 
     def change(
@@ -277,9 +284,6 @@ def _checked_metadata(kind: Kind, old: Document, obj: Document) -> Document:
     name = before["name"]
     _check_name(metadata.setdefault("name", name), name)
     _check_namespace(kind, before.get("namespace", ""), metadata)
-    if metadata.get("uid", before["uid"]) != before["uid"]:
-        why = _other_uid(kind, before, metadata["uid"])
-        raise status_errors.conflict(kind.resource, name, why)
     version = before["resourceVersion"]
     if metadata.get("resourceVersion", version) != version:
         raise status_errors.modified(kind.resource, name)

@@ -90,7 +90,7 @@ async def test_what_the_plugin_asks(ask, made):
         "devices" not in (await ask("GET", f"{CLAIMS}/c"))["status"]
         or not (await ask("GET", f"{CLAIMS}/c"))["status"]["devices"]
     )
-    with pytest.raises(errors.Conflict):
+    with pytest.raises(errors.Invalid, match='metadata.uid: Invalid value: "another"'):
         await found.apply_devices("default", "c", "another", [device], "claimd")
 
 

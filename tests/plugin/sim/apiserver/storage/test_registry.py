@@ -243,7 +243,7 @@ def test_apply_of_a_status(registry):
     assert "devices" not in new["status"]
     for name, config, code in (
         ("d", {}, 404),
-        ("c", {"metadata": {"uid": "x"}}, 409),
+        ("c", {"metadata": {"uid": "x"}}, 422),
         ("c", {"metadata": {"managedFields": [{}]}}, 400),
         ("c", {"metadata": {"name": "x"}}, 400),
     ):
