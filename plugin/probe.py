@@ -6,6 +6,9 @@ Loads next to nothing, since kubelets run it all day.
 from __future__ import annotations
 
 import socket
+import time
+
+RETRY_INTERVAL = 0.01
 
 
 def ask(address: str, path: str, timeout: float = 3.0) -> tuple[bool, str]:
@@ -30,12 +33,20 @@ def _connect(address: str, timeout: float) -> socket.socket:
 
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(timeout)
+    until = time.monotonic() + timeout
     try:
-        connection.connect(address.removeprefix("unix:"))
+        while True:
+            try:
+                connection.connect(address.removeprefix("unix:"))
+                return connection
+            except BlockingIOError:
+                # So many wait that the kernel takes no more. On a port it would try again by itself.
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(RETRY_INTERVAL)
     except OSError:
         connection.close()
         raise
-    return connection
 
 
 def _read(connection: socket.socket) -> bytes:

@@ -1,7 +1,7 @@
 """NodePrepareResources and NodeUnprepareResources, v1 and v1beta1.
 
-Requests in, the driver's answers out. Work goes on when the kubelet gives up on a call: it will call
-again and find it done. No decision is made here.
+Requests in, the driver's answers out. Work goes on when the kubelet gives up on a call: it will
+call again and find it done. No decision is made here.
 """
 
 from __future__ import annotations

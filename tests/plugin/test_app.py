@@ -5,6 +5,7 @@ its kubelet.
 import asyncio
 import json
 import os
+import resource
 import signal
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from devices.gpu import Roots
 from plugin import names, probe
 from plugin.kubelet.wire.dra.v1beta1 import api_pb2 as v1beta1
 from plugin.kubelet.wire.dra.v1beta1 import api_pb2_grpc as v1beta1_grpc
-from tests.support import apiserver, podresources
+from tests.support import apiserver, flood, podresources
 from tests.support.kubelet import Kubelet, calling
 from tests.support.worlds import DRIVER, NODE, claim_object, result
 
@@ -444,3 +445,28 @@ async def test_a_prepare_that_outlasts_the_grace_has_an_answer_too(world):
         assert answer.error == "the plugin is being stopped; ask again"
         assert "Traceback" not in plugin.log.read_text()
         assert "_handle_exceptions" not in plugin.log.read_text()
+
+
+async def test_a_flood_on_the_endpoint_costs_the_kubelet_nothing(world, unused_tcp_port):
+    """With few descriptors: every claim is prepared, and livez answers within a second."""
+    address = f"127.0.0.1:{unused_tcp_port}"
+    async with world.plugin(endpoint=address) as plugin:
+        info = await world.kubelet.register()
+        await world.published()
+        resource.prlimit(plugin.process.pid, resource.RLIMIT_NOFILE, (256, 256))
+        claim = world.claim("c")
+        uid = claim["metadata"]["uid"]
+        with flood.running(address, seconds=4, many=500) as flooding:
+            rounds = 0
+            while flooding.poll() is None:
+                began = time.monotonic()
+                assert (await asyncio.to_thread(probe.ask, address, "/livez"))[0]
+                assert time.monotonic() - began < 1.0
+                async with calling(info.endpoint) as caller:  # a connection of its own
+                    assert not (await caller.prepare(claim))[uid].error
+                    assert not (await caller.unprepare(claim))[uid].error
+                rounds += 1
+        assert rounds > 5
+        assert await plugin.stop() == 0
+        assert not [line for line in plugin.lines() if line["level"] == "error"]
+        assert "probes are not answered" not in plugin.log.read_text()

@@ -128,7 +128,7 @@ async def test_unprepare_says_for_each_claim_why_not(channel, driver, caplog, me
 
 
 @pytest.mark.parametrize(
-    ("timeout", "least", "most"), [(5, 3, 5), (None, 44, dra.CALL_TIMEOUT), (500, 44, 45)]
+    ("timeout", "least", "most"), [(20, 10, 20), (None, 35, dra.CALL_TIMEOUT), (500, 35, 45)]
 )
 async def test_the_driver_has_as_long_as_the_kubelet_waits(channel, driver, timeout, least, most):
     driver.answers = {"u": prepared("u")}
