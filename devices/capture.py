@@ -1,5 +1,4 @@
-"""Captures what a scan reads of a machine into a tar file, and puts such a file down as a tree that
-scans alike.
+"""Captures what a scan reads of a machine into a tar file, and puts one down as a tree to scan.
 
 Nothing here knows what the files mean, but for the serial numbers that are replaced on request.
 """
@@ -24,7 +23,8 @@ from .gpu import Gpu, Inventory, Roots
 ABOUT = "claimd-capture.json"
 HOST = "host"
 _TOPS = ("sys", "proc", HOST)
-_LIMIT, _ENTRIES = 1 << 22, 200_000
+_LARGEST_FILE, _MOST_ENTRIES = 1 << 22, 200_000
+_MOST_LINKS = 40  # that one path may lead through, as in the kernel
 _BUILDER = re.compile(rb"\([^()\s]*@[^()\s]*\)")  # who built a module, and on which machine
 
 
@@ -38,42 +38,50 @@ class _Trees:
     files: dict[str, bytes] = field(default_factory=dict)
     errors: dict[str, int] = field(
         default_factory=dict
-    )  # what the kernel answered, by the path that was asked
+    )  # the kernel's answer, by the path asked for
 
     def take(self, path: str, *, follow: bool) -> None:
+        """A path that was looked at, with all that it leads through. What is missing stays so."""
         name = self._name(path)
         if name is None:
             return
         try:
-            above, _, last = name.rpartition("/")
-            place = self._walk(name.split("/") if follow else above.split("/"))
-            if place is not None and not follow and last:
-                self._note_link(f"{place}/{last}")
-                return
-            if place is None:
-                return
-            status = os.lstat(self._path(place))
-            if stat.S_ISDIR(status.st_mode):
-                self._list(place)
-            elif stat.S_ISREG(status.st_mode):
-                self.files[place] = _content(self._path(place))
-            else:
-                self.errors[name] = errno.EIO
+            self._take(name, follow=follow)
         except OSError as error:
             if error.errno != errno.ENOENT:
                 self.errors[name] = error.errno or errno.EIO
 
-    def _note_link(self, name: str) -> None:
-        status = os.lstat(self._path(name))
-        if stat.S_ISLNK(status.st_mode):
+    def _take(self, name: str, *, follow: bool) -> None:
+        above, _, last = name.rpartition("/")
+        if not follow and last:
+            folder = self._walk(above.split("/"))
+            if folder is not None:
+                self._take_link(f"{folder}/{last}")
+            return
+
+        place = self._walk(name.split("/"))
+        if place is None:
+            return
+        mode = os.lstat(self._path(place)).st_mode
+        if stat.S_ISDIR(mode):
+            self._take_folder(place)
+        elif stat.S_ISREG(mode):
+            self.files[place] = _content(self._path(place))
+        else:
+            self.errors[name] = errno.EIO
+
+    def _take_link(self, name: str) -> None:
+        """Something whose content was not looked at."""
+        mode = os.lstat(self._path(name)).st_mode
+        if stat.S_ISLNK(mode):
             self.links[name] = _inside(name, os.readlink(self._path(name)))
-        elif stat.S_ISDIR(status.st_mode):
+        elif stat.S_ISDIR(mode):
             self.folders.add(name)
         else:
             self.files.setdefault(name, b"")
 
-    def _list(self, folder: str) -> None:
-        """Everything has its name, so that the same is found there; what was not read has no
+    def _take_folder(self, folder: str) -> None:
+        """Everything in it has its name, so that the same is found there; what was not read has no
         content.
         """
         self.folders.add(folder)
@@ -91,32 +99,34 @@ class _Trees:
         place, rest, followed = parts[0], parts[1:], 0
         while rest:
             step = f"{place}/{rest.pop(0)}"
-            status = os.lstat(self._path(step))
-            if not stat.S_ISLNK(status.st_mode):
-                if stat.S_ISDIR(status.st_mode):
+            mode = os.lstat(self._path(step)).st_mode
+            if not stat.S_ISLNK(mode):
+                if stat.S_ISDIR(mode):
                     self.folders.add(step)
                 place = step
                 continue
-            target = _inside(step, os.readlink(self._path(step)))
+
             followed += 1
-            if followed > 40:
+            if followed > _MOST_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            target = _inside(step, os.readlink(self._path(step)))
             self.links[step] = target
-            where = os.path.normpath(f"{place}/{target}").split("/")
-            if target.startswith("/") or where[0] not in self.roots:
-                _content(
-                    self._path(step)
-                )  # an answer that the file cannot give: it is an error, or is left out
+            parts = os.path.normpath(f"{place}/{target}").split("/")
+            if target.startswith("/") or parts[0] not in self.roots:
+                # An answer that the file cannot give: it is an error, or is left out.
+                _content(self._path(step))
                 return None
-            place, rest = where[0], [*where[1:], *rest]
+            place, rest = parts[0], [*parts[1:], *rest]
         return place
 
     def _name(self, path: str) -> str | None:
-        for name, root in self.roots.items():
-            if path.startswith(f"{root}/") and (
-                name != HOST or not path.startswith(("/sys/", "/proc/"))
-            ):
-                return f"{name}/{os.path.normpath(path[len(root) + 1 :])}"
+        """What a path is called in the file; None for one that is in no tree."""
+        for top, root in self.roots.items():
+            if not path.startswith(f"{root}/"):
+                continue
+            if top == HOST and path.startswith(("/sys/", "/proc/")):
+                continue  # where the host's root is our own, these are trees of their own
+            return f"{top}/{os.path.normpath(path[len(root) + 1 :])}"
         return None
 
     def _path(self, name: str) -> str:
@@ -125,24 +135,29 @@ class _Trees:
 
 
 def write(
-    file: Path, roots: Roots, look: Callable[[], Inventory], *, redact: bool = False
+    file: Path, roots: Roots, scan: Callable[[], Inventory], *, redact: bool = False
 ) -> tuple[Inventory, int]:
-    """Writes what `look` reads; returns what it saw, and how many files and links are in the tar
+    """Writes what `scan` reads; returns what it saw, and how many files and links are in the tar
     file.
+
+    The same trees give the same bytes. With `redact`, serial numbers are replaced by others of their
+    form. OSError if the file cannot be written: what was there before stays then.
     """
     tops = {"sys": str(roots.sys), "proc": str(roots.proc), HOST: roots.host}
-    with sysfs.recording() as paths:
-        inventory = look()
+    with sysfs.recording() as accesses:
+        inventory = scan()
+
     trees = _Trees(roots=tops)
-    for path, follow in sorted(paths):
+    for path, follow in sorted(accesses):
         trees.take(path, follow=follow)
     files = {name: content for name, content in trees.files.items() if name not in trees.folders}
     if redact:
         serials = _replacements(inventory)
         files = {name: _redacted(content, serials) for name, content in files.items()}
-    about = {"format": 1, "roots": tops, "errors": dict(sorted(trees.errors.items()))}
+
     # Under another name first: whoever reads it must never see half of it.
     unfinished = file.with_name(f".{file.name}.new")
+    about = {"format": 1, "roots": tops, "errors": dict(sorted(trees.errors.items()))}
     with tarfile.open(unfinished, "w", format=tarfile.PAX_FORMAT) as tar:
         _add(tar, ABOUT, f"{json.dumps(about, indent=1)}\n".encode())
         for name in sorted({*trees.folders, *trees.links, *files}):
@@ -157,15 +172,17 @@ def write(
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes | None = None, link: str = "") -> None:
-    """The same trees give the same bytes: no clock and no user in it."""
+    """An entry without a clock and a user in it."""
     entry = tarfile.TarInfo(name)
     if content is not None:
         entry.size, entry.mode = len(content), 0o444
-    elif link:
+        tar.addfile(entry, io.BytesIO(content))
+        return
+    if link:
         entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, link, 0o777
     else:
         entry.type, entry.mode = tarfile.DIRTYPE, 0o755
-    tar.addfile(entry, io.BytesIO(content) if content is not None else None)
+    tar.addfile(entry)
 
 
 def _inside(name: str, target: str) -> str:
@@ -179,7 +196,10 @@ def _content(path: str) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         content = b""
-        while len(content) < _LIMIT and (more := os.read(descriptor, _LIMIT)):
+        while len(content) < _LARGEST_FILE:
+            more = os.read(descriptor, _LARGEST_FILE)
+            if not more:
+                break
             content += more
         return content
     finally:
@@ -190,18 +210,17 @@ def _replacements(inventory: Inventory) -> dict[bytes, bytes]:
     """Of each serial number one that is made of it and has its form. KFD prints that of AMD as a
     decimal number.
     """
-    found = {}
+    replacements = {}
     for uuid in sorted({gpu.uuid for gpu in inventory.gpus if gpu.uuid}):
         digest = hashlib.sha256(uuid.encode()).hexdigest()
         if uuid.startswith("GPU-"):
-            other = (
-                f"GPU-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
-            )
+            groups = (digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:32])
+            other = "-".join(("GPU", *groups))
         else:
             other = digest[:16]
-            found[str(int(uuid, 16)).encode()] = str(int(other, 16)).encode()
-        found[uuid.encode()] = other.encode()
-    return found
+            replacements[str(int(uuid, 16)).encode()] = str(int(other, 16)).encode()
+        replacements[uuid.encode()] = other.encode()
+    return replacements
 
 
 def _redacted(content: bytes, serials: Mapping[bytes, bytes]) -> bytes:
@@ -215,61 +234,55 @@ def _redacted(content: bytes, serials: Mapping[bytes, bytes]) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """A capture that lies on disk as trees. `with_original_paths` says paths as they were on the machine."""
+    """A capture that lies on disk as trees."""
 
     roots: Roots
-    names: tuple[tuple[str, str], ...]
+    names: tuple[tuple[str, str], ...]  # of each tree: where it is here, and where it was
 
     def with_original_paths(self, inventory: Inventory) -> Inventory:
-        return Inventory.of(
-            (self._gpu(gpu) for gpu in inventory.gpus),
-            (replace(skipped, reason=self._text(skipped.reason)) for skipped in inventory.skipped),
-        )
+        """An Inventory of these trees, in which people read the paths of the machine."""
+        skipped = []
+        for one in inventory.skipped:
+            skipped.append(replace(one, reason=self._original(one.reason)))
+        return Inventory.of(map(self._gpu, inventory.gpus), skipped)
 
     def _gpu(self, gpu: Gpu) -> Gpu:
         libraries = gpu.libraries
         if libraries is not None:
-            libraries = replace(libraries, reason=self._text(libraries.reason))
-        return replace(gpu, notes=tuple(map(self._text, gpu.notes)), libraries=libraries)
+            libraries = replace(libraries, reason=self._original(libraries.reason))
+        return replace(gpu, notes=tuple(map(self._original, gpu.notes)), libraries=libraries)
 
-    def _text(self, text: str) -> str:
+    def _original(self, text: str) -> str:
         for here, there in self.names:
             text = text.replace(f"{here}/", f"{there}/")
         return text
 
 
 def read(file: Path, folder: Path) -> Replay:
-    """Puts the trees of a tar file below an empty folder. ValueError if it is no capture; whoever
-    made it may wish us ill, so nothing of it leads out of the folder.
+    """Puts the trees of a tar file below an empty folder, to be scanned there.
+
+    ValueError if it is no capture; whoever made it may wish us ill, so nothing of it leads out of
+    the folder. Until `stop_replay`, reads of these trees fail as they did on the machine.
     """
     try:
         with tarfile.open(file, "r:") as tar:
             members = _checked(tar)
-            about = _about(tar, members)
-            for member in members:
-                path = folder / member.name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                if member.isdir():
-                    path.mkdir(exist_ok=True)
-                elif member.isreg():
-                    content = tar.extractfile(member)
-                    path.write_bytes(content.read() if content else b"")
-            for member in members:  # links last: nothing is written through one
-                if member.issym():
-                    (folder / member.name).symlink_to(member.linkname)
+            original_roots, errors = _about(tar, members)
+            _extract(tar, members, folder)
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise ValueError(f"{file} is no capture: it has {error.filename} twice") from error
     except (tarfile.TarError, EOFError, ValueError) as error:
         raise ValueError(f"{file} is no capture: {error}") from error
+
     roots = replace(Roots.under(folder), host=str(folder / HOST))
     here = {"sys": str(roots.sys), "proc": str(roots.proc), HOST: roots.host}
-    sysfs.replay_errors(
-        {
-            f"{here[name.partition('/')[0]]}/{name.partition('/')[2]}": code
-            for name, code in about[1].items()
-        }
-    )
-    return Replay(roots=roots, names=tuple((here[top], there) for top, there in about[0].items()))
+    errors_here = {}
+    for name, code in errors.items():
+        top, _, rest = name.partition("/")
+        errors_here[f"{here[top]}/{rest}"] = code
+    sysfs.replay_errors(errors_here)
+    names = tuple((here[top], original) for top, original in original_roots.items())
+    return Replay(roots=roots, names=names)
 
 
 def stop_replay() -> None:
@@ -277,31 +290,58 @@ def stop_replay() -> None:
     sysfs.replay_errors({})
 
 
+def _extract(tar: tarfile.TarFile, members: Sequence[tarfile.TarInfo], folder: Path) -> None:
+    for member in members:
+        path = folder / member.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if member.isdir():
+            path.mkdir(exist_ok=True)
+        elif member.isreg():
+            content = tar.extractfile(member)
+            path.write_bytes(content.read() if content else b"")
+
+    # Links come last: nothing is written through one.
+    for member in members:
+        if member.issym():
+            (folder / member.name).symlink_to(member.linkname)
+
+
 def _checked(tar: tarfile.TarFile) -> Sequence[tarfile.TarInfo]:
-    found: list[tarfile.TarInfo] = []
+    """The members to be put down; ValueError for a file that holds what no capture does."""
+    members: list[tarfile.TarInfo] = []
     for member in tar:
         parts = member.name.split("/")
-        inside = member.name == ABOUT or (parts[0] in _TOPS and not {"", ".", ".."} & set(parts))
-        small = member.size <= _LIMIT and len(found) < _ENTRIES
-        if not inside or not small or not (member.isreg() or member.isdir() or member.issym()):
+        is_inside = parts[0] in _TOPS and not {"", ".", ".."} & set(parts)
+        is_small = member.size <= _LARGEST_FILE and len(members) < _MOST_ENTRIES
+        is_plain = member.isreg() or member.isdir() or member.issym()
+        if not (is_inside or member.name == ABOUT) or not is_small or not is_plain:
             raise ValueError(f"{member.name!r} must not be in it")
-        if member.issym() and (
-            member.linkname.startswith("/")
-            or os.path.normpath(f"{os.path.dirname(member.name)}/{member.linkname}").split("/")[0]
-            not in _TOPS
-        ):
-            continue  # a link out of the trees leads nowhere here
-        found.append(member)
-    return found
+
+        # A link out of the trees leads nowhere here.
+        if not member.issym() or _leads_inside(member):
+            members.append(member)
+    return members
+
+
+def _leads_inside(member: tarfile.TarInfo) -> bool:
+    if member.linkname.startswith("/"):
+        return False
+    target = os.path.normpath(f"{os.path.dirname(member.name)}/{member.linkname}")
+    return target.split("/")[0] in _TOPS
 
 
 def _about(
     tar: tarfile.TarFile, members: Sequence[tarfile.TarInfo]
 ) -> tuple[dict[str, str], dict[str, int]]:
-    first = next((member for member in members if member.name == ABOUT), None)
-    content = tar.extractfile(first) if first is not None and first.isreg() else None
+    """Where the trees were on the machine, and the errors that the kernel gave there."""
+    content = None
+    for member in members:
+        if member.name == ABOUT and member.isreg():
+            content = tar.extractfile(member)
+            break
     if content is None:
         raise ValueError(f"it has no {ABOUT}")
+
     try:
         about = json.loads(content.read())
         roots = {top: str(about["roots"][top]) for top in _TOPS}

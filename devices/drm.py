@@ -9,9 +9,10 @@ import re
 from . import sysfs
 from .gpu import NOT_READY, DeviceNode, NotUsable
 
+MAJOR = 226
+
 _NODE = re.compile(r"(card|renderD)([0-9]+)")  # card0-HDMI-A-1 is a connector
 _NUMBERS = re.compile(r"([0-9]{1,4}):([0-9]{1,7})")
-MAJOR = 226
 
 
 def nodes(folder: str, notes: list[str]) -> tuple[DeviceNode, ...]:
@@ -21,37 +22,33 @@ def nodes(folder: str, notes: list[str]) -> tuple[DeviceNode, ...]:
         match = _NODE.fullmatch(name)
         if match is None:
             continue
-        numbers = device_numbers(f"{folder}/drm/{name}/dev", notes)
-        if numbers and numbers[0] != MAJOR:
-            notes.append(f"{folder}/drm/{name}/dev: {numbers[0]} is not DRM's major number {MAJOR}")
-        elif numbers and numbers[1] != int(match[2]):
-            notes.append(f"{folder}/drm/{name}/dev: {numbers[1]} is not the number of {name}")
-        elif numbers:
-            found.append(DeviceNode(path=f"/dev/dri/{name}", major=numbers[0], minor=numbers[1]))
+        path = f"{folder}/drm/{name}/dev"
+        numbers = device_numbers(path, notes)
+        if numbers is None:
+            continue
+
+        # Anything else is another device's node.
+        major, minor = numbers
+        if major != MAJOR:
+            notes.append(f"{path}: {major} is not DRM's major number {MAJOR}")
+        elif minor != int(match[2]):
+            notes.append(f"{path}: {minor} is not the number of {name}")
+        else:
+            found.append(DeviceNode(path=f"/dev/dri/{name}", major=major, minor=minor))
     return tuple(found)
 
 
 def card_and_render(folder: str) -> tuple[DeviceNode, ...]:
-    """The nodes of a GPU that is of no use without both. The driver is bound before it registers
-    them.
+    """The nodes of a GPU that is of no use without both.
+
+    NotUsable until they are there: the driver is bound before it registers them.
     """
-    return _needed(folder, ("card", "renderD"))
+    return _required(folder, ("card", "renderD"))
 
 
 def card_or_render(folder: str) -> tuple[DeviceNode, ...]:
-    """The nodes of a virtual function, which may lack one of them."""
-    return _needed(folder, ("",))
-
-
-def _needed(folder: str, kinds: tuple[str, ...]) -> tuple[DeviceNode, ...]:
-    notes: list[str] = []
-    found = nodes(folder, notes)
-    if notes:
-        raise NotUsable("; ".join(notes))
-    for kind in kinds:
-        if not any(node.path.startswith(f"/dev/dri/{kind}") for node in found):
-            raise NotUsable(f"{NOT_READY}the driver has made no drm/{kind}* yet")
-    return found
+    """The nodes of a virtual function, which may lack one of them. NotUsable if it lacks both."""
+    return _required(folder, ("",))
 
 
 def device_numbers(path: str, notes: list[str]) -> tuple[int, int] | None:
@@ -64,3 +61,14 @@ def device_numbers(path: str, notes: list[str]) -> tuple[int, int] | None:
         notes.append(f"{path}: {value[:40]!r} is not MAJOR:MINOR")
         return None
     return int(match[1]), int(match[2])
+
+
+def _required(folder: str, kinds: tuple[str, ...]) -> tuple[DeviceNode, ...]:
+    notes: list[str] = []
+    found = nodes(folder, notes)
+    if notes:
+        raise NotUsable("; ".join(notes))
+    for kind in kinds:
+        if not any(node.path.startswith(f"/dev/dri/{kind}") for node in found):
+            raise NotUsable(f"{NOT_READY}the driver has made no drm/{kind}* yet")
+    return found

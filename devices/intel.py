@@ -16,21 +16,30 @@ VENDOR_ID = 0x8086
 DRIVERS = ("i915", "xe")
 DEVICE_PLUGIN_RESOURCES = ("gpu.intel.com/",)
 
-_TILE = re.compile(r"tile\d+")
+_TILE = re.compile(r"tile[0-9]+")
 
 
 def describe(roots: Roots, function: Function) -> Detail:
-    virtual = function.physical is not None
-    nodes = drm.card_or_render(function.folder) if virtual else drm.card_and_render(function.folder)
+    """What i915 or xe tells of a GPU or of a virtual function of one.
+
+    NotUsable as long as its nodes are missing.
+    """
+    is_virtual = function.physical is not None
+    if is_virtual:
+        nodes = drm.card_or_render(function.folder)
+    else:
+        nodes = drm.card_and_render(function.folder)
+
     notes: list[str] = []
-    product = intel_ids.product(function.device_id)
     if function.driver == "i915":
         memory = _i915_memory(function, nodes, notes)
         tiles = intel_ids.tiles(function.device_id)
     else:
         memory, tiles = _xe_memory_and_tiles(function, notes)
-    if memory is None and not virtual:
+    if memory is None and not is_virtual:
         memory = intel_ids.memory(function.device_id)
+
+    product = intel_ids.product(function.device_id)
     return Detail(
         nodes=nodes + _by_path(function, nodes),
         driver_version=sysfs.module_version(roots, function.driver, function.cache, notes),
@@ -45,24 +54,24 @@ def describe(roots: Roots, function: Function) -> Detail:
 
 
 def _by_path(function: Function, nodes: tuple[DeviceNode, ...]) -> tuple[DeviceNode, ...]:
-    """The names by which Intel's user space looks for the nodes. On a host udev links them; in a
-    container they are nodes with the same numbers, which needs neither udev nor a hook.
+    """The names by which Intel's user space looks for the nodes.
+
+    On a host udev links them; in a container they are nodes with the same numbers, which needs
+    neither udev nor a hook.
     """
-    return tuple(
-        DeviceNode(
-            path=f"/dev/dri/by-path/pci-{function.address}-{'card' if '/card' in node.path else 'render'}",
-            major=node.major,
-            minor=node.minor,
-        )
-        for node in nodes
-    )
+    by_path = []
+    for node in nodes:
+        kind = "card" if "/card" in node.path else "render"
+        path = f"/dev/dri/by-path/pci-{function.address}-{kind}"
+        by_path.append(DeviceNode(path=path, major=node.major, minor=node.minor))
+    return tuple(by_path)
 
 
 def _i915_memory(function: Function, nodes: tuple[DeviceNode, ...], notes: list[str]) -> int | None:
     """Local memory; only the data-centre build of i915 tells it, beside the card or in it."""
     cards = [f"drm/{posixpath.basename(node.path)}" for node in nodes if "/card" in node.path]
-    for place in ("", *cards):
-        size = sysfs.decimal(f"{function.folder}/{place}/lmem_total_bytes", notes)
+    for folder in ("", *cards):
+        size = sysfs.decimal(f"{function.folder}/{folder}/lmem_total_bytes", notes)
         if size and size > 0:
             return size
     return None
@@ -72,9 +81,12 @@ def _xe_memory_and_tiles(function: Function, notes: list[str]) -> tuple[int | No
     """The tiles' memory together; None if one of them does not tell, since half a sum would be
     wrong. The kernel's own xe does not tell it at all.
     """
-    tiles = [name for name in sysfs.names(function.folder, notes) or () if _TILE.fullmatch(name)]
-    sizes = [
-        sysfs.decimal(f"{function.folder}/{tile}/physical_vram_size_bytes", notes) for tile in tiles
-    ]
-    known = [size for size in sizes if size and size > 0]
-    return sum(known) if known and len(known) == len(sizes) else None, len(tiles) or None
+    names = sysfs.names(function.folder, notes) or ()
+    tiles = [name for name in names if _TILE.fullmatch(name)]
+    sizes = []
+    for tile in tiles:
+        size = sysfs.decimal(f"{function.folder}/{tile}/physical_vram_size_bytes", notes)
+        if size and size > 0:
+            sizes.append(size)
+    memory = sum(sizes) if sizes and len(sizes) == len(tiles) else None
+    return memory, len(tiles) or None
