@@ -1,4 +1,4 @@
-"""Which test files answer for a module: those of its name, or those that `mirrors.toml` names for it."""
+"""Which test files answer for a module: those of its name, or of its folder, and those that `mirrors.toml` adds."""
 
 from __future__ import annotations
 
@@ -38,9 +38,18 @@ def exceptions() -> dict[str, list[str]]:
     return {str(pattern): list(files) for pattern, files in document["mirrors"].items()}
 
 
+def of_its_folder(module: str) -> list[str]:
+    """Every test file of the folder that mirrors the module's package."""
+    place = ROOT / "tests" / Path(module).parent
+    return sorted(str(path.relative_to(ROOT)) for path in place.glob("test_*.py"))
+
+
 def tests_of(module: str) -> list[str]:
-    """The test files that have to notice when the module is wrong."""
-    files = of_its_name(module)
+    """The test files that have to notice when the module is wrong.
+
+    Those of its name; where there is none, all of its folder; and what `mirrors.toml` adds.
+    """
+    files = of_its_name(module) or of_its_folder(module)
     for pattern, named in exceptions().items():
         if fnmatch.fnmatch(module, pattern):
             files += [name for name in named if name not in files]

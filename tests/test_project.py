@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import mirrors
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("plugin", "devices", "tests", "proto")
 FILE_LIMIT, FUNCTION_LIMIT = 700, 120
@@ -183,3 +185,13 @@ def test_proto_names_are_the_ones_that_kubelets_dial():
         "share_id": 5,
     }
     assert "share_id" not in v1beta1.Device.DESCRIPTOR.fields_by_name
+
+
+@pytest.mark.parametrize("module", mirrors.modules())
+def test_every_module_has_tests_that_answer_for_it(module):
+    files = mirrors.tests_of(module)
+    assert files, (
+        "no test file of its name or in its folder: write one, or name one in mirrors.toml"
+    )
+    missing = [path for path in files if not (ROOT / path).is_file()]
+    assert not missing, f"mirrors.toml names what is not there: {missing}"
