@@ -320,41 +320,23 @@ def build(config: Config) -> App:
     instance_ = instance.Instance(folder, config.pod_uid or uuid.uuid4().hex)
 
     # The edges: the API server and the hardware.
-    client_ = client.Client(
-        auth.client_config(config.kubeconfig, config.service_account), agent="claimd"
-    )
+    client_config = auth.client_config(config.kubeconfig, config.service_account)
+    client_ = client.Client(client_config, agent="claimd")
     resources_ = resources.Resources(client_, config.driver_name, config.node_name)
     watch_, monitor_ = _hardware(config)
 
-    def inventory() -> Inventory:
-        return watch_.last or Inventory()
-
-    # What is prepared, and what is told of it.
+    # What people are told, and what is prepared.
     events_ = events.EventRecorder(resources_, config.driver_name, config.node_name)
     record_node_event = functools.partial(events_.record, events.node(config.node_name))
+    reporter = status.StatusReporter(resources_, config.driver_name)
     checkpoints = checkpoint.CheckpointFolder(
         folder, boot_id, functools.partial(record_node_event, "RecordDamaged")
     )
-    reporter = status.StatusReporter(resources_, config.driver_name)
-
-    def prepared_claims() -> Iterable[PreparedClaim]:
-        return checkpoints.claims.values()
-
-    conditions = announcements.DeviceConditions()
     reports = claim_reports.ClaimReports(
         driver=config.driver_name,
         checkpoints=checkpoints,
         reporter=reporter,
-        inventory=inventory,
-        conditions=conditions,
-    )
-    announcements_ = announcements.Announcements(
-        node=config.node_name,
-        conditions=conditions,
-        inventory=inventory,
-        claims=prepared_claims,
-        report=reports.report,
-        record_event=events_.record,
+        inventory=lambda: watch_.last or Inventory(),
     )
     driver_ = driver.Driver(
         name=config.driver_name,
@@ -367,6 +349,7 @@ def build(config: Config) -> App:
         record_event=events_.record,
         require_libraries=config.refuses_without_libraries,
     )
+    announcements_ = _announcements(config, reports, events_)
     publisher_ = publisher.Publisher(
         resources_,
         config.driver_name,
@@ -388,16 +371,7 @@ def build(config: Config) -> App:
         reporter=reporter,
         announcements=announcements_,
         events=events_,
-        # Neither collects nor looks before the kubelet has registered us, which has its turn first.
-        garbage=garbage.GarbageCollector(
-            driver=driver_,
-            pods=functools.partial(
-                podresources.pods, names.pod_resources_socket(config.kubelet_dir)
-            ),
-            may_collect=instance_.may_publish,
-            record_event=events_.record,
-            grace=config.garbage_grace,
-        ),
+        garbage=_garbage_collector(config, driver_, instance_),
         conflicts=conflicts.ConflictDetector(
             resources=resources_,
             driver=config.driver_name,
@@ -418,6 +392,36 @@ def build(config: Config) -> App:
         instance=instance_,
         calls=dra.Calls(driver_),
         boot_id=boot_id,
+    )
+
+
+def _announcements(
+    config: Config, reports: claim_reports.ClaimReports, events_: events.EventRecorder
+) -> announcements.Announcements:
+    def prepared_claims() -> Iterable[PreparedClaim]:
+        return reports.checkpoints.claims.values()
+
+    return announcements.Announcements(
+        node=config.node_name,
+        conditions=reports.conditions,
+        inventory=reports.inventory,
+        claims=prepared_claims,
+        report=reports.report,
+        record_event=events_.record,
+    )
+
+
+def _garbage_collector(
+    config: Config, driver_: driver.Driver, instance_: instance.Instance
+) -> garbage.GarbageCollector:
+    """Collects nothing before the kubelet has registered us, and has had its turn."""
+    socket = names.pod_resources_socket(config.kubelet_dir)
+    return garbage.GarbageCollector(
+        driver=driver_,
+        pods=functools.partial(podresources.pods, socket),
+        may_collect=instance_.may_publish,
+        record_event=driver_.record_event,
+        grace=config.garbage_grace,
     )
 
 

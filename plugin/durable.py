@@ -67,7 +67,7 @@ class Folder:
             _sync(folder)
 
     def fingerprint(self) -> tuple[int, int] | None:
-        """Differs once an entry has come or gone, or another folder stands here; None: no folder."""
+        """Another one once an entry has come or gone, or the folder was replaced; None: no folder."""
         try:
             status = os.stat(self.path)
         except OSError:
@@ -136,7 +136,7 @@ async def in_thread(work: Callable[[], None]) -> None:
     A caller that held a lock over the work and let go of it in the middle would let others see half
     of it. So a cancellation is raised only afterwards; whether the work succeeded is lost with it.
     """
-    # A plain future and no task: the end of the loop cancels all tasks, and must not cut this short.
+    # A plain future and no task: the end of the loop cancels all tasks, and must not end this.
     running = asyncio.get_running_loop().run_in_executor(None, work)
     try:
         await asyncio.shield(running)

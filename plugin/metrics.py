@@ -1,5 +1,6 @@
-"""What is counted, and its text for Prometheus (format 0.0.4). Whoever sees a thing happen counts it.
+"""What is counted, and its text for Prometheus (format 0.0.4).
 
+Whoever sees a thing happen counts it here, so this module is at the bottom of all layers.
 Written by hand: Prometheus' client library would cost 1.5 MB of the plugin's resident memory, for
 which there is a limit that we only just keep. No log, no clock, no I/O: the endpoint serves the
 text.

@@ -183,7 +183,7 @@ def reason_to_unprepare(
 
 
 def pod_using(prepared: PreparedClaim, pods: Pods) -> str:
-    """A pod that uses the claim, or may use it for all that the kubelet says; empty if none does."""
+    """A pod that uses the claim, or may do so for all that the kubelet says; empty if none does."""
     prefix = f"{names.CDI_KIND}="
     for (namespace, pod), claims in pods.items():
         if namespace != prepared.namespace:

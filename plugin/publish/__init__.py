@@ -1,1 +1,1 @@
-"""What the scheduler sees: the inventory as ResourceSlices, written to the API server and kept so."""
+"""What the scheduler sees: the inventory as ResourceSlices on the API server, and kept so."""

@@ -140,14 +140,15 @@ class _Draft:
         scheduling of its pod.
         """
         if value is not None and _reason_unfit(value) == _TOO_LONG:
+            limit = limits.ATTRIBUTE_VALUE
             self._problems.append(
-                f"{self._device}: productName cut to {limits.ATTRIBUTE_VALUE} bytes, it is {value!r}"
+                f"{self._device}: productName cut to {limit} bytes, it is {value!r}"
             )
             value = _cut(value)
         self.text("productName", value)
 
     def version(self, value: str | None) -> None:
-        """The kernel module's version, as selectors can compare it and, if that differs, in full."""
+        """The kernel module's version, as selectors can compare it, and in full if that differs."""
         if value is None:
             return
         version = semver(value)

@@ -1,4 +1,4 @@
-"""The pool of this node: what must be written so that the slices that exist become the desired ones.
+"""The pool of this node: what must be written so that existing slices become the desired ones.
 
 Pure: slices as the API server has them in, slices to write out. Generations, and the form in which
 the API server keeps a slice, are understood here. What a slice says is slices', when to write it is

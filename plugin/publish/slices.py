@@ -109,7 +109,7 @@ def build(
 
 
 def counters_probe(driver: str, node: str) -> ResourceSlice:
-    """A slice with counters for a dry run: what comes back of it tells if the API server keeps them."""
+    """A slice with counters, for a dry run: its answer tells whether the API server keeps them."""
     return ResourceSlice(
         metadata=ObjectMeta(name=names.slice_name(0xFFFFF, driver, node)),
         spec=ResourceSliceSpec(

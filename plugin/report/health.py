@@ -1,7 +1,7 @@
 """How GPUs are, in Kubernetes' words: taints, rows of the kubelet's stream, conditions. Pure.
 
-What is wrong with a GPU is found out in `devices`. Here one HealthReport becomes all that is told of
-it, so that a taint, a pod's status, a claim's condition and an Event never disagree.
+What is wrong with a GPU is found out in `devices`. Here one HealthReport becomes all that is told
+of it, so that a taint, a pod's status, a claim's condition and an Event never disagree.
 """
 
 from __future__ import annotations
