@@ -134,7 +134,7 @@ async def test_the_driver_has_as_long_as_the_kubelet_waits(channel, driver, time
     driver.answers = {"u": prepared("u")}
     await prepare(channel, timeout=timeout)
     ((_, _, seconds),) = driver.calls
-    assert least <= seconds <= most
+    assert least <= seconds <= most + 0.5, "clocks are rounded"
 
 
 async def test_a_kubelet_that_gives_up_does_not_stop_the_work(channel, driver, calls, caplog):
