@@ -315,12 +315,13 @@ def _convert(name: str, given: _Given) -> Any:
         return word == "true"
 
     if isinstance(default, float):
+        problem = f"{origin}: expected a number of seconds, got {value!r}"
+        if isinstance(value, bool):  # which is a number to Python
+            raise errors.UsageError(problem)
         try:
             return float(value)
         except (TypeError, ValueError):
-            raise errors.UsageError(
-                f"{origin}: expected a number of seconds, got {value!r}"
-            ) from None
+            raise errors.UsageError(problem) from None
 
     if not isinstance(value, str):
         raise errors.UsageError(f"{origin}: expected text, got {value!r}")

@@ -1,3 +1,4 @@
+import argparse
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,8 @@ def test_one_folder_for_all_roots():
         ("node-name: 7", "node-name in .*: expected text, got 7"),
         ("include: [1]", "expected a list or text with commas"),
         ("rescan: soon", "expected a number of seconds, got 'soon'"),
+        ("rescan: true", "expected a number of seconds, got True"),
+        ("rescan: [1]", "expected a number of seconds, got \\[1\\]"),
         ("rescan: 0", "expected 1 to 3600 seconds, got 0"),
         ("garbage-grace: 0.5", "garbage-grace in .*: expected 0 or 1 to 86400 seconds, got 0.5"),
         ("garbage-grace: -1", "expected 0 or 1 to 86400 seconds, got -1"),
@@ -65,6 +68,92 @@ def test_a_wrong_file_is_refused_by_what_is_wrong(tmp_path, content, message):
     file.write_text(content)
     with pytest.raises(errors.UsageError, match=message):
         config.load({"config": str(file)}, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        ("rescan", 1, 3600),
+        ("health_interval", 1, 3600),
+        ("absent_grace", 0, 86400),
+        ("garbage_grace", 1, 86400),
+    ],
+)
+def test_seconds_within_their_range(name, least, most):
+    for seconds in (least, least + 0.5, most):
+        assert getattr(config.load({name: str(seconds)}, {}), name) == seconds
+    for seconds in (least - 0.01, most + 0.01, -5, "nan", "inf"):
+        with pytest.raises(
+            errors.UsageError, match=f"--{config.key_of(name)}: expected .* seconds"
+        ):
+            config.load({name: str(seconds)}, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("log_level", config.LEVELS),
+        ("log_format", config.FORMATS),
+        ("taint_failed", config.EFFECTS),
+        ("taint_degraded", config.EFFECTS),
+    ],
+)
+def test_words_to_choose_from(name, words):
+    for word in words:
+        assert getattr(config.load({name: word}, {}), name) == word
+    for wrong in ("", words[0].upper() + "x"):
+        with pytest.raises(errors.UsageError, match=f"expected one of {', '.join(words)}, got"):
+            config.load({name: wrong}, {})
+
+
+@pytest.mark.parametrize("name", ["kubelet_dir", "cdi_dir"])
+def test_paths_that_others_know_too_are_absolute(name):
+    assert getattr(config.load({name: "/x/y"}, {}), name) == Path("/x/y")
+    with pytest.raises(errors.UsageError, match=f"--{config.key_of(name)}: expected an absolute"):
+        config.load({name: "x/y"}, {})
+
+
+@pytest.mark.parametrize("name", ["a", "gpu.claimd.dev", "a-b.c9", "a" * 63])
+def test_driver_names(name):
+    assert config.load({"driver_name": name}, {}).driver_name == name
+
+
+@pytest.mark.parametrize("name", ["", "A", "a_b", "-a", "a-", "a..b", ".a", "a.", "a b", "a\n"])
+def test_what_is_no_driver_name(name):
+    with pytest.raises(errors.UsageError, match="expected a DNS name in lower case"):
+        config.load({"driver_name": name}, {})
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["8081", "unix:", "unix:x", "a b:1", "::1:80", ":123456", "h:"]
+)
+def test_what_is_no_endpoint(endpoint):
+    with pytest.raises(errors.UsageError, match="--endpoint: expected ':PORT', 'HOST:PORT' or"):
+        config.load({"endpoint": endpoint}, {})
+
+
+def test_roots_one_by_one():
+    given = {"sys_root": "/s", "proc_root": "/p", "dev_root": "/d", "host_root": "/host/"}
+    roots = config.load(given, {}).roots
+    assert (roots.sys, roots.proc, roots.dev, roots.host) == (
+        Path("/s"),
+        Path("/p"),
+        Path("/d"),
+        "/host",
+    )
+    assert config.load({}, {}).roots.host == ""
+
+
+def test_flags_show_their_defaults():
+    parser = argparse.ArgumentParser()
+    config.add_flags(parser, ("node_name", "rescan", "vfio", "include", "cdi_dir"))
+    parsed = vars(parser.parse_args(["--rescan", "5"]))
+    assert parsed == {"rescan": "5"}, "a flag that was not given leaves no trace"
+    shown = " ".join(parser.format_help().split())
+    for default in ("(default 60)", "(default false)", "(default /var/run/cdi)"):
+        assert default in shown
+    assert "--node-name … name of this node in the cluster --cdi-dir" in shown
+    assert "--kubeconfig" not in shown
 
 
 def test_a_missing_file_is_refused(tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plugin.kube import client, client_config, credentials, errors
+from plugin.kube import client, credentials, errors
 from tests.support import apiserver
 
 NODE = "/api/v1/nodes/n"
@@ -76,8 +76,3 @@ async def test_a_watch_renews_the_token_as_well(
     api.token = "t-3"
     with pytest.raises(errors.Unauthorized):
         await anext(kube.lines("/apis/resource.k8s.io/v1/resourceslices", {"watch": "1"}, idle=5))
-
-
-def test_secrets_do_not_show(tmp_path: Path) -> None:
-    credential = client_config.Credential(token="s3cret", certificate="c", key="s3cret")
-    assert "s3cret" not in repr(credential)

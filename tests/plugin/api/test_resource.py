@@ -1,0 +1,23 @@
+"""The one value of an attribute, in the driver's types and in the scheduler's."""
+
+import pytest
+
+from plugin.api import resource, scheduling
+
+ONE = [
+    ({"int_": 0}, 0),
+    ({"bool_": False}, False),
+    ({"string": ""}, ""),
+    ({"version": "1.0.0"}, "1.0.0"),
+    ({}, None),
+]
+
+
+@pytest.mark.parametrize(("fields", "value"), [*ONE, ({"ints": [0, 1]}, [0, 1])])
+def test_of_a_driver(fields, value):
+    assert resource.DeviceAttribute(**fields).value == value
+
+
+@pytest.mark.parametrize(("fields", "value"), [*ONE, ({"ints": [0, 1]}, None)])
+def test_of_a_scheduler_a_list_is_no_value(fields, value):
+    assert scheduling.DeviceAttribute(**fields).value == value

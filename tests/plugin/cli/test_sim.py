@@ -1,0 +1,23 @@
+"""Wrong use of `claimd sim` is told before anything is up; the server itself has tests of its own."""
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--profile", "1.2"], "profile '1.2': expected one of 1.30, 1.31, 1.34, 1.37"),
+        (["--port", "-1"], "port -1: expected 0 to 65535"),
+        (["--port", "65536"], "port 65536: expected 0 to 65535"),
+    ],
+)
+def test_wrong_use(claimd, arguments, said):
+    assert claimd("sim", *arguments) == (2, "", f"claimd: {said}\n")
+
+
+def test_a_kubeconfig_that_cannot_be_written(claimd):
+    code, _, err = claimd("sim", "--port", "0", "--kubeconfig", "/nowhere/kubeconfig")
+    assert (code, err) == (
+        1,
+        "claimd: cannot write /nowhere/kubeconfig: No such file or directory\n",
+    )

@@ -1,0 +1,25 @@
+"""How an API server's address is written."""
+
+import pytest
+
+from plugin.kube.client_config import ClientConfig, Credential
+from plugin.kube.credentials import StaticToken
+
+
+@pytest.mark.parametrize(
+    ("given", "authority", "address"),
+    [
+        ({"host": "h", "port": 6443}, "h:6443", "https://h:6443"),
+        ({"host": "h", "port": 80, "secure": False}, "h:80", "http://h:80"),
+        ({"host": "fd00::1", "port": 443}, "[fd00::1]:443", "https://[fd00::1]:443"),
+        ({"host": "h", "port": 1, "prefix": "/k8s/c"}, "h:1", "https://h:1/k8s/c"),
+    ],
+)
+def test_addresses(given: dict[str, object], authority: str, address: str) -> None:
+    config = ClientConfig(credentials=StaticToken(), **given)  # type: ignore[arg-type]
+    assert (config.authority, config.address) == (authority, address)
+
+
+def test_secrets_do_not_show() -> None:
+    credential = Credential(token="s3cret", certificate="c", key="s3cret")
+    assert "s3cret" not in repr(credential)
