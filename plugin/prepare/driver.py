@@ -102,15 +102,17 @@ class Driver:
         """Prepares the claims; for each, by uid, what was prepared or why it was not.
 
         Each claim has its own answer, whatever becomes of the others. Once a claim is answered as
-        prepared, its checkpoint is durable and its CDI file is there, and until it is unprepared
-        every further call, also of another process or after a crash, gives the same devices and
-        ids. The kubelet may ask for the same claims again, during the call as well. A claim that
-        was refused has left nothing behind, or a checkpoint that the next call finds and completes.
+        prepared, its checkpoint is durable and its CDI file is there. Until it is unprepared, every
+        further call for the same allocation gives the same devices and ids, also by another process
+        or after a crash. The kubelet may ask for the same claims again at any time, during the call
+        as well. A claim that was refused has left nothing behind, or a checkpoint that the next
+        call finds and completes.
 
         `deadline`, by the loop's clock, is when the kubelet gives up. It tries again only after 60
         to 90 seconds, so trouble that may pass within the call is waited out: an API server that
         does not answer, a GPU whose driver is coming up, a device that its last claim has not yet
-        given back.
+        given back. A caller that stops waiting should let the work go on, as kubelet.dra does: the
+        next call then finds it done.
         """
         answers = await self._answer_each(
             refs, metrics.PREPARES, self._prepare_claim, deadline - MARGIN
@@ -151,15 +153,23 @@ class Driver:
 
     async def _prepare_claim(self, ref: ClaimRef, deadline: float) -> PreparedClaim:
         """The claim, prepared now or before. ClaimError and OSError say why it is not."""
-        prepared = await self._confirmed_checkpoint(ref)
-        if prepared is not None:
-            return prepared
+        # This process has seen the claim's allocation before. It does not change while a pod uses
+        # the claim, and the kubelet unprepares before it does: nobody needs to be asked again.
+        if ref.uid in self._confirmed:
+            prepared = await self._from_checkpoint(ref)
+            if prepared is not None:
+                return prepared
+            # Another instance has unprepared it. What is allocated now, we have not seen.
+            self._confirmed.discard(ref.uid)
 
+        # What may pass is waited out within the call, with a new look at the hardware each time.
         loop = asyncio.get_running_loop()
         began, backoff = loop.time(), pacing.Backoff(0.1, 2.0)
         while True:
             try:
                 claim = await self._read_claim(ref, deadline)
+                if claim is None:
+                    return await self._checkpoint_instead(ref)
                 return await self._commit(ref, claim)
             except errors.NotReadyError as error:
                 pause = backoff.next_delay()
@@ -170,23 +180,13 @@ class Driver:
             await asyncio.sleep(pause)
             await self.hardware.rescan()
 
-    async def _confirmed_checkpoint(self, ref: ClaimRef) -> PreparedClaim | None:
-        """The answer without the API server, for a claim that this process has confirmed there.
-
-        An allocation does not change while a pod uses its claim, and the kubelet unprepares before
-        it does: what was confirmed once holds until then.
-        """
-        if ref.uid not in self._confirmed:
-            return None
-
+    async def _from_checkpoint(self, ref: ClaimRef) -> PreparedClaim | None:
+        """What is prepared already, with its CDI file put right; None if nothing is."""
         async with self.checkpoints.locked():
             prepared = self.checkpoints.claims.get(ref.uid)
-            if prepared is None:
-                # Another instance has unprepared it: whatever is allocated now, we have not seen.
-                self._confirmed.discard(ref.uid)
-                return None
-            _check_same_claim(ref, prepared)
-            self._ensure_spec(prepared)
+            if prepared is not None:
+                _check_same_claim(ref, prepared)
+                self._ensure_spec(prepared)
             return prepared
 
     async def _read_claim(self, ref: ClaimRef, deadline: float) -> ResourceClaim | None:
@@ -233,21 +233,25 @@ class Driver:
             )
         return claim
 
-    async def _commit(self, ref: ClaimRef, claim: ResourceClaim | None) -> PreparedClaim:
-        """Checkpoint, then CDI file. `claim` is None if the checkpoint has to be there already."""
+    async def _checkpoint_instead(self, ref: ClaimRef) -> PreparedClaim:
+        """The answer of a claim that cannot be read, from the checkpoint that it had just now."""
+        prepared = await self._from_checkpoint(ref)
+        if prepared is None:
+            raise errors.NotReadyError(
+                f"claim {ref.namespace}/{ref.name} was unprepared by another instance of "
+                "the plugin just now",
+                patience=API_PATIENCE,
+            )
+        return prepared
+
+    async def _commit(self, ref: ClaimRef, claim: ResourceClaim) -> PreparedClaim:
+        """Stores the claim's checkpoint, then its CDI file, unless both are right already.
+
+        A crash in between leaves a checkpoint without a file, which the next prepare or restore
+        makes; never a file that nobody knows of. A checkpoint of another allocation is replaced.
+        """
         async with self.checkpoints.locked():
             prepared = self.checkpoints.claims.get(ref.uid)
-            if claim is None:
-                if prepared is None:
-                    raise errors.NotReadyError(
-                        f"claim {ref.namespace}/{ref.name} was unprepared by another instance of "
-                        "the plugin just now",
-                        patience=API_PATIENCE,
-                    )
-                _check_same_claim(ref, prepared)
-                self._ensure_spec(prepared)
-                return prepared
-
             if prepared is None or not plan.still_allocated(prepared, claim, self.name, self.node):
                 prepared = await self._plan_and_store(claim, replaces=prepared)
             self._ensure_spec(prepared)
@@ -261,8 +265,8 @@ class Driver:
         most = budgets.CHECKPOINTS.limit
         if replaces is None and len(self.checkpoints.claims) >= most:
             raise errors.ClaimError(
-                f"{most} claims are prepared on this node, and no more can be; delete pods that need "
-                "theirs no longer"
+                f"{most} claims are prepared on this node, and no more can be; "
+                "delete pods that need theirs no longer"
             )
 
         prepared = plan.plan(

@@ -29,11 +29,11 @@ def observe(plugin: Path, cdi: Path, must: Collection[str], may: Collection[str]
     """
     recorded = set(records(plugin / "claims"))
     if missing := sorted(set(must) - recorded):
-        raise Broken(f"lost: no record of {', '.join(missing)}, which was prepared")
+        raise Broken(f"lost: no checkpoint of {', '.join(missing)}, which was prepared")
     if both := sorted(set(must) & uncleared(plugin / "claims")):
-        raise Broken(f"given back, by its file, and prepared: {', '.join(both)}")
+        raise Broken(f"unprepared, by its file, and prepared: {', '.join(both)}")
     if surplus := sorted(recorded - set(must) - set(may)):
-        raise Broken(f"left over: a record of {', '.join(surplus)}, which is not prepared")
+        raise Broken(f"left over: a checkpoint of {', '.join(surplus)}, which is not prepared")
     written = set(specs(cdi))
     if written != recorded:
         raise Broken(
@@ -45,12 +45,12 @@ def observe(plugin: Path, cdi: Path, must: Collection[str], may: Collection[str]
 
 
 def records(folder: Path) -> Iterator[str]:
-    """The uids; Broken if a file is no whole record."""
+    """The uids; Broken if a file is no whole checkpoint."""
     for name in _entries(folder):
         if name.endswith(UNCLEARED):
             continue
         if not name.endswith(".json"):
-            raise Broken(f"left among the records: {name}")
+            raise Broken(f"left among the checkpoints: {name}")
         try:
             text = (folder / name).read_bytes()
         except (
@@ -59,10 +59,10 @@ def records(folder: Path) -> Iterator[str]:
             continue
         body, mark, tail = text.rpartition(b',\n "checksum": "sha256:')
         if not mark or tail[:64].decode(errors="replace") != hashlib.sha256(body).hexdigest():
-            raise Broken(f"the record {name} is damaged, {len(text)} bytes: {text[:60]!r}…")
+            raise Broken(f"the checkpoint {name} is damaged, {len(text)} bytes: {text[:60]!r}…")
         uid = json.loads(text)["claim"]["uid"]
         if name != f"{uid}.json":
-            raise Broken(f"the record {name} is about {uid}")
+            raise Broken(f"the checkpoint {name} is about {uid}")
         yield uid
 
 

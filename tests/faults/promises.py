@@ -112,11 +112,11 @@ class Promises:
     def always(self) -> None:
         """Holds at any moment, whoever lives or is dying."""
         records, specs = self.disk.records(), self.disk.specs()
-        assert specs <= set(records), f"CDI files that no record names: {specs - set(records)}"
+        assert specs <= set(records), f"CDI files that no checkpoint names: {specs - set(records)}"
         for uid, told in self.given.items():
-            assert uid in records, f"{uid} was answered, and its record is lost"
+            assert uid in records, f"{uid} was answered, and its checkpoint is lost"
             assert ids(uid, records[uid]) == told, (
-                f"{uid} was given {told}, its record says {records[uid]}"
+                f"{uid} was given {told}, its checkpoint says {records[uid]}"
             )
         assert not self.taken & set(records), (
             f"unprepared, and recorded all the same: {self.taken & set(records)}"

@@ -1,4 +1,4 @@
-"""The folder of the records is taken away, replaced, read-only or full under a real claimd; or
+"""The folder of the checkpoints is taken away, replaced, read-only or full under a real claimd; or
 claimd is frozen.
 """
 
@@ -45,7 +45,7 @@ async def again(stage, *wanted):
         "deleted with the sockets",
     ],
 )
-async def test_the_folder_of_the_records_is_another_one(how):
+async def test_the_folder_of_the_checkpoints_is_another_one(how):
     async with scene() as stage:
         await stage.prepare(("c", 0))
         folder = stage.world.plugin / "claims"

@@ -206,7 +206,9 @@ async def test_a_cdi_file_is_not_restored_while_its_claim_is_given_back(scene):
 
 
 @play
-async def test_a_debt_is_not_settled_by_a_prepare_that_dies_before_its_record_is_there(scene):
+async def test_an_uncleared_claim_is_not_cleared_by_a_prepare_that_dies_before_its_checkpoint_is_there(
+    scene,
+):
     """The claim is given back and prepared anew at once. What is reported then is the record on its
     way.
     """
@@ -228,7 +230,7 @@ async def test_a_debt_is_not_settled_by_a_prepare_that_dies_before_its_record_is
 
 
 @play
-async def test_a_report_that_died_is_made_by_one_that_has_read_the_record_for_a_call(scene):
+async def test_a_report_that_died_is_made_by_one_that_has_read_the_checkpoint_for_a_call(scene):
     """Not only a glance reads the records again: after a call the glance has nothing to see."""
     old, new = await scene.instance(), await scene.instance()
     ref, other = scene.claim(), scene.claim("other", 1)

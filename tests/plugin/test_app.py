@@ -386,7 +386,7 @@ async def test_what_was_left_behind_is_collected_once_the_kubelet_has_registered
         assert 'claimd_gpus{vendor="amd"} 2' in await plugin.metrics()
 
 
-async def test_a_damaged_record_is_told_and_the_claim_prepared_anew(world):
+async def test_a_damaged_checkpoint_is_told_and_the_claim_prepared_anew(world):
     claim = world.claim("c")
     folder = world.tmp_path / "kubelet" / "plugins" / DRIVER / "claims"
     folder.mkdir(parents=True)

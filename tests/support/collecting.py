@@ -113,7 +113,7 @@ class World:
         return obj
 
     def kept(self):
-        """The claims of which there are a record and a CDI file; a claim with one of them alone
+        """The claims of which there are a checkpoint and a CDI file; a claim with one of them alone
         fails the test.
         """
         found = [

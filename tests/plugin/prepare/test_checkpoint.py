@@ -193,13 +193,13 @@ async def test_what_is_damaged_is_told_and_counted(tmp_path):
     assert "uid-a.json.damaged-" in words
 
 
-async def test_a_record_under_another_claims_name_is_damaged(tmp_path):
+async def test_a_checkpoint_under_another_claims_name_is_damaged(tmp_path):
     await put(folder(tmp_path), prepared("a"))
     (tmp_path / "claims" / "uid-a.json").rename(tmp_path / "claims" / "uid-x.json")
     assert await read(tmp_path) == {}
 
 
-async def test_a_write_that_never_came_to_its_rename_is_no_record(tmp_path):
+async def test_a_write_that_never_came_to_its_rename_is_no_checkpoint(tmp_path):
     await put(folder(tmp_path), prepared("a"))
     (tmp_path / "claims" / ".uid-b.json.new").write_bytes(checkpoint.encode(of(prepared("b"))))
     assert list(await read(tmp_path)) == ["uid-a"]

@@ -1,4 +1,4 @@
-"""Each bug of the record that the crash campaign found. Disks fail seldom, so strace makes a real
+"""Each bug of the checkpoints that the crash campaign found. Disks fail seldom, so strace makes a real
 process meet it.
 """
 
@@ -153,13 +153,13 @@ def test_the_lock_is_kept_until_a_write_that_outlives_its_call_has_ended(tmp_pat
 
 
 @traced
-def test_the_first_record_of_a_node_survives_a_loss_of_power(tmp_path):
+def test_the_first_checkpoint_of_a_node_survives_a_loss_of_power(tmp_path):
     _, log = run(tmp_path, "asyncio.run(put(c))")
     assert after_power_loss(log, tmp_path / "plugins") == ["uid-c"]
 
 
 @traced
-def test_a_record_that_a_dead_writer_did_not_sync_is_durable_before_it_is_used(tmp_path):
+def test_a_checkpoint_that_a_dead_writer_did_not_sync_is_durable_before_it_is_used(tmp_path):
     script = """
         folder = place / "plugins" / %r / "claims"
         folder.mkdir(parents=True)
@@ -174,7 +174,7 @@ def test_a_record_that_a_dead_writer_did_not_sync_is_durable_before_it_is_used(t
 
 
 @traced
-def test_a_record_that_a_dead_writer_removed_does_not_come_back(tmp_path):
+def test_a_checkpoint_that_a_dead_writer_removed_does_not_come_back(tmp_path):
     script = """
         asyncio.run(put(c))
         for folder in ("plugins", "plugins/%s", "plugins/%s/claims"):
@@ -246,7 +246,7 @@ async def test_what_is_deleted_under_us_is_written_again(tmp_path, gone):
     assert not checkpoints.is_stale()
 
 
-async def test_another_folder_in_its_place_gets_our_records(tmp_path):
+async def test_another_folder_in_its_place_gets_our_checkpoints(tmp_path):
     checkpoints = folder(tmp_path)
     await put(checkpoints, prepared("a", 0))
     place = tmp_path / "plugins" / DRIVER / "claims"
@@ -265,7 +265,7 @@ async def test_what_another_instance_removed_is_not_written_again(tmp_path):
     assert await seen(checkpoints) == {"uid-b"} == on_disk(tmp_path)
 
 
-async def test_what_is_owed_is_known_to_the_next(tmp_path):
+async def test_what_is_uncleared_is_known_to_the_next(tmp_path):
     checkpoints = folder(tmp_path)
     await put(checkpoints, prepared("a", 0), prepared("b", 1))
     async with checkpoints.locked():
@@ -279,7 +279,7 @@ async def test_what_is_owed_is_known_to_the_next(tmp_path):
     assert os.listdir(tmp_path / "plugins" / DRIVER / "claims") == []
 
 
-async def test_a_claim_that_is_prepared_again_owes_nothing_of_before(tmp_path):
+async def test_a_claim_that_is_prepared_again_has_nothing_to_clear_of_before(tmp_path):
     checkpoints = folder(tmp_path)
     await put(checkpoints, prepared("a", 0))
     place = tmp_path / "plugins" / DRIVER / "claims"

@@ -269,10 +269,10 @@ async def test_long_trouble_is_told_before_the_kubelet_gives_up(world):
     assert "refused the connection" in answer
 
 
-async def test_the_record_answers_when_the_api_server_is_away(world):
+async def test_the_checkpoint_answers_when_the_api_server_is_away(world):
     c = world.claim("c")
     before = await world.prepare(c)
-    fresh = world.instance()  # knows the claim from its record alone
+    fresh = world.instance()  # knows the claim from its checkpoint alone
     await fresh.restore()
     await world.api.stop()
     assert await world.prepare(c, by=fresh) == before
@@ -294,13 +294,13 @@ async def test_configuration_is_refused_by_the_name_of_the_unknown_field(world):
     assert world.records() == []
 
 
-async def test_a_record_that_cannot_be_written_is_that_claims_error(world):
+async def test_a_checkpoint_that_cannot_be_written_is_that_claims_error(world):
     a, b = world.claim("a"), world.claim("b", result(SECOND))
     (world.tmp_path / "plugin" / "claims" / ".uid-a.json.new").mkdir(parents=True)
     answers = await world.prepare(a, b)
     assert "cannot keep the checkpoint" in answers["uid-a"]
     assert isinstance(answers["uid-b"], PreparedClaim)
-    assert world.specs() == [world.spec(b).name], "no CDI file without a record"
+    assert world.specs() == [world.spec(b).name], "no CDI file without a checkpoint"
     (world.tmp_path / "plugin" / "claims" / ".uid-a.json.new").rmdir()
     assert isinstance(await world.prepare(a), PreparedClaim)
 
@@ -323,7 +323,7 @@ async def test_a_uid_that_is_no_file_name_is_refused(world):
     )
 
 
-async def test_restore_makes_the_folder_what_the_records_say(world):
+async def test_restore_makes_the_folder_what_the_checkpoints_say(world):
     c = world.claim("c")
     await world.prepare(c)
     good = world.spec(c).read_bytes()
@@ -347,7 +347,7 @@ async def test_restore_takes_the_numbers_of_now(world):
     assert "renderD199" in world.spec(c).read_text()
 
 
-async def test_restore_without_the_gpu_keeps_the_record_and_no_file(world):
+async def test_restore_without_the_gpu_keeps_the_checkpoint_and_no_file(world):
     c = world.claim("c")
     await world.prepare(c)
     empty = Hardware()
@@ -407,7 +407,7 @@ async def test_calls_are_counted_by_what_became_of_them(world):
     assert [after - was for after, was in zip(seen(), before, strict=True)] == [1, 1, 1, 1, 0, 0]
 
 
-async def test_a_record_that_another_instance_took_away_meanwhile_does_not_answer(world):
+async def test_a_checkpoint_that_another_instance_took_away_meanwhile_does_not_answer(world):
     c = world.claim("c")
     await world.prepare(c)
     other = world.instance()
@@ -491,7 +491,9 @@ async def test_what_could_not_be_cleared_is_cleared_by_the_next_process(world):
     await apiserver.until(lambda: not os.listdir(world.tmp_path / "plugin" / "claims"))
 
 
-async def test_a_debt_whose_file_the_disk_keeps_is_settled_when_it_lets_go(world, caplog):
+async def test_an_uncleared_claim_whose_file_the_disk_keeps_is_cleared_when_it_lets_go(
+    world, caplog
+):
     c = world.claim("c")
     await world.prepare(c)
     await apiserver.until(lambda: world.devices("c"))
@@ -522,25 +524,25 @@ async def test_a_claim_without_devices_of_ours_has_no_status_to_clear(world):
     assert world.api.count("PATCH", "resourceclaims/c") == 0
 
 
-async def test_an_unprepare_that_fails_still_owes_the_report(world):
+async def test_an_unprepare_that_fails_still_reports(world):
     c = world.claim("c")
     await world.prepare(c)
-    record_file = world.tmp_path / "plugin" / "claims" / "uid-c.json"
-    text = record_file.read_bytes()
-    record_file.unlink()
-    record_file.mkdir()  # cannot be unlinked
+    checkpoint_file = world.tmp_path / "plugin" / "claims" / "uid-c.json"
+    text = checkpoint_file.read_bytes()
+    checkpoint_file.unlink()
+    checkpoint_file.mkdir()  # cannot be unlinked
     world.driver.checkpoints._fingerprint = (
         world.driver.checkpoints._files.fingerprint()
     )  # as if nobody had touched it
     assert "cannot keep the checkpoint" in await world.unprepare(c)
-    record_file.rmdir()
-    record_file.write_bytes(text)
+    checkpoint_file.rmdir()
+    checkpoint_file.write_bytes(text)
     await apiserver.until(lambda: world.devices("c"))
 
 
 @pytest.mark.parametrize("call", ["prepare", "unprepare"])
 async def test_a_restore_in_the_middle_of_a_call_leaves_the_cdi_file_to_it(world, call):
-    """The folder's sync is held up, so that the record is on its way while the glance looks."""
+    """The folder's sync is held up, so that the checkpoint is on its way while the glance looks."""
     c = world.claim("c")
     if call == "unprepare":
         await world.prepare(c)
@@ -554,7 +556,7 @@ async def test_a_restore_in_the_middle_of_a_call_leaves_the_cdi_file_to_it(world
     assert len(world.specs()) == (1 if call == "prepare" else 0)
 
 
-async def test_a_record_that_could_not_be_removed_keeps_its_cdi_file(world):
+async def test_a_checkpoint_that_could_not_be_removed_keeps_its_cdi_file(world):
     c = world.claim("c")
     await world.prepare(c)
     claims_folder = world.tmp_path / "plugin" / "claims"

@@ -338,7 +338,7 @@ async def test_a_prepare_during_the_last_look_waits_and_keeps_what_it_gave(world
 
 
 async def test_sweeps_and_prepares_at_any_time(world, kubelet):
-    """Whenever a prepare has succeeded, record and file are there, whatever is swept meanwhile."""
+    """Whenever a prepare has succeeded, checkpoint and file are there, whatever is swept meanwhile."""
     other = world.instance()
     other.may_collect = False
     obj = await world.prepared()
