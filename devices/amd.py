@@ -13,11 +13,12 @@ import re
 
 from . import amd_ids, drm, kfd, sysfs
 from .gpu import NOT_READY, Detail, DeviceNode, NotUsable, Part, Roots
-from .pci import Function
+from .pci import ACCELERATOR, DISPLAY, Function
 
 NAME = "amd"
 VENDOR_ID = 0x1002
 DRIVERS = ("amdgpu",)
+GPU_CLASSES = (DISPLAY, ACCELERATOR)  # Instinct GPUs are accelerators
 DEVICE_PLUGIN_RESOURCES = ("amd.com/gpu",)
 
 _UNIQUE_ID = re.compile(r"[0-9a-f]{16}")
@@ -62,7 +63,8 @@ def describe(roots: Roots, function: Function) -> Detail:
     return Detail(
         nodes=tuple(sorted(all_nodes)),
         driver_version=sysfs.module_version(roots, function.driver, function.cache, notes),
-        product=sysfs.text(f"{function.folder}/product_name", notes),
+        # Boards without a name in their memory, such as older Radeons, have an empty file.
+        product=sysfs.text(f"{function.folder}/product_name", notes, may_be_empty=True),
         uuid=unique_id,
         memory=memory,
         profile=profile,

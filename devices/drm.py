@@ -23,8 +23,11 @@ def nodes(folder: str, notes: list[str]) -> tuple[DeviceNode, ...]:
         if match is None:
             continue
         path = f"{folder}/drm/{name}/dev"
+        noted = len(notes)
         numbers = device_numbers(path, notes)
         if numbers is None:
+            if len(notes) == noted:
+                notes.append(f"{NOT_READY}{path}: missing")
             continue
 
         # Anything else is another device's node.

@@ -147,6 +147,11 @@ class Skipped:
 class NotUsable(Exception):
     """This function is no Gpu, or not now. The message is the reason that people read."""
 
+    def __init__(self, reason: str, *, expected: bool = False) -> None:
+        """`expected`: nothing is wrong with it, as in Skipped."""
+        super().__init__(reason)
+        self.expected = expected
+
 
 UNKNOWN = "unknown"
 NOT_READY = "not ready: "  # how the reason begins when the driver is still at it: look again soon

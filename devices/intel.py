@@ -9,11 +9,12 @@ import re
 
 from . import drm, intel_ids, sysfs
 from .gpu import Detail, DeviceNode, Roots
-from .pci import Function
+from .pci import DISPLAY, Function
 
 NAME = "intel"
 VENDOR_ID = 0x8086
 DRIVERS = ("i915", "xe")
+GPU_CLASSES = (DISPLAY,)  # its accelerators are NPUs
 DEVICE_PLUGIN_RESOURCES = ("gpu.intel.com/",)
 
 _TILE = re.compile(r"tile[0-9]+")

@@ -11,11 +11,12 @@ from dataclasses import replace
 
 from . import drm, libraries, mig, nvidia_ids, sysfs
 from .gpu import NOT_READY, Detail, DeviceNode, NotUsable, Part, Roots
-from .pci import Function
+from .pci import DISPLAY, Function
 
 NAME = "nvidia"
 VENDOR_ID = 0x10DE
 DRIVERS = ("nvidia",)
+GPU_CLASSES = (DISPLAY,)
 DEVICE_PLUGIN_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")
 
 # NVIDIA's own container hook hands out GPUs by this variable, which images set to `all`.
@@ -58,6 +59,8 @@ def describe(roots: Roots, function: Function) -> Detail:
     Raises NotUsable if nothing can be given away. A value that cannot be read is None and noted.
     """
     notes: list[str] = []
+    if function.physical is not None:
+        raise NotUsable("a virtual function, for virtual machines (vGPU)", expected=True)
 
     # What the driver says of this GPU.
     path = os.path.join(roots.proc, "driver/nvidia/gpus", function.address, "information")

@@ -18,7 +18,7 @@ from .gpu import Roots, Skipped
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _SPEED = re.compile(r"([0-9]{1,3})(?:\.([0-9]))? GT/s(?: PCIe)?")
 
-_DISPLAY, _ACCELERATOR = 0x03, 0x12  # base classes
+DISPLAY, ACCELERATOR = 0x03, 0x12  # base classes
 _VGA = 0x0300
 _MOST_LANES = 32  # a width of 255 says that there is no link
 
@@ -48,6 +48,16 @@ class Function:
     link_speed_now: int | None = None
     is_asleep: bool = False  # its link was not read, which would have woken it
     cache: sysfs.ScanCache = field(default_factory=sysfs.ScanCache, compare=False, repr=False)
+
+    @property
+    def base_class(self) -> int:
+        """DISPLAY or ACCELERATOR."""
+        return self.class_code >> 16
+
+    @property
+    def ids(self) -> str:
+        """As people write them: 10de:2330."""
+        return f"{self.vendor_id:04x}:{self.device_id:04x}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +96,7 @@ def functions(roots: Roots) -> tuple[list[Function], list[Skipped]]:
         notes = []
         path = f"{folder}/{address}"
         class_code = sysfs.hexadecimal(f"{path}/class", notes)
-        if class_code is not None and class_code >> 16 not in (_DISPLAY, _ACCELERATOR):
+        if class_code is not None and class_code >> 16 not in (DISPLAY, ACCELERATOR):
             continue
 
         vendor_id = sysfs.hexadecimal(f"{path}/vendor", notes)

@@ -15,7 +15,7 @@ from typing import Any
 
 from . import deadline, numa, pci, vfio
 from .gpu import Gpu, Inventory, NotUsable, Part, Roots, Rules, Skipped, name_of
-from .vendors import SCREENS, VENDORS, Vendor
+from .vendors import SCREENS, SCREENS_BY_ID, VENDORS, Vendor
 
 
 def scan(roots: Roots, rules: Rules = Rules(), vendors: Sequence[Vendor] = VENDORS) -> Inventory:  # noqa: B008  frozen
@@ -76,6 +76,11 @@ def _scan(
             skipped.append(Skipped(address=function.address, reason=reason, expected=True))
             continue
 
+        if function.base_class not in vendor.GPU_CLASSES:
+            reason = f"an accelerator that is no GPU ({function.ids})"
+            skipped.append(Skipped(address=function.address, reason=reason, expected=True))
+            continue
+
         # Whatever is wrong with a device, or with the vendor's module, costs that device alone.
         try:
             if with_vfio and function.driver in vfio.DRIVERS:
@@ -83,8 +88,9 @@ def _scan(
             else:
                 gpus += _gpu_and_parts(roots, function, vendor, bus)
         except NotUsable as error:
-            expected = function.driver is None and function.physical is not None
-            skipped.append(Skipped(address=function.address, reason=str(error), expected=expected))
+            skipped.append(
+                Skipped(address=function.address, reason=str(error), expected=error.expected)
+            )
         except Exception as error:  # noqa: BLE001
             reason = f"claimd made a mistake with it: {type(error).__name__}: {error}"
             skipped.append(Skipped(address=function.address, reason=reason))
@@ -147,7 +153,7 @@ def _check_bound(function: pci.Function, vendor: Vendor) -> None:
     if function.driver is None:
         what = "a virtual function, for virtual machines: " if function.physical else ""
         reasons = (f"{what}bound to no kernel driver, expected {expected}", *function.notes)
-        raise NotUsable("; ".join(reasons))
+        raise NotUsable("; ".join(reasons), expected=function.physical is not None)
     if function.driver not in vendor.DRIVERS:
         hint = "; the setting vfio publishes such GPUs" if function.driver in vfio.DRIVERS else ""
         raise NotUsable(f"bound to the kernel driver {function.driver}, expected {expected}{hint}")
@@ -225,11 +231,14 @@ def _without_orphans_counters(gpus: list[Gpu]) -> list[Gpu]:
 
 
 def _of_no_vendor(function: pci.Function) -> Skipped:
-    what = SCREENS.get(function.vendor_id)
-    if what is not None:
-        return Skipped(address=function.address, reason=what, expected=True)
-    ids = f"{function.vendor_id:04x}:{function.device_id:04x}"
-    reason = f"of a vendor that claimd does not know ({ids})"
+    reason = f"of a vendor that claimd does not know ({function.ids})"
+    if function.base_class == pci.ACCELERATOR:
+        return Skipped(address=function.address, reason=f"an accelerator {reason}")
+
+    ids = function.vendor_id, function.device_id
+    screen = SCREENS_BY_ID.get(ids) or SCREENS.get(function.vendor_id)
+    if screen is not None:
+        return Skipped(address=function.address, reason=screen, expected=True)
     return Skipped(address=function.address, reason=reason)
 
 
@@ -259,9 +268,7 @@ def _matcher(rule: str, vendors: Sequence[Vendor]) -> _Matcher:
     if _ADDRESS_RULE.fullmatch(form):
         return lambda function: fnmatch.fnmatchcase(function.address, form)
     if _ID_RULE.fullmatch(form):
-        return lambda function: fnmatch.fnmatchcase(
-            f"{function.vendor_id:04x}:{function.device_id:04x}", form
-        )
+        return lambda function: fnmatch.fnmatchcase(function.ids, form)
 
     names = ", ".join(vendor.NAME for vendor in vendors)
     raise ValueError(

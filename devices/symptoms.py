@@ -138,7 +138,7 @@ class _Files:
         return b""
 
     def text(self, name: str) -> str:
-        return self.bytes(name).decode(errors="replace").strip()
+        return self.bytes(name).rstrip(sysfs.PADDING).decode(errors="replace").strip()
 
     def number(self, name: str) -> int | None:
         value = self.text(name)

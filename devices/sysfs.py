@@ -25,6 +25,9 @@ _LIMIT = 1 << 16
 _CONTENT_LIMIT = 1 << 22
 _PAGE = 4096
 
+# Files of sysfs have the size of a page: a copy by tar is filled up with it.
+PADDING = b"\0"
+
 _SHOWN = 40  # characters of a wrong value that a note shows
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _HEX = re.compile(r"0x[0-9a-f]{1,8}")
@@ -34,9 +37,12 @@ NO_LINK = "not a symbolic link"
 # ---------------------------------------------------------------- one value
 
 
-def text(path: str, notes: list[str]) -> str | None:
-    """The value of a file of one line, without the white space around it."""
-    value = _read_text(path, notes)
+def text(path: str, notes: list[str], *, may_be_empty: bool = False) -> str | None:
+    """The value of a file of one line, without the white space around it.
+
+    An empty file is noted unless it may be empty.
+    """
+    value = _read_text(path, notes, may_be_empty=may_be_empty)
     if value is not None and not value.isprintable():
         notes.append(f"{path}: {value[:_SHOWN]!r} is not one line of text")
         return None
@@ -146,7 +152,7 @@ def _matching(path: str, pattern: re.Pattern[str], expected: str, notes: list[st
     return value
 
 
-def _read_text(path: str, notes: list[str]) -> str | None:
+def _read_text(path: str, notes: list[str], *, may_be_empty: bool = False) -> str | None:
     try:
         content = read(path)
     except OSError as error:
@@ -154,12 +160,13 @@ def _read_text(path: str, notes: list[str]) -> str | None:
         return None
 
     try:
-        value = content.decode().strip()
+        value = content.rstrip(PADDING).decode().strip()
     except UnicodeDecodeError:
         notes.append(f"{path}: {content[:_SHOWN]!r} is not text")
         return None
     if not value:
-        notes.append(f"{path}: empty")
+        if not may_be_empty:
+            notes.append(f"{path}: empty")
         return None
     return value
 

@@ -29,6 +29,10 @@ class Vendor(Protocol):
         """The kernel drivers whose GPUs it can describe."""
 
     @property
+    def GPU_CLASSES(self) -> tuple[int, ...]:
+        """The base classes of PCI that its GPUs have; what has another is something else."""
+
+    @property
     def DEVICE_PLUGIN_RESOURCES(self) -> tuple[str, ...]:
         """How the resources begin that others hand out the same GPUs as, besides us."""
 
@@ -43,7 +47,7 @@ class Vendor(Protocol):
 
 VENDORS: tuple[Vendor, ...] = (nvidia, amd, intel)
 
-# Display controllers that are no GPUs, by the vendor's id on the PCI bus, and what they are.
+# Display controllers that are no GPUs, by their vendor's id on the PCI bus, and what they are.
 SCREENS = {
     0x1A03: "an ASPEED server management chip's screen",
     0x102B: "a Matrox server management chip's screen",
@@ -51,9 +55,12 @@ SCREENS = {
     0x19E5: "a Huawei server management chip's screen",
     0x1234: "an emulated screen (QEMU, Bochs)",
     0x1AF4: "a virtual GPU (virtio)",
-    0x1B36: "a virtual GPU (QXL)",
+    0x1B36: "an emulated device (QEMU)",
     0x15AD: "a virtual GPU (VMware)",
     0x1414: "a virtual GPU (Hyper-V)",
     0x80EE: "a virtual GPU (VirtualBox)",
     0x1D0F: "a virtual screen (Amazon EC2)",
 }
+
+# Those that are something else than what most of their vendor are.
+SCREENS_BY_ID = {(0x1B36, 0x0100): "a virtual GPU (QXL)"}

@@ -27,6 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
         except OSError as error:
             raise errors.Fatal(f"cannot write {file}: {error.strerror or error}") from error
 
-    serials = "" if arguments.redact else "; it has serial numbers, which --redact replaces"
+    has_serials = not arguments.redact and any(gpu.uuid for gpu in inventory.gpus)
+    serials = "; it has serial numbers, which --redact replaces" if has_serials else ""
     print(f"wrote {file}: {len(inventory.gpus)} GPUs, {count} files{serials}")
     return OK

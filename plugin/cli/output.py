@@ -73,7 +73,9 @@ def _link(gpu: Gpu) -> str | None:
     if not gpu.link_width or not gpu.link_speed:
         return None
     best = f"x{gpu.link_width} {gpu.link_speed / 1000:g}"
-    now = f"x{gpu.link_width_now or '?'} {(gpu.link_speed_now or 0) / 1000:g}"
+    if gpu.link_width_now is None or gpu.link_speed_now is None:
+        return best
+    now = f"x{gpu.link_width_now} {gpu.link_speed_now / 1000:g}"
     return best if now == best else f"{now} of {best}"
 
 

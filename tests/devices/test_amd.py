@@ -219,6 +219,15 @@ def test_an_apu_is_told_apart(tree: Make) -> None:
     assert (card.integrated, card.architecture, card.compute_units) == (False, "gfx1100", 96)
 
 
+def test_older_radeons_have_an_empty_product_name(tree: Make) -> None:
+    made = tree("amd:radeon")
+    (made.function(ADDRESS) / "product_name").write_text("\n")
+    gpu = made.only()
+    assert (gpu.product, gpu.notes) == (None, ())
+    (made.function(ADDRESS) / "product_name").write_bytes(b"\xff\n")
+    assert "product_name" in " ".join(made.only().notes), "what is damaged is noted"
+
+
 def edit(made: Tree, node: int, old: str, new: str) -> None:
     path = made.folder / KFD / f"{node}/properties"
     text = path.read_text()

@@ -6,6 +6,7 @@ import pytest
 
 from devices import drm
 from devices.gpu import DeviceNode, NotUsable
+from tests.devices.trees import Make
 
 
 def node(folder: Path, name: str, content: str) -> None:
@@ -42,3 +43,10 @@ def test_numbers_that_are_none_or_not_drms(tmp_path: Path, content: str) -> None
     node(tmp_path, "renderD128", "226:128\n")
     with pytest.raises(NotUsable, match="drm/card0/dev: "):
         drm.card_and_render(str(tmp_path))
+
+
+def test_a_card_whose_numbers_are_missing_is_named(tree: Make) -> None:
+    made = tree("intel:arc")
+    (made.function("0000:13:00.0") / "drm/card0/dev").unlink()
+    assert made.refusal().endswith("0000:13:00.0/drm/card0/dev: missing")
+    assert made.refusal().startswith("not ready: ")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from devices.gpu import DeviceNode
@@ -248,3 +250,16 @@ def test_its_generation_is_that_of_its_id(
 
 def test_no_driver(tree: Make) -> None:
     assert tree("nvidia:h100,driver=none").refusal() == "bound to no kernel driver, expected nvidia"
+
+
+def test_the_virtual_functions_of_a_host_of_vgpus_are_for_virtual_machines(tree: Make) -> None:
+    """They are bound to the driver, which tells nothing of them in /proc."""
+    made = tree("nvidia:l4=2")
+    first, second = (gpu.address for gpu in made.scan().gpus)
+    (made.function(second) / "physfn").symlink_to(made.function(first))
+    shutil.rmtree(made.folder / "proc/driver/nvidia/gpus" / second)
+    inventory = made.scan()
+    assert [gpu.address for gpu in inventory.gpus] == [first]
+    (skipped,) = inventory.skipped
+    assert skipped.reason == "a virtual function, for virtual machines (vGPU)"
+    assert skipped.expected

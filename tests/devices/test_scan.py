@@ -158,6 +158,7 @@ MATROX = SimpleNamespace(
     NAME="matrox",
     VENDOR_ID=0x102B,
     DRIVERS=("mgag200",),
+    GPU_CLASSES=(pci.DISPLAY,),
     DEVICE_PLUGIN_RESOURCES=(),
     describe=lambda roots, function: Detail(
         nodes=(
@@ -203,6 +204,7 @@ def test_a_vendor_that_fails_costs_its_device_alone(
         NAME="amd",
         VENDOR_ID=0x1002,
         DRIVERS=("amdgpu",),
+        GPU_CLASSES=(pci.ACCELERATOR,),
         DEVICE_PLUGIN_RESOURCES=(),
         describe=describe,
     )
@@ -257,3 +259,45 @@ def test_another_gpu_in_its_place_has_another_link(tree: Make) -> None:
     (made.function("0000:13:00.0") / "device").write_text("0x7408\n")
     asleep = made.scan()
     assert scan.with_links_of(awake, asleep) == asleep
+
+
+def test_an_accelerator_of_another_vendor_is_no_screen(tree: Make) -> None:
+    """Huawei makes screens of server management chips, and accelerators (Ascend)."""
+    made = tree("bmc:aspeed")
+    folder = made.function("0000:00:02.0")
+    for name, value in (("vendor", "0x19e5"), ("device", "0xd802"), ("class", "0x120000")):
+        (folder / name).write_text(f"{value}\n")
+    (skipped,) = made.scan().skipped
+    assert skipped.reason == "an accelerator of a vendor that claimd does not know (19e5:d802)"
+    assert not skipped.expected
+    (folder / "class").write_text("0x030000\n")
+    (skipped,) = made.scan().skipped
+    assert skipped.reason == "a Huawei server management chip's screen"
+    assert skipped.expected
+
+
+@pytest.mark.parametrize(
+    ("device", "reason"),
+    [
+        ("0x0100", "a virtual GPU (QXL)"),
+        ("0x0005", "an emulated device (QEMU)"),
+    ],
+)
+def test_of_qemu_s_devices_one_is_qxl(tree: Make, device: str, reason: str) -> None:
+    made = tree("bmc:aspeed")
+    folder = made.function("0000:00:02.0")
+    (folder / "vendor").write_text("0x1b36\n")
+    (folder / "device").write_text(f"{device}\n")
+    (skipped,) = made.scan().skipped
+    assert (skipped.reason, skipped.expected) == (reason, True)
+
+
+@pytest.mark.parametrize("driver", ["intel_vpu", "none"])
+def test_an_npu_is_no_gpu_and_nothing_is_wrong_with_it(tree: Make, driver: str) -> None:
+    made = tree(f"intel:uhd770,driver={driver}")
+    folder = made.function("0000:00:02.0")
+    (folder / "class").write_text("0x120000\n")
+    (folder / "device").write_text("0x7d1d\n")
+    (skipped,) = made.scan().skipped
+    assert skipped.reason == "an accelerator that is no GPU (8086:7d1d)"
+    assert skipped.expected

@@ -165,6 +165,14 @@ def test_a_configuration_space_of_ones_is_all_there_is_to_say(made: Tree) -> Non
     assert "lost" not in shown(made)
 
 
+def test_files_that_are_padded_as_tar_does_are_read(made: Tree) -> None:
+    put(made, "aer_dev_fatal", b"TOTAL_ERR_FATAL 7\n".ljust(4096, b"\0"))
+    put(made, "current_link_width", b"4\n".ljust(4096, b"\0"))
+    found = shown(made)
+    assert found["aer-fatal"].count == 7
+    assert found["link"].value == "4"
+
+
 def test_files_that_fail_are_named(made: Tree) -> None:
     for name in ("config", "aer_dev_fatal"):
         path = made.function(ADDRESS) / name

@@ -179,3 +179,29 @@ def test_what_is_read_once_is_noted_for_each_that_asks() -> None:
     assert len(reads) == 1
     cache.read_once("other", read, [])
     assert len(reads) == 2
+
+
+def test_what_a_copy_of_sysfs_is_padded_with_is_no_part_of_it(tmp_path: Path) -> None:
+    """Files of sysfs have the size of a page, which tar fills up with NUL."""
+    path = tmp_path / "vendor"
+    path.write_bytes(b"0x10de\n".ljust(4096, b"\0"))
+    notes: list[str] = []
+    assert sysfs.hexadecimal(str(path), notes) == 0x10DE
+    assert sysfs.lines(str(path), notes) == ["0x10de"]
+    path.write_bytes(b"\0" * 4096)
+    assert sysfs.text(str(path), notes) is None
+    assert notes == [f"{path}: empty"]
+    path.write_bytes(b"0x10\0de\n")
+    assert sysfs.text(str(path), notes) is None
+    assert notes[1:] == [f"{path}: '0x10\\x00de' is not one line of text"]
+
+
+def test_a_file_that_may_be_empty_has_no_value_then(tmp_path: Path) -> None:
+    path = tmp_path / "product_name"
+    notes: list[str] = []
+    for content, value in (("\n", None), ("", None), ("MI210\n", "MI210")):
+        path.write_text(content)
+        assert sysfs.text(str(path), notes, may_be_empty=True) == value
+    assert notes == []
+    assert sysfs.text(str(tmp_path), notes, may_be_empty=True) is None
+    assert notes == [f"{tmp_path}: Is a directory"]

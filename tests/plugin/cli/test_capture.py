@@ -22,3 +22,14 @@ def test_a_capture_that_cannot_be_written(claimd, tree, tmp_path):
     code, _, err = claimd("capture", "--root", tree, str(tmp_path / "none/x.tar"))
     assert code == 1
     assert "No such file" in err
+
+
+def test_serial_numbers_are_spoken_of_only_where_there_are_some(claimd, tree, tmp_path):
+    bus = tmp_path / "none/sys/bus/pci/devices"
+    bus.mkdir(parents=True)
+    code, out, _ = claimd("capture", "--root", str(tmp_path / "none"), str(tmp_path / "none.tar"))
+    assert code == 0
+    assert "0 GPUs" in out
+    assert "serial numbers" not in out.replace("serial_numbers", "")
+    _, out, _ = claimd("capture", "--redact", "--root", tree, str(tmp_path / "some.tar"))
+    assert "serial numbers" not in out.replace("serial_numbers", "")

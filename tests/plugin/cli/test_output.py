@@ -61,3 +61,13 @@ def test_documents(capsys):
     assert capsys.readouterr().out == "b: 1\na:\n- ü\n"
     output.document({"b": 1}, "json")
     assert capsys.readouterr().out == '{\n  "b": 1\n}\n'
+
+
+@pytest.mark.parametrize(
+    ("width", "speed", "shown"),
+    [(16, 16000, "x16 16"), (4, 16000, "x4 16 of x16 16"), (None, None, "x16 16")],
+)
+def test_a_link_whose_state_is_not_known_shows_what_it_can_be(width, speed, shown):
+    link = {"link_width": 16, "link_speed": 16000}
+    now = {"link_width_now": width, "link_speed_now": speed}
+    assert output._link(gpu(name="gpu-1", driver="amdgpu", **link, **now)) == shown
