@@ -97,3 +97,20 @@ async def test_a_commit_without_the_lock_is_a_mistake(locks):
 def test_a_lock_file_that_is_gone_was_taken_away_if_there_was_a_commit(locks, seen, expected):
     locks[0].seen = seen
     assert locks[0].others_announced() is expected
+
+
+async def test_a_folder_may_be_there_without_the_lock(tmp_path):
+    lock = commit_lock.CommitLock(tmp_path / "claims.lock")
+    async with held(lock):
+        assert lock.count() == 0
+    assert os.stat(tmp_path / "claims.lock").st_mode & 0o777 == 0o600
+
+
+async def test_a_lock_file_that_was_taken_away_is_made_anew_and_counts_from_nothing(locks):
+    one, _ = locks
+    async with held(one):
+        one.seen = 0
+        one.announce()
+    os.unlink(one._path)
+    async with held(one):
+        assert one.count() == 0

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -164,3 +165,29 @@ async def test_without_an_inventory_nothing_is_asked(world: World) -> None:
     world.conflicts.inventory = lambda: None
     await world.conflicts.check()
     assert world.api.count() == 0
+
+
+async def test_what_is_more_urgent_goes_first(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conflicts, "FIRST", 0.1)
+    running = asyncio.create_task(world.conflicts.run())
+    await asyncio.sleep(0.25)
+    assert world.api.count() == 0, "our own slices are not known yet"
+    world.conflicts.resources.slices.synced = True
+    await apiserver.until(world.api.count)
+    running.cancel()
+
+
+async def test_the_first_check_is_not_at_once_and_a_failure_does_not_end_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conflicts, "FIRST", 0.1)
+    monkeypatch.setattr(conflicts, "PERIOD", 0.01)
+    world.conflicts.resources.slices.synced = True
+    world.api.fail(503, times=1)
+    running = asyncio.create_task(world.conflicts.run())
+    await asyncio.sleep(0.02)
+    assert world.api.count() == 0
+    await apiserver.until(lambda: world.said)
+    running.cancel()

@@ -311,3 +311,22 @@ async def test_a_report_waits_until_the_answer_of_the_kubelet_has_left(world):
     began = asyncio.get_running_loop().time()
     world.report(prepared())
     assert world.reporter._reports["uid-c"].due >= began + status.AFTER_REPLY
+
+
+async def test_only_so_many_reports_are_under_way_at_once(world):
+    going, go_on = [], asyncio.Event()
+
+    async def build():
+        going.append(1)
+        await go_on.wait()
+
+    for n in range(3 * status.AT_ONCE):
+        world.reporter.report(prepared(f"c{n}"), build)
+        await asyncio.sleep(0)
+    await apiserver.until(lambda: len(going) == status.AT_ONCE)
+    await asyncio.sleep(2 * status.AFTER_REPLY)
+    world.report(prepared("late"))  # and somebody wakes the reporter
+    await asyncio.sleep(2 * status.AFTER_REPLY)
+    assert len(going) == status.AT_ONCE
+    go_on.set()
+    await apiserver.until(lambda: len(going) == 3 * status.AT_ONCE)
