@@ -53,7 +53,7 @@ def test_every_module_says_what_it_is_for(path):
 
 
 def test_architecture_is_short():
-    assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= 150
+    assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= 200
 
 
 def test_stubs_are_those_of_the_protos(tmp_path):
