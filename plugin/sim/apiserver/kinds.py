@@ -30,30 +30,38 @@ class ApiResource:
     release: str = ""  # of a kind of the resource API
 
 
-# Group, version, plural, kind; n: in a namespace, s: with a status, g: counts generations; short
-# name.
-OTHER_KINDS = """
--                            v1  configmaps                        ConfigMap                         n    cm
--                            v1  events                            Event                             n    ev
--                            v1  namespaces                        Namespace                         s    ns
--                            v1  nodes                             Node                              s    no
--                            v1  pods                              Pod                               nsg  po
--                            v1  secrets                           Secret                            n    -
--                            v1  serviceaccounts                   ServiceAccount                    n    sa
--                            v1  services                          Service                           ns   svc
-admissionregistration.k8s.io v1  validatingadmissionpolicies       ValidatingAdmissionPolicy         sg   -
-admissionregistration.k8s.io v1  validatingadmissionpolicybindings ValidatingAdmissionPolicyBinding  g    -
-apps                         v1  daemonsets                        DaemonSet                         nsg  ds
-apps                         v1  deployments                       Deployment                        nsg  deploy
-apps                         v1  replicasets                       ReplicaSet                        nsg  rs
-coordination.k8s.io          v1  leases                            Lease                             n    -
-events.k8s.io                v1  events                            Event                             n    ev
-rbac.authorization.k8s.io    v1  clusterrolebindings               ClusterRoleBinding                -    -
-rbac.authorization.k8s.io    v1  clusterroles                      ClusterRole                       -    -
-rbac.authorization.k8s.io    v1  rolebindings                      RoleBinding                       n    -
-rbac.authorization.k8s.io    v1  roles                             Role                              n    -
-scheduling.k8s.io            v1  priorityclasses                   PriorityClass                     g    pc
-"""
+# By group, all of v1: plural, kind, flags (n: in a namespace, s: with a status, g: counts
+# generations), short name.
+OTHER_KINDS: dict[str, tuple[str, ...]] = {
+    "": (
+        "configmaps ConfigMap n cm",
+        "events Event n ev",
+        "namespaces Namespace s ns",
+        "nodes Node s no",
+        "pods Pod nsg po",
+        "secrets Secret n -",
+        "serviceaccounts ServiceAccount n sa",
+        "services Service ns svc",
+    ),
+    "admissionregistration.k8s.io": (
+        "validatingadmissionpolicies ValidatingAdmissionPolicy sg -",
+        "validatingadmissionpolicybindings ValidatingAdmissionPolicyBinding g -",
+    ),
+    "apps": (
+        "daemonsets DaemonSet nsg ds",
+        "deployments Deployment nsg deploy",
+        "replicasets ReplicaSet nsg rs",
+    ),
+    "coordination.k8s.io": ("leases Lease n -",),
+    "events.k8s.io": ("events Event n ev",),
+    "rbac.authorization.k8s.io": (
+        "clusterrolebindings ClusterRoleBinding - -",
+        "clusterroles ClusterRole - -",
+        "rolebindings RoleBinding n -",
+        "roles Role n -",
+    ),
+    "scheduling.k8s.io": ("priorityclasses PriorityClass g pc",),
+}
 SUBRESOURCES = {
     "deployments": ("scale",),
     "replicasets": ("scale",),
@@ -110,12 +118,13 @@ def api_resources(release: str) -> list[ApiResource]:
     if release not in RELEASES:
         raise ValueError(f"release {release!r}: expected one of {', '.join(RELEASES)}")
     resources = []
-    for line in OTHER_KINDS.split("\n")[1:-1]:
-        group, version, plural, kind, flags, short_name = line.split()
-        api_resource = _api_resource(group.strip("-"), plural, kind, flags, (version,))
-        if short_name != "-":
-            api_resource = replace(api_resource, short_names=(short_name,))
-        resources.append(api_resource)
+    for group, rows in OTHER_KINDS.items():
+        for row in rows:
+            plural, kind, flags, short_name = row.split()
+            api_resource = _api_resource(group, plural, kind, flags, ("v1",))
+            if short_name != "-":
+                api_resource = replace(api_resource, short_names=(short_name,))
+            resources.append(api_resource)
 
     for words, versions in RELEASES[release].items():
         plural, kind, flags = words.split()

@@ -49,7 +49,7 @@ def _check_namespace(store: Store, served: ServedVersion, info: RequestInfo, obj
 
 
 def _check_service_account(store: Store, info: RequestInfo, pod: Document) -> None:
-    """A pod runs as somebody who is there. Pods that a node has by itself are only mirrored here."""
+    """A pod runs as somebody who is there. Static pods of a node are only mirrored here."""
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
     if not isinstance(spec, dict) or MIRROR_ANNOTATION in (metadata.get("annotations") or ()):
         return  # what is of another type is refused for that

@@ -1,7 +1,7 @@
 """ValidatingAdmissionPolicies: which of them hold for a write, and what follows from their denials.
 
-What a policy says of a write is in `policy_evaluation`, which is loaded with its language when there
-is a policy to ask. Policies with parameters are stored and not asked.
+What a policy says of a write is in `policy_evaluation`, which is loaded with its language when
+there is a policy to ask. Policies with parameters are stored and not asked.
 """
 
 from __future__ import annotations

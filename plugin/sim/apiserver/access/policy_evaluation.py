@@ -88,7 +88,7 @@ class Admission:
         return not selector or not namespace or selectors.matches(selector, namespace)
 
     def _matches_rule(self, rule: Document) -> bool:
-        """Of any version of the kind: a rule for one is for all, as matchPolicy Equivalent has it."""
+        """A rule for one version of a kind is for all, as matchPolicy Equivalent has it."""
         served, subresource = self.request.served, self.request.info.subresource
         plural = served.kind.resource.plural
         if subresource:

@@ -1,1 +1,1 @@
-"""Who answers a request, by what it is about: objects, watches, subresources, reviews, discovery."""
+"""Who answers a request: objects, watches, subresources, reviews, discovery, OpenAPI."""

@@ -1,4 +1,4 @@
-"""What a client asks before it asks for objects: groups, versions, resources, one by one or at once."""
+"""What a client asks before it asks for objects: groups, versions, resources."""
 
 from __future__ import annotations
 

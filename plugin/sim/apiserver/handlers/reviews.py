@@ -1,4 +1,4 @@
-"""Questions about users: who am I, may I, what may I, whose token is this. Nothing of it is stored."""
+"""Questions about users: who am I, may I, what may I, whose token is this. Nothing is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scale of what has replicas: a small document that is read and written instead of the object."""
+"""The scale of what has replicas: a small document that is read and written in its place."""
 
 from __future__ import annotations
 

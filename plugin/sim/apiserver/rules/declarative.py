@@ -20,6 +20,8 @@ from .dumps import as_json
 from .field_errors import FieldErrors
 from .names import pool_segments, validate_fully_qualified_name
 
+Check = Callable[[FieldErrors, Any, str, str], None]  # of a value: argument, path
+
 EFFECTS, OPERATORS = "NoExecute NoSchedule None", "Equal Exists"
 MODES, SOURCES = "All ExactCount", "FromClaim FromClass"
 UNION_MEMBERS = ("int", "bool", "string", "version", "ints", "bools", "strings", "versions")
@@ -276,7 +278,7 @@ def _validate_union(errors: FieldErrors, value: Document, path: str) -> None:
         errors.invalid(path, f"{{{', '.join(given)}}}", why)
 
 
-# ---------------------------------------------------------------- checks that conclude: is it there?
+# ---------------------------------------------------------------- checks that conclude
 
 
 def _required(errors: FieldErrors, value: Any, _: str, path: str) -> bool:
@@ -313,9 +315,7 @@ CONCLUSIVE: dict[str, Callable[[FieldErrors, Any, str, str], bool]] = {
 # ---------------------------------------------------------------- checks of a value
 
 
-def _format(
-    problems_of: Callable[[str], list[str]],
-) -> Callable[[FieldErrors, Any, str, str], None]:
+def _format(problems_of: Callable[[str], list[str]]) -> Check:
     return lambda errors, value, _, path: errors.each_invalid(path, value, problems_of(value))
 
 
@@ -382,7 +382,7 @@ def _attribute(errors: FieldErrors, value: Any, _: str, path: str) -> None:
     validate_fully_qualified_name(errors, value, path)
 
 
-CHECKS: dict[str, Callable[[FieldErrors, Any, str, str], None]] = {
+CHECKS: dict[str, Check] = {
     "label": _format(lambda text: formats.dns_label(text, names_dots=False)),
     "subdomain": _format(formats.dns_subdomain),
     "caseless": _format(formats.caseless_subdomain),

@@ -1,4 +1,4 @@
-"""How an object goes: at once, or after its finalizers and the grace period of its kubelet. Pure."""
+"""How an object goes: at once, or after its finalizers and its grace period. Pure."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Disk:
         self._facts["release"] = release
 
     def load(self, store: Store) -> ServerSecrets | None:
-        """Puts the objects back into the store; what tokens are made with, if the file is not new."""
+        """Puts the objects back into the store; the secrets, if the file is not new."""
         rows = self._file.execute("select plural, api_group, kind, document from objects")
         for plural, group, kind, document in rows:
             store.restore(GroupResource(plural, group, kind), msgspec.json.decode(document))

@@ -217,7 +217,7 @@ def _strategic_value(schema: Schema, old: Any, new: Any) -> Any:
 def _interleaved(
     schema: Schema, items: dict[str, Any], old: list[Any], new: list[Any]
 ) -> list[Any]:
-    """What the patch names comes first, but behind an item that stood before it and is not named."""
+    """What the patch names comes first, but behind an unnamed item that stood before it."""
     named = [fields.path_element(schema, item) for item in new]
     before = [fields.path_element(schema, item) for item in old]
     unnamed_left = [element for element in before if element in items and element not in named]

@@ -159,7 +159,7 @@ def _merged_order(live: list[str], config: list[str]) -> list[str]:
             placed[from_live.popleft()] = None
             continue
 
-        # An item of both has its place already, or gets it when its turn in the configuration comes.
+        # An item of both has its place already, or gets it when its turn in the config comes.
         out_of_turn = from_config and ours != from_config[0] and shared and shared[0] != ours
         if ours is not None and (ours in placed or out_of_turn):
             from_live.popleft()

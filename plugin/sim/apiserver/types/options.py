@@ -1,4 +1,4 @@
-"""What a write says besides the object: who writes, with which preconditions, what may refuse it."""
+"""What a write says besides the object: who writes, and what may refuse it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How the values of a kind merge: what server-side apply and strategic merge patches go by.
 
 The resource API's kinds have it from their field tables. The kinds around it are known only by
-their lists with keys: whatever is not listed is a struct if it is a map, and atomic if it is a list.
+their lists with keys: whatever is not listed is a struct if it is a map, atomic if it is a list.
 """
 
 from __future__ import annotations

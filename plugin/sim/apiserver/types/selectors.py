@@ -53,7 +53,7 @@ class Requirement(NamedTuple):
 
 
 def labels(text: str) -> Predicate | None:
-    """All of: a, !a, a=b, a==b, a!=b, a in (b,c), a notin (b,c), a>1, a<1. None takes everything."""
+    """All of: a, !a, a=b, a==b, a!=b, a in (b,c), a notin (b,c), a>1, a<1. None takes all."""
     requirements: list[Requirement] = []
     at = 0
     while at < len(text):

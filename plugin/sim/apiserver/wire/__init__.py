@@ -1,1 +1,1 @@
-"""Between bytes and values: HTTP, bodies in JSON, YAML and protobuf, query parameters, responses."""
+"""Between bytes and values: HTTP, JSON, YAML and protobuf, query parameters, responses."""
