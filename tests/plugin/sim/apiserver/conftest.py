@@ -121,3 +121,21 @@ def slice_(name="s", node="n1", driver="gpu.example.com", devices=("gpu-0",)):
 def made():
     """Builders of valid objects, in the shape of v1."""
     return {"claim": claim, "slice": slice_}
+
+
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+
+
+@pytest.fixture
+def refusal(raw):
+    """What a request is refused with where there is a claim `c`: code, reason, message."""
+
+    async def request(method, path, body=None, headers=None):
+        assert (await raw("POST", CLAIMS, claim())).status == 201
+        reply = await raw(method, path, body, headers)
+        status = reply.json
+        assert (status["kind"], status["status"]) == ("Status", "Failure")
+        assert status["code"] == reply.status
+        return reply.status, status["reason"], status["message"]
+
+    return request

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from plugin.sim.apiserver.storage import managed_fields, patches
-from plugin.sim.apiserver.types import fields, schema, status_errors
+from plugin.sim.apiserver.types import schema, status_errors
 from tests.support import apply_steps, oracle
 
 CASES = json.loads((Path(__file__).parents[4] / "cases" / "sim" / "apply.json").read_text())
@@ -84,26 +84,6 @@ def test_a_subresource_has_owners_of_its_own():
         match='conflict with "a" with subresource "status": .status.devices',
     ):
         apply(both, {"status": {"devices": [devices[0] | {"data": {"x": 2}}]}}, manager="b")
-
-
-def test_paths_are_shown_as_conflicts_show_them():
-    path = ("f:status", "f:devices", 'k:{"device":"g","driver":"d","pool":"p"}', "f:data")
-    assert fields.path_text(path) == '.status.devices[device="g",driver="d",pool="p"].data'
-    assert (
-        fields.path_text(("f:metadata", "f:finalizers", 'v:"x/a"'))
-        == '.metadata.finalizers[="x/a"]'
-    )
-
-
-def test_paths_come_back_from_the_text():
-    paths = {("f:a",), ("f:a", "f:b"), ("f:c", 'k:{"x":1}', "f:x"), ("f:d", 'v:"e"')}
-    encoded = fields.to_fields_v1(paths)
-    assert encoded == {
-        "f:a": {".": {}, "f:b": {}},
-        "f:c": {'k:{"x":1}': {"f:x": {}}},
-        "f:d": {'v:"e"': {}},
-    }
-    assert fields.from_fields_v1(encoded) == paths
 
 
 def test_applies_come_first_then_the_older():

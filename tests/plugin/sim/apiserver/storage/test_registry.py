@@ -1,62 +1,19 @@
 """What may be done with an object of any kind."""
 
-import itertools
-
 import pytest
 
-from plugin.sim.apiserver.storage import garbage, patches
-from plugin.sim.apiserver.storage.registry import Registry
-from plugin.sim.apiserver.storage.store import Store
-from plugin.sim.apiserver.types import status_errors
-from plugin.sim.apiserver.types.kind import Kind
 from plugin.sim.apiserver.types.options import DeleteOptions, WriteOptions
-from plugin.sim.apiserver.types.resource import GroupResource
-
-CLAIMS = Kind(
-    GroupResource("resourceclaims", "resource.k8s.io", "ResourceClaim"), "v1", has_status=True
-)
-SLICES = Kind(
-    GroupResource("resourceslices", "resource.k8s.io", "ResourceSlice"),
-    "v1",
-    namespaced=False,
-    has_generation=True,
-)
-PODS = Kind(GroupResource("pods", "", "Pod"), "v1", has_status=True)
-ME, STATUS = (
-    WriteOptions(field_manager="me"),
-    WriteOptions(field_manager="me", subresource="status"),
-)
+from tests.support import registries
+from tests.support.registries import CLAIMS, ME, SLICES, STATUS, claim, patch, refusal, slice_
 
 
 @pytest.fixture
 def registry():
-    ticks, uids, letters = itertools.count(), itertools.count(1), itertools.count(1)
-    return Registry(
-        Store(),
-        lambda: f"T{next(ticks)}",
-        lambda: f"uid-{next(uids)}",
-        lambda: f"{next(letters):05d}".replace("0", "b"),
-    )
+    return registries.new()
 
 
 NOTHING = {"devices": {"requests": None}}  # the spec of a claim that asks for nothing
 RESULT = {"request": "gpu", "driver": "d", "pool": "p", "device": "g"}
-
-
-def claim(name="c", **parts):
-    return {"metadata": {"name": name}} | parts
-
-
-def slice_(driver="d", **metadata):
-    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
-    return {
-        "metadata": {"name": "s"} | metadata,
-        "spec": {"driver": driver, "pool": pool, "allNodes": True},
-    }
-
-
-def pod(name):
-    return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 
 
 def allocated(registry):
@@ -71,21 +28,6 @@ def allocated(registry):
         claim(status=status),
         WriteOptions(field_manager="scheduler", subresource="status"),
     )
-
-
-def refusal(action, *arguments, **named):
-    with pytest.raises(status_errors.StatusError) as caught:
-        action(*arguments, **named)
-    return caught.value.code, str(caught.value)
-
-
-def patch(registry, kind, name, form, change, options):
-    """As a request has it that changes the object in its storage version."""
-
-    def patched(old):
-        return patches.apply_patch(kind.schema, old, form, change)
-
-    return registry.change(kind, "ns", name, patched, options)
 
 
 def entries(obj):
@@ -300,78 +242,6 @@ def test_preconditions_of_a_deletion(registry):
         )
     registry.delete(CLAIMS, "ns", "c", DeleteOptions(uid="uid-1", resource_version="2"))
     assert refusal(registry.delete, CLAIMS, "ns", "c", DeleteOptions())[0] == 404
-
-
-# ---------------------------------------------------------------- owners
-
-
-def owned(name, *uids, block=False):
-    owners = [
-        {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "blockOwnerDeletion": block}
-        for uid in uids
-    ]
-    return {"metadata": {"name": name, "ownerReferences": owners}}
-
-
-@pytest.fixture
-def family(registry):
-    """A pod with two claims, one of them owned by another pod as well."""
-    registry.create(PODS, "ns", pod("p"), ME)
-    registry.create(PODS, "ns", pod("q"), ME)
-    registry.create(CLAIMS, "ns", owned("one", "uid-1", block=True), ME)
-    registry.create(CLAIMS, "ns", owned("two", "uid-1", "uid-2"), ME)
-    return registry
-
-
-def settle(registry):
-    looks = 0
-    while garbage.collect(registry, [PODS, CLAIMS]):
-        looks += 1
-        assert looks < 10
-    pods, claims = (registry.store.page(kind.resource).items for kind in (PODS, CLAIMS))
-    return [obj["metadata"]["name"] for obj in (*pods, *claims)]
-
-
-def test_what_nobody_owns_any_more_goes(family):
-    assert settle(family) == ["p", "q", "one", "two"]
-    family.delete(PODS, "ns", "p", DeleteOptions())
-    assert settle(family) == ["q", "two"]
-    family.delete(PODS, "ns", "q", DeleteOptions())
-    assert settle(family) == []
-
-
-def test_orphans_are_set_free(family):
-    family.delete(PODS, "ns", "p", DeleteOptions(propagation_policy="Orphan"))
-    assert settle(family) == ["q", "one", "two"]
-    assert "ownerReferences" not in family.store.get(CLAIMS.resource, "ns", "one")["metadata"]
-
-
-def test_two_owners_let_an_orphan_go_at_once(family):
-    for name in "pq":
-        family.delete(PODS, "ns", name, DeleteOptions(propagation_policy="Orphan"))
-    assert settle(family) == ["one", "two"]
-    assert "ownerReferences" not in family.store.get(CLAIMS.resource, "ns", "two")["metadata"]
-
-
-def test_in_the_foreground_the_owner_goes_last(family):
-    family.update(CLAIMS, "ns", "one", owned("one", "uid-1", block=True) | {"spec": {}}, ME)
-    held = family.store.get(CLAIMS.resource, "ns", "one")
-    family.update(
-        CLAIMS, "ns", "one", held | {"metadata": held["metadata"] | {"finalizers": ["x/a"]}}, ME
-    )
-    family.delete(PODS, "ns", "p", DeleteOptions(propagation_policy="Foreground"))
-    assert settle(family) == ["p", "q", "one", "two"]
-    waiting = family.store.get(CLAIMS.resource, "ns", "one")["metadata"]
-    assert "deletionTimestamp" in waiting
-    patch(
-        family,
-        CLAIMS,
-        "one",
-        "json",
-        [{"op": "remove", "path": "/metadata/finalizers/0"}],
-        ME,
-    )
-    assert settle(family) == ["q", "two"]
 
 
 def test_who_changes_nothing_leaves_no_trace(registry):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from plugin.sim.apiserver.wire import pod_columns, tables
+from plugin.sim.apiserver.wire import tables
 
 
 @pytest.mark.parametrize(
@@ -70,30 +70,6 @@ DONE, FAILED = (
     {"terminated": {"exitCode": 0, "reason": "Completed"}},
     {"terminated": {"exitCode": 3}},
 )
-
-
-@pytest.mark.parametrize(
-    ("shown", "word"),
-    [
-        (pod("Pending"), "Pending"),
-        (pod(a=RUNS), "Running"),
-        (pod(a=WAITS), "ContainerCreating"),
-        (pod("Succeeded", a=DONE), "Completed"),
-        (pod(a=DONE, b=RUNS), "Running"),
-        (pod("Failed", a=FAILED), "ExitCode:3"),
-        (pod(a={"terminated": {"exitCode": 137, "signal": 9}}), "Signal:9"),
-        (pod("Pending", first=[DONE, RUNS], a=WAITS), "Init:1/2"),
-        (pod("Pending", first=[FAILED], a=WAITS), "Init:ExitCode:3"),
-        (
-            pod("Pending", first=[{"waiting": {"reason": "ErrImagePull"}}], a=WAITS),
-            "Init:ErrImagePull",
-        ),
-        (pod(a=RUNS, deleted=True), "Terminating"),
-        (pod("Succeeded", a=DONE, deleted=True), "Completed"),
-    ],
-)
-def test_words_for_pods(shown, word):
-    assert pod_columns.status(shown) == word
 
 
 def test_a_pods_row():

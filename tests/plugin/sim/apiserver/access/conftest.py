@@ -1,0 +1,48 @@
+"""The manifests of this project, applied: their role, their policy, and a token of their account."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+BASE = Path(__file__).parents[5] / "deploy" / "base"
+PODS = "/api/v1/namespaces/claimd-system/pods"
+ACCOUNT = "/api/v1/namespaces/claimd-system/serviceaccounts/claimd"
+PLURALS = {
+    "Namespace": "/api/v1/namespaces",
+    "ServiceAccount": "/api/v1/namespaces/claimd-system/serviceaccounts",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "ValidatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+}
+FILES = ("namespace.yaml", "rbac.yaml", "admission.yaml")
+
+
+@pytest.fixture
+async def plugin(raw):
+    """A request as the plugin of node n1, with the manifests applied; the token is one of its pod."""
+    assert (await raw("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}})).status == 201
+    for document in (
+        d for name in FILES for d in yaml.safe_load_all((BASE / name).read_text()) if d
+    ):
+        if document["kind"] == "ServiceAccount":
+            document["metadata"]["namespace"] = "claimd-system"
+        found = await raw("POST", PLURALS[document["kind"]], document)
+        assert found.status == 201, found.body
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {"serviceAccountName": "claimd", "containers": [{"name": "c", "image": "i"}]},
+    }
+    assert (await raw("POST", PODS, pod)).status == 201
+    target = {"target": {"kind": "Node", "name": "n1"}}
+    assert (await raw("POST", f"{PODS}/p/binding", target)).status == 201
+    asked = {"spec": {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p"}}}
+    found = await raw("POST", f"{ACCOUNT}/token", asked)
+    assert found.status == 201, found.body
+    token = found.json["status"]["token"]
+
+    async def ask(method, path, body=None, headers=None):
+        return await raw(method, path, body, headers, token=token)
+
+    return ask

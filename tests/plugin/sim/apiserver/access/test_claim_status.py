@@ -1,0 +1,48 @@
+"""Who may write what into the status of a claim."""
+
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+
+
+async def test_a_report_needs_the_right_for_its_driver_and_node(plugin, raw, made):
+    """The manifests' role is enough on the token's node, for the manifests' driver."""
+
+    def allocation(node):
+        results = [{"request": "gpu", "driver": "gpu.claimd.dev", "pool": node, "device": "gpu-0"}]
+        fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+        return {
+            "devices": {"results": results},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]},
+        }
+
+    async def report(name, node, driver="gpu.claimd.dev"):
+        devices = [{"driver": driver, "pool": node, "device": "gpu-0", "conditions": []}]
+        config = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "status": {"devices": devices},
+        }
+        config |= {"metadata": {"name": name}}
+        headers = {"Content-Type": "application/apply-patch+yaml"}
+        return await plugin(
+            "PATCH", f"{CLAIMS}/{name}/status?fieldManager=me&force=true", config, headers
+        )
+
+    merge = {"Content-Type": "application/merge-patch+json"}
+    for name, node in (("here", "n1"), ("there", "n2")):
+        await raw("POST", CLAIMS, made["claim"](name))
+        patch = {"status": {"allocation": allocation(node)}}
+        assert (await raw("PATCH", f"{CLAIMS}/{name}/status", patch, merge)).status == 200
+    assert (await report("here", "n1")).status == 200
+    found = await report("there", "n2")
+    assert (found.status, found.json["reason"]) == (422, "Invalid")
+    (cause,) = found.json["details"]["causes"]
+    assert (cause["reason"], cause["field"]) == ("FieldValueForbidden", "status.devices")
+    assert (
+        'requires resource="resourceclaims/driver", verb="[arbitrary-node:patch]" permission: '
+        in cause["message"]
+    )
+    found = await plugin("PATCH", f"{CLAIMS}/here/status", {"status": {"allocation": None}}, merge)
+    assert (
+        'requires resource="resourceclaims/binding", verb="patch" permission: '
+        in found.json["message"]
+    )

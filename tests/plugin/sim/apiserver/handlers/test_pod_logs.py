@@ -1,0 +1,19 @@
+"""What a pod has printed, from whoever runs the pods."""
+
+
+async def test_logs_of_pods(raw, api):
+    pods = "/api/v1/namespaces/default/pods"
+    for name, containers in (("one", "a"), ("two", "ab")):
+        spec = {"containers": [{"name": container, "image": "i"} for container in containers]}
+        await raw("POST", pods, {"metadata": {"name": name}, "spec": spec})
+    assert (await raw("GET", f"{pods}/one/log")).status == 405  # nobody runs pods
+    api.serve_logs(lambda *asked: "".join(f"{word}\n" for word in asked))
+    found = await raw("GET", f"{pods}/one/log")
+    assert (found.body, found.headers["content-type"]) == (b"default\none\na\n", "text/plain")
+    assert (await raw("GET", f"{pods}/two/log?container=b&tailLines=2")).body == b"two\nb\n"
+    assert (
+        await raw("GET", f"{pods}/two/log?container=b&tailLines=9")
+    ).body == b"default\ntwo\nb\n"
+    assert "choose one of: [a b]" in (await raw("GET", f"{pods}/two/log")).json["message"]
+    assert (await raw("GET", f"{pods}/two/log?container=c")).status == 400
+    assert (await raw("GET", f"{pods}/none/log")).status == 404

@@ -1,0 +1,129 @@
+"""Garbage collection by owner references."""
+
+import pytest
+
+from plugin.sim.apiserver.storage import garbage
+from plugin.sim.apiserver.types.options import DeleteOptions
+from plugin.sim.apiserver.types.status_errors import StatusError
+from tests.support import registries
+from tests.support.registries import CLAIMS, ME, PODS, patch, pod
+
+
+@pytest.fixture
+def registry():
+    return registries.new()
+
+
+def owned(name, *uids, block=False):
+    owners = [
+        {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "blockOwnerDeletion": block}
+        for uid in uids
+    ]
+    return {"metadata": {"name": name, "ownerReferences": owners}}
+
+
+@pytest.fixture
+def family(registry):
+    """A pod with two claims, one of them owned by another pod as well."""
+    registry.create(PODS, "ns", pod("p"), ME)
+    registry.create(PODS, "ns", pod("q"), ME)
+    registry.create(CLAIMS, "ns", owned("one", "uid-1", block=True), ME)
+    registry.create(CLAIMS, "ns", owned("two", "uid-1", "uid-2"), ME)
+    return registry
+
+
+def settle(registry):
+    looks = 0
+    while garbage.collect(registry, [PODS, CLAIMS]):
+        looks += 1
+        assert looks < 10
+    pods, claims = (registry.store.page(kind.resource).items for kind in (PODS, CLAIMS))
+    return [obj["metadata"]["name"] for obj in (*pods, *claims)]
+
+
+def test_what_nobody_owns_any_more_goes(family):
+    assert settle(family) == ["p", "q", "one", "two"]
+    family.delete(PODS, "ns", "p", DeleteOptions())
+    assert settle(family) == ["q", "two"]
+    family.delete(PODS, "ns", "q", DeleteOptions())
+    assert settle(family) == []
+
+
+def test_orphans_are_set_free(family):
+    family.delete(PODS, "ns", "p", DeleteOptions(propagation_policy="Orphan"))
+    assert settle(family) == ["q", "one", "two"]
+    assert "ownerReferences" not in family.store.get(CLAIMS.resource, "ns", "one")["metadata"]
+
+
+def test_two_owners_let_an_orphan_go_at_once(family):
+    for name in "pq":
+        family.delete(PODS, "ns", name, DeleteOptions(propagation_policy="Orphan"))
+    assert settle(family) == ["one", "two"]
+    assert "ownerReferences" not in family.store.get(CLAIMS.resource, "ns", "two")["metadata"]
+
+
+def test_in_the_foreground_the_owner_goes_last(family):
+    family.update(CLAIMS, "ns", "one", owned("one", "uid-1", block=True) | {"spec": {}}, ME)
+    held = family.store.get(CLAIMS.resource, "ns", "one")
+    family.update(
+        CLAIMS, "ns", "one", held | {"metadata": held["metadata"] | {"finalizers": ["x/a"]}}, ME
+    )
+    family.delete(PODS, "ns", "p", DeleteOptions(propagation_policy="Foreground"))
+    assert settle(family) == ["p", "q", "one", "two"]
+    waiting = family.store.get(CLAIMS.resource, "ns", "one")["metadata"]
+    assert "deletionTimestamp" in waiting
+    patch(
+        family,
+        CLAIMS,
+        "one",
+        "json",
+        [{"op": "remove", "path": "/metadata/finalizers/0"}],
+        ME,
+    )
+    assert settle(family) == ["q", "two"]
+
+
+def test_one_that_does_not_block_is_not_waited_for(family):
+    family.delete(PODS, "ns", "q", DeleteOptions(propagation_policy="Foreground"))
+    assert settle(family) == ["p", "one", "two"]
+
+
+def test_a_dependent_of_who_waits_waits_for_its_own(family):
+    """Deleted in the foreground, since its owner is; with nobody left it goes at once."""
+    family.delete(PODS, "ns", "p", DeleteOptions(propagation_policy="Foreground"))
+    assert garbage.collect(family, [PODS, CLAIMS])
+    one = family.store.get(CLAIMS.resource, "ns", "one")["metadata"]
+    assert one["finalizers"] == ["foregroundDeletion"]
+    two = family.store.get(CLAIMS.resource, "ns", "two")["metadata"]
+    assert "deletionTimestamp" not in two
+    assert settle(family) == ["q", "two"]
+
+
+def test_nothing_to_do_is_said(family):
+    assert garbage.collect(family, [PODS, CLAIMS]) == 0
+    family.delete(PODS, "ns", "p", DeleteOptions())
+    assert garbage.collect(family, [PODS, CLAIMS]) == 1
+
+
+def test_another_object_of_the_name_is_no_owner(family):
+    family.delete(PODS, "ns", "p", DeleteOptions())
+    family.create(PODS, "ns", pod("p"), ME)
+    assert settle(family) == ["p", "q", "two"]
+
+
+def test_what_changed_since_the_pass_began_is_for_the_next(family):
+    """An object that is gone or is another one by now counts as done, any other error does not."""
+    family.delete(PODS, "ns", "p", DeleteOptions())
+    real = family.delete
+    for code, done in ((404, 1), (409, 1)):
+        family.delete = lambda *_, code=code: refuse(code)
+        assert garbage.collect(family, [PODS, CLAIMS]) == done
+    family.delete = lambda *_: refuse(500)
+    with pytest.raises(StatusError):
+        garbage.collect(family, [PODS, CLAIMS])
+    family.delete = real
+    assert settle(family) == ["q", "two"]
+
+
+def refuse(code):
+    raise StatusError(code, "Reason", "message")

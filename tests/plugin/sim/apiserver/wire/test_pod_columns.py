@@ -1,0 +1,78 @@
+"""The one word for how a pod is."""
+
+import pytest
+
+from plugin.sim.apiserver.wire import pod_columns
+
+
+def pod(phase="Running", first=(), deleted=False, **containers):
+    metadata = {"name": "p"} | ({"deletionTimestamp": "x"} if deleted else {})
+    statuses = [
+        {"name": name, "state": state, "ready": "running" in state, "restartCount": 1}
+        for name, state in containers.items()
+    ]
+    initial = [{"name": str(index), "state": state} for index, state in enumerate(first)]
+    spec = {"containers": [{"name": name} for name in containers or ("c",)]}
+    status = {"phase": phase, "containerStatuses": statuses, "initContainerStatuses": initial}
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+RUNS, WAITS = {"running": {}}, {"waiting": {"reason": "ContainerCreating"}}
+DONE, FAILED = (
+    {"terminated": {"exitCode": 0, "reason": "Completed"}},
+    {"terminated": {"exitCode": 3}},
+)
+
+
+@pytest.mark.parametrize(
+    ("shown", "word"),
+    [
+        (pod("Pending"), "Pending"),
+        (pod(a=RUNS), "Running"),
+        (pod(a=WAITS), "ContainerCreating"),
+        (pod("Succeeded", a=DONE), "Completed"),
+        (pod(a=DONE, b=RUNS), "Running"),
+        (pod("Failed", a=FAILED), "ExitCode:3"),
+        (pod(a={"terminated": {"exitCode": 137, "signal": 9}}), "Signal:9"),
+        (pod("Pending", first=[DONE, RUNS], a=WAITS), "Init:1/2"),
+        (pod("Pending", first=[FAILED], a=WAITS), "Init:ExitCode:3"),
+        (
+            pod("Pending", first=[{"waiting": {"reason": "ErrImagePull"}}], a=WAITS),
+            "Init:ErrImagePull",
+        ),
+        (pod(a=RUNS, deleted=True), "Terminating"),
+        (pod("Succeeded", a=DONE, deleted=True), "Completed"),
+    ],
+)
+def test_words_for_pods(shown, word):
+    assert pod_columns.status(shown) == word
+
+
+def test_counts():
+    shown = pod(a=RUNS, b=WAITS)
+    assert (pod_columns.ready(shown), pod_columns.restarts(shown)) == ("1/2", "2")
+    assert (pod_columns.ready({}), pod_columns.restarts({})) == ("0/0", "0")
+
+
+def test_what_else_there_is_to_say():
+    gated = pod("Pending")
+    gated["status"]["conditions"] = [{"type": "PodScheduled", "reason": "SchedulingGated"}]
+    assert pod_columns.status(gated) == "SchedulingGated"
+    gated["status"]["conditions"] = [{"type": "PodScheduled", "reason": "Unschedulable"}]
+    assert pod_columns.status(gated) == "Pending"
+    lost = pod(deleted=True)
+    lost["status"]["reason"] = "NodeLost"
+    assert pod_columns.status(lost) == "Unknown"
+    evicted = pod("Failed")
+    evicted["status"]["reason"] = "Evicted"
+    assert pod_columns.status(evicted) == "Evicted"
+    waits = {"waiting": {"reason": "PodInitializing"}}
+    assert pod_columns.status(pod("Pending", first=[waits], a=WAITS)) == "Init:0/1"
+    assert pod_columns.status(pod("Pending", first=[DONE, DONE], a=WAITS)) == "ContainerCreating"
+    assert pod_columns.status(pod(a=WAITS, b=FAILED)) == "ContainerCreating"
+    reasoned = {"terminated": {"exitCode": 1, "reason": "OOMKilled", "signal": 9}}
+    assert pod_columns.status(pod("Failed", a=reasoned)) == "OOMKilled"
+    not_ready = pod(a=DONE, b=RUNS)
+    not_ready["status"]["containerStatuses"][1]["ready"] = False
+    assert pod_columns.status(not_ready) == "Completed"
+    assert pod_columns.status({"metadata": {}}) == ""
