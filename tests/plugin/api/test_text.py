@@ -1,6 +1,7 @@
 """JSON and YAML in, YAML out."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -32,6 +33,21 @@ def test_a_time_stays_text() -> None:
 @pytest.mark.parametrize("bad", ["a: [1", "a: !!python/object/apply:os.getcwd []", b"\xff\xff"])
 def test_what_is_neither_is_refused(bad: str | bytes) -> None:
     with pytest.raises(ValueError, match="."):
+        text.load(bad)
+
+
+@pytest.mark.parametrize(
+    ("bad", "place"),
+    [
+        ("a:\n  - !!python/name:os.getcwd x", "line 2, column 5: could not determine"),
+        ("a: 'x\n", "line 2, column 1: found unexpected end"),
+        ("a: [1\nb: }", "line 2, column 2: expected ',' or ']'"),
+        ("a: \x01", "character 4: special characters are not allowed"),
+        ("a: *b", "line 1, column 4: found undefined alias"),
+    ],
+)
+def test_an_error_says_where(bad: str, place: str) -> None:
+    with pytest.raises(ValueError, match="^" + re.escape(place)):
         text.load(bad)
 
 

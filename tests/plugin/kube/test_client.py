@@ -269,6 +269,23 @@ async def test_nobody_listens(api: apiserver.ApiServer, connect: Connect) -> Non
         await connect(api.url).request("GET", NODE)
 
 
+async def test_an_address_that_says_nothing(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody takes the connection: as behind a firewall that drops what we send."""
+    monkeypatch.setattr(client, "CONNECT_TIMEOUT", 0.2)
+    with socket.socket() as listener, contextlib.ExitStack() as queue:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(3):  # until the kernel queues nobody any more
+            waiting = queue.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(errors.Unreachable, match=r"did not take the connection within 0.2 s"):
+            await connect(url).request("GET", NODE)
+
+
 async def test_a_name_without_an_address(connect: Connect) -> None:
     with pytest.raises(errors.Unreachable, match="has no address"):
         await connect("http://no-such-host.invalid:80").request("GET", NODE)

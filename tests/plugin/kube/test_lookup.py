@@ -37,6 +37,24 @@ def test_a_name_that_is_none_says_so(name):
         run(look())
 
 
+def test_an_answer_is_not_kept(monkeypatch):
+    """A name may move: only those who ask at the same time share an answer."""
+    asked = []
+
+    def resolve(*where, **how):
+        asked.append(where)
+        return [len(asked)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+
+    async def look():
+        loop = asyncio.get_running_loop()
+        together = await asyncio.gather(*(loop.getaddrinfo("h", 443) for _ in range(2)))
+        return [*together, await loop.getaddrinfo("h", 443), await loop.getaddrinfo("h", 80)]
+
+    assert run(look()) == [[1], [1], [2], [3]]
+
+
 def test_who_gives_up_takes_nothing_from_those_who_wait():
     async def look():
         loop = asyncio.get_running_loop()
