@@ -105,7 +105,8 @@ class Gpu:
     environment: tuple[tuple[str, str], ...] = ()  # what its user space wants to find, sorted
     notes: tuple[str, ...] = ()  # what could not be read, and why
 
-    # gpu, partition (made by its driver), vf (a virtual function), vfio (held for virtual machines)
+    # gpu, DIVIDED (what is left of one whose parts are given away), partition (made by its driver),
+    # vf (a virtual function), vfio (held for virtual machines)
     kind: str = "gpu"
     parent: str | None = None  # the name of the GPU that it is a part of
     profile: str | None = None  # how it is partitioned, or what part it is, in the vendor's words
@@ -154,6 +155,10 @@ class NotUsable(Exception):
 
 
 UNKNOWN = "unknown"
+
+# A GPU whose memory belongs to its parts. It stays known: claims that were given all of it before it
+# was divided keep it, and a monitor may look at it.
+DIVIDED = "divided"
 NOT_READY = "not ready: "  # how the reason begins when the driver is still at it: look again soon
 
 

@@ -1,12 +1,15 @@
 """MIG: the instances that an NVIDIA GPU is divided into, by the driver's capability files.
 
-Which profile an instance has, its memory and its uuid stand in no file: NVML alone knows, so they
+The files tell which instances exist and what opens them. The number of a GPU instance tells how
+much of the memory it has, since the driver has numbers apart for each size; how many of the GPU's
+slices compute in it is told only where its size leaves no choice. The rest NVML alone knows, so it
 must not be guessed.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from . import sysfs
 from .gpu import DeviceNode, NotUsable, Part, Roots
@@ -15,10 +18,36 @@ COUNTER = "instances"
 _GPU_INSTANCE, _COMPUTE_INSTANCE = re.compile(r"gi([0-9]{1,4})"), re.compile(r"ci([0-9]{1,4})")
 _MINOR = re.compile(r"DeviceFileMinor:\s*([0-9]{1,7})")
 
+# Into how many instances of the same size the memory can be divided, by the first of the numbers
+# that the driver gives those: 0 has all of it, 1 and 2 a half, 3 to 6 a quarter, the others an
+# eighth.
+_DIVISORS = {0: 1, 1: 2, 3: 4, 7: 8}
+_NUMBERS = range(15)
+
+
+# Into how many of its smallest instances the memory of a GPU can be divided.
+_SMALLEST_BY_ARCHITECTURE = {"sm_80": 8, "sm_90": 8, "sm_100": 8, "sm_103": 8}
+_SMALLEST_BY_ID = {0x20B7: 4}  # an A30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """What the names of profiles need to know of the GPU."""
+
+    memory: int | None  # bytes that are soldered on it
+    smallest: int | None  # into how many of its smallest instances it can be divided
+
+    @staticmethod
+    def of(device_id: int, architecture: str | None, memory: int | None) -> Board:
+        """By its PCI device id and what compilers call it."""
+        smallest = _SMALLEST_BY_ARCHITECTURE.get(architecture or "")
+        return Board(memory=memory, smallest=_SMALLEST_BY_ID.get(device_id, smallest))
+
 
 def parts(
     roots: Roots,
     gpu_minor: int,
+    board: Board,
     common: tuple[DeviceNode, ...],
     major: int | None,
     notes: list[str],
@@ -33,16 +62,22 @@ def parts(
     damage: list[str] = []
     instances = []
     for gpu_instance, outer in _instances(folder, _GPU_INSTANCE, damage):
-        for compute_instance, inner in _instances(outer, _COMPUTE_INSTANCE, damage):
+        inside = _instances(outer, _COMPUTE_INSTANCE, damage)
+        for compute_instance, inner in inside:
             capabilities = _capabilities(outer, inner, major, damage)
             if capabilities is None:
                 continue
+
+            # Several in one GPU instance have its memory in common: none of them has an own amount.
+            is_alone = len(inside) == 1
+            profile = _profile(board, gpu_instance)
             instances.append(
                 Part(
                     suffix=f"mig-{gpu_instance}-{compute_instance}",
                     nodes=tuple(sorted({*common, *capabilities})),
                     counters=((COUNTER, 1),),
-                    profile=f"gi{gpu_instance}/ci{compute_instance}",
+                    profile=profile or f"gi{gpu_instance}/ci{compute_instance}",
+                    memory=_memory(board, gpu_instance) if is_alone else None,
                 )
             )
 
@@ -50,6 +85,35 @@ def parts(
         raise NotUsable(f"whether it is divided by MIG cannot be read: {'; '.join(damage)}")
     notes += damage
     return tuple(instances)
+
+
+def _divisor(gpu_instance: int) -> int | None:
+    """What part of the memory a GPU instance of this number has: 8 is an eighth."""
+    if gpu_instance not in _NUMBERS:
+        return None
+    return _DIVISORS[max(first for first in _DIVISORS if first <= gpu_instance)]
+
+
+def _memory(board: Board, gpu_instance: int) -> int | None:
+    divisor = _divisor(gpu_instance)
+    if board.memory is None or divisor is None:
+        return None
+    return board.memory // divisor
+
+
+def _profile(board: Board, gpu_instance: int) -> str | None:
+    """NVIDIA's name of an instance of the smallest size, which has one slice that computes.
+
+    All others may have more slices or fewer, and may be shared by several compute instances. With a
+    part for video or without (+me): the kernel does not tell.
+    """
+    divisor = _divisor(gpu_instance)
+    if board.memory is None or divisor is None or divisor != board.smallest:
+        return None
+
+    # NVIDIA rounds the share of the GiB that the board is sold with.
+    gibibytes = (2 * (board.memory >> 30) + divisor) // (2 * divisor)
+    return f"1g.{gibibytes}gb"
 
 
 def _instances(folder: str, form: re.Pattern[str], notes: list[str]) -> list[tuple[int, str]]:

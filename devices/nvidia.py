@@ -84,7 +84,9 @@ def describe(roots: Roots, function: Function) -> Detail:
     # A MIG instance is opened by the nodes of its GPU and two of its own. No CDI spec of the
     # host's is looked up for it, so that its libraries are always mounted.
     common = _nodes(roots, minor, majors, notes)
-    instances = mig.parts(roots, minor, common, majors.get("nvidia-caps"), notes)
+    memory = _memory(function.device_id, product)
+    board = mig.Board.of(function.device_id, architecture, memory)
+    instances = mig.parts(roots, minor, board, common, majors.get("nvidia-caps"), notes)
     mounted = libraries.choose(replace(host, devices=()), None, "")
     parts = tuple(replace(part, environment=_ENVIRONMENT, libraries=mounted) for part in instances)
 
@@ -94,7 +96,7 @@ def describe(roots: Roots, function: Function) -> Detail:
         product=product,
         uuid=uuid,
         libraries=libraries.choose(host, uuid, f"/dev/nvidia{minor}"),
-        memory=_memory(function.device_id, product),
+        memory=memory,
         family=family,
         architecture=architecture,
         vbios=_vbios(information.get("Video BIOS")),

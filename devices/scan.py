@@ -14,7 +14,18 @@ from dataclasses import replace
 from typing import Any
 
 from . import deadline, numa, pci, vfio
-from .gpu import Gpu, Inventory, NotUsable, Part, Roots, Rules, Skipped, name_of
+from .gpu import (
+    DIVIDED,
+    Detail,
+    Gpu,
+    Inventory,
+    NotUsable,
+    Part,
+    Roots,
+    Rules,
+    Skipped,
+    name_of,
+)
 from .vendors import SCREENS, SCREENS_BY_ID, VENDORS, Vendor
 
 
@@ -120,14 +131,15 @@ def _gpu_and_parts(roots: Roots, function: pci.Function, vendor: Vendor, bus: _B
     if function.physical:
         counters["vfs"] = 1
 
+    kind = _kind(function, detail, bus)
     whole = Gpu(
         **_of_bus(roots, function, vendor, bus.by_address.get(function.physical or "")),
-        kind="vf" if function.physical else "gpu",
+        kind=kind,
         parent=name_of(function.physical) if function.physical else None,
         driver_version=detail.driver_version,
         product=detail.product,
         uuid=detail.uuid,
-        memory=detail.memory,
+        memory=detail.memory if kind != DIVIDED else None,
         nodes=tuple(sorted(detail.nodes)),
         environment=tuple(sorted(detail.environment)),
         notes=function.notes + detail.notes,
@@ -137,11 +149,26 @@ def _gpu_and_parts(roots: Roots, function: pci.Function, vendor: Vendor, bus: _B
         architecture=detail.architecture,
         vbios=detail.vbios,
         integrated=detail.integrated,
-        compute_units=detail.compute_units,
+        compute_units=detail.compute_units if kind != DIVIDED else None,
         tiles=detail.tiles,
         libraries=detail.libraries,
     )
     return [whole, *(_part(whole, part) for part in detail.parts)]
+
+
+def _kind(function: pci.Function, detail: Detail, bus: _Bus) -> str:
+    """What it is to those who ask for GPUs.
+
+    Of a GPU with memory of its own, the driver gives nearly all to its virtual functions once there
+    are some, whoever uses them. One with the machine's memory loses nothing by them.
+    """
+    if function.physical:
+        return "vf"
+    if detail.parts:
+        return DIVIDED
+    if bus.virtual_functions[function.address] and not detail.integrated:
+        return DIVIDED
+    return "gpu"
 
 
 def _check_bound(function: pci.Function, vendor: Vendor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,12 @@ from .gpu import Entries, FakeVendor, Function, Model, number, refuse
 DRIVER = "nvidia"
 DRIVER_VERSION = "580.95.05"
 MAJOR, UVM_MAJOR, CAPS_MAJOR = 195, 511, 508
-_MOST_INSTANCES = 7
+
+# The driver numbers GPU instances by the size of their memory: these are of an eighth of it, and so
+# on. Of the last size there is one less than would have memory.
+_NUMBERS = {1: range(1), 2: range(1, 3), 4: range(3, 7), 8: range(7, 14)}
+_PROFILE = re.compile(r"([1-7])g\.([0-9]{1,3})gb")
+_SLICES = 7  # that compute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +28,7 @@ class NvidiaModel(Model):
     class_code: str = "030200"
     revision: str = "a1"
     address_bits: int = 47  # that the driver says the GPU can reach
-    can_mig: bool = False
+    mig_memory: int = 0  # GiB that MIG can divide; 0: it cannot be divided
 
 
 _MODELS = (
@@ -35,7 +41,7 @@ _MODELS = (
         speed="32.0",
         vbios="96.00.89.00.01",
         address_bits=52,
-        can_mig=True,
+        mig_memory=80,
     ),
     NvidiaModel(
         name="nvidia:a100",
@@ -45,7 +51,7 @@ _MODELS = (
         board="10de:1463",
         port="1022:1483",
         vbios="92.00.45.00.03",
-        can_mig=True,
+        mig_memory=80,
     ),
     NvidiaModel(
         name="nvidia:gb200",
@@ -58,7 +64,7 @@ _MODELS = (
         on_arm=True,
         vbios="97.00.82.00.2e",
         address_bits=52,
-        can_mig=True,
+        mig_memory=186,
     ),
     NvidiaModel(
         name="nvidia:gb10",
@@ -118,7 +124,10 @@ _MACHINES = {
     "machine:a100-mig": ("nvidia:a100,mig=7", "nvidia:a100", "numa=2", "bmc:aspeed"),
 }
 
-_OPTIONS = {"mig=7": "how many MIG instances an NVIDIA GPU is divided into"}
+_OPTIONS = {
+    "mig=7": "how many MIG instances of the smallest size an NVIDIA GPU is divided into, or which, "
+    "like 3g.40gb:1g.10gb"
+}
 
 
 class FakeNvidia(FakeVendor):
@@ -129,9 +138,9 @@ class FakeNvidia(FakeVendor):
     options = _OPTIONS
 
     def check_options(self, model: Model, options: Mapping[str, str]) -> None:
-        instances = number("mig", options.get("mig", 0))
-        if instances and (instances > _MOST_INSTANCES or not _as_nvidia(model).can_mig):
-            refuse("mig", instances, f"a number of instances of {model.name}")
+        wanted = options.get("mig", "0")
+        if wanted != "0":
+            _instances(_as_nvidia(model), wanted)
 
     def assign_numbers(self, functions: Sequence[Function], processors: int) -> None:
         """The driver counts by itself, and not always in the order of the bus."""
@@ -211,12 +220,37 @@ def _information(function: Function) -> str:
 def _capabilities(function: Function) -> dict[str, int]:
     """What may be opened of a GPU that MIG divides, and by which minor number.
 
-    Minors begin at 3, after `config` and `monitor`; each instance that could be has nine. The
-    smallest instances, which these are, are numbered from 7.
+    Minors begin at 3, after `config` and `monitor`; each instance that could be has nine.
     """
     minors: dict[str, int] = {}
     first = 3 + function.number * 135
-    for instance in range(7, 7 + int(function.options.get("mig", 0))):
+    for instance in _instances(_as_nvidia(function.model), function.options.get("mig", "0")):
         minors[f"gi{instance}/access"] = first + instance * 9
         minors[f"gi{instance}/ci0/access"] = first + instance * 9 + 1
     return minors
+
+
+def _instances(model: NvidiaModel, wanted: str) -> list[int]:
+    """The numbers of the GPU instances that are wanted: a number of the smallest, or profiles.
+
+    ValueError for more than there is room for.
+    """
+    profiles = wanted.split(":")
+    if wanted.isdecimal():
+        profiles = [f"1g.{round(model.mig_memory / 8)}gb"] * number("mig", wanted)
+
+    instances: list[int] = []
+    slices = eighths = 0
+    for profile in profiles:
+        match = _PROFILE.fullmatch(profile)
+        if match is None or not model.mig_memory:
+            refuse("mig", wanted, f"a number of instances of {model.name}, or profiles of it")
+
+        divisor = round(model.mig_memory / max(int(match[2]), 1))
+        slices += int(match[1])
+        eighths += 8 // divisor if divisor in _NUMBERS else 9
+        free = [one for one in _NUMBERS.get(divisor, ()) if one not in instances]
+        if not free or slices > _SLICES or eighths > 8:
+            refuse("mig", wanted, f"what {model.name} has room for")
+        instances.append(free[0])
+    return sorted(instances)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from devices.gpu import NONE, Inventory
+from devices.gpu import DIVIDED, NONE, Gpu, Inventory
 
 from .. import errors
 from ..api.resource import DeviceRequestAllocationResult, ResourceClaim
@@ -116,6 +116,10 @@ def _device(
             reason_missing(first.device, inventory), patience=DEVICE_PATIENCE
         )
 
+    admin = all(result.admin_access for result in results)
+    if gpu.kind == DIVIDED and not admin:
+        raise errors.ClaimError(_reason_divided(gpu, inventory))
+
     requests = [result.request for result in results]
     config = gpu_config.for_device(configs, requests, dict(gpu.environment))
 
@@ -127,7 +131,7 @@ def _device(
         pool=first.pool,
         device=first.device,
         share_id=first.share_id,
-        admin=all(result.admin_access for result in results),
+        admin=admin,
         address=gpu.address,
         uuid=gpu.uuid,
         host_cdi=next(iter(gpu.libraries.host_cdi), None) if gpu.libraries else None,
@@ -135,6 +139,14 @@ def _device(
         permissions=config.permissions,
         capabilities=tuple(sorted(config.capabilities)),
     )
+
+
+def _reason_divided(gpu: Gpu, inventory: Inventory) -> str:
+    """Why it cannot be given as a whole. A claim that was given it before keeps its checkpoint."""
+    parts = [other for other in inventory.gpus if other.parent == gpu.name]
+    how = f" ({gpu.profile})" if gpu.profile else ""
+    seen = f"{gpu.name} is divided{how} and has {len(parts)} parts, its memory is theirs"
+    return f"{seen}; ask for a part of it, by the DeviceClass part.gpu.claimd.dev for example"
 
 
 # ---------------------------------------------------------------------- who else has the device

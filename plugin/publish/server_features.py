@@ -1,4 +1,4 @@
-"""Whether the API server keeps counters, without which parts of GPUs must not be published.
+"""Whether the API server keeps counters, without which no GPU may be published beside its parts.
 
 An API server that does not know counters, or whose feature gate is off, drops them without a word:
 then a GPU and its parts could be given away at the same time. What the counters say is slices'.
@@ -50,7 +50,7 @@ class CounterSupport:
 
         was_asked = self._asked_at > -math.inf
         if reason and not was_asked:
-            log.warning("parts of GPUs are not published, only whole GPUs: %s", reason)
+            log.warning("no GPU is published together with its parts: %s", reason)
         self._asked_at, self.kept = now, not reason
         return self.kept
 

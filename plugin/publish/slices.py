@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from devices.gpu import Gpu, Inventory
+from devices.gpu import DIVIDED, Gpu, Inventory
 
 from .. import names
 from ..api import limits
@@ -43,7 +43,7 @@ Taints = Mapping[str, Sequence[DeviceTaint]]  # by the device's name
 class Options:
     """What not every API server takes, or not every administrator wants."""
 
-    # Parts of GPUs and the counters that they share. Without, a GPU is given away as a whole.
+    # The counters that GPUs and their parts share. Without, no GPU is published beside its parts.
     partitions: bool = True
     # numaNode as a list: the GPU's node and its nearest.
     numa_list: bool = False
@@ -65,7 +65,7 @@ def build(
     problems: list[str] = []
     published: dict[str, Gpu] = {}
     devices: list[Device] = []
-    for gpu in inventory.gpus if options.partitions else _whole_gpus(inventory):
+    for gpu in inventory.gpus if options.partitions else _without_shared(inventory):
         if not _LABEL.fullmatch(gpu.name):
             problems.append(
                 f"{gpu.name!r} ({gpu.address}) left out: "
@@ -126,14 +126,14 @@ def has_partitions(inventory: Inventory) -> bool:
     return any(gpu.counters for gpu in inventory.gpus)
 
 
-def _whole_gpus(inventory: Inventory) -> list[Gpu]:
-    """The GPUs without their parts, for where nothing says that they exclude each other.
+def _without_shared(inventory: Inventory) -> list[Gpu]:
+    """GPUs that have nothing in common, for where nothing says that they exclude each other.
 
-    A part whose GPU is not there, such as a virtual function in a machine of its own, counts as a
-    whole.
+    Of a divided GPU these are the parts, of another one with parts the GPU itself. A part whose GPU
+    is not there, such as a virtual function in a machine of its own, counts as a whole.
     """
-    present = {gpu.name for gpu in inventory.gpus}
-    return [gpu for gpu in inventory.gpus if gpu.parent not in present]
+    wholes = {gpu.name for gpu in inventory.gpus if gpu.kind != DIVIDED}
+    return [gpu for gpu in inventory.gpus if gpu.kind != DIVIDED and gpu.parent not in wholes]
 
 
 def _counter_sets(gpus: Iterable[Gpu]) -> list[CounterSet]:

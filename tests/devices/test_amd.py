@@ -97,10 +97,11 @@ def test_another_driver(tree: Make) -> None:
 def test_partitions(tree: Make, mode: str, count: int) -> None:
     whole, *parts = tree(f"amd:mi300x,mode={mode},memory_mode=nps4").scan().gpus
     assert (whole.kind, whole.profile, whole.counters) == (
-        "gpu",
+        "divided",
         f"{mode}_nps4",
         (("partitions", count),),
     )
+    assert (whole.memory, whole.compute_units) == (None, None)
     assert [part.name for part in parts] == [
         f"{whole.name}-xcp-{number}" for number in range(count)
     ]
@@ -203,7 +204,7 @@ def test_kfd_and_the_bus_must_agree(tree: Make) -> None:
 def test_the_function_bits_of_a_partition_do_not_matter(tree: Make) -> None:
     made = tree("amd:mi300x,mode=dpx")
     edit(made, 2, f"location_id {1 << 28 | 0x1300}", f"location_id {0x1301}")
-    assert [gpu.compute_units for gpu in made.scan().gpus] == [304, 152, 152]
+    assert [gpu.compute_units for gpu in made.scan().gpus] == [None, 152, 152]
 
 
 def test_an_apu_is_told_apart(tree: Make) -> None:

@@ -92,7 +92,7 @@ def test_bound_before_its_nodes_are_there(tree: Make) -> None:
 
 def test_virtual_functions_and_the_physical_one_exclude_each_other(tree: Make) -> None:
     whole, *parts = tree("intel:flex170,vfs=3").scan().gpus
-    assert (whole.kind, whole.counters) == ("gpu", (("vfs", 3),))
+    assert (whole.kind, whole.memory, whole.counters) == ("divided", None, (("vfs", 3),))
     assert [part.address for part in parts] == ["0000:13:00.1", "0000:13:00.2", "0000:13:00.3"]
     for part in parts:
         assert (part.kind, part.parent, part.counters, part.memory) == (
@@ -103,6 +103,13 @@ def test_virtual_functions_and_the_physical_one_exclude_each_other(tree: Make) -
         )
         assert (part.link_width, part.link_speed) == (16, 16000)
         assert not set(part.nodes) & set(whole.nodes)
+
+
+def test_a_processors_own_gpu_loses_nothing_by_virtual_functions(tree: Make) -> None:
+    """Its memory is the machine's: none of it was given away."""
+    *parts, whole = tree("intel:uhd770,vfs=2").scan().gpus
+    assert (whole.kind, whole.counters) == ("gpu", (("vfs", 2),))
+    assert [part.kind for part in parts] == ["vf", "vf"]
 
 
 def test_a_virtual_function_may_lack_a_render_node(tree: Make) -> None:
@@ -119,7 +126,7 @@ def test_virtual_functions_without_a_driver_are_no_surprise(tree: Make) -> None:
     for number in (1, 2):
         (made.function(f"0000:13:00.{number}") / "driver").unlink()
     inventory = made.scan()
-    assert [gpu.kind for gpu in inventory.gpus] == ["gpu"]
+    assert [(gpu.kind, gpu.memory) for gpu in inventory.gpus] == [("divided", None)]
     assert all(
         skipped.expected and "a virtual function" in skipped.reason for skipped in inventory.skipped
     )

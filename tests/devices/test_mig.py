@@ -2,17 +2,20 @@ from __future__ import annotations
 
 import pytest
 
+from devices.mig import Board
 from tests.devices.trees import Make
 
 MIG = "proc/driver/nvidia/capabilities/gpu0/mig"
+ACCESS = "DeviceFileMinor: 68\nDeviceFileMode: 292\nDeviceFileModify: 1\n"
+GIB = 1 << 30
 
 
 def test_instances(tree: Make) -> None:
     whole, *parts = tree("nvidia:a100,mig=2").scan().gpus
-    assert (whole.kind, whole.counters) == ("gpu", (("instances", 2),))
+    assert (whole.kind, whole.counters) == ("divided", (("instances", 2),))
     assert [(part.name, part.profile) for part in parts] == [
-        (f"{whole.name}-mig-7-0", "gi7/ci0"),
-        (f"{whole.name}-mig-8-0", "gi8/ci0"),
+        (f"{whole.name}-mig-7-0", "1g.10gb"),
+        (f"{whole.name}-mig-8-0", "1g.10gb"),
     ]
     for part, minors in zip(parts, [(66, 67), (75, 76)], strict=True):
         assert (part.kind, part.parent, part.counters) == (
@@ -20,7 +23,7 @@ def test_instances(tree: Make) -> None:
             whole.name,
             (("instances", 1),),
         )
-        assert (part.uuid, part.memory) == (None, None)
+        assert (part.uuid, part.memory) == (None, 10 * GIB)
         found = {node.path: (node.major, node.minor) for node in part.nodes}
         caps = {path: numbers for path, numbers in found.items() if "caps" in path}
         assert caps == {f"/dev/nvidia-caps/nvidia-cap{minor}": (508, minor) for minor in minors}
@@ -28,26 +31,77 @@ def test_instances(tree: Make) -> None:
         assert set(part.nodes) <= set(whole.nodes)
 
 
-def test_two_computing_parts_of_one_instance(tree: Make) -> None:
-    made = tree("nvidia:a100,mig=1")
-    made.put(
-        f"{MIG}/gi7/ci1/access", "DeviceFileMinor: 68\nDeviceFileMode: 292\nDeviceFileModify: 1\n"
-    )
-    assert [gpu.profile for gpu in made.scan().gpus] == [None, "gi7/ci0", "gi7/ci1"]
+def test_the_gpu_itself_is_no_gpu_of_80_gib_any_more(tree: Make) -> None:
+    """CUDA would see one instance of it, whoever was given all of it."""
+    divided, whole = tree("nvidia:a100,mig=1", "nvidia:a100").scan().gpus[::2]
+    assert (divided.kind, divided.memory) == ("divided", None)
+    assert (whole.kind, whole.memory) == ("gpu", 80 * GIB)
+
+
+def test_what_the_number_of_an_instance_tells(tree: Make) -> None:
+    """Its share of the memory always; its name, where no other has as little memory."""
+    _, *parts = tree("nvidia:h100,mig=3g.40gb:2g.20gb:1g.10gb:1g.10gb").scan().gpus
+    seen = {part.name.partition("mig-")[2]: (part.profile, part.memory) for part in parts}
+    assert seen == {
+        "1-0": ("gi1/ci0", 40 * GIB),
+        "3-0": ("gi3/ci0", 20 * GIB),
+        "7-0": ("1g.10gb", 10 * GIB),
+        "8-0": ("1g.10gb", 10 * GIB),
+    }
+    (all_of_it,) = tree("nvidia:h100,mig=7g.80gb").scan().gpus[1:]
+    assert (all_of_it.profile, all_of_it.memory) == ("gi0/ci0", 80 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("device_id", "instance", "profile"),
+    [
+        ("0x20b0", 7, "1g.5gb"),  # A100 40GB
+        ("0x2335", 14, "1g.18gb"),  # H200
+        ("0x2321", 7, "1g.12gb"),  # H100 NVL
+        ("0x2901", 7, "1g.23gb"),  # B200
+        ("0x2941", 7, "1g.23gb"),  # GB200
+        ("0x20b7", 3, "1g.6gb"),  # A30, which has four slices
+        ("0x20b7", 1, "gi1/ci0"),
+        ("0x20b2", 15, "gi15/ci0"),
+        ("0x20b8", 7, "gi7/ci0"),  # A100X, whose memory is in no table
+    ],
+)
+def test_names_of_the_smallest(tree: Make, device_id: str, instance: int, profile: str) -> None:
+    made = tree("nvidia:a100")
+    (made.function("0000:11:00.0") / "device").write_text(f"{device_id}\n")
+    made.put(f"{MIG}/gi{instance}/access", ACCESS)
+    made.put(f"{MIG}/gi{instance}/ci0/access", ACCESS)
+    assert made.scan().gpus[1].profile == profile
+
+
+def test_a_board_that_no_table_has() -> None:
+    assert Board.of(0x2330, "sm_90", None) == Board(memory=None, smallest=8)
+    assert Board.of(0x2684, "sm_89", 24 * GIB) == Board(memory=24 * GIB, smallest=None)
+    assert Board.of(0x0000, None, None) == Board(memory=None, smallest=None)
+
+
+def test_two_computing_parts_of_one_instance_have_no_memory_of_their_own(tree: Make) -> None:
+    made = tree("nvidia:a100,mig=3g.40gb")
+    made.put(f"{MIG}/gi1/ci1/access", ACCESS)
+    assert [(gpu.profile, gpu.memory) for gpu in made.scan().gpus] == [
+        (None, None),
+        ("gi1/ci0", None),
+        ("gi1/ci1", None),
+    ]
 
 
 def test_files_beside_the_instances_are_none(tree: Make) -> None:
     made = tree("nvidia:a100")
     made.put(f"{MIG}/config", "DeviceFileMinor: 1\nDeviceFileMode: 256\nDeviceFileModify: 1\n")
     gpu = made.only()
-    assert (gpu.counters, gpu.notes) == ((), ())
+    assert (gpu.kind, gpu.counters, gpu.notes) == ("gpu", (), ())
 
 
 def test_an_instance_that_nothing_can_open_is_left_out(tree: Make) -> None:
     made = tree("nvidia:a100,mig=2")
     (made.folder / f"{MIG}/gi7/ci0/access").unlink()
     whole, *parts = made.scan().gpus
-    assert [part.profile for part in parts] == ["gi8/ci0"]
+    assert [part.name for part in parts] == [f"{whole.name}-mig-8-0"]
     assert "what opens it is not known" in " ".join(whole.notes)
 
 
@@ -62,4 +116,4 @@ def test_without_the_major_number_no_part_can_be_given(tree: Make) -> None:
 def test_a_capability_that_makes_no_sense(tree: Make, content: str) -> None:
     made = tree("nvidia:a100,mig=2")
     made.put(f"{MIG}/gi8/access", content)
-    assert [gpu.profile for gpu in made.scan().gpus] == [None, "gi7/ci0"]
+    assert [gpu.name[-7:] for gpu in made.scan().gpus] == ["11-00-0", "mig-7-0"]

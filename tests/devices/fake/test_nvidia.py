@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from devices import fake
 from devices.fake import layout
 from devices.fake.gpu import Entries, Function
@@ -79,3 +81,42 @@ def test_the_machine_s_own_files_and_nodes() -> None:
     assert f"Kernel Module for x86_64  {DRIVER_VERSION}  Release" in str(version)
     on_arm = VENDOR.of_machine(functions("nvidia:gb10"), 1)
     assert "for aarch64 " in str(on_arm.files["proc/driver/nvidia/version"])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "numbers"),
+    [
+        ("0", []),
+        ("1", [7]),
+        ("7", [7, 8, 9, 10, 11, 12, 13]),
+        ("7g.80gb", [0]),
+        ("3g.40gb:4g.40gb", [1, 2]),
+        ("1g.20gb:2g.20gb:1g.10gb", [3, 4, 7]),
+    ],
+)
+def test_the_number_of_an_instance_follows_its_size(wanted: str, numbers: list[int]) -> None:
+    (function,) = functions(f"nvidia:h100,mig={wanted}")
+    folder = "proc/driver/nvidia/capabilities/gpu0/mig"
+    names = sorted(
+        name for name in VENDOR.of_function(function).files if name.startswith(f"{folder}/")
+    )
+    found = {int(name.split("/")[6].removeprefix("gi")) for name in names}
+    assert sorted(found) == numbers
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "nvidia:h100,mig=8",
+        "nvidia:h100,mig=4g.40gb:4g.40gb",
+        "nvidia:h100,mig=3g.40gb:3g.40gb:1g.10gb",
+        "nvidia:h100,mig=1g.11gb",
+        "nvidia:h100,mig=1g.0gb",
+        "nvidia:h100,mig=1g",
+        "nvidia:l4,mig=1",
+        "nvidia:l4,mig=1g.10gb",
+    ],
+)
+def test_instances_for_which_there_is_no_room(word: str) -> None:
+    with pytest.raises(ValueError, match=r"^mig: "):
+        fake.parse([word])

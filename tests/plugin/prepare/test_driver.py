@@ -347,6 +347,28 @@ async def test_restore_takes_the_numbers_of_now(world):
     assert "renderD199" in world.spec(c).read_text()
 
 
+async def test_a_gpu_that_was_given_as_a_whole_and_is_divided_now_stays_with_its_claim(world):
+    """As after an upgrade of claimd to a version that tells the two apart: its pod goes on."""
+    c = world.claim("c")
+    await world.prepare(c)
+    good = world.spec(c).read_bytes()
+    world.spec(c).unlink()
+
+    divided = Hardware()
+    part = gpu(0, name=f"{FIRST}-xcp-0", parent=FIRST, kind="partition")
+    divided.last = Inventory.of([gpu(0, kind="divided", memory=None), part, gpu(1)])
+    fresh = world.instance(divided)
+    await fresh.restore()
+    assert world.spec(c).read_bytes() == good
+    assert not isinstance(await world.prepare(c, by=fresh), str)
+
+    late, beside = world.claim("late", result(part.name)), world.claim("beside")
+    assert "is still prepared for claim default/c" in await world.prepare(late, by=fresh)
+    assert "is divided and has 1 parts" in await world.prepare(beside, by=fresh)
+    await world.unprepare(c, by=fresh)
+    assert not isinstance(await world.prepare(late, by=fresh), str)
+
+
 async def test_restore_without_the_gpu_keeps_the_checkpoint_and_no_file(world):
     c = world.claim("c")
     await world.prepare(c)

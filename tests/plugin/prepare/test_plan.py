@@ -223,6 +223,16 @@ def test_a_gpu_and_its_parts_exclude_each_other_and_parts_do_not():
     assert planned(claim("second", result(other, adminAccess=True)), [whole], known)
 
 
+def test_a_divided_gpu_is_given_to_nobody_as_a_whole():
+    parts = [gpu(0, name=f"{FIRST}-xcp-{n}", parent=FIRST, kind="partition") for n in range(2)]
+    there = Inventory.of([gpu(0, kind="divided", profile="dpx_nps1"), gpu(1), *parts])
+    message = rf"{FIRST} is divided \(dpx_nps1\) and has 2 parts.*part\.gpu\.claimd\.dev"
+    with pytest.raises(errors.ClaimError, match=message):
+        planned(claim("c", result(FIRST)), inventory_=there)
+    assert planned(claim("c", result(parts[0].name)), inventory_=there)
+    assert planned(claim("monitor", result(FIRST, adminAccess=True)), inventory_=there)
+
+
 def test_a_missing_part_says_what_is_wrong_with_its_gpu():
     known = Inventory.of(
         [], [Skipped(address="0000:41:00.0", reason="its partition mode is not known")]

@@ -82,7 +82,9 @@ async def test_where_it_does_not_there_are_whole_gpus_and_one_warning(
             one.set(Inventory.of([gpus(2).gpus[1], *divided(4).gpus]))
             await until(lambda: counts(world) == [2])
     said = [
-        record.getMessage() for record in caplog.records if "only whole GPUs" in record.getMessage()
+        record.getMessage()
+        for record in caplog.records
+        if "together with its parts" in record.getMessage()
     ]
     assert len(said) == 1
     assert why in said[0]

@@ -185,6 +185,25 @@ def test_without_partitions_there_are_whole_gpus():
     assert not any(device.consumes_counters for device in only.spec.devices)
 
 
+def test_without_counters_a_divided_gpu_is_its_parts():
+    whole = gpu(1, kind="divided", counters=(("instances", 2),))
+    more = {"parent": whole.name, "kind": "partition", "counters": (("instances", 1),)}
+    parts = [gpu(1, name=f"{whole.name}-mig-{number}-0", **more) for number in (7, 8)]
+    both = Inventory.of([whole, *parts, gpu(2)])
+
+    built, _ = slices.build(both, DRIVER, NODE, slices.Options(partitions=False))
+    (only,) = built
+    assert [device.name for device in only.spec.devices] == [
+        *(part.name for part in parts),
+        gpu(2).name,
+    ]
+    assert not any(device.consumes_counters for device in only.spec.devices)
+
+    built, _ = slices.build(both, DRIVER, NODE)
+    assert [len(one.spec.devices) for one in built] == [4, 0]
+    assert [found.name for found in built[1].spec.shared_counters] == [whole.name]
+
+
 def test_a_virtual_function_without_its_physical_one_is_whole_enough():
     alone = Inventory.of([gpu(kind="vf", parent="gpu-0000-00-00-0")])
     built, _ = slices.build(alone, DRIVER, NODE, slices.Options(partitions=False))
