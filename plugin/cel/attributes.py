@@ -10,8 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .cost import LIMIT
-from .errors import CostExceededError, EvalError, FatalError
+from .errors import EvalError, FatalError
 from .values import MISSING, NONE, Map, Optional, UInt, Value, type_name
 
 # The device's view (or the documents), the meter, then one place for each variable.
@@ -19,21 +18,6 @@ Frame = list[Value]
 Closure = Callable[[Frame], Value]
 
 _KEY_TYPES = frozenset((str, int, bool, float, UInt))
-
-
-class Meter:
-    """What one evaluation has cost so far."""
-
-    __slots__ = ("cost", "limit")
-
-    def __init__(self, limit: int = LIMIT) -> None:
-        self.cost = 0
-        self.limit = limit
-
-    def charge(self, amount: int) -> None:
-        self.cost += amount
-        if self.cost > self.limit:
-            raise CostExceededError(f"the expression costs more than {self.limit} for this device")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from . import constants
+from . import constants, regex
 from .cost import CREATE_LIST, CREATE_MAP
 from .syntax import Call, Fold, Ident, ListNode, MapNode, Node, Select
 from .values import MISSING, Map, Value, size
@@ -18,6 +18,7 @@ _ATTRIBUTE = 64
 _UNKNOWN = math.inf
 # Looks at nodes. Who writes more than that can wait for the counting.
 _MOST_LOOKS = 2000
+_MOST_LETS = 4
 
 _INDEXES = frozenset(("_[_]", "_[?_]", "_?._"))
 # Their result is no larger than their largest argument.
@@ -55,6 +56,7 @@ class _Bound:
 
     def __init__(self) -> None:
         self._looks = 0
+        self._lets = 0
         self._sizes: dict[str, float] = {".device": _ATTRIBUTE, "device": _ATTRIBUTE}
 
     def cost(self, node: Node) -> float:
@@ -75,6 +77,8 @@ class _Bound:
     def _call(self, node: Call) -> float:
         if node.function in _INDEXES:
             return 2
+        if node.function in constants.PATTERN_FUNCTIONS and not _is_fast(node):
+            return _UNKNOWN
         largest = max((self.size(child) for child in node.children()), default=0)
         if node.function in _LOOK_ONCE:
             return 8 + largest
@@ -85,6 +89,11 @@ class _Bound:
         before = dict(self._sizes)
         try:
             if node.macro in _LETS:
+                # A list that holds another one twice, which holds another one twice, is small but
+                # dear to compare.
+                self._lets += 1
+                if self._lets > _MOST_LETS:
+                    return _UNKNOWN
                 start = self.cost(node.start)
                 self._sizes[node.accumulator] = self.size(node.start)
                 return start + self.cost(node.result)
@@ -132,6 +141,16 @@ class _Bound:
         if node.function in _KEEP_SIZE:
             return max(sizes)
         return sum(sizes) if node.function == "_+_" else _UNKNOWN
+
+
+def _is_fast(node: Call) -> bool:
+    """Whether the pattern of the call is known, and takes little time for any attribute."""
+    patterns = node.arguments[:1] if node.target is not None else node.arguments[1:2]
+    for argument in patterns:
+        pattern = constants.value_of(argument)
+        if isinstance(pattern, str):
+            return regex.compiled(pattern).is_fast(_ATTRIBUTE)
+    return False
 
 
 def _size_of_value(value: Value) -> float:

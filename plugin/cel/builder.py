@@ -25,7 +25,7 @@ class Builder(abc.ABC):
     def __init__(self, metered: bool) -> None:
         self.metered = metered
         self.places = FIRST_PLACE
-        self._scopes: list[dict[str, Closure]] = []
+        self._scopes: list[dict[str, Closure | int]] = []
         self._variables: dict[int, tuple[int, int]] = {}
 
     @abc.abstractmethod
@@ -58,22 +58,32 @@ class Builder(abc.ABC):
         else:
             frame[first] = entry
 
-    def enter(self, names: dict[str, Closure]) -> None:
-        """Begin a scope in which these names stand for these closures."""
+    def enter(self, names: dict[str, Closure | int]) -> None:
+        """Begin a scope in which these names stand for closures, or for places of the frame."""
         self._scopes.append(names)
 
     def leave(self) -> None:
         self._scopes.pop()
 
     def variable(self, name: str) -> Closure:
+        """Reads the variable, without a charge."""
         for scope in reversed(self._scopes):
             if name in scope:
-                return scope[name]
+                meaning = scope[name]
+                return _read(meaning) if isinstance(meaning, int) else meaning
         if name == ".device":
             return lambda frame: frame[0].value
         # A document of this name, as policies have them.
         document = name[1:]
         return lambda frame: frame[0].entries[document]
+
+    def charged_variable(self, name: str) -> Closure | None:
+        """Reads a variable of a fold, with the charge; None for any other name."""
+        for scope in reversed(self._scopes):
+            if name in scope:
+                meaning = scope[name]
+                return _read_charged(meaning) if isinstance(meaning, int) else None
+        return None
 
     # Charges
 
@@ -94,3 +104,16 @@ class Builder(abc.ABC):
             return value
 
         return metered
+
+
+def _read(place: int) -> Closure:
+    return lambda frame: frame[place]
+
+
+def _read_charged(place: int) -> Closure:
+    # Without the care for errors that charged() takes: most steps of long loops are of this kind.
+    def read(frame: Frame) -> Value:
+        frame[1].charge(1)
+        return frame[place]
+
+    return read

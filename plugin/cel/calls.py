@@ -12,13 +12,42 @@ from .errors import EvalError, FatalError
 from .library import FUNCTIONS
 from .syntax import Call
 from .types import Type
-from .values import MISSING, NAMES, Value, equal, no_overload, same, type_name
+from .values import MISSING, NAMES, Map, Value, equal, no_overload, same, size, type_name
 
 _CLASSES = {name: cls for cls, name in NAMES.items()}
 
 # They take any list, whatever type was found for its elements.
 SORTS = frozenset(("sort", "@sortByAssociatedKeys"))
 NEEDS_LIST = SORTS | {"distinct"}
+
+
+# Functions that look at each element of their lists, and those that compare each with each.
+_LINEAR = frozenset(
+    (
+        *("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf", "includes", "join"),
+        *("format", "sort", "@sortByAssociatedKeys", "@in", "optional.unwrap", "unwrapOpt"),
+    )
+)
+_SETS = frozenset(("sets.contains", "sets.intersects", "sets.equivalent"))
+
+
+def steps(function: str) -> Callable[[Sequence[Value]], int] | None:
+    """How many steps a call of the function takes, from its arguments; None for a few at most."""
+    if function in _LINEAR:
+        return lambda values: sum(len(value) for value in values if isinstance(value, list | Map))
+    if function == "distinct":
+        return lambda values: size(values[0]) ** 2 // 2
+    if function in _SETS:
+        return lambda values: size(values[0]) * size(values[1]) // 2
+    if function == "cel.@mapInsert":
+        return lambda values: size(values[0]) // 16
+    if function == "lists.range":
+        return lambda values: _count(values[0]) // 8
+    return None
+
+
+def _count(value: Value) -> int:
+    return value if type(value) is int else 0
 
 
 def implementation(node: Call) -> Callable[..., Value]:

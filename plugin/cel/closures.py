@@ -29,6 +29,7 @@ from .values import (
     type_name,
 )
 
+_MOST_STEPS_OF_FOLDING = 1000
 _PRIMITIVES = frozenset(
     cls for cls, name in NAMES.items() if name in ("bool", "double", "int", "string", "uint")
 )
@@ -102,6 +103,10 @@ class Closures(Builder):
             shortcut = shortcuts.of(node)
             if shortcut:
                 return shortcut
+        elif isinstance(node, Ident):
+            variable = self.charged_variable(node.name)
+            if variable:
+                return variable
 
         # A whole chain costs 1, besides what its steps cost. has() and what follows a conditional
         # cost nothing more.
@@ -174,19 +179,33 @@ class Closures(Builder):
             return self._metered(node, run, arguments)
 
         constant_values = [constants.value_of(argument) for argument in nodes]
-        value = constants.folded(run, constant_values)
-        if value is not MISSING and nodes:
+        value = self._folded(node, run, constant_values)
+        if value is not MISSING:
             return lambda _: value
         return calls.plain(node, run, arguments, constant_values)
 
+    def _folded(self, node: Call, run: Callable[..., Value], values: list[Value]) -> Value:
+        """The value of a call that has constant arguments alone; MISSING for any other one."""
+        if not values or any(value is MISSING for value in values):
+            return MISSING
+        steps = calls.steps(node.function)
+        if steps and steps(values) > _MOST_STEPS_OF_FOLDING:
+            return MISSING
+        return constants.folded(run, values)
+
     def _metered(self, node: Call, run: Callable[..., Value], arguments: list[Closure]) -> Closure:
         price = cost.of_call(node.function, node.overloads)
+        steps = calls.steps(node.function)
         sequential = len(arguments) > 2 or calls.stops_early(node)
+        if len(arguments) == 2 and not sequential and not steps:
+            return _metered_pair(price, run, arguments[0], arguments[1])
 
         def metered(frame: Frame) -> Value:
             values, error = calls.evaluated(frame, arguments, sequential)
             result: Value = FAILED
             if error is None:
+                if steps:
+                    frame[1].spend(steps(values))
                 try:
                     result = run(*values)
                 except EvalError as failure:
@@ -300,6 +319,40 @@ class Closures(Builder):
             return contains(members, value)
 
         return run_literal
+
+
+def _metered_pair(
+    price: cost.Cost, run: Callable[..., Value], left: Closure, right: Closure
+) -> Closure:
+    """A call of two arguments, both of which are evaluated whatever the other comes to."""
+
+    def metered(frame: Frame) -> Value:
+        result: Value = FAILED
+        error: EvalError | None = None
+        values: list[Value] = [FAILED, FAILED]
+        try:
+            values[0] = left(frame)
+        except FatalError:
+            raise
+        except EvalError as failure:
+            error = failure
+        try:
+            values[1] = right(frame)
+        except FatalError:
+            raise
+        except EvalError as failure:
+            error = error or failure
+        if error is None:
+            try:
+                result = run(values[0], values[1])
+            except EvalError as failure:
+                error = failure
+        frame[1].charge(price(values, result))
+        if error is not None:
+            raise error
+        return result
+
+    return metered
 
 
 def _root(node: Node, function: str) -> bool:

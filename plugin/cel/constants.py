@@ -15,14 +15,21 @@ from .values import MISSING, Map, Value
 _CONVERSIONS = frozenset(
     ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"]
 )
-_PATTERN_FUNCTIONS = frozenset(("matches", "find", "findAll"))
+PATTERN_FUNCTIONS = frozenset(("matches", "find", "findAll"))
 
 
 def value_of(node: Node) -> Value:
     """The value of what Kubernetes treats as a constant, which costs nothing; else MISSING.
 
-    CompileError where a conversion of a constant fails: that refuses the expression.
+    CompileError where a conversion of a constant fails: that refuses the expression. The node is
+    checked already, and keeps the answer.
     """
+    if node.constant is None:
+        node.constant = (_value_of(node),)
+    return node.constant[0]
+
+
+def _value_of(node: Node) -> Value:
     match node:
         case Literal():
             return node.value
@@ -111,7 +118,7 @@ def _homogeneous(elements: list[tuple[Node, bool]]) -> None:
 
 
 def _validate_patterns(node: Call) -> None:
-    if node.function not in _PATTERN_FUNCTIONS or not node.arguments:
+    if node.function not in PATTERN_FUNCTIONS or not node.arguments:
         return
     patterns = node.arguments[:1] if node.target is not None else node.arguments[:2]
     for argument in patterns:
@@ -161,12 +168,7 @@ def _validate_clause(letter: str, argument: Node) -> None:
 
 
 def folded(implementation: Callable[..., Any], arguments: list[Value]) -> Value:
-    """The result of a call whose arguments are constants, or MISSING.
-
-    An error is MISSING too: it is for each device to meet.
-    """
-    if _any_missing(arguments):
-        return MISSING
+    """The result of a call with these arguments. An error is MISSING: each device has to meet it."""
     try:
         return implementation(*arguments)
     except EvalError:

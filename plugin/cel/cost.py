@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from . import meter
 from .library.formats import Format
 from .library.network import Cidr, Ip, Url
 from .quantity import Quantity
 from .semver import Semver
 from .values import Map, Value, size
 
-LIMIT = 1_000_000
 CREATE_LIST, CREATE_MAP = 10, 30
 # Of a call, from its arguments and its result.
 Cost = Callable[[Sequence[Value], Value], int]
@@ -46,6 +46,8 @@ def _traverse(value: Value) -> int:
         return int(len(value.encode("utf-8", "surrogatepass")) * 0.1)
     if isinstance(value, bytes):
         return int(len(value) * 0.1)
+    if isinstance(value, list | Map):
+        meter.spend(len(value))
     if isinstance(value, list):
         return sum(map(_traverse, value))
     if isinstance(value, Map):

@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import checker, constants, parser
-from .attributes import Frame, Meter
+from .attributes import Frame
+from .builder import FIRST_PLACE
 from .closures import Closures
 from .errors import EvalError
+from .meter import Meter
 from .values import MISSING, NAMES, Map, Value
 
 LIMIT = 10_000_000  # of one expression, as the API server has it
@@ -37,8 +39,9 @@ class Expression:
 
         `documents` are values, as value_of() makes them.
         """
-        frame: Frame = [Map(dict(documents)), Meter(LIMIT), *[None] * (self._places - 2)]
-        return self._run(frame)
+        with Meter(LIMIT) as meter:
+            frame: Frame = [Map(dict(documents)), meter, *[None] * (self._places - FIRST_PLACE)]
+            return self._run(frame)
 
 
 class Derived(Map):

@@ -33,4 +33,11 @@ class FatalError(EvalError):
 
 
 class CostExceededError(FatalError):
-    """The run-time limit is spent."""
+    """The run-time limit is spent, in Kubernetes too."""
+
+
+class StepsExceededError(FatalError):
+    """It takes more steps than an evaluation may take here.
+
+    Kubernetes has the same answer only where its own limit is exceeded as well.
+    """

@@ -14,6 +14,7 @@ from .attributes import Closure, Frame
 from .builder import FIRST_PLACE
 from .closures import Closures
 from .errors import EvalError
+from .meter import Meter
 from .syntax import Call, Fold, Ident, Literal, Node, Select
 from .values import MISSING, Map, Value, type_name
 
@@ -103,15 +104,16 @@ def explain(root: Node, expression: str, device: Device) -> Explanation:
         return _because(Mismatch(part=expression, error=device.view.error.message))
 
     recorder = _Recorder()
-    run = recorder.build(root)
-    frame: Frame = [device.view, None, *[None] * (recorder.places - FIRST_PLACE)]
-    try:
-        if run(frame) is True:
-            return Explanation()
-    except EvalError:
-        pass
-    # The walk finds the error again, in the part that it is in.
-    return _Walk(recorder, frame).why(root, True)
+    with Meter() as meter:
+        run = recorder.build(root)
+        frame: Frame = [device.view, meter, *[None] * (recorder.places - FIRST_PLACE)]
+        try:
+            if run(frame) is True:
+                return Explanation()
+        except EvalError:
+            pass
+        # The walk finds the error again, in the part that it is in.
+        return _Walk(recorder, frame).why(root, True)
 
 
 def _because(mismatch: Mismatch) -> Explanation:
@@ -122,7 +124,7 @@ class _Recorder(Closures):
     """Builds closures and remembers which belongs to which node."""
 
     def __init__(self) -> None:
-        super().__init__(metered=False)
+        super().__init__(metered=True)
         self.by_node: dict[int, Closure] = {}
 
     def build(self, node: Node) -> Closure:

@@ -11,6 +11,7 @@ from .syntax import Call, Fold, Ident, ListNode, Literal, MapNode, Node, Select
 ACCUMULATOR = "@result"
 _OLD_ACCUMULATOR = "__result__"
 _UNUSED = "#unused"
+_MOST_COPIED = 2000  # nodes
 
 Expand = Callable[[int, "Node | None", list[Node]], "Node | None"]
 
@@ -178,6 +179,9 @@ def _opt_flat_map(at: int, target: Node | None, arguments: list[Node]) -> Node:
 
 def _opt_body(at: int, target: Node | None, arguments: list[Node]) -> Node:
     assert target is not None
+    # What stands before is there twice from now on, in a chain of them ever so often.
+    if syntax.is_larger(target, _MOST_COPIED):
+        raise CompileError("too large: optMap() doubles what it is applied to", "", at)
     value = Call(at, "value", [], syntax.copy(target))
     return _let(at, _name(arguments[0]), value, arguments[1], "optMap")
 

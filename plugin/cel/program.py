@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 
 from . import bound, checker, constants, estimate, explanation, parser
-from .attributes import Closure, Frame, Meter
+from .attributes import Closure, Frame
+from .builder import FIRST_PLACE
 from .closures import Closures
-from .cost import LIMIT
 from .device import Device, Version
 from .errors import CompileError, EvalError
+from .meter import LIMIT, Meter
 from .semver import Semver
 from .syntax import Node
 from .values import Value, type_name
@@ -54,7 +55,8 @@ class Derivation:
         """The attribute's value; EvalError where the expression has none that an attribute may be."""
         if device.view.error is not None:
             raise device.view.error
-        value = self._closure([device.view, Meter(), *[None] * (self._places - 2)])
+        with Meter() as meter:
+            value = self._closure([device.view, meter, *[None] * (self._places - FIRST_PLACE)])
         if not isinstance(value, list):
             return _attribute(value)
         elements = [_attribute(element) for element in value]
@@ -88,7 +90,7 @@ class Program:
         if view.error is not None:
             raise view.error
         if self._cheap and view.small:
-            return _bool(self._plain([view, None, *[None] * (self._plain_places - 2)]))
+            return _bool(self._plain([view, None, *[None] * (self._plain_places - FIRST_PLACE)]))
         return self.evaluate(device, Meter())
 
     def cost(self, device: Device, limit: int = LIMIT) -> int:
@@ -102,8 +104,9 @@ class Program:
         """As matches(), counting into the meter."""
         if device.view.error is not None:
             raise device.view.error
-        frame: Frame = [device.view, meter, *[None] * (self._metered_places - 2)]
-        return _bool(self._metered(frame))
+        frame: Frame = [device.view, meter, *[None] * (self._metered_places - FIRST_PLACE)]
+        with meter:
+            return _bool(self._metered(frame))
 
     def explain(self, device: Device) -> explanation.Explanation:
         """Why the expression is not true for this device; an error is a reason, too."""
@@ -112,7 +115,9 @@ class Program:
 
 def _built(root: Node, metered: bool) -> tuple[Closure, int]:
     builder = Closures(metered)
-    closure = builder.build(root)
+    # Calls with constant arguments are evaluated now: as far as the steps go.
+    with Meter():
+        closure = builder.build(root)
     return closure, builder.places
 
 

@@ -5,6 +5,7 @@ The checker alone writes `type`, `overloads` and `reference` into them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,13 +14,17 @@ if TYPE_CHECKING:
 
 
 class Node:
-    """Anything with a place in the text and, once checked, a type."""
+    """Anything with a place in the text and, once checked, a type.
 
-    __slots__ = ("position", "type")
+    `constant` holds the value that it has whatever the device, once that was looked for.
+    """
+
+    __slots__ = ("constant", "position", "type")
 
     def __init__(self, position: int) -> None:
         self.position = position
         self.type: Type | None = None
+        self.constant: tuple[object] | None = None
 
     def children(self) -> Iterator[Node]:
         return iter(())
@@ -169,6 +174,11 @@ def copy(node: Node) -> Node:
                 step=copy(node.step), result=copy(node.result), macro=node.macro,
             )  # fmt: skip
     raise TypeError(type(node).__name__)
+
+
+def is_larger(node: Node, limit: int) -> bool:
+    """Whether the tree has more nodes than that."""
+    return next(itertools.islice(descendants(node), limit, None), None) is not None
 
 
 def is_index(node: Node) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from . import meter
 from .errors import EvalError
 from .quantity import Quantity
 from .semver import Semver
@@ -255,14 +256,17 @@ def same(left: Value, right: Value) -> bool | None:
 
 
 def _same_list(left: list[Value], right: list[Value]) -> bool:
-    return len(left) == len(right) and all(
-        same(a, b) is not False for a, b in zip(left, right, strict=True)
-    )
+    if len(left) != len(right):
+        return False
+    # A list may hold another one many times over.
+    meter.spend(4 + len(left))
+    return all(same(a, b) is not False for a, b in zip(left, right, strict=True))
 
 
 def _same_map(left: Map, right: Map) -> bool:
     if len(left) != len(right):
         return False
+    meter.spend(4 + len(left))
     for key, value in left.items():
         other = right.find(key)
         if other is MISSING or same(value, other) is False:

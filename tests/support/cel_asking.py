@@ -3,8 +3,8 @@ not, value, cost.
 """
 
 from plugin import cel
-from plugin.cel import cost
-from plugin.cel.attributes import Meter
+from plugin.cel import meter as meters
+from plugin.cel.meter import Meter
 
 
 def theirs(oracle, expression, devices, *, new=False):
@@ -55,7 +55,7 @@ def differ_as_new(oracle, expression):
     None.
     """
     answer = theirs(oracle, expression, [], new=True)
-    refused = answer.get("compile") or ("its cost" if answer["estimate"] > cost.LIMIT else "")
+    refused = answer.get("compile") or ("its cost" if answer["estimate"] > meters.LIMIT else "")
     try:
         cel.compile(expression, new=True)
     except cel.CompileError as error:
@@ -73,7 +73,7 @@ def _evaluated(program, device, expected):
         failed = error.message
     if (bool(failed), value) != (bool(expected.get("error")), expected["value"]):
         return f"{failed or value} where it is {expected.get('error') or expected['value']}"
-    too_dear = meter.cost > cost.LIMIT
+    too_dear = meter.cost > meters.LIMIT
     if not too_dear and meter.cost != expected["cost"]:
         return f"costs {meter.cost} where it is {expected['cost']}"
     return _matched(program, device, (bool(failed), value))

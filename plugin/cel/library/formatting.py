@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 
+from .. import meter
 from ..errors import EvalError
 from ..values import Duration, Map, Timestamp, TypeValue, UInt, Value, type_name
 from .conversions import double_text, string_of_bytes
@@ -116,6 +117,8 @@ def _scientific(value: float) -> str:
 
 
 def _string(value: Value) -> str:
+    if isinstance(value, list | Map):
+        meter.spend(4 + 3 * len(value))
     match value:
         case None:
             return "null"

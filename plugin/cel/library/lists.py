@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from functools import cmp_to_key
 
+from .. import meter
 from ..declarations import Implementation
 from ..errors import EvalError
 from ..values import (
@@ -18,6 +19,7 @@ from ..values import (
     Value,
     contains,
     key_of,
+    no_overload,
     order,
     same,
     type_name,
@@ -105,8 +107,11 @@ def slice_(values: list[Value], start: int, end: int) -> list[Value]:
 def flatten(values: list[Value], depth: int = 1) -> list[Value]:
     if not isinstance(values, list):
         raise EvalError("flatten() takes a list")
+    if type(depth) is not int:
+        raise no_overload("flatten", values, depth)
     if depth < 0:
         raise EvalError("flatten() takes a depth of 0 or more")
+    meter.spend(len(values))
     flat: list[Value] = []
     for value in values:
         if isinstance(value, list) and depth:

@@ -1,0 +1,64 @@
+"""What one evaluation has cost by Kubernetes' measure, and how many steps it took by ours.
+
+Kubernetes limits the cost. Its units are those of a compiled language, and some of them are worth
+a great many of Python's steps; so the steps are limited as well, to about a tenth of a second.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar, Token
+
+from .errors import CostExceededError, StepsExceededError
+
+LIMIT = 1_000_000  # of the cost of a selector for one device
+MOST_STEPS = 300_000
+
+
+_running: ContextVar[Meter | None] = ContextVar("meter", default=None)
+
+
+class Meter:
+    """One evaluation's cost and steps. The evaluation runs inside of `with meter`, once."""
+
+    __slots__ = ("_steps_left", "_token", "cost", "limit")
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self.cost = 0
+        self.limit = limit
+        self._steps_left = MOST_STEPS
+        self._token: Token[Meter | None] | None = None
+
+    def __enter__(self) -> Meter:
+        self._token = _running.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._token
+        _running.reset(self._token)
+
+    def charge(self, amount: int) -> None:
+        """Count what a step costs; CostExceededError where Kubernetes gives up, too."""
+        self.cost += amount
+        self._steps_left -= 1
+        if self.cost > self.limit:
+            raise CostExceededError(f"the expression costs more than {self.limit} for this device")
+        if self._steps_left < 0:
+            raise self._exceeded()
+
+    def spend(self, steps: int) -> None:
+        """Count steps that cost nothing by themselves, before they are taken."""
+        self._steps_left -= steps
+        if self._steps_left < 0:
+            raise self._exceeded()
+
+    def _exceeded(self) -> StepsExceededError:
+        return StepsExceededError(
+            f"the expression takes too long: more than {MOST_STEPS:,} steps for this device"
+        )
+
+
+def spend(steps: int) -> None:
+    """Count steps of the evaluation that runs; one that has no meter is known to take few."""
+    meter = _running.get()
+    if meter is not None:
+        meter.spend(steps)

@@ -1,0 +1,99 @@
+"""No expression takes longer than about a tenth of a second: those that would are errors."""
+
+import itertools
+import time
+from string import ascii_lowercase as ALPHABET
+
+import pytest
+
+from plugin import cel
+from plugin.cel.documents import Expression
+
+DEVICE = cel.Device(
+    "d.org",
+    {"text": "a" * 44 + "b", "numbers": list(range(64)), "number": 3},
+    {"memory": "80Gi"},
+)
+TEXT = 'device.attributes["d.org"].text'
+A_SECOND = 1.0  # ten times what it may take, as the machine may be busy with other tests
+
+TOO_LONG = [
+    "lists.range(2000).all(x, lists.range(2000).all(y, y >= 0))",
+    "lists.range(70000).all(x, x >= 0)",
+    "lists.range(300).all(x, lists.range(300).exists(y, y == x))",
+    "lists.range(100000).distinct().size() > 0",
+    "sets.equivalent(lists.range(100000), lists.range(100000))",
+    "lists.range(400000).sum() > 0",
+    "lists.range(3000).map(x, lists.range(3000)).size() > 0",
+    f"lists.range(5000).all(x, {TEXT}.matches('^(a+)+$') || x >= 0)",
+    f"{TEXT}.matches('{'a{1000}' * 300}')",
+    "[1, 2].flatten(1000000000).size() > 0",
+    "lists.range(9000000000000000000).size() > 0",
+    # A list of two that holds another one twice, which holds another one twice.
+    "cel.bind(a, [1, 1], "
+    + "".join(f"cel.bind({new}, [{old}, {old}], " for old, new in itertools.pairwise(ALPHABET))
+    + "z == z"
+    + ")" * 26,
+]
+QUICK = [
+    (f"{TEXT}.matches('^(a+)+$')", False),
+    (f"{TEXT}.matches('^(a|aa)+$')", False),
+    (f"{TEXT}.matches('(.*)(.*)(.*)(.*)(.*)[x]')", False),
+    (f"{TEXT}.matches('^(a+)+b$')", True),
+    ('quantity("1e2000000000").isGreaterThan(quantity("1"))', True),
+    ('quantity("1e-2000000000").add(quantity("1")).isGreaterThan(quantity("1"))', True),
+    ("lists.range(200).all(x, lists.range(200).all(y, x + y >= 0))", True),
+]
+
+
+def within_a_second(run):
+    began = time.process_time()
+    try:
+        return run()
+    finally:
+        assert time.process_time() - began < A_SECOND
+
+
+@pytest.mark.parametrize("expression", TOO_LONG, ids=lambda text: text[:50])
+def test_what_takes_too_long_is_an_error(expression):
+    def run():
+        program = cel.compile(expression)
+        with pytest.raises(cel.EvalError):
+            program.matches(DEVICE)
+        # Nor does the explanation take longer.
+        return program.explain(DEVICE).text
+
+    assert within_a_second(run)
+
+
+@pytest.mark.parametrize(("expression", "expected"), QUICK)
+def test_what_looks_dear_and_is_not(expression, expected):
+    assert within_a_second(lambda: cel.compile(expression).matches(DEVICE)) is expected
+
+
+@pytest.mark.parametrize("start", ["optional.of(1)", 'device.attributes["d.org"].?text'])
+def test_a_chain_that_doubles_is_refused(start):
+    def run():
+        with pytest.raises(cel.CompileError, match="too large"):
+            cel.compile(start + ".optMap(x, x)" * 40 + ".hasValue()")
+
+    within_a_second(run)
+
+
+def test_a_policy_may_cost_more_and_takes_no_longer():
+    expression = Expression("lists.range(1000000).all(x, x >= 0)", frozenset(("object",)))
+
+    def run():
+        with pytest.raises(cel.EvalError, match="takes too long"):
+            expression.evaluate({"object": {}})
+
+    within_a_second(run)
+
+
+def test_constants_are_worked_out_within_the_limit_too():
+    """They are, when an expression is compiled."""
+    pattern = "(a?){300}" * 3
+    calls = " || ".join(f"'{'a' * 60}{index}'.matches('{pattern}b')" for index in range(70))
+    program = within_a_second(lambda: cel.compile(calls))
+    with pytest.raises(cel.EvalError):
+        within_a_second(lambda: program.matches(DEVICE))
