@@ -81,6 +81,7 @@ def compare(
         elif not slice_["metadata"].get("deletionTimestamp"):
             delete.append(slice_)
 
+    # The generation follows from which of them have to change.
     different = {
         name
         for name, slice_ in kept.items()
@@ -94,26 +95,19 @@ def compare(
         name=desired[0].spec.pool.name, generation=generation, resource_slice_count=len(desired)
     )
 
-    update: dict[str, ResourceSlice] = {}
-    for name, slice_ in kept.items():
-        owners = msgspec.to_builtins(by_name[name].metadata.owner_references)
-        is_right = (
-            name not in different
-            and _generation(slice_) == generation
-            and _count(slice_) == len(desired)
-            and slice_["metadata"].get("ownerReferences", []) == owners
-        )
-        if not is_right:
-            update[name] = _to_write(by_name[name], pool, slice_)
-
     # What changes within a generation that stays comes first. The last of the others completes the
     # pool, and must not complete it with an old content.
-    first = [name for name in update if name in different and _generation(kept[name]) == highest]
-    rest = [name for name in update if name not in first]
+    outdated = [
+        name
+        for name, slice_ in kept.items()
+        if name in different or not _has_frame(slice_, by_name[name], pool)
+    ]
+    first = [name for name in outdated if name in different and _generation(kept[name]) == highest]
+    rest = [name for name in outdated if name not in first]
     return Changes(
         generation=generation,
         delete=delete,
-        update=[update[name] for name in [*first, *rest]],
+        update=[_to_write(by_name[name], pool, kept[name]) for name in [*first, *rest]],
         create=[
             _to_write(slice_, pool, None)
             for name, slice_ in by_name.items()
@@ -164,6 +158,16 @@ def _to_write(
             annotations=current.get("annotations") or {},
         )
     return ResourceSlice(metadata=metadata, spec=msgspec.structs.replace(desired.spec, pool=pool))
+
+
+def _has_frame(existing: Document, desired: ResourceSlice, pool: ResourcePool) -> bool:
+    """Whether generation, count and owner are right; the body is compared by itself."""
+    owners = msgspec.to_builtins(desired.metadata.owner_references)
+    return (
+        _generation(existing) == pool.generation
+        and _count(existing) == pool.resource_slice_count
+        and existing["metadata"].get("ownerReferences", []) == owners
+    )
 
 
 def _is_same(

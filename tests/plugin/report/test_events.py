@@ -152,3 +152,18 @@ async def test_an_answer_that_was_lost_makes_no_second_event(world):
     recorder.record(events.node(NODE), "A", "two")
     await apiserver.until(lambda: len(world.stored()) == 2, 10)
     assert world.asked() == 3
+
+
+async def test_a_failure_is_logged_again_after_a_success(world, caplog):
+    recorder = world.process()
+    for number in range(2):
+        world.api.fail(403, times=1, path=PATH)
+        recorder.record(events.node(NODE), "A", f"refused {number}")
+        await apiserver.until(lambda number=number: world.asked() == 2 * number + 1)
+        recorder.record(events.node(NODE), "A", f"stored {number}")
+        await apiserver.until(lambda number=number: len(world.stored()) == number + 1)
+    assert [line.getMessage().count("403") for line in caplog.records] == [1, 1]
+
+
+def test_an_event_that_nobody_wants_goes_nowhere():
+    assert events.discard(events.node(NODE), "A", "note", warning=False) is None

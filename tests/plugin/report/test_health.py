@@ -38,7 +38,8 @@ def test_the_effect_is_by_severity(severity: str, effect: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("after", "effect"), [(-100.0, "NoSchedule"), (0.5, "NoSchedule"), (3.0, "NoExecute")]
+    ("after", "effect"),
+    [(-100.0, "NoSchedule"), (0.5, "NoSchedule"), (2.5, "NoSchedule"), (3.0, "NoExecute")],
 )
 def test_nobody_is_evicted_for_a_moment_of_trouble(after: float, effect: str) -> None:
     """-100: somebody has put the clock back."""

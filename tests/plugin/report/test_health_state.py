@@ -71,3 +71,20 @@ def test_the_boot_is_the_kernels_word(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text("1234-5678\n")
     assert health_state.boot_id(roots) == "1234-5678"
+
+
+def test_to_have_nothing_to_keep_is_no_trouble(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    health_state.save(tmp_path, "boot", health.HealthState())
+    assert list(tmp_path.iterdir()) == []
+    assert caplog.text == ""
+
+
+def test_what_cannot_be_replaced_leaves_nothing_beside_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / health_state.FILE).mkdir()
+    health_state.save(tmp_path, "boot", KNOWN)
+    assert [path.name for path in tmp_path.iterdir()] == [health_state.FILE]
+    assert "will not outlive this process" in caplog.text

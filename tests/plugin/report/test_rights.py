@@ -98,3 +98,18 @@ async def test_it_waits_until_slices_stand(cluster, tmp_path):
     checking.check.published.set()
     await asyncio.wait_for(running, 5)
     await checking.client.close()
+
+
+async def test_it_is_tried_once_our_slices_stand_and_not_before(cluster, tmp_path):
+    policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+    await cluster.admin("DELETE", f"{policies}/resourceslices.gpu.claimd.dev")
+    checking = Checking(cluster.api, cluster.token, tmp_path)
+    running = asyncio.create_task(checking.check.run())
+    await asyncio.sleep(0.1)
+    assert checking.events == []
+
+    checking.check.published.set()
+
+    await asyncio.wait_for(running, 10)
+    assert len(checking.events) == 1
+    await checking.client.close()
