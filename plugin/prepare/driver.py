@@ -149,6 +149,60 @@ class Driver:
             await self._remove(prepared, uncleared=False)
         return True
 
+    # ------------------------------------------------------------------ each claim by itself
+
+    async def _answer_each(
+        self,
+        refs: Iterable[ClaimRef],
+        histogram: metrics.Histogram,
+        work: Callable[..., Awaitable[T]],
+        *args: object,
+    ) -> dict[str, T | str]:
+        """Does `work(ref, *args)` for all claims at once; by uid, its result or why it failed."""
+        claims = list({ref.uid: ref for ref in refs}.values())
+        answers = [self._answer(ref, histogram, work, *args) for ref in claims]
+
+        # Nearly every call has one claim, which needs no task of its own.
+        if len(answers) == 1:
+            return {claims[0].uid: await answers[0]}
+        return dict(zip((ref.uid for ref in claims), await asyncio.gather(*answers), strict=True))
+
+    async def _answer(
+        self,
+        ref: ClaimRef,
+        histogram: metrics.Histogram,
+        work: Callable[..., Awaitable[T]],
+        *args: object,
+    ) -> T | str:
+        """One claim, in its turn. No failure of it gets past here to its neighbours."""
+        began, result = time.monotonic(), "failed"
+        try:
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", ref.uid):
+                return (
+                    f"claim {ref.namespace}/{ref.name} has the uid {ref.uid!r}, "
+                    "which cannot name a file"
+                )
+            async with self._turn(ref.uid):
+                answer = await work(ref, *args)
+            result = "ok"
+            return answer
+        except errors.ClaimError as error:
+            result = "refused"
+            return str(error)
+        except OSError as error:
+            return (
+                "cannot keep the checkpoint or the CDI file of claim "
+                f"{ref.namespace}/{ref.name}: {error}"
+            )
+        except Exception as error:
+            log.exception("claim %s/%s: unexpected trouble", ref.namespace, ref.name)
+            return f"unexpected trouble in the plugin, see its log: {error!r}"
+        finally:
+            histogram.add(time.monotonic() - began, result)
+
+    def _turn(self, uid: str) -> asyncio.Lock:
+        return self._turns.setdefault(uid, asyncio.Lock())
+
     # ------------------------------------------------------------------ prepare, step by step
 
     async def _prepare_claim(self, ref: ClaimRef, deadline: float) -> PreparedClaim:
@@ -179,15 +233,6 @@ class Driver:
 
             await asyncio.sleep(pause)
             await self.hardware.rescan()
-
-    async def _from_checkpoint(self, ref: ClaimRef) -> PreparedClaim | None:
-        """What is prepared already, with its CDI file put right; None if nothing is."""
-        async with self.checkpoints.locked():
-            prepared = self.checkpoints.claims.get(ref.uid)
-            if prepared is not None:
-                _check_same_claim(ref, prepared)
-                self._ensure_spec(prepared)
-            return prepared
 
     async def _read_claim(self, ref: ClaimRef, deadline: float) -> ResourceClaim | None:
         """The claim as the API server has it, or None if its checkpoint has to do instead.
@@ -244,6 +289,15 @@ class Driver:
             )
         return prepared
 
+    async def _from_checkpoint(self, ref: ClaimRef) -> PreparedClaim | None:
+        """What is prepared already, with its CDI file put right; None if nothing is."""
+        async with self.checkpoints.locked():
+            prepared = self.checkpoints.claims.get(ref.uid)
+            if prepared is not None:
+                _check_same_claim(ref, prepared)
+                self._ensure_spec(prepared)
+            return prepared
+
     async def _commit(self, ref: ClaimRef, claim: ResourceClaim) -> PreparedClaim:
         """Stores the claim's checkpoint, then its CDI file, unless both are right already.
 
@@ -293,6 +347,21 @@ class Driver:
             extra={"claim_uid": uid},
         )
         return prepared
+
+    def _ensure_spec(self, prepared: PreparedClaim) -> None:
+        """Repeated prepares do it as well: runtimes' folders are often wiped under running pods."""
+        if self._write_spec(prepared):
+            log.debug("wrote the CDI file of claim %s", prepared.title)
+
+    def _write_spec(self, prepared: PreparedClaim) -> bool:
+        """Makes the CDI file right, for a claim that has devices of ours; whether it was not."""
+        if not prepared.devices:
+            return False
+        return self.specs.ensure(prepared.uid, cdi.build(prepared, self._inventory))
+
+    @property
+    def _inventory(self) -> Inventory:
+        return self.hardware.last or Inventory()
 
     # ------------------------------------------------------------------ unprepare, step by step
 
@@ -406,75 +475,6 @@ class Driver:
             f"Prepared on {self.node}, but {error}",
         )
         self.reports.report(prepared)
-
-    # ------------------------------------------------------------------ what all of them need
-
-    async def _answer_each(
-        self,
-        refs: Iterable[ClaimRef],
-        histogram: metrics.Histogram,
-        work: Callable[..., Awaitable[T]],
-        *args: object,
-    ) -> dict[str, T | str]:
-        """Does `work(ref, *args)` for all claims at once; by uid, its result or why it failed."""
-        claims = list({ref.uid: ref for ref in refs}.values())
-        answers = [self._answer(ref, histogram, work, *args) for ref in claims]
-
-        # Nearly every call has one claim, which needs no task of its own.
-        if len(answers) == 1:
-            return {claims[0].uid: await answers[0]}
-        return dict(zip((ref.uid for ref in claims), await asyncio.gather(*answers), strict=True))
-
-    async def _answer(
-        self,
-        ref: ClaimRef,
-        histogram: metrics.Histogram,
-        work: Callable[..., Awaitable[T]],
-        *args: object,
-    ) -> T | str:
-        """One claim, in its turn. No failure of it gets past here to its neighbours."""
-        began, result = time.monotonic(), "failed"
-        try:
-            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", ref.uid):
-                return (
-                    f"claim {ref.namespace}/{ref.name} has the uid {ref.uid!r}, "
-                    "which cannot name a file"
-                )
-            async with self._turn(ref.uid):
-                answer = await work(ref, *args)
-            result = "ok"
-            return answer
-        except errors.ClaimError as error:
-            result = "refused"
-            return str(error)
-        except OSError as error:
-            return (
-                "cannot keep the checkpoint or the CDI file of claim "
-                f"{ref.namespace}/{ref.name}: {error}"
-            )
-        except Exception as error:
-            log.exception("claim %s/%s: unexpected trouble", ref.namespace, ref.name)
-            return f"unexpected trouble in the plugin, see its log: {error!r}"
-        finally:
-            histogram.add(time.monotonic() - began, result)
-
-    def _turn(self, uid: str) -> asyncio.Lock:
-        return self._turns.setdefault(uid, asyncio.Lock())
-
-    @property
-    def _inventory(self) -> Inventory:
-        return self.hardware.last or Inventory()
-
-    def _ensure_spec(self, prepared: PreparedClaim) -> None:
-        """Repeated prepares do it as well: runtimes' folders are often wiped under running pods."""
-        if self._write_spec(prepared):
-            log.debug("wrote the CDI file of claim %s", prepared.title)
-
-    def _write_spec(self, prepared: PreparedClaim) -> bool:
-        """Makes the CDI file right, for a claim that has devices of ours; whether it was not."""
-        if not prepared.devices:
-            return False
-        return self.specs.ensure(prepared.uid, cdi.build(prepared, self._inventory))
 
 
 def _check_same_claim(ref: ClaimRef, prepared: PreparedClaim) -> None:
