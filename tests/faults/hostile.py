@@ -2,7 +2,7 @@
 sick in its own way.
 
 A row of TROUBLES says how; `suffer` plays the kubelet before, under and after it, and checks what a
-user was promised. How answers are spoilt is the proxy's.
+user was promised. How answers are spoilt is the proxy's, in tests/support.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from devices import fake, scan
 from devices.gpu import Roots
-from tests.faults import proxy
 from tests.plugin.kube import conftest as pki
 from tests.support import apiserver
+from tests.support.apiserver import Fault
 from tests.support.kubelet import Caller, Kubelet, calling
 from tests.support.worlds import NODE, claim_object, result
 
@@ -57,10 +57,11 @@ class Trouble:
     """
 
     reason: str = ""  # a pattern
-    spoil: proxy.Spoil = field(default_factory=proxy.Spoil)
+    fault: Fault | None = None
     outside: Literal["", "away", "certificate", "token", "name", "resolver"] = (
         ""  # what else is wrong meanwhile
     )
+    silences: bool = False  # nothing comes any more of the watches that are open
     cuts: bool = True  # connections of before are cut when it begins
     crowd: int = 0  # so many other claims are asked for at the same time
     restart: bool = False  # claimd is stopped and started again meanwhile
@@ -69,45 +70,39 @@ class Trouble:
 
 
 TROUBLES: dict[str, Trouble] = {
-    "slow": Trouble(spoil=proxy.Spoil(delay=1.5)),
-    "mute": Trouble(reason="no answer", spoil=proxy.Spoil(upto="nothing")),
-    "headers, then nothing": Trouble(reason="no answer", spoil=proxy.Spoil(upto="head")),
-    "hangs up": Trouble(
-        reason="closed the connection", spoil=proxy.Spoil(upto="nothing", closes=True)
-    ),
-    "cut short": Trouble(reason="broke off", spoil=proxy.Spoil(upto="half", closes=True)),
-    "429": Trouble(reason="429", spoil=proxy.Spoil(status=429, headers={"Retry-After": "2"})),
-    "500": Trouble(reason="500", spoil=proxy.Spoil(status=500)),
-    "503": Trouble(reason="503", spoil=proxy.Spoil(status=503)),
+    "slow": Trouble(fault=Fault(delay=1.5)),
+    "mute": Trouble(reason="no answer", fault=Fault(passes="nothing")),
+    "headers, then nothing": Trouble(reason="no answer", fault=Fault(passes="head")),
+    "hangs up": Trouble(reason="closed the connection", fault=Fault(passes="nothing", closes=True)),
+    "cut short": Trouble(reason="broke off", fault=Fault(passes="half", closes=True)),
+    "429": Trouble(reason="429", fault=Fault(status=429, headers={"Retry-After": "2"})),
+    "500": Trouble(reason="500", fault=Fault(status=500)),
+    "503": Trouble(reason="503", fault=Fault(status=503)),
     "401": Trouble(reason="401", outside="token"),
     "certificate of a stranger": Trouble(reason="not trusted", outside="certificate"),
     "away": Trouble(reason="refused the connection", outside="away"),
     "away, and a restart": Trouble(reason="refused the connection", outside="away", restart=True),
-    "mute, and a restart": Trouble(reason=SILENT, spoil=proxy.Spoil(upto="nothing"), restart=True),
-    "500, and a restart": Trouble(reason="500", spoil=proxy.Spoil(status=500), restart=True),
+    "mute, and a restart": Trouble(reason=SILENT, fault=Fault(passes="nothing"), restart=True),
+    "500, and a restart": Trouble(reason="500", fault=Fault(status=500), restart=True),
     "name does not resolve": Trouble(reason="has no address", outside="name"),
     "resolver is silent": Trouble(reason=SILENT, outside="resolver"),
     "resolver is silent, and a restart": Trouble(reason=SILENT, outside="resolver", restart=True),
     "resolver is silent, and many ask": Trouble(reason=SILENT, outside="resolver", crowd=12),
-    "410 to every watch": Trouble(spoil=proxy.Spoil(which="watches", event=410)),
-    "500 to every watch": Trouble(spoil=proxy.Spoil(which="watches", status=500)),
-    "watches end at once": Trouble(spoil=proxy.Spoil(which="watches", upto="head", closes=True)),
+    "410 to every watch": Trouble(fault=Fault(only="watches", error_event=410)),
+    "500 to every watch": Trouble(fault=Fault(only="watches", status=500)),
+    "watches end at once": Trouble(fault=Fault(only="watches", passes="head", closes=True)),
     # Nobody is told that it is over: silence is found out after a minute and a half.
-    "watch goes silent": Trouble(
-        spoil=proxy.Spoil(silent=True), cuts=False, heals=130.0, long=True
-    ),
+    "watch goes silent": Trouble(silences=True, cuts=False, heals=130.0, long=True),
 }
 
 
 class World:
-    """A node, its API server behind the proxy, and one claimd. The certificates lie in `keys`."""
+    """A node, its API server, and one claimd. The certificates lie in `keys`."""
 
     def __init__(
         self, folder: Path, keys: Path, trouble: Trouble, api: apiserver.ApiServer
     ) -> None:
         self.folder, self.keys, self.trouble, self.api = folder, keys, trouble, api
-        secure = trouble.outside == "certificate"
-        self.proxy = proxy.Proxy(api.port, _tls(keys / "server.crt") if secure else None)
         self.kubelet = Kubelet(folder / "kubelet")
         fake.write(folder / "fake", fake.parse(["amd:mi300x=4"]))
         self.gpus = scan.scan(Roots.under(folder / "fake")).gpus
@@ -193,7 +188,6 @@ class World:
 
     async def configure(self) -> None:
         """All that claimd needs to find the API server, and the API server."""
-        await self.proxy.start()
         if self.named:
             self._resolve(NAME)
             (self.folder / "resolv.conf").write_text(
@@ -201,9 +195,9 @@ class World:
             )
         host = NAME if self.named else "127.0.0.1"
         cluster: Object = {
-            "server": f"{'https' if self.proxy.tls else 'http'}://{host}:{self.proxy.port}"
+            "server": f"{'https' if self.api.tls else 'http'}://{host}:{self.api.port}"
         }
-        if self.proxy.tls:
+        if self.api.tls:
             cluster["certificate-authority"] = str(self.keys / "ca.crt")
         user = {}
         if self.trouble.outside == "token":
@@ -230,14 +224,17 @@ class World:
     # ------------------------------------------------------------------ trouble
 
     async def fall_sick(self) -> None:
-        self.proxy.spoil = self.trouble.spoil
+        if self.trouble.fault is not None:
+            self.api.faults.append(self.trouble.fault)
+        if self.trouble.silences:
+            self.api.silence_watches()
         match self.trouble.outside:
             case "away":
-                await self.proxy.stop()
+                await self.api.stop()
             case "certificate":
-                await self.proxy.stop()
-                self.proxy.tls = _tls(self.keys / "stranger.crt")
-                await self.proxy.start()
+                await self.api.stop()
+                self.api.tls = _tls(self.keys / "stranger.crt")
+                await self.api.start()
             case "token":
                 self.api.token = "second"
             case "name":
@@ -247,17 +244,17 @@ class World:
                 self._silent = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
                 self._silent.bind((self._resolver, 53))
         if self.trouble.cuts:
-            await self.proxy.cut()
+            await self.api.cut()
 
     async def recover(self) -> None:
-        self.proxy.spoil = proxy.Spoil()
+        self.api.faults.clear()
         match self.trouble.outside:
             case "away":
-                await self.proxy.start()
+                await self.api.start()
             case "certificate":
-                await self.proxy.stop()
-                self.proxy.tls = _tls(self.keys / "server.crt")
-                await self.proxy.start()
+                await self.api.stop()
+                self.api.tls = _tls(self.keys / "server.crt")
+                await self.api.start()
             case "token":
                 self._token("second")
             case "name" | "resolver":
@@ -340,11 +337,11 @@ async def suffer(name: str, keys: Path, seconds: float) -> str:
 def _moderate(world: World, sick: tuple[float, float], usage: tuple[int, int]) -> str:
     """Few requests while the server is sick, one list at a time, and nothing grows."""
     seconds = sick[1] - sick[0]
-    mean, most = world.proxy.count(*sick) / seconds, world.proxy.busiest(*sick)
-    lists = world.proxy.count(*sick, lambda seen: seen.is_list)
+    mean, most = world.api.count_between(*sick) / seconds, world.api.busiest_second(*sick)
+    lists = world.api.count_between(*sick, lambda request: request.is_list)
     memory, files = (now - then for now, then in zip(world.usage(), usage, strict=True))
     figures = f"{mean:.1f} requests/s, {most} in the worst second, {lists} lists; {memory >> 10} KiB, {files} files more"
-    assert world.proxy.lists_at_once <= 1, f"{world.proxy.lists_at_once} lists at once: {figures}"
+    assert world.api.lists_at_once <= 1, f"{world.api.lists_at_once} lists at once: {figures}"
     assert lists <= 2 + seconds, f"too many lists: {figures}"
     assert mean <= FEW, f"too many requests: {figures}"
     assert most <= BURST, f"too many requests: {figures}"
@@ -374,7 +371,8 @@ async def _refused(caller: Caller, claim: Object, trouble: Trouble, timeout: flo
 async def _world(keys: Path, trouble: Trouble) -> AsyncIterator[World]:
     # A short name: the sockets' paths are limited.
     with tempfile.TemporaryDirectory(prefix="h-") as folder:
-        async with apiserver.serve() as api:
+        secure = trouble.outside == "certificate"
+        async with apiserver.serve(_tls(keys / "server.crt") if secure else None) as api:
             world = World(Path(folder), keys, trouble, api)
             await world.configure()
             try:
@@ -385,7 +383,6 @@ async def _world(keys: Path, trouble: Trouble) -> AsyncIterator[World]:
             finally:
                 await world.kill()
                 world.hush()
-                await world.proxy.stop()
 
 
 def make_keys(folder: Path) -> None:

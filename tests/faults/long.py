@@ -75,7 +75,7 @@ async def live(claims: int, folder: Path) -> list[str]:
                     if n % 4 == 0:  # the others are given back before their status is written
                         await apiserver.until(lambda: api.count("PATCH", claim["metadata"]["name"]))  # noqa: B023
                     await kubelets.unprepare(claim)
-                    del api.objects["resourceclaims", "default", f"c{n}"]
+                    api.delete("resourceclaims", f"c{n}", "default")
                     if n in (int(claims * PART), claims - 1):
                         states.append(State.of(plugin.pid))
         finally:

@@ -15,6 +15,7 @@ import random
 import shutil
 import sys
 import tempfile
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -127,7 +128,7 @@ class Model(stateful.RuleBasedStateMachine):
         results = []
         for gpu, how in allocation:
             kinds: dict[str, dict[str, Any]] = {
-                "share": {"shareID": f"{uid}-{gpu}"},
+                "share": {"shareID": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{uid} {gpu}"))},
                 "admin": {"adminAccess": True},
             }
             more = kinds.get(how, {})
@@ -137,18 +138,17 @@ class Model(stateful.RuleBasedStateMachine):
         obj = worlds.claim_object(name, *results, uid=uid)
         if results and index % 2:
             obj["status"]["devices"] = [{**FOREIGN, "data": {"ip": "192.0.2.1"}}]
-        key = "resourceclaims", "default", name
-        for owned in [owned for owned in self.api.owners if owned[0] == key]:
-            del self.api.owners[owned]
         if (old := self.claim(name)) is not None and old["metadata"]["uid"] != uid:
             self.api.delete("resourceclaims", name, "default")
         self.api.put("resourceclaims", obj)
+        # Whoever has allocated it anew has forgotten who had reported what.
+        self.api.forget_managers("resourceclaims", name, "default")
         ref = driver.ClaimRef("default", name, uid)
         if ref not in self.refs:
             self.refs.append(ref)
 
     def claim(self, name: str) -> dict[str, Any] | None:
-        return self.api.objects.get(("resourceclaims", "default", name))
+        return self.api.get("resourceclaims", name, "default")
 
     def allocated(self, ref: driver.ClaimRef) -> list[dict[str, Any]] | None:
         """Our results of this very claim, as the API server has it."""
@@ -286,7 +286,7 @@ class Model(stateful.RuleBasedStateMachine):
             instance and (instance.life.frozen or not instance.sees_all) for instance in self.slots
         ):
             return None
-        if any(fault.kind == "silent" for fault in self.api.faults):
+        if any(fault.is_silence for fault in self.api.faults):
             return None  # several silences in a row may last longer than a call
         wanted = self.allocated(ref)
         given = None if wanted is None else tuple(map(promises.of_result, wanted))
@@ -470,7 +470,7 @@ class Model(stateful.RuleBasedStateMachine):
         for instance in [*self.dead, *filter(None, self.slots)]:
             await instance.bury()
         await asyncio.gather(*self.under_way, return_exceptions=True)
-        await self.api.stop()
+        await self.api.close()
 
 
 def run(seed: int, count: int, steps: int = 70, shrink: bool = True) -> None:

@@ -88,9 +88,9 @@ async def _remove_everything(stage: Stage) -> None:
 
 async def _start(stage: Stage) -> None:
     world = stage.world
-    world.api.objects = {
-        key: o for key, o in world.api.objects.items() if key[0] != "resourceslices"
-    }
+    for resource, _, name in world.api.objects:
+        if resource == "resourceslices":
+            world.api.delete(resource, name)
     if await stage.claimd.register():
         await stage.claimd.until(world.published, "the slices")
         await stage.settled()

@@ -225,7 +225,7 @@ async def test_what_heals_in_a_moment_evicts_nobody(node):
         await world.until(lambda: world.taints()[first] == [])
         await world.until(lambda: world.taints()[second] == [("claimd.dev/wedged", "NoExecute")])
         effects: dict[str, list[str]] = {first: [], second: []}
-        for _, _, kind, slice_ in node.api.log:
+        for _, kind, slice_ in node.api.log:
             for device in slice_["spec"]["devices"] if kind == "resourceslices" else ():
                 effects[device["name"]] += [taint["effect"] for taint in device.get("taints", [])]
         assert set(effects[first]) == {"NoSchedule"}

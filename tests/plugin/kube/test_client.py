@@ -25,7 +25,8 @@ def node(api: apiserver.ApiServer) -> None:
 
 
 def slice_body(name: str) -> bytes:
-    spec = {"driver": "d", "nodeName": "n", "devices": []}
+    pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "d", "nodeName": "n", "pool": pool, "devices": []}
     meta = {"name": name}
     return json.dumps(
         {
@@ -127,7 +128,7 @@ async def test_closed_in_the_moment_of_use(
     """The server closes a kept connection while our request is on its way: once more, on a fresh
     one.
     """
-    api.put("resourceslices", {"metadata": {"name": "s"}, "spec": {"driver": "d"}})
+    api.put("resourceslices", json.loads(slice_body("s")))
     kube = connect(api.url)
     await kube.request("GET", NODE)
     api.fail(kind="hangup", method=method)

@@ -30,17 +30,22 @@ def kube(api: apiserver.ApiServer, connect: Connect) -> resources.Resources:
     return resources.Resources(connect(api.url), "d", "n")
 
 
-def put_claim(
-    api: apiserver.ApiServer, name: str = "c", devices: tuple[str, ...] = ("g0", "g1")
-) -> str:
-    results = [{"request": "r", "driver": "d", "pool": "n", "device": device} for device in devices]
+def put_claim(api: apiserver.ApiServer, name: str = "c", *foreign: dict[str, Any]) -> str:
+    """`foreign`: entries of another driver in its status."""
+    devices = [{"driver": "d", "pool": "n", "device": device} for device in ("g0", "g1")]
+    for entry in foreign:
+        devices.append({key: entry[key] for key in ("driver", "pool", "device")})
+    results = [{"request": "r"} | device for device in devices]
     config = [
         {"source": "FromClaim", "opaque": {"driver": "d", "parameters": {"kind": "X", "a": [1]}}}
     ]
     obj = {
         "metadata": {"namespace": "ns", "name": name},
         "spec": {"devices": {"requests": [{"name": "r"}]}},
-        "status": {"allocation": {"devices": {"results": results, "config": config}}},
+        "status": {
+            "allocation": {"devices": {"results": results, "config": config}},
+            "devices": list(foreign),
+        },
     }
     uid: str = api.put("resourceclaims", obj)["metadata"]["uid"]
     return uid
@@ -251,8 +256,8 @@ async def test_a_slice_that_is_there_already(
 
 async def test_a_slice_that_is_refused(api: apiserver.ApiServer, kube: resources.Resources) -> None:
     cause = {"reason": "FieldValueInvalid", "field": "spec.devices[1].name", "message": "bad"}
-    refusal = apiserver.Refused(422, "Invalid", "is invalid", {"name": "s", "causes": [cause]})
-    api.fail(422, method="POST", body=refusal.body)
+    refusal = apiserver.failure(422, "Invalid", "is invalid", {"name": "s", "causes": [cause]})
+    api.fail(422, method="POST", body=json.dumps(refusal).encode())
     with pytest.raises(errors.Invalid) as caught:
         await kube.create_slice(slice_of())
     assert [(c.field, c.reason, c.message) for c in caught.value.causes] == [
@@ -300,9 +305,8 @@ async def test_status_is_applied_and_taken_back(
     api: apiserver.ApiServer, kube: resources.Resources, version: str
 ) -> None:
     api.served = (version,)
-    uid = put_claim(api)
-    foreign = {"driver": "other", "pool": "n", "device": "x", "data": {"a": 1}}
-    api.objects["resourceclaims", "ns", "c"]["status"]["devices"] = [foreign]
+    foreign = {"driver": "other", "pool": "n", "device": "x", "data": {"a": 1}, "conditions": None}
+    uid = put_claim(api, "c", foreign)
     await kube.apply_devices(
         "ns", "c", uid, [device_status("g0", pci="0000:3b:00.0"), device_status("g1")], "d"
     )

@@ -71,9 +71,9 @@ async def test_what_is_there_and_what_comes(
         api.put("resourceslices", slice_of("b"))
         api.put("resourceslices", slice_of("y", driver="other"))
         await apiserver.until(lambda: len(told) == 2)
-        api.put("resourceslices", slice_of("a", new=1))
+        api.put("resourceslices", slice_of("a", nodeName="n"))
         await apiserver.until(lambda: len(told) == 3)
-        assert informer.objects["a"]["spec"]["new"] == 1
+        assert informer.objects["a"]["spec"]["nodeName"] == "n"
         api.delete("resourceslices", "b")
         await apiserver.until(lambda: len(told) == 4)
         assert set(informer.objects) == {"a"}
@@ -156,14 +156,14 @@ async def test_gone_means_list_anew(
     api.put("resourceslices", slice_of("b"))
     async with running(informer):
         await apiserver.until(lambda: api.watches)
+        api.silence_watches()
+        api.delete("resourceslices", "a")  # of which no event tells
         if how == "status":
             api.fail(410, path="watch")
         else:
             api.expire()
-        api.objects.pop(("resourceslices", "", "a"))  # a deletion that no event tells of
-        api.end_watches(
-            apiserver.Refused(410, "Expired", "too old") if how == "event while watching" else None
-        )
+        gone = apiserver.failure(410, "Expired", "too old")
+        api.end_watches(gone if how == "event while watching" else None)
         await apiserver.until(lambda: set(informer.objects) == {"b"}, timeout=4)
     assert lists(api) == 2
 
@@ -262,8 +262,7 @@ async def test_an_event_that_is_none(api: apiserver.ApiServer, informer: watch.I
     api.put("resourceslices", slice_of("a"))
     async with running(informer):
         await apiserver.until(lambda: api.watches)
-        for (each,) in [api.watches]:
-            each.queue.put_nowait(("ADDED", {"metadata": "x"}))
+        api.send_event({"type": "ADDED", "object": {"metadata": "x"}})
         await apiserver.until(lambda: lists(api) == 2 and api.watches)
         api.put("resourceslices", slice_of("b"))
         await apiserver.until(lambda: "b" in informer.objects)

@@ -190,7 +190,7 @@ async def test_a_slice_that_vanished_behind_a_watch_that_lags(world: World):
     async with world.running(gpus(1)) as one:
         await published(one)
         await until(lambda: mirrored(one, FIRST))
-        world.api.watches.clear()  # events are lost from here on
+        world.api.silence_watches()  # events are lost from here on
         world.api.delete("resourceslices", FIRST)
         one.set(gpus(1, _0="new"))
         await until(lambda: world.uuids() == {"new"}, 1.0)

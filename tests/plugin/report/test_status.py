@@ -87,8 +87,9 @@ async def test_reported_and_cleared(world):
 
 
 async def test_entries_of_other_drivers_are_untouched(world):
-    theirs = {"driver": "other.example", "pool": "p", "device": "d", "data": {"a": 1}}
-    c = claim_object("c", result(FIRST))
+    theirs = {"driver": "other.example", "pool": "p", "device": "d"}
+    c = claim_object("c", result(FIRST), {"request": "nic", **theirs})
+    theirs |= {"data": {"a": 1}, "conditions": None}
     c["status"]["devices"] = [theirs]
     world.api.put("resourceclaims", c)
     world.report(prepared())
@@ -186,14 +187,13 @@ async def test_what_another_owes_is_left_to_it_for_a_while(world):
 async def test_what_the_api_server_forgot_to_be_ours_is_taken_away_all_the_same(world):
     """As after an upgrade that ended the version of the API in which we had applied it."""
     theirs = {"driver": "other.example", "pool": "p", "device": "d"}
-    c = claim_object("c", result(FIRST))
+    c = claim_object("c", result(FIRST), {"request": "nic", **theirs})
+    theirs["conditions"] = None
     c["status"]["devices"] = [theirs]
     world.api.put("resourceclaims", c)
     world.report(prepared())
     await world.names(FIRST, "d")
-    for managers in world.api.owners.values():
-        managers.clear()
-        managers.add("before-first-apply")
+    world.api.forget_managers("resourceclaims", "c", "default", by="before-first-apply")
     world.clear(prepared())
     await world.names("d")
     assert world.devices() == [theirs]
