@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from ...api.document import Document
 from . import kinds
-from .access import admission, claim_status, impersonation, rbac
+from .access import claim_status, impersonation, rbac
 from .access.policies import Policies
 from .access.tokens import Tokens
 from .catalog import Catalog
@@ -26,13 +26,15 @@ from .storage.registry import Registry
 from .types.options import ValidateAdmission
 from .types.status_errors import StatusError, bad_request, method_not_allowed, resource_not_found
 from .types.user import User
-from .wire import codec, request_info, responses, tables
+from .wire import request_info, responses, tables
 from .wire.http import HttpRequest, HttpResponse
 from .wire.request_info import RequestInfo
 from .wire.resource_request import ResourceRequest, Result
 from .wire.responses import OutputFormat
 
 log = logging.getLogger(__name__)
+
+FRAMED_PROTOCOLS = ("websocket", "spdy/")
 
 
 class Dispatch:
@@ -101,6 +103,7 @@ class Dispatch:
     def _handle(self, user: User, http: HttpRequest) -> HttpResponse:
         info = request_info.of(http)
         rbac.check(self._registry.store, user, _attributes(info, http))
+        _check_no_upgrade(http)
 
         if not info.resource:
             return self.non_resource.respond(info, http)
@@ -156,15 +159,12 @@ class Dispatch:
             raise resource_not_found()
 
         if info.verb == "create" and not info.name:
-            obj = codec.document(request.http, served.kind.resource.kind)
-            admission.check(self._registry.store, served, info, obj)
             return self._objects.create(request)
         if info.verb == "list":
             return self._objects.list(request)
         if info.verb == "deletecollection" and info.verb in served.api_resource.verbs:
             return self._objects.delete_collection(request)
         if info.verb == "delete" and info.name and not info.subresource:
-            admission.check(self._registry.store, served, info)
             return self._objects.delete(request)
 
         by_name = {
@@ -238,6 +238,19 @@ class Dispatch:
             return response
         warning = ("Warning", f'299 - "{served.deprecation_warning}"')
         return dataclasses.replace(response, headers=(warning, *response.headers))
+
+
+def _check_no_upgrade(http: HttpRequest) -> None:
+    """A client that asks for these frames would wait for them for ever.
+
+    Another protocol may be passed over, as the standard has it: h2c is offered by every client of
+    Java.
+    """
+    is_upgrade = "upgrade" in http.header("connection").lower()
+    protocol = http.header("upgrade").lower()
+    if is_upgrade and protocol.startswith(FRAMED_PROTOCOLS):
+        message = f"there is no {http.header('upgrade')} here: ask without Upgrade"
+        raise StatusError(503, "ServiceUnavailable", message)
 
 
 def _attributes(info: RequestInfo, http: HttpRequest) -> rbac.Attributes:

@@ -28,14 +28,12 @@ from .storage.housekeeping import Housekeeping
 from .storage.registry import Registry
 from .storage.store import Store
 from .types.user import ServerSecrets
-from .wire.http import Server
+from .wire.http import HttpRequest, HttpResponse, Respond, Server
 
 if TYPE_CHECKING:
     from .storage.disk import Disk
 
 log = logging.getLogger(__name__)
-
-COMMIT_AFTER = 0.05  # seconds
 
 # Of generated names: no words, nothing that looks like another letter.
 SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -120,7 +118,11 @@ async def serve(options: Options) -> AsyncIterator[Api]:
     store.listeners.append(housekeeping.changed)
 
     dispatch = Dispatch(catalog, registry, tokens, time.time, options.bookmark_interval)
-    server = Server(dispatch.respond, dispatch.too_many_requests, options.max_in_flight)
+    server = Server(
+        _respond_durably(dispatch.respond, disk) if disk else dispatch.respond,
+        dispatch.too_many_requests,
+        options.max_in_flight,
+    )
     port = await server.start(options.host, options.port)
     dispatch.non_resource.address = f"{options.host}:{port}"
 
@@ -144,11 +146,22 @@ def _open_disk(options: Options, store: Store) -> tuple[ServerSecrets, Disk | No
     from .storage.disk import Disk  # its library is loaded for nobody else
 
     loop = asyncio.get_running_loop()
-    disk = Disk(options.db, options.profile, lambda commit: loop.call_later(COMMIT_AFTER, commit))
+    disk = Disk(options.db, options.profile, loop.call_soon)
     secrets = disk.load(store) or ServerSecrets.new()
     disk.keep(secrets)
     store.listeners.append(disk.changed)
     return secrets, disk
+
+
+def _respond_durably(respond: Respond, disk: Disk) -> Respond:
+    """What a client is answered is on disk before."""
+
+    def respond_and_commit(request: HttpRequest) -> HttpResponse:
+        response = respond(request)
+        disk.commit()
+        return response
+
+    return respond_and_commit
 
 
 def _housekeeping_ended(running: asyncio.Task[None]) -> None:

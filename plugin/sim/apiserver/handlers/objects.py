@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....api.document import Document
+from ..access import admission
 from ..catalog import EVENTS_GROUP, ServedVersion
 from ..storage import patches
 from ..storage.registry import Registry
@@ -119,6 +120,7 @@ class Objects:
     def create(self, request: ResourceRequest) -> Result:
         kind, namespace = request.served.kind, request.info.namespace
         obj = self._decode(request)
+        admission.check(self._registry.store, request.served, request.info, obj)
         stored = self._registry.create(kind, namespace, obj, self._write_options(request))
         return self._written(request, 201, stored)
 
@@ -171,8 +173,9 @@ class Objects:
         return self._written(request, 201 if is_new else 200, stored)
 
     def delete(self, request: ResourceRequest) -> Result:
-        options, waits = query.delete_options(request.http, self._admission(request))
         served, info, store = request.served, request.info, self._registry.store
+        admission.check(store, served, info)
+        options, waits = query.delete_options(request.http, self._admission(request))
         resource = served.kind.resource
         before = store.get(resource, info.namespace, info.name)
         last = self._registry.delete(served.kind, info.namespace, info.name, options)

@@ -14,6 +14,7 @@ NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unr
 EVICTION_TOLERANCE = 300  # seconds that a pod stays on a node that is in trouble
 NAMESPACE_FINALIZER = "kubernetes"
 CONTAINERS = ("containers", "initContainers")
+MAX_DATA = 1 << 20  # bytes of the values in a config map or a secret
 
 # What of a pod's spec may change after its creation.
 MUTABLE_POD_FIELDS = (
@@ -92,7 +93,7 @@ def _pod_with_defaults(obj: Document) -> Document:
 def _container_with_defaults(container: Any) -> Any:
     if not isinstance(container, dict):
         return container
-    image = container.get("image", "")
+    image = container.get("image") or ""
     tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
     is_latest = tag in ("", "latest") and "@" not in image
     container = {
@@ -202,6 +203,8 @@ def _qos_class(spec: Document) -> str:
 def validate(errors: FieldErrors, kind: str, new: Document, old: Document | None) -> None:
     if kind == "ConfigMap":
         _validate_map(errors, new, old or {})
+    elif kind == "Secret":
+        _validate_secret(errors, new)
     elif kind == "Pod" and old is None:
         _validate_pod(errors, new.get("spec") or {})
     elif kind == "Pod" and old is not None:
@@ -233,6 +236,15 @@ def _validate_pod(errors: FieldErrors, spec: Document) -> None:
 
 
 def _validate_pod_update(errors: FieldErrors, spec: Document, old: Document) -> None:
+    for field in CONTAINERS:
+        containers, old_containers = spec.get(field) or [], old.get(field) or []
+        if len(containers) != len(old_containers):
+            why = "pod updates may not add or remove containers"
+            errors.forbidden(f"spec.{field}", why)
+            return
+        for index, container in enumerate(containers):
+            if not container.get("image"):
+                errors.required(f"spec.{field}[{index}].image")
     if _immutable_part(spec) != _immutable_part(old) or not _only_as_allowed(spec, old):
         errors.forbidden("spec", IMMUTABLE_POD)
 
@@ -336,3 +348,19 @@ def _validate_map(errors: FieldErrors, new: Document, old: Document) -> None:
     for field in fields:
         for name in sorted(new.get(field) or {}):
             errors.each_invalid(f"{field}[{name}]", name, formats.config_map_key(name))
+
+    size = sum(len(text.encode()) for text in (new.get("data") or {}).values())
+    size += sum(map(_decoded_size, (new.get("binaryData") or {}).values()))
+    if size > MAX_DATA:
+        # Of the object as a whole.
+        errors.too_long("[]", MAX_DATA)
+
+
+def _validate_secret(errors: FieldErrors, new: Document) -> None:
+    if sum(map(_decoded_size, (new.get("data") or {}).values())) > MAX_DATA:
+        errors.too_long("data", MAX_DATA)
+
+
+def _decoded_size(base64: str) -> int:
+    """Bytes that a text in base64 stands for."""
+    return len(base64) * 3 // 4 - base64[-2:].count("=")

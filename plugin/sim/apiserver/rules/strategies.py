@@ -20,6 +20,11 @@ class CoreStrategy(Strategy):
     def empty(self) -> Document:
         return core_kinds.EMPTY.get(self.kind, {})
 
+    @property
+    def keeps_new_status(self) -> bool:
+        """Kubelets register their nodes with all that they know."""
+        return self.kind == "Node"
+
     def with_defaults(self, obj: Document, context: Context) -> Document:
         return core_kinds.with_defaults(self.kind, obj)
 

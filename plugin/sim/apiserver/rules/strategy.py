@@ -56,6 +56,11 @@ class Strategy:
         """Whether who writes the status comes to own what he says of labels and the like."""
         return self.group == models.GROUP and not self.profile.has_declarative_validation
 
+    @property
+    def keeps_new_status(self) -> bool:
+        """Whether an object may be created with a status."""
+        return False
+
     # ------------------------------------------------------------ steps of a write, in their order
 
     def with_defaults(self, obj: Document, context: Context) -> Document:

@@ -1,7 +1,8 @@
 """The objects in an SQLite file, so that a server goes on where an earlier one ended.
 
-Changes are committed together a moment after they were made: who pulls the plug loses that moment,
-and nothing else. Nobody reads the file while we run.
+Whatever a client has heard of outlives the server, however that ends: changes are committed before
+anybody is told of them. They are not synced one by one, so that a machine that loses its power may
+lose the last of them. Nobody reads the file while we run.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from .store import Change, Store
 
 Call = Callable[[], None]
 
+CLOSED = "closed"  # the fact of a server that ended well: its last version
+SKIPPED_VERSIONS = 1_000_000  # more than a server writes between two syncs
+
 TABLES = """
 create table if not exists facts (name text primary key, value text not null);
 create table if not exists objects (
@@ -32,6 +36,7 @@ PUT_OBJECT = "insert or replace into objects values (?, ?, ?, ?, ?, ?)"
 DROP_OBJECT = (
     "delete from objects where plural = ? and api_group = ? and namespace = ? and name = ?"
 )
+DROP_FACT = "delete from facts where name = ?"
 PUT_FACT = "insert or replace into facts values (?, ?)"
 
 
@@ -42,11 +47,12 @@ class Unusable(Fatal):
 class Disk:
     """The file, ours alone until `close`. Unusable if it cannot be that.
 
-    `later` is told when there is something to commit: it calls what it is given, once, soon.
+    `soon` is told when there is something to commit, and calls what it is given before any task
+    goes on. Who answers a client in the same step commits first.
     """
 
-    def __init__(self, path: Path, release: str, later: Callable[[Call], object]) -> None:
-        self._later = later
+    def __init__(self, path: Path, release: str, soon: Callable[[Call], object]) -> None:
+        self._soon = soon
         self._uncommitted: list[Change] = []
         try:
             self._lock = _lock(path)
@@ -76,6 +82,13 @@ class Disk:
         version = int(self._facts.get("version", "0"))
         if not version:
             return None
+
+        # A server that did not end well may have told of versions that are not in the file. None of
+        # them may come again: and whoever watches from one has to begin anew.
+        if self._facts.pop(CLOSED, "") != str(version):
+            version += SKIPPED_VERSIONS
+        self._file.execute(DROP_FACT, (CLOSED,))
+        self._file.execute("pragma wal_checkpoint")  # synced: from now on, it did not end well
         store.restart(version)
         return ServerSecrets(self._facts["admin"], bytes.fromhex(self._facts["key"]))
 
@@ -86,7 +99,7 @@ class Disk:
     def changed(self, change: Change) -> None:
         """For every change of the store, from within it."""
         if not self._uncommitted:
-            self._later(self.commit)
+            self._soon(self.commit)
         self._uncommitted.append(change)
 
     def commit(self) -> None:
@@ -110,6 +123,7 @@ class Disk:
 
     def close(self) -> None:
         self.commit()
+        self._file.execute(PUT_FACT, (CLOSED, self._facts.get("version", "")))
         self._end()
 
     def _end(self) -> None:

@@ -49,7 +49,10 @@ class Registry:
         new = self._with_system_metadata(kind, namespace, obj, options)
 
         # The writer owns what makes the object differ from one of which nobody has said anything.
+        # A status that it may come with is nobody's.
         empty = {"apiVersion": new["apiVersion"], "kind": new["kind"]} | self._strategy(kind).empty
+        if kind.has_status and "status" in new:
+            empty["status"] = new["status"]
         manager = _manager(kind, options, "Update")
         new = managed_fields.update(kind.schema, empty, new, manager, self._now())
         return self._create(kind, new, options)
@@ -57,7 +60,10 @@ class Registry:
     def _with_system_metadata(
         self, kind: Kind, namespace: str, obj: Document, options: WriteOptions
     ) -> Document:
-        """The object with a name, what the system gives it, and its defaults; without a status."""
+        """The object with a name, what the system gives it, and its defaults.
+
+        Without a status, unless objects of the kind may be created with one.
+        """
         metadata = dict(obj.get("metadata") or {})
         if metadata.get("resourceVersion"):
             message = "resourceVersion should not be set on objects to be created"
@@ -78,9 +84,9 @@ class Registry:
         if kind.has_generation:
             metadata["generation"] = 1
 
-        new = object_parts.writable(kind, object_parts.with_type_meta(kind, obj), "")
-        new["metadata"] = metadata
-        return self._strategy(kind).with_defaults(new, self._context(options))
+        kind_strategy, whole = self._strategy(kind), object_parts.with_type_meta(kind, obj)
+        new = whole if kind_strategy.keeps_new_status else object_parts.writable(kind, whole, "")
+        return kind_strategy.with_defaults(new | {"metadata": metadata}, self._context(options))
 
     def _create(self, kind: Kind, new: Document, options: WriteOptions) -> Document:
         """From here on nothing that is added is the writer's."""

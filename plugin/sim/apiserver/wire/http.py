@@ -221,10 +221,15 @@ class _Connection:
         return True
 
     async def stream(self, response: HttpResponse, stream: Stream) -> None:
-        """Until the stream ends by itself, which ends the response well, or the client hangs up."""
+        """Until the stream ends by itself, which ends the response well, or the client hangs up.
+
+        Whether the client hangs up is seen by reading from it, so that the connection is of no use
+        for another request after that: the client is told so beforehand.
+        """
         headers = [
             ("Content-Type", response.content_type),
             ("Transfer-Encoding", "chunked"),
+            ("Connection", "close"),
             *response.headers,
         ]
         self._writer.write(self._head(response, headers))

@@ -27,6 +27,8 @@ REFUSED = {
     "all namespaces deleted": ("DELETE", "/api/v1/namespaces", NOT_ALLOWED),
     "the status deleted": ("DELETE", f"{CLAIMS}/c/status", NOT_ALLOWED),
     "a binding read": ("GET", "/api/v1/namespaces/default/pods/p/binding", NOT_ALLOWED),
+    "a binding replaced": ("PUT", "/api/v1/namespaces/default/pods/p/binding", NOT_ALLOWED),
+    "an end of a namespace read": ("GET", "/api/v1/namespaces/default/finalize", NOT_ALLOWED),
     "a review read": ("GET", "/apis/authentication.k8s.io/v1/selfsubjectreviews", NOT_ALLOWED),
     "another method": ("OPTIONS", CLAIMS, NOT_ALLOWED),
 }
@@ -112,3 +114,19 @@ async def test_too_many_requests(raw, api):
     async with asyncio.timeout(5):
         while (await raw("GET", "/version")).status != 200:
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("protocol", ["websocket", "WebSocket", "SPDY/3.1"])
+async def test_an_upgrade_that_there_is_not_is_refused_at_once(raw, protocol):
+    """A client that waits for its frames would wait for ever; this one asks again without."""
+    headers = {"Connection": "keep-alive, Upgrade", "Upgrade": protocol}
+    for path in (f"{CLAIMS}?watch=1", f"{CLAIMS}?watch=1&resourceVersion=1"):
+        reply = await raw("GET", path, headers=headers)
+        assert (reply.status, reply.json["reason"]) == (503, "ServiceUnavailable")
+        assert "ask without" in reply.json["message"]
+
+
+async def test_an_upgrade_that_need_not_be_is_passed_over(raw):
+    headers = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAQ"}
+    assert (await raw("GET", CLAIMS, headers=headers)).status == 200
+    assert (await raw("GET", CLAIMS, headers={"Upgrade": "websocket"})).status == 200

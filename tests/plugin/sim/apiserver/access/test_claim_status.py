@@ -7,7 +7,9 @@ async def test_a_report_needs_the_right_for_its_driver_and_node(plugin, raw, mad
     """The manifests' role is enough on the token's node, for the manifests' driver."""
 
     def allocation(node):
-        results = [{"request": "gpu", "driver": "gpu.claimd.dev", "pool": node, "device": "gpu-0"}]
+        device = {"request": "gpu", "pool": node, "device": "gpu-0"}
+        drivers = ("gpu.claimd.dev", "other.example.com")
+        results = [device | {"driver": driver} for driver in drivers]
         fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
         return {
             "devices": {"results": results},
@@ -41,6 +43,11 @@ async def test_a_report_needs_the_right_for_its_driver_and_node(plugin, raw, mad
         'requires resource="resourceclaims/driver", verb="[arbitrary-node:patch]" permission: '
         in cause["message"]
     )
+    found = await report("here", "n1", driver="other.example.com")
+    both = 'verb="[associated-node:patch arbitrary-node:patch]" permission: '
+    assert found.status == 422
+    assert f'requires resource="resourceclaims/driver", {both}' in found.json["message"]
+    assert 'cannot associated-node:patch resource "resourceclaims/driver"' in found.json["message"]
     found = await plugin("PATCH", f"{CLAIMS}/here/status", {"status": {"allocation": None}}, merge)
     assert (
         'requires resource="resourceclaims/binding", verb="patch" permission: '

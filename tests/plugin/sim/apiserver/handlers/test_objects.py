@@ -1,5 +1,7 @@
 """The verbs on objects over HTTP: what they do, and what is refused."""
 
+import base64
+
 import pytest
 
 DRA = "/apis/resource.k8s.io/v1"
@@ -225,3 +227,68 @@ async def test_a_claim_in_every_version(raw, made):
         "resource.k8s.io/v1beta2"
     ]
     assert (await raw("GET", f"{CLAIMS}/d")).json["spec"] == made["claim"]()["spec"]
+
+
+async def test_a_node_is_created_with_its_status(raw):
+    """As YAML has it, or a kubelet that registers; what it says there is nobody's."""
+    status = {"capacity": {"cpu": "4", "example.com/gpu": "2"}, "conditions": []}
+    node = {"metadata": {"name": "n"}, "status": status}
+    reply = await raw("POST", "/api/v1/nodes", node)
+    assert reply.status == 201
+    created = reply.json["status"]
+    assert created["capacity"] == created["allocatable"] == {"cpu": "4", "example.com/gpu": "2"}
+    owned = [entry["fieldsV1"] for entry in reply.json["metadata"].get("managedFields", ())]
+    assert not any("f:status" in fields for fields in owned)
+    changed = {"metadata": {"name": "n"}, "status": {"capacity": {"cpu": "8"}}}
+    reply = await raw("PUT", "/api/v1/nodes/n", changed)
+    assert reply.json["status"]["capacity"]["cpu"] == "4"  # by its subresource alone
+
+
+async def test_the_status_of_other_new_objects_is_dropped(raw, made):
+    allocated = made["claim"]() | {"status": {"allocation": {"devices": {}}}}
+    assert (await raw("POST", CLAIMS, allocated)).json["status"] == {}
+
+
+async def test_config_maps_and_secrets_are_limited(raw):
+    """One mebibyte of values, whatever their names."""
+    maps, secrets = (f"/api/v1/namespaces/default/{plural}" for plural in ("configmaps", "secrets"))
+    most = 1 << 20
+
+    async def create(path, name, **parts):
+        return await raw("POST", path, {"metadata": {"name": name}} | parts)
+
+    assert (await create(maps, "full", data={"a": "b" * most})).status == 201
+    reply = await create(maps, "more", data={"a": "b" * most}, binaryData={"b": "AAAA"})
+    assert reply.status == 422
+    why = "[]: Too long: may not be more than 1048576 bytes"
+    assert reply.json["message"] == f'ConfigMap "more" is invalid: {why}'
+    encoded = base64.b64encode(b"x" * most).decode()
+    assert (await create(secrets, "full", data={"a": encoded})).status == 201
+    reply = await create(secrets, "more", data={"a": encoded, "b": "AA=="})
+    why = "data: Too long: may not be more than 1048576 bytes"
+    assert (reply.status, reply.json["message"]) == (422, f'Secret "more" is invalid: {why}')
+
+
+PODS = "/api/v1/namespaces/default/pods"
+POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+
+async def test_metadata_of_another_type_is_a_bad_request(raw):
+    """Whatever looks at the object first."""
+    for metadata in ([], "a", 1, True):
+        reply = await raw("POST", PODS, POD | {"metadata": metadata})
+        assert (reply.status, "metadata is no object" in reply.json["message"]) == (400, True)
+
+
+async def test_a_pod_whose_image_is_taken_away(raw):
+    assert (await raw("POST", PODS, POD)).status == 201
+    pod = (await raw("GET", f"{PODS}/p")).json
+    for image in (None, ""):
+        pod["spec"]["containers"][0]["image"] = image
+        reply = await raw("PUT", f"{PODS}/p", pod)
+        why = 'Pod "p" is invalid: spec.containers[0].image: Required value'
+        assert (reply.status, reply.json["message"]) == (422, why)
+    pod["spec"]["containers"].append({"name": "d", "image": "i"})
+    reply = await raw("PUT", f"{PODS}/p", pod)
+    why = "spec.containers: Forbidden: pod updates may not add or remove containers"
+    assert (reply.status, reply.json["message"]) == (422, f'Pod "p" is invalid: {why}')

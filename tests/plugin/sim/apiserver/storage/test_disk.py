@@ -1,13 +1,17 @@
 """A server that goes on where an earlier one ended."""
 
+import asyncio
+import json
 import sqlite3
+import sys
 
 import pytest
 
-from plugin.kube import errors
+from plugin.kube import auth, client, errors
 from plugin.sim.apiserver.server import Options, serve
 from plugin.sim.apiserver.storage import disk
 
+MAPS = "/api/v1/namespaces/default/configmaps"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 
 
@@ -67,3 +71,52 @@ async def test_one_server_a_file(tmp_path):
                 pass
     async with serve(options):
         pass
+
+
+async def start(path, tmp_path):
+    """A server of its own process, and the first line that it says: it may be killed."""
+    server = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "plugin", "sim", "--db", str(path)),
+        *("--kubeconfig", str(tmp_path / "kubeconfig")),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    await server.stdout.readline()
+    return server
+
+
+async def test_what_was_answered_outlives_a_kill(tmp_path):
+    """kill -9 in the middle of writes: every write that was answered is there, no version comes
+    twice, and a watch from one that the new server knows nothing of is told to begin anew.
+    """
+    newest, names = 0, []
+    for round_ in range(4):
+        server = await start(tmp_path / "sim.db", tmp_path)
+        api = client.Client(auth.client_config(str(tmp_path / "kubeconfig"), tmp_path), agent="t")
+        listed = json.loads(await api.request("GET", MAPS))
+        assert [item["metadata"]["name"] for item in listed["items"]] == names
+        version = int(listed["metadata"]["resourceVersion"])
+        assert version > newest
+        if round_:
+            query = {"watch": "1", "resourceVersion": str(newest)}
+            async for line in api.lines(MAPS, query, idle=5):
+                assert json.loads(line)["object"]["code"] == 410
+                break
+
+        for number in range(20):
+            name = f"m{round_}-{number:02}"
+            body = json.dumps({"metadata": {"name": name}}).encode()
+            made = json.loads(await api.request("POST", MAPS, body=body))
+            names.append(name)
+            newest = max(newest, int(made["metadata"]["resourceVersion"]))
+        server.kill()
+        await server.wait()
+        await api.close()
+
+
+async def test_an_orderly_end_skips_no_versions(tmp_path, connect, made):
+    options = Options(db=tmp_path / "sim.db", housekeeping=False)
+    async with serve(options) as api, connect(api) as ask:
+        await ask("POST", CLAIMS, made["claim"]())
+        version = api.registry.store.resource_version
+    async with serve(options) as api:
+        assert api.registry.store.resource_version == version

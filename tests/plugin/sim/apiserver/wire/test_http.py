@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import http.client
 import json
 
 import pytest
@@ -111,3 +112,28 @@ async def test_a_watch_ends_when_who_asked_hangs_up(connection, api, until):
     await until(lambda: api.registry.store.watching == 1)
     writer.close()
     await until(lambda: api.registry.store.watching == 0)
+
+
+async def test_a_stream_says_that_it_closes_the_connection(connection, api):
+    """Clients that were not told would send their next request into it."""
+    reader, writer = connection
+    path = f"/as/{api.token}/api/v1/pods?watch=1&timeoutSeconds=1"
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+    status, headers, _ = await answer(reader, body=False)
+    assert (status, headers["connection"]) == (200, "close")
+    assert await reader.read() == b"0\r\n\r\n"
+
+
+async def test_a_client_that_keeps_its_connection_after_a_watch(api):
+    """As urllib3 has it, under the official Python client: one connection, used again."""
+
+    def ask():
+        connection = http.client.HTTPConnection(api.address.removeprefix("http://"), timeout=10)
+        for _ in range(3):
+            connection.request("GET", f"/as/{api.token}/api/v1/pods?watch=1&timeoutSeconds=1")
+            assert connection.getresponse().read() == b""
+            connection.request("GET", f"/as/{api.token}/version")
+            assert connection.getresponse().status == 200
+            connection.close()
+
+    await asyncio.to_thread(ask)

@@ -30,6 +30,12 @@ async def test_the_first_of_what_is_accepted_and_there(raw, accept, content_type
     assert (reply.status, reply.headers["content-type"]) == (200, content_type)
 
 
+async def test_pretty_text_is_no_ascii_alone(raw):
+    labels = {"metadata": {"name": "m"}, "data": {"a": "é"}}
+    reply = await raw("POST", "/api/v1/namespaces/default/configmaps?pretty=1", labels)
+    assert '"a": "é"'.encode() in reply.body
+
+
 async def test_errors_are_written_as_they_are_accepted(raw):
     reply = await raw("GET", f"{NAMESPACE}x", headers={"Accept": "application/yaml"})
     assert (reply.status, yaml.safe_load(reply.body)["reason"]) == (404, "NotFound")
