@@ -29,9 +29,11 @@ LONGEST_REQUEST = 8192
 # that did not.
 CLIENT_TIMEOUT = 5.0
 SWEEP_INTERVAL = 0.5
-# Clients at a time, and the share of the process' descriptors that they may have at most.
-MOST_CLIENTS = 64
-SHARE_OF_DESCRIPTORS = 1 / 8
+# Clients at a time, and the share of the process' descriptors that they may have at most. A flood
+# goes through all of them in a fraction of a second, and a probe on a busy node may take some
+# hundredths of that from its connection to its first word.
+MOST_CLIENTS = 256
+SHARE_OF_DESCRIPTORS = 1 / 4
 # Clients that the kernel holds until we take them. Probes would wait a second at a full queue.
 BACKLOG = 1024
 # Clients that are taken in one turn of the loop, which has claims to prepare as well.

@@ -23,7 +23,20 @@ from pathlib import Path
 from tests import mirrors
 
 ROOT = mirrors.ROOT
-COPIED = ("plugin", "devices", "tests", "proto", "deploy", "docs", "pyproject.toml", "README.md")
+COPIED = (
+    "plugin",
+    "devices",
+    "tests",
+    "proto",
+    "deploy",
+    "docs",
+    "pyproject.toml",
+    "Makefile",
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+)
 DEADLINE = 240.0  # seconds for the tests of one mutant; one that runs for ever is noticed, too
 
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
@@ -245,23 +258,42 @@ def verdict(mutant: Mutant, copy: Path) -> Verdict:
     place = copy / mutant.module
     original = place.read_text()
     place.write_text(mutant.text)
-    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files]
     try:
-        done = subprocess.run(
-            command,
-            cwd=copy,
-            env=environment,
-            check=False,
-            capture_output=True,
-            timeout=DEADLINE,
-        )
+        done = run_tests(copy, files, timeout=DEADLINE)
         outcome = "survived" if done.returncode == 0 else "killed"
     except subprocess.TimeoutExpired:
         outcome = "killed"
     finally:
         place.write_text(original)
     return Verdict(mutant, outcome, time.monotonic() - began)
+
+
+def run_tests(
+    copy: Path, arguments: list[str], timeout: float | None = None
+) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *arguments]
+    return subprocess.run(
+        command,
+        cwd=copy,
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+def check_without_mutant(mutants: list[Mutant], copy: Path, workers: int) -> None:
+    """The same tests pass on a copy that nothing was done to: else every mutant would seem noticed."""
+    files: dict[str, None] = {}
+    for mutant in mutants:
+        files |= dict.fromkeys(mirrors.tests_of(mutant.module))
+    if not files:
+        return
+    done = run_tests(copy, ["-n", str(workers), *files])
+    if done.returncode:
+        sys.exit(f"{done.stdout[-3000:]}\nthe tests fail without any mutant: mend that first")
 
 
 def run(mutants: list[Mutant], workers: int) -> list[Verdict]:
@@ -278,6 +310,7 @@ def run(mutants: list[Mutant], workers: int) -> list[Verdict]:
                 else:
                     shutil.copy(ROOT / name, copy / name)
             copies.put(copy)
+        check_without_mutant(mutants, copy, workers)
 
         def one(mutant: Mutant) -> Verdict:
             copy = copies.get()

@@ -448,15 +448,15 @@ async def test_a_prepare_that_outlasts_the_grace_has_an_answer_too(world):
 
 
 async def test_a_flood_on_the_endpoint_costs_the_kubelet_nothing(world, unused_tcp_port):
-    """With few descriptors: every claim is prepared, and livez answers within a second."""
+    """With containerd's limit of descriptors: every claim is prepared, and livez answers within a second."""
     address = f"127.0.0.1:{unused_tcp_port}"
     async with world.plugin(endpoint=address) as plugin:
         info = await world.kubelet.register()
         await world.published()
-        resource.prlimit(plugin.process.pid, resource.RLIMIT_NOFILE, (256, 256))
+        resource.prlimit(plugin.process.pid, resource.RLIMIT_NOFILE, (1024, 1024))
         claim = world.claim("c")
         uid = claim["metadata"]["uid"]
-        with flood.running(address, seconds=4, many=500) as flooding:
+        with flood.running(address, seconds=4, many=900) as flooding:
             rounds = 0
             while flooding.poll() is None:
                 began = time.monotonic()

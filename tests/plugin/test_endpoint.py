@@ -196,7 +196,7 @@ async def test_the_oldest_client_makes_room_for_a_new_one(served):
 
 @pytest.mark.parametrize(
     ("descriptors", "most"),
-    [(resource.RLIM_INFINITY, 64), (1 << 20, 64), (1024, 64), (256, 32), (8, 1), (4, 1)],
+    [(resource.RLIM_INFINITY, 256), (1 << 20, 256), (1024, 256), (256, 64), (4, 1), (1, 1)],
 )
 def test_others_keep_most_descriptors(monkeypatch, descriptors, most):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (descriptors, descriptors))
