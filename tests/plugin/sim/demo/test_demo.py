@@ -120,6 +120,31 @@ WRONG = """
         until: {"spec.devices[*]": {count: 2}, spec.driver: {contains: x}}
         within: 0.5
 """
+LAST = {
+    "apply: [{apiVersion: example.com/v1, kind: Unknown, metadata: {name: a}}]": (
+        "First: apply: the API server has no Unknown of example.com/v1"
+    ),
+    "wait: nonsense": "First: wait: no kind 'nonsense' is served",
+    "delete: pod/none": "First: delete: DELETE /api/v1/namespaces/default/pods/none: 404",
+    "show: nonsense/a": "First: show: no kind 'nonsense' is served",
+    "logs: none": "First: logs: GET /api/v1/namespaces/default/pods/none/log: 404",
+    "fault: one wedge no-such-gpu": "First: fault: ",
+    "killed: one": "First: nothing lies in wait for claimd on one",
+    "run: claimd no-such-command": "First: `claimd no-such-command` ended with 2, expected 0",
+}
+
+
+@pytest.mark.parametrize("last", LAST)
+async def test_a_story_that_breaks_off_ends_in_a_sentence(folder, last):
+    file = folder / "mine.yaml"
+    file.write_text(f"{SMALL}      - {last}\n")
+    process = await start(file, "--state", folder / "s")
+    out = (await process.communicate())[0].decode()
+    assert process.returncode == 1
+    assert f"claimd: the story broke off: {LAST[last]}" in out
+    assert "Traceback" not in out
+
+
 POD = """
       - apply:
           - {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeName: one, containers: [{name: a, image: i}]}}
