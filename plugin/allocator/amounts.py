@@ -51,6 +51,11 @@ def of(billionths: int, binary: bool) -> Amount:
     return Amount(billionths, canonical(billionths, binary), binary)
 
 
+def text_of(billionths: int) -> str:
+    """The amount as people write it: in powers of 1024 where it is whole in them."""
+    return canonical(billionths, billionths % (1024 * WHOLE) == 0)
+
+
 def canonical(billionths: int, binary: bool) -> str:
     """The shortest text with a whole number, in powers of 1024 where that is asked and possible."""
     if billionths == 0:

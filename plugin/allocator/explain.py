@@ -321,7 +321,7 @@ def _counters(world: NodeDevices, candidate: Candidate, held: Holders) -> Iterab
 
 
 def _told(billionths: int) -> str:
-    return amounts.canonical(billionths, billionths % (1024 * amounts.WHOLE) == 0)
+    return amounts.text_of(billionths)
 
 
 def _constraints(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from .meta import ApiStruct, ObjectMeta
 
 
@@ -34,8 +36,15 @@ class ResourceRequirements(ApiStruct, frozen=True, kw_only=True):
     requests: dict[str, str] = {}
 
 
+class ContainerPort(ApiStruct, frozen=True, kw_only=True):
+    host_port: int = 0
+    protocol: str = "TCP"
+    host_ip: str = msgspec.field(name="hostIP", default="")
+
+
 class Container(ApiStruct, frozen=True, kw_only=True):
     name: str = ""
+    ports: list[ContainerPort] = []
     restart_policy: str | None = None
     resources: ResourceRequirements = ResourceRequirements()
 

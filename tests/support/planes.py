@@ -2,7 +2,7 @@
 
 import itertools
 
-from plugin.sim.scheduler.objects import Claim, Class, Node, Pod, Rule, Slice
+from plugin.scheduling.objects import Claim, Class, Node, Pod, Rule, Slice
 from plugin.sim.scheduler.snapshot import PublishedDevices, Snapshot
 from tests.support.allocating import read
 

@@ -15,10 +15,10 @@ import msgspec
 
 from ... import timestamps
 from ...api.document import Document
+from ...scheduling.objects import Claim, Pod
 from .. import requests
 from ..requests import Request
 from ..work_loop import WorkLoop
-from .objects import Claim, Pod
 from .scheduling_cycle import EXTENDED_CLAIM, Bind, Unschedulable
 
 FINALIZER = "resource.kubernetes.io/delete-protection"

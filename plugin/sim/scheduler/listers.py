@@ -12,8 +12,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from ...api.document import Document
+from ...scheduling.objects import Claim, Node, Pod
 from ..assume_cache import AssumeCache
-from .objects import Claim, Node, Pod
 
 log = logging.getLogger(__name__)
 

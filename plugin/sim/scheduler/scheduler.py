@@ -16,11 +16,11 @@ from functools import partial
 
 from ...kube import client as kube_client
 from ...kube import errors
+from ...scheduling.objects import Claim, Class, Node, Pod, Rule, Slice
 from ..assume_cache import AssumeCache, key_of
 from ..client import MAX_IN_FLIGHT, RETRY_PERIOD, ApiClient
 from ..work_loop import WorkLoop
 from . import binding, listers, scheduling_cycle
-from .objects import Claim, Class, Node, Pod, Rule, Slice
 from .snapshot import PublishedDevices, Snapshot
 
 log = logging.getLogger(__name__)

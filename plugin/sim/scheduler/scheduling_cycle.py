@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...allocator import AllocationError, CancelledError, explain, extended, nodes
+from ...scheduling import filters
+from ...scheduling.objects import Allocation, Claim, Meta
 from .. import requests
-from . import filters
-from .objects import Allocation, Claim, Meta
 
 if TYPE_CHECKING:
     from ...api.scheduling import AllocationResult, ResourceClaim
-    from .objects import Node, Pod
+    from ...scheduling.objects import Node, Pod
     from .snapshot import Snapshot
 
 RESERVED_MAX = 256  # pods that share a claim
@@ -217,11 +217,28 @@ class _NodeSearch:
         self._reasons: Counter[str] = Counter()  # by reason, how many nodes have it
         self._short: list[tuple[Node, list[ResourceClaim]]] = []  # nodes with too few devices
 
+    def _filter(self, node: Node) -> list[str]:
+        """Why the pod cannot go to this node, devices aside; nothing if it may."""
+        snapshot = self._snapshot
+        allocatable = node.status.allocatable
+        refusals = filters.refusals(
+            self._pod,
+            node,
+            used=snapshot.used[node.metadata.name],
+            by_claims={
+                name
+                for name in snapshot.published.class_by_resource
+                if allocatable.get(name, "0") == "0"
+            },
+        )
+        messages = [refusal.message for refusal in filters.first_refusals(refusals)]
+        return list(dict.fromkeys(messages))
+
     def decide(self) -> Decision:
         feasible: list[Node] = []
         held_elsewhere: list[Claim] = []
         for node in self._snapshot.nodes:
-            reasons = filters.filter_node(self._snapshot, self._pod, node)
+            reasons = self._filter(node)
             if reasons:
                 self._reasons.update(reasons)
                 continue

@@ -15,12 +15,12 @@ import msgspec
 
 from ...allocator import Allocator, Classes, features, state, taints
 from ...allocator.extended import classes_by_resource
-from . import resources
-from .objects import Claim, Node, Pod, Rule, Slice
+from ...scheduling import resources
+from ...scheduling.objects import Claim, Node, Pod, Rule, Slice
 
 if TYPE_CHECKING:
     from ...api.scheduling import DeviceClass
-    from .resources import Amounts
+    from ...scheduling.resources import Amounts
 
 DeviceId = tuple[str, str, str]  # driver, pool, name
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ...api import core, meta, scheduling
+from ..api import core, meta, scheduling
 
 
 class Meta(meta.ObjectMeta, frozen=True, kw_only=True):
@@ -79,6 +79,19 @@ class Pod(core.Pod, frozen=True, kw_only=True):
     @property
     def all_containers(self) -> list[core.Container]:
         return [*self.spec.init_containers, *self.spec.containers]
+
+    @property
+    def host_ports(self) -> set[tuple[int, str, str]]:
+        """Number, protocol and address of the node's ports that its containers open.
+
+        Init containers open theirs before; only sidecars keep them.
+        """
+        ports: set[tuple[int, str, str]] = set()
+        for container in self.all_containers:
+            for port in container.ports:
+                if port.host_port:
+                    ports.add((port.host_port, port.protocol or "TCP", port.host_ip or "0.0.0.0"))  # noqa: S104
+        return ports
 
 
 class Consumer(meta.ApiStruct, frozen=True, kw_only=True):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ...allocator import amounts
+from ..allocator import amounts
 
 if TYPE_CHECKING:
     from .objects import Node, Pod
@@ -13,6 +14,32 @@ if TYPE_CHECKING:
 Amounts = dict[str, int]  # by the resource's name
 
 PODS = "pods"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shortage:
+    """A resource of which a node has too little; amounts in billionths."""
+
+    resource: str
+    requested: int
+    used: int
+    allocatable: int
+
+    @property
+    def message(self) -> str:
+        """As the scheduler words it."""
+        return "Too many pods" if self.resource == PODS else f"Insufficient {self.resource}"
+
+    @property
+    def detail(self) -> str:
+        whole = amounts.text_of(self.allocatable)
+        if self.resource == PODS:
+            return f"it runs {amounts.text_of(self.used)} pods and may run {whole}"
+        if not self.allocatable:
+            return f"it has no {self.resource}, the pod requests {amounts.text_of(self.requested)}"
+        left = amounts.text_of(max(self.allocatable - self.used, 0))
+        requested = amounts.text_of(self.requested)
+        return f"{self.resource}: the pod requests {requested}, {left} of {whole} are left"
 
 
 def pod_requests(pod: Pod) -> Amounts:
@@ -36,21 +63,24 @@ def pod_requests(pod: Pod) -> Amounts:
     return _sum(peak, _parse(pod.spec.overhead), {PODS: amounts.WHOLE})
 
 
-def insufficient(
+def shortages(
     pod: Pod, node: Node, used: Mapping[str, int], others: Collection[str]
-) -> list[str]:
-    """What the node has too little of, as the scheduler words it.
+) -> Iterator[Shortage]:
+    """What the node has too little of for the pod.
 
-    `used` is what the node's pods have; `others` are resources that are not the node's to give.
+    `used` is what the node's pods request; `others` are resources that are not the node's to give.
     """
     allocatable = _parse(node.status.allocatable)
-    reasons = []
     for name, amount in pod_requests(pod).items():
         if not amount or name in others:
             continue
         if used.get(name, 0) + amount > allocatable.get(name, 0):
-            reasons.append("Too many pods" if name == PODS else f"Insufficient {name}")
-    return reasons
+            yield Shortage(
+                resource=name,
+                requested=amount,
+                used=used.get(name, 0),
+                allocatable=allocatable.get(name, 0),
+            )
 
 
 def add(total: Amounts, more: Mapping[str, int]) -> None:

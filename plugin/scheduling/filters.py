@@ -1,0 +1,161 @@
+"""Whether a node takes a pod, devices aside, by the rules and in the order of the real scheduler."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..allocator import nodes
+from . import resources
+from .objects import Taint, Toleration
+
+if TYPE_CHECKING:
+    from .objects import Node, Pod
+
+UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """A rule that keeps the pod from a node.
+
+    `rule` is the scheduler's plugin, `message` what it says, `detail` the same for people, with
+    what was seen and what the pod asks for.
+    """
+
+    rule: str
+    message: str
+    detail: str
+
+
+def refusals(
+    pod: Pod,
+    node: Node,
+    *,
+    used: Mapping[str, int],
+    by_claims: Collection[str] = (),
+    neighbours: Iterable[Pod] = (),
+) -> Iterator[Refusal]:
+    """Why the pod cannot go to this node, the first reason first; nothing if it may.
+
+    The scheduler stops at the first rule that refuses; of the rule's reasons it has all. `used` are
+    the requests of the node's pods, `neighbours` these pods themselves, and `by_claims` the
+    resources that a claim gives instead of the node.
+    """
+    yield from _unschedulable(pod, node)
+    yield from _untolerated(pod, node)
+    yield from _not_selected(pod, node)
+    yield from _taken_ports(pod, neighbours)
+    yield from _insufficient(pod, node, used, by_claims)
+
+
+def first_refusals(refusals: Iterable[Refusal]) -> list[Refusal]:
+    """Those of the first rule that refuses."""
+    first: list[Refusal] = []
+    for refusal in refusals:
+        if first and refusal.rule != first[0].rule:
+            break
+        first.append(refusal)
+    return first
+
+
+def _unschedulable(pod: Pod, node: Node) -> Iterator[Refusal]:
+    if node.spec.unschedulable and not _tolerated(UNSCHEDULABLE, pod.spec.tolerations):
+        yield Refusal(
+            rule="NodeUnschedulable",
+            message="node(s) were unschedulable",
+            detail="it is cordoned",
+        )
+
+
+def _untolerated(pod: Pod, node: Node) -> Iterator[Refusal]:
+    for taint in node.spec.taints:
+        if taint.effect not in ("NoSchedule", "NoExecute"):
+            continue
+        # A cordoned node has this one as well, a moment later.
+        if taint.key == UNSCHEDULABLE.key and node.spec.unschedulable:
+            continue
+        if not _tolerated(taint, pod.spec.tolerations):
+            value = f"={taint.value}" if taint.value else ""
+            meaning = _CONDITIONS.get(taint.key, "")
+            yield Refusal(
+                rule="TaintToleration",
+                message="node(s) had untolerated taint(s)",
+                detail=f"{meaning}taint {taint.key}{value}:{taint.effect} is not tolerated",
+            )
+
+
+# Taints that the node controller keeps in step with a node's conditions.
+_CONDITIONS = {
+    "node.kubernetes.io/not-ready": "it is not ready: ",
+    "node.kubernetes.io/unreachable": "its kubelet is not heard of: ",
+    "node.kubernetes.io/disk-pressure": "its disk is full: ",
+    "node.kubernetes.io/memory-pressure": "its memory is short: ",
+    "node.kubernetes.io/pid-pressure": "it has too many processes: ",
+    "node.kubernetes.io/network-unavailable": "its network is not set up: ",
+    "node.cloudprovider.kubernetes.io/uninitialized": "its cloud has not set it up: ",
+}
+
+
+def _tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
+    return any(tolerates(toleration, taint) for toleration in tolerations)
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
+        return False
+    if toleration.operator in ("", "Equal"):
+        return toleration.value == taint.value
+    return toleration.operator == "Exists"
+
+
+def _not_selected(pod: Pod, node: Node) -> Iterator[Refusal]:
+    message = "node(s) didn't match Pod's node affinity/selector"
+    labels = node.metadata.labels
+    for name, value in pod.spec.node_selector.items():
+        if labels.get(name) != value:
+            actual = f"has {name}={labels[name]}" if name in labels else f"has no label {name}"
+            detail = f"nodeSelector asks for {name}={value}, it {actual}"
+            yield Refusal(rule="NodeAffinity", message=message, detail=detail)
+
+    affinity = pod.spec.affinity.node_affinity
+    required = affinity.required_during_scheduling_ignored_during_execution
+    if required is None:
+        return
+    detail = "its labels do not match the pod's node affinity"
+    try:
+        if nodes.selects(required, node):
+            return
+    except ValueError as error:
+        # The API server refuses such a selector; one that came by another way selects nothing.
+        detail = f"the pod's node affinity cannot be evaluated: {error}"
+    yield Refusal(rule="NodeAffinity", message=message, detail=detail)
+
+
+def _taken_ports(pod: Pod, neighbours: Iterable[Pod]) -> Iterator[Refusal]:
+    wanted = pod.host_ports
+    if not wanted:
+        return
+    for neighbour in neighbours:
+        for port in sorted(wanted):
+            if any(_conflict(port, other) for other in neighbour.host_ports):
+                number, protocol, _ = port
+                yield Refusal(
+                    rule="NodePorts",
+                    message="node(s) didn't have free ports for the requested pod ports",
+                    detail=f"host port {number}/{protocol} is taken by pod {neighbour.key}",
+                )
+
+
+def _conflict(left: tuple[int, str, str], right: tuple[int, str, str]) -> bool:
+    """Whether two host ports cannot be open at the same time; 0.0.0.0 is every address."""
+    addresses = {left[2], right[2]}
+    return left[:2] == right[:2] and (len(addresses) == 1 or "0.0.0.0" in addresses)  # noqa: S104
+
+
+def _insufficient(
+    pod: Pod, node: Node, used: Mapping[str, int], by_claims: Collection[str]
+) -> Iterator[Refusal]:
+    for shortage in resources.shortages(pod, node, used, by_claims):
+        yield Refusal(rule="NodeResourcesFit", message=shortage.message, detail=shortage.detail)

@@ -1,0 +1,149 @@
+"""Which rule keeps a pod from a node, in the scheduler's order, words and in words for people."""
+
+import msgspec
+import pytest
+
+from plugin.scheduling import filters, resources
+from plugin.scheduling.objects import Node, Pod
+
+
+def read(data, kind):
+    return msgspec.json.decode(msgspec.json.encode(data), type=kind)
+
+
+def a_node(name="node-1", taints=(), labels=None, allocatable=None, **spec):
+    return read(
+        {
+            "metadata": {"name": name, "labels": labels or {}},
+            "spec": {"taints": list(taints), **spec},
+            "status": {
+                "allocatable": allocatable or {"cpu": "64", "memory": "256Gi", "pods": "110"}
+            },
+        },
+        Node,
+    )
+
+
+def a_pod(name="job", requests=None, ports=(), **spec):
+    container = {"resources": {"requests": requests or {}}, "ports": list(ports)}
+    metadata = {"name": name, "namespace": "default"}
+    return read({"metadata": metadata, "spec": {"containers": [container], **spec}}, Pod)
+
+
+def refusals(pod, node, **more):
+    return list(filters.refusals(pod, node, **{"used": {}, **more}))
+
+
+def details(pod, node, **more):
+    return [refusal.detail for refusal in refusals(pod, node, **more)]
+
+
+def test_a_pod_that_may_go_there():
+    assert refusals(a_pod(requests={"cpu": "64"}), a_node()) == []
+
+
+def test_a_cordoned_node():
+    node = a_node(
+        unschedulable=True, taints=[{"key": filters.UNSCHEDULABLE.key, "effect": "NoSchedule"}]
+    )
+    [refusal] = refusals(a_pod(), node)
+    assert refusal.message == "node(s) were unschedulable" and refusal.detail == "it is cordoned"
+    everywhere = a_pod(tolerations=[{"operator": "Exists"}])
+    assert refusals(everywhere, node) == []
+
+
+@pytest.mark.parametrize(
+    ("taint", "toleration", "detail"),
+    [
+        ({"key": "k", "effect": "NoSchedule"}, None, "taint k:NoSchedule is not tolerated"),
+        ({"key": "k", "value": "v", "effect": "NoExecute"}, {"key": "k"}, "taint k=v:NoExecute is not tolerated"),
+        ({"key": "k", "value": "v", "effect": "NoSchedule"}, {"key": "k", "value": "v"}, None),
+        ({"key": "k", "effect": "PreferNoSchedule"}, None, None),
+        (
+            {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
+            {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"},
+            "it is not ready: taint node.kubernetes.io/not-ready:NoSchedule is not tolerated",
+        ),
+    ],
+)  # fmt: skip
+def test_taints(taint, toleration, detail):
+    pod = a_pod(tolerations=[toleration] if toleration else [])
+    assert details(pod, a_node(taints=[taint])) == ([detail] if detail else [])
+
+
+def test_node_selectors_name_what_the_node_has():
+    pod = a_pod(nodeSelector={"pool": "batch", "zone": "a"})
+    assert details(pod, a_node(labels={"pool": "web"})) == [
+        "nodeSelector asks for pool=batch, it has pool=web",
+        "nodeSelector asks for zone=a, it has no label zone",
+    ]
+
+
+def affinity(**expression):
+    terms = [{"matchExpressions": [expression]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return {"nodeAffinity": required}
+
+
+def test_node_affinity():
+    pod = a_pod(affinity=affinity(key="zone", operator="In", values=["a"]))
+    assert refusals(pod, a_node(labels={"zone": "a"})) == []
+    assert details(pod, a_node()) == ["its labels do not match the pod's node affinity"]
+    bad = a_pod(affinity=affinity(key="zone", operator="Like"))
+    assert "cannot be evaluated: 'Like' is not an operator" in details(bad, a_node())[0]
+
+
+def test_resources_that_are_not_left():
+    used = {"cpu": 60 * 10**9, "pods": 110 * 10**9}
+    pod = a_pod(requests={"cpu": "8", "memory": "512Gi", "example.com/nic": "1", "claimed": "1"})
+    found = refusals(pod, a_node(), used=used, by_claims={"claimed"})
+    assert [refusal.message for refusal in found] == [
+        "Insufficient cpu", "Insufficient memory", "Insufficient example.com/nic", "Too many pods",
+    ]  # fmt: skip
+    assert [refusal.detail for refusal in found] == [
+        "cpu: the pod requests 8, 4 of 64 are left",
+        "memory: the pod requests 512Gi, 256Gi of 256Gi are left",
+        "it has no example.com/nic, the pod requests 1",
+        "it runs 110 pods and may run 110",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "taken", "free"),
+    [
+        ({"hostPort": 80}, {"hostPort": 80}, False),
+        ({"hostPort": 80}, {"hostPort": 81}, True),
+        ({"hostPort": 80}, {"hostPort": 80, "protocol": "UDP"}, True),
+        ({"hostPort": 80, "hostIP": "10.0.0.1"}, {"hostPort": 80, "hostIP": "10.0.0.2"}, True),
+        ({"hostPort": 80, "hostIP": "10.0.0.1"}, {"hostPort": 80}, False),
+        ({"containerPort": 80}, {"hostPort": 80}, True),
+    ],
+)
+def test_host_ports(wanted, taken, free):
+    other = a_pod("web", ports=[taken])
+    found = details(a_pod(ports=[wanted]), a_node(), neighbours=[other])
+    assert found == ([] if free else ["host port 80/TCP is taken by pod default/web"])
+
+
+def test_the_scheduler_stops_at_the_first_rule():
+    pod = a_pod(requests={"cpu": "100", "memory": "1Ti"}, nodeSelector={"a": "b"})
+    found = filters.first_refusals(refusals(pod, a_node()))
+    assert [refusal.rule for refusal in found] == ["NodeAffinity"]
+    pod = a_pod(requests={"cpu": "100", "memory": "1Ti"})
+    assert len(filters.first_refusals(refusals(pod, a_node()))) == 2
+
+
+def test_init_containers_take_turns():
+    sidecar = {"restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}
+    init = {"resources": {"requests": {"cpu": "4"}}}
+    pod = read(
+        {
+            "metadata": {"name": "job"},
+            "spec": {
+                "initContainers": [sidecar, init],
+                "containers": [{"resources": {"requests": {"cpu": "2"}}}],
+            },
+        },
+        Pod,
+    )
+    assert resources.pod_requests(pod) == {"cpu": 5 * 10**9, "pods": 10**9}
