@@ -256,8 +256,10 @@ def list_of(served: ServedVersion, items: list[Document], metadata: Document) ->
     """Items have no type of their own: the list says it for all."""
     shown = []
     for item in items:
-        obj = served.from_storage(item)
-        shown.append({name: obj[name] for name in obj if name not in ("apiVersion", "kind")})
+        obj = dict(served.from_storage(item))
+        obj.pop("apiVersion", None)
+        obj.pop("kind", None)
+        shown.append(obj)
     return {
         "kind": f"{served.kind.resource.kind}List",
         "apiVersion": served.api_version,
