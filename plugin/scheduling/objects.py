@@ -146,6 +146,17 @@ class Claim(scheduling.ResourceClaim, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, status=status)
 
 
+class UnreadableClaim(Claim, frozen=True, kw_only=True):
+    """A claim of which only what it holds could be read.
+
+    It holds that, whatever else the object says, and no pod gets to use it. Where not even that
+    could be read, any device may be its own.
+    """
+
+    problem: str
+    is_holding_unknown: bool = False
+
+
 class Class(scheduling.DeviceClass, frozen=True, kw_only=True):
     pass
 

@@ -11,25 +11,42 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from ...api import scheduling
 from ...api.document import Document
-from ...scheduling.objects import Claim, Node, Pod
+from ...scheduling.objects import (
+    Allocation,
+    Claim,
+    ClaimStatus,
+    Meta,
+    Node,
+    Pod,
+    UnreadableClaim,
+)
 from ..assume_cache import AssumeCache
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Salvage = Callable[[Document, str], Any]  # of an object and of what is wrong with it
 QueueingHint = Callable[[Any, Any], bool]  # of the object before and after; None: not there
 
 
 class TypedLister(Generic[T]):
-    """An object that cannot be read counts as absent."""
+    """An object that cannot be read counts as absent, unless something of it can be salvaged."""
 
-    def __init__(self, cache: AssumeCache, type_: type[T], hint: QueueingHint) -> None:
+    def __init__(
+        self,
+        cache: AssumeCache,
+        type_: type[T],
+        hint: QueueingHint,
+        salvage: Salvage = lambda _, __: None,
+    ) -> None:
         self.values: dict[str, T] = {}
         self.documents: dict[str, Document] = {}
         self._cache = cache
         self._type = type_
         self._hint = hint
+        self._salvage = salvage
 
     def refresh(self) -> bool:
         """Takes over what the cache has now. Whether something changed that may help."""
@@ -53,10 +70,67 @@ class TypedLister(Generic[T]):
 
     def _parse(self, key: str, document: Document) -> T | None:
         try:
-            return msgspec.json.decode(msgspec.json.encode(document), type=self._type)
+            content = msgspec.json.encode(without_nulls(document))
+            return msgspec.json.decode(content, type=self._type)
         except msgspec.ValidationError as error:
-            log.warning("%s %s is passed over: %s", self._cache.resource, key, error)
+            log.warning("%s %s cannot be read: %s", self._cache.resource, key, error)
+            salvaged: T | None = self._salvage(document, str(error))
+            return salvaged
+
+
+def without_nulls(value: Any) -> Any:
+    """A null is a field that is not there, as clients in Go write and read it."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value if item is not None]
+    return value
+
+
+def salvage_claim(document: Document, problem: str) -> UnreadableClaim:
+    """The claim with the devices that it holds, each of them whole.
+
+    A device that is given twice is worse than a pod that waits: what cannot be told is held.
+    """
+    metadata = document["metadata"]
+    devices = _held_devices(without_nulls(document))
+    results = [
+        scheduling.DeviceRequestAllocationResult(
+            request="", driver=driver, pool=pool, device=device
+        )
+        for driver, pool, device in devices or ()
+    ]
+    allocation = Allocation(devices=scheduling.DeviceAllocationResult(results=results))
+    holds_nothing = devices == []
+    return UnreadableClaim(
+        metadata=Meta(
+            name=metadata["name"],
+            namespace=metadata.get("namespace") or "",
+            uid=str(metadata.get("uid") or ""),
+        ),
+        status=ClaimStatus(allocation=None if holds_nothing else allocation),
+        problem=problem,
+        is_holding_unknown=devices is None,
+    )
+
+
+def _held_devices(document: Document) -> list[tuple[str, str, str]] | None:
+    """Driver, pool and name of each; None if it cannot be told."""
+    value: Any = document
+    for field in ("status", "allocation", "devices", "results"):
+        value = value.get(field, {} if field != "results" else [])
+        if not isinstance(value, list if field == "results" else dict):
             return None
+
+    devices: list[tuple[str, str, str]] = []
+    for result in value:
+        if not isinstance(result, dict):
+            return None
+        driver, pool, name = result.get("driver"), result.get("pool"), result.get("device")
+        if not (isinstance(driver, str) and isinstance(pool, str) and isinstance(name, str)):
+            return None
+        devices.append((driver, pool, name))
+    return devices
 
 
 def spec_changed(before: Any, after: Any) -> bool:
@@ -82,6 +156,9 @@ def pod_freed_node(before: Pod | None, after: Pod | None) -> bool:
 
 
 def claim_freed_devices(before: Claim | None, after: Claim | None) -> bool:
+    """Or can be read again."""
+    if isinstance(before, UnreadableClaim):
+        return True
     if before is None or not before.status.allocation:
         return False
     return after is None or not after.status.allocation

@@ -59,7 +59,10 @@ class Scheduler:
         self._nodes = listers.TypedLister(caches["nodes"], Node, listers.node_changed)
         self._pods = listers.TypedLister(caches["pods"], Pod, listers.pod_freed_node)
         self._claims = listers.TypedLister(
-            caches["resourceclaims"], Claim, listers.claim_freed_devices
+            caches["resourceclaims"],
+            Claim,
+            listers.claim_freed_devices,
+            listers.salvage_claim,
         )
         self._classes = listers.TypedLister(caches["deviceclasses"], Class, listers.spec_changed)
         self._slices = listers.TypedLister(caches["resourceslices"], Slice, listers.spec_changed)

@@ -14,7 +14,7 @@ import msgspec
 
 from ...allocator import AllocationError, CancelledError, explain, extended, nodes
 from ...scheduling import filters
-from ...scheduling.objects import Allocation, Claim, Meta
+from ...scheduling.objects import Allocation, Claim, Meta, UnreadableClaim
 from .. import requests
 
 if TYPE_CHECKING:
@@ -119,6 +119,8 @@ def claims_of(snapshot: Snapshot, pod: Pod) -> list[Claim]:
             if entry.resource_claim_template_name:
                 raise _ClaimNotMadeError
             raise _UnresolvableError(f'resourceclaim "{name}" not found')
+        if isinstance(claim, UnreadableClaim):
+            raise _UnresolvableError(f'resourceclaim "{name}" cannot be read: {claim.problem}')
         if claim.metadata.deletion_timestamp:
             raise _UnresolvableError(f'resourceclaim "{name}" is being deleted')
         if entry.resource_claim_template_name and not claim.is_owned_by(pod):
@@ -305,6 +307,14 @@ class _NodeSearch:
     ) -> Sequence[AllocationResult] | None:
         if not claims:
             return []
+
+        # Any device may be held by a claim that does not say which.
+        for held in self._snapshot.claims.values():
+            if isinstance(held, UnreadableClaim) and held.is_holding_unknown:
+                raise AllocationError(
+                    f"the devices of ResourceClaim {held.key} cannot be read, so that none is "
+                    f"given to others: {held.problem}"
+                )
         try:
             return self._snapshot.allocator.allocate(node, claims, cancelled=self._cancelled)
         except CancelledError:
