@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from plugin.kube import client, errors, kubeconfig
-from plugin.sim import cluster, daemon, manifests
+from plugin.sim import cluster, daemon
 from plugin.sim.apiserver import server
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
@@ -78,23 +78,6 @@ async def test_the_daemon_set_shows_how_the_processes_are(running):
     pods = await get(running.client, "/api/v1/namespaces/claimd-system/pods")
     assert sorted(pod["metadata"]["name"] for pod in pods["items"]) == ["claimd-one", "claimd-two"]
     assert running.nodes["one"].daemon.state == daemon.RUNNING
-
-
-def test_the_manifests_are_those_that_kustomize_would_give():
-    found = {(obj["kind"], obj["metadata"]["name"]): obj["metadata"] for obj in manifests.base()}
-    account = found["ServiceAccount", "claimd"]
-    assert account == {
-        "name": "claimd",
-        "namespace": "claimd-system",
-        "labels": {"app.kubernetes.io/name": "claimd"},
-    }
-    assert "namespace" not in found["ClusterRole", "claimd"]
-    assert (
-        found["Namespace", "claimd-system"]["labels"]["pod-security.kubernetes.io/enforce"]
-        == "privileged"
-    )
-    kinds = {kind for kind, _ in found}
-    assert {"DaemonSet", "DeviceClass", "ClusterRoleBinding", "ValidatingAdmissionPolicy"} <= kinds
 
 
 async def test_what_a_container_prints_is_a_log(running):
