@@ -92,6 +92,8 @@ def _step_up(requested: Amount, valid: CapacityRequestPolicyRange, fractional: b
 
     start = amounts.ceiling(minimum.billionths, unit)
     step_size = amounts.ceiling(step.billionths, unit)
+    if step_size <= 0:
+        raise ValueError(f"a step of {step.text} leads nowhere")
     steps = amounts.ceiling(amounts.ceiling(requested.billionths, unit) - start, step_size)
     rounded = start + step_size * steps
     if rounded > LARGEST:

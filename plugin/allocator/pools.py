@@ -31,6 +31,8 @@ class Pool:
 
     pool_id: PoolID
     is_incomplete: bool = False
+    slices_there: int = 0
+    slices_expected: int = 0
     invalid_reason: str = ""
     slices: tuple[ResourceSlice, ...] = ()
     slices_elsewhere: tuple[ResourceSlice, ...] = ()
@@ -168,7 +170,12 @@ def _pool(
     if COMPATIBILITY_GROUPS not in features:
         whole_pool = [slice_ for slice_ in whole_pool if not _has_groups(slice_)]
     if len(whole_pool) != pool.resource_slice_count:
-        return Pool(pool_id=pool_id, is_incomplete=True)
+        return Pool(
+            pool_id=pool_id,
+            is_incomplete=True,
+            slices_there=len(whole_pool),
+            slices_expected=pool.resource_slice_count,
+        )
     return _complete(pool_id, slices, whole_pool, features)
 
 

@@ -32,6 +32,9 @@ Step = Generator["Step", None, None]
 FAILURES_BEFORE_PARTS = 250
 MOST_PARTS = 60
 STEPS_OF_A_PART = 600
+# For people who wait for the reason why there is no answer.
+STEPS_OF_AN_ENDLESS_PART = 2000
+STEPS_OF_ALL_PARTS = 10_000
 
 
 class Search:
@@ -255,14 +258,37 @@ class Search:
         return None
 
     def _part_is_unsolvable(self, part: Part) -> bool:
+        try:
+            return not self._search_of(part, STEPS_OF_A_PART).run()
+        except AllocationError:
+            return False
+
+    def endless_part(self) -> Part | None:
+        """For people: the smallest part found whose own search takes very many steps, if any."""
+        steps = 0
+        for part in itertools.islice(subproblems.parts(self.claims), MOST_PARTS):
+            search = self._search_of(part, STEPS_OF_AN_ENDLESS_PART)
+            try:
+                search.run()
+            except CancelledError:
+                return part
+            except AllocationError:
+                continue
+            steps += search.steps
+            if steps > STEPS_OF_ALL_PARTS:
+                break
+        return None
+
+    def _search_of(self, part: Part, most_steps: int) -> Search:
+        """A search for a solution of the part alone, cancelled after so many steps."""
         steps = 0
 
         def enough() -> bool:
             nonlocal steps
             steps += 1
-            return steps > STEPS_OF_A_PART or bool(self._cancelled and self._cancelled())
+            return steps > most_steps or bool(self._cancelled and self._cancelled())
 
-        search = Search(
+        return Search(
             self.devices,
             subproblems.only(self.claims, part),
             [[constraint.fresh() for constraint in of_claim] for of_claim in self.constraints],
@@ -270,10 +296,6 @@ class Search:
             cancelled=enough,
             is_part=True,
         )
-        try:
-            return not search.run()
-        except AllocationError:
-            return False
 
 
 def _complete() -> Step:

@@ -68,7 +68,10 @@ def match(
     from .. import cel  # loaded late, as above
 
     for number, selector in enumerate(selectors, 1):
-        assert selector.cel
+        if selector.cel is None:
+            raise AllocationError(
+                f"{owner}: selector {number}: CEL expression empty (unsupported selector type?)"
+            )
         try:
             program = compiled(selector.cel.expression)
         except cel.CompileError as error:

@@ -27,7 +27,7 @@ from ..api.scheduling import (
 
 if TYPE_CHECKING:
     from ..allocator import DeviceID
-    from ..allocator.explain import ClaimReport, NodeReport, RequestReport, Verdict
+    from ..allocator.verdicts import ClaimVerdict, DeviceVerdict, NodeVerdict, RequestVerdict
     from .sources import ClaimTemplate, Objects
 
 _SHOWN = 3  # nodes, and reasons of one request, that text names; JSON has all
@@ -41,7 +41,7 @@ class Answer:
     subject: str
     can: str = "could have it"  # said of the nodes that answer yes
     notes: tuple[str, ...] = ()
-    nodes: tuple[NodeReport, ...] = ()
+    nodes: tuple[NodeVerdict, ...] = ()
 
 
 def find(objects: Objects, name: str, namespace: str) -> Pod | ResourceClaim:
@@ -88,7 +88,7 @@ def of_class(objects: Objects, name: str, *, node: str = "") -> Answer:
     )
 
 
-def _of_it(request: RequestReport) -> str:
+def _of_it(request: RequestVerdict) -> str:
     return f"{request.suitable} of {len(request.devices)} devices are of the class and free"
 
 
@@ -159,7 +159,7 @@ class _Question:
 
     def nodes(
         self, pod: Pod | None, claims: Sequence[ResourceClaim], only: str, *, always: bool = False
-    ) -> list[NodeReport]:
+    ) -> list[NodeVerdict]:
         chosen = [one for one in _nodes(self._objects) if only in ("", one.metadata.name)]
         if only and not chosen:
             raise errors.Fatal(f"no node {only!r} is known")
@@ -282,20 +282,20 @@ def _lines(found: Answer) -> Iterator[str]:
             yield f"and nodes with {untold} other outcomes: look with --node or -o json"
 
 
-def _outcome(node: NodeReport) -> str:
+def _outcome(node: NodeVerdict) -> str:
     if node.outcome == "yes" and not node.summary:
         return f"yes: would get {', '.join(_short(node, device) for device in node.allocation)}"
     return f"{node.outcome}: {node.summary}"
 
 
-def _missing(node: NodeReport) -> tuple[bool, int]:
+def _missing(node: NodeVerdict) -> tuple[bool, int]:
     """The nodes that lack the fewest devices come first, those that have nothing to look at last."""
     requests = [request for claim in node.claims for request in claim.requests]
     there = any(request.devices for request in requests)
     return not there, sum(max(0, request.needed - request.suitable) for request in requests)
 
 
-def _claim_lines(node: NodeReport, claim: ClaimReport) -> Iterator[str]:
+def _claim_lines(node: NodeVerdict, claim: ClaimVerdict) -> Iterator[str]:
     """What the node's own line has not said."""
     yield from (
         f"  {constraint}" for constraint in claim.constraints if constraint not in node.summary
@@ -307,9 +307,9 @@ def _claim_lines(node: NodeReport, claim: ClaimReport) -> Iterator[str]:
             yield from _refusals(node, request)
 
 
-def _refusals(node: NodeReport, request: RequestReport) -> Iterator[str]:
+def _refusals(node: NodeVerdict, request: RequestVerdict) -> Iterator[str]:
     """Devices that lack the same, the nearest misses first."""
-    alike: dict[str, list[Verdict]] = {}
+    alike: dict[str, list[DeviceVerdict]] = {}
     for verdict in request.devices:
         if verdict.reasons:
             alike.setdefault("; ".join(reason.text for reason in verdict.reasons), []).append(
@@ -327,7 +327,7 @@ def _refusals(node: NodeReport, request: RequestReport) -> Iterator[str]:
         yield f"    {sum(kinds.values()) - sum(count for _, count in kinds.most_common(_SHOWN))} more for other reasons"
 
 
-def _kind(verdict: Verdict) -> str:
+def _kind(verdict: DeviceVerdict) -> str:
     """The reasons without what is this device's alone."""
     return " and ".join(
         sorted(
@@ -339,6 +339,6 @@ def _kind(verdict: Verdict) -> str:
     )
 
 
-def _short(node: NodeReport, device: DeviceID) -> str:
+def _short(node: NodeVerdict, device: DeviceID) -> str:
     """Most pools are named after their node."""
     return device.device if device.pool == node.node else f"{device.pool}/{device.device}"
