@@ -1,4 +1,4 @@
-"""Namespaces that are being deleted: their content goes first, then the finalizer that holds them."""
+"""Namespaces that are being deleted: content goes first, then the finalizer that holds them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def missing_nodes(objects: Objects) -> set[str]:
 
 
 def sync(objects: Objects, gone: frozenset[str], now: float) -> tuple[list[Request], list[Request]]:
-    """What marks the pods of the nodes that are gone as failed, and what deletes them after that."""
+    """What marks pods of the nodes that are gone as failed, and what deletes them after that."""
     marks = []
     deletes = []
     for pod in objects["pods"].values():

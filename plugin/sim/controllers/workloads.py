@@ -289,7 +289,7 @@ def _is_ready(pod: Document) -> bool:
 
 
 def template_hash(template: Document) -> str:
-    """What tells pods of this template from those of another; their label `TEMPLATE_HASH` has it."""
+    """What tells pods of this template from others; their label `TEMPLATE_HASH` has it."""
     return name_suffix(json.dumps(template, sort_keys=True), 9)
 
 

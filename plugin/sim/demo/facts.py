@@ -155,7 +155,7 @@ def _steps(path: str) -> Iterator[re.Match[str]]:
 
 
 def _follow(value: Any, step: re.Match[str]) -> Sequence[Any]:
-    """One step down, into a map by its key or into a list by position or by a field of its items."""
+    """One step down: into a map by its key, into a list by position or by a field of items."""
     name = step["name"] or step["quoted"]
     if name:
         if isinstance(value, dict) and value.get(name) is not None:

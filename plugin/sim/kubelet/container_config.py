@@ -1,4 +1,4 @@
-"""What the kubelet has the runtime start for a container: command, environment, CDI devices. Pure."""
+"""What the kubelet has the runtime start: command, environment, CDI devices. Pure."""
 
 from __future__ import annotations
 

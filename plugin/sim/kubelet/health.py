@@ -114,7 +114,7 @@ class HealthInfoCache:
             self._changed(changed)
 
     def _clear(self, driver: str) -> None:
-        """What is known of a driver ends with a stream, also if another plugin of it told the same."""
+        """What is known of a driver ends with a stream, also if another plugin told the same."""
         gone = {device for device in self._devices if device[0] == driver}
         for device in gone:
             del self._devices[device]

@@ -40,7 +40,7 @@ class Node:
         self._api, self._timing, self._profile = api, timing, profile
 
     async def run(self) -> NoReturn:
-        """Makes the Node object, deletes the slices of before, and goes on to show that it lives."""
+        """Makes the Node object, deletes the slices of before, and shows that it lives."""
         labels = {
             "kubernetes.io/hostname": self._api.node,
             "kubernetes.io/os": "linux",

@@ -1,4 +1,4 @@
-"""What is to be done with the containers of a pod now, from what has become of them so far. Pure."""
+"""What is to be done with the containers of a pod, from what has become of them. Pure."""
 
 from __future__ import annotations
 
