@@ -75,7 +75,8 @@ async def test_the_plugin_dies_in_the_middle_of_a_prepare(node, plugin):
     await node.start_plugin()
     await node.phase("p", "Running")
     devices = [path for each in (0, 2) for path in (node_.path for node_ in node.gpus[each].nodes)]
-    assert list(node.kubelet.pods[pod["metadata"]["uid"]].containers[0].devices) == devices
+    uid = pod["metadata"]["uid"]
+    await until(lambda: list(node.kubelet.pods[uid].containers[0].devices) == devices)
     assert node.records() == {claim["metadata"]["uid"]}
 
 
