@@ -206,6 +206,15 @@ async def test_a_write_that_never_came_to_its_rename_is_no_checkpoint(tmp_path):
     assert os.listdir(tmp_path / "claims") == ["uid-a.json"]
 
 
+async def test_other_files_in_the_folder_are_left_alone(tmp_path):
+    await put(folder(tmp_path), prepared("a"))
+    others = {".keep", "notes.new", "uid-a.json.damaged-1"}
+    for name in others:
+        (tmp_path / "claims" / name).write_text("x")
+    assert list(await read(tmp_path)) == ["uid-a"]
+    assert set(os.listdir(tmp_path / "claims")) == {"uid-a.json", *others}
+
+
 async def test_a_failed_put_leaves_the_claim_unprepared(tmp_path):
     checkpoints = folder(tmp_path)
     await put(checkpoints, prepared("a"))

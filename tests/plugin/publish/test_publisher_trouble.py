@@ -226,6 +226,17 @@ async def test_who_may_not_publish_is_quiet(world: World):
         assert world.writes() == ["POST 00000", "PUT 00000"]
 
 
+async def test_conflicts_that_go_on_are_a_warning(world: World, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO)
+    async with world.running(gpus(1)) as one:
+        await published(one)
+        world.api.fail(409, times=4, method="PUT", path=SLICES)
+        one.set(gpus(1, _0="new"))
+        await until(lambda: "new" in world.uuids())
+    levels = [line.levelname for line in caplog.records if "looking again" in line.getMessage()]
+    assert levels == ["INFO", "INFO", "INFO", "WARNING"]
+
+
 async def test_what_is_not_published_is_said_once(world: World, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.WARNING)
     bad = Gpu(
@@ -233,6 +244,7 @@ async def test_what_is_not_published_is_said_once(world: World, caplog: pytest.L
     )
     async with world.running(Inventory.of([bad])) as one:
         await published(one)
+        assert caplog.text.count("'BAD'") == 1
         one.set(Inventory.of([bad, *gpus(1).gpus]))
         await until(lambda: world.uuids() == {"GPU-0"})
         assert caplog.text.count("'BAD'") == 1
