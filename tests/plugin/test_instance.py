@@ -1,4 +1,5 @@
 import os
+import shutil
 
 from plugin import instance
 
@@ -81,3 +82,19 @@ def test_a_mark_that_somebody_took_away_is_made_anew(tmp_path):
     assert two._is_alive("one")
     one.leave()
     assert os.listdir(tmp_path / "instances") == ["two"]
+
+
+def test_a_mark_alone_and_the_whole_plugin_folder_are_made_anew(tmp_path):
+    folder = tmp_path / "plugin"
+    one = start(folder, "one")
+    (folder / "instances" / "one").unlink()
+    one.refresh()
+    assert os.listdir(folder / "instances") == ["one"]
+    shutil.rmtree(folder)
+    one.refresh()
+    assert os.listdir(folder / "instances") == ["one"]
+
+
+def test_one_that_does_not_live_has_no_mark_to_make_anew(tmp_path):
+    instance.Instance(tmp_path, "one").refresh()
+    assert os.listdir(tmp_path) == []

@@ -589,3 +589,28 @@ async def test_a_checkpoint_that_could_not_be_removed_keeps_its_cdi_file(world):
     assert len(world.specs()) == 1
     assert await world.unprepare(c) is None
     assert world.specs() == []
+
+
+async def test_what_could_not_be_restored_is_restored_by_the_next_repair(world, caplog):
+    c = world.claim("c")
+    await world.prepare(c)
+    fresh = world.instance()
+    await fresh.repair()
+    world.spec(c).unlink()
+    blocked = world.tmp_path / "cdi" / names.cdi_unfinished(world.spec(c).name)
+    blocked.mkdir()  # the write will fail
+    await fresh.restore()
+    assert "cannot restore the CDI file of claim default/c, trying again" in caplog.text
+    blocked.rmdir()
+    await fresh.repair()
+    assert world.specs() == [world.spec(c).name]
+
+
+async def test_a_repair_with_nothing_to_do_touches_nothing(world):
+    await world.prepare(world.claim("c"))
+    await world.driver.repair()
+    reads = world.driver.checkpoints.reads
+    for _ in range(3):
+        await world.driver.repair()
+    assert world.driver.checkpoints.reads == reads
+    assert not world.driver._restore_failed

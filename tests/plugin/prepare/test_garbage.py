@@ -278,6 +278,9 @@ async def test_without_an_answer_of_the_kubelet_nothing_is_collected_and_that_is
         kubelet.trouble = None
         await world.sweeps()
         assert world.kept() == set()
+    await world.prepared()
+    await world.sweep()
+    assert caplog.text.count("the kubelet cannot be asked who uses a claim") == 2, "it is news"
 
 
 async def test_a_kubelet_that_falls_silent_before_the_last_look(world, kubelet):

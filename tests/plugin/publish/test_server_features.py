@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from devices.gpu import Gpu, Inventory
+from plugin.kube import errors
+from plugin.publish import server_features
 from tests.support import apiserver
 from tests.support.apiserver import until
 from tests.support.publishing import FIRST, NODE, SECOND, World, gpus, published
@@ -114,3 +116,68 @@ async def test_what_the_last_process_published_stays_as_it_is(world: World):
         "POST 00000",
         "POST 00001",
     ]
+
+
+# ---------------------------------------------------------------- by itself
+
+
+class Resources:
+    """Answers as it is told; an empty reason means that counters are kept."""
+
+    def __init__(self, answer: str | Exception):
+        self.answer, self.asked = answer, 0
+
+    async def keeps_counters(self, probe: object) -> str:
+        self.asked += 1
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+async def test_it_is_asked_once_and_what_has_changed_is_said():
+    resources = Resources("")
+    support = server_features.CounterSupport(resources, "d", "n")
+    assert not support.kept
+    assert await support.learn(gpus(2)) is False, "nothing needs counters"
+    assert resources.asked == 0
+    assert await support.learn(divided()) is True
+    assert support.kept
+    assert await support.learn(divided()) is False
+    assert resources.asked == 1
+
+
+async def test_a_server_without_is_asked_again_after_an_hour(monkeypatch, caplog):
+    resources = Resources("too old")
+    support = server_features.CounterSupport(resources, "d", "n")
+    assert await support.learn(divided()) is False
+    assert await support.learn(divided()) is False
+    assert resources.asked == 1
+    monkeypatch.setattr(server_features, "ASK_AGAIN", 0.0)
+    assert await support.learn(divided()) is False
+    assert caplog.text.count("no GPU is published together with its parts: too old") == 1
+    resources.answer = ""
+    assert await support.learn(divided()) is True
+
+
+async def test_a_refusal_is_an_answer_and_silence_is_none(caplog):
+    resources = Resources(errors.Forbidden("you may not"))
+    support = server_features.CounterSupport(resources, "d", "n")
+    assert await support.learn(divided()) is False
+    assert "failed: you may not" in caplog.text
+    resources = Resources(errors.Unreachable("away"))
+    support = server_features.CounterSupport(resources, "d", "n")
+    for asked in (1, 2):
+        with pytest.raises(errors.Unreachable):
+            await support.learn(divided())
+        assert resources.asked == asked
+
+
+async def test_that_they_were_dropped_is_news_once_and_not_asked_again_at_once():
+    resources = Resources("")
+    support = server_features.CounterSupport(resources, "d", "n")
+    await support.learn(divided())
+    assert support.dropped() is True
+    assert not support.kept
+    assert support.dropped() is False
+    assert await support.learn(divided()) is False
+    assert resources.asked == 1

@@ -216,3 +216,17 @@ def test_numa_nodes_as_a_list_by_option_only():
         built, _ = slices.build(inventory, DRIVER, NODE, slices.Options(numa_list=option))
         attribute = built[0].spec.devices[0].attributes["resource.kubernetes.io/numaNode"]
         assert msgspec.to_builtins(attribute) == value
+
+
+def test_parts_are_what_has_counters():
+    assert slices.has_partitions(divided(1, 2))
+    assert not slices.has_partitions(Inventory.of([gpu(1), gpu(2)]))
+
+
+def test_the_probe_is_a_slice_of_counters_alone_that_comes_behind_all_others():
+    probe = slices.counters_probe(DRIVER, NODE)
+    [last], _ = build()
+    assert probe.metadata.name > last.metadata.name
+    assert (probe.spec.driver, probe.spec.node_name, probe.spec.devices) == (DRIVER, NODE, [])
+    assert probe.spec.pool.resource_slice_count == 1
+    assert len(probe.spec.shared_counters) == 1

@@ -330,3 +330,12 @@ async def test_only_so_many_reports_are_under_way_at_once(world):
     assert len(going) == status.AT_ONCE
     go_on.set()
     await apiserver.until(lambda: len(going) == 3 * status.AT_ONCE)
+
+
+async def test_what_is_to_be_cleared_is_not_dropped(world):
+    world.api.put("resourceclaims", claim_object("c", result(FIRST)))
+    world.clear(prepared())
+    assert not world.reporter.drop_unsent(prepared())
+    await apiserver.until(lambda: world.cleared == ["c"])
+    world.report(prepared())
+    assert not world.reporter.drop_unsent(prepared()), "somebody may have reported it before"
