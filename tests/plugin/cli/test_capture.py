@@ -30,6 +30,6 @@ def test_serial_numbers_are_spoken_of_only_where_there_are_some(claimd, tree, tm
     code, out, _ = claimd("capture", "--root", str(tmp_path / "none"), str(tmp_path / "none.tar"))
     assert code == 0
     assert "0 GPUs" in out
-    assert "serial numbers" not in out.replace("serial_numbers", "")
+    assert "serial numbers" not in out
     _, out, _ = claimd("capture", "--redact", "--root", tree, str(tmp_path / "some.tar"))
-    assert "serial numbers" not in out.replace("serial_numbers", "")
+    assert "serial numbers" not in out

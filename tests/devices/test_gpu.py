@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from devices.gpu import DeviceNode, Gpu, Inventory, NotUsable, Roots, Skipped, name_of
+
+
+def gpu(name: str, **more: object) -> Gpu:
+    fields: dict[str, object] = {
+        "address": "0000:41:00.0",
+        "vendor": "nvidia",
+        "vendor_id": 0x10DE,
+        "device_id": 0x2330,
+        "driver": "nvidia",
+    }
+    return Gpu(name=name, **(fields | more))  # type: ignore[arg-type]
+
+
+def test_the_trees_of_a_machine_and_of_a_folder() -> None:
+    assert Roots() == Roots(sys=Path("/sys"), proc=Path("/proc"), dev=Path("/dev"), host="")
+    assert Roots.under(Path("/t")) == Roots(
+        sys=Path("/t/sys"), proc=Path("/t/proc"), dev=Path("/t/dev"), host="/t"
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [("0000:41:00.0", "gpu-0000-41-00-0"), ("10000:e1:1f.7", "gpu-10000-e1-1f-7")],
+)
+def test_a_name_is_made_of_the_address(address: str, name: str) -> None:
+    assert name_of(address) == name
+
+
+def test_an_inventory_is_sorted_whatever_it_was_made_of() -> None:
+    gpus = [gpu("gpu-c"), gpu("gpu-a"), gpu("gpu-b")]
+    skipped = [Skipped(address="b", reason="x"), Skipped(address="a", reason="y")]
+    inventory = Inventory.of(iter(gpus), iter(skipped))
+    assert [one.name for one in inventory.gpus] == ["gpu-a", "gpu-b", "gpu-c"]
+    assert [one.address for one in inventory.skipped] == ["a", "b"]
+    assert inventory == Inventory.of(reversed(gpus), reversed(skipped))
+
+
+def test_gpus_are_found_by_name() -> None:
+    inventory = Inventory.of([gpu("gpu-a"), gpu("gpu-b")])
+    assert inventory.named("gpu-b") is inventory.gpus[1]
+    assert inventory.named("gpu-c") is None
+    assert Inventory().named("gpu-a") is None
+
+
+def test_what_the_link_does_at_the_moment_is_no_difference() -> None:
+    resting = gpu("a", link_width=16, link_width_now=1, link_speed_now=2500, is_asleep=True)
+    assert resting == gpu("a", link_width=16, link_width_now=16, link_speed_now=32000)
+    assert resting != gpu("a", link_width=8)
+    assert Inventory.of([resting]) == Inventory.of([gpu("a", link_width=16)])
+
+
+def test_nodes_are_sorted_by_path_then_numbers() -> None:
+    nodes = [
+        DeviceNode(path="/dev/b", major=1, minor=1),
+        DeviceNode(path="/dev/a", major=2, minor=1),
+        DeviceNode(path="/dev/a", major=1, minor=9),
+    ]
+    assert [(node.path, node.major) for node in sorted(nodes)] == [
+        ("/dev/a", 1),
+        ("/dev/a", 2),
+        ("/dev/b", 1),
+    ]
+
+
+def test_why_something_is_no_gpu_and_whether_that_is_as_it_should_be() -> None:
+    assert (str(NotUsable("asleep")), NotUsable("asleep").expected) == ("asleep", False)
+    assert NotUsable("for virtual machines", expected=True).expected
