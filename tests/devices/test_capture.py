@@ -171,3 +171,59 @@ def test_what_is_no_tar_file(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "c.tar").write_bytes(content)
     with pytest.raises(ValueError, match=r"c\.tar is no capture"):
         replayed(tmp_path / "c.tar", tmp_path / "again")
+
+
+@pytest.mark.parametrize(("size", "is_refused"), [(1 << 22, False), ((1 << 22) + 1, True)])
+def test_a_file_larger_than_any_of_the_kernel_s_is_refused(
+    tmp_path: Path, size: int, is_refused: bool
+) -> None:
+    hostile(tmp_path / "c.tar")
+    with tarfile.open(tmp_path / "c.tar", "a") as tar:
+        entry = tarfile.TarInfo("sys/large")
+        entry.size = size
+        tar.addfile(entry, io.BytesIO(b"x" * size))
+    if is_refused:
+        with pytest.raises(ValueError, match="'sys/large' must not be in it"):
+            replayed(tmp_path / "c.tar", tmp_path / "again")
+    else:
+        replayed(tmp_path / "c.tar", tmp_path / "again")
+        assert (tmp_path / "again/sys/large").stat().st_size == size
+
+
+def test_a_file_of_more_entries_than_any_machine_has_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = [(f"sys/{number}", tarfile.REGTYPE, "") for number in range(4)]
+    hostile(tmp_path / "c.tar", *entries)
+    monkeypatch.setattr(capture, "_MOST_ENTRIES", 5)
+    replayed(tmp_path / "c.tar", tmp_path / "again")
+    monkeypatch.setattr(capture, "_MOST_ENTRIES", 4)
+    with pytest.raises(ValueError, match="'sys/3' must not be in it"):
+        replayed(tmp_path / "c.tar", tmp_path / "once more")
+
+
+def test_of_a_large_file_the_first_part_is_captured(
+    tree: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tree("nvidia:l4")
+    version = "proc/driver/nvidia/version"
+    content = (made.folder / version).read_bytes()
+    monkeypatch.setattr(capture, "_LARGEST_FILE", 40)
+    capture.write(tmp_path / "c.tar", made.roots, made.scan)
+    with tarfile.open(tmp_path / "c.tar") as tar:
+        captured_content = tar.extractfile(version)
+        assert captured_content is not None
+        assert captured_content.read() == content[:40]
+
+
+def test_a_capture_that_fails_leaves_what_was_there(tree: Make, tmp_path: Path) -> None:
+    file = tmp_path / "c.tar"
+    file.write_text("before")
+    made = tree("nvidia:l4")
+
+    def fail() -> Inventory:
+        raise OSError(5, "Input/output error")
+
+    with pytest.raises(OSError, match="Input/output error"):
+        capture.write(file, made.roots, fail)
+    assert file.read_text() == "before"

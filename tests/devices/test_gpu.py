@@ -1,10 +1,24 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
-from devices.gpu import DeviceNode, Gpu, Inventory, NotUsable, Roots, Skipped, name_of
+from devices.gpu import (
+    Detail,
+    DeviceNode,
+    Gpu,
+    Inventory,
+    Libraries,
+    Mount,
+    NotUsable,
+    Part,
+    Roots,
+    Rules,
+    Skipped,
+    name_of,
+)
 
 
 def gpu(name: str, **more: object) -> Gpu:
@@ -72,3 +86,13 @@ def test_nodes_are_sorted_by_path_then_numbers() -> None:
 def test_why_something_is_no_gpu_and_whether_that_is_as_it_should_be() -> None:
     assert (str(NotUsable("asleep")), NotUsable("asleep").expected) == ("asleep", False)
     assert NotUsable("for virtual machines", expected=True).expected
+
+
+@pytest.mark.parametrize(
+    "kind", [Roots, DeviceNode, Mount, Libraries, Gpu, Skipped, Part, Detail, Inventory, Rules]
+)
+def test_values_are_frozen_and_made_by_keyword(kind: type) -> None:
+    parameters = kind.__dataclass_params__  # type: ignore[attr-defined]
+    assert parameters.frozen
+    assert hasattr(kind, "__slots__")
+    assert all(field.kw_only for field in dataclasses.fields(kind))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from devices import kmsg
+from devices import deadline, kmsg
 from devices.gpu import Roots
 from devices.kmsg import Line, Log
 
@@ -125,3 +125,27 @@ def test_lines_of_dmesg() -> None:
 def test_a_program_s_line_does_not_lend_its_prefix() -> None:
     text = "<12>[    1.000000] a program's\n<6>[    1.000000] the kernel's\n"
     assert [line.text for line in kmsg.parse_dmesg(text, 0.0)] == ["the kernel's"]
+
+
+def test_what_is_known_of_a_device_belongs_to_a_record() -> None:
+    assert kmsg.parse_records([" DEVICE=+pci:0000:03:00.0", "6,1,0,-;first"], 0.0) == [
+        Line(at=0.0, text="first")
+    ]
+
+
+def test_a_read_of_the_log_is_watched_while_it_lasts(log: Log, tmp_path: Path) -> None:
+    write(tmp_path, "one")
+
+    def look() -> tuple[int, str | None]:
+        return len(log.fresh()), deadline._thread.attempt.path
+
+    assert deadline.run(look) == (1, None)
+
+
+def test_a_record_that_was_read_in_part_is_read_on(log: Log, tmp_path: Path) -> None:
+    path = tmp_path / "dev/kmsg"
+    path.write_text("6,1,1000000,-;one\n6,2,20000")
+    assert [line.text for line in log.fresh()] == ["one"]
+    with path.open("a") as file:
+        file.write("00,-;two\n")
+    assert [line.text for line in log.fresh()] == ["two"]

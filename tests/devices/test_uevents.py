@@ -5,16 +5,20 @@ and a PCI bus.
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from devices import uevents
+from devices.gpu import Roots
 from tests.devices.kernel import announce, needs_kernel_events
 
 REPOSITORY = Path(__file__).parents[2]
@@ -98,6 +102,7 @@ async def test_without_libudev_the_reason_is_said(tmp_path: Path) -> None:
     (tmp_path / "pyudev.py").write_text("raise ImportError('No library named udev')\n")
     program = """
 import asyncio, logging, sys, tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from devices import fake, watch
@@ -145,3 +150,105 @@ async def test_other_subsystems_do_not_lead_to_a_look() -> None:
         announce()
         async with asyncio.timeout(5):
             await looks.get()
+
+
+# What needs no kernel.
+
+
+@pytest.mark.parametrize(
+    ("path", "address"),
+    [
+        ("/devices/pci0000:40/0000:40:01.1/0000:41:00.0", "0000:41:00.0"),
+        ("/devices/pci0000:40/0000:40:01.1/0000:41:00.0/drm/card0", "0000:41:00.0"),
+        ("/devices/pci10000:40/10000:41:00.7", "10000:41:00.7"),
+        ("/devices/virtual/mem/null", ""),
+        ("/devices/0000:41:00.0x", ""),
+    ],
+)
+def test_the_address_that_an_event_is_about(path: str, address: str) -> None:
+    assert uevents.Uevent(action="change", subsystem="pci", path=path).address == address
+
+
+def test_an_event_in_the_kernel_s_own_form() -> None:
+    message = uevents.message("change", "/devices/x", "drm", WEDGED="rebind")
+    assert message == (
+        b"change@/devices/x\0ACTION=change\0DEVPATH=/devices/x\0SUBSYSTEM=drm\0WEDGED=rebind\0"
+    )
+    assert uevents.parse(message) == uevents.Uevent(
+        action="change", subsystem="drm", path="/devices/x", wedged="rebind"
+    )
+    assert uevents.parse(b"") == uevents.Uevent(action="", subsystem="", path="")
+
+
+async def until(fact: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not fact():
+            await asyncio.sleep(0.001)
+
+
+async def test_faults_of_a_fake_tree_are_heard_while_the_block_lasts(tmp_path: Path) -> None:
+    (tmp_path / uevents.SOCKETS).mkdir()
+    looks: list[None] = []
+    heard: list[uevents.Uevent] = []
+    message = uevents.message("change", "/devices/x", "pci")
+    with uevents.listening(lambda: looks.append(None), heard.append, Roots.under(tmp_path)):
+        assert uevents.broadcast(tmp_path, message) == 1
+        await until(lambda: bool(heard))
+    assert heard == [uevents.Uevent(action="change", subsystem="pci", path="/devices/x")]
+    assert looks == [None]
+    assert list((tmp_path / uevents.SOCKETS).iterdir()) == []
+    assert uevents.broadcast(tmp_path, message) == 0
+
+
+async def test_a_tree_without_the_folder_is_heard_by_the_clock_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        caplog.at_level(logging.INFO, "claimd.devices"),
+        uevents.listening(lambda: None, roots=Roots.under(tmp_path)),
+    ):
+        pass
+    assert "claimd fake" not in caplog.text, "a machine's own tree has none"
+    (tmp_path / uevents.SOCKETS).write_text("")
+    with (
+        caplog.at_level(logging.INFO, "claimd.devices"),
+        uevents.listening(lambda: None, roots=Roots.under(tmp_path)),
+    ):
+        pass
+    assert "faults of `claimd fake` are seen by the clock alone" in caplog.text
+
+
+class Monitor:
+    """What pyudev's has, over a socket of ours: an error in place of each event."""
+
+    def __init__(self, error: OSError) -> None:
+        self.theirs, self.ours = socket.socketpair(type=socket.SOCK_DGRAM)
+        self.error = error
+
+    def fileno(self) -> int:
+        return self.theirs.fileno()
+
+    def poll(self, timeout: float) -> None:
+        self.theirs.recv(100)
+        raise self.error
+
+
+@pytest.mark.parametrize(("code", "goes_on"), [(errno.ENOBUFS, True), (errno.EBADF, False)])
+async def test_events_that_are_lost_lead_to_a_look(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, code: int, goes_on: bool
+) -> None:
+    monitor = Monitor(OSError(code, os.strerror(code)))
+    monkeypatch.setattr(uevents, "_monitor", lambda: monitor)
+    looks: list[None] = []
+    with uevents.listening(lambda: looks.append(None)) as heard:
+        assert heard
+        for count in (1, 2):
+            monitor.ours.send(b"x")
+            if count == 1 or goes_on:
+                await until(lambda count=count: len(looks) == count)  # type: ignore[misc]
+        await asyncio.sleep(0.05)
+        assert len(looks) == (2 if goes_on else 1)
+    lost = "kernel uevents are lost, changes are seen by the clock alone"
+    assert (lost in caplog.text) is not goes_on
+    monitor.ours.close()
+    monitor.theirs.close()

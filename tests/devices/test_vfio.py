@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from devices import scan
 from devices.gpu import Inventory, Rules
 from tests.devices.trees import Make, Tree
@@ -29,6 +31,27 @@ def test_iommufd(tree: Make) -> None:
     made.put("sys/class/misc/iommu/dev", "10:126\n")
     paths = [node.path for node in look(made).gpus[0].nodes]
     assert paths == ["/dev/iommu", "/dev/vfio/20", "/dev/vfio/devices/vfio0", "/dev/vfio/vfio"]
+
+
+@pytest.mark.parametrize("has_iommu", [True, False])
+@pytest.mark.parametrize("has_device", [True, False])
+def test_without_the_group_s_nodes_iommufd_must_be_whole(
+    tree: Make, has_iommu: bool, has_device: bool
+) -> None:
+    made = tree("amd:mi210,driver=vfio-pci")
+    (made.folder / "sys/class/vfio/20").unlink()
+    if has_device:
+        made.put(f"{made.function('0000:13:00.0')}/vfio-dev/vfio0/dev", "511:0\n")
+    if has_iommu:
+        made.put("sys/class/misc/iommu/dev", "10:126\n")
+    assert bool(look(made).gpus) is (has_iommu and has_device)
+
+
+def test_what_is_no_device_of_iommufd_is_left_out(tree: Make) -> None:
+    made = tree("amd:mi210,driver=vfio-pci")
+    made.put(f"{made.function('0000:13:00.0')}/vfio-dev/other/dev", "511:1\n")
+    paths = [node.path for node in look(made).gpus[0].nodes]
+    assert paths == ["/dev/vfio/20", "/dev/vfio/vfio"]
 
 
 def test_two_gpus_of_one_group_cannot_be_given_away_one_by_one(tree: Make) -> None:
