@@ -64,7 +64,8 @@ def _print_health(settings: Config, inventory: Inventory) -> None:
     try:
         state = health_state.read(folder, health_state.boot_id(settings.roots))
     except (OSError, ValueError) as error:
-        print(f"not known: what a running claimd has seen: {error}")
+        reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
+        print(f"not known: what a running claimd has seen: {reason}")
         state = HealthState()
 
     report = monitor.check_once(settings.roots, inventory, state)

@@ -400,7 +400,7 @@ class Client:
             context = self._tls.context(credential)
         except (OSError, ValueError) as error:
             raise errors.Unreachable(
-                f"{operation}: the certificates cannot be used: {error}"
+                f"{operation}: the certificates cannot be used: {tls.reason(error)}"
             ) from error
 
         options: dict[str, Any] = {"ssl": context, "limit": CHUNK}

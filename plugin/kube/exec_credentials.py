@@ -107,8 +107,12 @@ class CredentialPlugin:
                 stderr=pipe,
                 env=self._environment(),
             )
-        except (OSError, plugin_errors.UsageError) as error:
-            raise errors.Unauthorized(f"no credential: {command} cannot be run: {error}") from error
+        except plugin_errors.UsageError as error:
+            raise errors.Unauthorized(f"no credential: {error}") from error
+        except OSError as error:
+            raise errors.Unauthorized(
+                f"no credential: {command} cannot be run: {error.strerror}"
+            ) from error
 
         try:
             async with asyncio.timeout(TIMEOUT):

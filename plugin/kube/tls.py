@@ -68,10 +68,17 @@ def check(config: ClientConfig) -> None:
         TlsContexts(config).context(Credential())
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise errors.UsageError(
-            f"the certificates for {config.address} cannot be used: {error}; expected PEM: "
+            f"the certificates for {config.address} cannot be used: {reason(error)}; expected PEM: "
             f"certificate authority {_name(config.ca)}, "
             f"client certificate {_name(config.certificate)}, key {_name(config.key)}"
         ) from error
+
+
+def reason(error: Exception) -> str:
+    """Why certificates cannot be used, in words."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def _load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:

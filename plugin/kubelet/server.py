@@ -114,7 +114,7 @@ async def listen(path: Path, add: Callable[[GrpcServer], None]) -> GrpcServer:
         path.unlink(missing_ok=True)
     except OSError as error:
         raise errors.Fatal(
-            f"cannot make room for the socket {path}: {error}; is kubelet-dir right?"
+            f"cannot make room for the socket {path}: {error.strerror}; is kubelet-dir right?"
         ) from error
 
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])

@@ -1,6 +1,8 @@
 """How `claimd explain` finds the cluster. What it says is tested with plugin.explain."""
 
 import asyncio
+import json
+from pathlib import Path
 
 import pytest
 
@@ -67,3 +69,29 @@ def test_a_file_that_is_not_there(capsys):
     assert capsys.readouterr().err == (
         "claimd: cannot read /does/not/exist: No such file or directory\n"
     )
+
+
+@pytest.fixture
+def slices(claimd, tree, tmp_path):
+    file = tmp_path / "slices.yaml"
+    file.write_text(claimd("slices", "--root", tree, "--node-name", "n", "-o", "yaml")[1])
+    return str(file)
+
+
+CLASSES = str(Path(__file__).parents[3] / "deploy/base/deviceclasses.yaml")
+
+
+def test_from_files_as_text_and_as_data(claimd, slices):
+    command = ("explain", "--class", "nvidia.gpu.claimd.dev", "-f", slices, "-f", CLASSES)
+    code, out, err = claimd(*command)
+    assert (code, err) == (0, "")
+    assert out.startswith("class nvidia.gpu.claimd.dev")
+    code, out, _ = claimd(*command, "-o", "json")
+    assert code == 0
+    assert json.loads(out)
+
+
+def test_a_node_alone(claimd, slices):
+    command = ("explain", "--class", "nvidia.gpu.claimd.dev", "-f", slices, "-f", CLASSES)
+    assert "node n: yes" in claimd(*command, "--node", "n")[1]
+    assert "node n" not in claimd(*command, "--node", "other")[1]

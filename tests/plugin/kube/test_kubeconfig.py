@@ -99,7 +99,7 @@ def test_skipping_verification_is_honoured(tmp_path: Path) -> None:
         (
             {"server": "https://h", "certificate-authority": "none.crt"},
             {},
-            "No such file.*none.crt",
+            "none.crt: No such file or directory; expected PEM",
         ),
         (
             {"server": "https://h", "certificate-authority-data": "%%"},

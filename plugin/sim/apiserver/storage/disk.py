@@ -61,7 +61,8 @@ class Disk:
             self._file.executescript(f"{pragmas} {TABLES}")
             self._facts = dict(self._file.execute("select name, value from facts"))
         except (sqlite3.Error, OSError) as error:
-            why = f"expected a file that `claimd sim` wrote, or none: {error}"
+            reason = error.strerror if isinstance(error, OSError) else error
+            why = f"expected a file that `claimd sim` wrote, or none: {reason}"
             raise Unusable(f"{path}: {why}") from error
 
         of_release = self._facts.get("release", release)
