@@ -246,3 +246,10 @@ def test_root_without_any_capability_may_inject_faults(tree: Make, names: tuple[
     )
     assert done.returncode == 0, done.stderr
     assert len(made.scan().gpus) == 2
+
+
+@pytest.mark.parametrize(("value", "lanes"), [("", "4"), ("2", "2")])
+def test_a_link_has_as_many_lanes_as_were_asked_for(tree: Make, value: str, lanes: str) -> None:
+    made = tree("nvidia:l4")
+    faults.inject(made.folder, "link", FIRST, value)
+    assert (made.function(FIRST) / "current_link_width").read_text() == f"{lanes}\n"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from devices import intel_ids
@@ -39,3 +41,8 @@ def test_memory_is_in_bytes(device_id: int, memory: int | None) -> None:
 def test_memory_is_told_only_of_what_has_a_name() -> None:
     for device_id in intel_ids._MEMORY:
         assert intel_ids.product(device_id).name
+
+
+def test_what_is_shared_by_all_scans_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        intel_ids.product(0x0BD5).name = "x"  # type: ignore[misc]

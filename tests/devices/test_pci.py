@@ -226,3 +226,21 @@ def test_the_link_of_a_gpu_that_sleeps_is_not_looked_at(
     assert (found.link_width is None) is is_asleep
     assert (read == []) is is_asleep
     assert "config" not in names
+
+
+@pytest.mark.parametrize(
+    ("text", "speed", "notes"),
+    [
+        ("16.0 GT/s PCIe", 16000, 0),
+        ("2.5 GT/s", 2500, 0),
+        ("Unknown", None, 0),
+        ("Unknown speed", None, 0),
+        ("fast", None, 1),
+    ],
+)
+def test_the_speed_of_a_link(tmp_path: Path, text: str, speed: int | None, notes: int) -> None:
+    target = f"../../../devices/pci0000:40/{ADDRESS}"
+    function(tmp_path, target, max_link_speed=text)
+    (found,) = look(tmp_path)
+    assert found.link_speed == speed
+    assert len(found.notes) == notes

@@ -270,3 +270,9 @@ def test_gpus_are_told_from_screens(tree: Make) -> None:
     assert fake.gpu_addresses(made.folder) == addresses
     fake.unplug(made.folder, addresses[0])
     assert fake.gpu_addresses(made.folder) == addresses, "as when all are plugged in"
+
+
+@pytest.mark.parametrize(("word", "online"), [("numa=0", "0"), ("numa=1", "0"), ("numa=4", "0-3")])
+def test_nodes_of_processors(tree: Make, word: str, online: str) -> None:
+    path = "sys/devices/system/node/online"
+    assert (tree("nvidia:l4", word).folder / path).read_text() == f"{online}\n"
