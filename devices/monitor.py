@@ -88,7 +88,7 @@ class Monitor:
         """
         now = time.time()
         for gpu in inventory.gpus:
-            self._is_present(gpu, now)
+            self._track_present(gpu, now)
 
         skipped_by_address = {skipped.address: skipped for skipped in inventory.skipped}
         for name, tracked in list(self._tracked.items()):
@@ -98,7 +98,7 @@ class Monitor:
             if skipped is not None and skipped.expected:
                 del self._tracked[name]  # a rule leaves it alone now
             else:
-                self._is_missing(tracked, skipped, now)
+                self._track_missing(tracked, skipped, now)
         return self._update_report(now)
 
     def on_uevent(self, uevent: Uevent) -> None:
@@ -199,7 +199,7 @@ class Monitor:
         self._update_report(now)
         return self.last
 
-    def _is_present(self, gpu: Gpu, now: float) -> None:
+    def _track_present(self, gpu: Gpu, now: float) -> None:
         """The GPU is in the Inventory: begins to track it, or goes on."""
         tracked = self._tracked.get(gpu.name)
         if tracked is None:
@@ -215,7 +215,7 @@ class Monitor:
             self._earlier_events = tuple(others)
         tracked.gpu, tracked.missing = gpu, None
 
-    def _is_missing(self, tracked: _TrackedGpu, skipped: Skipped | None, now: float) -> None:
+    def _track_missing(self, tracked: _TrackedGpu, skipped: Skipped | None, now: float) -> None:
         """The GPU is not in the Inventory, for a reason that the scan may have said."""
         if tracked.missing is None:
             tracked.missing_since = now

@@ -1,4 +1,4 @@
-"""How much one claim, one node and one answer may take: said here, enforced where it comes in at the door.
+"""How large things may be that come from others: sizes and counts, not times. Enforced at the door.
 
 Whoever may create a pod chooses what a claim says, within the API's own limits, and these are wide: 32 configurations of
 10 KiB for 128 devices are legal. Past a budget this claim is refused, with a sentence that names the budget, and nobody

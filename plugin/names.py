@@ -1,4 +1,4 @@
-"""Every name that others can see, decided here alone: sockets, files, CDI ids, slices. No I/O.
+"""Names that others go by: sockets, CDI files and ids, slices, the plugin's folder. No I/O.
 
 The same input gives the same name for ever: other processes, and later versions, have to find what
 an earlier one has made.

@@ -1,6 +1,6 @@
 """How the command line prints: tables for people, JSON and YAML for tools.
 
-What is printed, the commands decide.
+The columns of GPUs stand here, since several commands print GPUs; other tables are their command's.
 """
 
 from __future__ import annotations

@@ -179,10 +179,10 @@ class SpecFolder:
         for uid in self._seen.keys() - uids:
             del self._seen[uid]
 
-    def written(self) -> set[str]:
-        """The claims that have a file of ours.
+    def sweep(self) -> set[str]:
+        """Removes what a writer that died left behind; returns the claims that have a file of ours.
 
-        Sweeps what a writer that died left behind, so nobody may be writing now.
+        Nobody may be writing meanwhile.
         """
         prefix = names.cdi_prefix(self._driver)
         try:

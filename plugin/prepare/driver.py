@@ -33,9 +33,11 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Seconds to wait for the API server within one call; the call's deadline counts as well.
+# Seconds within one call in which an API server that fails is asked again; the call's deadline
+# counts as well.
 API_PATIENCE = 40.0
-# The same for a claim that has a checkpoint, which can answer instead.
+# Seconds that the API server has to answer about a claim whose checkpoint can answer instead. It is
+# asked once.
 CHECKPOINT_PATIENCE = 3.0
 # Seconds that one request may take, so that a call has time for another try.
 REQUEST_TIMEOUT = 10.0
@@ -85,7 +87,7 @@ class Driver:
     _unreported: dict[str, bool] = field(default_factory=dict)
     # Prepared claims without a CDI file, and why their GPU was missing at the last restore.
     _unavailable: dict[str, str] = field(default_factory=dict)
-    # A CDI file could not be written: the next repair has to restore.
+    # A CDI file could not be written, or a checkpoint not be removed: the next repair restores.
     _restore_failed: bool = False
     # The read of the checkpoints that `repair` has followed up, by their count of reads.
     _followed_read: int = 0
@@ -240,7 +242,7 @@ class Driver:
         That is when the API server fails or does not answer and there is a checkpoint. Without one
         it is a NotReadyError, or a ClaimError where waiting would not help.
         """
-        # What another instance has prepared meanwhile counts as well.
+        # What another instance has prepared meanwhile counts as well: taking the lock reads it.
         if self.checkpoints.is_stale():
             async with self.checkpoints.locked():
                 pass
@@ -423,7 +425,7 @@ class Driver:
                 if uid not in self.checkpoints.in_flight:
                     self._restore_spec(prepared)
 
-            for uid in self.specs.written() - set(self.checkpoints.claims):
+            for uid in self.specs.sweep() - set(self.checkpoints.claims):
                 log.warning("removing the CDI file of claim uid %s: no checkpoint names it", uid)
                 self.specs.remove(uid)
             self.specs.keep(set(self.checkpoints.claims))

@@ -16,7 +16,8 @@ from ..api.resource import DeviceRequestAllocationResult, ResourceClaim
 from ..prepared import DEVICE_PATIENCE, PreparedClaim, PreparedDevice, reason_missing
 from . import gpu_config
 
-HOLDER_PATIENCE = 5.0  # seconds to wait for another claim to be unprepared
+# Seconds of a call, from its beginning, in which another claim may still be unprepared.
+HOLDER_PATIENCE = 5.0
 
 
 def plan(

@@ -124,10 +124,10 @@ def test_only_ours_are_listed_and_removed(folder, tmp_path):
     folder.ensure("u1", b"spec")
     cdi.SpecFolder(tmp_path / "cdi", "other.driver").ensure("u2", b"spec")
     (tmp_path / "cdi" / "nvidia.yaml").write_text("theirs")
-    assert folder.written() == {"u1"}
+    assert folder.sweep() == {"u1"}
     folder.remove("u1")
     folder.remove("u1")
-    assert folder.written() == set()
+    assert folder.sweep() == set()
     assert len(os.listdir(tmp_path / "cdi")) == 2
 
 

@@ -15,5 +15,5 @@ def test_what_a_dead_writer_left_is_swept(tmp_path):
     others = [f".{names.cdi_file('other.example.com', 'uid-c')}.4711", ".hidden", "vendor.json"]
     for name in (left, *others):
         (tmp_path / name).write_text("{")
-    assert cdi.SpecFolder(tmp_path, DRIVER).written() == set()
+    assert cdi.SpecFolder(tmp_path, DRIVER).sweep() == set()
     assert sorted(os.listdir(tmp_path)) == sorted(others)
