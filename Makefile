@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-requirements
 
-.PHONY: dev demo docs lint test unit mutants cluster cluster-matrix faults faults-short soak soak-short oracle bench proto lock image clean
+.PHONY: dev demo docs lint test unit mutants containers cluster cluster-matrix faults faults-short soak soak-short oracle bench proto lock image clean
 
 dev: $(STAMP)  ## everything a developer needs, in .venv
 
@@ -39,6 +39,9 @@ unit: dev  ## the unit tests alone (PYTHON=/usr/bin/python3 VENV=.venv-debian: w
 
 mutants: dev  ## small mistakes put into a copy, one at a time: do the tests notice? (ARGS="--seed 2 --count 40 plugin/prepare")
 	$(BIN)/python -m tests.mutants $(ARGS)
+
+containers: dev  ## containers that get a GPU, run by runc and crun, on nodes of every kind (needs root, musl-tools, Go, Debian's packages)
+	$(BIN)/pytest -q tests/containers
 
 cluster: dev  ## the suite on a real one-node cluster (needs root; the first build takes about 12 minutes)
 	$(BIN)/python -m tests.cluster

@@ -50,6 +50,7 @@ _PROGRAM_FOLDERS = (
     "/usr/libexec/nvidia/tesla/bin",  # Bottlerocket
 )
 _HOST_PROGRAM_FOLDERS = ("/opt/bin", "/run/current-system/sw/bin")  # Flatcar, NixOS
+_FIRMWARE_FOLDERS = ("/lib/firmware", "/firmware")  # the second one is GKE's
 _DATA_FOLDERS = ("/etc", "/usr/local/share", "/usr/share", "/share", "")
 
 # What each library is for, and the end of the name by which programs load it. Where that is empty
@@ -369,11 +370,12 @@ def _data(files: HostFiles) -> Iterator[Mount]:
 
 def _firmware(files: HostFiles, version: str) -> Iterator[Mount]:
     """The kernel may ask for it in the name of the program that first opens the GPU."""
-    place, names = files.names(f"/lib/firmware/nvidia/{version}")
-    for name in names:
-        if name.startswith("gsp") and name.endswith(".bin"):
-            target = f"/lib/firmware/nvidia/{version}/{name}"
-            yield Mount(source=f"{place}/{name}", target=target, capability=COMPUTE)
+    for folder in _FIRMWARE_FOLDERS:
+        place, names = files.names(f"{folder}/nvidia/{version}")
+        for name in names:
+            if name.startswith("gsp") and name.endswith(".bin"):
+                target = f"/lib/firmware/nvidia/{version}/{name}"
+                yield Mount(source=f"{place}/{name}", target=target, capability=COMPUTE)
 
 
 def _first(files: HostFiles, name: str, folders: tuple[str, ...]) -> str | None:

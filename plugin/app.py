@@ -30,7 +30,7 @@ from .config import Config
 from .kube import auth, client, resources
 from .kubelet import dra, podresources, registration, server
 from .kubelet import health as kubelet_health
-from .prepare import cdi, checkpoint, claim_reports, driver, garbage
+from .prepare import cdi, checkpoint, claim_reports, driver, garbage, library_hook
 from .prepared import PreparedClaim
 from .publish import publisher
 from .report import announcements, conflicts, events, health, health_state, rights, status
@@ -348,6 +348,7 @@ def build(config: Config) -> App:
         hardware=watch_,
         record_event=events_.record,
         require_libraries=config.refuses_without_libraries,
+        library_hook=library_hook.LibraryHook(library_hook.of_image(), config.library_hook_dir),
     )
     announcements_ = _announcements(config, reports, events_)
     publisher_ = publisher.Publisher(

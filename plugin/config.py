@@ -63,6 +63,11 @@ class Config:
         "where the user space of NVIDIA's driver lies, as a path of the host: '/', "
         "'/run/nvidia/driver'; empty: looked for",
     )
+    library_hook_dir: str = _setting(
+        "",
+        "folder of the host, under the same path here, for the program by which containers' "
+        "ldconfig knows the libraries of NVIDIA; empty: none",
+    )
     require_libraries: str = _setting(
         "auto",
         "refuse a GPU for which the host has no libraries of its driver: true, false, or auto: "
@@ -354,9 +359,10 @@ def _check(config: Config, given: Mapping[str, _Given]) -> None:
         if not path.is_absolute():
             raise refusal(name, "an absolute path", path)
 
-    driver_root = config.nvidia_driver_root
-    if driver_root and not driver_root.startswith("/"):
-        raise refusal("nvidia_driver_root", "an absolute path of the host", driver_root)
+    for name in ("nvidia_driver_root", "library_hook_dir"):
+        path = getattr(config, name)
+        if path and not path.startswith("/"):
+            raise refusal(name, "an absolute path of the host", path)
 
     if config.endpoint and not re.fullmatch(_ENDPOINT, config.endpoint):
         expected = "':PORT', 'HOST:PORT' or 'unix:/PATH'"

@@ -41,6 +41,15 @@ def replace(path: str, content: bytes, *, beside: str, mode: int = 0o644, sync: 
         raise
 
 
+def mark(path: str) -> tuple[int, int, int] | None:
+    """What changes when somebody changes the file; None if there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
 class Folder:
     """A folder whose files survive a loss of power, once the method that wrote them has returned.
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from . import errors
 
 CDI_KIND = "claimd.dev/claim"
+# A program on the host, in a folder of ours.
+LIBRARY_HOOK = "claimd-ld-cache"
 # Of the opaque configuration, and of the data in a claim's status.
 CONFIG_API_VERSION = "claimd.dev/v1alpha1"
 # Bytes of a unix socket's path; the kernel has room for 108 with the closing NUL.

@@ -5,16 +5,18 @@ what it is for.
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from plugin import config
+from plugin import config, names
 from tests.cluster.rig import places
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,6 +24,7 @@ FOLDERS = sorted(
     path.parent.relative_to(ROOT).as_posix()
     for place in ("deploy", "tests/cluster", "tests/soak")
     for path in (ROOT / place).rglob("kustomization.yaml")
+    if "components" not in path.parts
 )
 
 
@@ -68,36 +71,113 @@ def test_it_is_built_and_its_settings_are_known(folder: str) -> None:
             assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
 
 
-@pytest.mark.parametrize("folder", ["deploy/overlays/nvidia", "deploy/overlays/kernel-log"])
-def test_an_overlay_takes_nothing_away(folder: str) -> None:
-    plain, more = pod_of("deploy/base"), pod_of(folder)
-    assert {volume["name"] for volume in plain["volumes"]} <= {
-        volume["name"] for volume in more["volumes"]
-    }
-    (before,), (after,) = plain["containers"], more["containers"]
-    for what in ("env", "volumeMounts"):
-        assert [one for one in before[what] if one not in after[what]] == []
-    assert {one["kind"] for one in built(folder)} == {one["kind"] for one in built("deploy/base")}
+# ---------------------------------------------------------------- components
+
+COMPONENTS = sorted(path.name for path in (ROOT / "deploy/components").iterdir())
 
 
-def test_the_overlay_for_nvidia_shows_the_host_and_lets_nobody_write_it() -> None:
+@functools.cache
+def _built_with(components: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The base with these components, in this order, as a kustomization of somebody's own has it."""
+    with tempfile.TemporaryDirectory(prefix="claimd-test-") as folder:
+        deploy = os.path.relpath(ROOT / "deploy", os.path.realpath(folder))
+        kustomization = {
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "resources": [f"{deploy}/base"],
+            "components": [f"{deploy}/components/{name}" for name in components],
+        }
+        Path(folder, "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+        return built(folder)
+
+
+def container_of(documents: list[dict[str, Any]]) -> Any:
+    (daemonset,) = [document for document in documents if document["kind"] == "DaemonSet"]
+    (container,) = daemonset["spec"]["template"]["spec"]["containers"]
+    return container
+
+
+def test_there_are_components() -> None:
+    assert {"amd", "fake", "kernel-log", "nvidia"} <= set(COMPONENTS)
+
+
+@pytest.mark.parametrize("pair", list(itertools.combinations(COMPONENTS, 2)), ids="+".join)
+def test_any_two_components_can_be_combined(pair: tuple[str, str]) -> None:
+    """In either order, with the same outcome; neither takes anything away from the other."""
+    both = _built_with(pair)
+    assert _sorted_lists(both) == _sorted_lists(_built_with((pair[1], pair[0])))
+    base, container = container_of(_built_with(())), container_of(both)
+    for name in pair:
+        alone = container_of(_built_with((name,)))
+        for part in ("env", "volumeMounts"):
+            added = [item for item in alone[part] if item not in base[part]]
+            assert [item for item in added if item not in container[part]] == []
+        for field, value in alone["securityContext"].items():
+            if value != base["securityContext"].get(field):
+                assert container["securityContext"][field] == value
+
+
+def _sorted_lists(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _sorted_lists(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return sorted((_sorted_lists(inner) for inner in value), key=repr)
+    return value
+
+
+def test_all_of_them_together() -> None:
+    together = container_of(_built_with(tuple(COMPONENTS)))
+    known = {config.variable_of(name) for name in config.Config.__dataclass_fields__}
+    assert {variable["name"] for variable in together["env"]} <= known
+
+
+@pytest.mark.parametrize("name", ["fake", "kernel-log", "nvidia"])
+def test_an_overlay_is_the_base_with_its_component(name: str) -> None:
+    assert built(f"deploy/overlays/{name}") == _built_with((name,))
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_a_component_takes_nothing_away(name: str) -> None:
+    if name == "fake":
+        pytest.skip("it has no port: two pods of an update share the host's network")
+    before, after = container_of(_built_with(())), container_of(_built_with((name,)))
+    for part in ("env", "volumeMounts", "ports"):
+        assert [item for item in before[part] if item not in after[part]] == []
+    assert (before["livenessProbe"], before["resources"]) == (
+        after["livenessProbe"],
+        after["resources"],
+    )
+
+
+def test_nvidias_shows_the_host_and_lets_nobody_write_it() -> None:
+    """What the host mounts later, as the GPU Operator's driver, is seen as well."""
     pod = pod_of("deploy/overlays/nvidia")
     (container,) = pod["containers"]
     values = {variable["name"]: variable.get("value") for variable in container["env"]}
-    assert [one for one in pod["volumes"] if one["name"] == "host"] == [
-        {"name": "host", "hostPath": {"path": "/", "type": "Directory"}}
-    ]
-    (mount,) = [one for one in container["volumeMounts"] if one["name"] == "host"]
-    assert mount == {"name": "host", "mountPath": values["CLAIMD_HOST_ROOT"], "readOnly": True}
-
-
-def test_the_overlay_for_the_kernels_log_adds_one_capability() -> None:
-    (before,), (after,) = (
-        pod_of("deploy/base")["containers"],
-        pod_of("deploy/overlays/kernel-log")["containers"],
-    )
-    assert after["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYSLOG"]} | {
-        key: value
-        for key, value in before["securityContext"]["capabilities"].items()
-        if key not in ("drop", "add")
+    volumes = {volume["name"]: volume.get("hostPath") for volume in pod["volumes"]}
+    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+    assert volumes["host"] == {"path": "/", "type": "Directory"}
+    assert mounts["host"] == {
+        "name": "host",
+        "mountPath": values["CLAIMD_HOST_ROOT"],
+        "readOnly": True,
+        "mountPropagation": "HostToContainer",
     }
+    folder = values["CLAIMD_LIBRARY_HOOK_DIR"]
+    assert volumes["library-hook"] == {"path": folder, "type": "DirectoryOrCreate"}
+    assert mounts["library-hook"] == {"name": "library-hook", "mountPath": folder}
+
+
+def test_that_for_the_kernels_log_adds_one_capability() -> None:
+    before, after = container_of(_built_with(())), container_of(_built_with(("kernel-log",)))
+    given = before["securityContext"]
+    assert after["securityContext"] == given | {
+        "capabilities": given["capabilities"] | {"add": ["SYSLOG"]}
+    }
+
+
+def test_the_image_has_the_program_for_containers() -> None:
+    """Where the plugin looks for it, built as its test builds it."""
+    lines = (ROOT / "deploy/Containerfile").read_text()
+    assert f"-o /opt/claimd/libexec/{names.LIBRARY_HOOK}" in lines
+    assert "deploy/ld-cache/claimd-ld-cache.c" in lines

@@ -28,13 +28,14 @@ _MOUNT_OPTIONS = ["ro", "nosuid", "nodev", "bind"]
 _ALWAYS = (COMPUTE, UTILITY)
 
 
-def build(prepared: PreparedClaim, inventory: Inventory) -> bytes:
+def build(prepared: PreparedClaim, inventory: Inventory, hook: str | None = None) -> bytes:
     """The spec of a claim, by what its GPUs are at this moment.
 
-    The same claim and hardware give the same bytes. Raises ClaimError if a GPU that the claim was
+    `hook` is the program on the host that makes a container's loader know its libraries, if there
+    is one. The same claim and hardware give the same bytes. Raises ClaimError if a GPU that the claim was
     given is not there, or if another one stands in its place.
     """
-    devices = [_device(prepared.uid, device, inventory) for device in prepared.devices]
+    devices = [_device(prepared.uid, device, inventory, hook) for device in prepared.devices]
     spec: dict[str, object] = {
         "cdiVersion": CDI_VERSION,
         "kind": names.CDI_KIND,
@@ -44,7 +45,9 @@ def build(prepared: PreparedClaim, inventory: Inventory) -> bytes:
     # Said once for all devices, a spec stays small however many there are: a runtime reads every
     # spec of the node at each start of a container.
     if len(devices) > 1:
-        common = _taken_out(devices, "env") | _taken_out(devices, "mounts")
+        common: dict[str, Any] = {}
+        for kind in ("env", "mounts", "hooks"):
+            common |= _taken_out(devices, kind)
         if common:
             spec["containerEdits"] = common
     return msgspec.json.format(msgspec.json.encode(spec), indent=1) + b"\n"
@@ -69,16 +72,20 @@ def _taken_out(devices: list[dict[str, Any]], kind: str) -> dict[str, Any]:
     return {kind: common}
 
 
-def _device(uid: str, device: PreparedDevice, inventory: Inventory) -> dict[str, Any]:
+def _device(
+    uid: str, device: PreparedDevice, inventory: Inventory, hook: str | None
+) -> dict[str, Any]:
     gpu = gpu_of(device, inventory)
     mounts = _mounts(device, gpu)
+    folder = _library_folder(mounts)
 
     # The runtime merges the devices of all claims of a container and takes a variable from the
     # last: those of a GPU's own must be the same for each, or named after it.
     environment = {
         **dict(gpu.environment),
         names.variable(device.device): gpu.address,
-        **_library_variables(mounts),
+        # Triton asks ldconfig where libcuda is, which not every image has, unless it is told.
+        **({"TRITON_LIBCUDA_PATH": folder} if folder else {}),
         **device.environment,
     }
 
@@ -99,6 +106,8 @@ def _device(uid: str, device: PreparedDevice, inventory: Inventory) -> dict[str,
     }
     if mounts:
         edits["mounts"] = [_mount(mount) for mount in mounts]
+    if folder and hook:
+        edits["hooks"] = [_hook(hook, gpu, folder, mounts)]
     return {
         "name": names.cdi_device(uid, device.device, device.share_id),
         "containerEdits": edits,
@@ -122,13 +131,35 @@ def _mount(mount: Mount) -> dict[str, Any]:
     }
 
 
-def _library_variables(mounts: Iterable[Mount]) -> dict[str, str]:
-    """Triton asks ldconfig where libcuda is, which not every image has, unless it is told."""
+def _library_folder(mounts: Iterable[Mount]) -> str | None:
+    """Where a container has the libraries: in the first of the folders that they are put into."""
     for mount in mounts:
         folder, _, name = mount.target.rpartition("/")
         if name == "libcuda.so":
-            return {"TRITON_LIBCUDA_PATH": folder}
-    return {}
+            return folder
+    return None
+
+
+def _hook(program: str, gpu: Gpu, folder: str, mounts: Iterable[Mount]) -> dict[str, Any]:
+    """Runs the program when the container's file systems are mounted, before anything in it runs.
+
+    Its environment must not be empty: a runtime would give it that of the image instead.
+    """
+    libraries = []
+    for mount in mounts:
+        above, _, name = mount.target.rpartition("/")
+        if above == folder and name.startswith("lib"):
+            libraries.append(name)
+
+    # Of the image's own libraries it takes those that are of a newer driver than this.
+    major = (gpu.driver_version or "").partition(".")[0]
+    compat = ["--cuda-compat", major] if major.isdecimal() else []
+    return {
+        "hookName": "createContainer",
+        "path": program,
+        "args": [program.rpartition("/")[2], *compat, folder, *libraries],
+        "env": ["LC_ALL=C"],
+    }
 
 
 class SpecFolder:
@@ -153,7 +184,7 @@ class SpecFolder:
         path = self._path(uid)
 
         # The cheap way first: neither the spec nor the file has changed since the last time.
-        mark = _mark(path)
+        mark = durable.mark(path)
         if mark is not None and self._seen.get(uid) == (spec, mark):
             return False
 
@@ -163,7 +194,7 @@ class SpecFolder:
             return False
 
         self._write(path, spec)
-        mark = _mark(path)
+        mark = durable.mark(path)
         if mark is not None:
             self._seen[uid] = (spec, mark)
         return True
@@ -202,7 +233,7 @@ class SpecFolder:
 
     def disturbed(self) -> bool:
         """Whether a file of ours is gone or was changed by others since `ensure`."""
-        return any(_mark(self._path(uid)) != mark for uid, (_, mark) in self._seen.items())
+        return any(durable.mark(self._path(uid)) != mark for uid, (_, mark) in self._seen.items())
 
     def _path(self, uid: str) -> str:
         return f"{self._folder}/{names.cdi_file(self._driver, uid)}"
@@ -219,15 +250,6 @@ class SpecFolder:
         except FileNotFoundError:
             self._folder.mkdir(parents=True, exist_ok=True)
             durable.replace(path, spec, beside=temporary, sync=False)
-
-
-def _mark(path: str) -> tuple[int, int, int] | None:
-    """What changes when somebody changes the file; None if there is none."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _content(path: str) -> bytes | None:

@@ -27,7 +27,7 @@ from ..kube import errors as kube_errors
 from ..kube import resources
 from ..prepared import PreparedClaim
 from ..report import events
-from . import cdi, checkpoint, claim_reports, plan
+from . import cdi, checkpoint, claim_reports, library_hook, plan
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +80,7 @@ class Driver:
     hardware: Hardware
     record_event: events.RecordEvent = events.discard
     require_libraries: bool = False
+    library_hook: library_hook.LibraryHook = library_hook.NONE
 
     # Claims with a checkpoint whose allocation this process has seen in the API server.
     _confirmed: set[str] = field(default_factory=set)
@@ -359,7 +360,8 @@ class Driver:
         """Makes the CDI file right, for a claim that has devices of ours; whether it was not."""
         if not prepared.devices:
             return False
-        return self.specs.ensure(prepared.uid, cdi.build(prepared, self._inventory))
+        spec = cdi.build(prepared, self._inventory, self.library_hook.path())
+        return self.specs.ensure(prepared.uid, spec)
 
     @property
     def _inventory(self) -> Inventory:
@@ -439,7 +441,8 @@ class Driver:
         others_committed = (
             self.checkpoints.is_stale() or self.checkpoints.reads != self._followed_read
         )
-        if others_committed or self._restore_failed or self.specs.disturbed():
+        disturbed = self.specs.disturbed() or self.library_hook.disturbed()
+        if others_committed or self._restore_failed or disturbed:
             await self.restore()
 
         if others_committed:

@@ -71,7 +71,7 @@ class Layout:
     links: str = ""  # to the libraries from another folder, if the links do not lie beside them
     programs: str = "/usr/bin"
     data: str = ""
-    firmware: str = "/lib/firmware"
+    firmware: str = "/usr/lib/firmware"
     cache: str = "/etc/ld.so.cache"  # "" if the loader knows nothing of it
 
 
@@ -85,9 +85,19 @@ LAYOUTS = {
     "rhel": Layout(libraries="/usr/lib64"),
     "operator": Layout(root="/run/nvidia/driver", libraries="/usr/lib/x86_64-linux-gnu"),
     "gke": Layout(
-        root="/home/kubernetes/bin/nvidia", libraries="/lib64", programs="/bin", cache=""
+        root="/home/kubernetes/bin/nvidia",
+        libraries="/lib64",
+        programs="/bin",
+        firmware="/firmware",
+        cache="",
     ),
-    "cos": Layout(root="/var/lib/nvidia", libraries="/lib64", programs="/bin", cache=""),
+    "cos": Layout(
+        root="/var/lib/nvidia",
+        libraries="/lib64",
+        programs="/bin",
+        firmware="/firmware",
+        cache="",
+    ),
     "talos": Layout(libraries="/usr/local/lib", programs="/usr/local/bin"),
     "talos-1.9": Layout(
         libraries="/usr/local/lib",
@@ -99,9 +109,19 @@ LAYOUTS = {
     ),
     "flatcar": Layout(libraries="/opt/nvidia/current/usr/lib64", programs="/opt/bin"),
     "nixos": Layout(
-        root="/run/opengl-driver", libraries="/lib", programs="/../current-system/sw/bin", cache=""
+        root="/run/opengl-driver",
+        libraries="/lib",
+        programs="/../current-system/sw/bin",
+        firmware="/firmware",
+        cache="",
     ),
-    "aks": Layout(root="/usr/local/nvidia", libraries="/lib64", programs="/bin", cache=""),
+    "aks": Layout(
+        root="/usr/local/nvidia",
+        libraries="/lib64",
+        programs="/bin",
+        firmware="/firmware",
+        cache="",
+    ),
 }
 
 
@@ -111,6 +131,9 @@ def write(
     """The driver of a layout below `host`. `fill` writes a library, given its path and soname."""
     layout = LAYOUTS[name]
     root = _made(host, layout.root)
+    if layout.firmware.startswith("/usr/lib/"):
+        _made(root, "/usr/lib")
+        _link(root / "lib", "usr/lib")
 
     # The libraries, and the links that ldconfig makes.
     folder = _made(root, layout.libraries)
@@ -159,7 +182,11 @@ def cache(*entries: tuple[int, str, str], old: bool = False) -> bytes:
         texts += path.encode() + b"\0"
         table += struct.pack("=iIIIQ", flags, key, value, 0, 0)
     head = b"glibc-ld.so.cache1.1" + struct.pack("=IIB3xI12x", len(entries), len(texts), 2, 0)
-    return (b"ld.so-1.7.0\0" + bytes(20) if old else b"") + head + table + texts
+    before = b""
+    if old:
+        before = b"ld.so-1.7.0\0" + struct.pack("=I", len(entries)) + bytes(12 * len(entries))
+        before += bytes(-len(before) % 8)
+    return before + head + table + texts
 
 
 def cdi_yaml(kind: str, devices: Iterable[tuple[str, str]], files: Iterable[str]) -> str:
@@ -167,7 +194,8 @@ def cdi_yaml(kind: str, devices: Iterable[tuple[str, str]], files: Iterable[str]
     lines = ["---", "cdiVersion: 0.5.0", "containerEdits:", "  deviceNodes:"]
     lines += ["  - path: /dev/nvidiactl", "  env:", "  - NVIDIA_VISIBLE_DEVICES=void", "  mounts:"]
     for path in files:
-        lines += [f"  - containerPath: {path}", f"    hostPath: {path}", "    options:", "    - ro"]
+        lines += [f"  - containerPath: {path}", f"    hostPath: {path}", "    options:"]
+        lines += [f"    - {option}" for option in ("ro", "nosuid", "nodev", "rbind", "rprivate")]
     lines += ["devices:"]
     for name, node in devices:
         lines += ["- containerEdits:", "    deviceNodes:", f"    - path: {node}"]

@@ -40,11 +40,11 @@ def build(name):
     return binary
 
 
-class Oracle:
-    def __init__(self, name="allocator"):
-        self.process = subprocess.Popen(
-            [build(name)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+class Asked:
+    """A built oracle that answers."""
+
+    def __init__(self, binary):
+        self.process = subprocess.Popen([binary], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def ask(self, world):
         self.process.stdin.write(json.dumps(world).encode() + b"\n")
@@ -63,3 +63,10 @@ class Oracle:
 
     def __exit__(self, *_):
         self.close()
+
+
+class Oracle(Asked):
+    """One by its name, built if it has to be."""
+
+    def __init__(self, name="allocator"):
+        super().__init__(build(name))

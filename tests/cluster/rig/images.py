@@ -17,6 +17,8 @@ from .places import CACHE, STATE, RigError, run
 BUSYBOX = "docker.io/library/busybox:latest"
 PYTHON = "docker.io/library/python:3.11-slim-bookworm"
 PYTHON_PACKAGES = "python3,python3-venv,ca-certificates,libstdc++6"
+COMPILER = "localhost/claimd-compiler"
+COMPILER_PACKAGES = "gcc,libc6-dev"
 PODMAN_BUILD = (
     "podman",
     "build",
@@ -54,12 +56,13 @@ def load_archive(archive: Path) -> None:
 
 
 def build(context: Path, file: Path, tag: str) -> None:
-    """Builds a Containerfile with podman and imports the image. It may start from `PYTHON`, which
-    is made here.
+    """Builds a Containerfile with podman and imports the image. It may start from `PYTHON` or from
+    what its argument COMPILER names, which are made here.
     """
     if not file.exists():
         raise RigError(f"no {file}: name the Containerfile after the folder")
-    _make_python()
+    _make_base(PYTHON, "python-image", PYTHON_PACKAGES, "RUN ln -sf python3 /usr/bin/python\n")
+    _make_base(COMPILER, "compiler-image", COMPILER_PACKAGES)
     # the machine's way to its package indexes holds for the build as well
     trust = [
         f"--volume={path}:{path}:ro"
@@ -71,7 +74,8 @@ def build(context: Path, file: Path, tag: str) -> None:
         for key in ("PIP_CERT", "PIP_INDEX_URL")
         if key in os.environ
     ]
-    run(*PODMAN_BUILD, *trust, *asked, "-t", tag, "-f", file, context)
+    compiler = f"--build-arg=COMPILER={COMPILER}"
+    run(*PODMAN_BUILD, *trust, *asked, compiler, "-t", tag, "-f", file, context)
     archive = STATE / "build.tar"
     archive.unlink(missing_ok=True)  # podman adds to what is there
     run("podman", "save", "-q", "--format=oci-archive", "-o", archive, tag)
@@ -114,26 +118,25 @@ def _busybox(folder: Path) -> Path:
     return folder
 
 
-def _make_python() -> None:
-    if run("podman", "image", "exists", PYTHON, check=False).returncode == 0:
+def _make_base(name: str, folder: str, packages: str, more: str = "") -> None:
+    """An image of Debian's packages, if there is none by this name."""
+    if run("podman", "image", "exists", name, check=False).returncode == 0:
         return
-    work = CACHE / "python-image"
+    work = CACHE / folder
     work.mkdir(parents=True, exist_ok=True)
     if not (work / "rootfs.tar").exists():
-        print(f"making {PYTHON} from Debian's packages …", flush=True)
+        print(f"making {name} from Debian's packages …", flush=True)
         sources = ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list")
         known = [path for path in sources if Path(path).exists()][:1]
         options = (
             "--variant=essential",
-            f"--include={PYTHON_PACKAGES}",
+            f"--include={packages}",
             "--aptopt=Apt::Install-Recommends false",
         )
         run("mmdebstrap", "--quiet", *options, "bookworm", work / "unfinished.tar", *known)
         (work / "unfinished.tar").rename(work / "rootfs.tar")
-    (work / "Containerfile").write_text(
-        "FROM scratch\nADD rootfs.tar /\nRUN ln -sf python3 /usr/bin/python\n"
-    )
-    run(*PODMAN_BUILD, "-q", "-t", PYTHON, work, stdout=subprocess.DEVNULL)
+    (work / "Containerfile").write_text(f"FROM scratch\nADD rootfs.tar /\n{more}")
+    run(*PODMAN_BUILD, "-q", "-t", name, work, stdout=subprocess.DEVNULL)
 
 
 def _write_archive(folder: Path, name: str, command: tuple[str, ...], archive: Path) -> None:

@@ -161,8 +161,8 @@ def test_two_claims_in_one_container_take_nothing_from_each_other(tmp_path, mode
     assert one != two, "each names its own GPU"
 
 
-def mount(name, capability="compute"):
-    return Mount(source=f"/host/{name}.570.1", target=f"/usr/lib64/{name}", capability=capability)
+def mount(name, capability="compute", folder="/usr/lib64"):
+    return Mount(source=f"/host/{name}.570.1", target=f"{folder}/{name}", capability=capability)
 
 
 MOUNTS = (
@@ -210,3 +210,31 @@ def test_the_hosts_spec_brings_the_libraries():
     assert b"mounts" not in cdi.build(given, mounted), (
         "what the claim was given stays, whatever the host has now"
     )
+
+
+def test_the_hook_is_told_the_libraries_and_the_drivers_version():
+    debian = mount("libcuda.so", folder="/usr/lib/x86_64-linux-gnu")
+    beside = mount("nvidia-drm_gbm.so", folder="/usr/lib/x86_64-linux-gnu/gbm")
+    libraries = Libraries(how=MOUNTED, reason="", mounts=(debian, beside, *MOUNTS))
+    gpus = [gpu(index, libraries=libraries, driver_version="580.95.05") for index in range(2)]
+    known = inventory(0).of(gpus)
+    given = prepared(result(FIRST), result(gpu(1).name), inventory_=known)
+    assert b"hooks" not in cdi.build(given, known)
+    spec = json.loads(cdi.build(given, known, "/var/lib/claimd/claimd-ld-cache"))
+    (hook,) = spec["containerEdits"]["hooks"]
+    assert hook == {
+        "hookName": "createContainer",
+        "path": "/var/lib/claimd/claimd-ld-cache",
+        "args": [
+            "claimd-ld-cache",
+            "--cuda-compat",
+            "580",
+            "/usr/lib/x86_64-linux-gnu",
+            "libcuda.so",
+        ],
+        "env": ["LC_ALL=C"],
+    }, "an empty environment would be that of the image"
+
+
+def test_without_libraries_there_is_no_hook():
+    assert b"hooks" not in cdi.build(prepared(), inventory(), "/var/lib/claimd/claimd-ld-cache")
