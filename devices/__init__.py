@@ -12,6 +12,7 @@ What GPUs there are:
     nvidia_ids, …       what PCI ids tell of a vendor's GPUs where the driver is silent
     vfio                what holds GPUs for virtual machines
     drm, kfd, mig       what drivers show beside the bus: nodes, AMD's compute side, MIG instances
+    amdgpu              what amdgpu shows of chips and partitions to who may not read KFD's files
     libraries           NVIDIA's libraries on the host
     pci, numa, sysfs    the trees that they read, from the top down to one file
     deadline            reads that may never come back

@@ -3,15 +3,17 @@ divided into.
 
 No library of ROCm is asked, and no variable tells it what to see: it skips GPUs whose render node
 is not there or may not be opened, and a list would hide what other claims of the container gave.
-How KFD's files are read is kfd's.
+How KFD's files are read is kfd's; what amdgpu tells where those cannot be read, amdgpu's.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from . import amd_ids, drm, kfd, sysfs
+from . import amd_ids, amdgpu, drm, kfd, sysfs
 from .gpu import NOT_READY, Detail, DeviceNode, NotUsable, Part, Roots
 from .pci import ACCELERATOR, DISPLAY, Function
 
@@ -22,8 +24,8 @@ GPU_CLASSES = (DISPLAY, ACCELERATOR)  # Instinct GPUs are accelerators
 DEVICE_PLUGIN_RESOURCES = ("amd.com/gpu",)
 
 _UNIQUE_ID = re.compile(r"[0-9a-f]{16}")
-_MODES = {"SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4, "CPX": 8}  # into how many partitions
-_PARTITIONS_IN_CPX = {0x74A0: 6}  # an MI300A has six dies that compute, the others eight
+_MODES = {"SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}  # into how many partitions
+_EACH_DIE = "CPX"  # into as many as there are dies that compute
 _MEMORY_MODE = re.compile(r"NPS[1-8]")
 
 
@@ -34,7 +36,7 @@ def describe(roots: Roots, function: Function) -> Detail:
     known: they may be in others' hands.
     """
     notes: list[str] = []
-    count, profile = _mode(function, notes)
+    mode, profile = _mode(function, notes)
     nodes = drm.card_and_render(function.folder)
     kfd_node = _kfd_node(roots, function, notes)
     unique_id = _unique_id(f"{function.folder}/unique_id", notes)
@@ -42,24 +44,53 @@ def describe(roots: Roots, function: Function) -> Detail:
     if memory is not None and memory <= 0:
         memory = None
 
+    # KFD tells most, to those who may read its files.
     topology = kfd.Topology()
     if kfd_node:
         topology = function.cache.read_once("kfd", lambda _: kfd.read(roots), notes)
     agents = _agents(function, topology, nodes, notes)
-    _check_partitions(count, agents, topology)
+    is_closed = bool(topology.unreadable)
+    cores = amdgpu.Cores()
+    is_uncertain = mode == _EACH_DIE and len(agents) != amd_ids.dies(function.device_id)
+    if is_closed or is_uncertain or not agents:
+        cores = amdgpu.cores(function.folder, notes)
+    if mode is None and is_closed and amdgpu.can_be_divided(roots, function, nodes):
+        raise NotUsable(
+            "how it is partitioned is not told: the driver has made devices for partitions of it, but "
+            "current_compute_partition is missing"
+        )
+
+    # Some of what KFD tells of it is worse than nothing: the rest would be taken for all there is.
+    count = _count(function, mode, cores, agents)
+    if is_closed and len(agents) < count:
+        agents = []
+    _check_agents(count, agents, is_closed=is_closed)
+
+    target = _target(function, agents, cores)
+    compute_units = _compute_units(function, agents)
     if kfd_node and not agents:
-        why = topology.unreadable or "KFD does not list it"
-        notes.append(f"architecture and compute units are not known: {why}")
+        _note_unknown(target, compute_units, topology, notes)
 
-    parts: tuple[Part, ...] = ()
-    if count > 1:
-        share = memory // count if memory else None
-        parts = _parts(roots, agents, kfd_node, profile, share)
-    all_nodes = {*nodes, *kfd_node}
-    for part in parts:
-        all_nodes.update(part.nodes)
+    partitions: Sequence[_Partition] = ()
+    if count > 1 and agents:
+        partitions = _of_agents(roots, agents)
+    elif count > 1:
+        render_nodes = amdgpu.partition_nodes(roots, function, nodes, count)
+        partitions = [_Partition(node=node) for node in render_nodes]
 
-    target = agents[0].target if agents else None
+    parts = []
+    for index, partition in enumerate(partitions):
+        part = Part(
+            suffix=f"xcp-{index}",
+            nodes=tuple(sorted((partition.node, *kfd_node))),
+            counters=(("partitions", 1),),
+            profile=profile,
+            memory=partition.memory or _share(memory, count),
+            compute_units=partition.compute_units or _share(compute_units, count),
+        )
+        parts.append(part)
+    all_nodes = {*nodes, *kfd_node, *(partition.node for partition in partitions)}
+
     return Detail(
         nodes=tuple(sorted(all_nodes)),
         driver_version=sysfs.module_version(roots, function.driver, function.cache, notes),
@@ -73,14 +104,14 @@ def describe(roots: Roots, function: Function) -> Detail:
         architecture=target,
         vbios=sysfs.text(f"{function.folder}/vbios_version", notes),
         integrated=amd_ids.is_apu(target, function.device_id),
-        compute_units=sum(agent.compute_units or 0 for agent in agents) or None,
-        parts=parts,
+        compute_units=compute_units,
+        parts=tuple(parts),
         notes=tuple(notes),
     )
 
 
-def _mode(function: Function, notes: list[str]) -> tuple[int, str | None]:
-    """Into how many partitions it is divided, and what that is called: (8, "cpx_nps4").
+def _mode(function: Function, notes: list[str]) -> tuple[str | None, str | None]:
+    """How it is divided, and what that is called with its memory: CPX, cpx_nps4.
 
     GPUs that cannot be divided have no such file. One that cannot be read must not be taken for one
     of these: its parts may be in others' hands.
@@ -90,23 +121,74 @@ def _mode(function: Function, notes: list[str]) -> tuple[int, str | None]:
     if trouble:
         raise NotUsable(f"how it is partitioned cannot be read: {'; '.join(trouble)}")
     if mode is None:
-        return 1, None
-    if mode not in _MODES:
+        return None, None
+    modes = (*_MODES, _EACH_DIE)
+    if mode not in modes:
         raise NotUsable(
-            f"its partition mode {mode[:40]!r} is not known, expected one of {', '.join(_MODES)}"
+            f"its partition mode {mode[:40]!r} is not known, expected one of {', '.join(modes)}"
         )
-    count = _MODES[mode]
-    if mode == "CPX":
-        count = _PARTITIONS_IN_CPX.get(function.device_id, count)
 
     path = f"{function.folder}/current_memory_partition"
     memory_mode = sysfs.text(path, notes)
     if memory_mode is None:
-        return count, None
+        return mode, None
     if not _MEMORY_MODE.fullmatch(memory_mode):
         notes.append(f"{path}: {memory_mode[:40]!r} is not a memory mode")
-        return count, None
-    return count, f"{mode}_{memory_mode}".lower()
+        return mode, None
+    return mode, f"{mode}_{memory_mode}".lower()
+
+
+def _count(
+    function: Function, mode: str | None, cores: amdgpu.Cores, agents: list[kfd.Agent]
+) -> int:
+    """Into how many partitions it is divided: one, if it is not.
+
+    How many dies compute is the chip's matter. Some kernels list those that the maker has turned
+    off, so that of two numbers the smaller one counts.
+    """
+    if mode is None:
+        return 1
+    if mode != _EACH_DIE:
+        return _MODES[mode]
+    told = [dies for dies in (cores.dies, amd_ids.dies(function.device_id)) if dies]
+    if not told and agents:
+        return len(agents)
+    if not told:
+        raise NotUsable(
+            f"it is divided into its dies ({mode}), but how many these are is not told: neither by "
+            f"{function.folder}/ip_discovery nor by KFD"
+        )
+    return min(told)
+
+
+def _target(function: Function, agents: list[kfd.Agent], cores: amdgpu.Cores) -> str | None:
+    """What compilers are told. Chips without a table in their firmware have ids of their own."""
+    if agents:
+        return agents[0].target
+    return cores.target or amd_ids.target(function.device_id)
+
+
+def _compute_units(function: Function, agents: list[kfd.Agent]) -> int | None:
+    """Of all of it."""
+    if agents:
+        return sum(agent.compute_units or 0 for agent in agents) or None
+    return amd_ids.compute_units(function.device_id)
+
+
+def _note_unknown(
+    target: str | None, compute_units: int | None, topology: kfd.Topology, notes: list[str]
+) -> None:
+    why = topology.unreadable or "KFD does not list it"
+    if target is None and compute_units is None:
+        notes.append(f"architecture and compute units are not known: {why}")
+    elif target is None:
+        notes.append(f"the architecture is not known: {why}")
+    elif compute_units is None:
+        notes.append(f"compute units are not known: {why}")
+
+
+def _share(whole: int | None, count: int) -> int | None:
+    return whole // count if whole else None
 
 
 def _kfd_node(roots: Roots, function: Function, notes: list[str]) -> tuple[DeviceNode, ...]:
@@ -146,38 +228,32 @@ def _agents(
     return agents
 
 
-def _check_partitions(count: int, agents: list[kfd.Agent], topology: kfd.Topology) -> None:
+def _check_agents(count: int, agents: list[kfd.Agent], *, is_closed: bool) -> None:
     """NotUsable where the driver and KFD do not tell of the same partitions."""
-    if count > 1 and len(agents) != count:
-        seen = f"it is divided into {count} partitions, but KFD tells of {len(agents)}"
-        if topology.unreadable:
-            raise NotUsable(f"{seen}: {topology.unreadable}")
-        raise NotUsable(f"{NOT_READY}{seen}")
+    is_unseen = is_closed and not agents
+    if count > 1 and len(agents) != count and not is_unseen:
+        raise NotUsable(
+            f"{NOT_READY}it is divided into {count} partitions, but KFD tells of {len(agents)}"
+        )
     if count == 1 and len(agents) > 1:
         raise NotUsable(f"KFD tells of {len(agents)} partitions, current_compute_partition of none")
 
 
-def _parts(
-    roots: Roots,
-    agents: list[kfd.Agent],
-    kfd_node: tuple[DeviceNode, ...],
-    profile: str | None,
-    share: int | None,
-) -> tuple[Part, ...]:
-    """A part for each agent; `share` is the memory of one that does not tell its own."""
-    parts = []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Partition:
+    node: DeviceNode
+    memory: int | None = None  # None: its share of the GPU's
+    compute_units: int | None = None
+
+
+def _of_agents(roots: Roots, agents: list[kfd.Agent]) -> list[_Partition]:
+    partitions = []
     for index, agent in enumerate(agents):
-        render_node = _render_node(roots, agent, is_first=index == 0)
-        part = Part(
-            suffix=f"xcp-{index}",
-            nodes=tuple(sorted((render_node, *kfd_node))),
-            counters=(("partitions", 1),),
-            profile=profile,
-            memory=agent.memory or share,
-            compute_units=agent.compute_units,
+        node = _render_node(roots, agent, is_first=index == 0)
+        partitions.append(
+            _Partition(node=node, memory=agent.memory, compute_units=agent.compute_units)
         )
-        parts.append(part)
-    return tuple(parts)
+    return partitions
 
 
 def _render_node(roots: Roots, agent: kfd.Agent, *, is_first: bool) -> DeviceNode:

@@ -1,4 +1,4 @@
-"""What compile targets and PCI ids tell of AMD GPUs: their generation, and which are APUs.
+"""What compile targets and PCI ids tell of AMD GPUs: their generation, their size, which are APUs.
 
 Tables and nothing else. What a driver tells itself must not be repeated here.
 """
@@ -37,6 +37,38 @@ _APU_TARGETS = frozenset((
     "gfx902", "gfx909", "gfx90c", "gfx1033", "gfx1035", "gfx1036", "gfx1103", "gfx1150", "gfx1151", "gfx1152",
     "gfx1153",
 ))  # fmt: skip
+
+# Of Instincts: what compilers are told, where the chip has no table of its cores; how many compute
+# units there are, and on how many dies. Other ids come with several sizes.
+_TARGETS = {
+    0x738C: "gfx908",
+    0x738E: "gfx908",
+    0x7408: "gfx90a",
+    0x740C: "gfx90a",
+    0x740F: "gfx90a",
+}
+_COMPUTE_UNITS = {
+    0x738C: 120, 0x7408: 110, 0x740F: 104, 0x74A0: 228, 0x74A1: 304, 0x74A2: 80, 0x74A5: 304, 0x74A8: 80,
+    0x74A9: 304, 0x75A0: 256, 0x75A3: 256,
+}  # fmt: skip
+_DIES = {
+    0x74A0: 6, 0x74A1: 8, 0x74A2: 4, 0x74A5: 8, 0x74A8: 4, 0x74A9: 8, 0x75A0: 8, 0x75A3: 8,
+}  # fmt: skip
+
+
+def target(device_id: int) -> str | None:
+    """What compilers are told of a chip that does not tell its cores."""
+    return _TARGETS.get(device_id)
+
+
+def compute_units(device_id: int) -> int | None:
+    """How many the GPU has, where the id leaves no choice."""
+    return _COMPUTE_UNITS.get(device_id)
+
+
+def dies(device_id: int) -> int | None:
+    """On how many dies it computes, where the id leaves no choice."""
+    return _DIES.get(device_id)
 
 
 def family(target: str | None, device_id: int) -> str:

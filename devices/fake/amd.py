@@ -14,8 +14,10 @@ KFD_MAJOR = 235
 # The version of AMD's own module; that of the kernel's tree has none.
 _MODULE_VERSION = "6.12.12"
 
+_CLOSED = "closed"
 _KFD = "sys/devices/virtual/kfd/kfd"
 _PARTS = {"": 1, "SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}  # by mode; CPX: as many as dies
+_MOST_PARTS = 8  # for which the driver makes nodes, however the GPU is divided
 _MODES = (*_PARTS, "CPX")
 
 
@@ -29,7 +31,9 @@ class AmdModel(Model):
     simds: int
     simds_per_unit: int = 4
     waves: tuple[int, int] = (8, 64)  # on one SIMD, and how wide they are
+    core: str = ""  # the version of its graphics core; empty where the chip has no table of these
     dies: int = 1  # that compute: into so many partitions it can be divided
+    dead: int = 0  # further ones that the maker has turned off
     modes: str = ""
     memory_modes: str = ""
     # Of temperature, in the order of their numbers; - is missing, * has no critical value.
@@ -50,10 +54,67 @@ _MODELS = (
         port="1022:14ab",
         switch=Switch(upstream="1022:1500", downstream="1002:1501"),
         gfx=90402,
+        core="9.4.3",
         simds=1216,
         dies=8,
         modes="SPX, DPX, QPX, CPX",
         memory_modes="NPS1, NPS4",
+        sensors="- junction mem",
+    ),
+    AmdModel(
+        name="amd:mi325x",
+        title="AMD Instinct MI325X",
+        product="AMD Instinct MI325X OAM",
+        ids="1002:74a5",
+        class_code="120000",
+        memory=274861129728,
+        vbios="113-M3250101-103",
+        speed="32.0",
+        port="1022:14ab",
+        switch=Switch(upstream="1022:1500", downstream="1002:1501"),
+        gfx=90402,
+        core="9.4.3",
+        simds=1216,
+        dies=8,
+        modes="SPX, DPX, QPX, CPX",
+        memory_modes="NPS1, NPS2, NPS4",
+        sensors="- junction mem",
+    ),
+    AmdModel(
+        name="amd:mi308x",
+        title="AMD Instinct MI308X, an MI300X with half of its dies",
+        product="AMD Instinct MI308X",
+        ids="1002:74a2",
+        class_code="120000",
+        memory=206141652992,
+        vbios="113-M3080202-101",
+        speed="32.0",
+        port="1022:14ab",
+        switch=Switch(upstream="1022:1500", downstream="1002:1501"),
+        gfx=90402,
+        core="9.4.3",
+        simds=320,
+        dies=4,
+        dead=4,
+        modes="SPX, DPX, CPX",
+        memory_modes="NPS1, NPS4",
+        sensors="- junction mem",
+    ),
+    AmdModel(
+        name="amd:mi300a",
+        title="AMD Instinct MI300A, with the processors in its package",
+        product="AMD Instinct MI300A",
+        ids="1002:74a0",
+        class_code="120000",
+        memory=137438953472,
+        vbios="113-MI3SRIOV-001",
+        port="1022:14ab",
+        gfx=90402,
+        core="9.4.3",
+        simds=912,
+        dies=6,
+        modes="SPX, TPX, CPX",
+        memory_modes="NPS1",
         sensors="- junction mem",
     ),
     AmdModel(
@@ -84,6 +145,7 @@ _MODELS = (
         port="1022:14db",
         switch=Switch(upstream="1002:1478", downstream="1002:1479"),
         gfx=110000,
+        core="11.0.0",
         simds=192,
         simds_per_unit=2,
         waves=(16, 32),
@@ -99,6 +161,7 @@ _MODELS = (
         vbios="113-STRIXEMU-001",
         port="1022:150c",
         gfx=110500,
+        core="11.5.0",
         simds=32,
         simds_per_unit=2,
         waves=(16, 32),
@@ -118,6 +181,7 @@ _MACHINES = {
 _OPTIONS = {
     "mode=cpx": "how an AMD GPU is divided: spx, dpx, tpx, qpx or cpx",
     "memory_mode=nps4": "how the memory of a divided AMD GPU is",
+    "kfd=closed": "KFD's files of an AMD GPU cannot be read, as in a pod without privileges",
 }
 
 
@@ -132,9 +196,11 @@ class FakeAmd(FakeVendor):
         mode = options.get("mode", "")
         if mode.upper() not in _MODES or (mode and not _as_amd(model).modes):
             refuse("mode", mode, f"a way to divide {model.name}")
+        if options.get("kfd", _CLOSED) != _CLOSED:
+            refuse("kfd", options["kfd"], _CLOSED)
 
     def count_more_drm(self, function: Function) -> int:
-        return _parts(function) - 1
+        return _partition_devices(function)
 
     def assign_numbers(self, functions: Sequence[Function], processors: int) -> None:
         """KFD counts its nodes, processors first; the driver counts partitions but each first."""
@@ -144,7 +210,7 @@ class FakeAmd(FakeVendor):
                 function.number = next_node
                 function.first_part = next_partition
                 next_node += _parts(function)
-                next_partition += _parts(function) - 1
+                next_partition += _partition_devices(function)
 
     def of_machine(self, functions: Sequence[Function], processors: int) -> Entries:
         ours = [function for function in functions if function.driver == DRIVER]
@@ -179,9 +245,14 @@ class FakeAmd(FakeVendor):
             node = f"{_KFD}/topology/nodes/{function.number + part}"
             entries.folders.append(node)
             for name, value in _kfd_node(function, part).items():
-                entries.files[f"{node}/{name}"] = value
+                if function.options.get("kfd") == _CLOSED:
+                    entries.closed.append(f"{node}/{name}")
+                else:
+                    entries.files[f"{node}/{name}"] = value
+        _add_discovery(entries, function)
 
-        # The first partition has the function's own nodes, the others those of platform devices.
+        # The first partition has the function's own nodes, the others those of platform devices,
+        # which are there before anybody divides the GPU.
         for index, (card, render) in enumerate(function.more_drm):
             device = f"sys/devices/platform/amdgpu_xcp_{function.first_part + index}"
             entries.folders.append(device)
@@ -201,6 +272,36 @@ def _parts(function: Function) -> int:
         return 1
     mode = function.options.get("mode", "").upper()
     return _PARTS.get(mode, _as_amd(function.model).dies)
+
+
+def _partition_devices(function: Function) -> int:
+    """How many platform devices the driver makes for its partitions but the first."""
+    if function.driver != DRIVER or not _as_amd(function.model).modes:
+        return 0
+    return _MOST_PARTS - 1
+
+
+def _add_discovery(entries: Entries, function: Function) -> None:
+    """The graphics cores, by the table in the chip's firmware."""
+    model = _as_amd(function.model)
+    if not model.core or function.physical is not None:
+        return
+    die = f"{function.folder}/ip_discovery/die/0"
+    entries.files[f"{die}/num_ips"] = "71"
+    entries.links[f"{die}/GC"] = f"{die}/11"
+    for index in range(model.dies + model.dead):
+        core = f"{die}/11/{index}"
+        major, minor, revision = model.core.split(".")
+        values = {
+            "hw_id": "11",
+            "num_instance": str(index),
+            "major": major,
+            "minor": minor,
+            "revision": revision,
+            "harvest": "0x0" if index < model.dies else "0x1",
+        }
+        for name, value in values.items():
+            entries.files[f"{core}/{name}"] = value
 
 
 def unique_id(function: Function) -> str:

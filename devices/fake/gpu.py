@@ -133,6 +133,7 @@ class Entries:
     nodes: dict[str, tuple[int, int]] = field(default_factory=dict)  # major and minor number
     folders: list[str] = field(default_factory=list)  # that go away with their GPU
     majors: dict[str, int] = field(default_factory=dict)  # in /proc/devices, by who has them
+    closed: list[str] = field(default_factory=list)  # files that nobody may read
 
     def add(self, other: Entries) -> None:
         """All of the other as well, which may put another value in a file's place."""
@@ -141,6 +142,7 @@ class Entries:
         self.nodes |= other.nodes
         self.folders += other.folders
         self.majors |= other.majors
+        self.closed += other.closed
 
 
 class FakeVendor:

@@ -19,6 +19,10 @@ from .gpu import DRM_MAJOR, VFIO, VFIO_MAJOR, Entries, Function
 MARKER = ".claimd-fake"
 _UNFINISHED = "not finished"
 
+# A file of the kernel's that may be written and not read, by nobody: a link to it is a file that
+# answers with an error of permission, to root as well.
+_WRITE_ONLY = "/proc/sys/vm/compact_memory"
+
 
 def write(folder: Path, description: Mapping[str, object]) -> bool:
     """The whole tree; False if it stands there already, so that two pods can share one that is
@@ -222,6 +226,8 @@ def _distance(sockets: Sequence[int], node: int, other: int) -> str:
 def _write_entries(folder: Path, entries: Entries) -> None:
     for path, content in entries.files.items():
         _put(folder / path, content)
+    for path in entries.closed:
+        _close(folder / path)
     for path, (major, minor) in entries.nodes.items():
         make_node(folder / path, major, minor)
     for path, target in entries.links.items():
@@ -238,6 +244,12 @@ def _put(path: Path, content: str | bytes) -> None:
     path.write_bytes(content)
     if path.name != MARKER:
         path.chmod(gpu.mode_of(path.name))
+
+
+def _close(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.symlink_to(_WRITE_ONLY)
 
 
 def _link(folder: Path, path: str, target: str) -> None:

@@ -162,40 +162,39 @@ def test_a_partition_whose_node_is_not_there_yet(tree: Make) -> None:
 
 def test_a_partition_never_gets_the_node_of_another_gpu(tree: Make) -> None:
     made = tree("amd:mi300x,mode=dpx", "amd:mi210")
-    edit(made, 2, "drm_render_minor 129", "drm_render_minor 130")
+    edit(made, 2, "drm_render_minor 129", "drm_render_minor 136")
     inventory = made.scan()
     assert [gpu.address for gpu in inventory.gpus] == ["0000:17:00.0"]
     assert (
         inventory.skipped[0].reason
-        == "KFD tells of a partition at renderD130, which is another device's"
+        == "KFD tells of a partition at renderD136, which is another device's"
     )
 
 
 @pytest.mark.parametrize("word", ["location_id 1 the number", "drm_render_minor"])
 def test_kfd_that_says_nothing_of_use_costs_what_it_would_tell(tree: Make, word: str) -> None:
-    made = tree("amd:mi210")
+    made = tree("amd:radeon")
     path = made.folder / KFD / "1/properties"
     path.write_text(path.read_text().replace("vendor_id ", f"{word}\nvendor_id_of "))
     gpu = made.only()
-    assert (gpu.architecture, gpu.compute_units, gpu.family) == (None, None, "CDNA 2")
-    assert "architecture and compute units are not known" in " ".join(gpu.notes)
+    assert (gpu.architecture, gpu.compute_units, gpu.family) == ("gfx1100", None, "RDNA 3")
+    assert "compute units are not known: " in " ".join(gpu.notes)
 
 
-def test_kfd_that_only_root_may_read_is_named(tree: Make) -> None:
-    made = tree("amd:mi210", "amd:mi300x,mode=dpx")
-    for path in (made.folder / KFD).glob("*/properties"):
-        path.unlink()
-        path.symlink_to("/proc/self/mem")  # a read of it fails, whoever reads
-    inventory = made.scan()
-    (gpu,) = inventory.gpus
-    assert (gpu.memory, gpu.architecture) == (68702699520, None)
-    assert "properties: Input/output error" in " ".join(gpu.notes)
-    assert "it is divided into 2 partitions, but KFD tells of 0: " in inventory.skipped[0].reason
+def test_what_neither_kfd_nor_the_chip_tells_is_said(tree: Make) -> None:
+    made = tree("amd:radeon,kfd=closed", "amd:mi300x,kfd=closed")
+    for address in (ADDRESS, "0000:17:00.0"):
+        shutil.rmtree(made.function(address) / "ip_discovery")
+    radeon, instinct = made.scan().gpus
+    assert (radeon.architecture, radeon.compute_units) == (None, None)
+    assert "architecture and compute units are not known: " in " ".join(radeon.notes)
+    assert (instinct.architecture, instinct.compute_units) == (None, 304)
+    assert "the architecture is not known: " in " ".join(instinct.notes)
 
 
 def test_kfd_and_the_bus_must_agree(tree: Make) -> None:
-    made = tree("amd:mi210")
-    edit(made, 1, "device_id 29711", "device_id 29857")
+    made = tree("amd:radeon")
+    edit(made, 1, "device_id 29772", "device_id 29857")
     gpu = made.only()
     assert gpu.compute_units is None
     assert "KFD and the PCI bus do not agree" in " ".join(gpu.notes)
@@ -205,6 +204,123 @@ def test_the_function_bits_of_a_partition_do_not_matter(tree: Make) -> None:
     made = tree("amd:mi300x,mode=dpx")
     edit(made, 2, f"location_id {1 << 28 | 0x1300}", f"location_id {0x1301}")
     assert [gpu.compute_units for gpu in made.scan().gpus] == [None, 152, 152]
+
+
+# ---------------------------------------------------------------- without KFD
+
+# Each model in each of its modes, with the number of its parts.
+MODES = [
+    ("mi300x", "spx", 1),
+    ("mi300x", "dpx", 2),
+    ("mi300x", "qpx", 4),
+    ("mi300x", "cpx", 8),
+    ("mi325x", "spx", 1),
+    ("mi325x", "dpx", 2),
+    ("mi325x", "qpx", 4),
+    ("mi325x", "cpx", 8),
+    ("mi308x", "spx", 1),
+    ("mi308x", "dpx", 2),
+    ("mi308x", "cpx", 4),
+    ("mi300a", "spx", 1),
+    ("mi300a", "tpx", 3),
+    ("mi300a", "cpx", 6),
+]
+
+
+@pytest.mark.parametrize(("model", "mode", "count"), MODES)
+def test_a_pod_without_privileges_sees_what_root_sees(
+    tree: Make, model: str, mode: str, count: int
+) -> None:
+    """KFD answers EPERM for GPUs that the reader's device cgroup does not allow."""
+    word = f"amd:{model}=2,mode={mode}"
+    seen = tree(word, "amd:mi210").scan()
+    assert seen.skipped == ()
+    assert len(seen.gpus) == 2 * (1 + (count if count > 1 else 0)) + 1
+    assert tree(f"{word},kfd=closed", "amd:mi210,kfd=closed").scan() == seen
+
+
+def test_a_mode_that_no_list_of_the_model_has(tree: Make) -> None:
+    made = tree("amd:mi308x,mode=dpx,kfd=closed")
+    (made.function(ADDRESS) / "current_compute_partition").write_text("QPX\n")
+    assert [gpu.profile for gpu in made.scan().gpus] == ["qpx_nps1"] * 5
+
+
+def test_dies_that_an_older_kernel_does_not_call_dead(tree: Make) -> None:
+    """It lists all eight of an MI308X; the id says that four compute."""
+    for word in ("amd:mi308x,mode=cpx", "amd:mi308x,mode=cpx,kfd=closed"):
+        made = tree(word)
+        for core in range(8):
+            (made.function(ADDRESS) / f"ip_discovery/die/0/11/{core}/harvest").unlink()
+        assert len(made.scan().gpus) == 1 + 4
+
+
+def test_a_chip_that_no_table_has(tree: Make) -> None:
+    def unknown(word: str) -> Tree:
+        made = tree(word)
+        (made.function(ADDRESS) / "device").write_text("0x7fff\n")
+        return made
+
+    assert len(unknown("amd:mi308x,mode=cpx,kfd=closed").scan().gpus) == 1 + 4
+    made = unknown("amd:mi308x,mode=cpx,kfd=closed")
+    shutil.rmtree(made.function(ADDRESS) / "ip_discovery")
+    assert made.refusal().startswith("it is divided into its dies (CPX), but how many these are")
+
+    made = unknown("amd:mi308x,mode=cpx")
+    shutil.rmtree(made.function(ADDRESS) / "ip_discovery")
+    for node in range(1, 5):
+        edit(made, node, "device_id 29858", "device_id 32767")
+    assert len(made.scan().gpus) == 1 + 4
+
+
+def test_partitions_that_are_not_in_the_drivers_order_are_given_to_nobody(tree: Make) -> None:
+    """As when a GPU was unbound and its numbers went to others: they may be another GPU's."""
+    made = tree("amd:mi300x=2,mode=dpx,kfd=closed")
+    link = made.folder / "sys/class/drm/renderD129"
+    link.unlink()
+    link.symlink_to("../../devices/platform/amdgpu_xcp_9/drm/renderD129")
+    inventory = made.scan()
+    assert {gpu.address for gpu in inventory.gpus} == {"0000:17:00.0"}
+    assert "is not certain: the driver has not taken up the GPUs one" in inventory.skipped[0].reason
+
+
+def test_more_devices_behind_a_gpu_than_it_can_have(tree: Make) -> None:
+    """Two GPUs were taken up at the same time: whose is which, nobody can say."""
+    made = tree("amd:mi300x=2,mode=dpx,kfd=closed")
+    (made.folder / "sys/class/drm/renderD136").unlink()  # the second GPU's own
+    inventory = made.scan()
+    assert "is not certain" in inventory.skipped[0].reason
+    assert "0 devices of amdgpu_xcp come after renderD136" in inventory.skipped[1].reason
+
+
+def test_a_device_that_is_still_being_made(tree: Make) -> None:
+    made = tree("amd:mi300x,mode=cpx,kfd=closed")
+    (made.folder / "sys/class/drm/renderD135").unlink()
+    assert made.refusal() == (
+        "not ready: it is divided into 8 partitions, but 6 devices of amdgpu_xcp come after renderD128"
+    )
+
+
+def test_the_names_of_older_kernels(tree: Make) -> None:
+    made = tree("amd:mi300x,mode=dpx,kfd=closed")
+    for number in range(7):
+        link = made.folder / f"sys/class/drm/renderD{129 + number}"
+        target = made.folder / "sys/devices/platform" / f"amdgpu_xcp.{number}"
+        target.with_name(f"amdgpu_xcp_{number}").rename(target)
+        link.unlink()
+        link.symlink_to(f"../../devices/platform/{target.name}/drm/{link.name}")
+    assert [gpu.kind for gpu in made.scan().gpus] == ["divided", "partition", "partition"]
+
+
+def test_without_kfd_a_missing_mode_is_not_taken_for_none(tree: Make) -> None:
+    made = tree("amd:mi300x,mode=cpx,kfd=closed")
+    (made.function(ADDRESS) / "current_compute_partition").unlink()
+    assert made.refusal().startswith("how it is partitioned is not told: ")
+
+
+def test_a_number_that_is_not_the_nodes(tree: Make) -> None:
+    made = tree("amd:mi300x,mode=dpx,kfd=closed")
+    (made.folder / "sys/class/drm/renderD129/dev").write_text("226:130\n")
+    assert made.refusal().endswith("not the numbers of renderD129")
 
 
 def test_an_apu_is_told_apart(tree: Make) -> None:

@@ -225,6 +225,7 @@ KINDS = {
     "gb10": ("nvidia:gb10,domain=f", "nvidia:gb200"),
     "mig": ("nvidia:a100,mig=2", "nvidia:l4"),
     "mi300x": ("amd:mi300x,mode=dpx", "amd:mi300x"),
+    "mi308x": ("amd:mi308x,mode=cpx,kfd=closed", "amd:mi300x"),
     "radeon": ("amd:radeon", "amd:strix", "amd:mi210"),
     "max1550": ("intel:max1550,vfs=2", "intel:b580"),
     "flex170": ("intel:flex170,vfs=2", "intel:arc,driver=xe", "intel:uhd770"),

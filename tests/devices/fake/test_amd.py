@@ -76,7 +76,7 @@ def test_sensors(model: str, sensors: dict[int, tuple[str, bool]]) -> None:
 def test_kfd_counts_its_nodes_after_the_processors() -> None:
     found = functions("amd:mi210", "amd:mi300x,mode=dpx", "amd:mi210", "numa=2")
     assert [function.number for function in found] == [2, 3, 5]
-    assert [function.first_part for function in found] == [0, 0, 1]
+    assert [function.first_part for function in found] == [0, 0, 7]
     entries = VENDOR.of_machine(found, 2)
     assert entries.files[f"{KFD}/topology/nodes/1/gpu_id"] == "0"
     assert f"{KFD}/topology/nodes/2/gpu_id" not in entries.files
@@ -95,16 +95,39 @@ def test_partitions_share_what_the_gpu_has() -> None:
     assert f"size_in_bytes {206141652992 // 8}" in bank.splitlines()
 
 
-def test_partitions_but_the_first_are_platform_devices() -> None:
-    function, other = functions("amd:mi300x=2,mode=dpx")
+@pytest.mark.parametrize("mode", ["spx", "dpx", "cpx"])
+def test_partitions_but_the_first_are_platform_devices(mode: str) -> None:
+    """The driver makes all that there could be, however the GPU is divided."""
+    function, other = functions(f"amd:mi300x=2,mode={mode}")
     entries = VENDOR.of_function(other)
-    device = "sys/devices/platform/amdgpu_xcp_1"
-    assert other.more_drm == [(3, 131)]
-    assert entries.files[f"{device}/drm/renderD131/dev"] == "226:131"
-    assert entries.links["sys/class/drm/renderD131"] == f"{device}/drm/renderD131"
-    assert entries.nodes["dev/dri/renderD131"] == (226, 131)
+    device = "sys/devices/platform/amdgpu_xcp_7"
+    assert other.more_drm[0] == (9, 137)
+    assert entries.files[f"{device}/drm/renderD137/dev"] == "226:137"
+    assert entries.links["sys/class/drm/renderD137"] == f"{device}/drm/renderD137"
+    assert entries.nodes["dev/dri/renderD137"] == (226, 137)
     assert device in entries.folders
-    assert VENDOR.count_more_drm(function) == 1
+    assert VENDOR.count_more_drm(function) == 7
+
+
+def test_cores_that_the_maker_has_turned_off_are_listed_as_such() -> None:
+    (function,) = functions("amd:mi308x,mode=cpx")
+    files = own_files(function)
+    core = "ip_discovery/die/0/11"
+    assert [files[f"{core}/{index}/harvest"] for index in range(8)] == ["0x0"] * 4 + ["0x1"] * 4
+    assert [files[f"{core}/7/{name}"] for name in ("major", "minor", "revision")] == list("943")
+    assert f"{core}/8/major" not in files
+    (older,) = functions("amd:mi210")
+    assert not any(name.startswith("ip_discovery") for name in own_files(older))
+
+
+def test_kfd_can_be_closed() -> None:
+    (function,) = functions("amd:mi300x,kfd=closed")
+    entries = VENDOR.of_function(function)
+    assert set(entries.closed) == {
+        f"{KFD}/topology/nodes/1/{name}"
+        for name in ("gpu_id", "name", "properties", "mem_banks/0/properties")
+    }
+    assert not set(entries.closed) & set(entries.files)
 
 
 def test_the_kernel_s_own_module_has_no_version() -> None:

@@ -59,9 +59,10 @@ def test_a_bad_word_is_refused_by_name(word: str, message: str) -> None:
         ("amd:mi300x,mode=zpx", "mode: 'zpx' is not a way to divide amd:mi300x"),
         ("nvidia:h100,mode=cpx", "mode: 'cpx' is not an option of nvidia:h100"),
         ("amd:mi300x,mig=2", "mig: '2' is not an option of amd:mi300x"),
-        ("nvidia:l4,mig=1", "mig: 1 is not a number of instances of nvidia:l4"),
-        ("nvidia:h100,mig=8", "mig: 8 is not a number of instances of nvidia:h100"),
+        ("nvidia:l4,mig=1", "mig: '1' is not a number of instances of nvidia:l4"),
+        ("nvidia:h100,mig=8", "mig: '8' is not what nvidia:h100 has room for"),
         ("nvidia:h100,mig=some", "mig: 'some' is not a number"),
+        ("amd:mi300x,kfd=open", "kfd: 'open' is not closed"),
         ("intel:flex170,vfs=32", "vfs: 32 is not at most the 31 virtual functions that intel:f"),
         ("intel:arc,vfs=1", "vfs: 1 is not at most the 0 virtual functions"),
         ("nvidia:l4,domain=xyz", "domain: 'xyz' is not a number"),
@@ -155,10 +156,15 @@ def test_drm_counts_in_the_order_of_the_bus() -> None:
     assert [function.drm for function in found] == [
         {"card0": 0},
         {"card1": 1, "renderD129": 129},
-        {"card3": 3, "renderD131": 131},
+        {"card9": 9, "renderD137": 137},
         {},
     ]
-    assert [function.more_drm for function in found] == [[], [(2, 130)], [(4, 132)], []]
+    assert [function.more_drm for function in found] == [
+        [],
+        [(number, 128 + number) for number in range(2, 9)],
+        [(number, 128 + number) for number in range(10, 17)],
+        [],
+    ]
 
 
 def test_past_64_gpus_drm_goes_on_from_192() -> None:

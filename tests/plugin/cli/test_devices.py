@@ -61,7 +61,7 @@ def test_wide_shows_other_numbers(claimd, tree):
     claimd("fake", "fault", tree, "renumber", "gpu-0000-17-00-0")
     _, out, _ = claimd("devices", "--root", tree, "-o", "wide")
     (line,) = [line for line in out.splitlines() if line.startswith("gpu-0000-17-00-0 ")]
-    assert "dri/card4,dri/renderD132" in line
+    assert "dri/card11,dri/renderD139" in line
 
 
 def test_wide_says_why_it_does_not_know_what_was_seen(claimd, tree, tmp_path):

@@ -1,0 +1,160 @@
+"""What amdgpu's own files tell of the chip and of its partitions, to whoever may read sysfs.
+
+KFD tells more, and answers EPERM for GPUs that the reader's device cgroup does not allow, as that
+of a pod without privileges. What follows for a GPU is amd's; KFD's files are kfd's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from . import drm, sysfs
+from .gpu import NOT_READY, DeviceNode, NotUsable, Roots
+from .pci import Function
+
+_RENDER = re.compile(r"renderD([0-9]{1,7})")
+# The platform devices of partitions; older kernels put a dot before the number.
+_PARTITION = re.compile(r"/platform/amdgpu_xcp[_.]([0-9]{1,4})/")
+
+_MOST_PARTITIONS = 8
+_VERSION = ("major", "minor", "revision")
+
+# The version of the graphics core that is another target's.
+_TARGETS = {
+    "9.0.1": "gfx900", "9.1.0": "gfx902", "9.2.1": "gfx904", "9.2.2": "gfx902", "9.3.0": "gfx90c",
+    "9.4.0": "gfx906", "9.4.1": "gfx908", "9.4.2": "gfx90a", "9.4.3": "gfx942", "9.4.4": "gfx942",
+    "9.5.0": "gfx950",
+    "10.1.1": "gfx1012", "10.1.2": "gfx1011", "10.1.3": "gfx1013", "10.1.4": "gfx1013",
+    "10.1.10": "gfx1010", "10.3.0": "gfx1030", "10.3.1": "gfx1033", "10.3.2": "gfx1031",
+    "10.3.3": "gfx1035", "10.3.4": "gfx1032", "10.3.5": "gfx1034", "10.3.6": "gfx1036",
+    "10.3.7": "gfx1036",
+    "11.0.0": "gfx1100", "11.0.1": "gfx1103", "11.0.2": "gfx1102", "11.0.3": "gfx1101",
+    "11.0.4": "gfx1103", "11.5.0": "gfx1150", "11.5.1": "gfx1151", "11.5.2": "gfx1152",
+    "11.5.3": "gfx1153", "12.0.0": "gfx1200", "12.0.1": "gfx1201",
+}  # fmt: skip
+
+
+# ---------------------------------------------------------------- the chip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cores:
+    """The graphics cores of a GPU, by the table in its firmware."""
+
+    target: str | None = None  # that compilers are told: gfx942
+    dies: int | None = None  # that compute; more than one only in Instincts
+
+
+def cores(folder: str, notes: list[str]) -> Cores:
+    """What the folder ip_discovery of a GPU tells; chips before it was invented have none."""
+    discovery = f"{folder}/ip_discovery/die"
+    versions = set()
+    dies = 0
+    for die in sysfs.names(discovery, notes) or ():
+        for instance in sysfs.names(f"{discovery}/{die}/GC", notes) or ():
+            place = f"{discovery}/{die}/GC/{instance}"
+            if _is_harvested(f"{place}/harvest", notes):
+                continue
+            dies += 1
+            numbers = [sysfs.decimal(f"{place}/{name}", notes) for name in _VERSION]
+            versions.add(".".join(str(number) for number in numbers))
+
+    # All cores of a chip are alike.
+    target = _TARGETS.get(versions.pop()) if len(versions) == 1 else None
+    return Cores(target=target, dies=dies or None)
+
+
+def _is_harvested(path: str, notes: list[str]) -> bool:
+    """Whether the maker has turned it off; older kernels do not tell, and leave out what is."""
+    value = sysfs.hexadecimal(path, notes)
+    return value is not None and value != 0
+
+
+# ---------------------------------------------------------------- the partitions
+
+
+def partition_nodes(
+    roots: Roots, function: Function, own: tuple[DeviceNode, ...], count: int
+) -> list[DeviceNode]:
+    """The render nodes of the first `count` partitions, in their order. NotUsable if in doubt.
+
+    The first has the function's own node, which is in `own`; the others have nodes of platform
+    devices.
+    """
+    first = _render_node(own)
+    devices = _devices_behind(roots, function, first)
+    if len(devices) < count - 1:
+        raise NotUsable(
+            f"{NOT_READY}it is divided into {count} partitions, but {len(devices)} devices of "
+            f"amdgpu_xcp come after {first.path.rpartition('/')[2]}"
+        )
+
+    numbers = [device.number for device in devices]
+    gapless = list(range(numbers[0], numbers[0] + len(numbers)))
+    if numbers != gapless or len(numbers) >= _MOST_PARTITIONS:
+        raise NotUsable(
+            "which devices of amdgpu_xcp are its partitions is not certain: the driver has not taken "
+            "up the GPUs one after the other, and KFD's files cannot be read"
+        )
+    return [first, *(_checked_node(roots, device) for device in devices[: count - 1])]
+
+
+def can_be_divided(roots: Roots, function: Function, own: tuple[DeviceNode, ...]) -> bool:
+    """Whether the driver has made devices for its partitions, which it may have none of now."""
+    return bool(_devices_behind(roots, function, _render_node(own)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Device:
+    """A render node, by its link in /sys/class/drm."""
+
+    minor: int
+    number: int  # of the platform device of a partition; -1: it is none of a partition
+
+
+def _render_node(own: tuple[DeviceNode, ...]) -> DeviceNode:
+    return next(node for node in own if "/renderD" in node.path)
+
+
+def _devices_behind(roots: Roots, function: Function, first: DeviceNode) -> list[_Device]:
+    """The platform devices that the driver made for partitions of this GPU, in their order.
+
+    It makes as many for each GPU, however that is divided, right after the GPU's own node. No file
+    says whose they are, but their order does as long as the driver took up one GPU after the other.
+    """
+    listed = function.cache.read_once("amdgpu_xcp", lambda notes: _listed(roots, notes), [])
+    behind: list[_Device] = []
+    is_behind = False
+    for device in listed:
+        if device.number >= 0 and is_behind:
+            behind.append(device)
+        elif device.number < 0:
+            is_behind = device.minor == first.minor
+    return behind
+
+
+def _listed(roots: Roots, notes: list[str]) -> list[_Device]:
+    """All render nodes of the machine, by their minor numbers."""
+    folder = f"{roots.sys}/class/drm"
+    found = []
+    for name in sysfs.names(folder, notes) or ():
+        match = _RENDER.fullmatch(name)
+        if match is None:
+            continue
+        partition = _PARTITION.search(sysfs.link(f"{folder}/{name}", notes) or "")
+        number = int(partition[1]) if partition else -1
+        found.append(_Device(minor=int(match[1]), number=number))
+    return sorted(found, key=lambda device: device.minor)
+
+
+def _checked_node(roots: Roots, device: _Device) -> DeviceNode:
+    name = f"renderD{device.minor}"
+    path = f"{roots.sys}/class/drm/{name}/dev"
+    trouble: list[str] = []
+    numbers = drm.device_numbers(path, trouble)
+    if trouble:
+        raise NotUsable("; ".join(trouble))
+    if numbers != (drm.MAJOR, device.minor):
+        raise NotUsable(f"{path}: not the numbers of {name}")
+    return DeviceNode(path=f"/dev/dri/{name}", major=drm.MAJOR, minor=device.minor)
