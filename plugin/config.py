@@ -173,12 +173,12 @@ _DNS_NAME = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
 _ENDPOINT = r"unix:/.+|(\[[0-9a-fA-F:]+\]|[^:/\s]*):\d{1,5}"
 
 
-@dataclass(frozen=True, slots=True)
 class _Given:
     """A value as somebody gave it, and where: `--rescan`, or `rescan in claimd.yaml`."""
 
-    value: Any
-    origin: str
+    def __init__(self, value: Any, origin: str) -> None:
+        self.value = value
+        self.origin = origin
 
 
 def key_of(name: str) -> str:

@@ -17,7 +17,6 @@ import resource
 import socket
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from . import errors, metrics
@@ -46,15 +45,16 @@ END_OF_HEAD = b"\r\n\r\n"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-@dataclass(eq=False)
 class _Client:
     """One connection, which has one request and is closed after its answer."""
 
-    connection: socket.socket
-    deadline: float  # by the loop's clock
-    head: bytes = b""
-    response: bytes = b""  # what is still to be sent
-    watched: bool = False  # the loop calls us when there is something to read, or room to write
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        """`deadline` is by the loop's clock."""
+        self.connection = connection
+        self.deadline = deadline
+        self.head = b""
+        self.response = b""  # what is still to be sent
+        self.watched = False  # the loop calls us when there is something to read, or room to write
 
 
 class Endpoint:
@@ -135,7 +135,7 @@ class Endpoint:
     def _welcome(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         loop = asyncio.get_running_loop()
-        client = _Client(connection, deadline=loop.time() + CLIENT_TIMEOUT)
+        client = _Client(connection, loop.time() + CLIENT_TIMEOUT)
         while len(self._clients) >= self._most:
             self._hang_up(next(iter(self._clients)))
 
