@@ -7,7 +7,6 @@ is loaded or run here.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -106,6 +105,8 @@ _Devices = list[tuple[str, frozenset[str]]]
 
 
 def _json(text: str) -> tuple[str, _Devices]:
+    import json  # only where a host has such specs: it would cost every start a millisecond
+
     spec = json.loads(text)
     devices = []
     for device in spec["devices"]:

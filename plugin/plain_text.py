@@ -1,32 +1,49 @@
 """Text from strangers, for places where a character can do harm: a line of a log, a CDI spec, a table.
 
-What a claim, a device tree or an API server says is somebody's text. A control character in it could forge a second line,
-steer a terminal, or make a file that nobody can read.
+What a claim, a device tree or an API server says is somebody's text. A control character in it could
+forge a second line, steer a terminal, or make a file that nobody can read.
 """
 
 from __future__ import annotations
 
-import re
-
-# Everything that YAML 1.2 does not take as it is, since container runtimes read CDI specs, also those in JSON, as YAML; and
-# what ends a line for some readers: next line, line and paragraph separators.
-_STRANGE = re.compile(
-    "[^\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+# Control characters; line and paragraph separators; what turns the direction of text; the byte order
+# mark. Each ends a line, steers a terminal, or shows text as what it is not.
+_STEERING = (
+    *range(0x20),
+    *range(0x7F, 0xA0),
+    *range(0x2028, 0x202F),
+    *range(0x2066, 0x206A),
+    0xFEFF,
 )
-_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+_ESCAPES = {code: chr(code).encode("unicode_escape").decode() for code in _STEERING}
+_JSON_ESCAPES = {code: f"\\u{code:04x}" for code in _STEERING}
 
 
 def strange(text: str) -> str | None:
-    """The first character that cannot stand in a file for others; None if there is none."""
-    match = _STRANGE.search(text)
-    return match[0] if match else None
+    """The first character that cannot stand in a CDI spec; None if there is none.
+
+    Container runtimes read specs as YAML, also those in JSON. So it is what YAML does not take as it
+    is, and what ends a line for some readers. Tabs and line feeds are fine.
+    """
+    if text.isprintable():
+        return None
+    for character in text:
+        code = ord(character)
+        is_control = code < 0x20 or 0x7F <= code < 0xA0
+        if character not in "\t\n" and (
+            is_control
+            or code in (0x2028, 0x2029, 0xFEFF, 0xFFFE, 0xFFFF)
+            or 0xD800 <= code < 0xE000
+        ):
+            return character
+    return None
 
 
 def one_line(text: str) -> str:
     """The text on one line, with control characters and what turns text around shown as escapes."""
-    return _STEERING.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    return text if text.isprintable() else text.translate(_ESCAPES)
 
 
 def json_escaped(document: str) -> str:
     """JSON that means the same, without a character that steers a terminal as it is."""
-    return _STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", document)
+    return document if document.isprintable() else document.translate(_JSON_ESCAPES)
