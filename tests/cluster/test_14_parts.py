@@ -1,10 +1,12 @@
 """Line 14: GPUs that are divided. The API server takes their counters, the scheduler counts by
-them, and a container gets its part and nothing of the others.
+them, and a container gets its part and nothing of the others. The divided GPU itself is no GPU to
+ask for.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from tests.cluster.driver import Driver, allotted, given, nodes
 from tests.cluster.kubectl import Kubectl, Object
 from tests.cluster.objects import DRIVER, claim, devices, pod, request
 
-DIVIDED = ["nvidia:a100,mig=2", "amd:mi300x,mode=cpx,memory_mode=nps4"]
+DIVIDED = ["nvidia:a100,mig=3g.40gb:1g.10gb", "amd:mi300x,mode=cpx,memory_mode=nps4,kfd=closed"]
 COUNTERS = {"nvidia": ("instances", "2"), "amd": ("partitions", "8")}
 SETTLE = 30.0  # seconds: GPUs that were there before stay for the grace
 
@@ -76,11 +78,11 @@ def part_of(vendor: str) -> Object:
     return request(device_class=f"part.{DRIVER}", selectors=[{"cel": {"expression": expression}}])
 
 
-def all_of(whole: Gpu) -> Object:
-    expression = f'device.attributes["resource.kubernetes.io"].pciBusID == "{whole.address}"'
-    return request(
-        device_class=f"{whole.vendor}.{DRIVER}", selectors=[{"cel": {"expression": expression}}]
-    )
+def all_of(whole: Gpu, device_class: str) -> Object:
+    kind = f'device.attributes["{DRIVER}"].type == "{whole.kind}"'
+    address = f'device.attributes["resource.kubernetes.io"].pciBusID == "{whole.address}"'
+    selectors: list[Object] = [{"cel": {"expression": one}} for one in (kind, address)]
+    return request(device_class=device_class, selectors=selectors)
 
 
 def refusal(ns: Kubectl, name: str) -> str:
@@ -133,13 +135,54 @@ def test_who_has_a_part_excludes_who_wants_all(
         held.append(device)
     assert held[0] != held[1]
     whole = whole_of(divided, vendor)
-    ns.create(claim("all", devices(all_of(whole))), pod("greedy", driver.node, {"gpu": "all"}))
+    wanted = all_of(whole, f"{vendor}.{DRIVER}")
+    ns.create(claim("all", devices(wanted)), pod("greedy", driver.node, {"gpu": "all"}))
     wait_for(
         "the scheduler's no", lambda: "cannot allocate all claims" in refusal(ns, "greedy"), 30
     )
     ns("delete", "pod", "user", "neighbour", seconds=60)
     ns("delete", "resourceclaim", "part", "beside", seconds=60)
-    running("greedy")
-    assert nodes(ns, "greedy") == {node.path: (node.major, node.minor) for node in whole.nodes}
-    ns.create(claim("late", devices(part_of(vendor))), pod("later", driver.node, {"gpu": "late"}))
-    wait_for("the scheduler's no", lambda: "cannot allocate all claims" in refusal(ns, "later"), 30)
+
+    # Nobody is left who has a part, and still it is nobody's as a whole.
+    time.sleep(2)
+    assert "cannot allocate all claims" in refusal(ns, "greedy")
+
+
+ALL = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": f"all.{DRIVER}"},
+    "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]},
+}
+
+
+def reasons(ns: Kubectl, name: str) -> str:
+    """What Events say of a pod."""
+    about = f"--field-selector=involvedObject.name={name}"
+    return " ".join(str(event.get("message")) for event in ns.list("events", about))
+
+
+def test_a_class_that_takes_anything_gets_a_divided_gpu_refused_by_name(
+    ns: Kubectl, divided: Inventory, driver: Driver, vendor: str
+) -> None:
+    whole = whole_of(divided, vendor)
+    wanted = all_of(whole, f"all.{DRIVER}")
+    ns.create(ALL, claim("all", devices(wanted)), pod("greedy", driver.node, {"gpu": "all"}))
+    try:
+        advice = f"ask for a part of it, by the DeviceClass part.{DRIVER}"
+        wait_for("the reason", lambda: advice in reasons(ns, "greedy"), 60)
+        assert f"{whole.name} is divided" in reasons(ns, "greedy")
+    finally:
+        ns.delete("deviceclass", f"all.{DRIVER}")
+
+
+def test_a_claim_for_1g_10gb_gets_it(
+    ns: Kubectl, divided: Inventory, driver: Driver, running: Running
+) -> None:
+    whole = whole_of(divided, "nvidia")
+    profile = f'device.attributes["{DRIVER}"].?profile.orValue("") == "1g.10gb"'
+    wanted = request(device_class=f"part.{DRIVER}", selectors=[{"cel": {"expression": profile}}])
+    ns.create(claim("small", devices(wanted)), pod("user", driver.node, {"gpu": "small"}))
+    running("user")
+    ((device,),) = allotted(ns.get("resourceclaim", "small")).values()
+    assert device == f"{whole.name}-mig-7-0"
