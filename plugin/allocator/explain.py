@@ -138,7 +138,7 @@ def _out_of_time(search_input: SearchInput) -> str:
     if part is None:
         part = subproblems.everything(search_input.claims)
     names = _names(search_input, part)
-    return f"no answer in time: too many combinations of devices for {names}"
+    return f"not decided: too many combinations of devices for {names}"
 
 
 def _requests(search_input: SearchInput, part: Part) -> list[Request]:

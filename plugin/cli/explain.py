@@ -5,36 +5,47 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+from collections.abc import Iterator
 
 from .. import config, errors
-from ..explain import pending, sources
-from ..explain.sources import Objects
+from ..explain import pending, sources, text
+from ..explain.answer import Answer
+from ..explain.objects import Objects
 from . import output
 from .exit_codes import OK
 
 
 def run(arguments: argparse.Namespace) -> int:
-    namespace, node = arguments.namespace, arguments.node
     if arguments.file:
         objects = sources.from_files(arguments.file)
     else:
         objects = asyncio.run(_from_cluster(arguments))
 
-    if arguments.class_name:
-        report = pending.of_class(objects, arguments.class_name, node=node)
-    elif arguments.dry:
-        dry = sources.from_files([arguments.dry], namespace)
-        objects.put(dry)
-        report = pending.report(objects, pending.would_be(dry), node=node, new=True)
-    else:
-        subject = pending.find(objects, arguments.name, namespace)
-        report = pending.report(objects, subject, node=node)
-
+    answers = list(_answers(arguments, objects))
     if arguments.output == "json":
-        output.document(pending.as_data(report), "json")
+        documents = [text.as_data(answer) for answer in answers]
+        output.document(documents[0] if len(documents) == 1 else documents, "json")
     else:
-        print(pending.as_text(report), end="")
+        print("\n".join(map(text.as_text, answers)), end="")
     return OK
+
+
+def _answers(arguments: argparse.Namespace, objects: Objects) -> Iterator[Answer]:
+    """One answer, or one for each pod or claim that a file would make."""
+    node, time_limit = arguments.node, arguments.timeout
+    if arguments.class_name:
+        yield pending.of_class(objects, arguments.class_name, node=node, time_limit=time_limit)
+        return
+    if not arguments.dry:
+        subject = pending.find(objects, arguments.name, arguments.namespace)
+        yield pending.report(objects, subject, node=node, time_limit=time_limit)
+        return
+
+    made, workloads = sources.would_be_made(arguments.dry, arguments.namespace)
+    objects.put(made)
+    for subject in pending.would_be(made):
+        answer = pending.report(objects, subject, node=node, new=True, time_limit=time_limit)
+        yield pending.of_workload(answer, subject, workloads)
 
 
 async def _from_cluster(arguments: argparse.Namespace) -> Objects:

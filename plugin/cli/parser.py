@@ -6,6 +6,7 @@ Parses and tells about wrong use. What a command does is in a module of its name
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -225,6 +226,13 @@ def _add_probe(commands: Commands) -> None:
     probe.add_argument("question", choices=("live", "ready"))
 
 
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < math.inf:
+        raise ValueError(text)
+    return seconds
+
+
 def _add_explain(commands: Commands) -> None:
     explain = _add(commands, "explain", "tell why a pod or a claim gets no devices, node by node")
     subject = explain.add_mutually_exclusive_group(required=True)
@@ -232,13 +240,23 @@ def _add_explain(commands: Commands) -> None:
         "name", nargs="?", help="a pod or a claim; pod/NAME or claim/NAME where both exist"
     )
     subject.add_argument(
-        "--dry", metavar="FILE", type=Path, help="a pod, claim or template that is not there yet"
+        "--dry",
+        metavar="FILE",
+        type=Path,
+        help="what is not there yet: a pod, a Deployment or Job or the like, a claim or template",
     )
     subject.add_argument(
         "--class", dest="class_name", metavar="NAME", help="which devices a DeviceClass has"
     )
     explain.add_argument("-n", "--namespace", default="default", help="default: default")
     explain.add_argument("--node", default="", help="look at this node alone")
+    explain.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="what is not decided by then is unknown (default 10, as the scheduler has for a node)",
+    )
     explain.add_argument(
         "--context",
         default="",

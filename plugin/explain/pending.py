@@ -1,22 +1,19 @@
-"""Why is my pod pending: the claims of a pod or a claim against each node, told in text or as data.
+"""Why is my pod pending: a pod or a claim against each node.
 
-What is a reason is decided in allocator/explain.py; where the objects come from, in sources.py.
+First what stands before any node (`preconditions`), then on each node the scheduler's rules about
+pods and nodes (`plugin.scheduling`), then the allocator's about devices.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from .. import allocator, cel, errors
 from ..allocator import explain, extended, features, nodes, state, taints
 from ..allocator.requests import claim_name
-from ..api.core import Node, Pod
-from ..api.meta import ObjectMeta
 from ..api.scheduling import (
     DeviceClaim,
     DeviceRequest,
@@ -24,321 +21,329 @@ from ..api.scheduling import (
     ResourceClaim,
     ResourceClaimSpec,
 )
+from ..scheduling import filters, resources
+from ..scheduling.objects import Claim, Meta, Node, Pod
+from . import preconditions
+from .answer import Answer, NodeAnswer
+from .preconditions import Preconditions
 
 if TYPE_CHECKING:
-    from ..allocator import DeviceID
-    from ..allocator.verdicts import ClaimVerdict, DeviceVerdict, NodeVerdict, RequestVerdict
-    from .sources import ClaimTemplate, Objects
+    from ..allocator.verdicts import NodeVerdict, RequestVerdict
+    from ..scheduling.resources import Amounts
+    from .manifests import Workload
+    from .objects import Objects
 
-_SHOWN = 3  # nodes, and reasons of one request, that text names; JSON has all
-_NAMED = 2  # devices with the same reasons
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Answer:
-    """`notes` are about the pod or the claims, whatever the node."""
-
-    subject: str
-    can: str = "could have it"  # said of the nodes that answer yes
-    notes: tuple[str, ...] = ()
-    nodes: tuple[NodeVerdict, ...] = ()
+# Seconds; the scheduler has as many for each node.
+TIME_LIMIT = 10.0
+_READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+# Seconds that each node has in any case.
+_LEAST_SHARE = 0.05
+_UNDECIDED = (
+    "the scheduler has 10 s for a node, and may not decide it either: "
+    'it says "timed out trying to allocate devices" then'
+)
 
 
-def find(objects: Objects, name: str, namespace: str) -> Pod | ResourceClaim:
-    """`name`: a claim or a pod, or claim/NAME or pod/NAME where both exist."""
-    kind, _, plain = name.rpartition("/")
-    claim = (
-        _find(objects.claims, namespace, plain) if kind in ("", "claim", "resourceclaim") else None
-    )
-    pod = _find(objects.pods, namespace, plain) if kind in ("", "pod") else None
-    found: Pod | ResourceClaim | None = claim or pod
-    if found is None:
-        seen = "" if "pods" not in objects.unseen else ", and pods cannot be seen"
-        raise errors.Fatal(
-            f"neither a claim nor a pod {plain!r} in namespace {namespace!r}{seen}: look with -n elsewhere?"
-        )
-    return found
+def find(objects: Objects, name: str, namespace: str) -> Pod | Claim:
+    """The pod or claim that is meant; errors.Fatal where there is none.
 
-
-def would_be(made: Objects) -> Pod | ResourceClaim:
-    """The one thing of a file that would be made: its pod, or else its claim, or the claim of its
-    template.
+    `name` is a claim or a pod, or claim/NAME or pod/NAME where both exist.
     """
-    claims = made.claims + [_of_template(one, one.metadata.name) for one in made.templates]
-    found: list[Pod | ResourceClaim] = [*made.pods] or [*claims]
-    if len(found) != 1:
+    kind, _, plain = name.rpartition("/")
+    candidates: list[Pod | Claim] = []
+    if kind in ("", "claim", "resourceclaim"):
+        candidates += objects.claims
+    if kind in ("", "pod"):
+        candidates += objects.pods
+    for candidate in candidates:
+        if (candidate.metadata.namespace, candidate.metadata.name) == (namespace, plain):
+            return candidate
+
+    unseen = ", and pods cannot be seen" if "pods" in objects.unseen else ""
+    raise errors.Fatal(
+        f"neither a claim nor a pod {plain!r} in namespace {namespace!r}{unseen}: "
+        "look with -n elsewhere?"
+    )
+
+
+def would_be(made: Objects) -> list[Pod | Claim]:
+    """What a file would make: its pods, or else its claims, or the claims of its templates."""
+    if made.pods:
+        return [*made.pods]
+    templates = [
+        preconditions.of_template(template, template.metadata.name) for template in made.templates
+    ]
+    claims: list[Pod | Claim] = [*made.claims, *templates]
+    if not claims:
         raise errors.Fatal(
-            f"a file for --dry has one pod, claim or claim template, this has {len(found)}"
+            "a file for --dry has a pod, something that makes pods (a Deployment, a Job, …), "
+            "a claim or a claim template; this has none"
         )
-    return found[0]
+    return claims
 
 
-def of_class(objects: Objects, name: str, *, node: str = "") -> Answer:
+def of_class(
+    objects: Objects, name: str, *, node: str = "", time_limit: float = TIME_LIMIT
+) -> Answer:
     """Which devices belong to a class and are free, and what keeps the others out."""
     request = DeviceRequest(name="one", exactly=ExactDeviceRequest(device_class_name=name))
-    spec = ResourceClaimSpec(devices=DeviceClaim(requests=[request]))
-    claim = ResourceClaim(metadata=ObjectMeta(name="for-the-class"), spec=spec)
-    found = _Question(objects).nodes(None, [claim], node, always=True)
-    nodes = tuple(
-        dataclasses.replace(one, summary=_of_it(one.claims[0].requests[0])) if one.claims else one
-        for one in found
+    claim = Claim(
+        metadata=Meta(name="for-the-class"),
+        spec=ResourceClaimSpec(devices=DeviceClaim(requests=[request])),
     )
+    question = _Question(objects, None, Preconditions(waiting=[claim]))
+    answers = []
+    for answer in question.ask(_nodes(objects, node), time_limit, always=True):
+        summary = answer.summary
+        if answer.claims:
+            summary = in_class(answer.claims[0].requests[0])
+        answers.append(dataclasses.replace(answer, summary=summary))
     return Answer(
-        subject=f"class {name}", can="have a free device of it", notes=_unseen(objects), nodes=nodes
+        subject=f"class {name}",
+        can="have a free device of it",
+        notes=tuple(_unseen(objects)),
+        nodes=tuple(answers),
     )
 
 
-def _of_it(request: RequestVerdict) -> str:
-    return f"{request.suitable} of {len(request.devices)} devices are of the class and free"
+def in_class(verdict: RequestVerdict) -> str:
+    return f"{verdict.suitable} of {len(verdict.devices)} devices are of the class and free"
 
 
 def report(
-    objects: Objects, subject: Pod | ResourceClaim, *, node: str = "", new: bool = False
+    objects: Objects,
+    subject: Pod | Claim,
+    *,
+    node: str = "",
+    new: bool = False,
+    time_limit: float = TIME_LIMIT,
 ) -> Answer:
-    """`new`: it is not there yet, and the API server may refuse its selectors."""
-    pod = subject if isinstance(subject, Pod) else None
-    notes = list(_unseen(objects))
-    claims = (
-        _claims_of(pod, objects, notes)
-        if pod
-        else [subject]
-        if isinstance(subject, ResourceClaim)
-        else []
-    )
-    waiting = [one for one in claims if not one.status.allocation]
-    notes += [
-        f"claim {claim_name(one)} is allocated already" for one in claims if one.status.allocation
-    ]
-    notes += _refused(waiting) if new else ()
-    question = _Question(objects)
-    found = question.nodes(pod, waiting, node)
-    if question.elsewhere:
-        notes.append(
-            f"the pod's nodeSelector or affinity leaves out {question.elsewhere} of the nodes"
-        )
-    if not found:
-        notes.append("no claim waits for devices" if _nodes(objects) else "no nodes are known")
-    metadata = subject.metadata
-    kind = "pod" if pod else "claim"
+    """Whether each node could have the pod or claim, and if not, why.
+
+    With `node` only that one is looked at; errors.Fatal where it is not known. `new`: the subject
+    is not there yet, and the API server may refuse its selectors. After `time_limit` seconds what
+    is not decided is unknown.
+    """
+    if isinstance(subject, Pod):
+        pod, kind = subject, "pod"
+        found = preconditions.of_pod(subject, objects)
+    else:
+        pod, kind = None, "claim"
+        found = preconditions.of_claim(subject, objects)
+    notes = [*_unseen(objects), *found.notes]
+    if new:
+        notes += _refused(found.waiting)
+
+    places = _nodes(objects, node)
+    if not places:
+        notes.append("no nodes are known")
+    # A claim that has its devices, and a pod that has its node, ask for none.
+    settled = not found.waiting if pod is None else bool(pod.spec.node_name)
+    answers: list[NodeAnswer] = []
+    if not settled and not found.undecidable:
+        answers = list(_Question(objects, pod, found).ask(places, time_limit, always=bool(node)))
+    if any(answer.outcome == "unknown" for answer in answers):
+        notes.append(_UNDECIDED)
     return Answer(
-        subject=f"{kind} {metadata.namespace}/{metadata.name}",
+        subject=f"{kind} {subject.key}",
+        can="could run it" if pod else "could have it",
+        blockers=tuple(found.blockers),
         notes=tuple(notes),
-        nodes=tuple(found),
+        nodes=tuple(answers),
     )
+
+
+def of_workload(answer: Answer, subject: Pod | Claim, workloads: Sequence[Workload]) -> Answer:
+    """The answer about a pod, said of the workload that would make it, if one would."""
+    for workload in workloads:
+        if (
+            not isinstance(subject, Pod)
+            or subject.metadata.name != workload.pod["metadata"]["name"]
+        ):
+            continue
+        notes = answer.notes
+        if workload.kind == "DaemonSet":
+            notes = (*notes, "it makes a pod for each node that could run it")
+        elif workload.count != 1:
+            notes = (*notes, f"it makes {workload.count} pods: this is about the first of them")
+        kind, namespace = workload.kind.lower(), subject.metadata.namespace
+        name = f"{kind} {namespace}/{workload.name}"
+        return dataclasses.replace(answer, subject=name, notes=notes)
+    return answer
 
 
 def _refused(claims: Sequence[ResourceClaim]) -> Iterator[str]:
+    """Selectors that the API server would not take."""
     for claim in claims:
         for request in claim.spec.devices.requests or ():
-            for asked in (request.exactly, *request.first_available):
-                for number, selector in enumerate(asked.selectors if asked else (), 1):
+            for alternative in (request.exactly, *request.first_available):
+                selectors = alternative.selectors if alternative else ()
+                for number, selector in enumerate(selectors, 1):
+                    expression = selector.cel.expression if selector.cel else ""
                     try:
-                        cel.compile(selector.cel.expression if selector.cel else "", new=True)
+                        cel.compile(expression, new=True)
                     except cel.CompileError as error:
-                        yield f"the API server refuses selector {number} of request {request.name}: {error}"
+                        yield (
+                            f"the API server refuses selector {number} "
+                            f"of request {request.name}: {error}"
+                        )
 
 
-def _unseen(objects: Objects) -> tuple[str, ...]:
-    return tuple(f"not allowed to see {what}: the answer may be wrong" for what in objects.unseen)
+def _unseen(objects: Objects) -> Iterator[str]:
+    for resource in objects.unseen:
+        if resource == "pods of other namespaces":
+            yield f"not allowed to see {resource}: what they use of nodes is not counted"
+        else:
+            yield f"not allowed to see {resource}: the answer may be wrong"
+
+
+def _nodes(objects: Objects, only: str) -> list[Node]:
+    """Nodes by name; where none were given, the ones that slices name."""
+    places = sorted(objects.nodes, key=lambda node: node.metadata.name)
+    if not objects.nodes:
+        names = {slice_.spec.node_name for slice_ in objects.slices} - {""}
+        places = [Node(metadata=Meta(name=name)) for name in sorted(names)]
+    if not only:
+        return places
+
+    chosen = [node for node in places if node.metadata.name == only]
+    if not chosen:
+        raise errors.Fatal(f"no node {only!r} is known")
+    return chosen
 
 
 class _Question:
-    """The objects as the allocator takes them, asked about one node after the other."""
+    """The objects as the rules take them, and a pod or claims put to one node after the other."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Objects, pod: Pod | None, found: Preconditions) -> None:
         self._objects = objects
-        enabled = features.in_use(objects.slices, objects.claims)
+        self._pod = pod
+        self._waiting, self._allocated = found.waiting, found.allocated
+        self._held = explain.holders(objects.claims)
+        # What the question itself asks for may be of a feature that nothing in the cluster has yet.
+        enabled = features.in_use(objects.slices, [*objects.claims, *found.waiting])
         self._allocator = allocator.Allocator(
             class_lister=allocator.Classes(objects.classes),
             slices=taints.apply_rules(objects.slices, objects.rules),
             allocated=state.of_claims(objects.claims, enabled),
             features=enabled,
         )
-        self._held = explain.holders(objects.claims)
-        self.elsewhere = 0  # nodes where the pod may not run
+        self._pods_by_node: dict[str, list[Pod]] = {}
+        self._used: dict[str, Amounts] = {}
+        self._resources_of_classes: set[str] = set()
+        if pod:
+            self._count_pods()
+            self._resources_of_classes = set(extended.classes_by_resource(objects.classes))
 
-    def nodes(
-        self, pod: Pod | None, claims: Sequence[ResourceClaim], only: str, *, always: bool = False
-    ) -> list[NodeVerdict]:
-        chosen = [one for one in _nodes(self._objects) if only in ("", one.metadata.name)]
-        if only and not chosen:
-            raise errors.Fatal(f"no node {only!r} is known")
-        found = []
-        for one in chosen:
-            if pod and not _may_run(pod, one):
-                self.elsewhere += 1
-                continue
-            implicit = extended.implicit_claim(pod, one, self._objects.classes) if pod else None
-            asked = [*claims, *([implicit] if implicit else [])]
-            if asked:
-                found.append(explain.node(self._allocator, one, asked, self._held, always=always))
-        return found
+    def _count_pods(self) -> None:
+        for pod in self._objects.pods:
+            name = pod.spec.node_name
+            if name and not pod.has_ended:
+                self._pods_by_node.setdefault(name, []).append(pod)
+                resources.add(self._used.setdefault(name, {}), resources.pod_requests(pod))
+
+    def ask(
+        self, places: Sequence[Node], time_limit: float, *, always: bool = False
+    ) -> Iterator[NodeAnswer]:
+        """Each node's answer. With `always` devices are told of where the answer is yes, too."""
+        end = time.monotonic() + time_limit
+        for index, node in enumerate(places):
+            # Each gets its share of what is left, so that one node cannot take it all.
+            share = (end - time.monotonic()) / (len(places) - index)
+            refusals = self._refusals(node)
+            yield _answer(node, refusals, self._verdict(node, share, always))
+
+    def _verdict(self, node: Node, seconds: float, always: bool) -> NodeVerdict | None:
+        """What the allocator says; None where no devices are asked for."""
+        claims: list[ResourceClaim] = [*self._waiting]
+        if self._pod:
+            implicit = extended.implicit_claim(self._pod, node, self._objects.classes)
+            if implicit:
+                claims.append(implicit)
+        if not claims:
+            return None
+        return explain.node(
+            self._allocator,
+            node,
+            claims,
+            self._held,
+            always=always,
+            expired=_after(max(seconds, _LEAST_SHARE)),
+        )
+
+    # The scheduler's rules about pods and nodes
+
+    def _refusals(self, node: Node) -> tuple[str, ...]:
+        pod = self._pod
+        if pod is None:
+            return tuple(_elsewhere(self._allocated, node))
+
+        name, allocatable = node.metadata.name, node.status.allocatable
+        by_claims = {
+            resource
+            for resource in self._resources_of_classes
+            if allocatable.get(resource, "0") == "0"
+        }
+        details = list(_unready(node))
+        for refusal in filters.refusals(
+            pod,
+            node,
+            used=self._used.get(name, {}),
+            by_claims=by_claims,
+            neighbours=self._pods_by_node.get(name, ()),
+        ):
+            # A node that nobody has described, in a file of slices alone, has resources too.
+            if refusal.rule != "NodeResourcesFit" or allocatable:
+                details.append(refusal.detail)
+        return (*details, *_elsewhere(self._allocated, node))
 
 
-def _may_run(pod: Pod, node: Node) -> bool:
-    """By what the pod says of nodes; taints of nodes, CPU and memory are not looked at."""
-    affinity = pod.spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution
-    if pod.spec.node_name not in ("", node.metadata.name):
-        return False
-    chosen = pod.spec.node_selector.items() <= node.metadata.labels.items()
-    return chosen and (affinity is None or nodes.selects(affinity, node))
+def _unready(node: Node) -> Iterator[str]:
+    """A node that is not ready has a taint that says so, a moment later."""
+    if any(taint.key in _READY_TAINTS for taint in node.spec.taints):
+        return
+    for condition in node.status.conditions:
+        if condition.type == "Ready" and condition.status != "True":
+            why = condition.message or condition.reason
+            yield f"it is not ready: {why}" if why else "it is not ready"
 
 
-def _find(objects: Sequence[Any], namespace: str, name: str) -> Any:
-    return next(
-        (
-            one
-            for one in objects
-            if (one.metadata.namespace, one.metadata.name) == (namespace, name)
-        ),
-        None,
-    )
-
-
-def _nodes(objects: Objects) -> list[Node]:
-    """Nodes; where none were given, the ones that slices name."""
-    if objects.nodes:
-        return sorted(objects.nodes, key=lambda node: node.metadata.name)
-    names = {one.spec.node_name for one in objects.slices} - {""}
-    return [Node(metadata=ObjectMeta(name=name)) for name in sorted(names)]
-
-
-def _of_template(template: ClaimTemplate, name: str) -> ResourceClaim:
-    metadata = ObjectMeta(name=name, namespace=template.metadata.namespace)
-    return ResourceClaim(metadata=metadata, spec=template.spec.spec)
-
-
-def _claims_of(pod: Pod, objects: Objects, notes: list[str]) -> list[ResourceClaim]:
-    """Those that exist, and those that will be made from a template."""
-    found = []
-    namespace = pod.metadata.namespace
-    made = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
-    for entry in pod.spec.resource_claims:
-        name = entry.resource_claim_name or made.get(entry.name)
-        if name:
-            claim = _find(objects.claims, namespace, name)
-            if claim:
-                found.append(claim)
-            else:
-                notes.append(f"claim {namespace}/{name} does not exist")
+def _elsewhere(claims: Sequence[Claim], node: Node) -> Iterator[str]:
+    """Claims whose devices cannot be used on this node."""
+    for claim in claims:
+        selector = claim.status.allocation.node_selector if claim.status.allocation else None
+        if selector is None:
             continue
-        template = _find(objects.templates, namespace, entry.resource_claim_template_name or "")
-        if template:
-            name = f"{pod.metadata.name}-{entry.name}-…"
-            found.append(_of_template(template, name))
-            notes.append(
-                f"claim {namespace}/{name} is not made yet; template {template.metadata.name} is looked at"
-            )
-        else:
-            notes.append(
-                f"claim template {namespace}/{entry.resource_claim_template_name} does not exist"
-            )
-    return found
+        try:
+            here = nodes.selects(selector, node)
+        except ValueError:
+            here = False
+        if not here:
+            place = preconditions.allocated_on(claim)
+            yield f"claim {claim_name(claim)} is allocated on {place}"
 
 
-def as_data(found: Answer) -> dict[str, Any]:
-    data: dict[str, Any] = msgspec.to_builtins(found)
-    for node, plain in zip(found.nodes, data["nodes"], strict=True):
-        for claim, of_claim in zip(node.claims, plain["claims"], strict=True):
-            for request, of_request in zip(claim.requests, of_claim["requests"], strict=True):
-                of_request["suitable"] = request.suitable
-                of_request["nearest"] = [str(verdict.device) for verdict in request.nearest]
-                for verdict, of_verdict in zip(request.devices, of_request["devices"], strict=True):
-                    of_verdict["device"] = str(verdict.device)
-        plain["allocation"] = [str(device) for device in node.allocation]
-    return data
-
-
-def as_text(found: Answer) -> str:
-    return "\n".join(_lines(found)) + "\n"
-
-
-def _lines(found: Answer) -> Iterator[str]:
-    good = [node for node in found.nodes if node.outcome == "yes"]
-    bad = sorted((node for node in found.nodes if node.outcome != "yes"), key=_missing)
-    yield (
-        f"{found.subject}: {len(good)} of {len(found.nodes)} nodes {found.can}"
-        if found.nodes
-        else found.subject
-    )
-    yield from (f"  note: {note}" for note in found.notes)
-    for several in (good, bad):
-        for node in several[:_SHOWN]:
-            yield ""
-            yield f"node {node.node}: {_outcome(node)}"
-            yield from (f"  {trouble}" for trouble in node.pools)
-            for claim in node.claims:
-                yield from _claim_lines(node, claim)
-    rest = Counter(_outcome(node) for node in bad[_SHOWN:])
-    if good[_SHOWN:]:
-        rest["yes"] = len(good[_SHOWN:])
-    if rest:
-        yield ""
-        yield from (
-            f"{count} more nodes: {outcome}" for outcome, count in rest.most_common(2 * _SHOWN)
+def _answer(node: Node, refusals: tuple[str, ...], verdict: NodeVerdict | None) -> NodeAnswer:
+    name = node.metadata.name
+    if verdict is None:
+        return NodeAnswer(
+            node=name,
+            outcome="no" if refusals else "yes",
+            summary="; ".join(refusals),
+            refusals=refusals,
         )
-        untold = len(rest) - 2 * _SHOWN
-        if untold > 0:
-            yield f"and nodes with {untold} other outcomes: look with --node or -o json"
-
-
-def _outcome(node: NodeVerdict) -> str:
-    if node.outcome == "yes" and not node.summary:
-        return f"yes: would get {', '.join(_short(node, device) for device in node.allocation)}"
-    return f"{node.outcome}: {node.summary}"
-
-
-def _missing(node: NodeVerdict) -> tuple[bool, int]:
-    """The nodes that lack the fewest devices come first, those that have nothing to look at last."""
-    requests = [request for claim in node.claims for request in claim.requests]
-    there = any(request.devices for request in requests)
-    return not there, sum(max(0, request.needed - request.suitable) for request in requests)
-
-
-def _claim_lines(node: NodeVerdict, claim: ClaimVerdict) -> Iterator[str]:
-    """What the node's own line has not said."""
-    yield from (
-        f"  {constraint}" for constraint in claim.constraints if constraint not in node.summary
-    )
-    for request in claim.requests:
-        if node.outcome == "yes" or (request.devices and request.suitable < request.needed):
-            if not node.summary.endswith((str(request), _of_it(request))):
-                yield f"  claim {claim.claim}: {request}"
-            yield from _refusals(node, request)
-
-
-def _refusals(node: NodeVerdict, request: RequestVerdict) -> Iterator[str]:
-    """Devices that lack the same, the nearest misses first."""
-    alike: dict[str, list[DeviceVerdict]] = {}
-    for verdict in request.devices:
-        if verdict.reasons:
-            alike.setdefault("; ".join(reason.text for reason in verdict.reasons), []).append(
-                verdict
-            )
-    groups = sorted(alike.items(), key=lambda group: (len(group[1][0].reasons), -len(group[1])))
-    for text, verdicts in groups[:_SHOWN]:
-        names = ", ".join(_short(node, verdict.device) for verdict in verdicts[:_NAMED])
-        more = f" and {len(verdicts) - _NAMED} more" if len(verdicts) > _NAMED else ""
-        yield f"    {names}{more}: {text}"
-    kinds = Counter(_kind(verdict) for _, verdicts in groups[_SHOWN:] for verdict in verdicts)
-    for kind, count in kinds.most_common(_SHOWN):
-        yield f"    {count} more: {kind}"
-    if len(kinds) > _SHOWN:
-        yield f"    {sum(kinds.values()) - sum(count for _, count in kinds.most_common(_SHOWN))} more for other reasons"
-
-
-def _kind(verdict: DeviceVerdict) -> str:
-    """The reasons without what is this device's alone."""
-    return " and ".join(
-        sorted(
-            {
-                "held by claims" if one.rule == "held" else one.text.partition(": ")[0]
-                for one in verdict.reasons
-            }
-        )
+    summary = "; ".join(filter(None, (*refusals, verdict.summary)))
+    return NodeAnswer(
+        node=name,
+        outcome="no" if refusals else verdict.outcome,
+        summary=summary,
+        refusals=refusals,
+        allocation=verdict.allocation,
+        claims=verdict.claims,
+        pools=verdict.pools,
     )
 
 
-def _short(node: NodeVerdict, device: DeviceID) -> str:
-    """Most pools are named after their node."""
-    return device.device if device.pool == node.node else f"{device.pool}/{device.device}"
+def _after(seconds: float) -> Callable[[], bool]:
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() > end

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from ..api import core, meta, scheduling
@@ -22,8 +24,20 @@ class NodeSpec(meta.ApiStruct, frozen=True, kw_only=True):
     unschedulable: bool = False
 
 
+class Condition(meta.ApiStruct, frozen=True, kw_only=True):
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class NodeStatus(core.NodeStatus, frozen=True, kw_only=True):
+    conditions: list[Condition] = []
+
+
 class Node(core.Node, frozen=True, kw_only=True):
     spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
 
 
 class Toleration(meta.ApiStruct, frozen=True, kw_only=True):
@@ -37,20 +51,38 @@ class SchedulingGate(meta.ApiStruct, frozen=True, kw_only=True):
     name: str
 
 
+class Volume(meta.ApiStruct, frozen=True, kw_only=True):
+    """Only whether it is one that the scheduler has to find a place for."""
+
+    persistent_volume_claim: dict[str, Any] | None = None
+    ephemeral: dict[str, Any] | None = None
+
+
+class PodAffinity(meta.ApiStruct, frozen=True, kw_only=True):
+    """Only whether there is any that must be met."""
+
+    required_during_scheduling_ignored_during_execution: list[dict[str, Any]] = []
+
+
+class Affinity(core.Affinity, frozen=True, kw_only=True):
+    pod_affinity: PodAffinity = PodAffinity()
+    pod_anti_affinity: PodAffinity = PodAffinity()
+
+
+class TopologySpread(meta.ApiStruct, frozen=True, kw_only=True):
+    when_unsatisfiable: str = ""
+
+
 class PodSpec(core.PodSpec, frozen=True, kw_only=True):
+    affinity: Affinity = Affinity()
+    volumes: list[Volume] = []
+    topology_spread_constraints: list[TopologySpread] = []
     scheduler_name: str = ""
     scheduling_gates: list[SchedulingGate] = []
     tolerations: list[Toleration] = []
     priority: int | None = None
     priority_class_name: str = ""
     overhead: dict[str, str] = {}
-
-
-class Condition(meta.ApiStruct, frozen=True, kw_only=True):
-    type: str
-    status: str = ""
-    reason: str = ""
-    message: str = ""
 
 
 class ExtendedClaimStatus(meta.ApiStruct, frozen=True, kw_only=True):
@@ -137,6 +169,15 @@ class Claim(scheduling.ResourceClaim, frozen=True, kw_only=True):
             owner.controller and owner.uid == pod.metadata.uid
             for owner in self.metadata.owner_references
         )
+
+    def true_conditions(self, driver: str, pool: str, device: str) -> set[str]:
+        """What the device's driver says of it in the status."""
+        for status in self.status.devices:
+            if (status.driver, status.pool, status.device) == (driver, pool, device):
+                return {
+                    condition.type for condition in status.conditions if condition.status == "True"
+                }
+        return set()
 
     def with_reservation(self, pod: Pod) -> Claim:
         """The claim with a reservation for the pod."""

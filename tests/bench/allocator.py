@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from plugin import allocator
-from plugin.explain import pending, sources
+from plugin.explain import objects, pending, text
 from tests.support import alloc_hard, alloc_worlds, allocating, cluster_objects, oracle
 
 from . import ours
@@ -106,7 +106,7 @@ def large_nodes(go: oracle.Oracle) -> list[Row]:
 
 def of_explain() -> Row:
     """A pending claim on 100 nodes of 8 GPUs, half of them held, from objects to text."""
-    objects = sources.Objects()
+    cluster = objects.Objects()
     selectors = [
         cluster_objects.selector('device.attributes["gpu.claimd.dev"].vendor == "nvidia"'),
         cluster_objects.selector(
@@ -114,15 +114,15 @@ def of_explain() -> Row:
         ),
     ]
     constraints = [{"matchAttribute": cluster_objects.ROOT}]
-    objects.add(cluster_objects.class_())
-    objects.add(cluster_objects.claim(count=4, selectors=selectors, constraints=constraints))
+    cluster.add(cluster_objects.class_())
+    cluster.add(cluster_objects.claim(count=4, selectors=selectors, constraints=constraints))
     for index in range(100):
         node = f"node-{index}"
-        objects.add(cluster_objects.slice_(cluster_objects.gpus(8), node=node))
+        cluster.add(cluster_objects.slice_(cluster_objects.gpus(8), node=node))
         held = [cluster_objects.name(number) for number in (0, 1, 4, 5)]
-        objects.add(cluster_objects.claim(f"job-{index}", held=held, on=node))
-    claim = pending.find(objects, "train", "default")
-    took = median(lambda: pending.as_text(pending.report(objects, claim)), 5)
+        cluster.add(cluster_objects.claim(f"job-{index}", held=held, on=node))
+    claim = pending.find(cluster, "train", "default")
+    took = median(lambda: text.as_text(pending.report(cluster, claim)), 5)
     return Row(title="explain of a claim that 100 nodes of 8 refuse", ours=took, limit=0.5)
 
 

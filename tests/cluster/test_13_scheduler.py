@@ -129,7 +129,7 @@ def test_the_scheduler_decides_the_same(
         assert (expected is not None) is world.fits, world.name
         assert ours(world, everything, of_world) == expected, world.name
     out = explained(ns, tmp_path, "pod/small-roots", f"--node={NODE}")
-    assert out.startswith(f"pod {ns.namespace}/small-roots: 0 of 1 nodes could have it\n")
+    assert out.startswith(f"pod {ns.namespace}/small-roots: 0 of 1 nodes could run it\n")
     assert "no root has 4 free; best is r" in out
     assert "not allowed" not in out
 

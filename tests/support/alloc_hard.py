@@ -101,3 +101,28 @@ def apart(hard):
         {"name": f"gpu-{index}", "exactly": one} for index in range(request["exactly"]["count"])
     ]
     return hard | {"claims": [claim | {"spec": {"devices": devices | {"requests": several}}}]}
+
+
+def opposing(count=24, wanted=12):
+    """Two counters of which no set of devices can satisfy both, though any set satisfies either."""
+    weights = [7 + 3 * index + index % 2 for index in range(count)]
+    most = max(weights) + 1
+    limit = sum(weights) * wanted // count
+    devices = [
+        {
+            "name": f"part-{index}",
+            "consumesCounters": [
+                {
+                    "counterSet": "all",
+                    "counters": {
+                        "left": {"value": str(weight)},
+                        "right": {"value": str(most - weight)},
+                    },
+                }
+            ],
+        }
+        for index, weight in enumerate(weights)
+    ]
+    left, right = str(limit), str(wanted * most - limit - 1)
+    counters = [{"name": "all", "counters": {"left": {"value": left}, "right": {"value": right}}}]
+    return world(devices, {"count": wanted}, counters=counters)

@@ -46,9 +46,16 @@ def slice_(devices, node="node-1", count=1, called="", **spec):
     return made("ResourceSlice", called or f"00000-{DRIVER}-{node}", where | spec, namespace="")
 
 
-def node(called, **labels):
-    found = made("Node", called, {}, api="v1", namespace="")
-    found["metadata"]["labels"] = labels
+def node(called, cordoned=False, tainted="", **labels):
+    """A node of 64 CPUs and 512 GiB; `tainted` as kubectl writes a taint."""
+    spec = {"unschedulable": True} if cordoned else {}
+    if tainted:
+        name, _, effect = tainted.rpartition(":")
+        key, _, value = name.partition("=")
+        spec["taints"] = [taint(key, effect, value)]
+    found = made("Node", called, spec, api="v1", namespace="")
+    found["metadata"]["labels"] = {"kubernetes.io/hostname": called} | labels
+    found["status"] = {"allocatable": {"cpu": "64", "memory": "512Gi", "pods": "110"}}
     return found
 
 
@@ -69,9 +76,21 @@ def request(called="gpus", **exactly):
     }
 
 
-def claim(called="train", *requests, held=(), on="node-1", constraints=(), **exactly):
-    """One request with these fields, or the requests given; `held` devices of the node `on` are
-    allocated to it.
+def claim(
+    called="train",
+    *requests,
+    held=(),
+    on="node-1",
+    constraints=(),
+    pinned="",
+    reserved=(),
+    deleted="",
+    **exactly,
+):
+    """One request with these fields, or the requests given.
+
+    `held` devices of the node `on` are allocated to it, and usable on the node `pinned` alone;
+    `reserved` are pods that it is reserved for, `deleted` is when somebody deleted it.
     """
     asked = {"requests": list(requests) or [request(**exactly)], "constraints": list(constraints)}
     found = made("ResourceClaim", called, {"devices": asked})
@@ -80,6 +99,15 @@ def claim(called="train", *requests, held=(), on="node-1", constraints=(), **exa
             {"request": "gpus", "driver": DRIVER, "pool": on, "device": device} for device in held
         ]
         found["status"] = {"allocation": {"devices": {"results": results}}}
+    if pinned:
+        field = {"key": "metadata.name", "operator": "In", "values": [pinned]}
+        chosen = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+        found["status"]["allocation"]["nodeSelector"] = chosen
+    if reserved:
+        consumers = [{"resource": "pods", "name": one, "uid": one} for one in reserved]
+        found.setdefault("status", {})["reservedFor"] = consumers
+    if deleted:
+        found["metadata"]["deletionTimestamp"] = deleted
     return found
 
 
@@ -89,6 +117,22 @@ def template(called, of):
 
 def pod(called="job", **spec):
     return made("Pod", called, spec, api="v1")
+
+
+def container(**requests):
+    return {"name": "main", "resources": {"requests": requests}}
+
+
+def deployment(called, replicas, limits):
+    """As people write one, with limits alone."""
+    main = {"name": "main", "resources": {"limits": limits}}
+    spec = {"replicas": replicas, "template": {"spec": {"containers": [main]}}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": called},
+        "spec": spec,
+    }
 
 
 def taint(key, effect="NoSchedule", value=""):

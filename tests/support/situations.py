@@ -16,6 +16,7 @@ import yaml
 
 from plugin import cli
 
+from . import alloc_hard
 from .cluster_objects import (
     A100,
     DRIVER,
@@ -25,6 +26,8 @@ from .cluster_objects import (
     ROOT,
     claim,
     class_,
+    container,
+    deployment,
     gpu,
     gpus,
     name,
@@ -47,14 +50,22 @@ node by node, with the same decisions as the scheduler's. It only reads:
 
     claimd explain train                        # a claim or a pod of the namespace default
     claimd explain pod/job -n team-a --node node-3
-    claimd explain --dry pod.yaml               # a pod, claim or template that is not there yet
+    claimd explain --dry web.yaml               # what is not there yet: a pod or what makes pods, a claim or template
     claimd explain --class gpu.claimd.dev       # which devices a class has, and why not the others
     claimd explain train -f dump.yaml -o json   # from files, for tools: every device with every reason
 
 It finds the cluster as kubectl does (`--kubeconfig`, the files of `KUBECONFIG`, `~/.kube/config`, `--context`), or
 reads what `kubectl get -o yaml` wrote. The role that a user needs is in `deploy/explain`; what may not be seen is named
-in a note. CPU, memory and taints of nodes are the
-scheduler's other business: a node that is fine here may still be refused for those.
+in a note.
+
+Before devices it looks at what else keeps a pod away: scheduling gates, claims that are missing, deleted or allocated
+elsewhere, and of each node whether it is cordoned, tainted, selected by the pod, and has the CPU, memory, ports and the
+like that the pod asks for. Volumes, topology spread and affinity to other pods are not looked at: where a pod has them, a
+note says so. `--dry` takes what people write: a Deployment, a Job and the like stand for the pods that they make, numbers
+are quantities, and limits are requests.
+
+An answer takes ten seconds at most (`--timeout`). The scheduler has as many for each node: where that is not enough, it
+says "timed out trying to allocate devices", and the pod stays pending.
 
 Below is what it says in situations from real clusters, the program's own words, checked by the tests.
 """
@@ -65,7 +76,7 @@ class Situation:
     title: str
     objects: tuple
     words: tuple = ("train",)
-    dry: dict | None = None
+    dry: dict | None = None  # what the file of --dry has
 
 
 MEMORY = selector(f'device.capacity["{DRIVER}"].memory.compareTo(quantity("80Gi")) >= 0')
@@ -94,6 +105,15 @@ def slices_of_one_gpu(*wanted):
         }
         for index, (slices, memory) in enumerate(wanted)
     ]
+
+
+def parts_of_a_gpu():
+    """Parts of which any twelve fit by memory and any twelve by cores, and no twelve by both."""
+    slices = alloc_hard.opposing()["slices"]
+    devices = slices[0]["spec"]["devices"]
+    counters = slices[1]["spec"]["sharedCounters"]
+    yield slice_(devices, count=2)
+    yield slice_([], count=2, called="counters", sharedCounters=counters)
 
 
 def shared(index, **policy):
@@ -266,6 +286,85 @@ SITUATIONS = (
     ),
     situation("A large cluster", *fleet(40), claim(count=4)),
     situation(
+        "Devices are free, and the nodes are not",
+        node("node-1", cordoned=True),
+        node("node-2", tainted="dedicated=training:NoSchedule"),
+        node("node-3", tainted="node.kubernetes.io/not-ready:NoSchedule"),
+        *(slice_(gpus(2), node=f"node-{number}") for number in range(1, 4)),
+        claim(),
+        pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "train"}]),
+        words=("pod/job",),
+    ),
+    situation(
+        "No CPU is left beside the GPUs",
+        node("node-1"),
+        slice_(gpus(8)),
+        pod("web", nodeName="node-1", containers=[container(cpu="60")]),
+        claim(),
+        pod(
+            resourceClaims=[{"name": "gpu", "resourceClaimName": "train"}],
+            containers=[container(cpu="8", memory="1Ti")],
+        ),
+        words=("pod/job",),
+    ),
+    situation(
+        "A label that no node has",
+        node("node-1", pool="batch"),
+        node("node-2"),
+        slice_(gpus(1)),
+        claim(),
+        pod(
+            nodeSelector={"pool": "training"},
+            resourceClaims=[{"name": "gpu", "resourceClaimName": "train"}],
+        ),
+        words=("pod/job",),
+    ),
+    situation(
+        "The claim has its devices on another node",
+        node("node-1", cordoned=True),
+        node("node-2"),
+        slice_(gpus(1)),
+        claim(held=[name(0)], reserved=["trainer-0"], pinned="node-1"),
+        pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "train"}]),
+        words=("pod/job",),
+    ),
+    situation(
+        "A scheduling gate",
+        node("node-1"),
+        slice_(gpus(1)),
+        claim(),
+        pod(
+            schedulingGates=[{"name": "example.com/quota"}],
+            resourceClaims=[{"name": "gpu", "resourceClaimName": "train"}],
+        ),
+        words=("pod/job",),
+    ),
+    situation(
+        "The claim is being deleted",
+        node("node-1"),
+        slice_(gpus(1)),
+        claim(deleted="2026-11-22T10:00:00Z"),
+        pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "train"}]),
+        words=("pod/job",),
+    ),
+    situation(
+        "More combinations than there is time for",
+        *parts_of_a_gpu(),
+        claim(count=12),
+        words=("train", "--timeout", "0.5"),
+    ),
+    Situation(
+        title="A Deployment, before it is created",
+        objects=(
+            class_(extendedResourceName="nvidia.com/gpu"),
+            node("node-1"),
+            slice_(gpus(2)),
+            claim("notebook", held=[name(0)]),
+        ),
+        words=("--dry", "web.yaml"),
+        dry=deployment("web", replicas=3, limits={"cpu": 4, "nvidia.com/gpu": 2}),
+    ),
+    situation(
         "Before it is created",
         slice_([gpu(0, H100), gpu(1, A100)]),
         words=("--dry", "claim.yaml"),
@@ -291,7 +390,7 @@ def say(one, folder, *more):
         yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": list(one.objects)})
     )
     if one.dry:
-        (folder / "claim.yaml").write_text(yaml.safe_dump(one.dry))
+        (folder / one.words[-1]).write_text(yaml.safe_dump(one.dry, sort_keys=False))
     words = [str(folder / word) if word.endswith(".yaml") else word for word in one.words]
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -304,9 +403,11 @@ def document():
     with tempfile.TemporaryDirectory() as folder:
         for one in SITUATIONS:
             _, out, err = say(one, Path(folder))
-            parts.append(
-                f"## {one.title}\n\n```\n$ claimd explain {' '.join(one.words)}\n{out}{err}```\n"
-            )
+            command = f"$ claimd explain {' '.join(one.words)}\n"
+            if one.dry and one.dry["kind"] != "ResourceClaim":
+                written = yaml.safe_dump(one.dry, sort_keys=False)
+                command = f"$ cat {one.words[-1]}\n{written}{command}"
+            parts.append(f"## {one.title}\n\n```\n{command}{out}{err}```\n")
     return "\n".join(parts)
 
 

@@ -110,8 +110,15 @@ async def test_what_may_not_be_seen_is_named(api, explain):
     assert "node node-1: yes" in out
 
 
-async def test_a_pod_that_may_not_be_seen(api, explain):
+async def test_pods_of_other_namespaces_may_not_be_seen(api, explain):
     api.fail(403, path="/pods")
+    code, out = await explain(node("node-1"), pod(containers=[{"name": "main"}]), words=("job",))
+    assert code == 0
+    assert "not allowed to see pods of other namespaces: what they use of nodes" in out
+
+
+async def test_a_pod_that_may_not_be_seen(api, explain):
+    api.fail(403, path="/pods", times=2)
     code, out = await explain(pod(), words=("job",))
     assert code == 1 and "pods cannot be seen" in out
 

@@ -1,0 +1,148 @@
+"""Objects as people write them, made into what the API server would have.
+
+Numbers stand for quantities, limits for requests, and a workload for the pods that its controller
+makes. Documents in, documents out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from decimal import Decimal
+from typing import Any
+
+Document = dict[str, Any]
+
+# Their values are quantities by name, or objects that have quantities in them.
+_QUANTITIES = frozenset(
+    (
+        *("requests", "limits", "overhead", "allocatable", "capacity"),
+        *("consumedCapacity", "counters"),
+    )
+)
+_WORKLOADS = frozenset(
+    (
+        *("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob"),
+        *("ReplicationController", "PodTemplate"),
+    )
+)
+# The daemon set's controller adds these to its pods, so that they run where others may not.
+_TOLERATIONS_OF_DAEMONS = [
+    {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": effect}
+    for name, effect in (
+        ("not-ready", "NoExecute"),
+        ("unreachable", "NoExecute"),
+        ("disk-pressure", "NoSchedule"),
+        ("memory-pressure", "NoSchedule"),
+        ("pid-pressure", "NoSchedule"),
+        ("unschedulable", "NoSchedule"),
+    )
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What makes pods: its kind and name, how many it makes at a time, and one of them."""
+
+    kind: str
+    name: str
+    count: int
+    pod: Document
+
+
+def completed(document: Document) -> Document:
+    """The document with numbers as quantities, and a pod with the API server's defaults.
+
+    The argument is left as it is. What has a wrong shape is left alone: whoever reads it says so.
+    """
+    document = _texts(document, inside=False)
+    if document.get("kind") == "Pod":
+        document["spec"] = _with_requests(document.get("spec"))
+    return document
+
+
+def _texts(value: Any, *, inside: bool) -> Any:
+    """The value with numbers made into texts where they are quantities (`inside`)."""
+    if isinstance(value, dict):
+        texts = {}
+        for name, inner in value.items():
+            begins = name in _QUANTITIES and isinstance(inner, dict)
+            texts[name] = _texts(inner, inside=inside or begins)
+        return texts
+    if isinstance(value, list):
+        # A list of quantities is one of numbers; of objects it begins anew, as in `requests` of
+        # claims, which have a count.
+        return [_texts(inner, inside=inside and not isinstance(inner, dict)) for inner in value]
+    if inside and isinstance(value, int | float) and not isinstance(value, bool):
+        return format(Decimal(repr(value)), "f")
+    return value
+
+
+def _with_requests(spec: Any) -> Any:
+    """A pod's spec where each limit is a request, too, unless there is another one."""
+    if not isinstance(spec, dict):
+        return spec
+    spec = dict(spec)
+    for field in ("initContainers", "containers"):
+        containers = spec.get(field)
+        if isinstance(containers, list):
+            spec[field] = list(map(_container_with_requests, containers))
+    return spec
+
+
+def _container_with_requests(container: Any) -> Any:
+    if not isinstance(container, dict) or not isinstance(container.get("resources"), dict):
+        return container
+    resources = container["resources"]
+    limits, requests = resources.get("limits"), resources.get("requests") or {}
+    if not isinstance(limits, dict) or not isinstance(requests, dict):
+        return container
+    return container | {"resources": resources | {"requests": limits | requests}}
+
+
+# Workloads
+
+
+def workload(document: Document) -> Workload | None:
+    """What the document makes pods from; None where it makes none; TypeError where it is broken."""
+    kind = document.get("kind")
+    if kind not in _WORKLOADS:
+        return None
+    metadata = _map(document, "metadata")
+    name = str(metadata.get("name", "") or "without-a-name")
+    spec = _map(document, "spec")
+    if kind == "CronJob":
+        spec = _map(_map(spec, "jobTemplate"), "spec")
+    template = _map(document if kind == "PodTemplate" else spec, "template")
+
+    pod_spec = dict(_map(template, "spec"))
+    if kind == "DaemonSet":
+        pod_spec["tolerations"] = [*(pod_spec.get("tolerations") or ()), *_TOLERATIONS_OF_DAEMONS]
+    pod_metadata = {**(template.get("metadata") or {}), "name": f"{name}-…"}
+    if metadata.get("namespace"):
+        pod_metadata["namespace"] = metadata["namespace"]
+    return Workload(
+        kind=str(kind),
+        name=name,
+        count=_count(str(kind), spec),
+        pod={
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": pod_metadata,
+            "spec": pod_spec,
+        },
+    )
+
+
+def _map(document: Document, name: str) -> Document:
+    value = document.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise TypeError(f"{name} is no map")
+    return value
+
+
+def _count(kind: str, spec: Document) -> int:
+    field = "parallelism" if kind in ("Job", "CronJob") else "replicas"
+    count = spec.get(field, 1)
+    return count if isinstance(count, int) else 1

@@ -1,0 +1,155 @@
+"""What keeps a pod or a claim from every node, before any device is looked at."""
+
+import pytest
+
+from plugin.explain import objects, preconditions
+from tests.support import cluster_objects
+from tests.support.cluster_objects import claim, class_, name, pod, template
+
+CLAIM = [{"name": "gpu", "resourceClaimName": "train"}]
+FROM_TEMPLATE = [{"name": "gpu", "resourceClaimTemplateName": "two"}]
+
+
+def of_pod(waiting, *others):
+    known = objects.Objects()
+    for document in (class_(), waiting, *others):
+        known.add(document)
+    return preconditions.of_pod(known.pods[0], known)
+
+
+def of_claim(document, *others):
+    known = objects.Objects()
+    for item in (document, *others):
+        known.add(item)
+    return preconditions.of_claim(known.claims[0], known)
+
+
+def with_status(waiting, **status):
+    return waiting | {"status": status}
+
+
+def test_nothing():
+    found = of_pod(pod(resourceClaims=CLAIM), claim())
+    assert found.blockers == found.notes == []
+    assert [one.key for one in found.waiting] == ["default/train"]
+
+
+@pytest.mark.parametrize(
+    ("waiting", "blocker"),
+    [
+        (pod(schedulingGates=[{"name": "g"}]), "it has the scheduling gate g, which somebody has to take away"),
+        (pod(nodeName="n"), "it is on node n already: what it waits for is its kubelet"),
+        (with_status(pod(nodeName="n"), phase="Succeeded"), "it has ended (Succeeded)"),
+        (pod(resourceClaims=CLAIM), "claim default/train does not exist"),
+        (pod(resourceClaims=FROM_TEMPLATE), "claim template default/two does not exist"),
+    ],
+)  # fmt: skip
+def test_the_state_of_the_pod(waiting, blocker):
+    assert of_pod(waiting).blockers == [blocker]
+
+
+def test_a_pod_that_is_being_deleted():
+    waiting = pod()
+    waiting["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert of_pod(waiting).blockers == ["it is being deleted since 2026-01-01T00:00:00Z"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "unseen"),
+    [
+        ({"volumes": [{"persistentVolumeClaim": {"claimName": "x"}}]}, "where its volumes are"),
+        ({"volumes": [{"emptyDir": {}}]}, None),
+        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}, "its topology spread constraints"),
+        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, None),
+        (
+            {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
+            "which pods it has to be near to or far from",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_not_looked_at_is_named(spec, unseen):
+    assert of_pod(pod(**spec)).notes == ([f"not looked at: {unseen}"] if unseen else [])
+
+
+def test_the_scheduler_is_quoted():
+    condition = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available."}
+    found = of_pod(with_status(pod(schedulerName="mine"), conditions=[condition]))
+    assert found.notes == [
+        "scheduler mine decides, this is what the default one would say",
+        "the scheduler says: 0/3 nodes are available.",
+    ]
+
+
+def test_a_claim_of_a_template():
+    waiting = pod(resourceClaims=FROM_TEMPLATE)
+    found = of_pod(waiting, template("two", claim(count=2)))
+    assert found.notes == ["claim default/job-gpu-… is not made yet; template two is looked at"]
+    made = claim("job-gpu-abc")
+    status = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "job-gpu-abc"}]}
+    waiting = with_status(waiting, **status)
+    assert of_pod(waiting).blockers == ["claim default/job-gpu-abc does not exist"]
+    assert of_pod(waiting, made).blockers == ["claim default/job-gpu-abc was not made for this pod"]
+    made["metadata"]["ownerReferences"] = [{"controller": True, "uid": "pod-uid"}]
+    waiting["metadata"]["uid"] = "pod-uid"
+    assert of_pod(waiting, made).blockers == []
+    none_needed = with_status(waiting, resourceClaimStatuses=[{"name": "gpu"}])
+    assert of_pod(none_needed).waiting == []
+
+
+@pytest.mark.parametrize(("known", "meant"), [("gpu.claimd.dev", ": is gpu.claimd.dev meant?"), ("x", "")])  # fmt: skip
+def test_a_class_that_is_not_there(known, meant):
+    found = of_claim(claim(deviceClassName="gpus.claimd.dev"), class_(known))
+    assert found.undecidable
+    assert found.blockers == [
+        f"request gpus asks for device class 'gpus.claimd.dev', which does not exist{meant}"
+    ]
+
+
+def test_an_allocated_claim_by_itself():
+    found = of_claim(claim(held=[name(0)], pinned="node-1", reserved=["a", "b", "c", "d"]))
+    assert found.blockers == [
+        "it is allocated already on node node-1, reserved for pod a, pod b, pod c and 1 more"
+    ]
+
+
+def test_a_claim_that_is_reserved_for_as_many_as_it_may():
+    full = claim(held=[name(0)], reserved=[f"pod-{index}" for index in range(256)])
+    found = of_pod(pod(resourceClaims=CLAIM), full)
+    assert found.blockers == [
+        "claim default/train is reserved for 256 pods, which is the most it may be"
+    ]
+    own = pod(resourceClaims=CLAIM)
+    own["metadata"]["uid"] = "pod-7"
+    assert of_pod(own, full).blockers == []
+
+
+def bound(*true):
+    """A claim whose device has conditions to meet, and those that are true."""
+    waiting = claim(held=[name(0)], reserved=["job"])
+    [result] = waiting["status"]["allocation"]["devices"]["results"]
+    result |= {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Broken"]}
+    waiting["status"]["allocation"]["allocationTimestamp"] = "2026-01-01T10:00:00Z"
+    conditions = [{"type": one, "status": "True"} for one in true]
+    device = {"driver": cluster_objects.DRIVER, "pool": "node-1", "device": name(0)}
+    waiting["status"]["devices"] = [device | {"conditions": conditions}]
+    return waiting
+
+
+@pytest.mark.parametrize(
+    ("true", "blocker"),
+    [
+        ((), "device gpu-0000-41-00-0 of claim default/train has to become Ready "
+             "(allocated at 2026-01-01T10:00:00Z; given back at 10:10:00 if it does not)"),
+        (("Ready",), None),
+        (("Broken",), "device gpu-0000-41-00-0 of claim default/train has failed: Broken; it will be given back"),
+    ],
+)  # fmt: skip
+def test_binding_conditions(true, blocker):
+    waiting = pod(resourceClaims=CLAIM)
+    waiting["metadata"]["uid"] = "job"
+    assert of_pod(waiting, bound(*true)).blockers == ([blocker] if blocker else [])
+
+
+def test_a_deleted_claim():
+    found = of_claim(claim(deleted="2026-01-01T00:00:00Z"), class_())
+    assert found.blockers == ["it is being deleted since 2026-01-01T00:00:00Z"]
