@@ -29,7 +29,10 @@ class HostFiles:
 
     def real(self, path: str) -> str | None:
         """The file, folder or socket that `path` leads to, as a path of the host; None if none."""
-        return self._follow(posixpath.normpath(f"{self.root}{path}"), 0)
+        place = f"{self.root}{path}"
+        if "/." in place or "//" in place or place.endswith("/"):
+            place = posixpath.normpath(place)
+        return self._follow(place, 0)
 
     def names(self, folder: str) -> tuple[str, list[str]]:
         """Where a folder really is and what it holds, sorted; nothing if it cannot be read."""

@@ -218,7 +218,7 @@ def find(places: list[HostFiles], version: str) -> Driver | None:
         return Driver(
             root=files.root or "/",
             version=version,
-            mounts=tuple(sorted(mounts.values())),
+            mounts=tuple(sorted(mounts.values(), key=lambda mount: (mount.source, mount.target))),
             libraries=len({real for real, _ in libraries.files.values()}),
         )
     return None

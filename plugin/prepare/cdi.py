@@ -60,16 +60,18 @@ def _taken_out(devices: list[dict[str, Any]], kind: str) -> dict[str, Any]:
     whoever uses a device nothing changes.
     """
     edits = [device["containerEdits"] for device in devices]
-    shared = set.intersection(*({str(edit) for edit in own.get(kind, ())} for own in edits))
-    if not shared:
-        return {}
+    lists = [own.pop(kind, []) for own in edits]
 
-    common = [edit for edit in edits[0][kind] if str(edit) in shared]
-    for own in edits:
-        rest = [edit for edit in own.pop(kind) if str(edit) not in shared]
-        if rest:
-            own[kind] = rest
-    return {kind: common}
+    # As a rule all have the same, which is seen at a glance.
+    common = lists[0]
+    if any(other != common for other in lists):
+        shared = set.intersection(*({str(edit) for edit in each} for each in lists))
+        common = [edit for edit in common if str(edit) in shared]
+        for own, each in zip(edits, lists, strict=True):
+            rest = [edit for edit in each if str(edit) not in shared]
+            if rest:
+                own[kind] = rest
+    return {kind: common} if common else {}
 
 
 def _device(
