@@ -4,6 +4,8 @@ debian      has ldconfig, its cache and Debian's folders
 rhel        has ldconfig, its cache and a loader that looks in /usr/lib64 alone
 distroless  has glibc and nothing else: no shell, no ldconfig, no cache
 musl        has musl and nothing else
+
+And one more, which is large: triton is debian with Python and the package triton.
 """
 
 from __future__ import annotations
@@ -12,15 +14,32 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from . import build
 
 CACHE = Path(os.environ.get("RIG_CACHE", Path.home() / ".cache/rig")) / "containers"
 KINDS = ("debian", "rhel", "distroless", "musl")
-# The third one is glibc as Debian's 32-bit release has it for 64 bits: it looks in /lib64.
-_PACKAGES = ("libc6", "libc-bin", "libc6-amd64-i386-cross", "musl")
 _FOLDERS = ("etc", "dev", "proc", "sys", "tmp", "run", "usr/bin", "usr/sbin", "usr/lib")
+
+
+TRITON = "3.4.0"
+_PYTHON_PACKAGES = (
+    "python3.11-minimal",
+    "libpython3.11-minimal",
+    "libpython3.11-stdlib",
+    "libbz2-1.0",
+    "libcrypt1",
+    "libexpat1",
+    "libffi8",
+    "libgcc-s1",
+    "liblzma5",
+    "libssl3",
+    "libstdc++6",
+    "libuuid1",
+    "zlib1g",
+)
 
 
 def folder(kind: str) -> Path:
@@ -53,6 +72,7 @@ def _make(image: Path, kind: str) -> None:
     (image / "usr/lib64").mkdir()
     (image / "lib64").symlink_to("usr/lib64")
     if kind == "rhel":
+        # glibc as Debian's 32-bit release has it for 64 bits: it looks in /lib64.
         _copy(_unpacked("libc6-amd64-i386-cross") / "usr/i686-linux-gnu/lib64", image / "lib64")
     else:
         _copy(_unpacked("libc6") / "lib", image / "lib")
@@ -65,7 +85,20 @@ def _make(image: Path, kind: str) -> None:
     if kind == "rhel":
         shutil.rmtree(image / "etc/ld.so.conf.d")
         (image / "etc/ld.so.conf").write_text("/lib64\n/usr/lib64\n")
+    if kind == "triton":
+        for package in _PYTHON_PACKAGES:
+            for place in ("usr/bin", "usr/lib", "lib"):
+                if (_unpacked(package) / place).exists():
+                    _copy(_unpacked(package) / place, image / place)
+        _install_triton(image / "opt/triton")
     subprocess.run(["chroot", image, "/sbin/ldconfig"], check=True)
+
+
+def _install_triton(place: Path) -> None:
+    options = ("--quiet", "--disable-pip-version-check", "--no-deps", "--target")
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", *options, place, f"triton=={TRITON}"], check=True
+    )
 
 
 def _unpacked(package: str) -> Path:
