@@ -195,3 +195,14 @@ def test_every_module_has_tests_that_answer_for_it(module):
     )
     missing = [path for path in files if not (ROOT / path).is_file()]
     assert not missing, f"mirrors.toml names what is not there: {missing}"
+
+
+def test_no_merge_was_left_unfinished():
+    tracked = subprocess.run(
+        ["git", "grep", "-lE", "^(<{7}|>{7}) ", "--", "."],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert tracked.stdout == ""
