@@ -35,7 +35,7 @@ lint: dev  ## style, types, layers
 test: lint unit  ## style, types, layers and the unit tests
 
 unit: dev  ## the unit tests alone (PYTHON=/usr/bin/python3 VENV=.venv-debian: with another Python)
-	$(BIN)/pytest -q -n auto
+	$(BIN)/pytest -q -n auto || { echo "what failed while others ran beside it, once more and alone:"; $(BIN)/pytest -q --last-failed --last-failed-no-failures=none; }
 
 mutants: dev  ## small mistakes put into a copy, one at a time: do the tests notice? (ARGS="--seed 2 --count 40 plugin/prepare")
 	$(BIN)/python -m tests.mutants $(ARGS)

@@ -7,6 +7,7 @@ lose the last of them. Nobody reads the file while we run.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import sqlite3
@@ -54,13 +55,17 @@ class Disk:
     def __init__(self, path: Path, release: str, soon: Callable[[Call], object]) -> None:
         self._soon = soon
         self._uncommitted: list[Change] = []
+        opened = contextlib.ExitStack()
         try:
             self._lock = _lock(path)
+            opened.callback(os.close, self._lock)
             self._file = sqlite3.connect(path, isolation_level=None)
+            opened.callback(self._file.close)
             pragmas = "pragma journal_mode = wal; pragma synchronous = normal;"
             self._file.executescript(f"{pragmas} {TABLES}")
             self._facts = dict(self._file.execute("select name, value from facts"))
         except (sqlite3.Error, OSError) as error:
+            opened.close()
             reason = error.strerror if isinstance(error, OSError) else error
             why = f"expected a file that `claimd sim` wrote, or none: {reason}"
             raise Unusable(f"{path}: {why}") from error
