@@ -227,9 +227,12 @@ def _add_probe(commands: Commands) -> None:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f"expected seconds above 0, got {text!r}")
     return seconds
 
 

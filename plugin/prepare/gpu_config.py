@@ -117,7 +117,7 @@ def for_device(
             continue
         for name, value in entry.config.environment.items():
             if name not in left_to_claims:
-                _check_variable(name, value, fixed, owned)
+                _check_variable(name, value, fixed)
             merged.environment[name] = value
 
         permissions = entry.config.permissions
@@ -131,6 +131,7 @@ def for_device(
             )
         merged.permissions = permissions
 
+    # These nobody may set, whatever a class leaves to claims.
     for name in merged.environment:
         if name in owned:
             raise errors.ClaimError(
@@ -153,9 +154,7 @@ def check_budget(devices: Iterable[Mapping[str, str]]) -> None:
         )
 
 
-def _check_variable(
-    name: str, value: str, fixed: Mapping[str, str], owned: Mapping[str, str]
-) -> None:
+def _check_variable(name: str, value: str, fixed: Mapping[str, str]) -> None:
     if name in fixed:
         if fixed[name] != value:
             raise errors.ClaimError(
@@ -165,8 +164,6 @@ def _check_variable(
         return
 
     reason = reserved(name)
-    if reason is None and name in owned:
-        reason = "claimd sets it itself for this GPU"
     if reason is not None:
         raise errors.ClaimError(
             f"the claim's configuration sets {name}, which a claim cannot: {reason}; a class may set it, "

@@ -2,6 +2,8 @@
 
 import argparse
 import contextlib
+import subprocess
+import sys
 
 import pytest
 
@@ -84,3 +86,17 @@ def test_a_flag_of_another_command_is_refused(capsys):
 def test_the_environment_may_have_settings_of_other_commands(claimd, tree, monkeypatch):
     monkeypatch.setenv("CLAIMD_NODE_NAME", "n")
     assert claimd("devices", "--root", tree)[0] == 0
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "inf", "nan", "soon"])
+def test_a_time_limit_that_is_none_is_told(text):
+    done = subprocess.run(
+        [sys.executable, "-m", "plugin", "explain", "pod/p", f"--timeout={text}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert f"argument --timeout: expected seconds above 0, got {text!r}" in " ".join(
+        done.stderr.split()
+    )
