@@ -25,7 +25,7 @@ How they are:
 
 Without hardware:
 
-    capture             what a scan reads, into a file and back
+    capture, tar        what a scan reads, into a file and back
     fake                writes a /sys, /proc and /dev that the same scanner reads
     faults              makes a GPU of a fake tree sick, and well again
 

@@ -12,10 +12,14 @@ import posixpath
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from . import amd_ids, amdgpu, drm, kfd, sysfs
+from . import amd_ids, drm, sysfs
 from .gpu import NOT_READY, Detail, DeviceNode, NotUsable, Part, Roots
 from .pci import ACCELERATOR, DISPLAY, Function
+
+if TYPE_CHECKING:
+    from . import amdgpu, kfd
 
 NAME = "amd"
 VENDOR_ID = 0x1002
@@ -32,9 +36,11 @@ _MEMORY_MODE = re.compile(r"NPS[1-8]")
 def describe(roots: Roots, function: Function) -> Detail:
     """What amdgpu tells of a GPU, and of each partition where it is divided.
 
-    NotUsable as long as some of what makes it a GPU is missing, and for one whose partitions are not
-    known: they may be in others' hands.
+    NotUsable as long as some of what makes it a GPU is missing, and for one whose partitions are
+    not known: they may be in others' hands.
     """
+    from . import amdgpu, kfd  # only where there is such a GPU: they would cost every start
+
     notes: list[str] = []
     mode, profile = _mode(function, notes)
     nodes = drm.card_and_render(function.folder)
@@ -56,8 +62,8 @@ def describe(roots: Roots, function: Function) -> Detail:
         cores = amdgpu.cores(function.folder, notes)
     if mode is None and is_closed and amdgpu.can_be_divided(roots, function, nodes):
         raise NotUsable(
-            "how it is partitioned is not told: the driver has made devices for partitions of it, but "
-            "current_compute_partition is missing"
+            "how it is partitioned is not told: the driver has made devices for partitions of it, "
+            "but current_compute_partition is missing"
         )
 
     # Some of what KFD tells of it is worse than nothing: the rest would be taken for all there is.
@@ -68,6 +74,10 @@ def describe(roots: Roots, function: Function) -> Detail:
 
     target = _target(function, agents, cores)
     compute_units = _compute_units(function, agents)
+    integrated = amd_ids.integrated(target, function.device_id)
+    carve_out = memory if integrated else None
+    if integrated:
+        memory = _usable_memory(function, memory, agents, notes)
     if kfd_node and not agents:
         _note_unknown(target, compute_units, topology, notes)
 
@@ -94,8 +104,7 @@ def describe(roots: Roots, function: Function) -> Detail:
     return Detail(
         nodes=tuple(sorted(all_nodes)),
         driver_version=sysfs.module_version(roots, function.driver, function.cache, notes),
-        # Boards without a name in their memory, such as older Radeons, have an empty file.
-        product=sysfs.text(f"{function.folder}/product_name", notes, may_be_empty=True),
+        product=_product(function, notes),
         uuid=unique_id,
         memory=memory,
         profile=profile,
@@ -103,7 +112,8 @@ def describe(roots: Roots, function: Function) -> Detail:
         family=amd_ids.family(target, function.device_id),
         architecture=target,
         vbios=sysfs.text(f"{function.folder}/vbios_version", notes),
-        integrated=amd_ids.is_apu(target, function.device_id),
+        integrated=integrated,
+        carve_out=carve_out,
         compute_units=compute_units,
         parts=tuple(parts),
         notes=tuple(notes),
@@ -277,6 +287,31 @@ def _render_node(roots: Roots, agent: kfd.Agent, *, is_first: bool) -> DeviceNod
     if not is_first and not is_partition:
         raise NotUsable(f"KFD tells of a partition at {name}, which is another device's")
     return DeviceNode(path=f"/dev/dri/{name}", major=numbers[0], minor=numbers[1])
+
+
+def _usable_memory(
+    function: Function, carve_out: int | None, agents: list[kfd.Agent], notes: list[str]
+) -> int | None:
+    """What a program can have of the machine's memory: firmware keeps a part, the driver lends more.
+
+    ROCm takes what KFD tells. Where that cannot be read, it is as much as the driver would map.
+    """
+    sizes = [agent.memory for agent in agents]
+    by_kfd = sum(size for size in sizes if size) if all(sizes) else 0
+    mapped = 0
+    if not agents:
+        mapped = sysfs.decimal(f"{function.folder}/mem_info_gtt_total", notes) or 0
+    return max(carve_out or 0, by_kfd, mapped) or None
+
+
+def _product(function: Function, notes: list[str]) -> str | None:
+    """The board's name. Those without one in their memory, such as Radeons, have an empty file."""
+    noted = len(notes)
+    name = sysfs.text(f"{function.folder}/product_name", notes, may_be_empty=True)
+    if name or len(notes) > noted:
+        return name
+    revision = sysfs.hexadecimal(f"{function.folder}/revision", [])
+    return amd_ids.product(function.device_id, revision)
 
 
 def _unique_id(path: str, notes: list[str]) -> str | None:

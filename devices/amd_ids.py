@@ -1,38 +1,25 @@
-"""What compile targets and PCI ids tell of AMD GPUs: their generation, their size, which are APUs.
+"""What compile targets and PCI ids tell of AMD GPUs: names, generation, size, which are APUs.
 
-Tables and nothing else. What a driver tells itself must not be repeated here.
+What a driver tells itself must not be repeated here.
 """
 
 from __future__ import annotations
 
-from .gpu import UNKNOWN
+from . import ids
 
 # The generation, by the target that compilers are told.
 _BY_TARGET = {
     "gfx906": "Vega", "gfx900": "Vega", "gfx902": "Vega", "gfx909": "Vega", "gfx90c": "Vega",
     "gfx908": "CDNA", "gfx90a": "CDNA 2", "gfx942": "CDNA 3", "gfx950": "CDNA 4",
     "gfx1010": "RDNA", "gfx1011": "RDNA", "gfx1012": "RDNA",
-    "gfx1030": "RDNA 2", "gfx1031": "RDNA 2", "gfx1032": "RDNA 2", "gfx1033": "RDNA 2", "gfx1034": "RDNA 2",
-    "gfx1035": "RDNA 2", "gfx1036": "RDNA 2",
+    "gfx1030": "RDNA 2", "gfx1031": "RDNA 2", "gfx1032": "RDNA 2", "gfx1033": "RDNA 2",
+    "gfx1034": "RDNA 2", "gfx1035": "RDNA 2", "gfx1036": "RDNA 2",
     "gfx1100": "RDNA 3", "gfx1101": "RDNA 3", "gfx1102": "RDNA 3", "gfx1103": "RDNA 3",
     "gfx1150": "RDNA 3.5", "gfx1151": "RDNA 3.5", "gfx1152": "RDNA 3.5", "gfx1153": "RDNA 3.5",
     "gfx1200": "RDNA 4", "gfx1201": "RDNA 4",
 }  # fmt: skip
-# The same by PCI device id, for where KFD does not tell the target.
-_BY_ID = {
-    0x66A1: "Vega", 0x738C: "CDNA", 0x738E: "CDNA", 0x7408: "CDNA 2", 0x740C: "CDNA 2", 0x740F: "CDNA 2",
-    0x74A0: "CDNA 3", 0x74A1: "CDNA 3", 0x74A2: "CDNA 3", 0x74A5: "CDNA 3", 0x74A9: "CDNA 3", 0x74B5: "CDNA 3",
-    0x74B9: "CDNA 3", 0x75A0: "CDNA 4", 0x75A3: "CDNA 4", 0x75A8: "CDNA 4",
-    0x73A1: "RDNA 2", 0x73A3: "RDNA 2", 0x73BF: "RDNA 2", 0x7448: "RDNA 3", 0x744C: "RDNA 3", 0x745E: "RDNA 3",
-    0x7460: "RDNA 3", 0x7461: "RDNA 3", 0x747E: "RDNA 3", 0x7480: "RDNA 3", 0x7550: "RDNA 4", 0x7551: "RDNA 4",
-    0x7590: "RDNA 4", 0x1586: "RDNA 3.5", 0x150E: "RDNA 3.5", 0x1114: "RDNA 3.5", 0x15BF: "RDNA 3", 0x1900: "RDNA 3",
-    0x1681: "RDNA 2", 0x164E: "RDNA 2", 0x1638: "Vega", 0x1636: "Vega", 0x15DD: "Vega", 0x15D8: "Vega",
-}  # fmt: skip
+VENDOR_ID = 0x1002
 
-_APU_IDS = frozenset((
-    0x1114, 0x13C0, 0x1506, 0x150E, 0x1586, 0x15BF, 0x15C8, 0x15D8, 0x15DD, 0x15E7, 0x1636, 0x1638, 0x163F, 0x164C,
-    0x164D, 0x164E, 0x164F, 0x1681, 0x1900, 0x1901, 0x1902, 0x74A0,
-))  # fmt: skip
 _APU_TARGETS = frozenset((
     "gfx902", "gfx909", "gfx90c", "gfx1033", "gfx1035", "gfx1036", "gfx1103", "gfx1150", "gfx1151", "gfx1152",
     "gfx1153",
@@ -48,8 +35,8 @@ _TARGETS = {
     0x740F: "gfx90a",
 }
 _COMPUTE_UNITS = {
-    0x738C: 120, 0x7408: 110, 0x740F: 104, 0x74A0: 228, 0x74A1: 304, 0x74A2: 80, 0x74A5: 304, 0x74A8: 80,
-    0x74A9: 304, 0x75A0: 256, 0x75A3: 256,
+    0x738C: 120, 0x7408: 110, 0x740F: 104, 0x74A0: 228, 0x74A1: 304, 0x74A2: 80, 0x74A5: 304,
+    0x74A8: 80, 0x74A9: 304, 0x75A0: 256, 0x75A3: 256,
 }  # fmt: skip
 _DIES = {
     0x74A0: 6, 0x74A1: 8, 0x74A2: 4, 0x74A5: 8, 0x74A8: 4, 0x74A9: 8, 0x75A0: 8, 0x75A3: 8,
@@ -74,9 +61,25 @@ def dies(device_id: int) -> int | None:
 def family(target: str | None, device_id: int) -> str:
     """The generation by the compile target, else by the PCI id; `unknown` where the tables end."""
     by_target = _BY_TARGET.get(target) if target else None
-    return by_target or _BY_ID.get(device_id, UNKNOWN)
+    return by_target or ids.of_device(VENDOR_ID, device_id).family
 
 
-def is_apu(target: str | None, device_id: int) -> bool:
-    """Whether it is a part of a processor, with the machine's memory."""
-    return device_id in _APU_IDS or target in _APU_TARGETS
+def integrated(target: str | None, device_id: int) -> bool | None:
+    """Whether it is a part of a processor, with the machine's memory; None if that is not known.
+
+    A target is one chip's, which is sold with a processor around it or without.
+    """
+    by_id = ids.of_device(VENDOR_ID, device_id).integrated
+    if by_id is not None:
+        return by_id
+    if target in _APU_TARGETS:
+        return True
+    return False if target in _BY_TARGET else None
+
+
+def product(device_id: int, revision: int | None) -> str | None:
+    """What people call it, for boards without a name in their memory."""
+    by_revision = ids.Known()
+    if revision is not None:
+        by_revision = ids.of_revision(VENDOR_ID, device_id, revision)
+    return by_revision.name or ids.of_device(VENDOR_ID, device_id).name

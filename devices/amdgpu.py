@@ -94,8 +94,8 @@ def partition_nodes(
     gapless = list(range(numbers[0], numbers[0] + len(numbers)))
     if numbers != gapless or len(numbers) >= _MOST_PARTITIONS:
         raise NotUsable(
-            "which devices of amdgpu_xcp are its partitions is not certain: the driver has not taken "
-            "up the GPUs one after the other, and KFD's files cannot be read"
+            "which devices of amdgpu_xcp are its partitions is not certain: the driver has not "
+            "taken up the GPUs one after the other, and KFD's files cannot be read"
         )
     return [first, *(_checked_node(roots, device) for device in devices[: count - 1])]
 

@@ -5,6 +5,7 @@ Nothing here knows what the files mean, but for the serial numbers that are repl
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import io
@@ -13,18 +14,32 @@ import os
 import re
 import stat
 import tarfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import IO
 
-from . import sysfs
+from . import sysfs, tar
 from .gpu import Gpu, Inventory, Roots
 
 ABOUT = "claimd-capture.json"
 HOST = "host"
 _TOPS = ("sys", "proc", HOST)
-_LARGEST_FILE, _MOST_ENTRIES = 1 << 22, 200_000
-_MOST_LINKS = 40  # that one path may lead through, as in the kernel
+
+# Bytes of a file, and of all files or of a capture. A node with 64 partitions has 1 MiB.
+_LARGEST_FILE, _LARGEST_CAPTURE = 1 << 22, 1 << 26
+
+# Names in a capture: the folders of a host's libraries have thousands. A folder takes a block of the
+# disk for nothing in the file.
+_MOST_ENTRIES, _MOST_FOLDERS = 1 << 17, 1 << 14
+_DEEPEST, _LONGEST_NAME, _LONGEST_PATH = 40, 1024, 4096
+
+# Links that one path may lead through, as in the kernel, and names that all of them may.
+_MOST_LINKS, _MOST_STEPS = 40, 1_000_000
+
+# Numbers of the kernel's errors are smaller.
+_ERRORS = 4096
+
 _BUILDER = re.compile(rb"\([^()\s]*@[^()\s]*\)")  # who built a module, and on which machine
 
 
@@ -36,9 +51,9 @@ class _Trees:
     folders: set[str] = field(default_factory=set)
     links: dict[str, str] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
-    errors: dict[str, int] = field(
-        default_factory=dict
-    )  # the kernel's answer, by the path asked for
+
+    # The kernel's answers, by the paths asked for.
+    errors: dict[str, int] = field(default_factory=dict)
 
     def take(self, path: str, *, follow: bool) -> None:
         """A path that was looked at, with all that it leads through. What is missing stays so."""
@@ -81,8 +96,9 @@ class _Trees:
             self.files.setdefault(name, b"")
 
     def _take_folder(self, folder: str) -> None:
-        """Everything in it has its name, so that the same is found there; what was not read has no
-        content.
+        """All that is in it has its name, so that the same is found there.
+
+        What was not read has no content.
         """
         self.folders.add(folder)
         for entry in os.scandir(self._path(folder)):
@@ -137,8 +153,7 @@ class _Trees:
 def write(
     file: Path, roots: Roots, scan: Callable[[], Inventory], *, redact: bool = False
 ) -> tuple[Inventory, int]:
-    """Writes what `scan` reads; returns what it saw, and how many files and links are in the tar
-    file.
+    """Writes what `scan` reads; returns what it saw, and how many files and links were written.
 
     The same trees give the same bytes. With `redact`, serial numbers are replaced by others of their
     form. OSError if the file cannot be written: what was there before stays then.
@@ -155,34 +170,56 @@ def write(
         serials = _replacements(inventory)
         files = {name: _redacted(content, serials) for name, content in files.items()}
 
-    # Under another name first: whoever reads it must never see half of it.
-    unfinished = file.with_name(f".{file.name}.new")
     about = {"format": 1, "roots": tops, "errors": dict(sorted(trees.errors.items()))}
-    with tarfile.open(unfinished, "w", format=tarfile.PAX_FORMAT) as tar:
-        _add(tar, ABOUT, f"{json.dumps(about, indent=1)}\n".encode())
+    with _replacing(file) as stream, _tar_into(stream) as archive:
+        _add(archive, ABOUT, f"{json.dumps(about, indent=1)}\n".encode())
         for name in sorted({*trees.folders, *trees.links, *files}):
             if name in trees.links:
-                _add(tar, name, link=trees.links[name])
+                _add(archive, name, link=trees.links[name])
             elif name in trees.folders:
-                _add(tar, name)
+                _add(archive, name)
             else:
-                _add(tar, name, files[name])
-    unfinished.replace(file)
+                _add(archive, name, files[name])
     return inventory, len(files) + len(trees.links)
 
 
-def _add(tar: tarfile.TarFile, name: str, content: bytes | None = None, link: str = "") -> None:
+@contextlib.contextmanager
+def _replacing(file: Path) -> Iterator[IO[bytes]]:
+    """A stream whose content takes the place of a file at the end of the block, if it gets there.
+
+    Root writes here into folders of others, who know the other name as well: whatever lies there is
+    removed and not written to. Only we can read it: it has serial numbers.
+    """
+    unfinished = file.with_name(f".{file.name}.new")
+    unfinished.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    stream = open(os.open(unfinished, flags, 0o600), "wb")  # noqa: SIM115
+    try:
+        with stream:
+            yield stream
+        unfinished.replace(file)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+        raise
+
+
+def _tar_into(stream: IO[bytes]) -> tarfile.TarFile:
+    return tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT)
+
+
+def _add(archive: tarfile.TarFile, name: str, content: bytes | None = None, link: str = "") -> None:
     """An entry without a clock and a user in it."""
     entry = tarfile.TarInfo(name)
     if content is not None:
         entry.size, entry.mode = len(content), 0o444
-        tar.addfile(entry, io.BytesIO(content))
+        archive.addfile(entry, io.BytesIO(content))
         return
     if link:
         entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, link, 0o777
     else:
         entry.type, entry.mode = tarfile.DIRTYPE, 0o755
-    tar.addfile(entry)
+    archive.addfile(entry)
 
 
 def _inside(name: str, target: str) -> str:
@@ -207,8 +244,9 @@ def _content(path: str) -> bytes:
 
 
 def _replacements(inventory: Inventory) -> dict[bytes, bytes]:
-    """Of each serial number one that is made of it and has its form. KFD prints that of AMD as a
-    decimal number.
+    """Of each serial number one that is made of it and has its form.
+
+    KFD prints that of AMD as a decimal number.
     """
     replacements = {}
     for uuid in sorted({gpu.uuid for gpu in inventory.gpus if gpu.uuid}):
@@ -262,17 +300,16 @@ def read(file: Path, folder: Path) -> Replay:
     """Puts the trees of a tar file below an empty folder, to be scanned there.
 
     ValueError if it is no capture; whoever made it may wish us ill, so nothing of it leads out of
-    the folder. Until `stop_replay`, reads of these trees fail as they did on the machine.
+    the folder, and it is no larger than a machine's can be. Until `stop_replay`, reads of these
+    trees fail as they did on the machine.
     """
     try:
-        with tarfile.open(file, "r:") as tar:
-            members = _checked(tar)
-            original_roots, errors = _about(tar, members)
-            _extract(tar, members, folder)
-    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-        raise ValueError(f"{file} is no capture: it has {error.filename} twice") from error
-    except (tarfile.TarError, EOFError, ValueError) as error:
+        tree = _Tree(_whole(file))
+        original_roots, errors = _about(tree.about)
+        links = tree.links_that_stay_inside()
+    except ValueError as error:
         raise ValueError(f"{file} is no capture: {error}") from error
+    _put_down(tree, links, folder)
 
     roots = replace(Roots.under(folder), host=str(folder / HOST))
     here = {"sys": str(roots.sys), "proc": str(roots.proc), HOST: roots.host}
@@ -290,64 +327,156 @@ def stop_replay() -> None:
     sysfs.replay_errors({})
 
 
-def _extract(tar: tarfile.TarFile, members: Sequence[tarfile.TarInfo], folder: Path) -> None:
-    for member in members:
-        path = folder / member.name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if member.isdir():
-            path.mkdir(exist_ok=True)
-        elif member.isreg():
-            content = tar.extractfile(member)
-            path.write_bytes(content.read() if content else b"")
+def _whole(file: Path) -> bytes:
+    with file.open("rb") as stream:
+        data = stream.read(_LARGEST_CAPTURE + 1)
+    if len(data) > _LARGEST_CAPTURE:
+        raise ValueError(f"it has more than {_LARGEST_CAPTURE >> 20} MiB")
+    return data
+
+
+class _Tree:
+    """What is to be put down, by name. Each name is one thing, and stands in a folder."""
+
+    def __init__(self, data: bytes) -> None:
+        """ValueError for a tar file that holds what no capture does."""
+        self.about: bytes | None = None
+        self.folders: set[str] = set()
+        self.links: dict[str, str] = {}
+        self.files: dict[str, bytes] = {}
+        self._size = 0
+        for entry in tar.entries(data):
+            self._add(entry)
+
+    def _add(self, entry: tar.Entry) -> None:
+        name = entry.name
+        if name == ABOUT and entry.kind == tar.FILE and self.about is None:
+            self.about = entry.content
+            return
+
+        self._size += len(entry.content)
+        count = len(self.folders) + len(self.links) + len(self.files)
+        is_small = len(entry.content) <= _LARGEST_FILE and self._size <= _LARGEST_CAPTURE
+        if not is_small or count >= _MOST_ENTRIES or not _is_inside(name):
+            raise ValueError(f"{name!r} must not be in it")
+
+        above = name.rpartition("/")[0]
+        while above and above not in self.folders:
+            self._add_folder(above)
+            above = above.rpartition("/")[0]
+
+        match entry.kind:
+            case tar.FOLDER:
+                self._add_folder(name)
+            case tar.FILE:
+                self._check_new(name)
+                self.files[name] = entry.content
+            case tar.LINK:
+                self._check_new(name)
+                self.links[name] = entry.target
+            case _:
+                raise ValueError(f"{name!r} must not be in it")
+
+    def _add_folder(self, name: str) -> None:
+        if name in self.files or name in self.links:
+            raise ValueError(f"it has {name!r} twice")
+        if len(self.folders) >= _MOST_FOLDERS:
+            raise ValueError(f"it has more than {_MOST_FOLDERS:,} folders")
+        self.folders.add(name)
+
+    def _check_new(self, name: str) -> None:
+        if name in self.files or name in self.links or name in self.folders:
+            raise ValueError(f"it has {name!r} twice")
+
+    def links_that_stay_inside(self) -> dict[str, str]:
+        """Those that lead to a place in the trees, or to none. Others lead nowhere here."""
+        walk = _Walk(self.links)
+        return {name: target for name, target in self.links.items() if walk.stays_inside(name)}
+
+
+class _Walk:
+    """Goes where the kernel would go from a link on, without a disk.
+
+    The text of a link does not tell: after another link `..` leads to where that one has led.
+    """
+
+    def __init__(self, links: Mapping[str, str]) -> None:
+        self._links = links
+        self._steps = 0  # of all walks, since links that lead through links take ever more
+
+    def stays_inside(self, name: str) -> bool:
+        """Whether a link leads to one of the trees, and never above them on its way."""
+        place = name.split("/")
+        rest: list[str] = []
+        followed = 0
+        while True:
+            target = self._links.get("/".join(place))
+            if target is not None:
+                followed += 1
+                if followed > _MOST_LINKS:
+                    return True  # the kernel goes no further, either
+                if target.startswith("/") or not 0 < len(os.fsencode(target)) < _LONGEST_PATH:
+                    return False
+                place.pop()
+                rest += reversed(target.split("/"))
+
+            # What is missing counts as a folder: where nothing is, nobody gets to what follows.
+            step = ""
+            while rest and step in ("", "."):
+                step = rest.pop()
+                self._steps += 1
+            if self._steps > _MOST_STEPS:
+                raise ValueError("its links are a maze")
+            if step in ("", "."):
+                return bool(place)
+            if step != "..":
+                place.append(step)
+                if place[0] not in _TOPS:
+                    return False
+            elif place:
+                place.pop()
+            else:
+                return False
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a name is one of a file below the trees that the kernel could have."""
+    parts = name.split("/")
+    if parts[0] not in _TOPS or {"", ".", ".."} & set(parts) or "\0" in name:
+        return False
+    return len(parts) <= _DEEPEST and len(os.fsencode(name)) < _LONGEST_NAME
+
+
+def _put_down(tree: _Tree, links: Mapping[str, str], folder: Path) -> None:
+    for name in sorted(tree.folders):
+        os.mkdir(folder / name, 0o700)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    for name, content in tree.files.items():
+        with open(os.open(folder / name, flags, 0o600), "wb") as file:
+            file.write(content)
 
     # Links come last: nothing is written through one.
-    for member in members:
-        if member.issym():
-            (folder / member.name).symlink_to(member.linkname)
+    for name, target in links.items():
+        os.symlink(target, folder / name)
 
 
-def _checked(tar: tarfile.TarFile) -> Sequence[tarfile.TarInfo]:
-    """The members to be put down; ValueError for a file that holds what no capture does."""
-    members: list[tarfile.TarInfo] = []
-    for member in tar:
-        parts = member.name.split("/")
-        is_inside = parts[0] in _TOPS and not {"", ".", ".."} & set(parts)
-        is_small = member.size <= _LARGEST_FILE and len(members) < _MOST_ENTRIES
-        is_plain = member.isreg() or member.isdir() or member.issym()
-        if not (is_inside or member.name == ABOUT) or not is_small or not is_plain:
-            raise ValueError(f"{member.name!r} must not be in it")
-
-        # A link out of the trees leads nowhere here.
-        if not member.issym() or _leads_inside(member):
-            members.append(member)
-    return members
-
-
-def _leads_inside(member: tarfile.TarInfo) -> bool:
-    if member.linkname.startswith("/"):
-        return False
-    target = os.path.normpath(f"{os.path.dirname(member.name)}/{member.linkname}")
-    return target.split("/")[0] in _TOPS
-
-
-def _about(
-    tar: tarfile.TarFile, members: Sequence[tarfile.TarInfo]
-) -> tuple[dict[str, str], dict[str, int]]:
+def _about(content: bytes | None) -> tuple[dict[str, str], dict[str, int]]:
     """Where the trees were on the machine, and the errors that the kernel gave there."""
-    content = None
-    for member in members:
-        if member.name == ABOUT and member.isreg():
-            content = tar.extractfile(member)
-            break
     if content is None:
         raise ValueError(f"it has no {ABOUT}")
 
     try:
-        about = json.loads(content.read())
-        roots = {top: str(about["roots"][top]) for top in _TOPS}
-        errors = {str(name): int(code) for name, code in about["errors"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        about = json.loads(content)
+        roots = {top: about["roots"][top] for top in _TOPS}
+        errors = dict(about["errors"].items())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{ABOUT} cannot be understood") from error
+
+    # People are shown these instead of our own paths.
+    if not all(type(root) is str and root.isprintable() for root in roots.values()):
+        raise ValueError(f"{ABOUT}: a root is no path")
+    if not all(type(code) is int and 0 < code < _ERRORS for code in errors.values()):
+        raise ValueError(f"{ABOUT}: an error is none of the kernel's")
     if not all(name.partition("/")[0] in roots for name in errors):
         raise ValueError(f"{ABOUT} names what is in no tree")
     return roots, errors

@@ -128,24 +128,22 @@ def run_in_thread(work: Callable[[], _T]) -> asyncio.Future[_T]:
     return future
 
 
-def begin_read(path: str) -> None:
+def begin_read(path: str) -> _Attempt[Any] | None:
     """Before a read that may hang. DeadlineExceeded for what hangs already.
 
-    Must be followed by `end_read`, unless it raised. Outside of `run` nothing is watched.
+    What it returns must be given to `end_read`. None outside of `run`, where nothing is watched.
     """
     if _hung and _key(path) in _hung:
         raise DeadlineExceeded
-    attempt = getattr(_thread, "attempt", None)
+    attempt: _Attempt[Any] | None = getattr(_thread, "attempt", None)
     if attempt is not None:
         attempt.since = time.monotonic()
         attempt.path = path
+    return attempt
 
 
-def end_read() -> None:
+def end_read(attempt: _Attempt[Any]) -> None:
     """After it, whatever became of it. Ends the thread if nobody waits for it any more."""
-    attempt = getattr(_thread, "attempt", None)
-    if attempt is None:
-        return
     with _lock:
         path, attempt.path = attempt.path, None
         if attempt.abandoned:

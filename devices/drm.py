@@ -54,6 +54,25 @@ def card_or_render(folder: str) -> tuple[DeviceNode, ...]:
     return _required(folder, ("",))
 
 
+def has_screen(folder: str) -> bool:
+    """Whether a screen is connected to the function, or was since its driver took it up.
+
+    A screen in standby may look as if it were unplugged. But the kernel makes the frame buffer of its
+    console for the first screen, and keeps it. It answers with what it saw last: nothing is probed,
+    and nothing that sleeps is woken.
+    """
+    if any(name.startswith("fb") for name in sysfs.names(f"{folder}/graphics", []) or ()):
+        return True
+    for card in sysfs.names(f"{folder}/drm", []) or ():
+        if not card.startswith("card"):
+            continue
+        for name in sysfs.names(f"{folder}/drm/{card}", []) or ():
+            is_connector = name.startswith(f"{card}-")
+            if is_connector and sysfs.text(f"{folder}/drm/{card}/{name}/status", []) == "connected":
+                return True
+    return False
+
+
 def device_numbers(path: str, notes: list[str]) -> tuple[int, int] | None:
     """Major and minor from a `dev` file."""
     value = sysfs.text(path, notes)

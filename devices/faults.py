@@ -25,7 +25,10 @@ from .gpu import name_of
 _SAVED = ".claimd-faults"  # beside sys/: what the files were before
 
 # A file that cannot be read where we read it: EIO, from the kernel itself.
-_UNREADABLE = "/proc/self/mem"
+_UNREADABLE = fake.UNREADABLE
+
+# Of a mode that is put back: whatever a saved file says, nothing of root's gets to be set-uid.
+_PERMISSIONS = 0o777
 
 # The lines of aer_dev_fatal, but for the last.
 _AER_FATAL = (
@@ -88,7 +91,8 @@ class _Target:
         path = self.tree / "dev/kmsg"
         number = len(path.read_bytes().splitlines()) if path.exists() else 0
         microseconds = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
-        with path.open("a") as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(path, flags, 0o644), "a") as file:
             file.write(f"6,{number},{microseconds},-;{text}\n")
 
 
@@ -133,7 +137,23 @@ def _target(tree: Path, fault: str, device: str, value: str) -> _Target:
     if not (tree / fake.MARKER).exists():
         raise ValueError(f"{tree} was not written by claimd fake")
 
+    # The tree may have come from somebody else, and here is written into it.
+    _check_links(tree)
+    _read_saved(tree)
     return _Target(tree=tree, address=_address(tree, fault, device), value=value)
+
+
+def _check_links(tree: Path) -> None:
+    """ValueError where something would be written outside of the tree, by way of a link."""
+    inside = os.path.realpath(tree)
+    for folder, folders, files in os.walk(tree):
+        for name in (*folders, *files):
+            path = f"{folder}/{name}"
+            if not os.path.islink(path) or os.readlink(path) in fake.KERNEL_FILES:
+                continue
+            target = os.path.realpath(path)
+            if not f"{target}/".startswith(f"{inside}/"):
+                raise ValueError(f"{path} leads out of the tree, to {target}")
 
 
 def _address(tree: Path, fault: str, device: str) -> str:
@@ -368,7 +388,9 @@ FAULTS = {fault.name: fault for fault in _LIST}
 
 # ---------------------------------------------------------------- what the files were
 
-_Before = list[str | int] | None  # what was in it, and its mode; None: it was not there
+# What was in a file, and its mode; None: it was not there.
+_Before = list[str | int] | None
+_Saved = dict[str, dict[str, _Before]]
 
 
 def _change(target: _Target, path: Path, value: str) -> None:
@@ -403,7 +425,7 @@ def _save(target: _Target, path: Path) -> None:
 def _restore(target: _Target) -> None:
     saved = _read_saved(target.tree)
     for name, before in saved.pop(target.address, {}).items():
-        path = target.folder / name
+        path = _saved_path(target.folder, name)
 
         # Those who wait for a writer are let go; ENXIO where nobody waits.
         if path.is_fifo():
@@ -413,7 +435,7 @@ def _restore(target: _Target) -> None:
         path.unlink(missing_ok=True)
         if before is not None:
             path.write_bytes(str(before[0]).encode("latin-1"))
-            path.chmod(stat.S_IMODE(int(before[1])))
+            path.chmod(int(before[1]) & _PERMISSIONS)
 
     # Sensors that only a fault has made.
     sensors = target.folder / "hwmon"
@@ -423,13 +445,47 @@ def _restore(target: _Target) -> None:
     _write_saved(target.tree, saved)
 
 
-def _read_saved(tree: Path) -> dict[str, dict[str, _Before]]:
+def _read_saved(tree: Path) -> _Saved:
+    """By the GPU's address, and by the file's path from its folder.
+
+    ValueError for what was not written by `_write_saved`, which names only files of the tree.
+    """
+    file = tree / _SAVED
     try:
-        saved: dict[str, dict[str, _Before]] = json.loads((tree / _SAVED).read_text())
+        saved = json.loads(file.read_text())
     except FileNotFoundError:
         return {}
-    return saved
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file} cannot be understood: {error}; write the tree anew") from error
+
+    try:
+        for address, files in saved.items():
+            for name, before in files.items():
+                _check_saved(tree, address, name, before)
+    except (ValueError, AttributeError) as error:
+        raise ValueError(f"{file} is none that claimd fake has written: {error}") from error
+    read: _Saved = saved
+    return read
 
 
-def _write_saved(tree: Path, saved: dict[str, dict[str, _Before]]) -> None:
+def _check_saved(tree: Path, address: str, name: str, before: object) -> None:
+    folder = (tree / "sys/bus/pci/devices" / address).resolve()
+    if not _saved_path(folder, name).is_relative_to((tree / "sys").resolve()):
+        raise ValueError(f"{address}: {name!r} is no file of the tree")
+
+    match before:
+        case None:
+            pass
+        case [str() as text, int()]:
+            text.encode("latin-1")
+        case _:
+            raise ValueError(f"{address}: {name!r} was nothing that a file can be")
+
+
+def _saved_path(folder: Path, name: str) -> Path:
+    """Without `..` in it, which leads elsewhere behind a link."""
+    return Path(os.path.normpath(folder / name))
+
+
+def _write_saved(tree: Path, saved: _Saved) -> None:
     (tree / _SAVED).write_text(json.dumps(saved, indent=1, sort_keys=True))

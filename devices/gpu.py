@@ -36,6 +36,12 @@ def name_of(address: str) -> str:
     return f"gpu-{address.replace(':', '-').replace('.', '-')}"
 
 
+def address_of(name: str) -> str:
+    """The PCI address of the GPU with this name; of a part's name, its GPU's."""
+    domain, bus, device, function = name.split("-")[1:5]
+    return f"{domain}:{bus}:{device}.{function}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class DeviceNode:
     """A character device that a user of the GPU opens.
@@ -118,6 +124,7 @@ class Gpu:
     architecture: str | None = None  # what compilers call it: sm_90, gfx942
     vbios: str | None = None
     integrated: bool | None = None  # its memory is a part of the machine's
+    is_package: bool = False  # as well, but the machine is built around it: an MI300A, a GB10
     compute_units: int | None = None
     tiles: int | None = None
     link_width: int | None = None  # lanes that the link can have
@@ -129,6 +136,8 @@ class Gpu:
     link_speed_now: int | None = field(default=None, compare=False)
     is_asleep: bool = field(default=False, compare=False)  # so its link was not looked at
 
+    console: bool = False  # it showed the boot, and a screen is on it: somebody looks at it
+    carve_out: int | None = None  # bytes of the machine's memory that firmware keeps for it
     iommu_group: int | None = None
     numa_nodes: tuple[int, ...] = ()  # its own and those as near to it as any other on its socket
     libraries: Libraries | None = None  # None where a container needs none of the host's
@@ -196,6 +205,7 @@ class Detail:
     integrated: bool | None = None
     compute_units: int | None = None
     tiles: int | None = None
+    carve_out: int | None = None
     libraries: Libraries | None = None
     parts: tuple[Part, ...] = ()
 

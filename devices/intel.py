@@ -47,7 +47,7 @@ def describe(roots: Roots, function: Function) -> Detail:
         product=product.name,
         family=product.family,
         architecture=product.architecture,
-        integrated=product.integrated,
+        integrated=intel_ids.integrated(function.device_id, function.address),
         memory=memory,
         tiles=tiles,
         notes=tuple(notes),

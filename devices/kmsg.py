@@ -69,11 +69,12 @@ class Log:
         again.
         """
         try:
-            deadline.begin_read(self._path)
+            attempt = deadline.begin_read(self._path)
             try:
                 lines = self._read_records()
             finally:
-                deadline.end_read()
+                if attempt is not None:
+                    deadline.end_read(attempt)
         except OSError as error:
             self._close()
             if not self._is_tree:

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 
 from . import sysfs
-from .gpu import DeviceNode, NotUsable, Part, Roots
+from .gpu import DIVIDED, DeviceNode, Gpu, NotUsable, Part, Roots, name_of
 
 COUNTER = "instances"
 _GPU_INSTANCE, _COMPUTE_INSTANCE = re.compile(r"gi([0-9]{1,4})"), re.compile(r"ci([0-9]{1,4})")
@@ -28,6 +28,9 @@ _NUMBERS = range(15)
 # Into how many of its smallest instances the memory of a GPU can be divided.
 _SMALLEST_BY_ARCHITECTURE = {"sm_80": 8, "sm_90": 8, "sm_100": 8, "sm_103": 8}
 _SMALLEST_BY_ID = {0x20B7: 4}  # an A30
+
+# Generations of which some can be divided: those, and the large ones of sm_120.
+_ARCHITECTURES = (*_SMALLEST_BY_ARCHITECTURE, "sm_120")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +76,7 @@ def parts(
             profile = _profile(board, gpu_instance)
             instances.append(
                 Part(
-                    suffix=f"mig-{gpu_instance}-{compute_instance}",
+                    suffix=_suffix(gpu_instance, compute_instance),
                     nodes=tuple(sorted({*common, *capabilities})),
                     counters=((COUNTER, 1),),
                     profile=profile or f"gi{gpu_instance}/ci{compute_instance}",
@@ -85,6 +88,22 @@ def parts(
         raise NotUsable(f"whether it is divided by MIG cannot be read: {'; '.join(damage)}")
     notes += damage
     return tuple(instances)
+
+
+def part_name(address: str, gpu_instance: int, compute_instance: int) -> str:
+    """The name of the device that an instance is."""
+    return f"{name_of(address)}-{_suffix(gpu_instance, compute_instance)}"
+
+
+def may_divide(gpu: Gpu) -> bool:
+    """Whether it is a GPU that MIG can divide, by what its generation is, or an instance of one."""
+    if gpu.vendor != "nvidia" or gpu.kind not in ("gpu", DIVIDED, "partition"):
+        return False
+    return gpu.architecture in _ARCHITECTURES or gpu.kind != "gpu"
+
+
+def _suffix(gpu_instance: int, compute_instance: int) -> str:
+    return f"mig-{gpu_instance}-{compute_instance}"
 
 
 def _divisor(gpu_instance: int) -> int | None:

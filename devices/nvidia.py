@@ -8,10 +8,14 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from . import drm, libraries, mig, nvidia_ids, sysfs
+from . import drm, nvidia_ids, sysfs
 from .gpu import NOT_READY, Detail, DeviceNode, NotUsable, Part, Roots
 from .pci import DISPLAY, Function
+
+if TYPE_CHECKING:
+    from . import libraries
 
 NAME = "nvidia"
 VENDOR_ID = 0x10DE
@@ -28,36 +32,14 @@ _VERSION = re.compile(r"NVRM version:.*Module.*?\s(\d+\.\d+(?:\.\d+)?)(?:\s|$)")
 _UUID = re.compile(r"GPU-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _VGPU = re.compile(r"-\d+[ABCQ]$")  # NVIDIA A10-4Q: a guest's share of a board, with the board's id
 
-# GiB that are soldered on the board; a program finds a little less. Only ids that come with one
-# size of memory.
-_DEVICE_IDS_BY_MEMORY = {
-    8: (0x1BB3,),
-    12: (0x15F7,),
-    16: (0x15F8, 0x15F9, 0x1DB1, 0x1DB4, 0x1EB8, 0x25B6),
-    24: (0x1B38, 0x2204, 0x20B7, 0x2236, 0x2237, 0x2684, 0x26B8, 0x27B6, 0x27B8),
-    32: (0x1DB5, 0x1DB6, 0x1DB8, 0x1DF6, 0x2B85),
-    40: (0x20B0, 0x20B1, 0x20BD, 0x20F1, 0x20F6),
-    48: (0x2230, 0x2235, 0x26B1, 0x26B5, 0x26B9),
-    64: (0x20B3, 0x2337),
-    80: (0x20B2, 0x20B5, 0x20F3, 0x20F5, 0x2322, 0x2324, 0x2330, 0x2331),
-    94: (0x2321, 0x2339, 0x233A),
-    96: (0x2338,),
-    141: (0x2335, 0x233B),
-    180: (0x2901,),
-    186: (0x2941,),
-}
-_MEMORY = {
-    device_id: gibibytes << 30
-    for gibibytes, device_ids in _DEVICE_IDS_BY_MEMORY.items()
-    for device_id in device_ids
-}
-
 
 def describe(roots: Roots, function: Function) -> Detail:
     """What the driver tells of a GPU that it is bound to, with the MIG instances in it.
 
     Raises NotUsable if nothing can be given away. A value that cannot be read is None and noted.
     """
+    from . import libraries, mig  # only where there is such a GPU: they would cost every start
+
     notes: list[str] = []
     if function.physical is not None:
         raise NotUsable("a virtual function, for virtual machines (vGPU)", expected=True)
@@ -81,14 +63,12 @@ def describe(roots: Roots, function: Function) -> Detail:
         "nvidia libraries", lambda notes: libraries.look(roots, version), []
     )
 
-    # A MIG instance is opened by the nodes of its GPU and two of its own. No CDI spec of the
-    # host's is looked up for it, so that its libraries are always mounted.
-    common = _nodes(roots, minor, majors, notes)
+    # A MIG instance is opened by the nodes of its GPU and two of its own.
+    common = _nodes(roots, function, minor, majors, notes)
     memory = _memory(function.device_id, product)
     board = mig.Board.of(function.device_id, architecture, memory)
     instances = mig.parts(roots, minor, board, common, majors.get("nvidia-caps"), notes)
-    mounted = libraries.choose(replace(host, devices=()), None, "")
-    parts = tuple(replace(part, environment=_ENVIRONMENT, libraries=mounted) for part in instances)
+    parts = _with_libraries(instances, host)
 
     return Detail(
         nodes=_all_nodes(common, drm.nodes(function.folder, notes), parts),
@@ -100,7 +80,7 @@ def describe(roots: Roots, function: Function) -> Detail:
         family=family,
         architecture=architecture,
         vbios=_vbios(information.get("Video BIOS")),
-        integrated=function.device_id in nvidia_ids.INTEGRATED,
+        integrated=nvidia_ids.integrated(function.device_id),
         counters=((mig.COUNTER, len(parts)),) if parts else (),
         parts=parts,
         environment=_ENVIRONMENT,
@@ -156,7 +136,7 @@ def _memory(device_id: int, product: str | None) -> int | None:
     """A guest's share of a board has the board's id, and less memory than it."""
     if product and _VGPU.search(product):
         return None
-    return _MEMORY.get(device_id)
+    return nvidia_ids.memory(device_id, product)
 
 
 def _vbios(value: str | None) -> str | None:
@@ -184,8 +164,18 @@ def _majors(roots: Roots, notes: list[str]) -> dict[str, int]:
     return majors
 
 
+def _with_libraries(instances: tuple[Part, ...], host: libraries.Host) -> tuple[Part, ...]:
+    """No CDI spec of the host's is looked up for a MIG instance: its libraries are always mounted."""
+    from . import libraries
+
+    if not instances:
+        return ()
+    mounted = libraries.choose(replace(host, devices=()), None, "")
+    return tuple(replace(part, environment=_ENVIRONMENT, libraries=mounted) for part in instances)
+
+
 def _nodes(
-    roots: Roots, minor: int, majors: dict[str, int], notes: list[str]
+    roots: Roots, function: Function, minor: int, majors: dict[str, int], notes: list[str]
 ) -> tuple[DeviceNode, ...]:
     """Those that the kernel knows, whether or not somebody has made them in /dev yet."""
     uvm = majors.get("nvidia-uvm")
@@ -201,7 +191,10 @@ def _nodes(
         DeviceNode(path=f"/dev/nvidia{minor}", major=_MAJOR, minor=minor),
         DeviceNode(path="/dev/nvidiactl", major=_MAJOR, minor=_CONTROL),
     ]
-    if sysfs.is_folder(f"{roots.sys}/module/nvidia_modeset"):
+    has_modeset = function.cache.read_once(
+        "nvidia_modeset", lambda _: sysfs.is_folder(f"{roots.sys}/module/nvidia_modeset"), notes
+    )
+    if has_modeset:
         nodes.append(DeviceNode(path="/dev/nvidia-modeset", major=_MAJOR, minor=_MODESET))
 
     nodes.append(DeviceNode(path="/dev/nvidia-uvm", major=uvm, minor=0))

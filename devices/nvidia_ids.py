@@ -1,12 +1,14 @@
-"""What the PCI ids of NVIDIA GPUs tell of their generation: tables and nothing else.
+"""What the PCI ids of NVIDIA GPUs tell of their generation, their place and their memory.
 
-NVIDIA gives ids in rows. What the driver tells itself must not be repeated here.
+NVIDIA gives ids in rows: where the table of `ids` ends, the row still tells the generation. What
+the driver tells itself must not be repeated here.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 
+from . import ids
 from .gpu import UNKNOWN
 
 # The first PCI device id of a row, the generation of the row, what its compilers call it.
@@ -36,11 +38,30 @@ _ROWS = (
     (0x3200, UNKNOWN, None),
 )
 _STARTS = [row[0] for row in _ROWS]
-# Thor and GB10: their memory is the machine's.
-INTEGRATED = (0x2B00, 0x2E12)
+
+VENDOR_ID = 0x10DE
 
 
 def family(device_id: int) -> tuple[str, str | None]:
-    """The generation, and what compilers call it; `unknown` and None where the table ends."""
+    """The generation, and what compilers call it; `unknown` and None where the tables end."""
+    known = ids.of_device(VENDOR_ID, device_id)
+    if known.family != UNKNOWN:
+        return known.family, known.architecture
     row = _ROWS[bisect_right(_STARTS, device_id) - 1]
     return row[1], row[2]
+
+
+def integrated(device_id: int) -> bool | None:
+    """Whether it is a part of a processor, as of Thor and GB10; None where the table ends."""
+    return ids.of_device(VENDOR_ID, device_id).integrated
+
+
+def memory(device_id: int, product: str | None) -> int | None:
+    """Bytes on the board, by the id, and by the driver's name where boards of one id differ.
+
+    A program finds a little less.
+    """
+    by_id = ids.of_device(VENDOR_ID, device_id).memory
+    if by_id is not None or product is None:
+        return by_id
+    return ids.of_board(VENDOR_ID, device_id, product.removeprefix("NVIDIA ")).memory

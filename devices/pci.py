@@ -73,10 +73,11 @@ class _Link:
 _NO_LINK = _Link()
 
 
-def functions(roots: Roots) -> tuple[list[Function], list[Skipped]]:
+def functions(roots: Roots, *, with_link_now: bool = False) -> tuple[list[Function], list[Skipped]]:
     """Display controllers and accelerators by address, and what cannot be told to be one or not.
 
-    Never raises for what is in the trees. Without a PCI bus there is one Skipped, of the address *.
+    What a link has now changes with the load: it is read where somebody wants to see it, and None
+    elsewhere. Never raises for what is in the trees. Without a PCI bus there is one Skipped, of the address *.
     """
     folder = os.path.join(roots.sys, "bus/pci/devices")
     notes: list[str] = []
@@ -105,12 +106,18 @@ def functions(roots: Roots) -> tuple[list[Function], list[Skipped]]:
             reason = "; ".join(notes) or "class, vendor or device missing"
             skipped.append(Skipped(address=address, reason=f"cannot tell what it is: {reason}"))
             continue
-        found.append(_function(path, (class_code, vendor_id, device_id), cache, notes))
+        ids = class_code, vendor_id, device_id
+        found.append(_function(path, ids, cache, notes, with_link_now=with_link_now))
     return found, skipped
 
 
 def _function(
-    path: str, ids: tuple[int, int, int], cache: sysfs.ScanCache, notes: list[str]
+    path: str,
+    ids: tuple[int, int, int],
+    cache: sysfs.ScanCache,
+    notes: list[str],
+    *,
+    with_link_now: bool,
 ) -> Function:
     address = posixpath.basename(path)
     class_code, vendor_id, device_id = ids
@@ -128,7 +135,7 @@ def _function(
     is_asleep = not is_virtual and _is_asleep(path)
     link = _NO_LINK
     if not is_virtual and not is_asleep:
-        link = _link(*ends(path, target, vendor_id), notes)
+        link = _link(*ends(path, target, vendor_id), notes, with_now=with_link_now)
 
     driver = sysfs.link(f"{path}/driver", notes)
     numa_node = sysfs.decimal(f"{path}/numa_node", notes)
@@ -218,7 +225,7 @@ def ends(path: str, target: str | None, vendor_id: int) -> tuple[str | None, str
     return path, None
 
 
-def _link(path: str | None, port: str | None, notes: list[str]) -> _Link:
+def _link(path: str | None, port: str | None, notes: list[str], *, with_now: bool) -> _Link:
     """The link to the slot. One that is inside the chip has neither width nor speed."""
     if path is None:
         return _NO_LINK
@@ -230,9 +237,9 @@ def _link(path: str | None, port: str | None, notes: list[str]) -> _Link:
 
     return _Link(
         width=_width(f"{path}/max_link_width", notes),
-        width_now=_width(f"{path}/current_link_width", notes),
+        width_now=_width(f"{path}/current_link_width", notes) if with_now else None,
         speed=_speed(f"{path}/max_link_speed", notes),
-        speed_now=_speed(f"{path}/current_link_speed", notes),
+        speed_now=_speed(f"{path}/current_link_speed", notes) if with_now else None,
     )
 
 

@@ -11,9 +11,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
-from . import deadline, numa, pci, vfio
+from . import deadline, drm, ids, numa, pci, vfio
 from .gpu import (
     DIVIDED,
     Detail,
@@ -24,20 +24,39 @@ from .gpu import (
     Roots,
     Rules,
     Skipped,
+    address_of,
     name_of,
 )
 from .vendors import SCREENS, SCREENS_BY_ID, VENDORS, Vendor
 
 
-def scan(roots: Roots, rules: Rules = Rules(), vendors: Sequence[Vendor] = VENDORS) -> Inventory:  # noqa: B008  frozen
+def scan(
+    roots: Roots,
+    rules: Rules = Rules(),  # noqa: B008  frozen
+    vendors: Sequence[Vendor] = VENDORS,
+    *,
+    with_link_now: bool = False,
+) -> Inventory:
     """Every GPU of the node, and every display controller or accelerator that is none, with why.
 
+    What links have now is read only if it is wanted: people look at it, and nothing else does.
     Same trees, same Inventory. Never raises for anything that is in the trees; ValueError for a bad
     rule. A device whose files hang costs two seconds once, and is skipped.
     """
     include = _matchers(rules.include, vendors)
     exclude = _matchers(rules.exclude, vendors)
-    return deadline.run(lambda: _scan(roots, vendors, include, exclude, with_vfio=rules.vfio))
+
+    def look() -> Inventory:
+        return _scan(
+            roots,
+            vendors,
+            include,
+            exclude,
+            with_vfio=rules.vfio,
+            with_link_now=with_link_now,
+        )
+
+    return deadline.run(look)
 
 
 def with_links_of(last: Inventory, inventory: Inventory) -> Inventory:
@@ -59,10 +78,45 @@ def with_links_of(last: Inventory, inventory: Inventory) -> Inventory:
     return replace(inventory, gpus=tuple(gpus))
 
 
+def with_consoles_of(last: Inventory, inventory: Inventory) -> Inventory:
+    """The inventory, in which whoever was the console in the last one still is.
+
+    Without a frame buffer of the kernel's, as with some of NVIDIA's drivers, nothing tells a screen in
+    standby from none. A GPU must not go from class to class with it.
+    """
+    gpus = []
+    for gpu in inventory.gpus:
+        before = last.named(gpu.name)
+        is_same = before is not None and (before.vendor_id, before.device_id, before.driver) == (
+            gpu.vendor_id,
+            gpu.device_id,
+            gpu.driver,
+        )
+        if before is not None and is_same and before.console:
+            gpus.append(replace(gpu, console=True))
+        else:
+            gpus.append(gpu)
+    return replace(inventory, gpus=tuple(gpus))
+
+
 def check_rules(rules: Rules, vendors: Sequence[Vendor] = VENDORS) -> None:
     """ValueError that names the first rule of no accepted form."""
     for rule in (*rules.include, *rules.exclude):
         _matcher(rule, vendors)
+
+
+def matcher(rule: str, vendors: Sequence[Vendor] = VENDORS) -> Callable[[Gpu], bool]:
+    """Whether a GPU, or the GPU of a part, is one that the rule takes; ValueError as above."""
+    matches = _matcher(rule, vendors)
+
+    def takes(gpu: Gpu) -> bool:
+        if matches(_GpuIdentity(gpu, gpu.address)):
+            return True
+
+        # A virtual function has an address of its own.
+        return gpu.parent is not None and matches(_GpuIdentity(gpu, address_of(gpu.parent)))
+
+    return takes
 
 
 def _scan(
@@ -72,9 +126,10 @@ def _scan(
     exclude: list[tuple[str, _Matcher]],
     *,
     with_vfio: bool,
+    with_link_now: bool,
 ) -> Inventory:
     by_vendor_id = {vendor.VENDOR_ID: vendor for vendor in vendors}
-    functions, skipped = pci.functions(roots)
+    functions, skipped = pci.functions(roots, with_link_now=with_link_now)
     bus = _Bus(functions)
     gpus: list[Gpu] = []
     for function in functions:
@@ -108,6 +163,9 @@ def _scan(
     return Inventory.of(_without_orphans_counters(gpus), skipped)
 
 
+_LINK = ("link_width", "link_speed", "link_width_now", "link_speed_now")
+
+
 class _Bus:
     """How the functions of the bus belong together."""
 
@@ -131,9 +189,14 @@ def _gpu_and_parts(roots: Roots, function: pci.Function, vendor: Vendor, bus: _B
     if function.physical:
         counters["vfs"] = 1
 
+    # What a part of a processor says of its link is made up: it has none.
+    of_bus = _of_bus(roots, function, vendor, bus.by_address.get(function.physical or ""))
+    if detail.integrated:
+        of_bus |= dict.fromkeys(_LINK)
+
     kind = _kind(function, detail, bus)
     whole = Gpu(
-        **_of_bus(roots, function, vendor, bus.by_address.get(function.physical or "")),
+        **of_bus,
         kind=kind,
         parent=name_of(function.physical) if function.physical else None,
         driver_version=detail.driver_version,
@@ -149,8 +212,10 @@ def _gpu_and_parts(roots: Roots, function: pci.Function, vendor: Vendor, bus: _B
         architecture=detail.architecture,
         vbios=detail.vbios,
         integrated=detail.integrated,
+        is_package=ids.of_device(function.vendor_id, function.device_id).is_package,
         compute_units=detail.compute_units if kind != DIVIDED else None,
         tiles=detail.tiles,
+        carve_out=detail.carve_out,
         libraries=detail.libraries,
     )
     return [whole, *(_part(whole, part) for part in detail.parts)]
@@ -206,6 +271,7 @@ def _of_bus(
         "link_width_now": link.link_width_now,
         "link_speed_now": link.link_speed_now,
         "is_asleep": link.is_asleep,
+        "console": function.boot_vga and drm.has_screen(function.folder),
         "iommu_group": function.iommu_group,
     }
 
@@ -224,7 +290,9 @@ def _part(whole: Gpu, part: Part) -> Gpu:
         profile=part.profile,
         counters=part.counters,
         compute_units=part.compute_units,
+        console=False,
         tiles=None,
+        carve_out=None,
         libraries=part.libraries,
     )
 
@@ -244,7 +312,19 @@ def _held_by_vfio(roots: Roots, function: pci.Function, vendor: Vendor, bus: _Bu
     notes = list(function.notes)
     nodes = vfio.nodes(roots, function, notes)
     of_bus = _of_bus(roots, function, vendor, None)
-    return Gpu(**of_bus, kind="vfio", nodes=nodes, notes=tuple(notes))
+    known = ids.of_device(function.vendor_id, function.device_id)
+    return Gpu(
+        **of_bus,
+        kind="vfio",
+        nodes=nodes,
+        product=known.name,
+        family=known.family,
+        architecture=known.architecture,
+        integrated=known.integrated,
+        is_package=known.is_package,
+        memory=known.memory if function.physical is None else None,
+        notes=tuple(notes),
+    )
 
 
 def _without_orphans_counters(gpus: list[Gpu]) -> list[Gpu]:
@@ -271,7 +351,30 @@ def _of_no_vendor(function: pci.Function) -> Skipped:
 
 # ---------------------------------------------------------------- rules
 
-_Matcher = Callable[[pci.Function], bool]
+
+class _Identity(Protocol):
+    """What a rule looks at."""
+
+    @property
+    def address(self) -> str: ...
+    @property
+    def vendor_id(self) -> int: ...
+    @property
+    def ids(self) -> str: ...
+    @property
+    def boot_vga(self) -> bool: ...
+
+
+_Matcher = Callable[[_Identity], bool]
+
+
+class _GpuIdentity:
+    """A GPU that was found, as a rule looks at it: by its own address or its GPU's."""
+
+    def __init__(self, gpu: Gpu, address: str) -> None:
+        self.address, self.vendor_id, self.boot_vga = address, gpu.vendor_id, gpu.console
+        self.ids = f"{gpu.vendor_id:04x}:{gpu.device_id:04x}"
+
 
 _ADDRESS_RULE = re.compile(r"([0-9a-f?*]{1,8}):([0-9a-f?*]{1,2}):([0-9a-f?*]{1,2}\.[0-7?*]|\*)")
 _ID_RULE = re.compile(r"((?!0000)[0-9a-f]{4}|\*):([0-9a-f?]{4}|[0-9a-f?]{0,3}\*)")

@@ -1,5 +1,5 @@
 """What the kernel's files and its log show of a GPU's health, by one check. The same for every
-vendor.
+vendor, as far as files go; lines of the log are those of each vendor's driver (Xids are NVIDIA's).
 
 Reads only: how many checks make a finding is `health`'s. Of a GPU that sleeps nothing is read that
 would wake it: its configuration space and its link (config, current_link_*, max_link_width) resume

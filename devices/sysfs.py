@@ -123,7 +123,7 @@ def read(path: str, limit: int = _LIMIT) -> bytes:
     """
     if _is_captured:
         _before_access(path)
-    deadline.begin_read(path)
+    attempt = deadline.begin_read(path)
     try:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -141,7 +141,8 @@ def read(path: str, limit: int = _LIMIT) -> bytes:
         finally:
             os.close(descriptor)
     finally:
-        deadline.end_read()
+        if attempt is not None:
+            deadline.end_read(attempt)
 
 
 def _matching(path: str, pattern: re.Pattern[str], expected: str, notes: list[str]) -> str | None:

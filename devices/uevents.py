@@ -14,7 +14,6 @@ import errno
 import logging
 import os
 import re
-import secrets
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -153,7 +152,7 @@ def _listening_to_fakes(
     folder: Path, on_change: Callable[[], None], on_uevent: OnUevent
 ) -> Iterator[None]:
     """Listens in the folder of a fake tree as well, if there is one."""
-    path = folder / secrets.token_hex(4)
+    path = folder / os.urandom(4).hex()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as events:
         try:
             events.bind(str(path))

@@ -128,6 +128,8 @@ class Watch:
 
         if self.last is not None and any(gpu.is_asleep for gpu in inventory.gpus):
             inventory = scan.with_links_of(self.last, inventory)
+        if self.last is not None and any(gpu.console for gpu in self.last.gpus):
+            inventory = scan.with_consoles_of(self.last, inventory)
         if inventory != self.last:
             self.last = inventory
             self._log_news(inventory)

@@ -1,10 +1,10 @@
-"""Writes a believable /sys, /proc and /dev from a few words; the one scanner reads it as a machine's
-own.
+"""Writes a believable /sys, /proc and /dev from a few words; a scan reads it as a machine's own.
 
     tree                        on disk: writes a tree, unplugs and plugs its GPUs
     layout                      from words to GPUs, each with its place on the bus and its numbers
     vendors                     the table of those below, and of all models and machines
     nvidia, amd, intel          what one vendor's driver shows, and its models
+    amd_models                  AMD's models, which are many
     screens                     display controllers that are no GPUs
     gpu                         what every function on the bus shows
 
@@ -13,15 +13,27 @@ lacking here too. No second scanner and no value that no kernel prints must go i
 """
 
 from .layout import MACHINE_OPTIONS, parse
-from .tree import MARKER, gpu_addresses, make_node, plug, slot_end, unplug, write
+from .tree import (
+    KERNEL_FILES,
+    MARKER,
+    UNREADABLE,
+    gpu_addresses,
+    make_node,
+    plug,
+    slot_end,
+    unplug,
+    write,
+)
 from .vendors import MACHINES, MODELS, OPTIONS, machines, models
 
 __all__ = [
+    "KERNEL_FILES",
     "MACHINES",
     "MACHINE_OPTIONS",
     "MARKER",
     "MODELS",
     "OPTIONS",
+    "UNREADABLE",
     "gpu_addresses",
     "machines",
     "make_node",

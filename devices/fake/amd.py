@@ -1,12 +1,12 @@
-"""What amdgpu and KFD show of AMD's GPUs, whole and divided, and the models that can be written."""
+"""What amdgpu and KFD show of AMD's GPUs, whole and divided; the models are in amd_models."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from .gpu import Entries, FakeVendor, Function, Model, Switch, add_drm, drm_names, refuse
+from .amd_models import MODELS, AmdModel
+from .gpu import Entries, FakeVendor, Function, Model, add_drm, drm_names, refuse
 
 DRIVER = "amdgpu"
 KFD_MAJOR = 235
@@ -19,156 +19,6 @@ _KFD = "sys/devices/virtual/kfd/kfd"
 _PARTS = {"": 1, "SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}  # by mode; CPX: as many as dies
 _MOST_PARTS = 8  # for which the driver makes nodes, however the GPU is divided
 _MODES = (*_PARTS, "CPX")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AmdModel(Model):
-    """An AMD GPU."""
-
-    driver: str = DRIVER
-    gfx: int  # KFD's number of the compile target
-    chip: str = "ip discovery"  # as KFD names it
-    simds: int
-    simds_per_unit: int = 4
-    waves: tuple[int, int] = (8, 64)  # on one SIMD, and how wide they are
-    core: str = ""  # the version of its graphics core; empty where the chip has no table of these
-    dies: int = 1  # that compute: into so many partitions it can be divided
-    dead: int = 0  # further ones that the maker has turned off
-    modes: str = ""
-    memory_modes: str = ""
-    # Of temperature, in the order of their numbers; - is missing, * has no critical value.
-    sensors: str = "edge junction mem"
-    is_apu: bool = False  # without an id of its own and memory of a maker
-
-
-_MODELS = (
-    AmdModel(
-        name="amd:mi300x",
-        title="AMD Instinct MI300X",
-        product="AMD Instinct MI300X OAM",
-        ids="1002:74a1",
-        class_code="120000",
-        memory=206141652992,
-        vbios="113-M3000100-102",
-        speed="32.0",
-        port="1022:14ab",
-        switch=Switch(upstream="1022:1500", downstream="1002:1501"),
-        gfx=90402,
-        core="9.4.3",
-        simds=1216,
-        dies=8,
-        modes="SPX, DPX, QPX, CPX",
-        memory_modes="NPS1, NPS4",
-        sensors="- junction mem",
-    ),
-    AmdModel(
-        name="amd:mi325x",
-        title="AMD Instinct MI325X",
-        product="AMD Instinct MI325X OAM",
-        ids="1002:74a5",
-        class_code="120000",
-        memory=274861129728,
-        vbios="113-M3250101-103",
-        speed="32.0",
-        port="1022:14ab",
-        switch=Switch(upstream="1022:1500", downstream="1002:1501"),
-        gfx=90402,
-        core="9.4.3",
-        simds=1216,
-        dies=8,
-        modes="SPX, DPX, QPX, CPX",
-        memory_modes="NPS1, NPS2, NPS4",
-        sensors="- junction mem",
-    ),
-    AmdModel(
-        name="amd:mi308x",
-        title="AMD Instinct MI308X, an MI300X with half of its dies",
-        product="AMD Instinct MI308X",
-        ids="1002:74a2",
-        class_code="120000",
-        memory=206141652992,
-        vbios="113-M3080202-101",
-        speed="32.0",
-        port="1022:14ab",
-        switch=Switch(upstream="1022:1500", downstream="1002:1501"),
-        gfx=90402,
-        core="9.4.3",
-        simds=320,
-        dies=4,
-        dead=4,
-        modes="SPX, DPX, CPX",
-        memory_modes="NPS1, NPS4",
-        sensors="- junction mem",
-    ),
-    AmdModel(
-        name="amd:mi300a",
-        title="AMD Instinct MI300A, with the processors in its package",
-        product="AMD Instinct MI300A",
-        ids="1002:74a0",
-        class_code="120000",
-        memory=137438953472,
-        vbios="113-MI3SRIOV-001",
-        port="1022:14ab",
-        gfx=90402,
-        core="9.4.3",
-        simds=912,
-        dies=6,
-        modes="SPX, TPX, CPX",
-        memory_modes="NPS1",
-        sensors="- junction mem",
-    ),
-    AmdModel(
-        name="amd:mi210",
-        title="AMD Instinct MI210",
-        product="AMD Instinct MI210",
-        ids="1002:740f",
-        board="1002:0c34",
-        class_code="038000",
-        revision="02",
-        memory=68702699520,
-        vbios="113-D67301-059",
-        port="1022:1483",
-        switch=Switch(upstream="1022:14c7", downstream="1002:14c8"),
-        gfx=90010,
-        chip="aldebaran",
-        simds=416,
-    ),
-    AmdModel(
-        name="amd:radeon",
-        title="AMD Radeon RX 7900 XTX",
-        ids="1002:744c",
-        board="1eae:7901",
-        revision="c8",
-        memory=25753026560,
-        vbios="113-D7020100-102",
-        sound="ab30",
-        port="1022:14db",
-        switch=Switch(upstream="1002:1478", downstream="1002:1479"),
-        gfx=110000,
-        core="11.0.0",
-        simds=192,
-        simds_per_unit=2,
-        waves=(16, 32),
-    ),
-    AmdModel(
-        name="amd:strix",
-        title="AMD Ryzen AI 300 (Strix Point), a processor's own GPU",
-        ids="1002:150e",
-        board="17aa:5102",
-        class_code="038000",
-        revision="d1",
-        memory=536870912,
-        vbios="113-STRIXEMU-001",
-        port="1022:150c",
-        gfx=110500,
-        core="11.5.0",
-        simds=32,
-        simds_per_unit=2,
-        waves=(16, 32),
-        sensors="edge*",
-        is_apu=True,
-    ),
-)
 
 _MACHINES = {
     "machine:mi300x": ("amd:mi300x=8", "numa=2", "bmc:aspeed"),
@@ -188,7 +38,7 @@ _OPTIONS = {
 class FakeAmd(FakeVendor):
     """GPUs with amdgpu, whole and divided into partitions."""
 
-    models = _MODELS
+    models = MODELS
     machines = _MACHINES
     options = _OPTIONS
 
@@ -304,6 +154,10 @@ def _add_discovery(entries: Entries, function: Function) -> None:
             entries.files[f"{core}/{name}"] = value
 
 
+def _has_id(model: AmdModel) -> bool:
+    return model.has_id and not model.is_apu
+
+
 def unique_id(function: Function) -> str:
     """The serial number of the chip."""
     return hashlib.sha256(function.address.encode()).hexdigest()[:16]
@@ -316,14 +170,15 @@ def _values(function: Function) -> dict[str, str]:
         "mem_info_vram_total": str(model.memory),
         "mem_info_vram_used": "10813440",
         "mem_info_vis_vram_total": str(model.memory),
-        "mem_info_gtt_total": "67108864000",
+        "mem_info_gtt_total": str(model.usable or 67108864000),
         "vbios_version": model.vbios,
         "gpu_busy_percent": "0",
     }
     values |= _sensors(model, f"hwmon/hwmon{function.card}")
+    if _has_id(model):
+        values["unique_id"] = unique_id(function)
     if not model.is_apu:
         values |= {
-            "unique_id": unique_id(function),
             "mem_info_vram_vendor": "hynix",
             "pcie_replay_count": "0",
         }
@@ -404,12 +259,12 @@ def _kfd_node(function: Function, part: int) -> dict[str, str]:
         "capability": 1986040480,
         "debug_prop": 1495,
         "sdma_fw_version": 24,
-        "unique_id": 0 if model.is_apu else int(unique_id(function), 16),
+        "unique_id": int(unique_id(function), 16) if _has_id(model) else 0,
         "num_xcc": max(1, model.dies // parts),
     }
     bank = {
         "heap_type": 1,
-        "size_in_bytes": model.memory // parts,
+        "size_in_bytes": (model.usable or model.memory) // parts,
         "flags": 0,
         "width": 8192,
         "mem_clk_max": 1300,

@@ -19,15 +19,19 @@ VFIO = "vfio-pci"
 _WITHOUT_DRM = ("", VFIO, "virtio-pci")
 _WITHOUT_RENDER = ("ast", "mgag200", "bochs-drm")
 
+_WITH_FRAME_BUFFER = ("amdgpu", "i915", "xe", "nouveau")
+
 _WRITABLE = frozenset(
     ["driver_override", "config", "enable", "msi_bus", "numa_node", "reset_method", "sriov_numvfs"]
 )
 _UNCORRECTABLE = (
-    "Undefined DLP SDES TLP FCP CmpltTO CmpltAbrt UnxCmplt RxOF MalfTLP ECRC UnsupReq ACSViol UncorrIntErr "
-    "BlockedTLP AtomicOpBlocked TLPBlockedErr PoisonTLPBlocked"
+    "Undefined DLP SDES TLP FCP CmpltTO CmpltAbrt UnxCmplt RxOF MalfTLP ECRC UnsupReq ACSViol "
+    "UncorrIntErr BlockedTLP AtomicOpBlocked TLPBlockedErr PoisonTLPBlocked"
 )
 _AER = {
-    "correctable": "RxErr BadTLP BadDLLP Rollover Timeout NonFatalErr CorrIntErr HeaderOF TOTAL_ERR_COR",
+    "correctable": (
+        "RxErr BadTLP BadDLLP Rollover Timeout NonFatalErr CorrIntErr HeaderOF TOTAL_ERR_COR"
+    ),
     "nonfatal": f"{_UNCORRECTABLE} TOTAL_ERR_NONFATAL",
     "fatal": f"{_UNCORRECTABLE} TOTAL_ERR_FATAL",
 }
@@ -91,6 +95,7 @@ class Function:
     model: Model
     driver: str  # empty: bound to none
     console: bool = False
+    screen: bool = False  # one is connected
     domain: int = 0
     options: Mapping[str, str] = field(default_factory=dict)  # those of its vendor
     virtual: int = 0  # functions made of it
@@ -118,7 +123,7 @@ class Function:
 
     @property
     def sound(self) -> str:
-        """The folder of the function beside it that makes the sound of its screen, if it has one."""
+        """The folder of the function beside it that makes the sound of its screen, if any."""
         if not self.model.sound or self.physical is not None:
             return ""
         return f"{self.folder[:-1]}1"
@@ -198,7 +203,7 @@ def drm_names(driver: str, card: int, render: int) -> dict[str, int]:
     """The DRM nodes that a driver makes of a GPU, of the numbers that are its turn."""
     if driver in _WITHOUT_DRM:
         return {}
-    if driver in _WITHOUT_RENDER:
+    if not has_render(driver):
         return {f"card{card}": card}
     return {f"card{card}": card, f"renderD{render}": render}
 
@@ -206,6 +211,16 @@ def drm_names(driver: str, card: int, render: int) -> dict[str, int]:
 def has_drm(driver: str) -> bool:
     """Whether the driver takes a number of DRM's."""
     return driver not in _WITHOUT_DRM
+
+
+def has_frame_buffer(driver: str) -> bool:
+    """Whether it makes the frame buffer of the kernel's console, once it has seen a screen."""
+    return driver in _WITH_FRAME_BUFFER
+
+
+def has_render(driver: str) -> bool:
+    """Whether it takes one for a render node as well."""
+    return driver not in _WITHOUT_RENDER and has_drm(driver)
 
 
 # ---------------------------------------------------------------- what every function has
@@ -230,6 +245,11 @@ def of_function(function: Function) -> Entries:
         entries.files |= _port_files(function.sound, vendor, function.model.sound, "040300")
 
     add_drm(entries, folder, function.drm)
+    if function.screen and function.drm:
+        connector = f"{folder}/drm/card{function.card}/card{function.card}-DP-1"
+        entries.files[f"{connector}/status"] = "connected"
+        if has_frame_buffer(function.driver):
+            entries.files[f"{folder}/graphics/fb0/name"] = f"{function.driver}drmfb"
     _add_iommu(entries, function)
     return entries
 

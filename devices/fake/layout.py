@@ -6,11 +6,13 @@ Pure: nothing is read or written here, and the same words give the same machine.
 from __future__ import annotations
 
 import difflib
+import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NoReturn
 
 from . import vendors
-from .gpu import VFIO, Function, Model, has_drm, number, refuse
+from .gpu import VFIO, Function, Model, has_drm, has_render, number, refuse
 from .vendors import MACHINES, MODELS
 
 _KEYS = ("roots", "numa", "boot_id", "iommu", "devices")
@@ -25,12 +27,12 @@ MACHINE_OPTIONS = {
 }
 
 _ON_FIRST_ROOT = 30  # devices that fit on it, from the second slot on
+_DRIVER = re.compile(r"[a-zA-Z0-9_-]{0,64}")  # it is the name of a folder
 _FIRST_GROUP = 20  # of the IOMMU
 
 
 def parse(words: Sequence[str]) -> dict[str, object]:
-    """A description from words like `machine:dgx-h100`, `nvidia:h100=4`, `nvidia:l4,driver=nouveau`,
-    `roots=2`.
+    """A description from words: `machine:dgx-h100`, `nvidia:l4=4,driver=nouveau`, `roots=2`.
 
     ValueError for what cannot be written, with what may be meant.
     """
@@ -103,6 +105,8 @@ def _of_device(device: object) -> list[Function]:
 
     driver = str(device.get("driver", model.driver))
     driver = "" if driver == "none" else driver
+    if not _DRIVER.fullmatch(driver):
+        refuse("driver", driver, "the name of a kernel module")
     console = device.get("console", False) in (True, "true", "yes")
     if console and not model.has_screen:
         raise ValueError(f"{model.name} has no screen: it cannot be the console")
@@ -120,6 +124,7 @@ def _of_device(device: object) -> list[Function]:
             model=model,
             driver=driver,
             console=console,
+            screen=console and model.is_gpu,
             domain=domain,
             options=options,
             virtual=virtual,
@@ -177,7 +182,8 @@ def _place(wanted: Sequence[Function], shared: int, numa: int) -> list[Function]
     on_board = [function for function in wanted if function.model.on_board or shared == 0]
     if len(on_board) > _ON_FIRST_ROOT:
         raise ValueError(
-            f"{len(on_board)} GPUs do not fit on the first PCIe root: it has room for {_ON_FIRST_ROOT}"
+            f"{len(on_board)} GPUs do not fit on the first PCIe root: "
+            f"it has room for {_ON_FIRST_ROOT}"
         )
     for slot, function in enumerate(on_board, 2):
         function.address = f"0000:00:{slot:02x}.0"
@@ -206,7 +212,8 @@ def _place_behind_ports(found: Sequence[Function], shared: int, numa: int) -> No
 
         if bus > 0xFF or len(group) > 0x1F:
             raise ValueError(
-                f"the buses of PCI domain {domain:04x} do not suffice: put some GPUs into another domain"
+                f"the buses of PCI domain {domain:04x} do not suffice: "
+                "put some GPUs into another domain"
             )
         next_bus[domain] = bus + 1
 
@@ -259,14 +266,14 @@ def _virtual_functions(physical: Function) -> list[Function]:
 
 def _assign_numbers(found: Sequence[Function], processors: int) -> None:
     """As drivers count: DRM in the order of the bus, each vendor's driver in its own way."""
-    taken = 0
+    drm = _DrmNumbers()
     for function in found:
         if has_drm(function.driver):
-            function.card, function.render = _drm_numbers(taken)
-            taken += 1
+            function.render = drm.next_render() if has_render(function.driver) else 0
+            function.card = drm.next_card()
         for _ in range(vendors.of_model(function.model).count_more_drm(function)):
-            function.more_drm.append(_drm_numbers(taken))
-            taken += 1
+            render = drm.next_render()
+            function.more_drm.append((drm.next_card(), render))
 
     for vendor in vendors.VENDORS:
         ours = [function for function in found if vendors.of_model(function.model) is vendor]
@@ -277,9 +284,22 @@ def _assign_numbers(found: Sequence[Function], processors: int) -> None:
         screens[0].console = True
 
 
-def _drm_numbers(index: int) -> tuple[int, int]:
-    """The card's and the render node's. Past 64, DRM goes on from 192 with both kinds of node."""
-    if index < 64:
-        return index, 128 + index
-    extended = 192 + 2 * (index - 64)
-    return extended + 1, extended
+class _DrmNumbers:
+    """What DRM gives to the next device: cards and render nodes are counted apart.
+
+    Of either there are 64 numbers; past them both kinds go on from 192 together. A device has its
+    render node first.
+    """
+
+    def __init__(self) -> None:
+        self._cards = iter(range(64))
+        self._renders = iter(range(128, 192))
+        self._extended = itertools.count(192)
+
+    def next_card(self) -> int:
+        """The number of a card, which stands in its name as well."""
+        return next(itertools.chain(self._cards, self._extended))
+
+    def next_render(self) -> int:
+        """The number of a render node, which stands in its name as well."""
+        return next(itertools.chain(self._renders, self._extended))

@@ -1,4 +1,4 @@
-"""Display controllers that are no GPUs: those of server management chips and of virtual machines."""
+"""Display controllers that are no GPUs: of server management chips and of virtual machines."""
 
 from __future__ import annotations
 

@@ -23,6 +23,12 @@ _UNFINISHED = "not finished"
 # answers with an error of permission, to root as well.
 _WRITE_ONLY = "/proc/sys/vm/compact_memory"
 
+# One that can be opened and not read at its begin, by anybody: EIO.
+UNREADABLE = "/proc/self/mem"
+
+# What links of a tree lead to outside of it.
+KERNEL_FILES = frozenset({_WRITE_ONLY, UNREADABLE})
+
 
 def write(folder: Path, description: Mapping[str, object]) -> bool:
     """The whole tree; False if it stands there already, so that two pods can share one that is

@@ -17,7 +17,7 @@ _VENDOR_OF: dict[str, FakeVendor] = {}  # by the model's name
 # What may follow a model, behind a comma each.
 OPTIONS = {
     "driver=NAME": "the kernel driver that it is bound to, none for no driver",
-    "console": "its screen shows the boot",
+    "console": "it shows the boot, on a screen that is connected",
     "domain=HEX": "the PCI domain that it is in",
     "vfs=NUMBER": "how many virtual functions it has",
 }

@@ -33,9 +33,15 @@ def test_a_gpu(tree: Make) -> None:
     )
 
 
-def test_a_radeon_has_no_product_name(tree: Make) -> None:
-    gpu = tree("amd:radeon").only()
-    assert (gpu.product, gpu.notes) == (None, ())
+NAME_BY_ID = "AMD Radeon RX 7900 XTX"
+
+
+def test_a_radeon_has_its_name_from_the_table(tree: Make) -> None:
+    made = tree("amd:radeon")
+    assert (made.only().product, made.only().notes) == (NAME_BY_ID, ())
+    (made.function(ADDRESS) / "device").write_text("0x67df\n")
+    (made.function(ADDRESS) / "revision").write_text("0xe7\n")
+    assert made.only().product == "AMD Radeon RX 580 Series"
 
 
 def test_the_module_of_the_kernels_own_tree_has_no_version(tree: Make) -> None:
@@ -330,9 +336,11 @@ def test_an_apu_is_told_apart(tree: Make) -> None:
     assert (apu.integrated, apu.architecture, apu.memory, apu.uuid) == (
         True,
         "gfx1150",
-        512 << 20,
+        16428261376,
         None,
     )
+    assert apu.carve_out == 512 << 20
+    assert (apu.link_width, apu.link_speed) == (None, None)
     assert (card.integrated, card.architecture, card.compute_units) == (False, "gfx1100", 96)
 
 
@@ -340,9 +348,10 @@ def test_older_radeons_have_an_empty_product_name(tree: Make) -> None:
     made = tree("amd:radeon")
     (made.function(ADDRESS) / "product_name").write_text("\n")
     gpu = made.only()
-    assert (gpu.product, gpu.notes) == (None, ())
+    assert (gpu.product, gpu.notes) == (NAME_BY_ID, ())
     (made.function(ADDRESS) / "product_name").write_bytes(b"\xff\n")
     assert "product_name" in " ".join(made.only().notes), "what is damaged is noted"
+    assert made.only().product is None
 
 
 def edit(made: Tree, node: int, old: str, new: str) -> None:

@@ -25,14 +25,30 @@ def test_the_generation_by_target_then_by_id(
 
 
 @pytest.mark.parametrize(
-    ("target", "device_id", "apu"),
+    ("target", "device_id", "expected"),
     [
         (None, 0x150E, True),
         ("gfx1150", 0x0000, True),
         ("gfx942", 0x74A0, True),
         ("gfx942", 0x74A1, False),
         (None, 0x744C, False),
+        (None, 0x9874, True),
+        (None, 0x98E4, True),
+        (None, 0x13FE, True),
+        ("gfx1100", 0x0000, False),
+        (None, 0x0000, None),
+        ("gfx9999", 0x0000, None),
     ],
 )
-def test_an_apu_by_either(target: str | None, device_id: int, apu: bool) -> None:
-    assert amd_ids.is_apu(target, device_id) is apu
+def test_integrated_by_either_or_not_known(
+    target: str | None, device_id: int, expected: bool | None
+) -> None:
+    assert amd_ids.integrated(target, device_id) is expected
+
+
+def test_a_name_by_revision_then_by_id() -> None:
+    assert amd_ids.product(0x67DF, 0xE7) == "AMD Radeon RX 580 Series"
+    by_id = amd_ids.product(0x67DF, None)
+    assert by_id is not None and "RX 470" in by_id
+    assert amd_ids.product(0x67DF, 0xFF) != amd_ids.product(0x67DF, 0xE7)
+    assert amd_ids.product(0x0000, 0) is None

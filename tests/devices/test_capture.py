@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import stat
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,7 +27,7 @@ def forgetting() -> Iterator[None]:
 def replayed(file: Path, folder: Path) -> Inventory:
     folder.mkdir()
     replay = capture.read(file, folder)
-    return replay.with_original_paths(scan.scan(replay.roots))
+    return replay.with_original_paths(scan.scan(replay.roots, with_link_now=True))
 
 
 def captured(made: Tree, file: Path, *, redact: bool = False) -> Inventory:
@@ -47,7 +49,9 @@ def test_a_capture_of_a_capture_is_the_same_but_for_its_place(tree: Make, tmp_pa
     folder = tmp_path / "again"
     folder.mkdir()
     replay = capture.read(tmp_path / "one.tar", folder)
-    capture.write(tmp_path / "two.tar", replay.roots, lambda: scan.scan(replay.roots))
+    capture.write(
+        tmp_path / "two.tar", replay.roots, lambda: scan.scan(replay.roots, with_link_now=True)
+    )
     with tarfile.open(tmp_path / "one.tar") as one, tarfile.open(tmp_path / "two.tar") as two:
         assert one.getnames() == two.getnames()
 
@@ -151,9 +155,144 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     assert not (tmp_path / "again/proc").exists()
 
 
+def prison(file: Path, folder: Path, **links: str) -> dict[str, str]:
+    """Where links below sys/ lead in a capture that has folders sys/a/b/c, in words of the disk."""
+    entries = [("sys/a/b/c", tarfile.DIRTYPE, "")]
+    entries += [
+        (f"sys/{name.replace('__', '/')}", tarfile.SYMTYPE, to) for name, to in links.items()
+    ]
+    hostile(file, *entries)
+    folder.mkdir()
+    capture.read(file, folder)
+    where = {}
+    for link in folder.rglob("*"):
+        if link.is_symlink():
+            where[str(link.relative_to(folder))] = os.path.relpath(os.path.realpath(link), folder)
+    return where
+
+
+def test_a_chain_of_links_that_leads_out_only_on_disk_leads_nowhere(tmp_path: Path) -> None:
+    # As text: sys/a/b/outside. On disk the first link is at sys, and two above that is outside.
+    where = prison(
+        tmp_path / "c.tar", tmp_path / "again", a__b__c__up="../../..", m="a/b/c/up/../../outside"
+    )
+    assert where == {"sys/a/b/c/up": "sys"}
+
+
+def test_links_that_lead_through_others_and_stay_inside_are_kept(tmp_path: Path) -> None:
+    links = {"a__up": "..", "m": "a/up/a/b", "n": "m/c/../../up/m", "none": "gone/../../proc/x"}
+    where = prison(tmp_path / "c.tar", tmp_path / "again", **links)
+    assert where["sys/m"] == "sys/a/b"
+    assert where["sys/n"] == "sys/a/b"
+    assert "sys/none" in where
+
+
+@pytest.mark.parametrize("target", ["", ".", "..", "../..", "../claimd-capture.json", "x" * 4096])
+def test_links_to_no_place_in_the_trees(tmp_path: Path, target: str) -> None:
+    where = prison(tmp_path / "c.tar", tmp_path / "again", link=target)
+    assert set(where) == ({"sys/link"} if target == "." else set())
+
+
+def test_links_that_lead_in_circles_are_kept_and_cost_no_time(tmp_path: Path) -> None:
+    links = {f"l{number}": f"l{number + 1}" for number in range(2000)} | {"l2000": "l0"}
+    hostile(
+        tmp_path / "c.tar",
+        *((f"sys/{name}", tarfile.SYMTYPE, target) for name, target in links.items()),
+    )
+    (tmp_path / "again").mkdir()
+    capture.read(tmp_path / "c.tar", tmp_path / "again")
+    assert len(os.listdir(tmp_path / "again/sys")) == 2001
+
+
+def test_a_maze_of_links_is_refused(tmp_path: Path) -> None:
+    links = [
+        (f"sys/l{number}", tarfile.SYMTYPE, "d/../" * 300 + f"l{number + 1}")
+        for number in range(3000)
+    ]
+    hostile(tmp_path / "c.tar", ("sys/d", tarfile.DIRTYPE, ""), *links)
+    with pytest.raises(ValueError, match="its links are a maze"):
+        replayed(tmp_path / "c.tar", tmp_path / "again")
+
+
+def test_a_file_of_holes_is_refused(tmp_path: Path) -> None:
+    """A sparse file of 4 MiB takes 512 bytes of a tar file: 348 KB became 1.2 GB."""
+    hostile(tmp_path / "c.tar")
+    with tarfile.open(tmp_path / "c.tar", "a", format=tarfile.GNU_FORMAT) as archive:
+        entry = tarfile.TarInfo("sys/sparse")
+        entry.type = tarfile.GNUTYPE_SPARSE
+        archive.addfile(entry)
+    header = bytearray((tmp_path / "c.tar").read_bytes())
+    at = header.index(b"sys/sparse")
+    header[at + 483 : at + 495] = b"%011o\0" % (1 << 22)
+    header[at + 148 : at + 156] = b" " * 8
+    header[at + 148 : at + 156] = b"%06o\0 " % sum(header[at : at + 512])
+    (tmp_path / "c.tar").write_bytes(header)
+    with pytest.raises(ValueError, match="'sys/sparse' must not be in it"):
+        replayed(tmp_path / "c.tar", tmp_path / "again")
+
+
+def test_names_that_would_make_thousands_of_folders_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deepest = "/".join(["sys", *"a" * 39])
+    hostile(tmp_path / "c.tar", (deepest, tarfile.REGTYPE, ""))
+    replayed(tmp_path / "c.tar", tmp_path / "again")
+    hostile(tmp_path / "c.tar", (f"{deepest}/a", tarfile.REGTYPE, ""))
+    with pytest.raises(ValueError, match="must not be in it"):
+        replayed(tmp_path / "c.tar", tmp_path / "deeper")
+
+    monkeypatch.setattr(capture, "_MOST_FOLDERS", 3)
+    hostile(tmp_path / "c.tar", ("sys/a/b/c", tarfile.REGTYPE, ""))
+    replayed(tmp_path / "c.tar", tmp_path / "three")
+    hostile(tmp_path / "c.tar", ("sys/a/b/c/d", tarfile.REGTYPE, ""))
+    with pytest.raises(ValueError, match="it has more than 3 folders"):
+        replayed(tmp_path / "c.tar", tmp_path / "four")
+
+
+def test_a_capture_that_is_larger_than_any_machine_s_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostile(tmp_path / "c.tar")
+    size = (tmp_path / "c.tar").stat().st_size
+    monkeypatch.setattr(capture, "_LARGEST_CAPTURE", size)
+    replayed(tmp_path / "c.tar", tmp_path / "again")
+    monkeypatch.setattr(capture, "_LARGEST_CAPTURE", size - 1)
+    with pytest.raises(ValueError, match="is no capture: it has more than"):
+        replayed(tmp_path / "c.tar", tmp_path / "larger")
+
+
+def test_nobody_but_its_owner_reads_what_is_put_down(tree: Make, tmp_path: Path) -> None:
+    captured(tree("nvidia:l4"), tmp_path / "c.tar")
+    replayed(tmp_path / "c.tar", tmp_path / "again")
+    for path in (tmp_path / "again").rglob("*"):
+        if not path.is_symlink():
+            assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_a_capture_is_not_written_through_what_others_have_laid_there(
+    tree: Make, tmp_path: Path
+) -> None:
+    (tmp_path / "precious").write_text("before")
+    (tmp_path / ".c.tar.new").symlink_to(tmp_path / "precious")
+    captured(tree("nvidia:l4"), tmp_path / "c.tar")
+    assert (tmp_path / "precious").read_text() == "before"
+    assert not (tmp_path / ".c.tar.new").is_symlink()
+
+    # Its content is not given to somebody who has the temporary file open, either.
+    (tmp_path / ".c.tar.new").write_text("")
+    (tmp_path / ".c.tar.new").chmod(0o666)
+    with (tmp_path / ".c.tar.new").open("rb") as theirs:
+        captured(tree("nvidia:l4"), tmp_path / "c.tar")
+        assert theirs.read() == b""
+    assert stat.S_IMODE((tmp_path / "c.tar").stat().st_mode) == 0o600
+
+
 @pytest.mark.parametrize(
     "about",
     [
+        {"roots": {"sys": "/sys\x1b[2J", "proc": "/proc", "host": ""}, "errors": {}},
+        {"roots": {"sys": "/sys", "proc": "/proc", "host": ""}, "errors": {"sys/a": 1 << 70}},
+        {"roots": {"sys": "/sys", "proc": "/proc", "host": ""}, "errors": {"sys/a": -1}},
         [],
         {},
         {"roots": {}},
@@ -195,7 +334,7 @@ def test_a_file_of_more_entries_than_any_machine_has_is_refused(
 ) -> None:
     entries = [(f"sys/{number}", tarfile.REGTYPE, "") for number in range(4)]
     hostile(tmp_path / "c.tar", *entries)
-    monkeypatch.setattr(capture, "_MOST_ENTRIES", 5)
+    monkeypatch.setattr(capture, "_MOST_ENTRIES", 5)  # the folder of the top is one
     replayed(tmp_path / "c.tar", tmp_path / "again")
     monkeypatch.setattr(capture, "_MOST_ENTRIES", 4)
     with pytest.raises(ValueError, match="'sys/3' must not be in it"):

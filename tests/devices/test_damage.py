@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,10 +14,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from devices import fake, sysfs
+from devices import fake, ids, sysfs
 from devices.gpu import Gpu, Inventory
 from tests.devices.trees import Tree
 
@@ -150,6 +149,12 @@ def vendor_of(tree: Tree, path: Path) -> str | None:
     return next((vendor for prefix, vendor in SHARED.items() if name.startswith(prefix)), None)
 
 
+def by_id(gpu: Gpu) -> tuple[object, object]:
+    """What the table has of it, which stands where the driver does not tell."""
+    known = ids.of_device(gpu.vendor_id, gpu.device_id)
+    return known.name, known.memory
+
+
 def check_right_or_absent(before: Gpu, after: Gpu) -> None:
     for field in fields(Gpu):
         old, new = getattr(before, field.name), getattr(after, field.name)
@@ -158,7 +163,7 @@ def check_right_or_absent(before: Gpu, after: Gpu) -> None:
         elif field.name == "numa_nodes":
             assert new in (old, (old or (0,))[:1], ())
         elif field.name not in ("notes", "family"):
-            assert new in (old, None, ()), f"{field.name} became {new!r}"
+            assert new in (old, None, (), *by_id(before)), f"{field.name} became {new!r}"
 
 
 def check(tree: Tree, path: Path, before: Inventory, after: Inventory) -> None:
@@ -270,28 +275,38 @@ def unreadable(made: Tree, path: Path, code: int) -> Iterator[None]:
         sysfs.replay_errors({})
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
-@settings(max_examples=2000, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-@given(data=st.data())
-def test_any_file_of_any_machine(machines: list[Machine], data: st.DataObject) -> None:
+def test_any_file_of_any_machine(machines: list[Machine]) -> None:
     """Deleted, emptied, corrupted or unreadable: a device is right or absent, its neighbours are as
-    they were.
+    they were. The same 2,000 cases every time.
     """
-    machine = data.draw(st.sampled_from(machines))
-    path = data.draw(st.sampled_from(machine.files))
-    damage = data.draw(st.sampled_from((*DAMAGES, *ERRORS)) | st.binary(max_size=24))
+    draw = random.Random(20)
+    for _ in range(2000):
+        machine = draw.choice(machines)
+        path = draw.choice(machine.files)
+        other_bytes = draw.randbytes(draw.randint(0, 24))
+        damage = draw.choice((draw.choice((*DAMAGES, *ERRORS)), other_bytes))
+        try:
+            after = scanned(machine.tree, path, damage)
+            check_all(machine, path, after, plausible=isinstance(damage, bytes))
+        except AssertionError as error:
+            raise AssertionError(f"{damage!r} in place of {path}: {error}") from error
+
+
+def scanned(made: Tree, path: Path, damage: Callable[[Path], None] | int | bytes) -> Inventory:
+    """What the scanner says while the file is damaged, cannot be read, or holds other bytes."""
     if isinstance(damage, int):
-        with contextmanager(unreadable)(machine.tree, path, damage):
-            after = machine.tree.scan()
-    else:
-        with restored(path):
-            if isinstance(damage, bytes):
-                path.unlink()
-                path.write_bytes(damage)
-            else:
-                damage(path)
-            after = machine.tree.scan()
-    check_all(machine, path, after, plausible=isinstance(damage, bytes))
+        with contextmanager(unreadable)(made, path, damage):
+            return made.scan()
+
+    with restored(path):
+        if isinstance(damage, bytes):
+            path.unlink()
+            path.write_bytes(damage)
+        else:
+            damage(path)
+        return made.scan()
 
 
 def check_all(machine: Machine, path: Path, after: Inventory, *, plausible: bool) -> None:
@@ -336,6 +351,5 @@ def check_all(machine: Machine, path: Path, after: Inventory, *, plausible: bool
                     "numa_nodes",
                 ):
                     continue
-                assert now == old or now in ABSENT or field.name == "integrated", (
-                    f"{field.name} became {now!r}"
-                )
+                told = now in (old, *by_id(gpu)) or now in ABSENT
+                assert told or field.name == "integrated", f"{field.name} became {now!r}"

@@ -40,7 +40,7 @@ def left_behind() -> int:
 
 
 def until_gone(before: int) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while left_behind() > before:
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -58,7 +58,7 @@ def test_a_gpu_that_hangs_is_skipped_and_its_neighbour_is_there(tree: Make) -> N
     before, began = left_behind(), time.monotonic()
     block(path)
     inventory = made.scan()
-    assert deadline.READ_TIMEOUT <= time.monotonic() - began < deadline.READ_TIMEOUT + 1
+    assert deadline.READ_TIMEOUT <= time.monotonic() - began < 2 * deadline.READ_TIMEOUT
     assert [gpu.address for gpu in inventory.gpus] == [SECOND]
     (skipped,) = inventory.skipped
     assert skipped.address == FIRST
@@ -68,7 +68,7 @@ def test_a_gpu_that_hangs_is_skipped_and_its_neighbour_is_there(tree: Make) -> N
 
     began = time.monotonic()
     assert made.scan() == inventory
-    assert time.monotonic() - began < 1, "waited for it again"
+    assert time.monotonic() - began < deadline.READ_TIMEOUT, "waited for it again"
     assert left_behind() == before + 1, "one thread waits, however often we look"
 
     release(path)
@@ -84,7 +84,7 @@ def test_two_that_hang_cost_a_deadline_each_and_two_threads(tree: Make) -> None:
         block(made.function(address) / "vendor")
     before, began = left_behind(), time.monotonic()
     assert [gpu.address for gpu in made.scan().gpus] == ["0000:1b:00.0"]
-    assert time.monotonic() - began < 2 * deadline.READ_TIMEOUT + 1
+    assert time.monotonic() - began < 3 * deadline.READ_TIMEOUT
     assert left_behind() == before + 2
 
 

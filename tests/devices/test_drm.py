@@ -50,3 +50,32 @@ def test_a_card_whose_numbers_are_missing_is_named(tree: Make) -> None:
     (made.function("0000:13:00.0") / "drm/card0/dev").unlink()
     assert made.refusal().endswith("0000:13:00.0/drm/card0/dev: missing")
     assert made.refusal().startswith("not ready: ")
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"), [("connected", True), ("disconnected", False), ("unknown", False)]
+)
+def test_a_screen_is_connected(tmp_path: Path, status: str, expected: bool) -> None:
+    assert not drm.has_screen(str(tmp_path))
+    connector = tmp_path / "drm/card0/card0-HDMI-A-1"
+    connector.mkdir(parents=True)
+    assert not drm.has_screen(str(tmp_path))
+    (connector / "status").write_text(f"{status}\n")
+    assert drm.has_screen(str(tmp_path)) is expected
+
+
+def test_who_shows_the_boot_on_a_connected_screen_is_the_console(tree: Make) -> None:
+    found = tree("amd:radeon,console", "intel:b580").scan().gpus
+    assert [gpu.console for gpu in found] == [True, False]
+    assert not any(gpu.console for gpu in tree("amd:radeon", "intel:b580").scan().gpus)
+
+
+def test_a_screen_in_standby_is_still_a_screen(tree: Make) -> None:
+    """It looks unplugged, but the frame buffer that was made for it stays."""
+    made = tree("amd:radeon,console", "intel:b580")
+    folder = made.function(made.scan().gpus[0].address)
+    (folder / "drm/card0/card0-DP-1/status").write_text("disconnected\n")
+    assert [gpu.console for gpu in made.scan().gpus] == [True, False]
+    (folder / "graphics/fb0/name").unlink()
+    (folder / "graphics/fb0").rmdir()
+    assert [gpu.console for gpu in made.scan().gpus] == [False, False]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 import socket
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from devices import faults, uevents
+from devices import fake, faults, uevents
 from tests.devices.trees import Make
 
 FIRST = "0000:11:00.0"
@@ -253,3 +255,81 @@ def test_a_link_has_as_many_lanes_as_were_asked_for(tree: Make, value: str, lane
     made = tree("nvidia:l4")
     faults.inject(made.folder, "link", FIRST, value)
     assert (made.function(FIRST) / "current_link_width").read_text() == f"{lanes}\n"
+
+
+# ---------------------------------------------------------------- a tree of somebody else
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("fault", ["heal", "hot", "unplug"])
+@pytest.mark.parametrize(
+    "name",
+    ["../../../../../../outside/precious", "/OUTSIDE/precious", "up/../../../outside/precious"],
+)
+def test_what_was_saved_names_no_file_outside_of_the_tree(
+    tree: Make, tmp_path: Path, name: str, fault: str
+) -> None:
+    made = tree("nvidia:l4=2")
+    outside = made.folder.parent / "outside"
+    outside.mkdir(exist_ok=True)
+    (outside / "precious").write_text("before")
+    gpu = (made.folder / "sys/bus/pci/devices" / FIRST).resolve()
+    (gpu / "up").symlink_to(made.folder.resolve() / "sys")
+    name = name.replace("/OUTSIDE", str(outside))
+    saved = {FIRST: {name: ["after", 0o104755]}}
+    (made.folder / ".claimd-faults").write_text(json.dumps(saved))
+
+    with contextlib.suppress(ValueError, FileNotFoundError):
+        faults.inject(made.folder, fault, FIRST)
+    assert everything(outside) == {str(outside / "precious"): b"before"}
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "{", '{"a": 1}', '{"0000:11:00.0": {"vendor": ["\u2028", 1]}}', "[" * 100_000]
+)
+def test_what_was_saved_and_makes_no_sense_is_told(tree: Make, text: str) -> None:
+    made = tree("nvidia:l4")
+    (made.folder / ".claimd-faults").write_text(text)
+    with pytest.raises(ValueError, match=r"\.claimd-faults "):
+        faults.inject(made.folder, "heal", FIRST)
+
+
+def test_no_file_gets_to_be_set_uid(tree: Make) -> None:
+    made = tree("nvidia:l4")
+    saved = {FIRST: {"vendor": ["0x10de\n", 0o104755]}}
+    (made.folder / ".claimd-faults").write_text(json.dumps(saved))
+    faults.inject(made.folder, "heal", FIRST)
+    vendor = made.folder / "sys/bus/pci/devices" / FIRST / "vendor"
+    assert vendor.stat().st_mode & 0o7777 == 0o755
+
+
+@pytest.mark.parametrize(
+    ("link", "target"),
+    [
+        ("dev/kmsg", "precious"),
+        (".claimd-faults", "precious"),
+        ("sys/devices/pci0000:10/0000:10:01.0/0000:11:00.0/hwmon", ""),
+        ("sys/class/other", ""),
+    ],
+)
+@pytest.mark.parametrize("fault", ["hot", "xid", "heal", "unplug"])
+def test_nothing_is_written_through_a_link_that_leads_out(
+    tree: Make, tmp_path: Path, fault: str, link: str, target: str
+) -> None:
+    made = tree("nvidia:l4")
+    outside = made.folder.parent / "outside"
+    outside.mkdir(exist_ok=True)
+    (outside / "precious").write_text("before")
+    (made.folder / link).unlink(missing_ok=True)
+    (made.folder / link).symlink_to(outside / target)
+    with pytest.raises(ValueError, match="leads out of the tree, to "):
+        faults.inject(made.folder, fault, FIRST)
+    assert everything(outside) == {str(outside / "precious"): b"before"}
+
+
+def test_the_name_of_a_driver_is_no_path(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"'\.\./\.\./x'.*the name of a kernel module"):
+        fake.write(tmp_path / "t", fake.parse(["nvidia:l4,driver=../../x"]))

@@ -84,3 +84,11 @@ def test_what_cannot_be_understood_is_noted(tmp_path: Path) -> None:
     notes: list[str] = []
     assert host_cdi.devices(HostFiles(str(tmp_path)), notes) == ()
     assert notes == ["/etc/cdi/nvidia.json: cannot be understood: KeyError"]
+
+
+def test_what_cannot_be_read_leaves_the_others(tmp_path: Path) -> None:
+    put(tmp_path, "nvidia.yaml", cdi_yaml("nvidia.com/gpu", [("0", "/dev/nvidia0")], ()))
+    (tmp_path / "etc/cdi/nvidia-gone.json").symlink_to("nothing")
+    (tmp_path / "etc/cdi/nvidia-folder.json").mkdir()
+    devices = host_cdi.devices(HostFiles(str(tmp_path)), [])
+    assert [device.id for device in devices] == ["nvidia.com/gpu=0"]

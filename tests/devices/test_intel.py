@@ -105,6 +105,32 @@ def test_virtual_functions_and_the_physical_one_exclude_each_other(tree: Make) -
         assert not set(part.nodes) & set(whole.nodes)
 
 
+@pytest.mark.parametrize(
+    "word", ["intel:flex170,driver=xe", "intel:max1550", "intel:max1550,driver=xe"]
+)
+def test_memory_of_a_divided_gpu_is_nobodys_whichever_driver_has_it(tree: Make, word: str) -> None:
+    """The kernel does not tell what is left, so that no amount stands in the slice."""
+    made = tree(f"{word},vfs=2", word)
+    divided, *_, whole = made.scan().gpus
+    assert (divided.kind, divided.memory) == ("divided", None)
+    assert whole.kind == "gpu"
+
+
+def test_one_that_no_table_knows_is_taken_for_one_with_memory_of_its_own(tree: Make) -> None:
+    made = tree("intel:flex170,vfs=1")
+    whole = next(gpu for gpu in made.scan().gpus if gpu.parent is None)
+    (made.function(whole.address) / "device").write_text("0xffff\n")
+    kinds = {gpu.address: gpu.kind for gpu in made.scan().gpus}
+    assert kinds[whole.address] == "divided"
+
+
+def test_one_that_no_table_knows_is_the_processors_at_its_place(tree: Make) -> None:
+    made = tree("intel:uhd770,vfs=1")
+    (made.function("0000:00:02.0") / "device").write_text("0xffff\n")
+    whole = next(gpu for gpu in made.scan().gpus if gpu.parent is None)
+    assert (whole.kind, whole.integrated, whole.product) == ("gpu", True, None)
+
+
 def test_a_processors_own_gpu_loses_nothing_by_virtual_functions(tree: Make) -> None:
     """Its memory is the machine's: none of it was given away."""
     *parts, whole = tree("intel:uhd770,vfs=2").scan().gpus

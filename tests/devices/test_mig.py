@@ -63,7 +63,7 @@ def test_what_the_number_of_an_instance_tells(tree: Make) -> None:
         ("0x20b7", 3, "1g.6gb"),  # A30, which has four slices
         ("0x20b7", 1, "gi1/ci0"),
         ("0x20b2", 15, "gi15/ci0"),
-        ("0x20b8", 7, "gi7/ci0"),  # A100X, whose memory is in no table
+        ("0x20b4", 7, "gi7/ci0"),  # a GA100, whose memory is in no table
     ],
 )
 def test_names_of_the_smallest(tree: Make, device_id: str, instance: int, profile: str) -> None:

@@ -193,6 +193,25 @@ def test_without_the_uvm_module_it_is_not_ready(tree: Make) -> None:
     assert made.refusal().endswith("proc/devices: Is a directory")
 
 
+def test_what_else_cannot_be_read_is_not_why_the_uvm_module_is_missing(tree: Make) -> None:
+    made = tree("nvidia:h100")
+    made.put("proc/devices", "Character devices:\n195 nvidia-frontend\n")
+    (made.folder / "proc/driver/nvidia/version").unlink()
+    (made.folder / "proc/driver/nvidia/version").mkdir()
+    assert made.refusal().endswith("`modprobe nvidia-uvm` on the host loads it")
+
+
+def test_numbers_that_the_kernel_has_not_are_none(tree: Make) -> None:
+    made = tree("nvidia:h100")
+    made.put(
+        "proc/devices",
+        "Character devices:\n9999999999 nvidia-uvm\nx nvidia-uvm\n"
+        "510 nvidia-uvm\n511 nvidia-uvm\n195 nvidia-frontend\n",
+    )
+    numbers = {node.path: node.major for node in made.only().nodes}
+    assert numbers["/dev/nvidia-uvm"] == 510
+
+
 def test_without_modeset_and_drm_it_is_a_gpu_for_computing(tree: Make) -> None:
     made = tree("nvidia:h100")
     for path in (made.folder / "sys/module/nvidia_modeset", made.function(ADDRESS) / "drm"):
@@ -234,7 +253,7 @@ def test_it_is_told_which_numbers_nodes_have_that_nobody_has_made_yet(tree: Make
         ("0x27b8", "Ada Lovelace", "sm_89"),
         ("0x2941", "Blackwell", "sm_100"),
         ("0x2e12", "Blackwell", "sm_121"),
-        ("0x0fff", "unknown", None),
+        ("0x0fff", "Kepler", "sm_30"),
         ("0xffff", "unknown", None),
     ],
 )

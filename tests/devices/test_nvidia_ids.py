@@ -25,7 +25,7 @@ from devices import nvidia_ids
         (0x2B85, "Blackwell", "sm_120"),
         (0x2E11, "unknown", None),
         (0x2E12, "Blackwell", "sm_121"),
-        (0x2E13, "unknown", None),
+        (0x2E13, "Blackwell", "sm_121"),
         (0x31C2, "Blackwell", "sm_103"),
         (0xFFFF, "unknown", None),
     ],
@@ -34,5 +34,27 @@ def test_the_row_that_an_id_is_in(device_id: int, family: str, architecture: str
     assert nvidia_ids.family(device_id) == (family, architecture)
 
 
-def test_integrated() -> None:
-    assert set(nvidia_ids.INTEGRATED) == {0x2B00, 0x2E12}
+@pytest.mark.parametrize(
+    ("device_id", "expected"),
+    [(0x2B00, True), (0x2E12, True), (0x2330, False), (0x2684, False), (0xFFFF, None)],
+)
+def test_integrated(device_id: int, expected: bool | None) -> None:
+    assert nvidia_ids.integrated(device_id) is expected
+
+
+@pytest.mark.parametrize(
+    ("device_id", "product", "gib"),
+    [
+        (0x2330, "NVIDIA H100 80GB HBM3", 80),
+        (0x2330, None, 80),
+        (0x1E30, "Quadro RTX 6000", 24),
+        (0x1E30, "Quadro RTX 8000", 48),
+        (0x1E30, None, None),
+        (0x2BB3, "NVIDIA RTX PRO 5000 72GB Blackwell", 72),
+        (0x2E12, "NVIDIA GB10", None),
+        (0xFFFF, "NVIDIA L40S", None),
+        (0xFFFF, "NVIDIA X", None),
+    ],
+)
+def test_memory_by_name_then_by_id(device_id: int, product: str | None, gib: int | None) -> None:
+    assert nvidia_ids.memory(device_id, product) == (gib << 30 if gib else None)

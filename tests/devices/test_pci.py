@@ -29,7 +29,7 @@ def function(folder: Path, target: str | None, address: str = ADDRESS, **values:
 
 
 def look(folder: Path) -> list[pci.Function]:
-    functions, skipped = pci.functions(Roots.under(folder))
+    functions, skipped = pci.functions(Roots.under(folder), with_link_now=True)
     assert skipped == []
     return functions
 
@@ -219,13 +219,28 @@ def test_the_link_of_a_gpu_that_sleeps_is_not_looked_at(
     if status is not None:
         path.write_text(f"{status}\n")
     with sysfs.recording() as accesses:
-        (found,) = pci.functions(made.roots)[0]
+        (found,) = pci.functions(made.roots, with_link_now=True)[0]
     names = [path.rpartition("/")[2] for path, _ in accesses]
     read = [name for name in names if "_link_" in name]
     assert found.is_asleep is is_asleep
     assert (found.link_width is None) is is_asleep
     assert (read == []) is is_asleep
     assert "config" not in names
+
+
+def test_what_a_link_has_now_is_read_only_for_who_wants_it(tree: Make) -> None:
+    """Not every minute on every node: the one file that tells whether there is a link is the port's."""
+    made = tree("nvidia:h100")
+    with sysfs.recording() as accesses:
+        (found,) = pci.functions(made.roots)[0]
+    read = [path for path, _ in accesses if "/current_link_" in path]
+    assert [path.rpartition("/")[2] for path in read] == ["current_link_width"]
+    assert found.address not in read[0]
+    assert (found.link_width, found.link_speed) == (16, 32000)
+    assert (found.link_width_now, found.link_speed_now) == (None, None)
+
+    (found,) = pci.functions(made.roots, with_link_now=True)[0]
+    assert (found.link_width_now, found.link_speed_now) == (16, 32000)
 
 
 @pytest.mark.parametrize(

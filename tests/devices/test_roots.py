@@ -36,7 +36,9 @@ def plain(gpu: Gpu, key: str) -> Any:
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_machine(tree: Make, path: Path) -> None:
     case = json.loads(path.read_text())
-    inventory = scan.scan(tree(*case["tree"]).roots, Rules(vfio=case.get("vfio", False)))
+    inventory = scan.scan(
+        tree(*case["tree"]).roots, Rules(vfio=case.get("vfio", False)), with_link_now=True
+    )
     assert [gpu.name for gpu in inventory.gpus] == [expected["name"] for expected in case["gpus"]]
     for gpu, said in zip(inventory.gpus, case["gpus"], strict=True):
         expected = case["gpus"][0] | said

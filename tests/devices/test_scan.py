@@ -218,12 +218,13 @@ def test_a_vendor_that_fails_costs_its_device_alone(
 
 @pytest.mark.parametrize("words", [("nvidia:h100=64",), ("amd:mi300x=32", "intel:max1550=32")])
 def test_sixty_four_gpus_take_a_few_milliseconds(tree: Make, words: tuple[str, ...]) -> None:
+    """By the time of processors that it takes: others may use the machine as well."""
     made = tree(*words)
     took = []
     for _ in range(20):
-        before = time.perf_counter()
+        before = time.process_time()
         inventory = made.scan()
-        took.append(time.perf_counter() - before)
+        took.append(time.process_time() - before)
     assert len(inventory.gpus) == 64
     assert min(took) < 0.10
 
@@ -259,6 +260,24 @@ def test_another_gpu_in_its_place_has_another_link(tree: Make) -> None:
     (made.function("0000:13:00.0") / "device").write_text("0x7408\n")
     asleep = made.scan()
     assert scan.with_links_of(awake, asleep) == asleep
+
+
+def test_who_was_the_console_stays_it_though_the_screen_is_in_standby(tree: Make) -> None:
+    made = tree("nvidia:rtx4090,console")
+    before = made.scan()
+    folder = made.function("0000:11:00.0")
+    (folder / "drm/card0/card0-DP-1/status").write_text("disconnected\n")
+    after = made.scan()
+    assert [gpu.console for gpu in (*before.gpus, *after.gpus)] == [True, False]
+    assert scan.with_consoles_of(before, after) == before
+    assert scan.with_consoles_of(after, after) == after
+    assert scan.with_consoles_of(Inventory(), after) == after
+
+
+def test_another_gpu_in_the_console_s_place_is_none(tree: Make) -> None:
+    before = tree("nvidia:rtx4090,console").scan()
+    after = tree("nvidia:l4").scan()
+    assert scan.with_consoles_of(before, after) == after
 
 
 def test_an_accelerator_of_another_vendor_is_no_screen(tree: Make) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from devices import watch
 from tests.support import umockdev
 
 pytestmark = pytest.mark.skipif(bool(umockdev.why_not()), reason=umockdev.why_not() or "-")
@@ -62,11 +63,11 @@ def test_a_gpu_that_hangs_and_one_that_comes_and_goes(tmp_path: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=150,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     wedged, fastest = done.stdout.splitlines()
     assert wedged == "wedged and well"
-    # The best of ten, since tests may run on a busy machine.
-    assert float(fastest) < 0.05, "seconds from the uevent to the Inventory of 16 GPUs"
+    # The best of ten, since tests may run on a busy machine; 0.02 on an idle one.
+    assert float(fastest) < watch.SLOWEST, "seconds from the uevent to the Inventory of 16 GPUs"

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from devices import fake, vendors
+from tests.devices.trees import Make
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/new-vendor.md"
@@ -128,3 +129,35 @@ def test_every_vendor_has_fakes_that_are_found_as_its_own() -> None:
         for model in models:
             assert int(model.ids[:4], 16) == vendor.VENDOR_ID
             assert model.driver in vendor.DRIVERS
+
+
+@pytest.mark.parametrize(
+    ("model", "loaded"),
+    [
+        ("intel:b580", []),
+        ("amd:radeon", ["devices.amdgpu", "devices.kfd"]),
+        ("nvidia:h100", ["devices.mig", "devices.nvidia_files"]),
+    ],
+)
+def test_what_one_vendor_needs_is_loaded_where_it_has_a_gpu(
+    tree: Make, model: str, loaded: list[str]
+) -> None:
+    """Every start would pay for it: it is a tenth of what loading the hardware's part costs."""
+    code = """
+import sys
+from pathlib import Path
+from devices import monitor, scan, watch
+from devices.gpu import Roots
+dear = {"devices.amdgpu", "devices.kfd", "devices.mig", "devices.nvidia_files"}
+print(sorted(dear & set(sys.modules)))
+scan.scan(Roots.under(Path(sys.argv[1])))
+print(sorted(dear & set(sys.modules)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tree(model).folder)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["[]", str(loaded)]

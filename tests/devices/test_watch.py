@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -33,7 +34,7 @@ class Changes:
         self._queue.put_nowait(inventory)
 
     async def next(self) -> list[str]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             return [gpu.address for gpu in (await self._queue.get()).gpus]
 
     def nothing_more(self) -> bool:
@@ -72,7 +73,7 @@ class Counted:
         self.most = max(self.most, self._now)
         self.begun += 1
         if self._held:
-            self._permits.acquire(timeout=10)
+            self._permits.acquire(timeout=30)
         try:
             return scan.scan(roots, rules)
         finally:
@@ -80,7 +81,7 @@ class Counted:
 
 
 async def until(fact: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not fact():
             await asyncio.sleep(0.005)
 
@@ -131,11 +132,13 @@ async def test_wakes_that_come_one_by_one_cost_few_looks(tree: Make) -> None:
     async with running(watch) as changes:
         await changes.next()
         fake.unplug(made.folder, FIRST)
+        began = time.monotonic()
         for _ in range(20):
             watch.wake()
             await asyncio.sleep(COALESCE / 20)
+        passed = time.monotonic() - began
         assert await changes.next() == [SECOND]
-        assert counted.begun <= 5
+        assert counted.begun <= 5 + passed / COALESCE
 
 
 async def test_a_wake_during_a_scan_is_not_lost(tree: Make) -> None:
@@ -307,7 +310,7 @@ def look(roots, rules):
     return scan.scan(roots, rules)
 async def main():
     one = asyncio.create_task(watch.Watch(Roots.under(Path(sys.argv[1])), Rules(), 60, look).run(print))
-    await asyncio.to_thread(begun.wait, 5)
+    await asyncio.to_thread(begun.wait, 30)
     assert begun.is_set() and not one.done()
     one.cancel()
 asyncio.run(main())
@@ -316,7 +319,7 @@ print("ended")
     arguments = [sys.executable, "-c", program, str(tmp_path / "tree")]
     environment = {"PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(
-        arguments, env=environment, capture_output=True, text=True, timeout=10, check=True
+        arguments, env=environment, capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "ended\n"
 
@@ -326,7 +329,7 @@ async def test_a_gpu_that_falls_asleep_is_no_change(tree: Make) -> None:
     watch = Watch(made.roots, Rules(), NEVER)
     heard: list[Inventory] = []
     task = asyncio.create_task(watch.run(heard.append))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not heard:
             await asyncio.sleep(0.01)
     (made.function(FIRST) / "power/runtime_status").write_text("suspended\n")
@@ -335,6 +338,17 @@ async def test_a_gpu_that_falls_asleep_is_no_change(tree: Make) -> None:
     task.cancel()
     await asyncio.wait([task])
     assert len(heard) == 1
+
+
+async def test_a_screen_in_standby_is_no_change(tree: Make) -> None:
+    """Nothing but the last look tells that there was one: this driver makes no frame buffer."""
+    made = tree("nvidia:rtx4090,console", "nvidia:l4")
+    watch = Watch(made.roots, Rules(), NEVER)
+    first = await watch.rescan()
+    assert [gpu.console for gpu in first.gpus] == [True, False]
+    (made.function("0000:11:00.0") / "drm/card0/card0-DP-1/status").write_text("disconnected\n")
+    for _ in range(2):
+        assert await watch.rescan() == first
 
 
 async def test_of_a_gpu_that_was_asleep_from_the_start_the_link_is_told_once_it_wakes(

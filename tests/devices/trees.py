@@ -20,8 +20,8 @@ class Tree:
         return Roots.under(self.folder)
 
     def scan(self, **changes: Any) -> Inventory:
-        """What is seen; `changes` are fields of the roots."""
-        return scan.scan(replace(self.roots, **changes))
+        """All that can be seen; `changes` are fields of the roots."""
+        return scan.scan(replace(self.roots, **changes), with_link_now=True)
 
     def only(self) -> Gpu:
         (gpu,) = self.scan().gpus

@@ -152,17 +152,18 @@ def test_virtual_functions_follow_their_gpu() -> None:
 
 
 def test_drm_counts_in_the_order_of_the_bus() -> None:
+    """Cards and render nodes apart: the screen has no render node."""
     found = functions("amd:mi300x=2,mode=dpx", "bmc:aspeed", "nvidia:l4,driver=vfio-pci")
     assert [function.drm for function in found] == [
         {"card0": 0},
-        {"card1": 1, "renderD129": 129},
-        {"card9": 9, "renderD137": 137},
+        {"card1": 1, "renderD128": 128},
+        {"card9": 9, "renderD136": 136},
         {},
     ]
     assert [function.more_drm for function in found] == [
         [],
-        [(number, 128 + number) for number in range(2, 9)],
-        [(number, 128 + number) for number in range(10, 17)],
+        [(number, 127 + number) for number in range(2, 9)],
+        [(number, 127 + number) for number in range(10, 17)],
         [],
     ]
 
@@ -172,6 +173,12 @@ def test_past_64_gpus_drm_goes_on_from_192() -> None:
     assert found[63].drm == {"card63": 63, "renderD191": 191}
     assert found[64].drm == {"card193": 193, "renderD192": 192}
     assert found[65].drm == {"card195": 195, "renderD194": 194}
+
+    # A screen has taken a card, and no render node: the cards are at their end one earlier.
+    _, *found = functions("bmc:aspeed", "nvidia:l4=65")
+    assert found[62].drm == {"card63": 63, "renderD190": 190}
+    assert found[63].drm == {"card192": 192, "renderD191": 191}
+    assert found[64].drm == {"card194": 194, "renderD193": 193}
 
 
 def test_groups_of_the_iommu_only_where_there_is_one() -> None:

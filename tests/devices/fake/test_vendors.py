@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from devices import fake
-from devices.fake import vendors
+from devices import fake, scan
+from devices.fake import gpu, layout, vendors
+from devices.gpu import UNKNOWN, Roots
 
 
 def test_models_are_listed_with_what_people_call_them() -> None:
@@ -48,3 +51,50 @@ def test_the_vendor_of_a_driver(driver: str, model: str) -> None:
 @pytest.mark.parametrize("driver", ["", "vfio-pci", "nouveau", "ast"])
 def test_a_driver_that_is_nobody_s(driver: str) -> None:
     assert vendors.of_driver(driver) is None
+
+
+# ---------------------------------------------------------------- what public dumps show
+
+DUMPS = Path(__file__).parents[2] / "cases/models.tsv"
+ROWS = [line.split("\t") for line in DUMPS.read_text().splitlines() if not line.startswith("#")]
+COLUMNS = ("ids", "board", "class", "revision", "driver", "sound")
+
+# Models of which nobody has shown the bus; what they have in common with others is as there.
+NOT_SHOWN = {"amd:mi210", "amd:mi300a", "amd:mi308x", "amd:mi325x", "intel:arc", "intel:max1550"}
+
+
+def test_forty_models_and_more_are_as_dumps_show_them() -> None:
+    shown = {row[0] for row in ROWS}
+    assert len(ROWS) == len(shown) >= 40
+    assert shown | NOT_SHOWN == {name for name, model in fake.MODELS.items() if model.is_gpu}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_a_model_is_as_a_public_dump_shows_it(row: list[str]) -> None:
+    name, *facts, source = row
+    (function,) = layout.functions(fake.parse([name]))
+    files = gpu.of_function(function).files
+
+    def identifier(folder: str, *names: str) -> str:
+        return ":".join(str(files[f"{folder}/{name}"]).removeprefix("0x") for name in names)
+
+    written = {
+        "ids": identifier(function.folder, "vendor", "device"),
+        "board": identifier(function.folder, "subsystem_vendor", "subsystem_device"),
+        "class": identifier(function.folder, "class")[:4],
+        "revision": identifier(function.folder, "revision"),
+        "driver": function.driver,
+        "sound": identifier(function.sound, "device") if function.sound else "",
+    }
+    for column, fact in zip(COLUMNS, facts, strict=True):
+        assert fact in ("-", written[column]), column
+    assert "/" in source
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_what_a_model_is_is_known(row: list[str], tmp_path: Path) -> None:
+    fake.write(tmp_path, fake.parse([row[0]]))
+    (found,) = scan.scan(Roots.under(tmp_path)).gpus
+    assert found.product
+    assert found.family not in (None, UNKNOWN)
+    assert found.integrated is not None

@@ -1,0 +1,190 @@
+"""What NVIDIA's own library knows of GPUs that MIG divides: a script, run as a process of its own.
+
+    python -I nvml_helper.py LIBRARY
+
+It loads the library (libnvidia-ml.so.1 of the host's driver) and prints one JSON document. It
+imports nothing of ours, since what it loads may crash or hang: `nvml` starts it and ends it. What
+it prints is not believed there without a look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import re
+import resource
+import sys
+from typing import Any
+
+NOT_SUPPORTED = 3
+_MOST_GPUS, _MOST_PARTS = 256, 64
+_MOST_OUTPUT = 1 << 20
+_NAME = 96  # bytes of a name or uuid, as the library has them
+
+# The end of what the library calls an instance: NVIDIA A100-SXM4-80GB MIG 1c.3g.40gb
+_PROFILE = re.compile(r".*\bMIG ((?:\d+c\.)?\d+g\.\d+gb(?:[+-][a-z.]+)*)")
+
+
+class PciInfo(ctypes.Structure):
+    """Where a GPU is, as nvmlDeviceGetPciInfo_v3 writes it."""
+
+    _fields_ = (
+        ("legacy", ctypes.c_char * 16),
+        ("domain", ctypes.c_uint),
+        ("bus", ctypes.c_uint),
+        ("device", ctypes.c_uint),
+        ("ids", ctypes.c_uint),
+        ("subsystem", ctypes.c_uint),
+        ("text", ctypes.c_char * 32),
+    )
+
+
+class Attributes(ctypes.Structure):
+    """What an instance has, as nvmlDeviceGetAttributes_v2 writes it."""
+
+    _fields_ = (
+        ("multiprocessors", ctypes.c_uint),
+        ("engines", ctypes.c_uint * 5),
+        ("gpu_slices", ctypes.c_uint),
+        ("compute_slices", ctypes.c_uint),
+        ("mebibytes", ctypes.c_ulonglong),
+    )
+
+
+class CallFailed(Exception):
+    """A function of the library answered with an error, or is missing."""
+
+    def __init__(self, function: str, code: int | None) -> None:
+        super().__init__(f"{function}: {'missing' if code is None else f'error {code}'}")
+        self.code = code
+
+
+class Library:
+    """The library's functions, by their names."""
+
+    def __init__(self, path: str) -> None:
+        self._library = ctypes.CDLL(path)
+
+    def call(self, function: str, *arguments: Any) -> None:
+        """Raises CallFailed unless the function says that it has succeeded."""
+        try:
+            symbol = getattr(self._library, function)
+        except AttributeError:
+            raise CallFailed(function, None) from None
+        code = symbol(*arguments)
+        if code != 0:
+            raise CallFailed(function, code)
+
+    def number(self, function: str, handle: ctypes.c_void_p) -> int:
+        """What a function writes into its second argument."""
+        value = ctypes.c_uint()
+        self.call(function, handle, ctypes.byref(value))
+        return value.value
+
+    def text(self, function: str, handle: ctypes.c_void_p) -> str:
+        """The same for a text."""
+        room = ctypes.create_string_buffer(_NAME)
+        self.call(function, handle, room, ctypes.c_uint(_NAME))
+        return room.value.decode(errors="replace")
+
+
+def answer(library: Library) -> list[dict[str, Any]]:
+    """All GPUs that can be asked. CallFailed if none can."""
+    library.call("nvmlInit_v2")
+    count = ctypes.c_uint()
+    library.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
+
+    gpus = []
+    for index in range(min(count.value, _MOST_GPUS)):
+        # One that is lost must not hide the others.
+        with contextlib.suppress(CallFailed):
+            gpus.append(_gpu(library, index))
+    return gpus
+
+
+def _gpu(library: Library, index: int) -> dict[str, Any]:
+    handle = ctypes.c_void_p()
+    place = PciInfo()
+    library.call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
+    library.call("nvmlDeviceGetPciInfo_v3", handle, ctypes.byref(place))
+
+    mode, pending = ctypes.c_uint(), ctypes.c_uint()
+    try:
+        library.call("nvmlDeviceGetMigMode", handle, ctypes.byref(mode), ctypes.byref(pending))
+    except CallFailed as error:
+        if error.code != NOT_SUPPORTED:
+            raise
+
+    return {
+        "address": f"{place.domain:04x}:{place.bus:02x}:{place.device:02x}.0",
+        "mig": mode.value == 1,
+        "parts": _parts(library, handle) if mode.value == 1 else [],
+    }
+
+
+def _parts(library: Library, handle: ctypes.c_void_p) -> list[dict[str, Any]]:
+    most = library.number("nvmlDeviceGetMaxMigDeviceCount", handle)
+    parts = []
+    for index in range(min(most, _MOST_PARTS)):
+        part = ctypes.c_void_p()
+        place = ctypes.c_uint(index)
+        # Most places are empty, and of an instance that is just being made nothing is told yet.
+        with contextlib.suppress(CallFailed):
+            library.call("nvmlDeviceGetMigDeviceHandleByIndex", handle, place, ctypes.byref(part))
+            parts.append(_part(library, part))
+    return parts
+
+
+def _part(library: Library, part: ctypes.c_void_p) -> dict[str, Any]:
+    """What does not answer is left out: an older library may lack a function."""
+    described: dict[str, Any] = {
+        "gpu_instance": library.number("nvmlDeviceGetGpuInstanceId", part),
+        "compute_instance": library.number("nvmlDeviceGetComputeInstanceId", part),
+    }
+    with contextlib.suppress(CallFailed):
+        described["uuid"] = library.text("nvmlDeviceGetUUID", part)
+    with contextlib.suppress(CallFailed):
+        match = _PROFILE.fullmatch(library.text("nvmlDeviceGetName", part))
+        if match is not None:
+            described["profile"] = match[1]
+    with contextlib.suppress(CallFailed):
+        attributes = Attributes()
+        library.call("nvmlDeviceGetAttributes_v2", part, ctypes.byref(attributes))
+        described["multiprocessors"] = attributes.multiprocessors
+        described["memory"] = attributes.mebibytes << 20
+    return described
+
+
+def _limit_harm() -> int:
+    """Where to print: what the library itself prints goes nowhere, and it leaves no core file.
+
+    If memory is short, this process is the one to go.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_OUTPUT, _MOST_OUTPUT))
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+
+    out = os.dup(1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    return out
+
+
+def main(path: str) -> None:
+    out = _limit_harm()
+    try:
+        document: dict[str, Any] = {"gpus": answer(Library(path))}
+    except (CallFailed, OSError) as error:
+        document = {"error": str(error)}
+    os.write(out, json.dumps(document).encode())
+
+    # The library's own clean-up at the end could hang or crash, too.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,302 @@
+"""MIG by NVIDIA's library: what it adds to an Inventory, and that nothing it does harms."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devices import nvml
+from devices.gpu import Gpu, Inventory
+from tests.devices.trees import Make, Tree
+from tests.support import nvml_stub
+
+GIB = 1 << 30
+PLACE = "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05"
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The helpers that were started."""
+    started: list[Any] = []
+
+    class Recorded(subprocess.Popen[bytes]):
+        def __init__(self, command: list[str], **options: Any) -> None:
+            super().__init__(command, **options)
+            if command[0] == sys.executable:
+                started.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Recorded)
+    return started
+
+
+def library_of(tree: Tree, **options: Any) -> nvml.Library:
+    return nvml.Library(tree.roots, **options)
+
+
+def stub(tree: Tree, *flags: str, **options: Any) -> None:
+    nvml_stub.build(tree.folder / PLACE, *flags, **options)
+
+
+def notes_of(inventory: Inventory) -> str:
+    return " ".join(note for gpu in inventory.gpus for note in gpu.notes)
+
+
+def by_name(inventory: Inventory) -> dict[str, Gpu]:
+    return {gpu.name: gpu for gpu in inventory.gpus}
+
+
+def test_what_it_adds_to_an_instance(tree: Make) -> None:
+    made = tree("nvidia:a100,mig=1")
+    stub(made)
+    before = made.scan()
+    divided, part = library_of(made).complete(before).gpus
+    assert divided == before.gpus[0]
+    assert (part.profile, part.memory, part.compute_units) == ("1g.10gb+me", 9728 << 20, 14)
+    assert part.uuid == "MIG-00000007-0000-0000-0000-000000000000"
+    assert part.nodes == before.gpus[1].nodes
+
+
+def test_compute_instances_that_share_memory_have_none_of_their_own(tree: Make) -> None:
+    made = tree("nvidia:a100,mig=3g.40gb")
+    stub(made, parts='{1, 0, "1c.3g.40gb", 14, 40000}, {1, 1, "2c.3g.40gb", 28, 40000},')
+    folder = made.folder / "proc/driver/nvidia/capabilities/gpu0/mig/gi1"
+    access = "DeviceFileMinor: 14\nDeviceFileMode: 292\nDeviceFileModify: 1\n"
+    made.put(str((folder / "ci1/access").relative_to(made.folder)), access)
+    _, *parts = library_of(made).complete(made.scan()).gpus
+    assert [(part.profile, part.memory, part.compute_units) for part in parts] == [
+        ("1c.3g.40gb", None, 14),
+        ("2c.3g.40gb", None, 28),
+    ]
+
+
+def test_mig_is_on_and_there_is_no_instance(tree: Make) -> None:
+    """The kernel's files are the same as of a GPU with MIG off."""
+    made = tree("nvidia:a100=2")
+    stub(made, parts="")
+    empty, whole = library_of(made).complete(made.scan()).gpus
+    assert (empty.address, empty.kind, empty.memory) == ("0000:11:00.0", "divided", None)
+    assert "MIG is on and there is no instance" in notes_of(Inventory.of([empty]))
+    assert (whole.kind, whole.memory) == ("gpu", 80 * GIB)
+
+
+def test_one_that_mig_cannot_divide_is_not_asked_about(tree: Make, asked: list[Any]) -> None:
+    made = tree("nvidia:l4", "amd:mi300x,mode=cpx", "intel:flex170,vfs=2")
+    stub(made)
+    inventory = made.scan()
+    assert library_of(made).complete(inventory) is inventory
+    assert asked == []
+
+
+def test_it_is_asked_again_when_there_are_other_instances(tree: Make, asked: list[Any]) -> None:
+    made, clock = tree("nvidia:a100,mig=1"), Clock()
+    stub(made)
+    library = library_of(made, clock=clock)
+    for _ in range(3):
+        library.complete(made.scan())
+    clock.now = nvml.FRESH - 1
+    library.complete(made.scan())
+    assert len(asked) == 1
+    more = tree("nvidia:a100,mig=2")
+    library.complete(more.scan())
+    assert len(asked) == 2
+
+
+def test_without_instances_it_is_asked_now_and_then(tree: Make, asked: list[Any]) -> None:
+    """Nothing else tells when somebody turns MIG on."""
+    made, clock = tree("nvidia:a100"), Clock()
+    stub(made, mig_on=0)
+    library = library_of(made, clock=clock)
+    assert library.complete(made.scan()).gpus[0].kind == "gpu"
+    stub(made, parts="")
+    clock.now = nvml.FRESH - 1
+    assert library.complete(made.scan()).gpus[0].kind == "gpu"
+    clock.now = nvml.FRESH
+    assert library.complete(made.scan()).gpus[0].kind == "divided"
+    assert len(asked) == 2
+
+
+def test_what_it_said_stands_while_it_cannot_be_asked(tree: Make) -> None:
+    """One GPU falls off the bus, and with it the library; the others stay what they are."""
+    two = tree("nvidia:a100=2")
+    stub(two, parts="")
+    library = library_of(two)
+    divided = by_name(library.complete(two.scan()))["gpu-0000-11-00-0"]
+    assert divided.kind == "divided"
+
+    stub(two, crashes_in="init")
+    left = Inventory.of([gpu for gpu in two.scan().gpus if gpu.address == divided.address], ())
+    (gpu,) = library.complete(left).gpus
+    assert (gpu.kind, gpu.memory) == ("divided", None)
+    assert "cannot be asked" in " ".join(gpu.notes)
+
+
+def test_of_an_instance_that_came_while_it_cannot_be_asked_nothing_is_known(tree: Make) -> None:
+    made, more = tree("nvidia:a100,mig=1"), tree("nvidia:a100,mig=2")
+    stub(made)
+    library = library_of(made)
+    library.complete(made.scan())
+    stub(made, crashes_in="init")
+    kept, new = library.complete(more.scan()).gpus[1:]
+    assert (kept.profile, new.profile) == ("1g.10gb+me", more.scan().gpus[2].profile)
+    assert new.compute_units is None
+
+
+def test_an_instance_that_was_made_again_under_its_number(tree: Make) -> None:
+    made, clock = tree("nvidia:a100,mig=1"), Clock()
+    stub(made)
+    library = library_of(made, clock=clock)
+    assert library.complete(made.scan()).gpus[1].profile == "1g.10gb+me"
+    stub(made, parts='{7, 0, "1g.20gb", 14, 19456},')
+    clock.now = nvml.FRESH
+    assert library.complete(made.scan()).gpus[1].profile == "1g.20gb"
+
+
+def test_an_answer_that_leaves_something_out_is_soon_asked_for_again(
+    tree: Make, asked: list[Any]
+) -> None:
+    made, clock = tree("nvidia:a100,mig=1"), Clock()
+    stub(made, parts="")
+    library = library_of(made, clock=clock)
+    assert library.complete(made.scan()).gpus[1].uuid is None
+    stub(made)
+    clock.now = nvml.SOON
+    assert library.complete(made.scan()).gpus[1].profile == "1g.10gb+me"
+    assert len(asked) == 2
+
+
+def check_as_without(library: nvml.Library, made: Tree, reason: str) -> None:
+    """Everything is as without it, but for a note that says why."""
+    before = made.scan()
+    after = library.complete(before)
+    assert reason in notes_of(after)
+    assert [(gpu.kind, gpu.profile, gpu.memory) for gpu in after.gpus] == [
+        (gpu.kind, gpu.profile, gpu.memory) for gpu in before.gpus
+    ]
+
+
+@pytest.mark.parametrize("where", ["init", "parts"])
+def test_a_library_that_crashes(tree: Make, where: str) -> None:
+    made = tree("nvidia:a100,mig=1")
+    stub(made, crashes_in=where)
+    check_as_without(library_of(made), made, "ended with -11")
+
+
+def test_a_library_that_hangs(tree: Make, asked: list[Any]) -> None:
+    made = tree("nvidia:a100,mig=1")
+    stub(made, hangs_in="parts")
+    check_as_without(library_of(made, seconds=0.5), made, "no answer within 0.5 s")
+    assert asked[0].poll() is not None
+
+
+def test_a_process_that_cannot_be_ended_is_left_alone(
+    tree: Make, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that waits in the driver: no second one is started beside it."""
+    made, clock = tree("nvidia:a100,mig=1"), Clock()
+    stub(made, hangs_in="init")
+    library = library_of(made, seconds=0.2, clock=clock)
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess.Popen, "kill", lambda process: None)
+        check_as_without(library, made, "no answer within 0.2 s")
+    clock.now = nvml.FRESH
+    check_as_without(library, made, "the process that asked it cannot be ended")
+    assert len(asked) == 1
+
+    # It has ended after all: then it may be tried again, with the time that a busy machine takes.
+    library._seconds = 60
+    asked[0].kill()
+    asked[0].wait()
+    stub(made)
+    clock.now = 2 * nvml.FRESH
+    assert library.complete(made.scan()).gpus[1].profile == "1g.10gb+me"
+
+
+def test_no_library(tree: Make, asked: list[Any]) -> None:
+    made = tree("nvidia:a100,mig=1")
+    check_as_without(library_of(made), made, "no libnvidia-ml.so.1")
+    assert asked == []
+
+
+def test_an_error_of_the_library(tree: Make) -> None:
+    made = tree("nvidia:a100,mig=1")
+    stub(made, init="4")
+    check_as_without(library_of(made), made, "nvmlInit_v2: error 4")
+
+
+def test_trouble_does_not_last(tree: Make) -> None:
+    made, clock = tree("nvidia:a100,mig=1"), Clock()
+    stub(made, crashes_in="init")
+    library = library_of(made, clock=clock)
+    library.complete(made.scan())
+    stub(made)
+    clock.now = nvml.FRESH
+    assert library.complete(made.scan()).gpus[1].profile == "1g.10gb+me"
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b'{"gpus": 3}',
+        b'{"gpus": [{}]}',
+        b'{"gpus": [{"address": "0000:11:00.0", "mig": true, "parts": [{}]}]}',
+        b'{"gpus": [{"address": "0000:11:00.0", "mig": true, "parts": [3]}]}',
+        b"\xff\xff",
+        b"[" * 100_000,
+    ],
+    ids=range(9),
+)
+def test_output_of_another_form(
+    tree: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, output: bytes
+) -> None:
+    made = tree("nvidia:a100,mig=1")
+    stub(made)
+    script = tmp_path / "helper.py"
+    script.write_text(f"import sys; sys.stdout.buffer.write({output!r})")
+    monkeypatch.setattr(nvml, "_HELPER", script)
+    check_as_without(library_of(made), made, "MIG: NVIDIA's library cannot be asked: ")
+
+
+def test_values_of_another_form_are_left_out(
+    tree: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = tree("nvidia:a100,mig=1")
+    stub(made)
+    part = (
+        '{"gpu_instance": 7, "compute_instance": 0, "uuid": "rm -rf", "profile": 3, '
+        '"memory": -1, "multiprocessors": "many"}'
+    )
+    document = f'{{"gpus": [{{"address": "0000:11:00.0", "mig": true, "parts": [{part}]}}]}}'
+    script = tmp_path / "helper.py"
+    script.write_text(f"print({document!r})")
+    monkeypatch.setattr(nvml, "_HELPER", script)
+    before = made.scan()
+    assert library_of(made).complete(before) == before
+
+
+def test_it_costs_nothing_while_nothing_changes(tree: Make) -> None:
+    made = tree("nvidia:a100,mig=7")
+    stub(made, hangs_in="init")
+    library = library_of(made, seconds=0.2)
+    inventory = made.scan()
+    library.complete(inventory)
+    began = time.perf_counter()
+    for _ in range(20):
+        library.complete(inventory)
+    assert time.perf_counter() - began < 0.2 * 20
