@@ -123,10 +123,19 @@ class Allocator:
             for index, claim in enumerate(claims)
         ]
 
-    def search_input(self, node: Node, claims: Sequence[ResourceClaim]) -> SearchInput:
-        """All that the search starts from; AllocationError where it could not even start."""
+    def search_input(
+        self,
+        node: Node,
+        claims: Sequence[ResourceClaim],
+        *,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> SearchInput:
+        """All that the search starts from; AllocationError where it could not even start.
+
+        `cancelled` is asked before selectors are evaluated, here and in searches.
+        """
         node_pools = pools.gather(self._index, node, self.features)
-        devices = self._node_devices(node, node_pools)
+        devices = self._node_devices(node, node_pools, cancelled)
 
         # Claim by claim, each with its constraints, so that the first error is Kubernetes' first.
         requests_of_claims: list[ClaimRequests] = []
@@ -144,7 +153,35 @@ class Allocator:
             pools=node_pools,
         )
 
-    def _node_devices(self, node: Node, node_pools: Sequence[Pool]) -> NodeDevices:
+    def with_allocated(self, search_input: SearchInput, allocated: AllocatedState) -> SearchInput:
+        """The same question where other devices are taken; what it found out is kept."""
+        counters = self._counters(search_input.pools, allocated)
+        return dataclasses.replace(
+            search_input,
+            devices=search_input.devices.with_allocated(allocated, counters),
+            constraints=constraints.fresh(search_input.constraints),
+        )
+
+    @property
+    def drivers(self) -> frozenset[str]:
+        """All drivers that publish anything, on whichever node."""
+        return self._index.drivers
+
+    def _node_devices(
+        self, node: Node, node_pools: Sequence[Pool], cancelled: Callable[[], bool] | None
+    ) -> NodeDevices:
+        return NodeDevices(
+            node=node,
+            candidates=self._devices.in_order(node_pools),
+            allocated=self._allocated,
+            enabled=self.features,
+            counters=self._counters(node_pools, self._allocated),
+            cancelled=cancelled,
+        )
+
+    def _counters(
+        self, node_pools: Sequence[Pool], allocated: AllocatedState
+    ) -> Callable[[PoolID], PoolCounters]:
         by_id = {pool.pool_id: pool for pool in node_pools}
 
         def counters(pool_id: PoolID) -> PoolCounters:
@@ -152,16 +189,10 @@ class Allocator:
             pool = by_id[pool_id]
             whole_pool = self._devices.of_slices((*pool.slices, *pool.slices_elsewhere))
             return PoolCounters(
-                pool, (candidate for candidate in whole_pool if self._allocated.has(candidate.id))
+                pool, (candidate for candidate in whole_pool if allocated.has(candidate.id))
             )
 
-        return NodeDevices(
-            node=node,
-            candidates=self._devices.in_order(node_pools),
-            allocated=self._allocated,
-            enabled=self.features,
-            counters=counters,
-        )
+        return counters
 
     def _requests_of(
         self,
@@ -206,7 +237,9 @@ class Allocator:
         of_claim = []
         for number, constraint in enumerate(claim.spec.devices.constraints, 1):
             distinct = constraint.match_attribute is None
-            attribute = constraint.distinct_attribute if distinct else constraint.match_attribute
+            attribute = constraint.match_attribute
+            if distinct and not features.takes_oldest(self.features):
+                attribute = constraint.distinct_attribute
             if attribute is None:
                 raise AllocationError(
                     f"claim {claim_name(claim)}, constraint {number}: "

@@ -27,7 +27,7 @@ class Amount(NamedTuple):
 
     billionths: int
     text: str
-    binary: bool = False
+    binary: bool
 
 
 @functools.lru_cache(maxsize=4096)

@@ -13,12 +13,8 @@ from .amounts import LARGEST, MILLI, WHOLE, Amount
 from .features import FRACTIONAL_CAPACITY_RANGE, Features
 
 if TYPE_CHECKING:
-    from ..api.scheduling import (
-        CapacityRequestPolicy,
-        CapacityRequestPolicyRange,
-        Device,
-        DeviceCapacity,
-    )
+    from ..api.resource import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
+    from ..api.scheduling import Device
 
 
 def consumption(
@@ -37,7 +33,10 @@ def consumption(
     fractional = FRACTIONAL_CAPACITY_RANGE in features
     used: dict[str, Amount] = {}
     for name, capacity in device.capacity.items():
-        used[name] = _rounded(requested.get(name), capacity, fractional)
+        try:
+            used[name] = _rounded(requested.get(name), capacity, fractional)
+        except ValueError as error:
+            raise ValueError(f'capacity "{name}": {error}') from error
         if used[name].billionths < 0:
             raise ValueError(f'capacity "{name}": capacity value is negative')
 

@@ -1,12 +1,13 @@
 """A claim's constraints while devices are chosen one after the other, and how they compare.
 
 A constraint only ever gets narrower while devices are added: what it refuses now it refuses later
-too. The pruning of the search rests on that.
+too. The pruning of the search rests on that, with a rule a kind. Which kind a claim asks for is read
+in `allocator`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, Self, TypeVar
 
 from ..api.scheduling import DeviceAttribute
@@ -93,6 +94,14 @@ def make(*, requests: list[str], attribute: str, distinct: bool, lists: bool) ->
     if distinct:
         return _DistinctSets(under, attribute) if lists else _Distinct(under, attribute)
     return _MatchSets(under, attribute) if lists else _Match(under, attribute)
+
+
+def fresh(of_claims: Sequence[Sequence[Constraint]]) -> list[list[Constraint]]:
+    """Those of each claim with no device yet."""
+    copies: list[list[Constraint]] = []
+    for of_claim in of_claims:
+        copies.append([constraint.fresh() for constraint in of_claim])
+    return copies
 
 
 class _Kept(Generic[_T]):

@@ -1,53 +1,53 @@
-"""Why a node cannot have claims: for each request and device the rules that exclude it.
+"""Why a node cannot have claims: what is short, which rules exclude which device, what would help.
 
-It asks the rules one by one; only for what devices suit and still cannot be had together does it
-search. `plugin.explain` makes text of the verdicts.
+It puts together what the others find out: `reasons` asks the rules one by one, `counting` counts
+over all requests, `relax` changes something and asks the allocator again. `plugin.explain` makes
+text of the verdicts.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from .. import cel
-from . import amounts, constraints, features, selectors, subproblems
+from . import subproblems
+from .causes import Count, Shortage, claim_of
+from .counting import Counting
 from .failures import AllocationError, CancelledError
-from .identity import DeviceID, PoolID
+from .holdings import Holdings
+from .reasons import Reasons
+from .relax import Limit, Relaxation
 from .requests import claim_name
-from .verdicts import ClaimVerdict, DeviceVerdict, NodeVerdict, Reason, RequestVerdict
+from .verdicts import ClaimVerdict, NodeVerdict, RequestVerdict
 
 if TYPE_CHECKING:
     from ..api.core import Node
     from ..api.scheduling import ResourceClaim
     from .allocator import Allocator, SearchInput
-    from .constraints import Constraint
-    from .devices import Candidate
     from .pools import Pool
-    from .requests import Alternatives, Request
+    from .requests import Request
     from .subproblems import Part
 
-Holders = Mapping[DeviceID, tuple[str, ...]]  # the claims that hold a device
+# Counters that the answer names where the combinations of devices are too many.
+_MOST_COUNTERS = 4
+# Seconds for what there is to tell of an answer that was not found in time.
+_MORE_TIME = 1.0
+_NOT_LOOKED_AT = "not decided: the time was over before all devices were looked at"
 
 
-def holders(claims: Iterable[ResourceClaim]) -> dict[DeviceID, tuple[str, ...]]:
-    """Who holds each allocated device; admin access holds nothing."""
-    by_device: dict[DeviceID, tuple[str, ...]] = {}
-    for claim in claims:
-        if not claim.status.allocation:
-            continue
-        for result in claim.status.allocation.devices.results:
-            if not result.admin_access:
-                device = DeviceID(result.driver, result.pool, result.device)
-                by_device[device] = (*by_device.get(device, ()), claim_name(claim))
-    return by_device
+def holders(claims: Iterable[ResourceClaim]) -> Holdings:
+    """Who holds which device; made once for all nodes."""
+    return Holdings(claims)
 
 
 def node(
     allocator: Allocator,
     where: Node,
     claims: Sequence[ResourceClaim],
-    held: Holders,
+    held: Holdings,
     *,
     always: bool = False,
     expired: Callable[[], bool] | None = None,
@@ -57,40 +57,110 @@ def node(
     If it is no, or with `always`, each device is told with the rules that exclude it. `expired` is
     asked while it searches: as soon as it says so, the outcome is unknown.
     """
-    name = where.metadata.name
-    pools: tuple[str, ...] = ()
+    verdict = NodeVerdict(node=where.metadata.name, outcome="no", summary="")
     try:
-        search_input = allocator.search_input(where, claims)
-        pools = tuple(_trouble(pool) for pool in search_input.pools if not pool.usable)
-        search = search_input.search(cancelled=expired)
+        search_input = allocator.search_input(where, claims, cancelled=expired)
+    except CancelledError:
+        return dataclasses.replace(verdict, outcome="unknown", summary=_NOT_LOOKED_AT)
+    except AllocationError as error:
+        return _error(verdict, str(error), error)
+
+    question = _Question(allocator, search_input, held)
+    pools = tuple(_trouble(pool) for pool in search_input.pools if not pool.usable)
+    verdict = dataclasses.replace(verdict, pools=pools)
+    limit = Limit(expired=expired, proves_a_no=lambda: question.counting.proves_a_no)
+    search = search_input.search(cancelled=limit)
+    try:
         solved = search.run()
     except CancelledError:
-        return NodeVerdict(
-            node=name, outcome="unknown", summary=_out_of_time(search_input), pools=pools
-        )
+        if limit.is_no:
+            question.ends_when(None)
+            return _no(verdict, question, claims, expired)
+        return _unknown(verdict, question, _a_little_longer())
     except AllocationError as error:
-        return NodeVerdict(node=name, outcome="error", summary=str(error), pools=pools)
+        return _error(verdict, question.misspelt() or str(error), error)
 
-    question = _Question(search_input, held)
+    # The answer is there: what is told of devices belongs to it.
+    question.ends_when(None)
     if solved:
-        return NodeVerdict(
-            node=name,
+        allocation = [choice.candidate.id for chosen in search.solution for choice in chosen]
+        return dataclasses.replace(
+            verdict,
             outcome="yes",
-            summary="",
-            allocation=tuple(
-                choice.candidate.id for chosen in search.solution for choice in chosen
-            ),
-            claims=question.claims(claims) if always else (),
-            pools=pools,
+            allocation=tuple(allocation),
+            claims=question.verdicts(claims) if always else (),
         )
-    verdicts = question.claims(claims)
-    return NodeVerdict(
-        node=name,
-        outcome="no",
-        summary=_summary(search_input, verdicts, expired),
-        claims=verdicts,
-        pools=pools,
+    return _no(verdict, question, claims, expired)
+
+
+def _error(verdict: NodeVerdict, summary: str, error: AllocationError) -> NodeVerdict:
+    return dataclasses.replace(
+        verdict, outcome="error", summary=summary, ends_search=not error.node_only
     )
+
+
+def _unknown(verdict: NodeVerdict, question: _Question, expired: Callable[[], bool]) -> NodeVerdict:
+    """With what can be told in a little more time."""
+    question.ends_when(expired)
+    try:
+        counts = tuple(question.counting.counts())
+        summary = question.out_of_time(expired)
+    except CancelledError:
+        counts, summary = (), _NOT_LOOKED_AT
+    return dataclasses.replace(
+        verdict,
+        outcome="unknown",
+        summary=summary,
+        shortage=Shortage(counts=counts, finished=False),
+    )
+
+
+def _a_little_longer() -> Callable[[], bool]:
+    end = time.monotonic() + _MORE_TIME
+    return lambda: time.monotonic() > end
+
+
+def _no(
+    verdict: NodeVerdict,
+    question: _Question,
+    claims: Sequence[ResourceClaim],
+    expired: Callable[[], bool] | None,
+) -> NodeVerdict:
+    shortage = Shortage(counts=tuple(question.counting.counts()), finished=False)
+    return dataclasses.replace(
+        verdict,
+        summary=question.summary(shortage, expired),
+        claims=question.verdicts(claims),
+        shortage=shortage,
+    )
+
+
+def with_remedies(  # noqa: PLR0913 - as node(), and what may not be freed
+    verdict: NodeVerdict,
+    allocator: Allocator,
+    where: Node,
+    claims: Sequence[ResourceClaim],
+    held: Holdings,
+    *,
+    kept: Collection[str] = (),
+    expired: Callable[[], bool] | None = None,
+) -> NodeVerdict:
+    """The verdict of node(), with what would have to change where it is no or an error.
+
+    Nothing of the claims that are `kept` is to be freed. Takes many searches. When `expired` says
+    so it ends with the remedies that it has.
+    """
+    if verdict.outcome not in ("no", "error"):
+        return verdict
+    relaxation = Relaxation(allocator, where, claims, held, expired, kept)
+    remedies = tuple(relaxation.remedies())
+    shortage = dataclasses.replace(
+        verdict.shortage, remedies=remedies, finished=relaxation.finished
+    )
+    summary = verdict.summary
+    if remedies and not shortage.counts and verdict.outcome == "no":
+        summary += f"; it would fit after: {remedies[0]}"
+    return dataclasses.replace(verdict, summary=summary, shortage=shortage)
 
 
 def _trouble(pool: Pool) -> str:
@@ -102,322 +172,126 @@ def _trouble(pool: Pool) -> str:
     return f"pool {pool.pool_id} is invalid: {pool.invalid_reason}"
 
 
-# The answer in a line
+class _Question:
+    """The claims of one search beside all devices of the node."""
+
+    def __init__(self, allocator: Allocator, search_input: SearchInput, held: Holdings) -> None:
+        self._input = search_input
+        self._held, self._drivers = held, allocator.drivers
+        self._reasons = Reasons(search_input, held, allocator.drivers)
+
+    @functools.cached_property
+    def counting(self) -> Counting:
+        """Made when it is needed: each selector is evaluated for it on every device."""
+        return Counting(self._input, self._reasons, self._held, self._drivers)
+
+    def ends_when(self, expired: Callable[[], bool] | None) -> None:
+        """What looks at devices from now on ends in a CancelledError when `expired` says so."""
+        self._input.devices.cancelled = expired
+
+    def verdicts(self, claims: Sequence[ResourceClaim]) -> tuple[ClaimVerdict, ...]:
+        """Each request beside each device."""
+        verdicts = []
+        for index, claim in enumerate(claims):
+            requests = [
+                RequestVerdict(
+                    request=request.path,
+                    needed=max(request.minimum, 1),
+                    devices=self._reasons.of(request),
+                )
+                for alternatives in self._input.claims[index]
+                for request in alternatives
+            ]
+            verdicts.append(ClaimVerdict(claim=claim_name(claim), requests=tuple(requests)))
+        return tuple(verdicts)
+
+    # The answer in a line
+
+    def summary(self, shortage: Shortage, expired: Callable[[], bool] | None) -> str:
+        """What is short; or else what does not go together."""
+        if not self._input.devices.candidates:
+            why = "" if self._input.pools else ", as no ResourceSlice is for this node"
+            return f"no driver has usable devices here{why}"
+        if shortage.counts:
+            return self._of_count(shortage.counts[0])
+
+        search = self._input.search(cancelled=expired)
+        part = search.unsolvable_part() or subproblems.everything(self._input.claims)
+        if len(part) == 1:
+            return _not_at_once(self._requests(part)[0])
+        return f"each request could be satisfied alone, but not together: {self._names(part)}"
+
+    def _of_count(self, count: Count) -> str:
+        """With what is in the way, unless that is long and stands beside the devices anyhow."""
+        sentence = count.headline
+        if count.scope or not count.there or (len(count.holders) == 1 and not count.obstacle):
+            sentence = str(count)
+        of_claims = {claim_of(request) for request in count.requests}
+        return f"claim {of_claims.pop()}: {sentence}" if len(of_claims) == 1 else sentence
+
+    def out_of_time(self, expired: Callable[[], bool]) -> str:
+        """Which part of the claims takes so long, and by what its devices depend on each other."""
+        part = self._input.search(cancelled=expired).endless_part()
+        if part is None:
+            part = subproblems.everything(self._input.claims)
+        because = self._entangled(self._requests(part))
+        return f"not decided: too many combinations of devices for {self._names(part)}{because}"
+
+    def misspelt(self) -> str:
+        """That a selector asks for a driver or domain that is nowhere; nothing if none does."""
+        for of_claim in self._input.claims:
+            for alternatives in of_claim:
+                for request in alternatives:
+                    assert request.class_
+                    for owner, owned in (
+                        (f"class {request.class_name}", request.class_.spec.selectors),
+                        (str(request), request.selectors),
+                    ):
+                        for number, selector in enumerate(owned, 1):
+                            expression = selector.cel.expression if selector.cel else ""
+                            misspelt = self._reasons.misspelt(expression)
+                            if misspelt:
+                                return f"{owner}: selector {number} {misspelt}"
+        return ""
+
+    def _entangled(self, requests: Sequence[Request]) -> str:
+        """The counters that several devices for these requests draw on."""
+        devices: dict[str, int] = {}
+        for candidate in self._input.devices.candidates:
+            if any(self._suits(request, candidate.id) for request in requests):
+                for counter, _ in candidate.uses:
+                    name = "/".join(counter)
+                    devices[name] = devices.get(name, 0) + 1
+        shared = sorted(
+            (name for name, number in devices.items() if number > 1),
+            key=lambda name: (-devices[name], name),
+        )
+        if not shared:
+            return ""
+        more = f" and {len(shared) - _MOST_COUNTERS} more" if len(shared) > _MOST_COUNTERS else ""
+        names = ", ".join(shared[:_MOST_COUNTERS])
+        noun = "counter" if len(shared) == 1 else "counters"
+        return f", as {max(devices.values())} devices draw on {noun} {names}{more}"
+
+    def _suits(self, request: Request, device: object) -> bool:
+        position = self._input.devices.positions[device]  # type: ignore[index]
+        return not self._reasons.of(request)[position].reasons
+
+    def _requests(self, part: Part) -> list[Request]:
+        """The first alternative of each request of the part."""
+        return [self._input.claims[claim][request][0] for claim, request in sorted(part)]
+
+    def _names(self, part: Part) -> str:
+        return ", ".join(
+            f"{claim_name(request.claim)}/{request.parent or request.name}"
+            for request in self._requests(part)
+        )
 
 
-def _summary(
-    search_input: SearchInput,
-    verdicts: Sequence[ClaimVerdict],
-    expired: Callable[[], bool] | None,
-) -> str:
-    """The first that is short of devices; else a constraint; else what cannot be had together."""
-    if not search_input.devices.candidates:
-        return "no driver has usable devices here"
-
-    for verdict, claim_requests in zip(verdicts, search_input.claims, strict=True):
-        for alternatives in claim_requests:
-            paths = {request.path for request in alternatives}
-            of_request = [one for one in verdict.requests if one.request in paths]
-            if all(one.suitable < one.needed or not one.devices for one in of_request):
-                nearest = max(of_request, key=lambda one: one.suitable - one.needed)
-                return f"claim {verdict.claim}: {nearest}"
-    for verdict in verdicts:
-        if verdict.constraints:
-            return f"claim {verdict.claim}: {verdict.constraints[0]}"
-
-    part = search_input.search(cancelled=expired).unsolvable_part()
-    if part is None:
-        part = subproblems.everything(search_input.claims)
-    if len(part) == 1:
-        return _not_at_once(search_input, _requests(search_input, part)[0])
-    return f"each request could be satisfied alone, but not together: {_names(search_input, part)}"
-
-
-def _out_of_time(search_input: SearchInput) -> str:
-    part = search_input.search().endless_part()
-    if part is None:
-        part = subproblems.everything(search_input.claims)
-    names = _names(search_input, part)
-    return f"not decided: too many combinations of devices for {names}"
-
-
-def _requests(search_input: SearchInput, part: Part) -> list[Request]:
-    """The first alternative of each request of the part."""
-    return [search_input.claims[claim][request][0] for claim, request in sorted(part)]
-
-
-def _names(search_input: SearchInput, part: Part) -> str:
-    return ", ".join(
-        f"{claim_name(request.claim)}/{_request_name(request)}"
-        for request in _requests(search_input, part)
-    )
-
-
-def _request_name(request: Request) -> str:
-    return request.parent or request.name
-
-
-def _not_at_once(search_input: SearchInput, request: Request) -> str:
+def _not_at_once(request: Request) -> str:
     """Devices suit one by one, and constraints, counters or groups keep them apart."""
-    needs = (
-        f"claim {claim_name(request.claim)}: request {_request_name(request)} "
-        f"needs {request.minimum} devices at once"
-    )
-    devices = search_input.devices
-    suitable = [
-        candidate for candidate in devices.candidates if devices.selectable(request, candidate)
-    ]
-    uses: dict[tuple[PoolID, tuple[str, str]], list[int]] = {}
-    for candidate in suitable:
-        for counter, amount in candidate.uses:
-            uses.setdefault((candidate.pool_id, counter), []).append(amount)
-
-    # A counter that every suitable device uses, and that even the most modest would overdraw.
-    for (pool_id, counter), used in uses.items():
-        left = devices.counters(pool_id).left[counter]
-        least = sum(sorted(used)[: request.minimum])
-        if len(used) == len(suitable) and least > left:
-            return (
-                f"{needs}: counter {'/'.join(counter)} has {amounts.text_of(max(left, 0))} left, "
-                f"and they use {amounts.text_of(least)} or more"
-            )
     return (
-        f"{needs}: each suits, but its constraints, counters or groups "
+        f"claim {claim_name(request.claim)}: request {request.parent or request.name} needs "
+        f"{request.minimum} devices at once: each suits, but its constraints, counters or groups "
         "do not let so many go together"
     )
-
-
-class _Question:
-    """The claims of one search beside all devices of the node, rule by rule."""
-
-    def __init__(self, search_input: SearchInput, held: Holders) -> None:
-        self._input = search_input
-        self._devices = search_input.devices
-        self._held = held
-
-    def claims(self, claims: Sequence[ResourceClaim]) -> tuple[ClaimVerdict, ...]:
-        return tuple(self._claim(index, claim) for index, claim in enumerate(claims))
-
-    def _claim(self, index: int, claim: ResourceClaim) -> ClaimVerdict:
-        by_path = {
-            request.path: self._request(request)
-            for alternatives in self._input.claims[index]
-            for request in alternatives
-        }
-        return ClaimVerdict(
-            claim=claim_name(claim),
-            requests=tuple(by_path.values()),
-            constraints=tuple(self._constraints(index, by_path)),
-        )
-
-    def _request(self, request: Request) -> RequestVerdict:
-        verdicts = [
-            DeviceVerdict(device=candidate.id, reasons=tuple(self._reasons(request, candidate)))
-            for candidate in self._devices.candidates
-        ]
-        return RequestVerdict(
-            request=request.path, needed=max(request.minimum, 1), devices=tuple(verdicts)
-        )
-
-    # One request and one device
-
-    def _reasons(self, request: Request, candidate: Candidate) -> Iterator[Reason]:
-        for rule in (
-            self._selectors,
-            self._attributes,
-            self._place,
-            self._capacity,
-            self._counters,
-        ):
-            # The search may never have asked: another rule kept the device away already.
-            try:
-                yield from rule(request, candidate)
-            except AllocationError as error:
-                yield Reason(rule="error", text=str(error))
-
-    def _selectors(self, request: Request, candidate: Candidate) -> Iterator[Reason]:
-        class_ = request.class_
-        assert class_
-        for owner, owned in (
-            (f"class {class_.metadata.name}: ", class_.spec.selectors),
-            ("", request.selectors),
-        ):
-            for number, selector in enumerate(owned, 1):
-                expression = selector.cel.expression if selector.cel else ""
-                why_not = _why_not(expression, candidate)
-                if why_not:
-                    yield Reason(rule="selector", text=f"{owner}selector {number} {why_not}")
-                    break  # what comes after may rely on it
-
-    def _attributes(self, request: Request, candidate: Candidate) -> Iterator[Reason]:
-        for constraint in self._input.constraints[request.claim_index]:
-            if not request.under(constraint.requests):
-                continue
-            if self._devices.attribute(request, candidate, constraint.attribute) is None:
-                yield Reason(rule="attribute", text=f"it has no attribute {constraint.attribute}")
-
-    def _place(self, request: Request, candidate: Candidate) -> Iterator[Reason]:
-        """Where the device is, who has it, and what state it is in."""
-        devices = self._devices
-        if not devices.for_node(candidate):
-            yield Reason(rule="node", text="it is not for this node")
-        if not request.admin and candidate.id in devices.allocated.devices:
-            claims = ", ".join(self._held.get(candidate.id, ("unknown",)))
-            yield Reason(rule="held", text=f"held by claim {claims}")
-        taint = devices.blocking_taint(request, candidate)
-        if taint:
-            value = f"={taint.value}" if taint.value else ""
-            yield Reason(
-                rule="taint", text=f"taint {taint.key}{value}:{taint.effect} is not tolerated"
-            )
-        if not devices.node_operations(candidate):
-            yield Reason(
-                rule="feature",
-                text="its slice skips node operations, which the node cannot do without",
-            )
-        if (
-            candidate.device.binding_conditions
-            and features.BINDING_CONDITIONS not in devices.features
-        ):
-            yield Reason(rule="feature", text="it has binding conditions, and their feature is off")
-
-    def _capacity(self, request: Request, candidate: Candidate) -> Iterator[Reason]:
-        devices = self._devices
-        if not devices.consumable:
-            return
-        requested = request.capacity or {}
-        absent = [name for name in requested if name not in candidate.device.capacity]
-        if absent:
-            yield Reason(rule="capacity", text=f"it has no capacity {', '.join(absent)}")
-            return
-        consumed = devices.consumption(request, candidate)
-        if consumed is None:
-            amounts_requested = [f"{name}={amount}" for name, amount in requested.items()]
-            shown = ", ".join(amounts_requested) or "its default"
-            yield Reason(rule="capacity", text=f"its request policy does not allow {shown}")
-            return
-
-        taken = devices.allocated.capacity.get(candidate.id, {})
-        for name, amount in consumed.items():
-            limit, used = candidate.limits[name], taken.get(name, 0)
-            if used + amount.billionths > limit:
-                left = amounts.canonical(max(limit - used, 0), amount.binary)
-                whole = candidate.device.capacity[name].value
-                yield Reason(
-                    rule="capacity", text=f"{name}: needs {amount.text}, {left} of {whole} left"
-                )
-
-    def _counters(self, _request: Request, candidate: Candidate) -> Iterator[Reason]:
-        devices = self._devices
-        if not candidate.device.consumes_counters or candidate.id in devices.allocated.shared:
-            return
-        if not devices.partitionable:
-            yield Reason(rule="feature", text="it uses shared counters, and their feature is off")
-            return
-
-        counters = devices.counters(candidate.pool_id)
-        short = False
-        for (counter_set, counter), used in candidate.uses:
-            left = counters.left.get((counter_set, counter), 0)
-            if used > left:
-                short = True
-                text = (
-                    f"counter {counter_set}/{counter}: needs {amounts.text_of(used)}, "
-                    f"{amounts.text_of(max(left, 0))} left"
-                )
-                users = self._users_of(candidate.pool_id)
-                if users:
-                    text += f" (pool used by {', '.join(users)})"
-                yield Reason(rule="counters", text=text)
-        if counters.overdrawn and not short:
-            yield Reason(rule="counters", text="another counter of its pool is overdrawn")
-
-    def _users_of(self, pool_id: PoolID) -> list[str]:
-        users: set[str] = set()
-        for device, claims in self._held.items():
-            if (device.driver, device.pool) == pool_id:
-                users.update(claims)
-        return sorted(users)
-
-    # Several requests under one constraint
-
-    def _constraints(self, index: int, by_path: Mapping[str, RequestVerdict]) -> Iterator[str]:
-        """The constraints of the claim for which too few suitable devices go together."""
-        for constraint in self._input.constraints[index]:
-            under = [
-                alternatives[0]
-                for alternatives in self._input.claims[index]
-                if _is_under(alternatives, constraint)
-            ]
-            if not under:
-                continue
-            needed = sum(max(request.minimum, 1) for request in under)
-            free, held = self._by_value(under, constraint, by_path)
-            name = constraint.attribute.rpartition("/")[2]
-            if constraint.distinct:
-                if len(free) < needed:
-                    yield (
-                        f"constraint distinct {name}: "
-                        f"{needed} different values needed, {len(free)} free"
-                    )
-            elif max(free.values(), default=0) < needed:
-                best = self._best_value(free, held)
-                yield f"constraint {name}: no {name} has {needed} free{best}"
-
-    def _by_value(
-        self,
-        under: Sequence[Request],
-        constraint: Constraint,
-        by_path: Mapping[str, RequestVerdict],
-    ) -> tuple[Counter[object], dict[object, list[DeviceID]]]:
-        """How many suitable devices have each value, and which would suit were they not held."""
-        free: Counter[object] = Counter()
-        held: dict[object, list[DeviceID]] = {}
-        for position, candidate in enumerate(self._devices.candidates):
-            rules = []
-            for request in under:
-                verdict = by_path[request.path].devices[position]
-                rules.append({reason.rule for reason in verdict.reasons})
-            try:
-                attribute = self._devices.attribute(under[0], candidate, constraint.attribute)
-            except AllocationError:
-                continue
-            if attribute is None:
-                continue
-
-            for _, value in constraints.values(attribute):
-                if set() in rules:
-                    free[value] += 1
-                elif {"held"} in rules:
-                    held.setdefault(value, []).append(candidate.id)
-        return free, held
-
-    def _best_value(self, free: Counter[object], held: Mapping[object, Sequence[DeviceID]]) -> str:
-        """The value that most devices have, and who holds the others that have it."""
-        if not free:
-            return ""
-        value = max(free, key=lambda value: (free[value], len(held.get(value, ())), str(value)))
-        claims: set[str] = set()
-        for device in held.get(value, ()):
-            claims.update(self._held.get(device, ()))
-        best = f"; best is {value} with {free[value]}"
-        if not claims:
-            return best
-        noun = "claim " if len(claims) == 1 else ""
-        return f"{best} ({len(held[value])} held by {noun}{', '.join(sorted(claims))})"
-
-
-def _is_under(alternatives: Alternatives, constraint: Constraint) -> bool:
-    """A request with alternatives says nothing: which of them is taken is open."""
-    return len(alternatives) == 1 and alternatives[0].under(constraint.requests)
-
-
-def _why_not(expression: str, candidate: Candidate) -> str:
-    """Why the device does not match the selector; nothing if it does."""
-    try:
-        program = selectors.compiled(expression)
-        if program.matches(candidate.for_cel):
-            return ""
-        return f"false: {program.explain(candidate.for_cel).text or expression}"
-    except (cel.EvalError, cel.CompileError) as error:
-        return f"fails: {error}"

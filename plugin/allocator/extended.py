@@ -7,6 +7,7 @@ themselves needs none.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..api.meta import ObjectMeta
@@ -68,6 +69,62 @@ def implicit_claim(pod: Pod, node: Node, classes: Iterable[DeviceClass]) -> Reso
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestMapping:
+    """That a container uses the devices of a request."""
+
+    container: str
+    resource: str
+    request: str
+
+
+def mappings(pod: Pod, counts: Mapping[str, int]) -> list[RequestMapping]:
+    """Which container has which of the implicit claim's requests; `counts` are their devices, by name.
+
+    A container that lives on has its own. An init container that ends has those of the containers
+    after it until it has enough, and at last the one that was made for such as it.
+    """
+    containers = [*pod.spec.init_containers, *pod.spec.containers]
+    found: list[RequestMapping] = []
+    by_resource: dict[str, list[tuple[int, str]]] = {}
+    for index, container in enumerate(containers):
+        for number, resource in enumerate(sorted(container.resources.requests)):
+            name = _request_name(index, number)
+            if name in counts:
+                by_resource.setdefault(resource, []).append((index, name))
+
+    for resource, requests in sorted(by_resource.items()):
+        lasting = [(index, name) for index, name in requests if not _ends(pod, index)]
+        beyond = [name for index, name in requests if _ends(pod, index)]
+        for index, name in lasting:
+            found.append(_mapping(containers[index], resource, name))
+        for index, container in enumerate(pod.spec.init_containers):
+            if not _ends(pod, index):
+                continue
+            missing = _count(container.resources.requests, resource)
+            for later, name in lasting:
+                if later >= index and missing > 0:
+                    found.append(_mapping(container, resource, name))
+                    missing -= counts[name]
+            if missing > 0:
+                found += [_mapping(container, resource, name) for name in beyond]
+    return found
+
+
+def _mapping(container: Container, resource: str, request: str) -> RequestMapping:
+    return RequestMapping(container=container.name, resource=resource, request=request)
+
+
+def _ends(pod: Pod, index: int) -> bool:
+    """Whether it is an init container that has ended when the others start."""
+    init = pod.spec.init_containers
+    return index < len(init) and init[index].restart_policy != "Always"
+
+
+def _request_name(index: int, number: int) -> str:
+    return f"container-{index}-request-{number}"
+
+
 def _requests(
     pod: Pod, containers: Sequence[Container], resource: str, class_name: str
 ) -> list[DeviceRequest]:
@@ -75,29 +132,28 @@ def _requests(
 
     Those take what the containers after them will have; only what goes beyond that is asked for.
     """
-    lasting: dict[int, DeviceRequest] = {}
+    lasting: dict[int, int] = {}  # how many devices, by the container's index
     ending: list[int] = []
     for index, container in enumerate(containers):
-        is_init = index < len(pod.spec.init_containers)
-        if is_init and container.restart_policy != "Always":
+        if _ends(pod, index):
             ending.append(index)
             continue
         count = _count(container.resources.requests, resource)
         if count:
-            lasting[index] = _request(index, container, resource, class_name, count)
+            lasting[index] = count
 
     # They run one after the other, so the one that lacks most decides.
-    beyond: DeviceRequest | None = None
+    beyond: dict[int, int] = {}
+    most = 0
     for index in ending:
-        reused = sum(_count_of(request) for later, request in lasting.items() if later >= index)
+        reused = sum(count for later, count in lasting.items() if later > index)
         missing = _count(containers[index].resources.requests, resource) - reused
-        if missing > 0 and (beyond is None or missing > _count_of(beyond)):
-            beyond = _request(index, containers[index], resource, class_name, missing)
-    return [*([beyond] if beyond else []), *lasting.values()]
-
-
-def _count_of(request: DeviceRequest) -> int:
-    return request.exactly.count if request.exactly else 0
+        if missing > most:
+            beyond, most = {index: missing}, missing
+    return [
+        _request(index, containers[index], resource, class_name, count)
+        for index, count in (beyond | lasting).items()
+    ]
 
 
 def _count(requests: Mapping[str, str], resource: str) -> int:
@@ -111,4 +167,4 @@ def _request(
 ) -> DeviceRequest:
     number = sorted(container.resources.requests).index(resource)
     exactly = ExactDeviceRequest(device_class_name=class_name, count=count)
-    return DeviceRequest(name=f"container-{index}-request-{number}", exactly=exactly)
+    return DeviceRequest(name=_request_name(index, number), exactly=exactly)

@@ -22,6 +22,10 @@ PRIORITIZED_LIST: Final = "DRAPrioritizedList"
 
 Features = frozenset[str]
 
+# What the oldest of Kubernetes' allocators supports.
+STABLE: Final[Features] = frozenset(
+    (ADMIN_ACCESS, DEVICE_TAINTS, PARTITIONABLE_DEVICES, PRIORITIZED_LIST)
+)
 # What Kubernetes 1.37 enables by itself.
 DEFAULT: Final[Features] = frozenset(
     (
@@ -42,12 +46,23 @@ ALL: Final[Features] = DEFAULT | {
 }
 
 
-def in_use(slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim]) -> Features:
-    """The default features, and those whose fields are there.
+def of_release(minor: int) -> Features:
+    """What Kubernetes 1.<minor> enables by itself, in the releases that the simulator knows."""
+    if minor >= 37:
+        return DEFAULT
+    return frozenset((ADMIN_ACCESS, PRIORITIZED_LIST))
+
+
+def in_use(
+    slices: Iterable[ResourceSlice],
+    claims: Iterable[ResourceClaim],
+    of_itself: Features = DEFAULT,
+) -> Features:
+    """What a release enables `of_itself`, and the features of later ones whose fields are there.
 
     An API server drops the fields of a feature that is off, so what is there was on.
     """
-    enabled = set(DEFAULT)
+    enabled = set(of_itself)
     for slice_ in slices:
         enabled |= _of_slice(slice_)
     for claim in claims:
@@ -71,11 +86,23 @@ def _of_slice(slice_: ResourceSlice) -> set[str]:
     return enabled
 
 
+# Kubernetes has several allocators and takes the oldest that has all features which are on. What an
+# allocator has never heard of it neither keeps nor refuses.
+
+
 def knows_node_operations(enabled: Features) -> bool:
     """Whether what a slice skips on the node counts at all.
 
-    Kubernetes 1.37 has several allocators and takes the oldest that has all features which are on.
-    The one for the default features has never heard of skipped operations: it allocates such
-    devices and says nothing of it.
+    The allocator for the default features allocates such devices and says nothing of it.
     """
     return not enabled <= DEFAULT
+
+
+def takes_oldest(enabled: Features) -> bool:
+    """Whether Kubernetes takes its oldest allocator.
+
+    That one passes over requests of capacity and devices that bind to a node, takes an attribute
+    that has to differ for an empty constraint, and a slice with shared counters belongs to every
+    node: who asks one for all devices waits for pools of others, too.
+    """
+    return enabled <= STABLE

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from . import capacity, constraints, features, nodes, selectors, taints
-from .failures import AllocationError
+from .failures import AllocationError, CancelledError
 from .requests import claim_name
 
 if TYPE_CHECKING:
@@ -40,13 +41,18 @@ class NodeDevices:
         allocated: AllocatedState,
         enabled: Features,
         counters: Callable[[PoolID], PoolCounters],
+        cancelled: Callable[[], bool] | None = None,
     ) -> None:
-        """`counters` gives a pool's counters afresh, as the devices that are allocated left them."""
+        """`counters` gives a pool's counters afresh, as the devices that are allocated left them.
+
+        `cancelled` is asked before selectors are evaluated: where it says so is a CancelledError.
+        """
         self.node = node
         self.candidates = candidates
         self.allocated = allocated
         self.features = enabled
         self.counters = counters
+        self.cancelled = cancelled
         self.positions = {candidate.id: position for position, candidate in enumerate(candidates)}
 
         self.consumable = features.CONSUMABLE_CAPACITY in enabled
@@ -57,6 +63,14 @@ class NodeDevices:
         self._consumption: dict[tuple[int, DeviceID], dict[str, Amount] | None] = {}
         self._derived: dict[tuple[str, DeviceID], DeviceAttribute] = {}
 
+    def with_allocated(
+        self, allocated: AllocatedState, counters: Callable[[PoolID], PoolCounters]
+    ) -> NodeDevices:
+        """The same devices where others are taken; answers that do not rest on that are shared."""
+        other = copy.copy(self)
+        other.allocated, other.counters = allocated, counters
+        return other
+
     def shareable(self, candidate: Candidate) -> bool:
         """Whether several requests may have the device at the same time."""
         return self.consumable and bool(candidate.device.allow_multiple_allocations)
@@ -66,6 +80,8 @@ class NodeDevices:
         key = (request.key, candidate.id)
         selectable = self._selectable.get(key)
         if selectable is None:
+            if self.cancelled and self.cancelled():
+                raise CancelledError("filter operation aborted")
             selectable = self._selectable[key] = self._is_selectable(request, candidate)
         return selectable
 

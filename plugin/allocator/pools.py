@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 
 from . import nodes
 from .failures import AllocationError
-from .features import COMPATIBILITY_GROUPS, DEFAULT, PARTITIONABLE_DEVICES, Features
+from .features import (
+    COMPATIBILITY_GROUPS,
+    DEFAULT,
+    PARTITIONABLE_DEVICES,
+    Features,
+    takes_oldest,
+)
 from .identity import PoolID
 
 if TYPE_CHECKING:
@@ -57,6 +63,7 @@ class SliceIndex:
         self._by_node: dict[str, list[ResourceSlice]] = {}
         self._by_pool: dict[PoolID, list[ResourceSlice]] = {}
         self._of_no_single_node: list[ResourceSlice] = []
+        self._counters: list[ResourceSlice] = []
         for slice_ in slices:
             spec = slice_.spec
             self._by_pool.setdefault(PoolID(spec.driver, spec.pool.name), []).append(slice_)
@@ -64,13 +71,23 @@ class SliceIndex:
                 self._by_node.setdefault(spec.node_name, []).append(slice_)
             else:
                 self._of_no_single_node.append(slice_)
+            if spec.shared_counters:
+                self._counters.append(slice_)
 
     def near(self, node: Node) -> list[ResourceSlice]:
         """All that may have devices for the node."""
         return self._by_node.get(node.metadata.name, []) + self._of_no_single_node
 
+    def with_counters(self) -> list[ResourceSlice]:
+        """All that have shared counters, on whichever node."""
+        return self._counters
+
     def of_pool(self, pool_id: PoolID) -> list[ResourceSlice]:
         return self._by_pool[pool_id]
+
+    @property
+    def drivers(self) -> frozenset[str]:
+        return frozenset(pool_id.driver for pool_id in self._by_pool)
 
 
 def gather_pools(
@@ -85,10 +102,19 @@ def gather(index: SliceIndex, node: Node, features: Features) -> list[Pool]:
 
     AllocationError where a slice has a node selector that cannot be evaluated.
     """
+    counters_anywhere = takes_oldest(features)
     newest: dict[PoolID, list[ResourceSlice]] = {}
     for slice_ in index.near(node):
-        if _is_understood(slice_, features) and _is_for_node(slice_, node):
+        if not _is_understood(slice_, features):
+            continue
+        if counters_anywhere and slice_.spec.shared_counters:
+            continue
+        if _is_for_node(slice_, node):
             _add(newest, slice_)
+    if counters_anywhere:
+        for slice_ in index.with_counters():
+            if _is_understood(slice_, features):
+                _add(newest, slice_)
 
     pools: list[Pool] = []
     for pool_id, slices in newest.items():

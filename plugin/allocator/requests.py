@@ -12,6 +12,7 @@ from .features import (
     DERIVED_ATTRIBUTES,
     PRIORITIZED_LIST,
     Features,
+    takes_oldest,
 )
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def alternatives(
             f"{where}, request {request.name}: has subrequests, "
             "but the DRAPrioritizedList feature is disabled"
         )
-    if CONSUMABLE_CAPACITY not in features:
+    if CONSUMABLE_CAPACITY not in features and not takes_oldest(features):
         _refuse_capacity(request, where)
 
     if request.first_available:

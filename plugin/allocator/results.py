@@ -14,7 +14,7 @@ from ..api.scheduling import (
 )
 from . import nodes
 from .failures import AllocationError
-from .features import BINDING_CONDITIONS, Features, knows_node_operations
+from .features import BINDING_CONDITIONS, Features, knows_node_operations, takes_oldest
 
 if TYPE_CHECKING:
     from ..api.core import Node, NodeSelector
@@ -43,7 +43,7 @@ def result(
             results=[_device(choice, features, share_id) for choice in chosen],
             config=_config(claim, requests),
         ),
-        node_selector=_node_selector(claim, chosen, node),
+        node_selector=_node_selector(claim, chosen, node, features),
     )
 
 
@@ -111,17 +111,18 @@ def _names(named: Sequence[str], request: Request) -> bool:
 
 
 def _node_selector(
-    claim: ResourceClaim, chosen: Sequence[Chosen], node: Node
+    claim: ResourceClaim, chosen: Sequence[Chosen], node: Node, features: Features
 ) -> NodeSelector | None:
     """Where the devices can be used; None means everywhere.
 
     It is this node alone as soon as one of the devices is local to it or binds to it.
     """
     selectors = []
+    binding_counts = not takes_oldest(features)
     for choice in chosen:
         device, spec = choice.candidate.device, choice.candidate.slice.spec
         place = device if spec.per_device_node_selection else spec
-        if place.node_name or device.binds_to_node:
+        if place.node_name or (binding_counts and device.binds_to_node):
             return nodes.only(node.metadata.name)
         if place.node_selector:
             selectors.append(place.node_selector)

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from . import pruning, subproblems
+from . import constraints, pruning, subproblems
 from .failures import AllocationError, CancelledError, TooManyDevicesError
 from .partial import PartialAllocation
 from .requests import RESULTS_MAX
@@ -271,6 +271,9 @@ class Search:
             try:
                 search.run()
             except CancelledError:
+                # The time may be over as well as the steps.
+                if self._cancelled and self._cancelled():
+                    return None
                 return part
             except AllocationError:
                 continue
@@ -291,7 +294,7 @@ class Search:
         return Search(
             self.devices,
             subproblems.only(self.claims, part),
-            [[constraint.fresh() for constraint in of_claim] for of_claim in self.constraints],
+            constraints.fresh(self.constraints),
             prune_after=0,
             cancelled=enough,
             is_part=True,

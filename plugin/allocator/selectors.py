@@ -28,6 +28,26 @@ def compiled(expression: str) -> cel.Program:
     return cel.compile(expression)
 
 
+def drivers(expression: str) -> frozenset[str]:
+    """The drivers of which a device must be one for the expression to be true, if it says so."""
+    from .. import cel  # loaded late, as above
+
+    try:
+        return compiled(expression).drivers
+    except cel.CompileError:
+        return frozenset()
+
+
+def clauses(expression: str) -> tuple[str, ...]:
+    """What && joins in the expression; itself where it cannot be taken apart."""
+    from .. import cel  # loaded late, as above
+
+    try:
+        return compiled(expression).clauses
+    except cel.CompileError:
+        return (expression,)
+
+
 def as_seen_by_cel(driver: str, device: Device) -> cel.Device:
     """The device as expressions see it."""
     from .. import cel  # loaded late, as above
@@ -87,6 +107,17 @@ def match(
                 f"{owner}: selector {number} on device {device_id}: CEL runtime error: {error}"
             ) from error
     return True
+
+
+def errs(expression: str, driver: str, device: Device) -> bool:
+    """Whether the expression, asked of the device alone, is an error instead of an answer."""
+    from .. import cel  # loaded late, as above
+
+    try:
+        compiled(expression).matches(as_seen_by_cel(driver, device))
+    except (cel.CompileError, cel.EvalError):
+        return True
+    return False
 
 
 def derive(name: str, expression: str, device: cel.Device, device_id: DeviceID) -> DeviceAttribute:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from . import amounts
@@ -47,23 +47,36 @@ def list_all_allocated(claims: Iterable[ResourceClaim]) -> list[ResourceClaim]:
 
 
 def of_claims(claims: Iterable[ResourceClaim], features: Features = DEFAULT) -> AllocatedState:
-    """What these claims hold. Admin access holds nothing."""
-    devices: set[DeviceID] = set()
-    shares: set[SharedDeviceID] = set()
-    capacity: dict[DeviceID, dict[str, int]] = {}
+    """What these claims hold."""
+    return of_results((result for _, result in results_of(claims)), features)
+
+
+def results_of(
+    claims: Iterable[ResourceClaim],
+) -> Iterator[tuple[ResourceClaim, DeviceRequestAllocationResult]]:
+    """What each claim holds, device by device. Admin access holds nothing."""
     for claim in list_all_allocated(claims):
         assert claim.status.allocation
         for result in claim.status.allocation.devices.results:
-            if result.admin_access:
-                continue
-            device = DeviceID(result.driver, result.pool, result.device)
-            # Without the feature a share counts as the whole device.
-            if result.share_id is None or CONSUMABLE_CAPACITY not in features:
-                devices.add(device)
-                continue
-            shares.add(SharedDeviceID(*device, result.share_id))
-            if result.consumed_capacity is not None:
-                _consume(capacity.setdefault(device, {}), result)
+            if not result.admin_access:
+                yield claim, result
+
+
+def of_results(
+    results: Iterable[DeviceRequestAllocationResult], features: Features = DEFAULT
+) -> AllocatedState:
+    devices: set[DeviceID] = set()
+    shares: set[SharedDeviceID] = set()
+    capacity: dict[DeviceID, dict[str, int]] = {}
+    for result in results:
+        device = DeviceID(result.driver, result.pool, result.device)
+        # Without the feature a share counts as the whole device.
+        if result.share_id is None or CONSUMABLE_CAPACITY not in features:
+            devices.add(device)
+            continue
+        shares.add(SharedDeviceID(*device, result.share_id))
+        if result.consumed_capacity is not None:
+            _consume(capacity.setdefault(device, {}), result)
     return AllocatedState(devices=frozenset(devices), shares=frozenset(shares), capacity=capacity)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Iterator, Sequence
 
 from .requests import ClaimRequests
@@ -22,7 +23,7 @@ def parts(claims: Sequence[ClaimRequests]) -> Iterator[Part]:
     """Real parts, each once, the smallest first: requests, whole claims, then pairs of either."""
     requests = sorted(everything(claims))
     whole_claims = [
-        frozenset(key for key in requests if key[0] == claim) for claim in range(len(claims))
+        frozenset(of_claim) for _, of_claim in itertools.groupby(requests, operator.itemgetter(0))
     ]
     candidates: Iterator[Part] = itertools.chain(
         (frozenset((key,)) for key in requests),
@@ -40,7 +41,7 @@ def parts(claims: Sequence[ClaimRequests]) -> Iterator[Part]:
 
 def only(claims: Sequence[ClaimRequests], part: Part) -> list[ClaimRequests]:
     """The same claims with the requests of the part alone."""
-    return [
-        [alternatives for request, alternatives in enumerate(requests) if (claim, request) in part]
-        for claim, requests in enumerate(claims)
-    ]
+    kept: list[ClaimRequests] = []
+    for claim, requests in enumerate(claims):
+        kept.append([each for number, each in enumerate(requests) if (claim, number) in part])
+    return kept

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ..api.resource import DeviceTaint
+
 if TYPE_CHECKING:
-    from ..api.resource import DeviceTaint
     from ..api.scheduling import (
         DeviceTaintRule,
         DeviceTaintSelector,
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     )
 
 _BLOCKING = ("NoSchedule", "NoExecute")
+
+
+class TaintOfRule(DeviceTaint, frozen=True, kw_only=True):
+    """A taint that a DeviceTaintRule has put on the device, with the rule's name."""
+
+    rule: str
 
 
 def blocking(
@@ -61,9 +68,10 @@ def _with_taints(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule]) -> Res
         selector = rule.spec.device_selector
         if selector is None or not _is_about(selector, spec):
             continue
+        taint = TaintOfRule(rule=rule.metadata.name, **msgspec.structs.asdict(rule.spec.taint))
         for device in spec.devices:
             if selector.device in (None, device.name):
-                added.setdefault(device.name, []).append(rule.spec.taint)
+                added.setdefault(device.name, []).append(taint)
     if not added:
         return slice_
 

@@ -8,17 +8,32 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+from .causes import NOTHING_SHORT, Shortage
 from .identity import DeviceID
 
 Outcome = Literal["yes", "no", "error", "unknown"]
 Rule = Literal[
-    "held", "selector", "node", "taint", "capacity", "counters", "feature", "attribute", "error"
+    "class",
+    "selector",
+    "attribute",
+    "node",
+    "held",
+    "taint",
+    "feature",
+    "capacity",
+    "consumed",
+    "counters",
+    "error",
 ]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reason:
-    """One rule that keeps one device from a request."""
+    """One rule that keeps one device from a request.
+
+    "class" are selectors of the device class, "selector" those of the request; "capacity" is what
+    the device could never serve, "consumed" what others have used up.
+    """
 
     rule: Rule
     text: str
@@ -75,7 +90,9 @@ class NodeVerdict:
 
     `outcome`: yes, with the devices that they would get in `allocation`; no, with the reasons in
     `claims`; error, where a rule cannot be evaluated; unknown, where the time did not do. `summary`
-    says it in a line. `pools`: what is wrong with the node's pools.
+    says it in a line. `pools`: what is wrong with the node's pools. `shortage`: what is short where
+    the outcome is no, and what would have to change; where the time did not do, what is known of it.
+    `ends_search`: of an error after which the scheduler asks no other node.
     """
 
     node: str
@@ -84,3 +101,5 @@ class NodeVerdict:
     allocation: tuple[DeviceID, ...] = ()
     claims: tuple[ClaimVerdict, ...] = ()
     pools: tuple[str, ...] = ()
+    shortage: Shortage = NOTHING_SHORT
+    ends_search: bool = False

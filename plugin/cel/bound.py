@@ -101,7 +101,8 @@ class _Bound:
             over = self.size(node.range)
             self._sizes |= {node.accumulator: _UNKNOWN, node.variable: over, node.second: over}
             turn = 20 + self._step(node)
-            return self.cost(node.range) + over * turn + 50
+            # A list that is known to be empty has no turn, however much one would cost.
+            return self.cost(node.range) + max(over, 1) * turn + 50
         finally:
             self._sizes = before
 

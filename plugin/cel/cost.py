@@ -103,8 +103,12 @@ def _output(_arguments: Sequence[Value], result: Value) -> int:
 
 def _flatten(arguments: Sequence[Value], _result: Value) -> int:
     depth = 1
-    if len(arguments) == 2 and isinstance(arguments[1], int) and arguments[1] >= 0:
-        depth = arguments[1]
+    if len(arguments) == 2:
+        # Kubernetes breaks off where the depth is no whole number, before anything is counted.
+        if type(arguments[1]) is not int:
+            return 0
+        if arguments[1] >= 0:
+            depth = arguments[1]
     return size(arguments[0]) * depth + 1 + CREATE_LIST
 
 

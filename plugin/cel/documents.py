@@ -12,11 +12,29 @@ from . import checker, constants, parser
 from .attributes import Frame
 from .builder import FIRST_PLACE
 from .closures import Closures
-from .errors import EvalError
+from .errors import CostExceededError, EvalError
 from .meter import Meter
 from .values import MISSING, NAMES, Map, Value
 
-LIMIT = 10_000_000  # of one expression, as the API server has it
+# As the API server has it: of one expression, and of all that is asked about one write.
+LIMIT = 1_000_000
+BUDGET = 10_000_000
+
+
+class Budget:
+    """What all expressions about one write may still cost; each evaluation of a variable counts once."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int = BUDGET) -> None:
+        self.left = left
+
+    def take(self, cost: int) -> None:
+        self.left -= cost
+        if self.left < 0:
+            raise CostExceededError(
+                "the expressions of the policy cost more than they may together"
+            )
 
 
 class Expression:
@@ -34,14 +52,16 @@ class Expression:
         self._run = builder.build(root)
         self._places = builder.places
 
-    def evaluate(self, documents: Mapping[str, Value]) -> Value:
+    def evaluate(self, documents: Mapping[str, Value], budget: Budget) -> Value:
         """The value; EvalError where Kubernetes has an error.
 
         `documents` are values, as value_of() makes them.
         """
         with Meter(LIMIT) as meter:
             frame: Frame = [Map(dict(documents)), meter, *[None] * (self._places - FIRST_PLACE)]
-            return self._run(frame)
+            value = self._run(frame)
+        budget.take(meter.cost)
+        return value
 
 
 class Derived(Map):
@@ -50,18 +70,22 @@ class Derived(Map):
     Each may use those before it.
     """
 
-    __slots__ = ("_documents", "_expressions")
+    __slots__ = ("_budget", "_documents", "_expressions")
 
     def __init__(
-        self, expressions: Mapping[str, Expression], documents: Mapping[str, Value]
+        self,
+        expressions: Mapping[str, Expression],
+        documents: Mapping[str, Value],
+        budget: Budget,
     ) -> None:
         super().__init__({})
         self._expressions = expressions
         self._documents = documents
+        self._budget = budget
 
     def find(self, key: Value) -> Value:
         if key not in self.entries and key in self._expressions:
-            self.entries[key] = self._expressions[key].evaluate(self._documents)
+            self.entries[key] = self._expressions[key].evaluate(self._documents, self._budget)
         return self.entries.get(key, MISSING)
 
 

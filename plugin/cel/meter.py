@@ -12,6 +12,9 @@ from .errors import CostExceededError, StepsExceededError
 
 LIMIT = 1_000_000  # of the cost of a selector for one device
 MOST_STEPS = 300_000
+# An evaluation that has cost no more than this has had no more steps than this, and they are not
+# counted: selectors of devices cost less than a hundred.
+CHEAP = 10_000
 
 
 _running: ContextVar[Meter | None] = ContextVar("meter", default=None)
@@ -20,11 +23,12 @@ _running: ContextVar[Meter | None] = ContextVar("meter", default=None)
 class Meter:
     """One evaluation's cost and steps. The evaluation runs inside of `with meter`, once."""
 
-    __slots__ = ("_steps_left", "_token", "cost", "limit")
+    __slots__ = ("_cheap", "_steps_left", "_token", "cost", "limit")
 
     def __init__(self, limit: int = LIMIT) -> None:
         self.cost = 0
         self.limit = limit
+        self._cheap = min(limit, CHEAP)
         self._steps_left = MOST_STEPS
         self._token: Token[Meter | None] | None = None
 
@@ -39,11 +43,8 @@ class Meter:
     def charge(self, amount: int) -> None:
         """Count what a step costs; CostExceededError where Kubernetes gives up, too."""
         self.cost += amount
-        self._steps_left -= 1
-        if self.cost > self.limit:
-            raise CostExceededError(f"the expression costs more than {self.limit} for this device")
-        if self._steps_left < 0:
-            raise self._exceeded()
+        if self.cost > self._cheap:
+            self._count_step()
 
     def spend(self, steps: int) -> None:
         """Count steps that cost nothing by themselves, before they are taken."""
@@ -51,7 +52,14 @@ class Meter:
         if self._steps_left < 0:
             raise self._exceeded()
 
+    def _count_step(self) -> None:
+        if self.cost > self.limit:
+            raise CostExceededError(f"the expression costs more than {self.limit} for this device")
+        self.spend(1)
+
     def _exceeded(self) -> StepsExceededError:
+        # Who catches it on the way cannot go on either: the next step raises it again.
+        self._cheap = -1
         return StepsExceededError(
             f"the expression takes too long: more than {MOST_STEPS:,} steps for this device"
         )

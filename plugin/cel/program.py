@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+from functools import cached_property
 
-from . import bound, checker, constants, estimate, explanation, parser
+from . import (
+    bound,
+    checker,
+    constants,
+    domains,
+    estimate,
+    explanation,
+    parser,
+    source,
+    syntax,
+)
 from .attributes import Closure, Frame
 from .builder import FIRST_PLACE
 from .closures import Closures
@@ -107,6 +118,40 @@ class Program:
         frame: Frame = [device.view, meter, *[None] * (self._metered_places - FIRST_PLACE)]
         with meter:
             return _bool(self._metered(frame))
+
+    @cached_property
+    def drivers(self) -> frozenset[str]:
+        """The drivers of which a device must be one for the expression to be true, if it says so."""
+        return domains.drivers(self.root)
+
+    @cached_property
+    def domains(self) -> frozenset[str]:
+        """The drivers and domains that the expression names."""
+        return domains.domains(self.root)
+
+    @cached_property
+    def clauses(self) -> tuple[str, ...]:
+        """The expressions that && joins, all of which must be true; one where there is no &&.
+
+        They read back as the same expression, joined again; where they do not, the whole stands
+        for itself.
+        """
+        terms = syntax.terms(self.root, "_&&_")
+        texts = []
+        for term in terms:
+            text = source.of_node(term)
+            lower = isinstance(term, syntax.Call) and term.function in ("_||_", "_?_:_")
+            texts.append(f"({text})" if lower else text)
+        if len(texts) == 1:
+            return (self.expression,)
+
+        try:
+            again = syntax.terms(compile(" && ".join(texts)).root, "_&&_")
+        except CompileError:
+            return (self.expression,)
+        if list(map(source.of_node, again)) != list(map(source.of_node, terms)):
+            return (self.expression,)
+        return tuple(texts)
 
     def explain(self, device: Device) -> explanation.Explanation:
         """Why the expression is not true for this device; an error is a reason, too."""

@@ -101,10 +101,10 @@ class Map:
         return any(form in self.entries for form in _forms(key))
 
     def keys(self) -> Iterator[Value]:
-        return (key if type(key) is str else key[1] for key in self.entries)
+        return map(_key_itself, self.entries)
 
     def items(self) -> Iterator[tuple[Value, Value]]:
-        return ((key if type(key) is str else key[1], value) for key, value in self.entries.items())
+        return ((_key_itself(key), value) for key, value in self.entries.items())
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -114,8 +114,30 @@ def key_of(key: Value) -> object:
     kind = type(key)
     if kind is str:
         return key
-    # What cannot be hashed is a key that only it finds again.
-    return (kind, key) if kind in _HASHABLE else (kind, id(key))
+    return (kind, key) if kind in _HASHABLE else (kind, _ById(key))
+
+
+class _ById:
+    """A key that cannot be hashed: only it finds its value again."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: Value) -> None:
+        self.key = key
+
+    def __hash__(self) -> int:
+        return id(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ById) and self.key is other.key
+
+
+def _key_itself(form: Any) -> Value:
+    """The key of which this is what key_of() gave."""
+    if type(form) is str:
+        return form
+    key = form[1]
+    return key.key if type(key) is _ById else key
 
 
 _HASHABLE = (bool, int, float, UInt, Duration, Timestamp, type(None), TypeValue, str)

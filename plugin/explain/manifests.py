@@ -86,7 +86,23 @@ def _with_requests(spec: Any) -> Any:
         containers = spec.get(field)
         if isinstance(containers, list):
             spec[field] = list(map(_container_with_requests, containers))
-    return spec
+            if spec.get("hostNetwork") is True:
+                spec[field] = list(map(_container_with_host_ports, spec[field]))
+    # What the pod may use as a whole is its request, too.
+    return _container_with_requests(spec)
+
+
+def _container_with_host_ports(container: Any) -> Any:
+    """In the node's network each port is one of the node."""
+    if not isinstance(container, dict) or not isinstance(container.get("ports"), list):
+        return container
+    ports = []
+    for port in container["ports"]:
+        if isinstance(port, dict) and port.get("containerPort"):
+            ports.append({"hostPort": port["containerPort"]} | port)
+        else:
+            ports.append(port)
+    return container | {"ports": ports}
 
 
 def _container_with_requests(container: Any) -> Any:

@@ -1,10 +1,10 @@
-"""The objects of a cluster that a pod's scheduling depends on, typed and checked as they come in."""
+"""The objects of a cluster that a pod's scheduling depends on, typed and checked on their way in."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -19,11 +19,16 @@ from ..api.scheduling import (
     ResourceClaimSpec,
     ResourceSlice,
 )
+from ..scheduling import resources
 from ..scheduling.objects import Claim, Node, Pod
-from . import manifests
+from . import manifests, shapes
 
 _T = TypeVar("_T")
 Document = dict[str, Any]
+
+
+class Namespace(ApiStruct, frozen=True, kw_only=True):
+    metadata: ObjectMeta
 
 
 class ClaimTemplateSpec(ApiStruct, frozen=True, kw_only=True):
@@ -36,9 +41,71 @@ class ClaimTemplate(ApiStruct, frozen=True, kw_only=True):
     spec: ClaimTemplateSpec = ClaimTemplateSpec()
 
 
+class ObjectReference(ApiStruct, frozen=True, kw_only=True):
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+class EventSource(ApiStruct, frozen=True, kw_only=True):
+    component: str = ""
+
+
+class EventSeries(ApiStruct, frozen=True, kw_only=True):
+    last_observed_time: str = ""
+
+
+class Event(ApiStruct, frozen=True, kw_only=True):
+    """Of either API: core calls the object involved, events.k8s.io calls it regarding."""
+
+    metadata: ObjectMeta
+    involved_object: ObjectReference | None = None
+    regarding: ObjectReference | None = None
+    reason: str = ""
+    message: str = ""
+    note: str = ""
+    last_timestamp: str | None = None
+    event_time: str | None = None
+    series: EventSeries | None = None
+    reporting_component: str = ""
+    reporting_controller: str = ""
+    source: EventSource = EventSource()
+
+    @property
+    def text(self) -> str:
+        return self.message or self.note
+
+    @property
+    def last_seen(self) -> str:
+        series = self.series.last_observed_time if self.series else ""
+        return series or self.last_timestamp or self.event_time or ""
+
+    def is_about(self, kind: str, namespace: str, name: str) -> bool:
+        about = self.involved_object or self.regarding
+        return about is not None and (about.kind, about.namespace, about.name) == (
+            kind,
+            namespace,
+            name,
+        )
+
+
+class PlacedPod(NamedTuple):
+    """What a pod on a node takes of it; the pod itself only where it opens ports of the node."""
+
+    key: str
+    node: str
+    requests: Mapping[str, int]
+    pod: Pod | None
+
+
 @dataclass(kw_only=True)
 class Objects:
-    """What is known of a cluster. `unseen` is what the API server does not let us see."""
+    """What is known of a cluster. `unseen` is what the API server does not let us see.
+
+    Of what comes as JSON only what may count is kept. Pods that have a node are in `placed` with
+    what they take of it, but for those that are `asked` for by namespace and name and those that
+    keep others away. Slices are read when it is known what is asked of their devices: slices_for().
+    """
 
     pods: list[Pod] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
@@ -47,7 +114,17 @@ class Objects:
     classes: list[DeviceClass] = field(default_factory=list)
     slices: list[ResourceSlice] = field(default_factory=list)
     rules: list[DeviceTaintRule] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    namespaces: list[Namespace] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
+    placed: list[PlacedPod] = field(default_factory=list)
+    asked: frozenset[tuple[str, str]] = frozenset()
+    slices_as_json: list[msgspec.Raw] = field(default_factory=list)
+    # The slices that came as JSON, as they were read for these attributes.
+    _shaped: list[ResourceSlice] | None = field(default=None, repr=False)
+    _attributes: frozenset[str] | None = field(default=frozenset(), repr=False)
+    # Requests that many pods have in common, by their text.
+    _requests: dict[str, Mapping[str, int]] = field(default_factory=dict, repr=False)
 
     def put(self, more: Objects) -> None:
         """These beside ours, or in the place of those that have their names."""
@@ -60,6 +137,8 @@ class Objects:
                 if (item.metadata.namespace, item.metadata.name) not in keys
             ]
             setattr(self, attribute, kept + added)
+        replaced = {pod.key for pod in more.pods}
+        self.placed = [placed for placed in self.placed if placed.key not in replaced]
 
     def add(self, item: Document, namespace: str = "default") -> None:
         """One object, of a kind that counts or not; in `namespace` where it names none.
@@ -84,6 +163,115 @@ class Objects:
             raise errors.Fatal(f"{kind} {name} cannot be read: {error}") from error
         getattr(self, attribute).append(typed)
 
+    def add_json(
+        self, item: msgspec.Raw, kind: str, version: str, namespace: str = "default"
+    ) -> None:
+        """One object as an API server wrote it, as far as it may count.
+
+        What is not quite as an API server writes it is taken as people write it, as in add().
+        """
+        if kind not in KINDS:
+            return
+        if kind == "ResourceSlice":
+            self._add_slice(item, version, namespace)
+            return
+        attribute, type_ = KINDS[kind]
+        try:
+            typed: Any = msgspec.json.decode(item, type=type_) if version != "v1beta1" else None
+            if typed is not None and not _is_complete(typed, item):
+                typed = None
+            _check(typed)
+        except (msgspec.DecodeError, ValueError):
+            typed = None
+        if typed is None:
+            document = {"kind": kind, "apiVersion": version, **_document(item)}
+            self.add(document, namespace)
+            if kind != "Pod":
+                return
+            typed = self.pods.pop()
+
+        if kind != "Pod":
+            getattr(self, attribute).append(typed)
+        elif self._is_kept_whole(typed):
+            self.pods.append(typed)
+        elif not typed.has_ended:
+            self._place(typed)
+
+    def _add_slice(self, item: msgspec.Raw, version: str, namespace: str) -> None:
+        if version == "v1beta1":
+            document = {"kind": "ResourceSlice", "apiVersion": version, **_document(item)}
+            try:
+                item = msgspec.Raw(msgspec.json.encode(_v1(document, version)))
+            except (msgspec.ValidationError, ValueError, TypeError, AttributeError):
+                self.add(document, namespace)
+                return
+        self.slices_as_json.append(item)
+
+    def _is_kept_whole(self, pod: Pod) -> bool:
+        if not pod.spec.node_name:
+            return True
+        if (pod.metadata.namespace, pod.metadata.name) in self.asked:
+            return True
+        affinity = pod.spec.affinity.pod_anti_affinity
+        return bool(affinity.required_during_scheduling_ignored_during_execution)
+
+    def _place(self, pod: Pod) -> None:
+        own = resources.pod_requests(pod)
+        requests = self._requests.setdefault(str(own), own)
+        kept = pod if pod.host_ports else None
+        self.placed.append(PlacedPod(pod.key, pod.spec.node_name, requests, kept))
+
+    def slices_for(self, attributes: frozenset[str] | None) -> list[ResourceSlice]:
+        """All slices, for a question that looks at these attributes; None where it may at any.
+
+        Of those that came as JSON the values of other attributes may be those of another device.
+        errors.Fatal where one cannot be read.
+        """
+        if self._shaped is None or not _covers(self._attributes, attributes):
+            # Several questions in a row read all slices again at most a few times.
+            if self._shaped is not None and attributes is not None and self._attributes:
+                attributes |= self._attributes
+            self._attributes = attributes
+            self._shaped = self._read_slices(attributes)
+        replaced = {slice_.metadata.name for slice_ in self.slices}
+        shaped = [slice_ for slice_ in self._shaped if slice_.metadata.name not in replaced]
+        return [*self.slices, *shaped]
+
+    def _read_slices(self, attributes: frozenset[str] | None) -> list[ResourceSlice]:
+        reader = shapes.SliceReader(attributes)
+        slices = []
+        for item in self.slices_as_json:
+            try:
+                typed, is_new = reader.read(item)
+                if is_new or typed.spec.shared_counters:
+                    _check(typed)
+            except (msgspec.DecodeError, ValueError):
+                self.add({"kind": "ResourceSlice", "apiVersion": "v1", **_document(item)})
+                typed = self.slices.pop()
+            slices.append(typed)
+        return slices
+
+
+def _covers(read: frozenset[str] | None, attributes: frozenset[str] | None) -> bool:
+    """Whether slices that were read for some attributes do for others as well."""
+    return read is None or (attributes is not None and attributes <= read)
+
+
+def _is_complete(typed: object, item: msgspec.Raw) -> bool:
+    """Whether it has what an API server fills in."""
+    metadata = typed.metadata  # type: ignore[attr-defined]
+    if not isinstance(typed, Pod):
+        return bool(metadata.namespace) or isinstance(typed, _CLUSTER_WIDE)
+    # Limits are requests, where there are no others.
+    return bool(metadata.namespace) and (bool(metadata.uid) or b'"limits"' not in bytes(item))
+
+
+def _document(item: msgspec.Raw) -> Document:
+    document = msgspec.json.decode(item)
+    if not isinstance(document, dict):
+        raise errors.Fatal("an object of a list is no map")
+    return document
+
 
 KINDS: dict[str, tuple[str, type]] = {
     "Pod": ("pods", Pod),
@@ -93,7 +281,10 @@ KINDS: dict[str, tuple[str, type]] = {
     "DeviceClass": ("classes", DeviceClass),
     "ResourceSlice": ("slices", ResourceSlice),
     "DeviceTaintRule": ("rules", DeviceTaintRule),
+    "Event": ("events", Event),
+    "Namespace": ("namespaces", Namespace),
 }
+_CLUSTER_WIDE = (Node, DeviceClass, ResourceSlice, DeviceTaintRule, Namespace)
 
 
 def _typed(document: Document, type_: type[_T]) -> _T:
@@ -166,6 +357,7 @@ def _quantities(typed: object) -> Iterator[tuple[str, str]]:
             yield from _named("status.allocatable", typed.status.allocatable)
         case Pod():
             yield from _named("spec.overhead", typed.spec.overhead)
+            yield from _named("spec.resources.requests", typed.spec.resources.requests)
             for container in typed.all_containers:
                 path = f"container {container.name}: resources.requests"
                 yield from _named(path, container.resources.requests)

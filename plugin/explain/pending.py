@@ -1,19 +1,18 @@
 """Why is my pod pending: a pod or a claim against each node.
 
 First what stands before any node (`preconditions`), then on each node the scheduler's rules about
-pods and nodes (`plugin.scheduling`), then the allocator's about devices.
+pods and nodes (`plugin.scheduling`), then the allocator's about devices (`question`). What comes
+out is put into groups and into a line.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from .. import allocator, cel, errors
-from ..allocator import explain, extended, features, nodes, state, taints
-from ..allocator.requests import claim_name
+from .. import cel, errors
 from ..api.scheduling import (
     DeviceClaim,
     DeviceRequest,
@@ -21,27 +20,22 @@ from ..api.scheduling import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from ..scheduling import filters, resources
 from ..scheduling.objects import Claim, Meta, Node, Pod
-from . import preconditions
-from .answer import Answer, NodeAnswer
+from . import groups, headline, preconditions, quotes
+from .answer import Answer, Group, NodeAnswer, Verdict
 from .preconditions import Preconditions
+from .question import Cluster, Question
 
 if TYPE_CHECKING:
-    from ..allocator.verdicts import NodeVerdict, RequestVerdict
-    from ..scheduling.resources import Amounts
+    from ..allocator.verdicts import RequestVerdict
     from .manifests import Workload
     from .objects import Objects
 
+_DIGITS = re.compile(r"([0-9]{1,18})")
 # Seconds; the scheduler has as many for each node.
 TIME_LIMIT = 10.0
-_READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-# Seconds that each node has in any case.
-_LEAST_SHARE = 0.05
-_UNDECIDED = (
-    "the scheduler has 10 s for a node, and may not decide it either: "
-    'it says "timed out trying to allocate devices" then'
-)
+# Seconds for what would have to change on the nearest node.
+HELP_TIME = 2.0
 
 
 def find(objects: Objects, name: str, namespace: str) -> Pod | Claim:
@@ -59,9 +53,9 @@ def find(objects: Objects, name: str, namespace: str) -> Pod | Claim:
         if (candidate.metadata.namespace, candidate.metadata.name) == (namespace, plain):
             return candidate
 
-    unseen = ", and pods cannot be seen" if "pods" in objects.unseen else ""
+    hidden = ", and pods cannot be seen" if "pods" in objects.unseen else ""
     raise errors.Fatal(
-        f"neither a claim nor a pod {plain!r} in namespace {namespace!r}{unseen}: "
+        f"neither a claim nor a pod {plain!r} in namespace {namespace!r}{hidden}: "
         "look with -n elsewhere?"
     )
 
@@ -83,7 +77,12 @@ def would_be(made: Objects) -> list[Pod | Claim]:
 
 
 def of_class(
-    objects: Objects, name: str, *, node: str = "", time_limit: float = TIME_LIMIT
+    objects: Objects,
+    name: str,
+    *,
+    node: str = "",
+    time_limit: float = TIME_LIMIT,
+    full: bool = True,
 ) -> Answer:
     """Which devices belong to a class and are free, and what keeps the others out."""
     request = DeviceRequest(name="one", exactly=ExactDeviceRequest(device_class_name=name))
@@ -91,18 +90,29 @@ def of_class(
         metadata=Meta(name="for-the-class"),
         spec=ResourceClaimSpec(devices=DeviceClaim(requests=[request])),
     )
-    question = _Question(objects, None, Preconditions(waiting=[claim]))
+    cluster = Cluster(objects, [claim])
+    question = Question(cluster, None, Preconditions(waiting=[claim]))
     answers = []
-    for answer in question.ask(_nodes(objects, node), time_limit, always=True):
+    for answer in question.ask(_nodes(cluster, node), time_limit, full=full, always=True):
         summary = answer.summary
         if answer.claims:
             summary = in_class(answer.claims[0].requests[0])
         answers.append(dataclasses.replace(answer, summary=summary))
-    return Answer(
-        subject=f"class {name}",
-        can="have a free device of it",
-        notes=tuple(_unseen(objects)),
-        nodes=tuple(answers),
+
+    verdict: Verdict = "pending"
+    if any(answer.outcome == "yes" for answer in answers):
+        verdict = "could run"
+    elif {"resourceslices", "deviceclasses"}.intersection(objects.unseen):
+        verdict = "unknown"
+    return headline.completed(
+        Answer(
+            subject=f"class {name}",
+            verdict=verdict,
+            can="have a free device of it",
+            notes=tuple(unseen(objects)),
+            groups=groups.of(answers),
+            nodes=tuple(answers),
+        )
     )
 
 
@@ -117,49 +127,158 @@ def report(
     node: str = "",
     new: bool = False,
     time_limit: float = TIME_LIMIT,
+    full: bool = True,
 ) -> Answer:
     """Whether each node could have the pod or claim, and if not, why.
 
     With `node` only that one is looked at; errors.Fatal where it is not known. `new`: the subject
     is not there yet, and the API server may refuse its selectors. After `time_limit` seconds what
-    is not decided is unknown.
+    is not decided is unknown. Without `full` nodes that have the same devices are judged once.
     """
+    found = preconditions_of(objects, subject)
+    return answer(
+        Cluster(objects, found.waiting),
+        subject,
+        found,
+        node=node,
+        new=new,
+        time_limit=time_limit,
+        full=full,
+    )
+
+
+def preconditions_of(objects: Objects, subject: Pod | Claim) -> Preconditions:
     if isinstance(subject, Pod):
-        pod, kind = subject, "pod"
-        found = preconditions.of_pod(subject, objects)
-    else:
-        pod, kind = None, "claim"
-        found = preconditions.of_claim(subject, objects)
-    notes = [*_unseen(objects), *found.notes]
+        return preconditions.of_pod(subject, objects)
+    return preconditions.of_claim(subject, objects)
+
+
+def answer(  # noqa: PLR0913 - each is one thing that a question may have
+    cluster: Cluster,
+    subject: Pod | Claim,
+    found: Preconditions,
+    *,
+    node: str = "",
+    new: bool = False,
+    time_limit: float = TIME_LIMIT,
+    help_time: float = HELP_TIME,
+    full: bool = True,
+) -> Answer:
+    """As report(), in a cluster that serves several questions."""
+    objects = cluster.objects
+    pod = subject if isinstance(subject, Pod) else None
+    notes = [*unseen(objects), *found.notes]
     if new:
         notes += _refused(found.waiting)
-
-    places = _nodes(objects, node)
-    if not places:
+    places = _nodes(cluster, node)
+    if found.blockers and not places:
+        # Without blockers it is the answer.
         notes.append("no nodes are known")
-    # A claim that has its devices, and a pod that has its node, ask for none.
-    settled = not found.waiting if pod is None else bool(pod.spec.node_name)
+
     answers: list[NodeAnswer] = []
-    if not settled and not found.undecidable:
-        answers = list(_Question(objects, pod, found).ask(places, time_limit, always=bool(node)))
+    question = Question(cluster, pod, found)
+    undecidable = found.undecidable or found.unseen
+    if not _is_settled(subject, found) and not undecidable:
+        answers = question.ask(places, time_limit, full=full, always=bool(node))
     if any(answer.outcome == "unknown" for answer in answers):
-        notes.append(_UNDECIDED)
-    return Answer(
-        subject=f"{kind} {subject.key}",
+        notes.append(_of_undecided(time_limit))
+
+    blockers = [*found.blockers, *_fatal_errors(answers)]
+    grouped = groups.of(answers)
+    nearest = _nearest(question, places, answers, grouped, min(help_time, HELP_TIME))
+    result = Answer(
+        subject=f"{'pod' if pod else 'claim'} {subject.key}",
+        verdict=_verdict(subject, found, blockers, answers, objects),
         can="could run it" if pod else "could have it",
-        blockers=tuple(found.blockers),
+        blockers=(*blockers, *found.unseen),
         notes=tuple(notes),
-        nodes=tuple(answers),
+        nearest=nearest.node if nearest else "",
+        help=tuple(headline.ways_out(nearest)) if nearest else (),
+        groups=grouped,
+        nodes=tuple(nearest if nearest and nearest.node == one.node else one for one in answers),
     )
+    if pod:
+        # The quotes have the scheduler's words, with what is to be said of them.
+        kept = tuple(note for note in notes if not note.startswith("the scheduler says: "))
+        quoted = tuple(quotes.of(pod, objects, result))
+        result = dataclasses.replace(result, notes=kept, quotes=quoted)
+    return headline.completed(result)
+
+
+def _of_undecided(time_limit: float) -> str:
+    """What the scheduler may do of what is not decided within the time limit."""
+    if time_limit < TIME_LIMIT:
+        return (
+            f"{time_limit:.2g} s were too short; the scheduler has {TIME_LIMIT:g} s for a node: "
+            "--timeout gives more"
+        )
+    return (
+        f"the scheduler has {TIME_LIMIT:g} s for a node, and may not decide it either: "
+        'it says "timed out trying to allocate devices" then'
+    )
+
+
+def _is_settled(subject: Pod | Claim, found: Preconditions) -> bool:
+    """A claim that has its devices, and a pod that has its node, ask for none."""
+    if isinstance(subject, Pod):
+        return bool(subject.spec.node_name) or subject.has_ended
+    return not found.waiting
+
+
+def _fatal_errors(answers: Sequence[NodeAnswer]) -> Iterator[str]:
+    """What ends the scheduler's search on all nodes, although some of them would be good."""
+    failed = [answer for answer in answers if answer.ends_search]
+    if failed and any(answer.outcome == "yes" for answer in answers):
+        more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+        yield (
+            f"an error on node {failed[0].node}{more} may end the scheduler's search on all nodes: "
+            f"{failed[0].summary}"
+        )
+
+
+def _verdict(
+    subject: Pod | Claim,
+    found: Preconditions,
+    blockers: Sequence[str],
+    answers: Sequence[NodeAnswer],
+    objects: Objects,
+) -> Verdict:
+    if _is_settled(subject, found):
+        return "settled"
+    if blockers or found.undecidable:
+        return "pending"
+    if found.unseen or (not answers and "nodes" in objects.unseen):
+        return "unknown"
+    outcomes = {answer.outcome for answer in answers}
+    if "yes" in outcomes:
+        return "could run"
+    return "unknown" if "unknown" in outcomes else "pending"
+
+
+def _nearest(
+    question: Question,
+    places: Sequence[Node],
+    answers: Sequence[NodeAnswer],
+    grouped: Sequence[Group],
+    seconds: float,
+) -> NodeAnswer | None:
+    """The node that lacks least, once more and in full; None where some node lacks nothing."""
+    if not grouped or any(answer.outcome == "yes" for answer in answers):
+        return None
+    place = next(place for place in places if place.metadata.name == grouped[0].nearest)
+    return question.again(place, seconds)
+
+
+def changed(answer: Answer, changes: Sequence[str]) -> Answer:
+    """The answer with what was changed before the question."""
+    return dataclasses.replace(answer, changes=tuple(changes)) if changes else answer
 
 
 def of_workload(answer: Answer, subject: Pod | Claim, workloads: Sequence[Workload]) -> Answer:
     """The answer about a pod, said of the workload that would make it, if one would."""
     for workload in workloads:
-        if (
-            not isinstance(subject, Pod)
-            or subject.metadata.name != workload.pod["metadata"]["name"]
-        ):
+        made = workload.pod["metadata"]
+        if not isinstance(subject, Pod) or subject.key != f"{made['namespace']}/{made['name']}":
             continue
         notes = answer.notes
         if workload.kind == "DaemonSet":
@@ -168,7 +287,7 @@ def of_workload(answer: Answer, subject: Pod | Claim, workloads: Sequence[Worklo
             notes = (*notes, f"it makes {workload.count} pods: this is about the first of them")
         kind, namespace = workload.kind.lower(), subject.metadata.namespace
         name = f"{kind} {namespace}/{workload.name}"
-        return dataclasses.replace(answer, subject=name, notes=notes)
+        return headline.completed(dataclasses.replace(answer, subject=name, notes=notes))
     return answer
 
 
@@ -189,7 +308,8 @@ def _refused(claims: Sequence[ResourceClaim]) -> Iterator[str]:
                         )
 
 
-def _unseen(objects: Objects) -> Iterator[str]:
+def unseen(objects: Objects) -> Iterator[str]:
+    """What the API server does not let us see, and what that means for the answer."""
     for resource in objects.unseen:
         if resource == "pods of other namespaces":
             yield f"not allowed to see {resource}: what they use of nodes is not counted"
@@ -197,12 +317,12 @@ def _unseen(objects: Objects) -> Iterator[str]:
             yield f"not allowed to see {resource}: the answer may be wrong"
 
 
-def _nodes(objects: Objects, only: str) -> list[Node]:
+def _nodes(cluster: Cluster, only: str) -> list[Node]:
     """Nodes by name; where none were given, the ones that slices name."""
-    places = sorted(objects.nodes, key=lambda node: node.metadata.name)
-    if not objects.nodes:
-        names = {slice_.spec.node_name for slice_ in objects.slices} - {""}
-        places = [Node(metadata=Meta(name=name)) for name in sorted(names)]
+    places = sorted(cluster.objects.nodes, key=lambda node: _natural(node.metadata.name))
+    if not cluster.objects.nodes:
+        names = {slice_.spec.node_name for slice_ in cluster.slices} - {""}
+        places = [Node(metadata=Meta(name=name)) for name in sorted(names, key=_natural)]
     if not only:
         return places
 
@@ -212,138 +332,8 @@ def _nodes(objects: Objects, only: str) -> list[Node]:
     return chosen
 
 
-class _Question:
-    """The objects as the rules take them, and a pod or claims put to one node after the other."""
-
-    def __init__(self, objects: Objects, pod: Pod | None, found: Preconditions) -> None:
-        self._objects = objects
-        self._pod = pod
-        self._waiting, self._allocated = found.waiting, found.allocated
-        self._held = explain.holders(objects.claims)
-        # What the question itself asks for may be of a feature that nothing in the cluster has yet.
-        enabled = features.in_use(objects.slices, [*objects.claims, *found.waiting])
-        self._allocator = allocator.Allocator(
-            class_lister=allocator.Classes(objects.classes),
-            slices=taints.apply_rules(objects.slices, objects.rules),
-            allocated=state.of_claims(objects.claims, enabled),
-            features=enabled,
-        )
-        self._pods_by_node: dict[str, list[Pod]] = {}
-        self._used: dict[str, Amounts] = {}
-        self._resources_of_classes: set[str] = set()
-        if pod:
-            self._count_pods()
-            self._resources_of_classes = set(extended.classes_by_resource(objects.classes))
-
-    def _count_pods(self) -> None:
-        for pod in self._objects.pods:
-            name = pod.spec.node_name
-            if name and not pod.has_ended:
-                self._pods_by_node.setdefault(name, []).append(pod)
-                resources.add(self._used.setdefault(name, {}), resources.pod_requests(pod))
-
-    def ask(
-        self, places: Sequence[Node], time_limit: float, *, always: bool = False
-    ) -> Iterator[NodeAnswer]:
-        """Each node's answer. With `always` devices are told of where the answer is yes, too."""
-        end = time.monotonic() + time_limit
-        for index, node in enumerate(places):
-            # Each gets its share of what is left, so that one node cannot take it all.
-            share = (end - time.monotonic()) / (len(places) - index)
-            refusals = self._refusals(node)
-            yield _answer(node, refusals, self._verdict(node, share, always))
-
-    def _verdict(self, node: Node, seconds: float, always: bool) -> NodeVerdict | None:
-        """What the allocator says; None where no devices are asked for."""
-        claims: list[ResourceClaim] = [*self._waiting]
-        if self._pod:
-            implicit = extended.implicit_claim(self._pod, node, self._objects.classes)
-            if implicit:
-                claims.append(implicit)
-        if not claims:
-            return None
-        return explain.node(
-            self._allocator,
-            node,
-            claims,
-            self._held,
-            always=always,
-            expired=_after(max(seconds, _LEAST_SHARE)),
-        )
-
-    # The scheduler's rules about pods and nodes
-
-    def _refusals(self, node: Node) -> tuple[str, ...]:
-        pod = self._pod
-        if pod is None:
-            return tuple(_elsewhere(self._allocated, node))
-
-        name, allocatable = node.metadata.name, node.status.allocatable
-        by_claims = {
-            resource
-            for resource in self._resources_of_classes
-            if allocatable.get(resource, "0") == "0"
-        }
-        details = list(_unready(node))
-        for refusal in filters.refusals(
-            pod,
-            node,
-            used=self._used.get(name, {}),
-            by_claims=by_claims,
-            neighbours=self._pods_by_node.get(name, ()),
-        ):
-            # A node that nobody has described, in a file of slices alone, has resources too.
-            if refusal.rule != "NodeResourcesFit" or allocatable:
-                details.append(refusal.detail)
-        return (*details, *_elsewhere(self._allocated, node))
-
-
-def _unready(node: Node) -> Iterator[str]:
-    """A node that is not ready has a taint that says so, a moment later."""
-    if any(taint.key in _READY_TAINTS for taint in node.spec.taints):
-        return
-    for condition in node.status.conditions:
-        if condition.type == "Ready" and condition.status != "True":
-            why = condition.message or condition.reason
-            yield f"it is not ready: {why}" if why else "it is not ready"
-
-
-def _elsewhere(claims: Sequence[Claim], node: Node) -> Iterator[str]:
-    """Claims whose devices cannot be used on this node."""
-    for claim in claims:
-        selector = claim.status.allocation.node_selector if claim.status.allocation else None
-        if selector is None:
-            continue
-        try:
-            here = nodes.selects(selector, node)
-        except ValueError:
-            here = False
-        if not here:
-            place = preconditions.allocated_on(claim)
-            yield f"claim {claim_name(claim)} is allocated on {place}"
-
-
-def _answer(node: Node, refusals: tuple[str, ...], verdict: NodeVerdict | None) -> NodeAnswer:
-    name = node.metadata.name
-    if verdict is None:
-        return NodeAnswer(
-            node=name,
-            outcome="no" if refusals else "yes",
-            summary="; ".join(refusals),
-            refusals=refusals,
-        )
-    summary = "; ".join(filter(None, (*refusals, verdict.summary)))
-    return NodeAnswer(
-        node=name,
-        outcome="no" if refusals else verdict.outcome,
-        summary=summary,
-        refusals=refusals,
-        allocation=verdict.allocation,
-        claims=verdict.claims,
-        pools=verdict.pools,
-    )
-
-
-def _after(seconds: float) -> Callable[[], bool]:
-    end = time.monotonic() + seconds
-    return lambda: time.monotonic() > end
+def _natural(name: str) -> list[tuple[str, int]]:
+    """For sorting: node-9 comes before node-10."""
+    parts = _DIGITS.split(name)
+    numbers = [*map(int, parts[1::2]), 0]
+    return list(zip(parts[::2], numbers, strict=True))

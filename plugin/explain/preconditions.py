@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..allocator.requests import claim_name
+from ..scheduling import filters
 from ..scheduling.objects import Claim, Meta, Pod
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _MOST_CONSUMERS = 256
 # Seconds that devices have to get ready after they were allocated.
 _BINDING_TIMEOUT = 600
+_ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
 _EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 
 
@@ -31,10 +33,12 @@ class Preconditions:
     """What was found out about a pod or a claim before any node is looked at.
 
     `waiting` are the claims that have no devices yet, `allocated` those that have. `undecidable`:
-    there is no answer about nodes, as a class is not there.
+    there is no answer about nodes, as a class is not there. `unseen` is what had to be known and
+    the API server does not let us see: there is no answer at all then.
     """
 
     blockers: list[str] = dataclasses.field(default_factory=list)
+    unseen: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     waiting: list[Claim] = dataclasses.field(default_factory=list)
     allocated: list[Claim] = dataclasses.field(default_factory=list)
@@ -45,9 +49,10 @@ def of_pod(pod: Pod, objects: Objects) -> Preconditions:
     """Everything about the pod that no node can change, in the order in which it has to go."""
     found = Preconditions()
     found.blockers += _blockers_of_pod(pod)
-    found.notes += _notes_of_pod(pod)
+    found.notes += _notes_of_pod(pod, objects)
     for claim in _claims_of(pod, objects, found):
         _look_at(claim, pod, objects, found)
+    _look_for_slices(objects, found)
     return found
 
 
@@ -55,6 +60,7 @@ def of_claim(claim: Claim, objects: Objects) -> Preconditions:
     """The same about a claim by itself, which is "it" then."""
     found = Preconditions()
     _look_at(claim, None, objects, found)
+    _look_for_slices(objects, found)
     if claim.status.allocation:
         # That is the answer, not a remark.
         found.blockers[:0] = found.notes
@@ -76,11 +82,11 @@ def _blockers_of_pod(pod: Pod) -> Iterator[str]:
         yield f"it has the scheduling gate {gate.name}, which somebody has to take away"
 
 
-def _notes_of_pod(pod: Pod) -> Iterator[str]:
+def _notes_of_pod(pod: Pod, objects: Objects) -> Iterator[str]:
     scheduler = pod.spec.scheduler_name
     if scheduler not in ("", "default-scheduler"):
         yield f"scheduler {scheduler} decides, this is what the default one would say"
-    unseen = list(_not_looked_at(pod))
+    unseen = list(_not_looked_at(pod, objects))
     if unseen:
         yield f"not looked at: {', '.join(unseen)}"
     for condition in pod.status.conditions:
@@ -88,7 +94,8 @@ def _notes_of_pod(pod: Pod) -> Iterator[str]:
             yield f"the scheduler says: {condition.message or condition.reason}"
 
 
-def _not_looked_at(pod: Pod) -> Iterator[str]:
+def _not_looked_at(pod: Pod, objects: Objects) -> Iterator[str]:
+    """What the scheduler has rules about that are not kept here, as far as they concern the pod."""
     spec = pod.spec
     if any(volume.persistent_volume_claim or volume.ephemeral for volume in spec.volumes):
         yield "where its volumes are"
@@ -101,6 +108,16 @@ def _not_looked_at(pod: Pod) -> Iterator[str]:
         if affinity.required_during_scheduling_ignored_during_execution:
             yield "which pods it has to be near to or far from"
             break
+    others = [
+        other.key
+        for other in objects.pods
+        if other.spec.node_name and not other.has_ended and filters.may_keep_away(other, pod)
+    ]
+    if others:
+        more = f" and {len(others) - 2} more" if len(others) > 2 else ""
+        yield f"whether pods that keep it away are near (pod {', '.join(others[:2])}{more})"
+    if spec.scheduling_group:
+        yield "the other pods of its group"
 
 
 # Its claims
@@ -122,7 +139,7 @@ def _claims_of(pod: Pod, objects: Objects, found: Preconditions) -> list[Claim]:
         if name:
             claim = _find(objects.claims, namespace, name)
             if claim is None:
-                found.blockers.append(f"claim {namespace}/{name} does not exist")
+                _is_missing(f"claim {namespace}/{name}", "resourceclaims", objects, found)
             elif template_name and not claim.is_owned_by(pod):
                 found.blockers.append(f"claim {claim.key} was not made for this pod")
             else:
@@ -131,17 +148,38 @@ def _claims_of(pod: Pod, objects: Objects, found: Preconditions) -> list[Claim]:
 
         template = _find_template(objects, namespace, template_name or "")
         if template is None:
-            found.blockers.append(f"claim template {namespace}/{template_name} does not exist")
+            it = f"claim template {namespace}/{template_name}"
+            _is_missing(it, "resourceclaimtemplates", objects, found)
             continue
         claim = of_template(template, f"{pod.metadata.name}-{entry.name}-…")
-        found.notes.append(
-            f"claim {claim_name(claim)} is not made yet; "
-            f"template {template.metadata.name} is looked at"
-        )
         claims.append(claim)
+        name = claim_name(claim)
+        if pod.metadata.uid:
+            # The scheduler is silent about a pod whose claims are still to be made.
+            found.blockers.append(
+                f"claim {name} is not made yet: the controller manager makes it of template "
+                f"{template.metadata.name}, and where it cannot, an Event of the pod says why"
+            )
+        else:
+            found.notes.append(
+                f"claim {name} is not made yet; template {template.metadata.name} is looked at"
+            )
 
     extended = _extended_claim(pod, objects)
     return [*claims, extended] if extended else claims
+
+
+def _is_missing(it: str, resource: str, objects: Objects, found: Preconditions) -> None:
+    """A blocker, unless it may be there and we are not allowed to see it."""
+    if resource in objects.unseen:
+        found.unseen.append(f"{it} cannot be seen: not allowed to see {resource}")
+    else:
+        found.blockers.append(f"{it} does not exist")
+
+
+def _look_for_slices(objects: Objects, found: Preconditions) -> None:
+    if found.waiting and "resourceslices" in objects.unseen:
+        found.unseen.append("no device can be seen: not allowed to see resourceslices")
 
 
 def _find(claims: Sequence[Claim], namespace: str, name: str) -> Claim | None:
@@ -181,20 +219,50 @@ def _look_at(claim: Claim, pod: Pod | None, objects: Objects, found: Preconditio
         _look_at_allocation(claim, it, pod, found)
         return
     found.waiting.append(claim)
+    _look_at_namespace(claim, it, objects, found)
     missing = list(_missing_classes(claim, f" of {it}" if pod else "", objects))
-    found.blockers += missing
-    found.undecidable = found.undecidable or bool(missing)
+    if "deviceclasses" in objects.unseen:
+        found.unseen += missing
+    else:
+        found.blockers += missing
+        found.undecidable = found.undecidable or bool(missing)
+
+
+def _look_at_namespace(claim: Claim, it: str, objects: Objects, found: Preconditions) -> None:
+    """Admin access is for claims of namespaces that an administrator has given a label."""
+    asks = any(
+        request.exactly is not None and request.exactly.admin_access
+        for request in claim.spec.devices.requests or ()
+    )
+    if not asks:
+        return
+    name = claim.metadata.namespace
+    labels = [one.metadata.labels for one in objects.namespaces if one.metadata.name == name]
+    if not labels:
+        found.notes.append(
+            f"{it} asks for admin access: whether namespace {name} has the label "
+            f"{_ADMIN_ACCESS}=true, which that needs, is not known"
+        )
+    elif labels[0].get(_ADMIN_ACCESS) != "true":
+        found.blockers.append(
+            f"{it} asks for admin access, which namespace {name} is not for: "
+            f"it has no label {_ADMIN_ACCESS}=true"
+        )
 
 
 def _missing_classes(claim: Claim, of_it: str, objects: Objects) -> Iterator[str]:
-    if "deviceclasses" in objects.unseen:
-        return
     known = [class_.metadata.name for class_ in objects.classes]
     for request in claim.spec.devices.requests or ():
         for alternative in (request.exactly, *request.first_available):
             if alternative is None or alternative.device_class_name in known:
                 continue
             name = alternative.device_class_name
+            if "deviceclasses" in objects.unseen:
+                yield (
+                    f"request {request.name}{of_it} asks for device class {name!r}, "
+                    "which cannot be seen: not allowed to see deviceclasses"
+                )
+                continue
             near = difflib.get_close_matches(name, known, n=1)
             meant = f": is {near[0]} meant?" if near else ""
             yield (

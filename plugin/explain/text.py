@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from . import pending
+from . import groups, headline, pending
 
 if TYPE_CHECKING:
     from ..allocator import DeviceID
     from ..allocator.verdicts import ClaimVerdict, DeviceVerdict, RequestVerdict
-    from .answer import Answer, NodeAnswer
+    from .answer import Answer, Group, NodeAnswer, Quote
+    from .survey import Survey
 
 # What text names one by one; the rest is counted, and JSON has all.
 _NODES = 3
@@ -21,10 +23,18 @@ _GROUPS = 6
 _REASONS = 3
 _DEVICES = 2
 _NAMES = 4
+_WAYS = 2
+_PODS = 12
 
 
 def as_data(answer: Answer) -> dict[str, Any]:
-    """Everything, with what text works out from it."""
+    """Everything, with what text works out from it.
+
+    Of a node that another was judged for there is what holds for both: the devices of the other,
+    and who holds them, stand with that one.
+    """
+    nodes = tuple(map(_without_others, answer.nodes))
+    answer = dataclasses.replace(answer, nodes=nodes)
     data: dict[str, Any] = msgspec.to_builtins(answer)
     for node, of_node in zip(answer.nodes, data["nodes"], strict=True):
         of_node["allocation"] = [str(device) for device in node.allocation]
@@ -34,6 +44,24 @@ def as_data(answer: Answer) -> dict[str, Any]:
     return data
 
 
+def _without_others(node: NodeAnswer) -> NodeAnswer:
+    """The answer without what is said of the node that was judged for it."""
+    if not node.like:
+        return node
+    counts = tuple(dataclasses.replace(count, holders=()) for count in node.shortage.counts)
+    summary = node.summary
+    if node.shortage.counts:
+        # Who holds devices differs from node to node.
+        own = node.shortage.counts[0].headline
+        summary = summary.replace(str(node.shortage.counts[0]), own)
+    return dataclasses.replace(
+        node,
+        summary=summary,
+        claims=(),
+        shortage=dataclasses.replace(node.shortage, counts=counts, remedies=()),
+    )
+
+
 def _complete(data: dict[str, Any], request: RequestVerdict) -> None:
     data["suitable"] = request.suitable
     data["nearest"] = [str(verdict.device) for verdict in request.nearest]
@@ -41,49 +69,106 @@ def _complete(data: dict[str, Any], request: RequestVerdict) -> None:
         of_device["device"] = str(verdict.device)
 
 
-def as_text(answer: Answer) -> str:
-    return "\n".join(_lines(answer)) + "\n"
+def survey_data(survey: Survey) -> dict[str, Any]:
+    """As as_data(), without the nodes one by one: those of a pod are told when it is asked for."""
+    data: dict[str, Any] = msgspec.to_builtins(survey)
+    for group in data["groups"]:
+        del group["answer"]["nodes"]
+    return data
 
 
-def _lines(answer: Answer) -> Iterator[str]:
-    yield _first_line(answer)
+def survey_text(survey: Survey) -> str:
+    """A few lines for each group of pods."""
+    lines = [survey.line, *(f"  note: {note}" for note in survey.notes)]
+    for group in survey.groups[:_PODS]:
+        shown = ", ".join(group.pods[:_NAMES])
+        more = f" and {len(group.pods) - _NAMES} more" if len(group.pods) > _NAMES else ""
+        noun = "pod" if len(group.pods) == 1 else "pods"
+        lines += ["", f"{len(group.pods)} {noun}: {group.line}", f"    {shown}{more}"]
+        lines += [f"  {line}" for line in list(_head(group.answer))[1:] if "note: " not in line]
+    untold = sum(len(group.pods) for group in survey.groups[_PODS:])
+    if untold:
+        lines += ["", f"and {untold} more pods for other reasons: look with -o json"]
+    return "\n".join(lines) + "\n"
+
+
+def as_text(answer: Answer, *, wide: bool = False) -> str:
+    """One screen, whatever the cluster's size; `wide` has each node, for an answer in full."""
+    return "\n".join(_lines(answer, wide)) + "\n"
+
+
+def _lines(answer: Answer, wide: bool) -> Iterator[str]:
+    yield from _head(answer)
+
+    good = [node for node in answer.nodes if node.outcome == "yes"]
+    if wide or len(answer.nodes) == 1:
+        others = [node for node in answer.nodes if node.outcome != "yes"]
+        for node in (*good, *sorted(others, key=groups.distance)):
+            yield from _node_lines(node)
+        return
+
+    for node in good[:_NODES]:
+        yield from _node_lines(node)
+    if good[_NODES:]:
+        yield f"{len(good) - _NODES} more: yes"
+    by_name = {node.node: node for node in answer.nodes}
+    for index, group in enumerate(answer.groups[:_GROUPS]):
+        yield ""
+        yield from _group_lines(group, by_name[group.nearest], in_full=index < _NODES)
+    untold = sum(len(group.nodes) for group in answer.groups[_GROUPS:])
+    if untold:
+        yield ""
+        yield f"and {untold} more nodes for other reasons: look with --node, --all or -o json"
+
+
+def _head(answer: Answer) -> Iterator[str]:
+    """The answer, what would help, and what else is to be known."""
+    yield answer.line
     for blocker in answer.blockers[1:]:
         yield f"  also: {blocker}"
     if answer.blockers and answer.nodes:
-        yield f"  without that: {_count(answer)}"
+        yield f"  without that: {headline.count(answer)}"
+    if answer.nearest and len(answer.nodes) > 1:
+        nearest = next(node for node in answer.nodes if node.node == answer.nearest)
+        yield f"  nearest miss: {nearest.node}: {headline.own_words(nearest)}"
+    if answer.help:
+        yield f"  would help on {answer.nearest}: {'; or '.join(answer.help[:_WAYS])}"
+    for quote in answer.quotes:
+        yield from _quote_lines(quote)
+    for change in answer.changes:
+        yield f"  as if: {change}"
     for note in answer.notes:
         yield f"  note: {note}"
 
-    good = [node for node in answer.nodes if node.outcome == "yes"]
-    refused = [node for node in answer.nodes if node.refusals]
-    short = [node for node in answer.nodes if node.outcome != "yes" and not node.refusals]
-    short.sort(key=_missing)
-    for nodes in (good, short):
-        for node in nodes[:_NODES]:
-            yield from _node_lines(node)
-    yield from _counted(good[_NODES:], short[_NODES:])
-    # One node is told of in full, whatever keeps the pod away from it.
-    if len(answer.nodes) == 1:
-        for node in refused:
-            yield from _node_lines(node)
-    else:
-        yield from _refused(refused)
+
+def _quote_lines(quote: Quote) -> Iterator[str]:
+    when = f" at {quote.when}" if quote.when else ""
+    yield f'  the scheduler says{when}: "{quote.text}"'
+    for difference in quote.differences:
+        yield f"    but {difference}"
 
 
-def _first_line(answer: Answer) -> str:
-    if answer.blockers:
-        return f"{answer.subject}: {answer.blockers[0]}"
-    if answer.nodes:
-        return f"{answer.subject}: {_count(answer)}"
-    return answer.subject
+# Nodes by what they have in common
 
 
-def _count(answer: Answer) -> str:
-    outcomes = Counter(node.outcome for node in answer.nodes)
-    count = f"{outcomes['yes']} of {len(answer.nodes)} nodes {answer.can}"
-    if outcomes["unknown"]:
-        count += f", {outcomes['unknown']} not decided in time"
-    return count
+def _group_lines(group: Group, nearest: NodeAnswer, *, in_full: bool) -> Iterator[str]:
+    """The group and its names, and what devices lack on the nearest of them."""
+    if len(group.nodes) == 1:
+        if in_full:
+            yield from _rows(nearest)
+        else:
+            yield f"node {nearest.node}: {_outcome(nearest)}"
+        return
+
+    shown = ", ".join(group.nodes[:_NAMES])
+    more = f" and {len(group.nodes) - _NAMES} more" if len(group.nodes) > _NAMES else ""
+    yield f"{headline.said(group)}: {shown}{more}"
+    if group.have_devices:
+        have = "has" if group.have_devices == 1 else "have"
+        yield f"    {group.have_devices} of them {have} the devices"
+    if in_full and not nearest.refusals and not nearest.like:
+        for row in list(_rows(nearest))[: 1 + _REASONS]:
+            yield f"  {row}"
 
 
 # Nodes one by one
@@ -91,6 +176,10 @@ def _count(answer: Answer) -> str:
 
 def _node_lines(node: NodeAnswer) -> Iterator[str]:
     yield ""
+    yield from _rows(node)
+
+
+def _rows(node: NodeAnswer) -> Iterator[str]:
     yield f"node {node.node}: {_outcome(node)}"
     for trouble in node.pools:
         yield f"  {trouble}"
@@ -106,14 +195,6 @@ def _outcome(node: NodeAnswer) -> str:
     if node.refusals and node.allocation:
         return f"{node.outcome}: {node.summary} (it has the devices)"
     return f"{node.outcome}: {node.summary}"
-
-
-def _missing(node: NodeAnswer) -> tuple[bool, int]:
-    """The nodes that lack the fewest devices come first, those that have nothing to look at last."""
-    requests = [request for claim in node.claims for request in claim.requests]
-    has_devices = any(request.devices for request in requests)
-    missing = sum(max(0, request.needed - request.suitable) for request in requests)
-    return not has_devices, missing
 
 
 def _claim_lines(node: NodeAnswer, claim: ClaimVerdict) -> Iterator[str]:
@@ -163,43 +244,7 @@ def _kind(verdict: DeviceVerdict) -> str:
 
 
 def _short(node: NodeAnswer, device: DeviceID) -> str:
-    """Most pools are named after their node."""
-    return device.device if device.pool == node.node else f"{device.pool}/{device.device}"
-
-
-# Nodes by what they have in common
-
-
-def _counted(good: Sequence[NodeAnswer], short: Sequence[NodeAnswer]) -> Iterator[str]:
-    """The nodes that are not named, by their outcome."""
-    outcomes = Counter(map(_outcome, short))
-    if good:
-        outcomes["yes"] = len(good)
-    if not outcomes:
-        return
-    yield ""
-    for outcome, count in outcomes.most_common(_GROUPS):
-        yield f"{count} more nodes: {outcome}"
-    untold = len(outcomes) - _GROUPS
-    if untold > 0:
-        yield f"and nodes with {untold} other outcomes: look with --node or -o json"
-
-
-def _refused(nodes: Sequence[NodeAnswer]) -> Iterator[str]:
-    """The nodes that the pod may not go to, whatever devices they have."""
-    by_refusals: dict[tuple[str, ...], list[str]] = {}
-    for node in nodes:
-        by_refusals.setdefault(node.refusals, []).append(node.node)
-    if not by_refusals:
-        return
-
-    yield ""
-    groups = sorted(by_refusals.items(), key=lambda group: -len(group[1]))
-    for refusals, names in groups[:_GROUPS]:
-        shown = ", ".join(names[:_NAMES])
-        more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-        noun = "node" if len(names) == 1 else "nodes"
-        yield f"{noun} {shown}{more}: no: {'; '.join(refusals)}"
-    untold = sum(len(names) for _, names in groups[_GROUPS:])
-    if untold:
-        yield f"and {untold} more nodes for other reasons: look with --node or -o json"
+    """Most pools are named after their node, or the one that was judged for it."""
+    return (
+        device.device if device.pool in (node.node, node.like) else f"{device.pool}/{device.device}"
+    )

@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..allocator import nodes
+from ..api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from . import resources
 from .objects import Taint, Toleration
 
 if TYPE_CHECKING:
-    from .objects import Node, Pod
+    from .objects import LabelSelector, Node, Pod
 
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
@@ -43,9 +44,12 @@ def refusals(
     the requests of the node's pods, `neighbours` these pods themselves, and `by_claims` the
     resources that a claim gives instead of the node.
     """
+    elsewhere = list(_named_elsewhere(pod, node))
+    yield from elsewhere
     yield from _unschedulable(pod, node)
     yield from _untolerated(pod, node)
-    yield from _not_selected(pod, node)
+    if not elsewhere:
+        yield from _not_selected(pod, node)
     yield from _taken_ports(pod, neighbours)
     yield from _insufficient(pod, node, used, by_claims)
 
@@ -58,6 +62,42 @@ def first_refusals(refusals: Iterable[Refusal]) -> list[Refusal]:
             break
         first.append(refusal)
     return first
+
+
+def may_keep_away(neighbour: Pod, pod: Pod) -> bool:
+    """Whether the pod is one that the other one, which has a node, must not be near to.
+
+    How near decides where the scheduler looks for the pod; that is not looked at here, and so an
+    unknown set of namespaces counts as all.
+    """
+    affinity = neighbour.spec.affinity.pod_anti_affinity
+    for term in affinity.required_during_scheduling_ignored_during_execution:
+        namespaces = term.namespaces
+        if not namespaces and term.namespace_selector is None:
+            namespaces = [neighbour.metadata.namespace]
+        is_meant = term.namespace_selector is not None or pod.metadata.namespace in namespaces
+        if is_meant and term.label_selector and _is_selected(term.label_selector, pod):
+            return True
+    return False
+
+
+def _is_selected(selector: LabelSelector, pod: Pod) -> bool:
+    labels = pod.metadata.labels
+    if any(labels.get(name) != value for name, value in selector.match_labels.items()):
+        return False
+    for requirement in selector.match_expressions:
+        match requirement.operator:
+            case "In":
+                matches = labels.get(requirement.key) in requirement.values
+            case "NotIn":
+                matches = labels.get(requirement.key) not in requirement.values
+            case "Exists":
+                matches = requirement.key in labels
+            case _:
+                matches = requirement.key not in labels
+        if not matches:
+            return False
+    return True
 
 
 def _unschedulable(pod: Pod, node: Node) -> Iterator[Refusal]:
@@ -110,6 +150,31 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.operator == "Exists"
 
 
+def _named_elsewhere(pod: Pod, node: Node) -> Iterator[Refusal]:
+    """Of a pod whose affinity names its nodes the scheduler looks at no others at all."""
+    affinity = pod.spec.affinity.node_affinity
+    required = affinity.required_during_scheduling_ignored_during_execution
+    if required is None or not required.node_selector_terms:
+        return
+
+    named: set[str] = set()
+    for term in required.node_selector_terms:
+        lists = [
+            set(field.values)
+            for field in term.match_fields
+            if (field.key, field.operator) == ("metadata.name", "In")
+        ]
+        if not lists:
+            return
+        named |= set.intersection(*lists)
+    if named and node.metadata.name not in named:
+        yield Refusal(
+            rule="NodeAffinity",
+            message="node(s) didn't satisfy plugin(s) [NodeAffinity]",
+            detail=f"the pod's node affinity names {', '.join(sorted(named))}",
+        )
+
+
 def _not_selected(pod: Pod, node: Node) -> Iterator[Refusal]:
     message = "node(s) didn't match Pod's node affinity/selector"
     labels = node.metadata.labels
@@ -123,14 +188,48 @@ def _not_selected(pod: Pod, node: Node) -> Iterator[Refusal]:
     required = affinity.required_during_scheduling_ignored_during_execution
     if required is None:
         return
-    detail = "its labels do not match the pod's node affinity"
     try:
         if nodes.selects(required, node):
             return
+        detail = f"its labels do not match the pod's node affinity{_unmet(required, node)}"
     except ValueError as error:
         # The API server refuses such a selector; one that came by another way selects nothing.
         detail = f"the pod's node affinity cannot be evaluated: {error}"
     yield Refusal(rule="NodeAffinity", message=message, detail=detail)
+
+
+def _unmet(required: NodeSelector, node: Node) -> str:
+    """What the affinity asks for beside what the node has; nothing where it has alternatives."""
+    if len(required.node_selector_terms) != 1:
+        return ""
+
+    labels = node.metadata.labels
+    unmet = []
+    for requirement in required.node_selector_terms[0].match_expressions:
+        term = NodeSelectorTerm(match_expressions=[requirement])
+        if nodes.selects(NodeSelector(node_selector_terms=[term]), node):
+            continue
+        key = requirement.key
+        actual = f"has {key}={labels[key]}" if key in labels else f"has no label {key}"
+        unmet.append(f"{_as_selector(requirement)}, it {actual}")
+    return f": {'; '.join(unmet)}" if unmet else ""
+
+
+def _as_selector(requirement: NodeSelectorRequirement) -> str:
+    """As kubectl writes it."""
+    key, values = requirement.key, requirement.values
+    match requirement.operator:
+        case "In":
+            return f"{key} in ({', '.join(values)})"
+        case "NotIn":
+            return f"{key} notin ({', '.join(values)})"
+        case "Exists":
+            return key
+        case "DoesNotExist":
+            return f"!{key}"
+        case "Gt":
+            return f"{key}>{values[0]}"
+    return f"{key}<{values[0]}"
 
 
 def _taken_ports(pod: Pod, neighbours: Iterable[Pod]) -> Iterator[Refusal]:

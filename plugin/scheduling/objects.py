@@ -58,10 +58,27 @@ class Volume(meta.ApiStruct, frozen=True, kw_only=True):
     ephemeral: dict[str, Any] | None = None
 
 
-class PodAffinity(meta.ApiStruct, frozen=True, kw_only=True):
-    """Only whether there is any that must be met."""
+class LabelSelectorRequirement(meta.ApiStruct, frozen=True, kw_only=True):
+    key: str
+    operator: str  # In, NotIn, Exists, DoesNotExist
+    values: list[str] = []
 
-    required_during_scheduling_ignored_during_execution: list[dict[str, Any]] = []
+
+class LabelSelector(meta.ApiStruct, frozen=True, kw_only=True):
+    match_labels: dict[str, str] = {}
+    match_expressions: list[LabelSelectorRequirement] = []
+
+
+class PodAffinityTerm(meta.ApiStruct, frozen=True, kw_only=True):
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] = []
+    namespace_selector: LabelSelector | None = None
+
+
+class PodAffinity(meta.ApiStruct, frozen=True, kw_only=True):
+    """Which pods it is about; the nodes around them are nobody's business here."""
+
+    required_during_scheduling_ignored_during_execution: list[PodAffinityTerm] = []
 
 
 class Affinity(core.Affinity, frozen=True, kw_only=True):
@@ -75,10 +92,12 @@ class TopologySpread(meta.ApiStruct, frozen=True, kw_only=True):
 
 class PodSpec(core.PodSpec, frozen=True, kw_only=True):
     affinity: Affinity = Affinity()
+    resources: core.ResourceRequirements = core.ResourceRequirements()
     volumes: list[Volume] = []
     topology_spread_constraints: list[TopologySpread] = []
     scheduler_name: str = ""
     scheduling_gates: list[SchedulingGate] = []
+    scheduling_group: dict[str, Any] | None = None
     tolerations: list[Toleration] = []
     priority: int | None = None
     priority_class_name: str = ""
@@ -116,10 +135,11 @@ class Pod(core.Pod, frozen=True, kw_only=True):
     def host_ports(self) -> set[tuple[int, str, str]]:
         """Number, protocol and address of the node's ports that its containers open.
 
-        Init containers open theirs before; only sidecars keep them.
+        Init containers count only as sidecars: the others have closed theirs when the pod runs.
         """
+        sidecars = [each for each in self.spec.init_containers if each.restart_policy == "Always"]
         ports: set[tuple[int, str, str]] = set()
-        for container in self.all_containers:
+        for container in (*sidecars, *self.spec.containers):
             for port in container.ports:
                 if port.host_port:
                     ports.add((port.host_port, port.protocol or "TCP", port.host_ip or "0.0.0.0"))  # noqa: S104

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 Amounts = dict[str, int]  # by the resource's name
 
 PODS = "pods"
+_OF_PODS = ("cpu", "memory")  # that a pod may request as a whole, beside huge pages
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,8 @@ def pod_requests(pod: Pod) -> Amounts:
     """The most that the pod asks for at one time, and its one place among the node's pods.
 
     Init containers run one after the other, each beside the sidecars that were started before it.
-    So the most is the largest of those moments, or of the moment when all containers run.
+    So the most is the largest of those moments, or of the moment when all containers run. What the
+    pod requests as a whole counts instead of what its containers do.
     """
     lasting: Amounts = {}
     peak: Amounts = {}
@@ -60,6 +62,9 @@ def pod_requests(pod: Pod) -> Amounts:
     for container in pod.spec.containers:
         add(lasting, _parse(container.resources.requests))
     _raise_to(peak, lasting)
+    for name, amount in _parse(pod.spec.resources.requests).items():
+        if name in _OF_PODS or name.startswith("hugepages-"):
+            peak[name] = amount
     return _sum(peak, _parse(pod.spec.overhead), {PODS: amounts.WHOLE})
 
 

@@ -1,4 +1,9 @@
-"""Every function of the environment, by name. What is not here, no expression can call."""
+"""Every function of the environment, by name. What is not here, no expression can call.
+
+A new function also has a cost when it runs (`cel.cost`), one by the API server's estimate
+(`cel.estimate_rules`), and perhaps a line in the quick upper bound (`cel.bound`). These go by name:
+a new overload of an old name has what that name has, unless it gets a rule of its own.
+"""
 
 from __future__ import annotations
 

@@ -152,20 +152,24 @@ def _moment(value: Timestamp, zone: tzinfo) -> tuple[datetime, int]:
     raise EvalError("timestamp overflow")
 
 
-def _zone(text: str) -> tzinfo:
-    """A zone by its name or as an offset such as -08:00."""
+def _zone(text: str) -> tuple[tzinfo, int]:
+    """A zone by its name or as an offset such as -08:00; and what is added to the time before.
+
+    Python's offsets are less than a day, those of Kubernetes may be of any size.
+    """
     hours, colon, minutes = text.partition(":")
     if colon:
         if not re.fullmatch("[+-]?[0-9]+", hours) or not re.fullmatch("[+-]?[0-9]+", minutes):
             raise EvalError(f"unknown time zone {text!r}")
         total = int(hours) * 60 + (-int(minutes) if text[0] == "-" else int(minutes))
         if abs(total) >= 24 * 60:
-            raise EvalError(f"unknown time zone {text!r}")
-        return timezone(timedelta(minutes=total))
-    if text in ("", "UTC"):
-        return UTC
+            return UTC, total * 60 * _SECOND
+        return timezone(timedelta(minutes=total)), 0
+    # Its own time is the server's, and a container's is UTC.
+    if text in ("", "UTC", "Local"):
+        return UTC, 0
     try:
-        return ZoneInfo(text)
+        return ZoneInfo(text), 0
     except (ValueError, OSError, KeyError):
         raise EvalError(f"unknown time zone {text!r}") from None
 
@@ -174,7 +178,8 @@ def _part(name: str) -> Implementation:
     read = _PARTS[name]
 
     def of(value: Timestamp, zone: str | None = None) -> int:
-        moment, year = _moment(value, UTC if zone is None else _zone(zone))
+        tz, ahead = (UTC, 0) if zone is None else _zone(zone)
+        moment, year = _moment(Timestamp(value.nanoseconds + ahead), tz)
         return read(moment, year, value)
 
     return of

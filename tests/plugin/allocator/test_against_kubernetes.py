@@ -4,12 +4,21 @@ there to build it.
 
 import json
 import random
+from collections import Counter
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support import alloc_hard, alloc_worlds, allocating, oracle, pool_worlds
+from plugin.allocator import features
+from tests.support import (
+    alloc_hard,
+    alloc_worlds,
+    allocating,
+    oracle,
+    pool_worlds,
+    shared_worlds,
+)
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -25,6 +34,8 @@ def kubernetes():
 
 
 def check(kubernetes, world, **options):
+    if features.takes_oldest(frozenset(world.get("features", features.DEFAULT))):
+        return  # Kubernetes takes another allocator, which has a test of its own
     theirs = allocating.theirs(kubernetes, world, timeout=2)
     if theirs.get("timedOut"):
         return
@@ -57,6 +68,15 @@ def test_same_answer_in_larger_worlds(kubernetes, options):
         check(kubernetes, alloc_worlds.world(draw, size=9), **options)
 
 
+def test_same_answer_with_features_off(kubernetes):
+    """Kubernetes takes an older allocator then, which has never heard of shared capacity."""
+    for seed in range(150):
+        world = alloc_worlds.for_the_oldest_allocator(seed)
+        ours = allocating.comparable(allocating.ours(world))
+        theirs, finished = allocating.among_theirs(kubernetes, world, ours)
+        assert not finished or theirs == ours, seed
+
+
 @pytest.mark.parametrize("count", [1, 4, 8])
 def test_same_answer_on_a_large_node(kubernetes, count):
     check(kubernetes, alloc_hard.large_node(count))
@@ -68,3 +88,25 @@ def test_same_pools():
         for seed in range(1000):
             world = pool_worlds.numbered(seed)
             assert pool_worlds.ours(world) == pool_worlds.theirs(running, world), seed
+
+
+def test_same_answers_where_gpus_are_shared(kubernetes):
+    """Nodes as claimd publishes them; each claim finds what those before it have left."""
+    outcomes = Counter()
+    for seed in range(200):
+        world, steps = shared_worlds.numbered(seed)
+        taken = []
+        for step in steps:
+            if isinstance(step, int):
+                del taken[step : step + 1]
+                continue
+            asked = world | {"claims": [step], "taken": taken}
+            theirs = allocating.comparable(allocating.theirs(kubernetes, asked, timeout=10))
+            ours = allocating.comparable(allocating.ours(asked))
+            assert ours == theirs, json.dumps(asked, indent=1)
+
+            outcomes["no" if ours is None else "error" if isinstance(ours, dict) else "yes"] += 1
+            if isinstance(ours, list):
+                taken = [*taken, shared_worlds.held(step, ours[0], seed)]
+                outcomes["shares"] += sum(result["shared"] for result in ours[0]["results"])
+    assert min(outcomes["yes"], outcomes["no"], outcomes["shares"]) > 300, outcomes

@@ -45,6 +45,8 @@ def test_names_as_text():
     assert str(allocator.PoolID("d.org", "pool")) == "d.org/pool"
     assert str(allocator.SharedDeviceID("d.org", "pool", "gpu-0", "s")) == "d.org/pool/gpu-0/s"
     assert str(allocator.SharedDeviceID("d.org", "pool", "gpu-0")) == "d.org/pool/gpu-0"
+    shared = allocator.SharedDeviceID("d.org", "pool", "gpu-0", "s")
+    assert shared.device_id == allocator.DeviceID("d.org", "pool", "gpu-0")
 
 
 def test_pools_in_order_with_those_that_wait_last():
@@ -262,6 +264,6 @@ def test_no_search_explodes(name, apart):
     """
     world = getattr(alloc_hard, name)()
     world = alloc_hard.apart(world) if apart else world
-    began = time.perf_counter()
+    began = time.thread_time()
     assert allocating.ours(world)["results"] is None
-    assert time.perf_counter() - began < 1
+    assert time.thread_time() - began < 1

@@ -7,7 +7,7 @@ from string import ascii_lowercase as ALPHABET
 import pytest
 
 from plugin import cel
-from plugin.cel.documents import Expression
+from plugin.cel.documents import BUDGET, LIMIT, Budget, Expression
 
 DEVICE = cel.Device(
     "d.org",
@@ -80,14 +80,35 @@ def test_a_chain_that_doubles_is_refused(start):
     within_a_second(run)
 
 
-def test_a_policy_may_cost_more_and_takes_no_longer():
-    expression = Expression("lists.range(1000000).all(x, x >= 0)", frozenset(("object",)))
+def test_a_policy_takes_no_longer():
+    expression = Expression("lists.range(150000).all(x, x >= 0)", frozenset(("object",)))
 
     def run():
         with pytest.raises(cel.EvalError, match="takes too long"):
-            expression.evaluate({"object": {}})
+            expression.evaluate({"object": {}}, Budget())
 
     within_a_second(run)
+
+
+def cost_of_a_policy(length, budget):
+    """It asks whether a text of this length is in itself: a hundredth of the length's square."""
+    expression = Expression("object.contains(object)", frozenset(("object",)))
+    expression.evaluate({"object": "y" * length}, budget)
+    return BUDGET - budget.left
+
+
+def test_what_an_expression_of_a_policy_may_cost():
+    assert cost_of_a_policy(9_000, Budget()) == pytest.approx(810_000, rel=0.01)
+    with pytest.raises(cel.EvalError, match=f"costs more than {LIMIT}"):
+        cost_of_a_policy(11_000, Budget())
+
+
+def test_what_all_expressions_of_a_policy_may_cost():
+    budget = Budget()
+    for _ in range(12):
+        cost_of_a_policy(9_000, budget)
+    with pytest.raises(cel.EvalError, match="together"):
+        cost_of_a_policy(9_000, budget)
 
 
 def test_constants_are_worked_out_within_the_limit_too():

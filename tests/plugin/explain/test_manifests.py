@@ -116,3 +116,20 @@ def test_other_objects_make_no_pods():
 def test_a_broken_one_is_told():
     with pytest.raises(TypeError, match="template is no map"):
         workload("Deployment", template=5)
+
+
+def test_what_the_pod_may_use_as_a_whole_is_its_request():
+    limited = pod() | {"spec": {"resources": {"limits": {"cpu": 2}, "requests": {"memory": "1Gi"}}}}
+    spec = manifests.completed(limited)["spec"]
+    assert spec["resources"]["requests"] == {"cpu": "2", "memory": "1Gi"}
+
+
+def test_in_the_nodes_network_each_port_is_one_of_the_node():
+    ports = [{"containerPort": 80}, {"containerPort": 1, "hostPort": 2}, 5]
+    document = {"kind": "Pod", "spec": {"hostNetwork": True, "containers": [{"ports": ports}]}}
+    [container] = manifests.completed(document)["spec"]["containers"]
+    assert container["ports"] == [
+        {"hostPort": 80, "containerPort": 80},
+        {"hostPort": 2, "containerPort": 1},
+        5,
+    ]

@@ -1,10 +1,11 @@
 """Objects as they come in: what cannot be read says which, where and why."""
 
+import msgspec
 import pytest
 
 from plugin import errors
 from plugin.explain import objects
-from tests.support.cluster_objects import claim, class_, gpu, node, pod, slice_
+from tests.support.cluster_objects import claim, class_, gpu, gpus, node, pod, slice_
 
 
 def read(document):
@@ -65,6 +66,10 @@ def damaged(document, *place, value):
             pod(containers=[{"name": "c", "resources": {"requests": {"cpu": "x"}}}]),
             "container c: resources.requests.cpu: expected a quantity",
         ),
+        (
+            pod(resources={"requests": {"cpu": "abc"}}),
+            "spec.resources.requests.cpu: expected a quantity",
+        ),
         (damaged(claim(), "spec", "devices", "requests", value=5), "Expected `array | null`, got `int`"),
     ],
 )  # fmt: skip
@@ -96,3 +101,17 @@ def test_put_replaces_what_has_the_same_name():
 )
 def test_items_of_a_document(document, count):
     assert len(list(objects.items_of(document))) == count
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2", "v1"])
+def test_alike_slices_share_their_devices_in_every_version(version):
+    known = objects.Objects()
+    for number in range(2):
+        document = slice_(gpus(2), node=f"n-{number}")
+        if version == "v1beta1":
+            for device in document["spec"]["devices"]:
+                device["basic"] = {name: device.pop(name) for name in [*device] if name != "name"}
+        known.add_json(msgspec.Raw(msgspec.json.encode(document)), "ResourceSlice", version)
+    first, second = known.slices_for(frozenset())
+    assert first.spec.devices is second.spec.devices
+    assert first.spec.devices[0].attributes

@@ -153,3 +153,90 @@ def test_binding_conditions(true, blocker):
 def test_a_deleted_claim():
     found = of_claim(claim(deleted="2026-01-01T00:00:00Z"), class_())
     assert found.blockers == ["it is being deleted since 2026-01-01T00:00:00Z"]
+
+
+def test_a_pod_that_another_one_may_keep_away():
+    term = {"labelSelector": {"matchLabels": {"app": "job"}}, "topologyKey": "zone"}
+    anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    waiting = pod()
+    waiting["metadata"]["labels"] = {"app": "job"}
+    others = [pod(f"web-{n}", nodeName="node-1", affinity=anti) for n in range(3)]
+    assert of_pod(waiting, *others).notes == [
+        "not looked at: whether pods that keep it away are near "
+        "(pod default/web-0, default/web-1 and 1 more)"
+    ]
+    assert of_pod(waiting, with_status(others[0], phase="Failed")).notes == []
+    assert of_pod(pod(), *others).notes == []
+
+
+def test_a_pod_of_a_group():
+    grouped = pod(schedulingGroup={"podGroupName": "g"})
+    assert of_pod(grouped).notes == ["not looked at: the other pods of its group"]
+
+
+def test_a_claim_that_the_controller_has_not_made_yet_keeps_the_pod_waiting():
+    waiting = pod(resourceClaims=FROM_TEMPLATE)
+    waiting["metadata"]["uid"] = "u"
+    found = of_pod(waiting, template("two", claim()))
+    assert found.blockers == [
+        "claim default/job-gpu-… is not made yet: the controller manager makes it of template two, "
+        "and where it cannot, an Event of the pod says why"
+    ]
+    assert not found.notes and len(found.waiting) == 1
+
+
+@pytest.mark.parametrize(
+    ("labels", "blocker"),
+    [
+        ({}, True),
+        ({"resource.kubernetes.io/admin-access": "false"}, True),
+        ({"resource.kubernetes.io/admin-access": "true"}, False),
+    ],
+)
+def test_admin_access_is_for_namespaces_with_a_label(labels, blocker):
+    namespace = cluster_objects.made("Namespace", "default", {}, api="v1", namespace="")
+    namespace["metadata"]["labels"] = labels
+    found = of_claim(claim(adminAccess=True), class_(), namespace)
+    said = [
+        "it asks for admin access, which namespace default is not for: "
+        "it has no label resource.kubernetes.io/admin-access=true"
+    ]
+    assert found.blockers == (said if blocker else [])
+    assert found.notes == []
+
+
+def test_whether_a_namespace_is_for_admin_access_may_not_be_known():
+    found = of_claim(claim(adminAccess=True), class_())
+    assert found.blockers == []
+    assert found.notes == [
+        "it asks for admin access: whether namespace default has the label "
+        "resource.kubernetes.io/admin-access=true, which that needs, is not known"
+    ]
+    assert of_claim(claim(), class_()).notes == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "resource", "what"),
+    [
+        (CLAIM, "resourceclaims", "claim default/train cannot be seen"),
+        (FROM_TEMPLATE, "resourceclaimtemplates", "claim template default/two cannot be seen"),
+    ],
+)
+def test_what_is_not_seen_may_be_there(spec, resource, what):
+    known = objects.Objects(unseen=[resource])
+    known.add(pod(resourceClaims=spec))
+    found = preconditions.of_pod(known.pods[0], known)
+    assert found.blockers == []
+    assert found.unseen == [f"{what}: not allowed to see {resource}"]
+
+
+def test_neither_classes_nor_slices_are_seen():
+    known = objects.Objects(unseen=["deviceclasses", "resourceslices"])
+    known.add(claim())
+    found = preconditions.of_claim(known.claims[0], known)
+    assert found.blockers == []
+    assert found.unseen == [
+        "request gpus asks for device class 'gpu.claimd.dev', "
+        "which cannot be seen: not allowed to see deviceclasses",
+        "no device can be seen: not allowed to see resourceslices",
+    ]

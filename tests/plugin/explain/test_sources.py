@@ -3,7 +3,9 @@ what it may not see.
 """
 
 import asyncio
+import io
 import json
+from pathlib import Path
 
 import pytest
 
@@ -82,7 +84,7 @@ async def test_a_pod_in_every_version(api, explain, served):
         waiting,
     ]
     code, out = await explain(*objects, words=("job",))
-    assert code == 0
+    assert code == 3
     assert f"{name(0)}: held by claim default/other" in out
     assert "note" not in out.replace("note: claim default/job-gpus-… is not made yet", "")
 
@@ -123,7 +125,22 @@ async def test_a_pod_that_may_not_be_seen(api, explain):
     assert code == 1 and "pods cannot be seen" in out
 
 
+async def test_which_pods_wait_may_not_be_seen(api, explain):
+    api.fail(403, path="/pods", times=2)
+    code, out = await explain(node("node-1"), words=("--pending",))
+    assert code == 4
+    assert "whether pods wait for a node is not known: not allowed to see pods" in out
+
+
 async def test_an_api_server_that_is_away(api, explain):
     await api.stop()
     code, out = await explain(claim())
     assert code == 1 and "claimd: " in out
+
+
+def test_objects_come_on_standard_input_too(monkeypatch):
+    """As from `kubectl get … -o json | claimd explain -f -`."""
+    document = {"kind": "List", "items": [class_(), pod()]}
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(document).encode())))
+    found = sources.from_files([Path("-")])
+    assert [one.metadata.name for one in found.pods] == ["job"]

@@ -88,7 +88,9 @@ def affinity(**expression):
 def test_node_affinity():
     pod = a_pod(affinity=affinity(key="zone", operator="In", values=["a"]))
     assert refusals(pod, a_node(labels={"zone": "a"})) == []
-    assert details(pod, a_node()) == ["its labels do not match the pod's node affinity"]
+    assert details(pod, a_node()) == [
+        "its labels do not match the pod's node affinity: zone in (a), it has no label zone"
+    ]
     bad = a_pod(affinity=affinity(key="zone", operator="Like"))
     assert "cannot be evaluated: 'Like' is not an operator" in details(bad, a_node())[0]
 
@@ -147,3 +149,99 @@ def test_init_containers_take_turns():
         Pod,
     )
     assert resources.pod_requests(pod) == {"cpu": 5 * 10**9, "pods": 10**9}
+
+
+def test_ports_of_init_containers_count_only_as_sidecars():
+    ports = [{"hostPort": 80}]
+    sidecar = a_pod(initContainers=[{"ports": ports, "restartPolicy": "Always"}])
+    before = a_pod(initContainers=[{"ports": ports}])
+    assert sidecar.host_ports == {(80, "TCP", "0.0.0.0")}
+    assert before.host_ports == set()
+
+
+def test_what_the_pod_requests_as_a_whole_counts_instead_of_its_containers():
+    whole = {"requests": {"cpu": "65", "hugepages-2Mi": "4Mi", "example.com/x": "1"}}
+    pod = a_pod(requests={"cpu": "1", "memory": "1Gi"}, resources=whole)
+    assert details(pod, a_node()) == [
+        "cpu: the pod requests 65, 64 of 64 are left",
+        "it has no hugepages-2Mi, the pod requests 4Mi",
+    ]
+
+
+def keeping_away(**term):
+    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    return a_pod("web", nodeName="node-1", affinity={"podAntiAffinity": affinity})
+
+
+@pytest.mark.parametrize(
+    ("term", "may"),
+    [
+        ({"labelSelector": {}}, True),
+        ({}, False),
+        ({"labelSelector": {"matchLabels": {"app": "job"}}}, True),
+        ({"labelSelector": {"matchLabels": {"app": "web"}}}, False),
+        ({"labelSelector": {}, "namespaces": ["other"]}, False),
+        ({"labelSelector": {}, "namespaceSelector": {"matchLabels": {"team": "a"}}}, True),
+        *(
+            ({"labelSelector": {"matchExpressions": [{"key": key, "operator": operator, "values": ["job"]}]}}, may)
+            for key, operator, may in (
+                ("app", "In", True), ("app", "NotIn", False), ("app", "Exists", True), ("app", "DoesNotExist", False),
+                ("x", "In", False), ("x", "NotIn", True), ("x", "Exists", False), ("x", "DoesNotExist", True),
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_pods_that_may_keep_others_away(term, may):
+    metadata = {"name": "job", "namespace": "default", "labels": {"app": "job"}}
+    pod = read({"metadata": metadata, "spec": {}}, Pod)
+    assert filters.may_keep_away(keeping_away(**term), pod) is may
+
+
+def named(*lists):
+    fields = [{"key": "metadata.name", "operator": "In", "values": names} for names in lists]
+    return {"matchFields": fields}
+
+
+@pytest.mark.parametrize(
+    ("terms", "messages"),
+    [
+        ([named(["node-1"])], ["node(s) were unschedulable"]),
+        ([named(["node-2"])], ["node(s) didn't satisfy plugin(s) [NodeAffinity]"]),
+        ([named(["node-2"]), named(["node-1"])], ["node(s) were unschedulable"]),
+        ([named(["node-1", "node-2"], ["node-2"])], ["node(s) didn't satisfy plugin(s) [NodeAffinity]"]),
+        # Where the names contradict each other, or one term has none, nodes are looked at.
+        ([named(["node-1"], ["node-2"])], ["node(s) were unschedulable"]),
+        ([named(["node-2"]), {"matchExpressions": [{"key": "x", "operator": "Exists"}]}], ["node(s) were unschedulable"]),
+        ([], ["node(s) were unschedulable"]),
+    ],
+)  # fmt: skip
+def test_affinity_that_names_nodes_comes_first(terms, messages):
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    pod = a_pod(affinity={"nodeAffinity": required}, nodeSelector={"no": "node"})
+    first = filters.first_refusals(refusals(pod, a_node(unschedulable=True)))
+    assert [refusal.message for refusal in first] == messages
+
+
+@pytest.mark.parametrize(
+    ("requirements", "detail"),
+    [
+        ([("zone", "In", ["b", "c"])], ": zone in (b, c), it has zone=a"),
+        ([("zone", "NotIn", ["a"])], ": zone notin (a), it has zone=a"),
+        ([("zone", "DoesNotExist", [])], ": !zone, it has zone=a"),
+        ([("gpus", "Gt", ["4"])], ": gpus>4, it has gpus=4"),
+        ([("gpus", "Lt", ["4"])], ": gpus<4, it has gpus=4"),
+        ([("x", "Exists", []), ("zone", "In", ["a"]), ("y", "In", ["1"])],
+         ": x, it has no label x; y in (1), it has no label y"),
+    ],
+)  # fmt: skip
+def test_what_the_affinity_asks_for_stands_beside_what_the_node_has(requirements, detail):
+    expressions = [
+        {"key": key, "operator": operator, "values": values}
+        for key, operator, values in requirements
+    ]
+    terms = [{"matchExpressions": expressions}]
+    node = a_node(labels={"zone": "a", "gpus": "4"})
+    prefix = "its labels do not match the pod's node affinity"
+    for given, expected in ((terms, prefix + detail), (terms * 2, prefix)):
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": given}}
+        assert details(a_pod(affinity={"nodeAffinity": required}), node) == [expected]

@@ -1,0 +1,135 @@
+"""Counts under shared counters: even the most modest devices together use more than is left.
+
+The counters are looked at one by one, and then those of a name or of a set as one sum, which must
+not be passed either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from . import amounts
+from .causes import Count, listed
+from .request_groups import names_of, paths_of, shared_noun
+
+if TYPE_CHECKING:
+    from .identity import PoolID
+    from .request_groups import Group, RequestGroups
+
+# A pool, and one counter of one of its sets.
+_Counter = tuple["PoolID", tuple[str, str]]
+
+
+class CounterSums:
+    """The counters of one search's pools."""
+
+    def __init__(self, groups: RequestGroups) -> None:
+        self._groups = groups
+        self._left: dict[PoolID, Mapping[tuple[str, str], int]] = {}
+
+    def overdrawn(self, groups: Sequence[Group]) -> Iterator[Count]:
+        """What the groups use of some counters even if they get the most modest devices.
+
+        What is asked for is looked at group by group, and then all of it.
+        """
+        if not self._groups.devices.partitionable:
+            return
+        # Who shares a device uses its counters no second time.
+        groups = [group for group in groups if not group.shared]
+        sums = self._sums()
+        if not sums or not groups:
+            return
+
+        for some in [*([group] for group in groups), groups]:
+            for name, counters in sums:
+                least = self._least(some, counters)
+                left = sum(self._left_of(counter) for counter in counters)
+                if sum(least) > left:
+                    yield self._count(some, name, counters, least, left)
+                    return
+
+    def _sums(self) -> list[tuple[str, frozenset[_Counter]]]:
+        """By how people would call them: single counters, those of a name, those of a set."""
+        every: set[_Counter] = set()
+        for candidate in self._groups.devices.candidates:
+            every.update((candidate.pool_id, counter) for counter, _ in candidate.uses)
+
+        single = []
+        wider: dict[str, set[_Counter]] = {}
+        for counter in sorted(every):
+            pool_id, (counter_set, name) = counter
+            single.append((f"counter {counter_set}/{name}", frozenset((counter,))))
+            # memory-slice-0 to memory-slice-7 of all GPUs are one thing to people.
+            family = re.sub(r"[-_]?[0-9]+", "", name) or name
+            wider.setdefault(f"all {family} counters of {pool_id}", set()).add(counter)
+            wider.setdefault(f"the counters of {counter_set} together", set()).add(counter)
+        return single + [(name, frozenset(counters)) for name, counters in wider.items()]
+
+    def _left_of(self, counter: _Counter) -> int:
+        pool_id, name = counter
+        if pool_id not in self._left:
+            self._left[pool_id] = self._groups.devices.counters(pool_id).left
+        return max(0, self._left[pool_id].get(name, 0))
+
+    def _least(self, groups: Sequence[Group], counters: Collection[_Counter]) -> list[int]:
+        """What each device that the groups need uses of the counters at least."""
+        least: list[int] = []
+        for group in groups:
+            used = []
+            for position in group.free:
+                candidate = self._groups.devices.candidates[position]
+                amounts_used = [
+                    amount
+                    for counter, amount in candidate.uses
+                    if (candidate.pool_id, counter) in counters
+                ]
+                used.append(sum(amounts_used))
+            least += sorted(used)[: group.needed]
+        return sorted(least)
+
+    def _count(
+        self,
+        groups: Sequence[Group],
+        name: str,
+        counters: Collection[_Counter],
+        least: Sequence[int],
+        left: int,
+    ) -> Count:
+        requests = [request for group in groups for request in group.requests]
+        there = frozenset().union(*(group.there for group in groups))
+        suitable = frozenset().union(*(group.suitable for group in groups))
+        noun, scope = groups[0].noun, "at once"
+        if len(groups) > 1:
+            noun, scope = shared_noun(requests), f"for {names_of(requests)} at once"
+
+        holdings = self._groups.holdings.of_pools({pool_id for pool_id, _ in counters})
+        users = sorted({holding.claim for holding in holdings})
+        by = f" (the pool is used by {listed(users)})" if users else ""
+        have = "has" if len(counters) == 1 else "have"
+        return Count(
+            noun=noun,
+            needed=len(least),
+            there=len(there),
+            suitable=len(suitable),
+            free=min(_fitting(least, left), len(suitable)),
+            scope=scope,
+            requests=paths_of(requests),
+            obstacle=(
+                f"{name} {have} {amounts.text_of(left)} left, "
+                f"and {len(least)} devices use {amounts.text_of(sum(least))} or more{by}"
+            ),
+            namespace=self._groups.namespace,
+        )
+
+
+def _fitting(used: Sequence[int], left: int) -> int:
+    """How many of the amounts, the smallest first, are within what is left."""
+    number = 0
+    for amount in used:
+        left -= amount
+        if left < 0:
+            break
+        number += 1
+    return number

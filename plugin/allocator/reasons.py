@@ -1,0 +1,255 @@
+"""Which rules keep which device from which request, one request and one device at a time.
+
+The rules are asked one by one and all of them, where the search stops at the first.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Hashable, Iterator
+from typing import TYPE_CHECKING
+
+from .. import cel
+from . import amounts, features, selectors, taints
+from .failures import AllocationError, CancelledError
+from .verdicts import DeviceVerdict, Reason, Rule
+
+if TYPE_CHECKING:
+    from ..api.resource import DeviceTaint
+    from .allocator import SearchInput
+    from .devices import Candidate
+    from .holdings import Holdings
+    from .identity import PoolID
+    from .requests import Request
+
+
+_MOST_SHARERS = 6  # that are named
+
+
+class Reasons:
+    """The rules of one search for one request and one device."""
+
+    def __init__(
+        self, search_input: SearchInput, holdings: Holdings, drivers: frozenset[str]
+    ) -> None:
+        """`drivers`: all that publish anything in the cluster."""
+        self._input = search_input
+        self._devices = search_input.devices
+        self._holdings = holdings
+        self._domains = set(drivers)
+        for candidate in self._devices.candidates:
+            names = (*candidate.device.attributes, *candidate.device.capacity)
+            self._domains.update(name.partition("/")[0] for name in names if "/" in name)
+        self._verdicts: dict[Hashable, tuple[DeviceVerdict, ...]] = {}
+
+    def of(self, request: Request) -> tuple[DeviceVerdict, ...]:
+        """Each device of the node with all reasons against it; requests that are alike share them.
+
+        CancelledError as soon as the devices' `cancelled` says so.
+        """
+        key = self.likeness(request)
+        if key not in self._verdicts:
+            verdicts = []
+            for candidate in self._devices.candidates:
+                if self._devices.cancelled and self._devices.cancelled():
+                    raise CancelledError("filter operation aborted")
+                reasons = tuple(self._reasons(request, candidate))
+                verdicts.append(DeviceVerdict(device=candidate.id, reasons=reasons))
+            self._verdicts[key] = tuple(verdicts)
+        return self._verdicts[key]
+
+    def likeness(self, request: Request) -> Hashable:
+        """Requests with the same key are kept from the same devices by the same rules."""
+        attributes = [
+            constraint.attribute
+            for constraint in self._input.constraints[request.claim_index]
+            if request.under(constraint.requests)
+        ]
+        return (
+            request.class_name,
+            tuple(one.cel.expression if one.cel else "" for one in request.selectors),
+            tuple(map(str, request.tolerations)),
+            request.admin,
+            tuple(sorted((request.capacity or {}).items())),
+            tuple(sorted(request.derived.items())),
+            frozenset(attributes),
+        )
+
+    def _reasons(self, request: Request, candidate: Candidate) -> Iterator[Reason]:
+        for rule in (
+            self._selectors,
+            self._attributes,
+            self._place,
+            self._capacity,
+            self._counters,
+        ):
+            # The search may never have asked: another rule kept the device away already.
+            try:
+                yield from rule(request, candidate)
+            except AllocationError as error:
+                yield Reason(rule="error", text=str(error))
+
+    # What the device is
+
+    def _selectors(self, request: Request, candidate: Candidate) -> Iterator[Reason]:
+        class_ = request.class_
+        assert class_
+        of_class: Rule = "class"
+        of_request: Rule = "selector"
+        for kind, owner, owned in (
+            (of_class, f"class {class_.metadata.name}: ", class_.spec.selectors),
+            (of_request, "", request.selectors),
+        ):
+            for number, selector in enumerate(owned, 1):
+                expression = selector.cel.expression if selector.cel else ""
+                rule = kind
+                try:
+                    why_not = self._why_not(expression, candidate)
+                except (cel.EvalError, cel.CompileError) as error:
+                    rule = "error"
+                    why_not = self.misspelt(expression) or f"fails: {error}"
+                if why_not:
+                    yield Reason(rule=rule, text=f"{owner}selector {number} {why_not}")
+                    break  # what comes after may rely on it
+
+    def _why_not(self, expression: str, candidate: Candidate) -> str:
+        """Why the device does not match the selector; nothing if it does."""
+        program = selectors.compiled(expression)
+        if program.matches(candidate.for_cel):
+            return ""
+        return self.misspelt(expression) or (
+            f"false: {program.explain(candidate.for_cel).text or expression}"
+        )
+
+    def misspelt(self, expression: str) -> str:
+        """That a driver or domain is nowhere, where one of nearly that name is; else nothing."""
+        try:
+            program = selectors.compiled(expression)
+        except cel.CompileError:
+            return ""
+        for name in sorted(program.domains - self._domains):
+            near = difflib.get_close_matches(name, sorted(self._domains), n=1, cutoff=0.8)
+            if near:
+                return (
+                    f"asks for {name}, which is no driver and no attribute's domain here: "
+                    f"is {near[0]} meant?"
+                )
+        return ""
+
+    def _attributes(self, request: Request, candidate: Candidate) -> Iterator[Reason]:
+        for constraint in self._input.constraints[request.claim_index]:
+            if not request.under(constraint.requests):
+                continue
+            if self._devices.attribute(request, candidate, constraint.attribute) is None:
+                yield Reason(rule="attribute", text=f"it has no attribute {constraint.attribute}")
+
+    # Where it is, who has it, and what state it is in
+
+    def _place(self, request: Request, candidate: Candidate) -> Iterator[Reason]:
+        devices = self._devices
+        if not devices.for_node(candidate):
+            yield Reason(rule="node", text="it is not for this node")
+        if not request.admin and candidate.id in devices.allocated.devices:
+            claims = ", ".join(self._holdings.claims_of(candidate.id) or ("unknown",))
+            yield Reason(rule="held", text=f"held by claim {claims}")
+        taint = devices.blocking_taint(request, candidate)
+        if taint:
+            yield Reason(rule="taint", text=_taint(taint))
+        if not devices.node_operations(candidate):
+            yield Reason(
+                rule="feature",
+                text="its slice skips node operations, which the node cannot do without",
+            )
+        if (
+            candidate.device.binding_conditions
+            and features.BINDING_CONDITIONS not in devices.features
+        ):
+            yield Reason(rule="feature", text="it has binding conditions, and their feature is off")
+
+    def _capacity(self, request: Request, candidate: Candidate) -> Iterator[Reason]:
+        devices = self._devices
+        if not devices.consumable:
+            return
+        requested = request.capacity or {}
+        absent = [name for name in requested if name not in candidate.device.capacity]
+        if absent:
+            yield Reason(rule="capacity", text=_absent(absent, candidate))
+            return
+        consumed = devices.consumption(request, candidate)
+        if consumed is None:
+            amounts_requested = [f"{name}={amount}" for name, amount in requested.items()]
+            shown = ", ".join(amounts_requested) or "its default"
+            yield Reason(rule="capacity", text=f"its request policy does not allow {shown}")
+            return
+
+        taken = devices.allocated.capacity.get(candidate.id, {})
+        for name, amount in consumed.items():
+            limit, used = candidate.limits[name], taken.get(name, 0)
+            if used + amount.billionths <= limit:
+                continue
+            rule: Rule = "consumed" if amount.billionths <= limit else "capacity"
+            left = amounts.canonical(max(limit - used, 0), amount.binary)
+            whole = candidate.device.capacity[name].value
+            text = f"{name}: needs {amount.text}, {left} of {whole} left"
+            sharers = self._sharers(candidate, name)
+            yield Reason(rule=rule, text=f"{text}; {sharers}" if sharers else text)
+
+    def _sharers(self, candidate: Candidate, capacity: str) -> str:
+        """Which claims have how much of it, those with the most first."""
+        found = []
+        for holding in self._holdings.of_pools((candidate.pool_id,)):
+            consumed = holding.result.consumed_capacity or {}
+            if holding.device == candidate.id and capacity in consumed:
+                found.append((amounts.parse(consumed[capacity]), holding.claim))
+        found.sort(key=lambda share: (-share[0].billionths, share[1]))
+
+        told = [f"{claim} has {amount.text}" for amount, claim in found if amount.billionths > 0]
+        if len(told) > _MOST_SHARERS:
+            told[_MOST_SHARERS - 1 :] = [f"{len(told) - _MOST_SHARERS + 1} more have the rest"]
+        return ", ".join(told)
+
+    def _counters(self, _request: Request, candidate: Candidate) -> Iterator[Reason]:
+        devices = self._devices
+        if not candidate.device.consumes_counters or candidate.id in devices.allocated.shared:
+            return
+        if not devices.partitionable:
+            yield Reason(rule="feature", text="it uses shared counters, and their feature is off")
+            return
+
+        counters = devices.counters(candidate.pool_id)
+        short = False
+        for (counter_set, counter), used in candidate.uses:
+            left = counters.left.get((counter_set, counter), 0)
+            if used > left:
+                short = True
+                text = (
+                    f"counter {counter_set}/{counter}: needs {amounts.text_of(used)}, "
+                    f"{amounts.text_of(max(left, 0))} left"
+                )
+                users = self._users_of(candidate.pool_id)
+                if users:
+                    text += f" (pool used by {', '.join(users)})"
+                yield Reason(rule="counters", text=text)
+        if counters.overdrawn and not short:
+            yield Reason(rule="counters", text="another counter of its pool is overdrawn")
+
+    def _users_of(self, pool_id: PoolID) -> list[str]:
+        return sorted({holding.claim for holding in self._holdings.of_pools((pool_id,))})
+
+
+def _taint(taint: DeviceTaint) -> str:
+    value = f"={taint.value}" if taint.value else ""
+    text = f"taint {taint.key}{value}:{taint.effect} is not tolerated"
+    if isinstance(taint, taints.TaintOfRule):
+        return f"{text} (it is of DeviceTaintRule {taint.rule})"
+    return text
+
+
+def _absent(names: list[str], candidate: Candidate) -> str:
+    """Capacities that the device does not have; a driver's own go by their plain name."""
+    text = f"it has no capacity {', '.join(names)}"
+    for name in names:
+        domain, _, plain = name.partition("/")
+        if domain == candidate.id.driver and plain in candidate.device.capacity:
+            return f"{text}: its driver's own goes by the plain name, {plain}"
+    return text

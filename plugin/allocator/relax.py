@@ -1,0 +1,314 @@
+"""What would have to change for claims to fit on a node: change something, and ask again.
+
+Every remedy was put to the allocator, which said yes to it, and no to all but one of its changes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from . import changes, constraints, state
+from .causes import Change, Holder, Remedy
+from .changes import Edit
+from .counting import Counting
+from .failures import AllocationError, CancelledError
+from .holdings import Holding
+from .reasons import Reasons
+
+if TYPE_CHECKING:
+    from ..api.core import Node
+    from ..api.scheduling import ResourceClaim
+    from .allocator import Allocator, SearchInput
+    from .holdings import Holdings
+
+# Steps of a search before counting is asked; and those that one question may take: what takes more
+# counts as unanswered.
+STEPS_BEFORE_COUNTING = 200
+STEPS_OF_A_QUESTION = 4000
+# Devices of others that are tried one by one, and of pairs of kinds the remedies looked for.
+_MOST_HOLDINGS = 256
+_MOST_SINGLES = 24
+_MOST_VALUES = 16
+
+# A change in several degrees, the least first; what is held has one.
+Step = Holding | Edit
+Degrees = tuple[Step, ...]
+
+
+class Limit:
+    """Ends a search that takes long, and one whose answer counting knows.
+
+    It is what a search takes as `cancelled`; `is_no` says that counting was the reason.
+    """
+
+    def __init__(
+        self,
+        most_steps: int | None = None,
+        *,
+        expired: Callable[[], bool] | None,
+        proves_a_no: Callable[[], bool],
+    ) -> None:
+        self.is_no = False
+        self._steps = 0
+        self._most_steps = most_steps
+        self._expired = expired
+        self._proves_a_no = proves_a_no
+
+    def __call__(self) -> bool:
+        self._steps += 1
+        if self._steps == STEPS_BEFORE_COUNTING:
+            self.is_no = self._proves_a_no()
+        if self.is_no or (self._expired is not None and self._expired()):
+            return True
+        return self._most_steps is not None and self._steps > self._most_steps
+
+
+class Relaxation:
+    """Looks for remedies until `expired` says that the time is over."""
+
+    def __init__(
+        self,
+        allocator: Allocator,
+        node: Node,
+        claims: Sequence[ResourceClaim],
+        holdings: Holdings,
+        expired: Callable[[], bool] | None,
+        kept: Collection[str] = (),
+    ) -> None:
+        """`kept` are claims (namespace/name) that give nothing back: those of the same pod."""
+        self._allocator, self._node, self._claims = allocator, node, claims
+        self._holdings, self._kept = holdings, kept
+        self._expired = expired or (lambda: False)
+        self._inputs: dict[frozenset[Edit], SearchInput | None] = {}
+        self._answers: dict[frozenset[Step], bool | None] = {}
+        # Whether every question has been answered so far.
+        self.finished = True
+
+        pools = {
+            pool.pool_id
+            for search_input in [self._input(frozenset())]
+            if search_input
+            for pool in search_input.pools
+        }
+        self._held = holdings.of_pools(pools)
+
+    def remedies(self) -> list[Remedy]:
+        """Different ways out, the easiest first: of one kind each, or else of the fewest kinds."""
+        search_input = self._input(frozenset())
+        if search_input is None:
+            return []
+        others = [holding for holding in self._held if holding.claim not in self._kept]
+        by_kind: list[list[Degrees]] = [
+            [(holding,) for holding in others[:_MOST_HOLDINGS]],
+            _some(changes.tolerations(search_input)),
+            _some(changes.capacities(search_input)),
+            _some(changes.counts(search_input)),
+            _some(changes.clauses(search_input)),
+            _some(changes.constraints(self._claims)),
+            _some(changes.requests(self._claims)),
+        ]
+        by_kind = [kind for kind in by_kind if kind]
+
+        found: list[Remedy] = []
+        for kind in by_kind:
+            remedy = self._of(kind)
+            if remedy:
+                found.append(remedy)
+        if found:
+            return found
+
+        for kinds in itertools.combinations(by_kind, 2):
+            remedy = self._smallest([degrees for kind in kinds for degrees in kind])
+            if remedy:
+                return [remedy]
+        for number in range(3, len(by_kind) + 1):
+            remedy = self._smallest([one for kind in by_kind[:number] for one in kind])
+            if remedy:
+                return [remedy]
+        return []
+
+    # Remedies
+
+    def _of(self, kind: list[Degrees]) -> Remedy | None:
+        """The smallest remedy of one kind that is found."""
+        # What is given back never hinders, so where all of it does not do a part does not either.
+        if isinstance(kind[0][-1], Holding) and not self._fits(
+            tuple(degrees[-1] for degrees in kind)
+        ):
+            return None
+        return self._single(kind) or self._smallest(kind)
+
+    def _single(self, kind: list[Degrees]) -> Remedy | None:
+        """One change that is enough; of what is held, all that are."""
+        enough: list[Degrees] = []
+        for degrees in kind:
+            if self._fits((degrees[-1],)):
+                enough.append(degrees)
+                if not isinstance(degrees[-1], Holding):
+                    break
+        if not enough:
+            return None
+        if isinstance(enough[0][-1], Holding):
+            holdings = [degrees[-1] for degrees in enough]
+            return Remedy(changes=(self._freed(holdings, 1),))  # type: ignore[arg-type]
+        return self._remedy([self._least((), enough[0])])
+
+    def _smallest(self, kind: list[Degrees]) -> Remedy | None:
+        """A set of changes of which none can be left out, from all of these."""
+        if not self._fits(tuple(degrees[-1] for degrees in kind)):
+            return None
+        best = self._shrunk(kind)
+        for start in self._starts(kind):
+            if len(start) < len(kind) and self._fits(tuple(one[-1] for one in start)):
+                other = self._shrunk(start)
+                if len(other) < len(best):
+                    best = other
+        return self._remedy(best)
+
+    def _starts(self, kind: list[Degrees]) -> Iterator[list[Degrees]]:
+        """Smaller sets to begin with: what one claim holds, and what is together in one place."""
+        groups: dict[object, list[Degrees]] = {}
+        others = [degrees for degrees in kind if not isinstance(degrees[-1], Holding)]
+        names = self._matched_attributes()
+        for degrees in kind:
+            holding = degrees[-1]
+            if not isinstance(holding, Holding):
+                continue
+            groups.setdefault(("claim", holding.claim), []).append(degrees)
+            for name, value in self._values(holding, names):
+                groups.setdefault((name, value), []).append(degrees)
+        ordered = sorted(groups.values(), key=len)
+        for group in ordered[:_MOST_VALUES]:
+            yield [*group, *others]
+
+    def _matched_attributes(self) -> list[str]:
+        return [
+            constraint.match_attribute
+            for claim in self._claims
+            for constraint in claim.spec.devices.constraints
+            if constraint.match_attribute is not None
+        ]
+
+    def _values(self, holding: Holding, names: Sequence[str]) -> Iterator[tuple[str, object]]:
+        search_input = self._input(frozenset())
+        assert search_input
+        position = search_input.devices.positions.get(holding.device)
+        if position is None:
+            return
+        candidate = search_input.devices.candidates[position]
+        for name in names:
+            attribute = constraints.lookup(candidate.device, candidate.id, name)
+            if attribute is not None:
+                for value in constraints.values(attribute):
+                    yield name, value
+
+    def _shrunk(self, kind: list[Degrees]) -> list[Step]:
+        """Of changes that are enough together those that are necessary, each in its least degree.
+
+        What is wanted least stands last, and is left out first.
+        """
+        kept = list(kind)
+        # Large pieces first, as most of what others hold has nothing to do with it.
+        size = len(kept)
+        while size > 1:
+            size = (size + 1) // 2
+            for start in range(len(kept) - size, -size, -size):
+                fewer = kept[: max(start, 0)] + kept[start + size :]
+                if fewer and self._fits(tuple(degrees[-1] for degrees in fewer)):
+                    kept = fewer
+            if size == 1:
+                break
+
+        # Then each in the least degree that still is enough beside the others.
+        steps = [degrees[-1] for degrees in kept]
+        for index, degrees in enumerate(kept):
+            others = tuple(steps[:index] + steps[index + 1 :])
+            steps[index] = self._least(others, degrees)
+        return steps
+
+    def _least(self, others: tuple[Step, ...], degrees: Degrees) -> Step:
+        """The least degree that is enough beside the others; the last one is known to be."""
+        for step in degrees[:-1]:
+            if self._fits((*others, step)):
+                return step
+        return degrees[-1]
+
+    def _remedy(self, steps: Sequence[Step]) -> Remedy | None:
+        """None where a change turns out not to be necessary, or that cannot be told."""
+        if len(steps) > 1:
+            for index in range(len(steps)):
+                if self._fits(tuple(steps[:index]) + tuple(steps[index + 1 :])) is not False:
+                    return None
+        holdings = [step for step in steps if isinstance(step, Holding)]
+        parts = [step.change for step in steps if isinstance(step, Edit)]
+        if holdings:
+            parts.insert(0, self._freed(holdings, len(holdings)))
+        return Remedy(changes=tuple(parts))
+
+    def _freed(self, holdings: Sequence[Holding], count: int) -> Change:
+        return Change(
+            kind="free",
+            count=count,
+            holders=tuple(
+                Holder(device=holding.device, claims=(holding.claim,)) for holding in holdings
+            ),
+            namespace=self._claims[0].metadata.namespace if self._claims else "",
+        )
+
+    # Asking the allocator
+
+    def _fits(self, steps: tuple[Step, ...]) -> bool | None:
+        """Whether the claims fit after these changes; None where the time does not do."""
+        key = frozenset(steps)
+        if key not in self._answers:
+            if self._expired():
+                self.finished = False
+                return None
+            answer = self._ask(key)
+            self._answers[key] = answer
+            if answer is None:
+                self.finished = False
+        return self._answers[key]
+
+    def _ask(self, steps: frozenset[Step]) -> bool | None:
+        search_input = self._input(frozenset(step for step in steps if isinstance(step, Edit)))
+        if search_input is None:
+            return False
+        freed = {step for step in steps if isinstance(step, Holding)}
+        allocated = state.of_results(
+            (holding.result for holding in self._held if holding not in freed),
+            self._allocator.features,
+        )
+        asked = self._allocator.with_allocated(search_input, allocated)
+        asked.devices.cancelled = self._expired
+        limit = Limit(
+            STEPS_OF_A_QUESTION, expired=self._expired, proves_a_no=lambda: self._is_short(asked)
+        )
+        try:
+            return asked.search(prune_after=0, cancelled=limit).run()
+        except CancelledError:
+            return False if limit.is_no else None
+        except AllocationError:
+            return False
+
+    def _is_short(self, search_input: SearchInput) -> bool:
+        drivers = self._allocator.drivers
+        reasons = Reasons(search_input, self._holdings, drivers)
+        return Counting(search_input, reasons, self._holdings, drivers).proves_a_no
+
+    def _input(self, edits: frozenset[Edit]) -> SearchInput | None:
+        """What a search starts from after these edits; None where it cannot even start."""
+        if edits not in self._inputs:
+            claims = changes.edited(self._claims, edits)
+            try:
+                self._inputs[edits] = self._allocator.search_input(self._node, claims)
+            except AllocationError:
+                self._inputs[edits] = None
+        return self._inputs[edits]
+
+
+def _some(kind: Iterator[Degrees]) -> list[Degrees]:
+    """The first of them, of those that are changes at all."""
+    return list(itertools.islice((degrees for degrees in kind if degrees), _MOST_SINGLES))

@@ -1,0 +1,247 @@
+"""Requests that are alike, the devices for them, and the words for what is counted.
+
+Requests are alike where the same rules keep them from the same devices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Collection, Hashable, Sequence
+from typing import TYPE_CHECKING
+
+from . import selectors
+from .causes import Count, Holder, listed
+from .requests import claim_name
+
+if TYPE_CHECKING:
+    from .allocator import SearchInput
+    from .holdings import Holdings
+    from .reasons import Reasons
+    from .requests import Request
+    from .verdicts import DeviceVerdict
+
+# Words that people have for what a class is about.
+_NOUNS = ("gpu", "nic", "vf", "rdma", "tpu", "npu", "fpga", "dpu", "cpu", "ssd", "mig", "hca")
+# Rules by which a device is not what a class or a request is about, whatever others do.
+_NOT_THERE = frozenset(("class", "node"))
+_NOT_SUITABLE = frozenset(("selector", "attribute", "capacity", "feature", "error"))
+# Different obstacles that one sentence names.
+_MOST_OBSTACLES = 2
+
+Positions = frozenset[int]
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class Group:
+    """Requests that are alike, and the positions of the devices for them."""
+
+    noun: str
+    verdicts: tuple[DeviceVerdict, ...]
+    there: Positions
+    suitable: Positions
+    free: Positions
+    # A device may serve several of the requests at once.
+    shared: bool
+    requests: list[Request] = dataclasses.field(default_factory=list)
+
+    @property
+    def needed(self) -> int:
+        if self.shared:
+            return max(needed_by(request) for request in self.requests)
+        return sum(map(needed_by, self.requests))
+
+    @property
+    def is_short(self) -> bool:
+        return len(self.free) < self.needed
+
+
+def needed_by(request: Request) -> int:
+    """Of all devices at least one: a claim for all of none is not satisfied."""
+    return max(request.minimum, 1) if request.wants_all else request.minimum
+
+
+class RequestGroups:
+    """The requests of one search by what they have in common, without lists of alternatives."""
+
+    def __init__(
+        self,
+        search_input: SearchInput,
+        reasons: Reasons,
+        holdings: Holdings,
+        drivers: frozenset[str],
+    ) -> None:
+        """`drivers`: all that publish anything in the cluster."""
+        self.search_input = search_input
+        self.devices = search_input.devices
+        self.holdings = holdings
+        self.namespace = ""
+        self._reasons, self._drivers = reasons, drivers
+        self._by_key: dict[Hashable, Group] = {}
+        self._find_groups()
+        self._name_apart()
+
+    @property
+    def groups(self) -> list[Group]:
+        return list(self._by_key.values())
+
+    def of(self, request: Request) -> Group:
+        return self._by_key[self._key(request)]
+
+    def _find_groups(self) -> None:
+        for of_claim in self.search_input.claims:
+            for alternatives in of_claim:
+                self.namespace = alternatives[0].claim.metadata.namespace
+                if len(alternatives) == 1 and needed_by(alternatives[0]):
+                    request = alternatives[0]
+                    key = self._key(request)
+                    if key not in self._by_key:
+                        self._by_key[key] = self.group_of(request)
+                    self._by_key[key].requests.append(request)
+
+    def _key(self, request: Request) -> Hashable:
+        # With admin access only the devices of the own claim are in the way.
+        claim = request.claim_index if request.admin else None
+        return self._reasons.likeness(request), request.wants_all, claim
+
+    def group_of(self, request: Request) -> Group:
+        """A new group for requests like this one, with none in it."""
+        verdicts = self._reasons.of(request)
+        there, suitable, free = set(), set(), set()
+        for position, verdict in enumerate(verdicts):
+            rules = {reason.rule for reason in verdict.reasons}
+            if rules & _NOT_THERE:
+                continue
+            there.add(position)
+            if rules & _NOT_SUITABLE:
+                continue
+            suitable.add(position)
+            if not rules:
+                free.add(position)
+
+        candidates = self.devices.candidates
+        return Group(
+            noun=noun_of(request.class_name),
+            verdicts=verdicts,
+            there=frozenset(there),
+            suitable=frozenset(suitable),
+            free=frozenset(free),
+            shared=any(self.devices.shareable(candidates[position]) for position in suitable),
+        )
+
+    def _name_apart(self) -> None:
+        """Groups for which there is one word are told apart by their requests."""
+        nouns = Counter(group.noun for group in self._by_key.values())
+        for group in self._by_key.values():
+            if nouns[group.noun] > 1:
+                group.noun += f" for {names_of(group.requests)}"
+
+    # Sentences
+
+    def count(
+        self,
+        group: Group,
+        needed: int,
+        *,
+        within: Collection[int] | None = None,
+        scope: str = "",
+        place: str = "",
+        requests: Sequence[Request] = (),
+    ) -> Count:
+        """The group's devices counted, all of them or those `within`."""
+        there, suitable, free = group.there, group.suitable, group.free
+        if within is not None:
+            within = frozenset(within)
+            there, suitable, free = there & within, suitable & within, free & within
+        return Count(
+            noun=group.noun,
+            needed=needed,
+            there=len(there),
+            suitable=len(suitable),
+            free=len(free),
+            scope=scope,
+            place=place,
+            requests=paths_of(requests or group.requests),
+            holders=self.holders(group, suitable - free),
+            obstacle=self._obstacle(group, needed, there, suitable, free),
+            namespace=self.namespace,
+        )
+
+    def holders(self, group: Group, positions: Collection[int]) -> tuple[Holder, ...]:
+        """Who has the devices that nothing else keeps away."""
+        holders = []
+        for position in sorted(positions):
+            verdict = group.verdicts[position]
+            if {reason.rule for reason in verdict.reasons} == {"held"}:
+                claims = self.holdings.claims_of(verdict.device)
+                holders.append(Holder(device=verdict.device, claims=claims))
+        return tuple(holders)
+
+    def _obstacle(
+        self, group: Group, needed: int, there: Positions, suitable: Positions, free: Positions
+    ) -> str:
+        """What keeps the devices away that would make the difference, holders aside."""
+        if len(there) < needed:
+            return "" if there else self._no_driver(group.requests[0])
+        # Who holds what does not suit makes no difference.
+        lacks_suitable = len(suitable) < needed
+        texts: dict[str, list[str]] = {}
+        for position in sorted(there - suitable if lacks_suitable else suitable - free):
+            verdict = group.verdicts[position]
+            reasons = [
+                reason
+                for reason in verdict.reasons
+                if not lacks_suitable or reason.rule in _NOT_SUITABLE
+            ]
+            if {reason.rule for reason in reasons} != {"held"}:
+                text = "; ".join(reason.text for reason in reasons)
+                texts.setdefault(text, []).append(verdict.device.device)
+        common = sorted(texts.items(), key=lambda item: -len(item[1]))[:_MOST_OBSTACLES]
+        return "; ".join(f"{listed(names)}: {text}" for text, names in common)
+
+    def _no_driver(self, request: Request) -> str:
+        """That the class is about a driver that publishes nothing at all."""
+        class_ = request.class_
+        assert class_
+        for selector in class_.spec.selectors:
+            expression = selector.cel.expression if selector.cel else ""
+            misspelt = self._reasons.misspelt(expression)
+            if misspelt:
+                return f"class {request.class_name} {misspelt}"
+            for driver in selectors.drivers(expression):
+                if driver not in self._drivers:
+                    return (
+                        f"class {request.class_name} is for driver {driver}, "
+                        "which publishes nothing on any node"
+                    )
+        return ""
+
+
+# Words
+
+
+def noun_of(class_name: str) -> str:
+    words = re.split(r"[^a-z0-9]", class_name)
+    for noun in _NOUNS:
+        if noun in words or f"{noun}s" in words:
+            return f"{noun.upper()}s"
+    return f"devices of class {class_name}"
+
+
+def shared_noun(requests: Sequence[Request]) -> str:
+    nouns = {noun_of(request.class_name) for request in requests}
+    return nouns.pop() if len(nouns) == 1 else "devices"
+
+
+def names_of(requests: Sequence[Request]) -> str:
+    several = len({request.claim_index for request in requests}) > 1
+    names = [
+        f"{request.claim.metadata.name}/{request.path}" if several else request.path
+        for request in requests
+    ]
+    return listed(list(dict.fromkeys(names)))
+
+
+def paths_of(requests: Sequence[Request]) -> tuple[str, ...]:
+    return tuple(f"{claim_name(request.claim)}: {request.path}" for request in requests)

@@ -1,0 +1,192 @@
+"""The objects of a cluster kept current by watches, and word of each change that may count."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from .. import pacing
+from ..api.meta import ApiStruct
+from . import sources
+from .objects import KINDS, Objects
+
+if TYPE_CHECKING:
+    from ..kube import client
+
+# Seconds of silence that end a watch: bookmarks come about once a minute.
+_IDLE = 90.0
+# Seconds that one change waits for those that come with it.
+_TOGETHER = 0.2
+
+
+class _Meta(ApiStruct, frozen=True, kw_only=True):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class _Head(ApiStruct, frozen=True, kw_only=True):
+    metadata: _Meta = _Meta()
+    api_version: str = ""
+    kind: str = ""
+
+
+class _WatchEvent(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+_Key = tuple[str, str, str]  # path, namespace, name
+
+
+@contextlib.asynccontextmanager
+async def watched(client_: client.Client, scope: sources.Scope) -> AsyncIterator[LiveObjects]:
+    """All that counts, kept current as long as the context is open.
+
+    Watches that end are taken up again where they ended, and trouble of the API server is waited
+    out; only that of the first lists is an ApiError.
+    """
+    live = LiveObjects(client_, scope)
+    await live.start()
+    try:
+        yield live
+    finally:
+        await live.stop()
+
+
+class LiveObjects:
+    """A copy of all that counts, in JSON; `objects` makes what a question takes of it."""
+
+    def __init__(self, client_: client.Client, scope: sources.Scope) -> None:
+        self._client, self._scope = client_, scope
+        self._items: dict[_Key, tuple[msgspec.Raw, str, str]] = {}
+        self._lists = sources.Lists()
+        self._changed = asyncio.Event()
+        self._watching: list[asyncio.Task[None]] = []
+
+    def objects(self) -> Objects:
+        """As of now; what was made before stays as it was."""
+        objects = Objects(asked=self._scope.asked)
+        objects.unseen += self._lists.unseen
+        for item, kind, version in self._items.values():
+            objects.add_json(item, kind, version)
+        return objects
+
+    async def changed(self) -> None:
+        """Returns when something has changed that may count, with what came along with it."""
+        waiting = asyncio.ensure_future(self._changed.wait())
+        try:
+            done, _ = await asyncio.wait(
+                [waiting, *self._watching], return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                task.result()  # a watch ends by a bug alone
+        finally:
+            waiting.cancel()
+        await asyncio.sleep(_TOGETHER)
+        self._changed.clear()
+
+    async def start(self) -> None:
+        """Read all collections, and watch them from then on; an ApiError where that fails."""
+        self._lists = await sources.read_lists(self._client, self._scope, self._take)
+        self._changed.clear()
+        self._watching = [asyncio.create_task(self._follow(path)) for path in self._lists.queries]
+
+    async def stop(self) -> None:
+        for task in self._watching:
+            task.cancel()
+        await asyncio.gather(*self._watching, return_exceptions=True)
+
+    def _take(self, path: str, item: msgspec.Raw, kind: str, version: str) -> None:
+        """Keep an object; word of it only where something that is read of it is another."""
+        metadata = msgspec.json.decode(item, type=_Head).metadata
+        key = path, metadata.namespace, metadata.name
+        before = self._items.get(key)
+        # A copy, or each object would keep the page that it came in.
+        self._items[key] = msgspec.Raw(bytes(item)), kind, version
+        if before is None or _read(before[0], kind) != _read(item, kind):
+            self._changed.set()
+
+    async def _follow(self, path: str) -> None:
+        """Watch a collection for ever."""
+        from ..kube import errors as kube_errors  # loaded with the client
+
+        backoff = pacing.Backoff(0.5, 30.0, jitter=(0.67, 1.0))
+        versions = self._lists.versions
+        while True:
+            try:
+                if not versions[path]:
+                    versions[path] = await self._list_anew(path)
+                await self._watch(path, backoff.reset)
+            except kube_errors.ApiError as error:
+                if isinstance(error, kube_errors.Gone):
+                    versions[path] = ""
+            # Also after a clean end: a server that ends each watch at once is sick.
+            await asyncio.sleep(backoff.next_delay())
+
+    async def _list_anew(self, path: str) -> str:
+        """The whole collection once more, as its changes are forgotten."""
+        listed: set[_Key] = set()
+
+        def take(_: str, item: msgspec.Raw, kind: str, version: str) -> None:
+            metadata = msgspec.json.decode(item, type=_Head).metadata
+            listed.add((path, metadata.namespace, metadata.name))
+            self._take(path, item, kind, version)
+
+        query = self._lists.queries[path]
+        version = await sources.read_list(self._client, path, query, take)
+        for key in [key for key in self._items if key[0] == path and key not in listed]:
+            del self._items[key]
+            self._changed.set()
+        return version
+
+    async def _watch(self, path: str, well: Callable[[], None]) -> None:
+        """One watch, to its end.
+
+        However it ends, the next goes on from the version that this one reached: from an older
+        one, changes that are long over would come as news.
+        """
+        from ..kube import errors as kube_errors  # as above
+
+        query = self._lists.queries[path] | {
+            "watch": "true",
+            "resourceVersion": self._lists.versions[path],
+            "allowWatchBookmarks": "true",
+        }
+        async with contextlib.aclosing(self._client.lines(path, query, idle=_IDLE)) as lines:
+            async for line in lines:
+                try:
+                    event = msgspec.json.decode(line, type=_WatchEvent)
+                    head = msgspec.json.decode(event.object, type=_Head)
+                except msgspec.DecodeError as error:
+                    raise kube_errors.Malformed(f"watching {path}: no event: {error}") from error
+                if event.type == "ERROR":
+                    status = msgspec.json.decode(event.object)
+                    raise kube_errors.from_status(f"watching {path}", status)
+
+                well()
+                if event.type == "DELETED":
+                    key = path, head.metadata.namespace, head.metadata.name
+                    if self._items.pop(key, None):
+                        self._changed.set()
+                elif event.type != "BOOKMARK":
+                    api_version = head.api_version.rpartition("/")[2]
+                    self._take(path, event.object, head.kind, api_version)
+                if head.metadata.resource_version:
+                    self._lists.versions[path] = head.metadata.resource_version
+
+
+def _read(item: msgspec.Raw, kind: str) -> Any:
+    """What is read of an object, without its version; itself where it is damaged."""
+    if kind not in KINDS:
+        return None
+    try:
+        typed: Any = msgspec.json.decode(item, type=KINDS[kind][1])
+    except msgspec.DecodeError:
+        return bytes(item)
+    metadata = msgspec.structs.replace(typed.metadata, resource_version="", generation=0)
+    return msgspec.structs.replace(typed, metadata=metadata)

@@ -1,0 +1,18 @@
+module claimd.test/oracle/cdi
+
+go 1.26.0
+
+require (
+	github.com/opencontainers/runtime-spec v1.1.0
+	tags.cncf.io/container-device-interface v0.8.1
+)
+
+require (
+	github.com/fsnotify/fsnotify v1.5.1 // indirect
+	github.com/opencontainers/runtime-tools v0.9.1-0.20221107090550-2e043c6bd626 // indirect
+	github.com/syndtr/gocapability v0.0.0-20200815063812-42c35b437635 // indirect
+	golang.org/x/mod v0.19.0 // indirect
+	golang.org/x/sys v0.19.0 // indirect
+	sigs.k8s.io/yaml v1.4.0 // indirect
+	tags.cncf.io/container-device-interface/specs-go v0.8.0 // indirect
+)
