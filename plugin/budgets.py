@@ -1,17 +1,16 @@
-"""How large things may be that come from others: sizes and counts, not times. Enforced at the door.
+"""How large things may be that come from others: sizes and counts, not times.
 
-Whoever may create a pod chooses what a claim says, within the API's own limits, and these are wide: 32 configurations of
-10 KiB for 128 devices are legal. Past a budget this claim is refused, with a sentence that names the budget, and nobody
-else notices. docs/security.md has this table.
+Whoever may create a pod chooses what a claim says, within the API's own limits, and these are wide:
+32 configurations of 10 KiB for 128 devices are legal. Past a budget this claim is refused, with a
+sentence that names the budget, and nobody else notices. docs/security.md has this table.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True)
-class Budget:
+class Budget(msgspec.Struct, frozen=True):
     what: str
     limit: int
     unit: str
@@ -21,11 +20,19 @@ class Budget:
         return f"{self.limit:,} {self.unit}"
 
 
+VARIABLES = Budget(
+    "variables in all configurations of one claim, those of its class included",
+    1024,
+    "variables",
+    "each is looked at for each device, while other claims wait",
+)
 ENVIRONMENT = Budget(
-    "variables that the configuration of one claim sets, counted for each of its devices",
-    256 * 1024,
+    "variables that the configuration of one claim sets, counted for each of its devices, and 32 "
+    "bytes more for each variable",
+    128 * 1024,
     "bytes",
-    "they stand in the checkpoint and in the CDI spec, which a container runtime reads at every start of a container",
+    "they stand in the checkpoint and in the CDI spec, which a container runtime reads at every "
+    "start of a container: below 1 MiB together, on 128 devices",
 )
 CHECKPOINTS = Budget(
     "claims that are prepared on one node",
@@ -37,7 +44,15 @@ CHECKPOINT = Budget(
     "the file of one checkpoint",
     1024 * 1024,
     "bytes",
-    "nothing that we wrote is larger; at the start a larger one is kept apart unread, so that the plugin comes up",
+    "nothing that we wrote is larger; at the start a larger one is kept apart unread, so that the "
+    "plugin comes up",
 )
 
-ALL = (ENVIRONMENT, CHECKPOINTS, CHECKPOINT)
+ANSWER = Budget(
+    "an answer of the API server to claimd run",
+    4 * 1024 * 1024,
+    "bytes",
+    "a claim, or the slices of one node; decoded it takes 40 times as much at worst",
+)
+
+ALL = (VARIABLES, ENVIRONMENT, CHECKPOINTS, CHECKPOINT, ANSWER)

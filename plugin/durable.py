@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,15 +18,24 @@ from pathlib import Path
 UNFINISHED = ".new"  # ends the name of a file that a Folder is writing
 
 
+# A file that was not there before, not even as a link.
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
 def replace(path: str, content: bytes, *, beside: str, mode: int = 0o644, sync: bool) -> None:
     """The file at `path` has this content; if this raises OSError, it is what it was before.
 
     The content is written at `beside`, a name in the same folder that no reader takes for the file
-    and no other writer uses now, and renamed. A process that is killed may leave that file behind:
-    whoever owns the folder sweeps it. With `sync` the content is on disk before the name leads to
+    and no other writer uses now, and renamed. A file that lies there is removed, never written to:
+    it may be a link, or be open elsewhere. A process that is killed may leave that file behind: whoever
+    owns the folder sweeps it. With `sync` the content is on disk before the name leads to
     it; without, a loss of power may leave the file empty, and the caller must bear that.
     """
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    try:
+        descriptor = os.open(beside, _NEW, mode)
+    except FileExistsError:
+        descriptor = _open_again(beside, mode)
+
     try:
         try:
             if os.write(descriptor, content) != len(content):
@@ -39,6 +49,17 @@ def replace(path: str, content: bytes, *, beside: str, mode: int = 0o644, sync: 
         with contextlib.suppress(OSError):
             os.unlink(beside)
         raise
+
+
+def _open_again(beside: str, mode: int) -> int:
+    """Where something lies already: a file that an earlier writer died of, or a trap."""
+    status = os.lstat(beside)
+    if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
+        os.unlink(beside)
+        return os.open(beside, _NEW, mode)
+
+    # A pipe keeps us waiting, as a disk would that hangs: so crashes are simulated.
+    return os.open(beside, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 def mark(path: str) -> tuple[int, int, int] | None:
@@ -60,6 +81,8 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        # Each prepare looks at the folder several times, and a Path is turned into text each time.
+        self._text = str(path)
 
         # One sync of the folder serves all threads whose change was made before it began. The
         # changes ever made to the folder's entries are counted, and how many of them a sync has
@@ -78,7 +101,7 @@ class Folder:
     def fingerprint(self) -> tuple[int, int] | None:
         """Another one once an entry has come or gone, or the folder was replaced; None: no folder."""
         try:
-            status = os.stat(self.path)
+            status = os.stat(self._text)
         except OSError:
             return None
         return status.st_ino, status.st_mtime_ns

@@ -22,6 +22,7 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     pool: str
     device: str
     share_id: str | None = None
+    consumed_capacity: dict[str, str] = {}  # of a share: how much it has of what, as quantities
     admin: bool = False  # for admin access, beside whoever else has the device
     address: str
     uuid: str | None = None

@@ -41,6 +41,16 @@ def of_bytes(amount: int) -> str:
     return f"{number}{suffix}"
 
 
+def whole(text: str) -> int:
+    """The amount, rounded up to a whole one. ValueError as `parse`."""
+    # Nearly all are digits with a binary suffix, or none.
+    number = text.rstrip("KMGTPEi")
+    suffix = text[len(number) :]
+    if suffix in _BINARY and number.isascii() and number.isdecimal():
+        return int(number) << (10 * _BINARY.index(suffix))
+    return -int(-parse(text) // 1)
+
+
 def parse(text: str) -> Fraction:
     """The exact amount.
 

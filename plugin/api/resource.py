@@ -33,6 +33,7 @@ class DeviceRequestAllocationResult(ApiStruct, frozen=True, kw_only=True):
     device: str
     admin_access: bool | None = None
     share_id: str | None = msgspec.field(name="shareID", default=None)
+    consumed_capacity: dict[str, str] | None = None  # quantities, by the capacity's name
 
 
 class DeviceAllocationResult(ApiStruct, frozen=True, kw_only=True):
@@ -89,8 +90,23 @@ class DeviceAttribute(ApiStruct, frozen=True, kw_only=True):
         return None
 
 
+class CapacityRequestPolicyRange(ApiStruct, frozen=True, kw_only=True):
+    min: str | None = None
+    max: str | None = None
+    step: str | None = None
+
+
+class CapacityRequestPolicy(ApiStruct, frozen=True, kw_only=True):
+    """What may be asked for of a capacity, and what it is where nothing was asked for."""
+
+    default: str | None = None
+    valid_values: list[str] | None = None
+    valid_range: CapacityRequestPolicyRange | None = None
+
+
 class DeviceCapacity(ApiStruct, frozen=True, kw_only=True):
     value: str  # a quantity in its canonical form
+    request_policy: CapacityRequestPolicy | None = None  # only where a device may be shared
 
 
 class Counter(ApiStruct, frozen=True, kw_only=True):
@@ -122,6 +138,7 @@ class Device(ApiStruct, frozen=True, kw_only=True):
     capacity: dict[str, DeviceCapacity] = {}
     consumes_counters: list[DeviceCounterConsumption] = []
     taints: list[DeviceTaint] = []
+    allow_multiple_allocations: bool | None = None
 
 
 class ResourcePool(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):

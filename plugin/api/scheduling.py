@@ -14,6 +14,7 @@ from .resource import (
     Counter,
     CounterSet,
     DeviceAllocationConfiguration,
+    DeviceCapacity,
     DeviceTaint,
     OpaqueConfig,
     ResourcePool,
@@ -162,23 +163,6 @@ class DeviceAttribute(ApiStruct, frozen=True, kw_only=True):
             if value is not None:
                 return value
         return None
-
-
-class CapacityRequestPolicyRange(ApiStruct, frozen=True, kw_only=True):
-    min: str | None = None
-    max: str | None = None
-    step: str | None = None
-
-
-class CapacityRequestPolicy(ApiStruct, frozen=True, kw_only=True):
-    default: str | None = None
-    valid_values: list[str] | None = None
-    valid_range: CapacityRequestPolicyRange | None = None
-
-
-class DeviceCapacity(ApiStruct, frozen=True, kw_only=True):
-    value: str  # a quantity in its canonical form
-    request_policy: CapacityRequestPolicy | None = None
 
 
 class DeviceCounterConsumption(ApiStruct, frozen=True, kw_only=True):

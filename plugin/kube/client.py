@@ -52,6 +52,7 @@ class _Connection:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         credential: Credential,
+        largest: int,
     ) -> None:
         self.reader = reader
         self.writer = writer
@@ -61,6 +62,7 @@ class _Connection:
         self.reused = False
         self.idle_since = 0.0
         self._pieces = 0
+        self._largest = largest  # bytes of a response's body
 
     def send(self, head: h11.Request, body: bytes | None) -> None:
         """Writes the whole request at once.
@@ -90,8 +92,8 @@ class _Connection:
         while isinstance(event := await self.event(), h11.Data):
             parts.append(event.data)
             size += len(event.data)
-            if size > LARGEST:
-                raise errors.Malformed(f"an answer of more than {LARGEST >> 20} MiB")
+            if size > self._largest:
+                raise errors.Malformed(f"an answer of more than {self._largest:,} bytes")
 
         # h11 hands out its own buffers. Most bodies come in one piece, which is copied only once.
         return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
@@ -149,7 +151,10 @@ class Client:
     closed are in `_open`, so that `close` finds them.
     """
 
-    def __init__(self, config: ClientConfig, agent: str, limit: int = 4) -> None:
+    def __init__(
+        self, config: ClientConfig, agent: str, limit: int = 4, largest: int | None = None
+    ) -> None:
+        """`limit` is of connections, `largest` the bytes of an answer: LARGEST if not given."""
         self._config = config
         self._tls = tls.TlsContexts(config)
         self._headers = [
@@ -157,6 +162,7 @@ class Client:
             ("User-Agent", agent),
             ("Accept", "application/json"),
         ]
+        self._largest = LARGEST if largest is None else largest
         self._slots = asyncio.Semaphore(limit)
         self._open: set[_Connection] = set()
         # The last is used next, so that those before it grow old.
@@ -229,8 +235,10 @@ class Client:
                 if not isinstance(event, h11.Data):
                     return
                 rest += event.data
-                if len(rest) > LARGEST:
-                    raise errors.Malformed(f"{operation}: a line of more than {LARGEST >> 20} MiB")
+                if len(rest) > self._largest:
+                    raise errors.Malformed(
+                        f"{operation}: a line of more than {self._largest:,} bytes"
+                    )
                 if b"\n" not in event.data:
                     continue
                 *complete, rest = rest.split(b"\n")
@@ -427,7 +435,7 @@ class Client:
         for option, value in KEEP_ALIVE:
             raw.setsockopt(socket.IPPROTO_TCP, option, value)
 
-        connection = _Connection(reader, writer, credential)
+        connection = _Connection(reader, writer, credential, self._largest)
         self._open.add(connection)
         return connection
 

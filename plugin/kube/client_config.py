@@ -54,8 +54,9 @@ class ClientConfig:
 
     @property
     def address(self) -> str:
+        """For people. Without the prefix, which may hold a token, as `claimd sim` has it."""
         scheme = "https" if self.secure else "http"
-        return f"{scheme}://{self.authority}{self.prefix}"
+        return f"{scheme}://{self.authority}{'/…' if self.prefix else ''}"
 
     @property
     def authority(self) -> str:

@@ -1,4 +1,6 @@
-"""What can go wrong with the API server, told apart by what the caller should do.
+"""What can go wrong with the API server, told apart by what the caller should do, and when.
+
+Retry-After, which says how long a server asks us to wait, is read here.
 
 An error is made from a response or from a failed connection; no exception of a library leaves
 `kube`. What to do about an error is decided where it is caught.

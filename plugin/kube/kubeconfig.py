@@ -158,7 +158,7 @@ def _read(file: Path) -> Kubeconfig:
 
     try:
         return msgspec.convert(document, Kubeconfig)
-    except msgspec.ValidationError as error:
+    except ValueError as error:  # msgspec's, and that of names with half a character
         raise errors.UsageError(f"{file} is not a kubeconfig: {error}") from error
 
 

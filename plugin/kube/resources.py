@@ -11,7 +11,6 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -207,6 +206,22 @@ class Resources:
             )
         return ""
 
+    async def keeps_sharing(self, probe: ResourceSlice) -> str:
+        """Why the API server would not keep this slice's device shared; empty if it would.
+
+        The slice is not written.
+        """
+        stored = await self.create_slice(probe, dry_run=True)
+        for device in stored["spec"].get("devices") or []:
+            capacities = device.get("capacity") or {}
+            policies = [capacity.get("requestPolicy") for capacity in capacities.values()]
+            if device.get("allowMultipleAllocations") and all(policies):
+                return ""
+        return (
+            "the API server drops allowMultipleAllocations or requestPolicy: it is older than 1.34, "
+            "or its feature gate DRAConsumableCapacity is off"
+        )
+
     async def _write(
         self, method: str, path: str, slice_: ResourceSlice, dry_run: bool
     ) -> Document:
@@ -311,8 +326,7 @@ class Resources:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Slices:
+class _Slices(msgspec.Struct, frozen=True, kw_only=True):
     """Our slices, in a version that the API server serves."""
 
     version: str

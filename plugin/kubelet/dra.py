@@ -40,6 +40,57 @@ BUSY = f"{MOST_CALLS} calls are under way, which is the most; ask again"
 T = TypeVar("T")
 
 
+class DRAPlugin(v1_grpc.DRAPluginServicer):
+    """Serves every version: their messages differ only in share_id, which v1beta1 lacks."""
+
+    def __init__(self, calls: Calls, messages: Any) -> None:
+        self._calls = calls
+        self._messages = messages
+        self._has_share_id = "share_id" in messages.Device.DESCRIPTOR.fields_by_name
+
+    async def NodePrepareResources(
+        self, request: v1.NodePrepareResourcesRequest, context: Context
+    ) -> v1.NodePrepareResourcesResponse:
+        answers = await self._calls.prepare(request.claims, context)
+
+        response: v1.NodePrepareResourcesResponse = self._messages.NodePrepareResourcesResponse()
+        for uid, answer in answers.items():
+            entry = response.claims[uid]
+            if isinstance(answer, str):
+                entry.error = answer
+            else:
+                self._add_devices(entry, uid, answer)
+        return response
+
+    async def NodeUnprepareResources(
+        self, request: v1.NodeUnprepareResourcesRequest, context: Context
+    ) -> v1.NodeUnprepareResourcesResponse:
+        answers = await self._calls.unprepare(request.claims)
+
+        response: v1.NodeUnprepareResourcesResponse
+        response = self._messages.NodeUnprepareResourcesResponse()
+        for uid, error in answers.items():
+            response.claims[uid].error = error or ""
+        return response
+
+    def _add_devices(
+        self, entry: v1.NodePrepareResourceResponse, uid: str, prepared: PreparedClaim
+    ) -> None:
+        for device in prepared.devices:
+            cdi_ids = [names.cdi_id(uid, device.device, device.share_id)]
+            if device.host_cdi:
+                # The host's spec first, so that ours is applied last.
+                cdi_ids.insert(0, device.host_cdi)
+            added = entry.devices.add(
+                request_names=device.requests,
+                pool_name=device.pool,
+                device_name=device.device,
+                cdi_device_ids=cdi_ids,
+            )
+            if device.share_id and self._has_share_id:
+                added.share_id = device.share_id
+
+
 class Calls:
     """The calls under way, whichever version they came by."""
 
@@ -133,57 +184,6 @@ class Calls:
 
 class _NoAnswerError(Exception):
     """There is no answer of the driver's; the sentence is that of every claim of the call."""
-
-
-class DRAPlugin(v1_grpc.DRAPluginServicer):
-    """Serves every version: their messages differ only in share_id, which v1beta1 lacks."""
-
-    def __init__(self, calls: Calls, messages: Any) -> None:
-        self._calls = calls
-        self._messages = messages
-        self._has_share_id = "share_id" in messages.Device.DESCRIPTOR.fields_by_name
-
-    async def NodePrepareResources(
-        self, request: v1.NodePrepareResourcesRequest, context: Context
-    ) -> v1.NodePrepareResourcesResponse:
-        answers = await self._calls.prepare(request.claims, context)
-
-        response: v1.NodePrepareResourcesResponse = self._messages.NodePrepareResourcesResponse()
-        for uid, answer in answers.items():
-            entry = response.claims[uid]
-            if isinstance(answer, str):
-                entry.error = answer
-            else:
-                self._add_devices(entry, uid, answer)
-        return response
-
-    async def NodeUnprepareResources(
-        self, request: v1.NodeUnprepareResourcesRequest, context: Context
-    ) -> v1.NodeUnprepareResourcesResponse:
-        answers = await self._calls.unprepare(request.claims)
-
-        response: v1.NodeUnprepareResourcesResponse
-        response = self._messages.NodeUnprepareResourcesResponse()
-        for uid, error in answers.items():
-            response.claims[uid].error = error or ""
-        return response
-
-    def _add_devices(
-        self, entry: v1.NodePrepareResourceResponse, uid: str, prepared: PreparedClaim
-    ) -> None:
-        for device in prepared.devices:
-            cdi_ids = [names.cdi_id(uid, device.device, device.share_id)]
-            if device.host_cdi:
-                # The host's spec first, so that ours is applied last.
-                cdi_ids.insert(0, device.host_cdi)
-            added = entry.devices.add(
-                request_names=device.requests,
-                pool_name=device.pool,
-                device_name=device.device,
-                cdi_device_ids=cdi_ids,
-            )
-            if device.share_id and self._has_share_id:
-                added.share_id = device.share_id
 
 
 def add_to(server: grpc.aio.Server, calls: Calls) -> None:

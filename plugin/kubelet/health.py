@@ -1,6 +1,6 @@
 """The stream by which the kubelet learns how our devices are.
 
-Each response has the whole list: at once, on every change, and again and again, since the kubelet
+Each response has the whole list: at once, on every change, and as a heartbeat, since the kubelet
 forgets what it has not heard for a while. v1 and v1alpha1 differ in their name alone. How a device
 is, is decided by the caller.
 """
@@ -20,8 +20,8 @@ from .wire.dra_health.v1 import api_pb2
 
 # Kubelets before 1.37 know the second alone.
 SERVICES = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
-# Seconds between two responses if nothing changes.
-AGAIN = 10.0
+# The heartbeat: seconds between two responses if nothing changes.
+HEARTBEAT = 10.0
 # Seconds without a response after which the kubelet shows Unknown.
 TIMEOUT = 30
 
@@ -38,8 +38,8 @@ class Streams:
     Nothing is sent before the first `set`, since an empty list would say that there are no devices.
     """
 
-    def __init__(self, pool: str, again: float = AGAIN) -> None:
-        self._pool, self._again = pool, again
+    def __init__(self, pool: str, heartbeat: float = HEARTBEAT) -> None:
+        self._pool, self._heartbeat = pool, heartbeat
         self._devices: tuple[health.DeviceHealth, ...] | None = None
         self._wakes: set[asyncio.Event] = set()  # one a stream
         self._closed = False
@@ -74,7 +74,7 @@ class Streams:
                 wake.clear()
                 if self._devices is not None:
                     yield self._response(self._devices)
-                await pacing.wait(wake, self._again)
+                await pacing.wait(wake, self._heartbeat)
         finally:
             self._wakes.discard(wake)
 

@@ -18,6 +18,7 @@ import msgspec
 from devices.gpu import COMPUTE, UTILITY, Gpu, Inventory, Mount
 
 from .. import durable, names
+from ..api import quantity
 from ..prepared import PreparedClaim, PreparedDevice, gpu_of
 
 # The least that has what we use: ids that begin with a digit came with 0.5. containerd 1.7 and 2.x
@@ -32,8 +33,8 @@ def build(prepared: PreparedClaim, inventory: Inventory, hook: str | None = None
     """The spec of a claim, by what its GPUs are at this moment.
 
     `hook` is the program on the host that makes a container's loader know its libraries, if there
-    is one. The same claim and hardware give the same bytes. Raises ClaimError if a GPU that the claim was
-    given is not there, or if another one stands in its place.
+    is one. The same claim and hardware give the same bytes. Raises ClaimError if a GPU that the
+    claim was given is not there, or if another one stands in its place.
     """
     devices = [_device(prepared.uid, device, inventory, hook) for device in prepared.devices]
     spec: dict[str, object] = {
@@ -65,7 +66,7 @@ def _taken_out(devices: list[dict[str, Any]], kind: str) -> dict[str, Any]:
     # As a rule all have the same, which is seen at a glance.
     common = lists[0]
     if any(other != common for other in lists):
-        shared = set.intersection(*({str(edit) for edit in each} for each in lists))
+        shared = set(map(str, common)).intersection(*(map(str, each) for each in lists))
         common = [edit for edit in common if str(edit) in shared]
         for own, each in zip(edits, lists, strict=True):
             rest = [edit for edit in each if str(edit) not in shared]
@@ -86,6 +87,7 @@ def _device(
     environment = {
         **dict(gpu.environment),
         names.variable(device.device): gpu.address,
+        **_share(device),
         # Triton asks ldconfig where libcuda is, which not every image has, unless it is told.
         **({"TRITON_LIBCUDA_PATH": folder} if folder else {}),
         **device.environment,
@@ -114,6 +116,16 @@ def _device(
         "name": names.cdi_device(uid, device.device, device.share_id),
         "containerEdits": edits,
     }
+
+
+def _share(device: PreparedDevice) -> dict[str, str]:
+    """What the container has of a shared device, in bytes and whole numbers, for programs to read."""
+    variables = {}
+    for capacity, amount in device.consumed_capacity.items():
+        assert device.share_id is not None, "a share has an id"
+        name = names.share_variable(device.device, device.share_id, capacity)
+        variables[name] = str(quantity.whole(amount))
+    return variables
 
 
 def _mounts(device: PreparedDevice, gpu: Gpu) -> list[Mount]:

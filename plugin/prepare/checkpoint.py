@@ -1,10 +1,10 @@
 """Checkpoints: what was given to each prepared claim, one file a claim in the plugin's folder.
 
 A file can be read with `cat`, proves by a checksum that it is whole, and survives a crash or a loss
-of power at any moment. A claim that was unprepared, but whose status is not cleared yet, keeps its
-file under another name. Two instances of the plugin share the folder: whoever commits holds its
-lock, and has read what the other wrote. What anybody else takes away is written again while we
-live, since pods hold it.
+of power at any moment; one that is damaged all the same goes into quarantine. A claim that was
+unprepared, but whose status is not cleared yet, keeps its file under another name. Two instances of
+the plugin share the folder: whoever commits holds its lock, and has read what the other wrote. What
+anybody else takes away is written again while we live, since pods hold it.
 
 No decision about a claim is made here, and no device number is kept.
 """
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 VERSION = 1
 PREPARED = ".json"  # ends the names of the files of claims that are prepared
 UNCLEARED = ".gone"  # and of those that were unprepared, whose status is not cleared yet
-LOCK_PATIENCE = 20.0  # seconds to wait for another instance to finish its commit
+DAMAGED = ".damaged-{time}"  # and of those in quarantine, which cannot be read
 _CHECKSUM = b',\n "checksum": "sha256:'
 
 
@@ -78,7 +78,7 @@ class CheckpointFolder:
         self.uncleared: dict[str, PreparedClaim] = {}  # unprepared, but their status says otherwise
         self.in_flight: set[str] = set()  # claims whose checkpoint is being stored or removed
         self.reads = 0  # how often the folder was read, since others have changed it, or may have
-        self.patience = LOCK_PATIENCE
+        self.patience = commit_lock.PATIENCE
 
         self._files = durable.Folder(folder / "claims")
         self._boot_id = boot_id
@@ -263,7 +263,7 @@ class CheckpointFolder:
 
     def _quarantine(self, path: Path, reason: str) -> None:
         """Puts a damaged file out of the way, for a person to look at; the others go on."""
-        quarantined = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
+        quarantined = path.with_name(path.name + DAMAGED.format(time=time.time_ns()))
         os.rename(path, quarantined)
         metrics.CHECKPOINTS_DAMAGED.add()
         log.error(
@@ -276,6 +276,34 @@ class CheckpointFolder:
             f"Checkpoint {path} was damaged: {reason}; kept as {quarantined.name}, "
             "the claim is prepared anew"
         )
+
+
+def read_only(folder: Path) -> tuple[list[PreparedClaim], list[str]]:
+    """What is prepared by the plugin whose folder this is, for people; and what cannot be read.
+
+    Changes nothing and waits for nobody: a claim that comes or goes at this moment may be missing.
+    """
+    try:
+        entries = sorted(os.listdir(folder / "claims"))
+    except FileNotFoundError:
+        return [], []
+    except OSError as error:
+        return [], [f"{error.filename}: {error.strerror}"]
+
+    claims, problems = [], []
+    for entry in entries:
+        path = folder / "claims" / entry
+        if path.suffix != PREPARED or entry.startswith("."):
+            continue
+        try:
+            claims.append(_read(path).claim)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            problems.append(f"{error.filename}: {error.strerror}")
+        except ValueError as error:
+            problems.append(f"{path}: {error}")
+    return claims, problems
 
 
 def _read(path: Path) -> Checkpoint:

@@ -20,7 +20,7 @@ from ..report import announcements, device_status, status
 from . import checkpoint
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class ClaimReports:
     """Keeps claim.status.devices true of the claims that have a checkpoint, or had one.
 

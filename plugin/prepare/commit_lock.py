@@ -16,6 +16,7 @@ from pathlib import Path
 from .. import errors
 
 RETRY_INTERVAL = 0.01  # seconds between two tries to get the lock
+PATIENCE = 20.0  # seconds to wait for another instance to finish its commit
 _COUNT_SIZE = 8  # bytes, little-endian
 
 
@@ -24,7 +25,9 @@ class CommitLock:
 
     def __init__(self, path: Path) -> None:
         self.seen = -1  # commits that our view of the folder accounts for; -1: we have none yet
-        self._path = path
+        self._folder = path.parent
+        # As text: it is opened for each prepare, and a Path is turned into text each time.
+        self._path = str(path)
         self._descriptor: int | None = None  # while we hold the lock
         self._announced = False  # since we hold the lock
 
@@ -98,7 +101,7 @@ class CommitLock:
         try:
             return os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(parents=True, exist_ok=True)
             return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 

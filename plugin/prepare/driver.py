@@ -19,6 +19,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from devices.gpu import Inventory
 
 from .. import budgets, errors, metrics, pacing, timestamps
@@ -41,7 +43,8 @@ API_PATIENCE = 40.0
 CHECKPOINT_PATIENCE = 3.0
 # Seconds that one request may take, so that a call has time for another try.
 REQUEST_TIMEOUT = 10.0
-# Seconds kept back for the answer to reach the kubelet before it gives up.
+# Seconds kept back for the answer to reach the kubelet before it gives up: its deadline is read from
+# the call, in `kubelet.dra`.
 MARGIN = 2.0
 
 
@@ -54,8 +57,7 @@ class Hardware(Protocol):
     async def rescan(self) -> Inventory: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimRef:
+class ClaimRef(msgspec.Struct, frozen=True):
     """A claim as the kubelet names it."""
 
     namespace: str
@@ -63,7 +65,7 @@ class ClaimRef:
     uid: str
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Driver:
     """Prepares the claims of one node, as one of the processes that may do so.
 
@@ -90,7 +92,7 @@ class Driver:
     _unavailable: dict[str, str] = field(default_factory=dict)
     # A CDI file could not be written, or a checkpoint not be removed: the next repair restores.
     _restore_failed: bool = False
-    # The read of the checkpoints that `repair` has followed up, by their count of reads.
+    # The read of the checkpoints that was followed up last, by their count of reads.
     _followed_read: int = 0
     # One call at a time for each claim. A lock vanishes when nobody holds it or waits for it.
     _turns: weakref.WeakValueDictionary[str, asyncio.Lock] = field(
@@ -161,7 +163,10 @@ class Driver:
         work: Callable[..., Awaitable[T]],
         *args: object,
     ) -> dict[str, T | str]:
-        """Does `work(ref, *args)` for all claims at once; by uid, its result or why it failed."""
+        """Does `work(ref, *args)` for all claims at once; by uid, its result or why it failed.
+
+        `work` is `_prepare_claim` or `_unprepare_claim`.
+        """
         claims = list({ref.uid: ref for ref in refs}.values())
         answers = [self._answer(ref, histogram, work, *args) for ref in claims]
 
@@ -210,6 +215,8 @@ class Driver:
 
     async def _prepare_claim(self, ref: ClaimRef, deadline: float) -> PreparedClaim:
         """The claim, prepared now or before. ClaimError and OSError say why it is not."""
+        await self.library_hook.ensure()
+
         # This process has seen the claim's allocation before. It does not change while a pod uses
         # the claim, and the kubelet unprepares before it does: nobody needs to be asked again.
         if ref.uid in self._confirmed:
@@ -229,7 +236,7 @@ class Driver:
                     return await self._checkpoint_instead(ref)
                 return await self._commit(ref, claim)
             except errors.NotReadyError as error:
-                pause = backoff.next_delay()
+                pause = max(backoff.next_delay(), error.retry_after)
                 if loop.time() + pause > min(deadline, began + error.patience):
                     raise
                 log.info("claim %s/%s has to wait: %s", ref.namespace, ref.name, error)
@@ -270,7 +277,10 @@ class Driver:
                 return None
             message = f"cannot read claim {ref.namespace}/{ref.name}: {error}"
             if kube_errors.is_transient(error):
-                raise errors.NotReadyError(message, patience=API_PATIENCE) from error
+                retry_after = error.retry_after or 0.0
+                raise errors.NotReadyError(
+                    message, patience=API_PATIENCE, retry_after=retry_after
+                ) from error
             raise errors.ClaimError(message) from error
 
         if claim.metadata.uid != ref.uid:
@@ -360,7 +370,7 @@ class Driver:
         """Makes the CDI file right, for a claim that has devices of ours; whether it was not."""
         if not prepared.devices:
             return False
-        spec = cdi.build(prepared, self._inventory, self.library_hook.path())
+        spec = cdi.build(prepared, self._inventory, self.library_hook.path)
         return self.specs.ensure(prepared.uid, spec)
 
     @property
@@ -420,6 +430,7 @@ class Driver:
         is missing keeps its checkpoint and loses its file. Level-triggered: right at any time, and
         what could not be written is left to the next `repair`.
         """
+        await self.library_hook.ensure()
         async with self.checkpoints.locked():
             self._restore_failed = False
             for uid, prepared in list(self.checkpoints.claims.items()):
@@ -442,12 +453,16 @@ class Driver:
             self.checkpoints.is_stale() or self.checkpoints.reads != self._followed_read
         )
         disturbed = self.specs.disturbed() or self.library_hook.disturbed()
-        if others_committed or self._restore_failed or disturbed:
+        if others_committed:
+            await self.follow_up()
+        elif self._restore_failed or disturbed:
             await self.restore()
 
-        if others_committed:
-            await self.reports.catch_up()
-            self._followed_read = self.checkpoints.reads
+    async def follow_up(self) -> None:
+        """Makes CDI files and statuses what others, or a process before this one, have committed."""
+        await self.restore()
+        await self.reports.catch_up()
+        self._followed_read = self.checkpoints.reads
 
     def _restore_spec(self, prepared: PreparedClaim) -> None:
         try:

@@ -6,8 +6,8 @@ kubelet says that none of its pods uses it; if it cannot be asked, nothing is co
 prepares the claim at the same time: that is the driver's part.
 
 The kubelet itself unprepares, in rounds of a minute, what is left of pods that it remembers, also
-of those deleted by force, which its list does not have. A grace of two rounds leaves to us what the
-kubelet has forgotten.
+of those deleted by force, which its list does not have. A grace of two rounds, the default of the
+setting `garbage-grace`, leaves to us what the kubelet has forgotten.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REQUEST_TIMEOUT = 3.0
 Pods = Mapping[tuple[str, str], Mapping[str, frozenset[str]]]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class GarbageCollector:
     """Sweeps the checkpoints for ever. `sweep` may also be called by itself."""
 

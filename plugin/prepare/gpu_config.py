@@ -1,14 +1,15 @@
 """GpuConfig: the opaque configuration that a class or a claim may carry for us, checked and merged.
 
-Nobody has checked it before us. A class is the administrator's word and a claim is anybody's, so what a class sets stands:
-a claim may add to it, and may change only what the class leaves to claims by name. Pure.
+An admission policy refuses most of what is wrong when it is written, in the same words; a cluster may
+lack it, so all is checked here. A class is the administrator's word and a claim is anybody's, so what
+a class sets stands: a claim may add to it, and may change only what the class leaves to claims by
+name. Pure.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -19,6 +20,8 @@ from ..api.resource import DeviceAllocationConfiguration, ResourceClaim
 from ..names import CONFIG_API_VERSION
 
 CLASS, CLAIM = "the class", "the claim"
+# What a variable takes in files and in memory, its name and value aside.
+BYTES_BESIDE = 32
 PERMISSIONS = "permissions"  # as claimsMaySet has it, beside the names of variables
 
 # Variables that a claim cannot set, by their names or, with a star, by how they begin; and why.
@@ -45,13 +48,24 @@ class GpuConfig(
     capabilities: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class SourcedConfig:
+FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(GpuConfig))
+
+# What each field has to hold, for who wrote something else.
+SHAPES = {
+    "environment": "an object whose values are text",
+    "permissions": "text",
+    "claimsMaySet": "a list of text",
+    "capabilities": "a list of text",
+}
+
+
+class SourcedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A configuration, who says it, and for which requests; none are all."""
 
     source: str  # CLASS or CLAIM
     requests: tuple[str, ...]
     config: GpuConfig
+    reserved: frozenset[str] = frozenset()  # its variables that a claim cannot set by itself
 
     def covers(self, request: str) -> bool:
         """A configuration for "req" is also for the subrequest "req/sub" that was chosen."""
@@ -62,19 +76,18 @@ class SourcedConfig:
         )
 
 
-@dataclass(slots=True)
-class DeviceConfig:
+class DeviceConfig(msgspec.Struct):
     """What holds for one device."""
 
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = {}
     permissions: str = "rw"
-    capabilities: set[str] = field(default_factory=set)
+    capabilities: set[str] = msgspec.field(default_factory=set)
 
 
 def of_claim(claim: ResourceClaim, driver: str) -> list[SourcedConfig]:
     """Our configurations in the order in which they count: of the class, then of the claim.
 
-    Raises ClaimError for one that is not understood in full.
+    Raises ClaimError for one that is not understood in full, and for too many variables.
     """
     assert claim.status.allocation is not None
     entries = [
@@ -83,7 +96,17 @@ def of_claim(claim: ResourceClaim, driver: str) -> list[SourcedConfig]:
         if entry.opaque and entry.opaque.driver == driver
     ]
     entries.sort(key=lambda entry: entry.source != "FromClass")
-    return [_sourced(entry) for entry in entries]
+    configs: list[SourcedConfig] = []
+    count = 0
+    for entry in entries:
+        configs.append(_sourced(entry))
+        count += len(configs[-1].config.environment)
+        if count > budgets.VARIABLES.limit:
+            raise errors.ClaimError(
+                f"the configurations of the claim have more than {budgets.VARIABLES}, which is the "
+                "most; put them into a file on a volume"
+            )
+    return configs
 
 
 def for_device(
@@ -115,10 +138,11 @@ def for_device(
     for entry in relevant:
         if entry.source == CLASS:
             continue
-        for name, value in entry.config.environment.items():
-            if name not in left_to_claims:
-                _check_variable(name, value, fixed)
-            merged.environment[name] = value
+        environment = entry.config.environment
+        doubtful = (environment.keys() & fixed.keys()) | entry.reserved
+        for name in sorted(doubtful - left_to_claims):
+            _check_variable(name, environment[name], fixed)
+        merged.environment.update(environment)
 
         permissions = entry.config.permissions
         if permissions is None:
@@ -132,26 +156,27 @@ def for_device(
         merged.permissions = permissions
 
     # These nobody may set, whatever a class leaves to claims.
-    for name in merged.environment:
-        if name in owned:
-            raise errors.ClaimError(
-                f"the configuration sets {name}, which claimd sets itself for this GPU"
-            )
+    for name in sorted(merged.environment.keys() & owned.keys()):
+        raise errors.ClaimError(
+            f"the configuration sets {name}, which claimd sets itself for this GPU"
+        )
     return merged
 
 
-def check_budget(devices: Iterable[Mapping[str, str]]) -> None:
-    """ClaimError if the variables of all devices of a claim take more than a claim may."""
-    size = sum(
-        len(name.encode()) + len(value.encode()) + 2
-        for environment in devices
-        for name, value in environment.items()
-    )
-    if size > budgets.ENVIRONMENT.limit:
+def spend(spent: int, environment: Mapping[str, str]) -> int:
+    """What the devices of a claim have spent of the budget with one more.
+
+    ClaimError if it is more than a claim may: then nobody has to look at the others.
+    """
+    for name, value in environment.items():
+        spent += len(name.encode()) + len(value.encode()) + BYTES_BESIDE
+
+    if spent > budgets.ENVIRONMENT.limit:
         raise errors.ClaimError(
-            f"the configuration sets {size:,} bytes of variables over all devices of the claim, and "
-            f"{budgets.ENVIRONMENT} is the most; put what is large into a volume"
+            f"the configuration sets {spent:,} bytes of variables or more over all devices of the claim, "
+            f"and {budgets.ENVIRONMENT} is the most; put what is large into a volume"
         )
+    return spent
 
 
 def _check_variable(name: str, value: str, fixed: Mapping[str, str]) -> None:
@@ -190,53 +215,92 @@ def _sourced(entry: DeviceAllocationConfiguration) -> SourcedConfig:
         raise errors.ClaimError(
             "configuration from the claim: claimsMaySet is for classes, which say by it what claims may set"
         )
-    return SourcedConfig(source=source, requests=tuple(entry.requests), config=config)
+    return SourcedConfig(
+        source=source,
+        requests=tuple(entry.requests),
+        config=config,
+        reserved=frozenset(name for name in config.environment if reserved(name) is not None),
+    )
 
 
 def _decoded(entry: DeviceAllocationConfiguration, source: str) -> GpuConfig:
+    """The document, if all of it is as the admission policy has it, too (deploy/base/gpu-config.yaml)."""
     assert entry.opaque is not None
     try:
-        config = msgspec.json.decode(entry.opaque.parameters, type=GpuConfig)
+        document = msgspec.json.decode(entry.opaque.parameters)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        fields = [field.encode_name for field in msgspec.structs.fields(GpuConfig)]
         raise errors.ClaimError(
-            f"configuration from {source} is not a GpuConfig of {CONFIG_API_VERSION}: {_brief(str(error))}; "
-            f"known fields are {', '.join(fields)}"
+            f"configuration from {source} is not a GpuConfig of {CONFIG_API_VERSION}: {_brief(str(error))}"
         ) from error
 
-    if (config.api_version, config.kind) != (CONFIG_API_VERSION, "GpuConfig"):
+    if not isinstance(document, dict):
         raise errors.ClaimError(
-            f"configuration from {source} is {_brief(config.kind)} of {_brief(config.api_version)}; "
+            f"configuration from {source} is not a GpuConfig of {CONFIG_API_VERSION}: it is no object"
+        )
+    api_version, kind = (_text_or(document.get(field), field) for field in ("apiVersion", "kind"))
+    if (api_version, kind) != (CONFIG_API_VERSION, "GpuConfig"):
+        raise errors.ClaimError(
+            f"configuration from {source} is {_brief(kind)} of {_brief(api_version)}; "
             f"this driver takes GpuConfig of {CONFIG_API_VERSION}"
         )
+
+    for field in document:
+        if field not in FIELDS:
+            raise errors.ClaimError(
+                f"configuration from {source} has the unknown field '{_brief(field)}'; "
+                f"known fields are {', '.join(FIELDS)}"
+            )
+    try:
+        config = msgspec.convert(document, GpuConfig)
+    except msgspec.ValidationError as error:
+        wrong = next(field for field in SHAPES if not _has_its_shape(document, field))
+        raise errors.ClaimError(
+            f"configuration from {source}: {wrong} must be {SHAPES[wrong]}"
+        ) from error
+
     for name, value in config.environment.items():
         _check_text(name, value, source)
     if config.permissions is not None and not _are_permissions(config.permissions):
         raise errors.ClaimError(
             f"configuration from {source}: permissions are some of r, w and m, each once, "
-            f"not {_brief(repr(config.permissions))}"
+            f"not '{_brief(config.permissions)}'"
         )
     for capability in config.capabilities:
         if capability not in CAPABILITIES:
             raise errors.ClaimError(
-                f"configuration from {source}: {_brief(repr(capability))} is no capability; "
+                f"configuration from {source}: '{_brief(capability)}' is no capability; "
                 f"known are {', '.join(CAPABILITIES)}"
             )
     return config
 
 
+def _text_or(value: object, field: str) -> str:
+    return value if isinstance(value, str) else f"no {field}"
+
+
+def _has_its_shape(document: Mapping[str, object], field: str) -> bool:
+    """Whether msgspec takes this field of a document, whatever the others are."""
+    required = {"apiVersion": "", "kind": ""}
+    try:
+        msgspec.convert(required | {field: document[field]}, GpuConfig)
+    except KeyError:
+        return True
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
 def _check_text(name: str, value: str, source: str) -> None:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise errors.ClaimError(
-            f"configuration from {source}: {_brief(repr(name))} is no name of an environment variable"
+            f"configuration from {source}: '{_brief(name)}' is no name of an environment variable"
         )
 
     # What a container runtime could not read from the CDI spec, no container would ever start with.
-    strange = plain_text.strange(value)
-    if strange is not None:
+    if plain_text.strange(value) is not None:
         raise errors.ClaimError(
-            f"configuration from {source}: the value of {name} has the character {strange!r}, "
-            "which cannot stand in a CDI spec; expected text, with spaces, tabs and line feeds"
+            f"configuration from {source}: the value of {_brief(name)} has a character that cannot stand in a "
+            "CDI spec; expected text, with spaces, tabs and line feeds"
         )
 
 

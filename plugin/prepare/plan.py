@@ -12,12 +12,15 @@ from collections.abc import Iterable
 from devices.gpu import DIVIDED, NONE, Gpu, Inventory
 
 from .. import errors
+from ..api import quantity
 from ..api.resource import DeviceRequestAllocationResult, ResourceClaim
 from ..prepared import DEVICE_PATIENCE, PreparedClaim, PreparedDevice, reason_missing
 from . import gpu_config
 
 # Seconds of a call, from its beginning, in which another claim may still be unprepared.
 HOLDER_PATIENCE = 5.0
+# The capacity of which the kernel tells how much there is.
+MEMORY = "memory"
 
 
 def plan(
@@ -42,8 +45,12 @@ def plan(
     by_device: dict[tuple[str, str | None], list[DeviceRequestAllocationResult]] = {}
     for result in results:
         by_device.setdefault((result.device, result.share_id), []).append(result)
-    devices = [_device(shared, configs, inventory) for shared in by_device.values()]
-    gpu_config.check_budget(device.environment for device in devices)
+    devices: list[PreparedDevice] = []
+    spent = 0
+    for shared in by_device.values():
+        device = _device(shared, configs, inventory)
+        spent = gpu_config.spend(spent, device.environment)
+        devices.append(device)
 
     others = [other for other in prepared if other.uid != claim.metadata.uid]
     for device in devices:
@@ -132,6 +139,7 @@ def _device(
         pool=first.pool,
         device=first.device,
         share_id=first.share_id,
+        consumed_capacity=_consumed(first),
         admin=admin,
         address=gpu.address,
         uuid=gpu.uuid,
@@ -142,10 +150,28 @@ def _device(
     )
 
 
+def _consumed(result: DeviceRequestAllocationResult) -> dict[str, str]:
+    """What the share has of the device, without that of which it has nothing."""
+    consumed = {}
+    for name, amount in sorted((result.consumed_capacity or {}).items()):
+        if result.share_id is not None and _amount(amount, name, result.device) > 0:
+            consumed[name] = amount
+    return consumed
+
+
+def _amount(text: str, name: str, device: str) -> int:
+    try:
+        return quantity.whole(text)
+    except ValueError as error:
+        raise errors.ClaimError(f"the claim's share of {device}: {name}: {error}") from error
+
+
 def _reason_divided(gpu: Gpu, inventory: Inventory) -> str:
     """Why it cannot be given as a whole. A claim that was given it before keeps its checkpoint."""
     parts = [other for other in inventory.gpus if other.parent == gpu.name]
     how = f" ({gpu.profile})" if gpu.profile else ""
+    if not parts:
+        return f"{gpu.name} is divided{how} and has no part that could be given: nobody can use it"
     seen = f"{gpu.name} is divided{how} and has {len(parts)} parts, its memory is theirs"
     return f"{seen}; ask for a part of it, by the DeviceClass part.gpu.claimd.dev for example"
 
@@ -164,20 +190,52 @@ def _refuse_overlap(
     if device.admin:
         return
 
+    _refuse_too_much(device, others, inventory)
     gpu = _whole_gpu(device, inventory)
     for other in others:
         for held in other.devices:
             if held.admin:
                 continue
-            are_shares = device.share_id and held.share_id
-            same = held.device == device.device and not are_shares
-            part = device.device == _whole_gpu(held, inventory) or held.device == gpu
-            if same or part:
+            if held.device == device.device:
+                conflict = not (device.share_id and held.share_id)
+            else:
+                # A part has no parts of its own, so only of a whole GPU it is asked who has one.
+                conflict = held.device == gpu or (
+                    gpu is None and device.device == _whole_gpu(held, inventory)
+                )
+            if conflict:
                 raise errors.NotReadyError(
                     f"{held.device} is still prepared for claim {other.title} (uid {other.uid}); "
                     "it is free when that claim's pods are gone and the kubelet has unprepared it",
                     patience=HOLDER_PATIENCE,
                 )
+
+
+def _refuse_too_much(
+    device: PreparedDevice, others: list[PreparedClaim], inventory: Inventory
+) -> None:
+    """Raises NotReadyError if the shares of the device have more memory than there is."""
+    gpu = inventory.named(device.device)
+    if MEMORY not in device.consumed_capacity or gpu is None or not gpu.memory:
+        return
+
+    wanted = quantity.whole(device.consumed_capacity[MEMORY])
+    taken, holders = 0, []
+    for other in others:
+        for held in other.devices:
+            # For admin access the scheduler counts nothing, whatever its result says.
+            if held.admin or MEMORY not in held.consumed_capacity:
+                continue
+            if held.device == device.device:
+                taken += quantity.whole(held.consumed_capacity[MEMORY])
+                holders.append(other.title)
+    if taken + wanted > gpu.memory:
+        raise errors.NotReadyError(
+            f"{device.device} has {quantity.of_bytes(gpu.memory)} of memory, and with the "
+            f"{device.consumed_capacity[MEMORY]} of this claim {quantity.of_bytes(taken + wanted)} "
+            f"would be given away; still prepared are {', '.join(sorted(set(holders)))}",
+            patience=HOLDER_PATIENCE,
+        )
 
 
 def _whole_gpu(device: PreparedDevice, inventory: Inventory) -> str | None:

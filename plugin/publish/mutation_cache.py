@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from ..api.document import Document
 
 
-@dataclass(frozen=True, slots=True)
-class _Mutation:
+class _Mutation(msgspec.Struct, frozen=True):
     """One write of ours that the informer had not shown when its answer came."""
 
     result: Document | None  # None: the object was deleted

@@ -8,7 +8,6 @@ the publisher's.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -19,16 +18,14 @@ from ..api.resource import ResourcePool, ResourceSlice, ResourceSliceSpec
 GENERATION_LIMIT = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class Published(msgspec.Struct, frozen=True, kw_only=True):
     """What this process has written, or was about to write when it last tried."""
 
     generation: int
     bodies: Mapping[str, Document]  # by the slice's name, as `body` gives them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """What to write, in this order: delete, update, create."""
 
     generation: int

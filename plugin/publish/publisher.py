@@ -1,7 +1,8 @@
 """Makes the node's ResourceSlices what the inventory says, and keeps them so.
 
 What must be written is decided in `pool`. Here is when: at once after a change, later after a
-failure, and never too often, whatever others do to our slices. Requests and the informer, the copy
+failure, without the part that the API server refuses (`rejected`), and never too often, whatever
+others do to our slices. Requests and the informer, the copy
 of what stands, are kube's. Nothing here knows hardware.
 """
 
@@ -19,7 +20,7 @@ from ..api.document import Document
 from ..api.resource import ResourceSlice
 from ..kube import errors
 from ..kube.resources import Resources
-from . import pool, rejected, server_features, slices
+from . import pool, rejected, server_features, sharing, slices
 from .mutation_cache import MutationCache
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class Publisher:
         may_publish: Callable[[], bool] = lambda: True,
         *,
         numa_list: bool = False,
+        sharing_rules: tuple[sharing.Rule, ...] = (),
     ) -> None:
         """`may_publish` is asked before each write: of several instances only one may."""
         self.published = asyncio.Event()
@@ -56,6 +58,7 @@ class Publisher:
         self._node = node
         self._may_publish = may_publish
         self._numa_list = numa_list
+        self._sharing_rules = sharing_rules
 
         # What is desired: the slices as built, without an owner and with nothing taken out yet.
         self._inventory = Inventory()
@@ -66,6 +69,7 @@ class Publisher:
         # What the API server has told us.
         self._node_uid = ""
         self._counters = server_features.CounterSupport(resources, driver, node)
+        self._sharing = server_features.SharingSupport(resources, driver, node, sharing_rules)
         self._rejected: list[rejected.RejectedPart] = []
         # By slice, a body and the form in which the API server keeps it.
         self._stored_forms: dict[str, tuple[Document, Document]] = {}
@@ -88,7 +92,11 @@ class Publisher:
     def set(self, inventory: Inventory, taints: slices.Taints = MappingProxyType({})) -> None:
         """From now on this is what should be published. Returns at once; `run` does it."""
         self._inventory, self._taints = inventory, taints
-        options = slices.Options(partitions=self._counters.kept, numa_list=self._numa_list)
+        options = slices.Options(
+            partitions=self._counters.kept,
+            numa_list=self._numa_list,
+            sharing=self._sharing_rules if self._sharing.kept else (),
+        )
         desired, problems = slices.build(inventory, self._driver, self._node, options, taints)
 
         for problem in problems:
@@ -168,8 +176,9 @@ class Publisher:
                 return None
             if not self._may_publish():
                 return None
-            if await self._counters.learn(self._inventory):
-                self.set(self._inventory, self._taints)
+            for support in (self._counters, self._sharing):
+                if await support.learn(self._inventory):
+                    self.set(self._inventory, self._taints)
 
             # From here to the write nothing is awaited.
             desired = pool.owned(
@@ -346,6 +355,9 @@ class Publisher:
 
         # Without counters nothing keeps a GPU and its parts apart: publish whole GPUs instead.
         if "spec.sharedCounters" in paths and self._counters.dropped():
+            self.set(self._inventory, self._taints)
+        # A device that is not shared must not say that it is.
+        if "spec.devices[*].allowMultipleAllocations" in paths and self._sharing.dropped():
             self.set(self._inventory, self._taints)
         if paths:
             log.warning(

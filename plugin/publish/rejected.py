@@ -1,14 +1,14 @@
-"""What the API server refused of a slice, and the slices without it.
+"""Which part of a slice a refusal is about, and the slices without that part.
 
 Pure. A refusal names the field that it is about. So one bad value costs itself or its device, and
-not everything that stands in the same slice.
+not everything that stands in the same slice. When to try again, and what to do about a refusal that
+names no field, is the publisher's (`_on_refused`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -26,8 +26,7 @@ _FIELD = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RejectedPart:
+class RejectedPart(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a device: one attribute, capacity or taint, or all of the device.
 
     It is left out for as long as its value is the same; another value is tried.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import msgspec
@@ -27,7 +26,7 @@ from ..api.resource import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from . import device
+from . import device, sharing
 
 # Devices of a slice. It may have twice as many, but not once the first of them has a taint.
 DEVICES_LIMIT = limits.DEVICES_WITH_EXTRAS
@@ -39,21 +38,25 @@ _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 Taints = Mapping[str, Sequence[DeviceTaint]]  # by the device's name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What not every API server takes, or not every administrator wants."""
 
     # The counters that GPUs and their parts share. Without, no GPU is published beside its parts.
     partitions: bool = True
     # numaNode as a list: the GPU's node and its nearest.
     numa_list: bool = False
+    # Which GPUs several claims may have at once.
+    sharing: tuple[sharing.Rule, ...] = ()
+
+
+DEFAULT_OPTIONS = Options()
 
 
 def build(
     inventory: Inventory,
     driver: str,
     node: str,
-    options: Options = Options(),
+    options: Options = DEFAULT_OPTIONS,
     taints: Taints = MappingProxyType({}),
 ) -> tuple[list[ResourceSlice], list[str]]:
     """The slices that describe the node, and a sentence about each thing left out of them.
@@ -65,7 +68,8 @@ def build(
     problems: list[str] = []
     published: dict[str, Gpu] = {}
     devices: list[Device] = []
-    for gpu in inventory.gpus if options.partitions else _without_shared(inventory):
+    gpus = inventory.gpus if options.partitions else _without_shared(inventory)
+    for gpu in sorted(gpus, key=_rank):
         if not _LABEL.fullmatch(gpu.name):
             problems.append(
                 f"{gpu.name!r} ({gpu.address}) left out: "
@@ -77,7 +81,11 @@ def build(
             continue
         published[gpu.name] = gpu
         described = device.of_gpu(
-            gpu, problems, numa_list=options.numa_list, counters=options.partitions
+            gpu,
+            problems,
+            numa_list=options.numa_list,
+            counters=options.partitions,
+            shared=sharing.of_gpu(options.sharing, gpu),
         )
         devices.append(_tainted(described, taints.get(gpu.name, ())))
     counter_sets = _counter_sets(published.values()) if options.partitions else []
@@ -121,9 +129,40 @@ def counters_probe(driver: str, node: str) -> ResourceSlice:
     )
 
 
+def sharing_probe(driver: str, node: str) -> ResourceSlice:
+    """The same with a shared device: does the API server keep what makes it one?"""
+    shared = sharing.Sharing(how=sharing.SHARES, count=2)
+    probed = Device(
+        name="gpu",
+        capacity=sharing.capacities(shared, {}, 0),
+        allow_multiple_allocations=True,
+    )
+    return ResourceSlice(
+        metadata=ObjectMeta(name=names.slice_name(0xFFFFE, driver, node)),
+        spec=ResourceSliceSpec(
+            driver=driver,
+            node_name=node,
+            pool=ResourcePool(name=node, generation=1, resource_slice_count=1),
+            devices=[probed],
+        ),
+    )
+
+
 def has_partitions(inventory: Inventory) -> bool:
     """Whether there are parts of GPUs, which need counters."""
     return any(gpu.counters for gpu in inventory.gpus)
+
+
+def _rank(gpu: Gpu) -> int:
+    """Where it stands in its slices; those of one rank stay in the order of their names.
+
+    The scheduler takes the first that suits, so what people mean by a GPU comes first: what has its
+    own memory, or a machine built around it, before a part of the processor, and last that at whose
+    screen somebody works.
+    """
+    if gpu.console:
+        return 2
+    return 1 if gpu.integrated and not gpu.is_package else 0
 
 
 def _without_shared(inventory: Inventory) -> list[Gpu]:

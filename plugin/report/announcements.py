@@ -50,7 +50,7 @@ class DeviceConditions:
         return by_name
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Announcements:
     """Tells the claims and the node what has changed with their devices."""
 

@@ -76,7 +76,7 @@ def with_device_plugins(inventory: Inventory, capacity: Mapping[str, str]) -> di
     return conflicts
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class ConflictDetector:
     """Checks now and then, for ever. `check` may also be called by itself."""
 

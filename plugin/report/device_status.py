@@ -104,7 +104,7 @@ def _ready(prepared: PreparedClaim, *, status: str, reason: str, message: str) -
 
 def _data(prepared: PreparedClaim, device: PreparedDevice, gpu: Gpu) -> dict[str, object]:
     """What a person would look up about the GPU, for as far as the kernel tells it."""
-    data = {
+    data: dict[str, object | None] = {
         "apiVersion": names.CONFIG_API_VERSION,
         "kind": "GpuStatus",
         "vendor": gpu.vendor,
@@ -116,5 +116,6 @@ def _data(prepared: PreparedClaim, device: PreparedDevice, gpu: Gpu) -> dict[str
         "numaNode": gpu.numa_node,
         "nodes": [node.path for node in gpu.nodes],
         "cdiDeviceID": names.cdi_id(prepared.uid, device.device, device.share_id),
+        "consumedCapacity": device.consumed_capacity or None,
     }
     return {key: value for key, value in data.items() if value is not None}

@@ -11,8 +11,9 @@ import asyncio
 import hashlib
 import logging
 import time
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from .. import names, pacing, timestamps
 from ..api.document import Document
@@ -30,8 +31,7 @@ REMEMBERED = 1000  # events whose name is remembered
 NOTE_LIMIT = 1024  # bytes, of the API
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectReference:
+class ObjectReference(msgspec.Struct, frozen=True, kw_only=True):
     """The object that an event is about."""
 
     api_version: str

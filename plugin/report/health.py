@@ -7,7 +7,8 @@ of it, so that a taint, a pod's status, a claim's condition and an Event never d
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from devices import health
 from devices.gpu import Gpu
@@ -30,8 +31,7 @@ _STATES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class DeviceHealth:
+class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """One device as the kubelet is told of it."""
 
     device: str

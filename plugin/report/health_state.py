@@ -63,9 +63,9 @@ def save(folder: Path, boot_id: str, state: HealthState) -> None:
             path.unlink(missing_ok=True)
             return
         content = msgspec.json.encode(_Document(boot=boot_id, memory=state))
-        durable.replace(
-            str(path), content, beside=str(folder / f".{FILE}.{os.getpid()}"), sync=False
-        )
+        # Two instances of an update may save at once, and each is process 1 of its pod.
+        unfinished = folder / f".{FILE}.{os.urandom(4).hex()}"
+        durable.replace(str(path), content, beside=str(unfinished), sync=False)
     except OSError as error:
         log.warning("what is known of sick GPUs will not outlive this process: %s", error)
 

@@ -33,7 +33,7 @@ Build = Callable[[], Awaitable[list[AllocatedDeviceStatus] | None]]
 Done = Callable[[PreparedClaim], Awaitable[None]]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class _Report:
     """What status.devices should say of one claim, once it is due."""
 

@@ -82,3 +82,27 @@ def test_what_is_no_quantity_is_refused(text: str):
 )
 def test_every_amount_comes_back(amount: int):
     assert quantity.parse(quantity.of_bytes(amount)) == amount
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        ("0", 0),
+        ("5", 5),
+        ("10Gi", 10 << 30),
+        ("3Ki", 3072),
+        ("1500M", 1_500_000_000),
+        ("1.5Gi", 3 << 29),
+        ("500m", 1),
+        ("1e3", 1000),
+        ("2Ei", 2 << 60),
+    ],
+)
+def test_a_whole_amount_is_rounded_up(text: str, amount: int):
+    assert quantity.whole(text) == amount
+
+
+@pytest.mark.parametrize("text", ["", "Gi", "much", "1iG", "²", "1Gii"])
+def test_what_is_no_amount_is_not_rounded(text: str):
+    with pytest.raises(ValueError, match="expected a quantity"):
+        quantity.whole(text)

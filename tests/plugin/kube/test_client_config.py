@@ -12,7 +12,7 @@ from plugin.kube.credentials import StaticToken
         ({"host": "h", "port": 6443}, "h:6443", "https://h:6443"),
         ({"host": "h", "port": 80, "secure": False}, "h:80", "http://h:80"),
         ({"host": "fd00::1", "port": 443}, "[fd00::1]:443", "https://[fd00::1]:443"),
-        ({"host": "h", "port": 1, "prefix": "/k8s/c"}, "h:1", "https://h:1/k8s/c"),
+        ({"host": "h", "port": 1, "prefix": "/k8s/c"}, "h:1", "https://h:1/…"),
     ],
 )
 def test_addresses(given: dict[str, object], authority: str, address: str) -> None:

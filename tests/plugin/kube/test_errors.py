@@ -16,6 +16,7 @@ def status(**more: Any) -> bytes:
     ("header", "seconds"),
     [
         ("7", 7.0),
+        ("1", 1.0),
         ("", None),
         ("0", None),
         ("60", 60.0),

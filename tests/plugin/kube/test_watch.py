@@ -108,15 +108,20 @@ async def test_an_empty_list_is_told_as_well(
     told = asyncio.Event()
     informer.subscribe(told.set)
     async with running(informer):
-        await asyncio.wait_for(told.wait(), 5)
+        await asyncio.wait_for(told.wait(), 30)
     assert informer.objects == {}
 
 
 async def test_a_clean_end_is_followed_at_once_from_the_bookmark(
-    api: apiserver.ApiServer, informer: watch.Informer
+    api: apiserver.ApiServer, connect: Callable[..., client.Client]
 ) -> None:
+    pauses = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
     api.put("resourceslices", slice_of("a"))
-    async with running(informer):
+    async with running(watch.Informer(connect(api.url), here, sleep=sleep)) as informer:
         await apiserver.until(lambda: api.watches)
         for n in range(3):
             api.put(
@@ -124,9 +129,10 @@ async def test_a_clean_end_is_followed_at_once_from_the_bookmark(
             )  # nothing that we are told of
         api.bookmark()
         api.end_watches()
-        await apiserver.until(lambda: api.count("GET", "watch") == 2, timeout=0.9)
+        await apiserver.until(lambda: api.count("GET", "watch") == 2)
         api.put("resourceslices", slice_of("b"))
         await apiserver.until(lambda: "b" in informer.objects)
+    assert pauses == [0.0]
     first, second = versions_asked(api)
     assert second == first + 3
     assert lists(api) == 1
@@ -164,7 +170,7 @@ async def test_gone_means_list_anew(
             api.expire()
         gone = apiserver.failure(410, "Expired", "too old")
         api.end_watches(gone if how == "event while watching" else None)
-        await apiserver.until(lambda: set(informer.objects) == {"b"}, timeout=4)
+        await apiserver.until(lambda: set(informer.objects) == {"b"})
     assert lists(api) == 2
 
 
@@ -276,7 +282,7 @@ async def test_an_error_of_a_subscriber_is_not_swallowed(
 
     informer.subscribe(fail)
     with pytest.raises(KeyError, match="a bug"):
-        await asyncio.wait_for(informer.run(), 5)
+        await asyncio.wait_for(informer.run(), 30)
 
 
 def test_an_error_event_without_a_status() -> None:

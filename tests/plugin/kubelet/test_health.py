@@ -22,7 +22,7 @@ WELL, SICK = (
 
 @pytest.fixture
 async def world(tmp_path):
-    streams = health.Streams("node-1", again=0.2)
+    streams = health.Streams("node-1", heartbeat=0.2)
     serving = await server.listen(tmp_path / "dra.sock", lambda s: health.add_to(s, streams))
     async with grpc.aio.insecure_channel(f"unix:{tmp_path}/dra.sock") as channel:
         yield streams, channel
@@ -36,7 +36,7 @@ def watch(channel, messages=v1, services=v1_grpc):
 
 
 async def told(call):
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         response = await call.read()
     return [
         (d.device.pool_name, d.device.device_name, d.health, d.message) for d in response.devices
@@ -56,21 +56,35 @@ async def test_all_is_told_at_once_and_on_every_change(world, messages, services
     assert rows == [("node-1", "a", unhealthy, "it hangs"), ("node-1", "b", healthy, "")]
 
 
+async def test_a_change_does_not_wait_for_the_next_heartbeat(tmp_path):
+    streams = health.Streams("node-1", heartbeat=3600.0)
+    serving = await server.listen(tmp_path / "dra.sock", lambda s: health.add_to(s, streams))
+    async with grpc.aio.insecure_channel(f"unix:{tmp_path}/dra.sock") as channel:
+        streams.set(WELL)
+        call = watch(channel)
+        assert (await told(call))[0][2] == v1.HEALTHY
+        streams.set(SICK)
+        assert (await told(call))[0][2] == v1.UNHEALTHY
+        streams.resend()
+        assert (await told(call))[0][2] == v1.UNHEALTHY
+    await serving.stop(0)
+
+
 async def test_it_is_told_again_and_again(world):
     streams, channel = world
     streams.set(WELL)
     call, began = watch(channel), time.monotonic()
     assert await told(call) == await told(call) == await told(call)
-    assert 0.3 < time.monotonic() - began < 3
+    assert time.monotonic() - began > 0.3
 
 
 async def test_times_and_patience_are_told(world):
     streams, channel = world
     streams.set((DeviceHealth(device="a", state=UNKNOWN, message="silent"),))
     (device,) = (await watch(channel).read()).devices
-    assert abs(device.last_updated_time - time.time()) < 5
+    assert abs(device.last_updated_time - time.time()) < 60
     assert device.health == v1.UNKNOWN
-    assert device.health_check_timeout_seconds >= 3 * health.AGAIN
+    assert device.health_check_timeout_seconds >= 3 * health.HEARTBEAT
 
 
 async def test_nothing_is_told_before_something_is_known(world):
@@ -80,7 +94,7 @@ async def test_nothing_is_told_before_something_is_known(world):
     await asyncio.wait([read], timeout=0.5)
     assert not read.done()
     streams.set(WELL)
-    assert len((await asyncio.wait_for(read, 5)).devices) == 2
+    assert len((await asyncio.wait_for(read, 30)).devices) == 2
 
 
 async def test_every_stream_is_told_and_ends_when_we_do(world):
@@ -91,7 +105,7 @@ async def test_every_stream_is_told_and_ends_when_we_do(world):
         assert len(await told(call)) == 2
     streams.close()
     for call in calls:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while await call.read() is not grpc.aio.EOF:
                 pass
 
@@ -103,6 +117,6 @@ async def test_a_kubelet_that_leaves_leaves_nothing_behind(world):
         call = watch(channel)
         await told(call)
         call.cancel()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while streams._wakes:
             await asyncio.sleep(0.01)

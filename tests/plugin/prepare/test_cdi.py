@@ -81,6 +81,25 @@ def test_names_are_unique_and_carry_claim_and_share():
     ]
 
 
+def test_each_share_of_a_device_has_variables_of_its_own():
+    """A runtime merges what a container gets of several claims: the last of a name would win."""
+    first = result(FIRST, "a", shareID="aaaaaaaa-1", consumedCapacity={"memory": "10Gi"})
+    more = {"memory": "1500M", "computeUnits": "20", "shares": "0"}
+    second = result(FIRST, "b", shareID="bbbbbbbb-2", consumedCapacity=more)
+    found = []
+    for one in (prepared(first), prepared(second, name="d"), prepared(first, second)):
+        for device in json.loads(cdi.build(one, inventory()))["devices"]:
+            found.append(
+                {line for line in device["containerEdits"]["env"] if "_A" in line or "_B" in line}
+            )
+    ten = {"CLAIMD_GPU_0000_41_00_0_AAAAAAAA_MEMORY=10737418240"}
+    some = {
+        "CLAIMD_GPU_0000_41_00_0_BBBBBBBB_MEMORY=1500000000",
+        "CLAIMD_GPU_0000_41_00_0_BBBBBBBB_COMPUTE_UNITS=20",
+    }
+    assert found == [ten, some, ten, some]
+
+
 def test_gone_gpu_has_no_spec():
     with pytest.raises(errors.NotReadyError):
         cdi.build(prepared(), inventory(0))

@@ -1,4 +1,5 @@
 import asyncio
+import hashlib
 import json
 import multiprocessing
 import os
@@ -100,7 +101,9 @@ async def test_a_commit_that_is_given_up_keeps_the_lock_until_it_has_ended(tmp_p
             await checkpoints.put(prepared("b"))
 
     commit = asyncio.create_task(commits())
-    await asyncio.wait([commit], timeout=0.2)
+    async with asyncio.timeout(30):
+        while not (tmp_path / "pipe").exists():
+            await asyncio.sleep(0.01)
     commit.cancel()
     other = folder(tmp_path)
     other.patience = 0.2
@@ -124,17 +127,27 @@ async def test_removed_is_removed_for_everyone(tmp_path):
     assert await read(tmp_path) == {}
 
 
+def signed(document):
+    """A checkpoint as another version might write it: its checksum is right."""
+    body = json.dumps(document, indent=1).removesuffix("\n}").encode()
+    checksum = hashlib.sha256(body).hexdigest().encode()
+    return body + b',\n "checksum": "sha256:' + checksum + b'"\n}\n'
+
+
 def test_unknown_fields_of_a_later_version_are_no_damage():
     document = json.loads(checkpoint.encode(of(prepared())))
     del document["checksum"]
-    document |= {"version": 2, "added": {"later": True}}
-    body = json.dumps(document, indent=1).removesuffix("\n}").encode()
-    import hashlib
-
-    text = (
-        body + b',\n "checksum": "sha256:' + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
-    )
+    text = signed(document | {"version": 2, "added": {"later": True}})
     assert checkpoint.decode(text).claim == prepared()
+
+
+async def test_a_whole_file_that_is_not_understood_is_damaged(tmp_path, caplog):
+    document = json.loads(checkpoint.encode(of(prepared())))
+    del document["checksum"]
+    await put(folder(tmp_path), prepared("a"))
+    (tmp_path / "claims" / "uid-c.json").write_bytes(signed(document | {"claim": "c"}))
+    assert list(await read(tmp_path)) == ["uid-a"]
+    assert "uid-c.json is damaged: it is whole but not understood: Expected" in caplog.text
 
 
 @pytest.mark.parametrize("cut", [0, 1, 50, -1, -2, -80])
@@ -252,12 +265,12 @@ async def test_instances_exclude_each_other(tmp_path):
         waiting = asyncio.create_task(put(two, prepared("b")))
         done, _ = await asyncio.wait([waiting], timeout=0.05)
         assert not done
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 30)
 
 
 async def test_calls_of_one_instance_do_not(tmp_path):
     checkpoints = folder(tmp_path)
-    async with checkpoints.locked(), asyncio.timeout(1), checkpoints.locked():
+    async with checkpoints.locked(), asyncio.timeout(30), checkpoints.locked():
         assert checkpoints.claims == {}
 
 
@@ -284,6 +297,25 @@ async def test_a_dead_instance_holds_nothing(tmp_path):
     ready = context.Event()
     process = context.Process(target=_hold_and_die, args=(tmp_path, ready))
     process.start()
-    process.join(20)
+    process.join(50)
     assert ready.is_set()
-    await asyncio.wait_for(put(folder(tmp_path), prepared()), 5)
+    await asyncio.wait_for(put(folder(tmp_path), prepared()), 30)
+
+
+async def test_who_only_looks_changes_nothing(tmp_path):
+    assert checkpoint.read_only(tmp_path) == ([], [])
+    await put(folder(tmp_path), prepared("a"), prepared("b", 1))
+    claims = tmp_path / "claims"
+    (claims / "uid-x.json").write_text("{}")
+    (claims / ".uid-y.json").write_text("half")
+    (claims / "uid-z.gone").write_text("")
+    before = sorted(os.listdir(claims))
+    found, [problem] = checkpoint.read_only(tmp_path)
+    assert found == [prepared("a"), prepared("b", 1)]
+    assert problem.startswith(f"{claims}/uid-x.json: it has no checksum")
+    assert sorted(os.listdir(claims)) == before
+
+
+def test_a_folder_that_cannot_be_listed_is_told(tmp_path):
+    (tmp_path / "claims").write_text("")
+    assert checkpoint.read_only(tmp_path) == ([], [f"{tmp_path}/claims: Not a directory"])

@@ -94,7 +94,7 @@ def run(tmp_path, script, *inject, paths=(), trace=strace.STORING):
     """
     text = textwrap.dedent(prelude) + textwrap.dedent(script)
     command = ["strace", *options, sys.executable, "-c", text]
-    out = subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
+    out = subprocess.run(command, capture_output=True, text=True, check=False, timeout=150)
     assert out.returncode == 0, out.stderr
     return out.stdout, log
 
@@ -140,7 +140,7 @@ def test_the_lock_is_kept_until_a_write_that_outlives_its_call_has_ended(tmp_pat
             await asyncio.sleep(0)  # the end of the process cancels it in the middle of the sync
         asyncio.run(main())
     """
-    _, log = run(tmp_path, script, "fsync:delay_enter=300000")
+    _, log = run(tmp_path, script, "fsync:delay_enter=700000")
     calls = [(call.name, call.arguments) for call in strace.read(log)]
     renamed = max(i for i, (name, _) in enumerate(calls) if name.startswith("rename"))
     released = max(

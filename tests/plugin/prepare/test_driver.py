@@ -4,10 +4,10 @@
 """
 
 import asyncio
-import dataclasses
 import json
 import os
 
+import msgspec
 import pytest
 
 from devices.gpu import Inventory
@@ -228,7 +228,7 @@ async def test_a_uid_that_is_prepared_answers_to_its_own_name_alone(world):
 
 
 async def test_a_node_holds_no_more_claims_than_its_budget(world, monkeypatch):
-    few = dataclasses.replace(budgets.CHECKPOINTS, limit=1)
+    few = msgspec.structs.replace(budgets.CHECKPOINTS, limit=1)
     monkeypatch.setattr(budgets, "CHECKPOINTS", few)
     first, second = world.claim("c"), world.claim("d", result(SECOND))
     assert isinstance(await world.prepare(first), PreparedClaim)
@@ -259,6 +259,22 @@ async def test_a_device_that_is_coming_up_is_waited_for(world):
 async def test_short_trouble_of_the_api_server_is_waited_out(world):
     c = world.claim("c")
     world.api.fail(503, times=2, path="resourceclaims/c")
+    assert isinstance(await world.prepare(c), PreparedClaim)
+
+
+async def test_an_api_server_that_says_when_to_ask_again_is_not_asked_before(world):
+    c = world.claim("c")
+    world.api.fail(429, path="resourceclaims/c", headers={"Retry-After": "2"})
+    began = asyncio.get_running_loop().time()
+    assert isinstance(await world.prepare(c), PreparedClaim)
+    assert asyncio.get_running_loop().time() - began >= 2
+
+
+async def test_what_would_have_to_wait_for_too_long_is_told_at_once(world):
+    c = world.claim("c")
+    world.api.fail(503, path="resourceclaims/c", headers={"Retry-After": "50"})
+    answer = await world.prepare(c)
+    assert "cannot read claim default/c" in answer
     assert isinstance(await world.prepare(c), PreparedClaim)
 
 
@@ -510,7 +526,7 @@ async def test_what_could_not_be_cleared_is_cleared_by_the_next_process(world):
     reporting.cancel()  # and here it died
     world.api.faults.clear()
     await world.instance(world.hardware).reports.catch_up()
-    await apiserver.until(lambda: not world.devices("c"), 20)
+    await apiserver.until(lambda: not world.devices("c"))
     await apiserver.until(lambda: not os.listdir(world.tmp_path / "plugin" / "claims"))
 
 
@@ -529,7 +545,7 @@ async def test_an_uncleared_claim_whose_file_the_disk_keeps_is_cleared_when_it_l
         world.driver.checkpoints._files.fingerprint()
     )  # as if nobody had touched it
     world.api.faults.clear()
-    await apiserver.until(lambda: "could not be noted" in caplog.text, 20)
+    await apiserver.until(lambda: "could not be noted" in caplog.text)
     assert not world.devices("c")
     debt.rmdir()
     debt.touch()
@@ -605,6 +621,16 @@ async def test_what_could_not_be_restored_is_restored_by_the_next_repair(world, 
     blocked.rmdir()
     await fresh.repair()
     assert world.specs() == [world.spec(c).name]
+
+
+async def test_what_a_start_has_followed_up_is_not_gone_over_again(world):
+    await world.prepare(world.claim("c"))
+    fresh = world.instance()
+    await fresh.follow_up()
+    unfinished = world.tmp_path / "cdi" / names.cdi_unfinished(world.spec(world.claim("d")).name)
+    unfinished.touch()
+    await fresh.repair()
+    assert unfinished.exists(), "a file that a call writes just then"
 
 
 async def test_a_repair_with_nothing_to_do_touches_nothing(world):

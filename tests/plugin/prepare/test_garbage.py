@@ -13,7 +13,7 @@ import pytest
 from plugin import metrics, names
 from plugin.prepare import garbage
 from plugin.prepared import PreparedClaim
-from tests.support import apiserver
+from tests.support import apiserver, clock
 from tests.support import podresources as kubelets
 from tests.support.collecting import FIRST, GRACE, SECOND, World
 from tests.support.worlds import NODE, result
@@ -43,7 +43,7 @@ async def test_a_deleted_claim_is_unprepared_after_the_grace(world, kubelet):
     await world.sweep()
     await world.sweep()
     assert world.kept() == {"uid-c", "uid-other"}, "twice is not enough within the grace"
-    await asyncio.sleep(GRACE)
+    clock.leap(GRACE)
     await world.sweep()
     assert world.kept() == {"uid-other"}
     assert metrics.GARBAGE.values[()] == before + 1
@@ -69,7 +69,7 @@ async def test_once_is_not_enough_whatever_the_time(world, kubelet):
     world.one.garbage.grace = GRACE
     await world.prepared()
     world.api.delete("resourceclaims", "c", "default")
-    await asyncio.sleep(GRACE)
+    clock.leap(GRACE)
     await world.sweep()
     assert world.kept() == {"uid-c"}, "the first look starts the grace"
 
@@ -113,6 +113,7 @@ async def test_a_claim_of_ours_stays_and_is_not_asked_about_again_and_again(worl
 async def test_a_claim_that_is_being_deleted_still_counts(world, kubelet):
     obj = await world.prepared()
     obj["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    obj["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
     world.api.put("resourceclaims", obj)
     await world.sweeps()
     assert world.kept() == {"uid-c"}
@@ -155,12 +156,12 @@ async def test_a_failed_request_does_not_mean_gone(world, kubelet, trouble):
     world.api.delete("resourceclaims", "c", "default")
     await world.sweep()
     world.api.fail(times=1000, path="/resourceclaims/", **trouble)
-    await asyncio.sleep(GRACE)
+    clock.leap(GRACE)
     await world.sweep()
     world.api.faults.clear()
     await world.sweep()
     assert world.kept() == {"uid-c"}
-    await asyncio.sleep(GRACE)
+    clock.leap(GRACE)
     await world.sweep()
     assert world.kept() == set()
 
@@ -182,7 +183,7 @@ async def test_the_last_look_counts(world, kubelet):
     await world.prepared()
     world.allocate()
     await world.sweep()
-    await asyncio.sleep(GRACE)
+    clock.leap(GRACE)
 
     async def again():
         if kubelet.asked == asked + 1:  # the second question of this sweep
@@ -206,12 +207,12 @@ async def test_a_claim_that_a_pod_uses_stays_and_costs_no_request(world, kubelet
     kubelet.pods.clear()
     await world.sweep()
     kubelet.runs("somebody", c=[names.cdi_id("uid-c", FIRST, None)])
-    await asyncio.sleep(GRACE)
+    clock.leap(GRACE)
     await world.sweep()
     kubelet.pods.clear()
     await world.sweep()
     assert world.kept() == {"uid-c"}, "a use in between begins the grace anew"
-    await asyncio.sleep(GRACE)
+    clock.leap(GRACE)
     await world.sweep()
     assert world.kept() == set()
 
@@ -220,7 +221,7 @@ async def test_a_pod_that_comes_at_the_last_moment(world, kubelet):
     await world.prepared()
     world.api.delete("resourceclaims", "c", "default")
     await world.sweep()
-    await asyncio.sleep(GRACE)
+    clock.leap(GRACE)
 
     async def comes():
         if kubelet.asked == asked + 1:
@@ -287,7 +288,7 @@ async def test_a_kubelet_that_falls_silent_before_the_last_look(world, kubelet):
     await world.prepared()
     world.api.delete("resourceclaims", "c", "default")
     await world.sweep()
-    await asyncio.sleep(GRACE)
+    clock.leap(GRACE)
 
     async def falls():
         if kubelet.asked == asked + 1:
@@ -318,7 +319,7 @@ async def test_a_prepare_during_the_last_look_waits_and_keeps_what_it_gave(world
     assert isinstance(await preparer.prepare(obj), PreparedClaim)
     world.allocate()
     await world.sweep()
-    await asyncio.sleep(GRACE)
+    clock.leap(GRACE)
     call = None
 
     async def prepares():
@@ -364,6 +365,7 @@ async def test_sweeps_and_prepares_at_any_time(world, kubelet):
 async def test_it_runs_by_itself(world, kubelet):
     await world.prepared()
     world.api.delete("resourceclaims", "c", "default")
+    world.one.garbage.grace = 0.1
     running = asyncio.create_task(world.one.garbage.run())
     await apiserver.until(lambda: not world.records())
     running.cancel()
@@ -376,6 +378,7 @@ async def test_a_disk_that_fails_is_tried_again(world, kubelet, caplog):
     folder = world.tmp_path / "plugin" / "claims"
     folder.rename(folder.with_name("away"))
     folder.write_text("not a folder")
+    world.one.garbage.grace = 0.1
     running = asyncio.create_task(world.one.garbage.run())
     await apiserver.until(lambda: "cannot look for claims that were left behind" in caplog.text)
     folder.unlink()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from plugin import budgets, errors, plain_text
 from plugin.api.resource import DeviceAllocationConfiguration, OpaqueConfig
-from plugin.prepare import cdi, gpu_config, plan
+from plugin.prepare import cdi, checkpoint, gpu_config, plan
 from tests.support.worlds import DRIVER, NODE, claim, gpu, inventory, opaque, result
 from tests.support.worlds import gpu_config as config
 
@@ -145,7 +145,7 @@ def test_a_claim_cannot_leave_anything_to_claims():
 
 def test_the_budget_of_variables_at_its_edge():
     """As many bytes as a claim may set over all its devices, and one more."""
-    least = len("A") + 2
+    least = len("A") + gpu_config.BYTES_BESIDE
     size = budgets.ENVIRONMENT.limit // 2 - least
     both = (result(FIRST, "a"), result(SECOND, "b"))
     assert planned(of_claim(environment={"A": "x" * size}), results=both).devices
@@ -153,26 +153,69 @@ def test_the_budget_of_variables_at_its_edge():
         planned(of_claim(environment={"A": "x" * (size + 1)}), results=both)
 
 
-def test_the_worst_legal_claim_is_refused_quickly():
+def test_the_budget_of_how_many_variables_at_its_edge():
+    """Over all configurations, also where they set the same ones again."""
+    most = budgets.VARIABLES.limit
+    half = of_claim(environment={f"V{i}": "" for i in range(most // 2)})
+    assert planned(half, half).devices
+    with pytest.raises(errors.ClaimError, match=f"more than {budgets.VARIABLES}"):
+        planned(half, half, of_claim(environment={"V": ""}))
+
+
+WORST = {
+    "large": [of_claim(environment={f"V{i}": "x" * 10_000}) for i in range(32)],
+    "many": [of_claim(environment={f"V{i}_{j}": "" for j in range(700)}) for i in range(32)],
+    "as many as may be": [
+        of_claim(environment={f"V{i}_{j}": "" for j in range(32)}) for i in range(32)
+    ],
+}
+
+
+@pytest.mark.parametrize("name", WORST)
+def test_the_worst_legal_claim_is_refused_quickly(name):
     """32 configurations of 10 KiB each for 128 devices: what the API lets anybody write."""
-    configs = [of_claim(environment={f"V{i}": "x" * 10_000}) for i in range(32)]
     results = [result(gpu(i).name, f"r{i}") for i in range(128)]
-    began = time.process_time()
+    began = time.thread_time()
     with pytest.raises(errors.ClaimError, match="is the most"):
-        planned(*configs, results=results, gpus=128)
-    assert time.process_time() - began < 0.2  # 0.01 on an idle machine
+        planned(*WORST[name], results=results, gpus=128)
+    assert time.thread_time() - began < 0.2  # 0.01 on an idle machine
 
 
-def test_a_full_budget_stays_small_on_disk():
-    """The most that is served, on 128 devices, costs less than the claim's share of a disk."""
-    value = "x" * (budgets.ENVIRONMENT.limit // 128 - 10)
+def of_each_device(environment):
+    """31 configurations, so that neighbours have different ones; a spec says nothing once for all."""
+    configs = []
+    for number in range(31):
+        requests = [f"r{i}" for i in range(128) if i % 31 == number]
+        variables = {f"{name}{number}": value for name, value in environment.items()}
+        configs.append(opaque(config(environment=variables), requests=requests))
+    return configs
+
+
+@pytest.mark.parametrize(
+    "configs",
+    [
+        [of_claim(environment={"A": "\n" * 980})],
+        of_each_device({"A": "\n" * 980}),
+        of_each_device({f"A{i}_": "" for i in range(26)}),
+    ],
+    ids=["one for all", "of each device", "many of each device"],
+)
+def test_a_full_budget_stays_small_on_disk(configs):
+    """The most that is served, on 128 devices: a megabyte, and 20 ms of everybody's time."""
+    results = [result(gpu(i).name, f"r{i}") for i in range(128)]
+    began = time.thread_time()
+    prepared = planned(*configs, results=results, gpus=128)
+    spec = cdi.build(prepared, inventory(128))
+    kept = checkpoint.encode(checkpoint.Checkpoint(version=1, boot_id="b", claim=prepared))
+    assert time.thread_time() - began < 0.3  # 0.02 on an idle machine
+    assert len(kept) + len(spec) < 1_000_000
+
+
+def test_what_all_devices_have_is_said_once():
+    value = "x" * 900
     results = [result(gpu(i).name, f"r{i}") for i in range(128)]
     prepared = planned(of_claim(environment={"A": value}), results=results, gpus=128)
-    assert len(msgspec.json.encode(prepared)) < 1_000_000
-
-    spec = cdi.build(prepared, inventory(128))
-    assert spec.count(value.encode()) == 1, "said once for all devices"
-    assert len(spec) < 200_000
+    assert cdi.build(prepared, inventory(128)).count(value.encode()) == 1
 
 
 # ---------------------------------------------------------------------- text
@@ -218,7 +261,8 @@ def test_parameters_nested_thousands_of_levels_deep(parameters):
     devices = msgspec.structs.replace(allocated.status.allocation.devices, config=[entry])
     allocation = msgspec.structs.replace(allocated.status.allocation, devices=devices)
     status = msgspec.structs.replace(allocated.status, allocation=allocation)
-    with pytest.raises(errors.ClaimError, match="not a GpuConfig"):
+    # How many levels are too many for the parser depends on the Python.
+    with pytest.raises(errors.ClaimError, match="not a GpuConfig|environment must be an object"):
         gpu_config.of_claim(msgspec.structs.replace(allocated, status=status), DRIVER)
 
 

@@ -99,6 +99,37 @@ def test_two_shares_of_one_device_in_one_claim_are_two_devices():
     ]
 
 
+def share(number, **consumed):
+    return result(FIRST, shareID=f"share-{number}", consumedCapacity=consumed)
+
+
+def test_what_a_share_has_is_kept_but_not_what_it_has_nothing_of():
+    (device,) = planned(claim("c", share(1, memory="10Gi", computeUnits="0"))).devices
+    assert device.consumed_capacity == {"memory": "10Gi"}
+    assert planned(claim("c", result(FIRST))).devices[0].consumed_capacity == {}
+    with pytest.raises(errors.ClaimError, match="memory: expected a quantity"):
+        planned(claim("c", share(1, memory="much")))
+
+
+def test_shares_cannot_have_more_memory_than_there_is():
+    """The scheduler sees to it; this is the last line of defence."""
+    sized = Inventory.of([gpu(0, memory=16 << 30)])
+    held = [planned(claim(f"held-{n}", share(n, memory="6Gi"))) for n in range(2)]
+    assert planned(claim("fits", share(7, memory="4Gi")), held, sized)
+    with pytest.raises(
+        errors.NotReadyError, match=r"5Gi of this claim 17Gi.*held-0, default/held-1"
+    ):
+        planned(claim("too-much", share(7, memory="5Gi")), held, sized)
+    assert planned(claim("held-0", share(0, memory="6Gi")), held, sized), "its own does not count"
+    watching = planned(
+        claim("watching", share(8, memory="16Gi") | {"adminAccess": True}), [], sized
+    )
+    assert planned(claim("fits", share(7, memory="4Gi")), [*held, watching], sized)
+    assert planned(claim("too-much", share(7, memory="5Gi")), held), (
+        "nobody knows how much there is"
+    )
+
+
 def test_one_device_of_two_requests_is_one_device():
     (device,) = planned(
         claim("c", result(FIRST, "a", adminAccess=True), result(FIRST, "b", adminAccess=True))
@@ -231,6 +262,13 @@ def test_a_divided_gpu_is_given_to_nobody_as_a_whole():
         planned(claim("c", result(FIRST)), inventory_=there)
     assert planned(claim("c", result(parts[0].name)), inventory_=there)
     assert planned(claim("monitor", result(FIRST, adminAccess=True)), inventory_=there)
+
+
+def test_a_divided_gpu_without_a_part_is_nobodys():
+    """As one with MIG on and no instance."""
+    there = Inventory.of([gpu(0, kind="divided"), gpu(1)])
+    with pytest.raises(errors.ClaimError, match=rf"{FIRST} is divided and has no part"):
+        planned(claim("c", result(FIRST)), inventory_=there)
 
 
 def test_a_missing_part_says_what_is_wrong_with_its_gpu():

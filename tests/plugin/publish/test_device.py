@@ -1,13 +1,20 @@
 """One GPU as a device: what each value becomes, and what is left out of it."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from devices.gpu import Gpu
-from plugin.api.resource import Device
+from devices import fake, scan
+from devices.gpu import Gpu, Roots, Rules
+from plugin.api.resource import Device, DeviceAttribute
 from plugin.publish import device as devices
+
+ROOTS = sorted((Path(__file__).parents[2] / "roots").glob("*.json"))
 
 
 def gpu(**more: Any) -> Gpu:
@@ -65,10 +72,10 @@ def test_other_versions_are_made_semantic(kernel: str, version: str):
     "kernel",
     ["", "N/A", "1.2x", "535.104.05b", "١.٢.٣", "9" * 19, "-1.2.3", "1.2.3\n4x\x00"],  # noqa: RUF001
 )
-def test_what_is_no_version_is_left_out(kernel: str):
+def test_what_is_no_version_is_the_lowest(kernel: str):
     built, problems = described(driver_version=kernel)
-    version = built.attributes.get("driverVersion")
-    assert version is None or (kernel.startswith("1.2.3") and version.version == "1.2.3")
+    version = built.attributes["driverVersion"].version
+    assert version == ("1.2.3" if kernel.startswith("1.2.3") else "0.0.0")
     assert problems
 
 
@@ -82,35 +89,37 @@ def test_what_is_no_version_is_left_out(kernel: str):
         ("x" + "é" * 32, "x" + "é" * 31),
         ("x" * 64 + " tail", "x" * 64),
         ("x" * 60 + " tail", "x" * 60),
-        (" " * 65, None),
-        ("\udcff", None),
-        ("a\tb", None),
+        (" " * 65, "unknown"),
+        ("\udcff", "unknown"),
+        ("a\tb", "unknown"),
+        ("", "unknown"),
     ],
 )
-def test_a_product_is_cut_to_64_bytes_or_left_out(product: str, published: str | None):
+def test_a_product_is_cut_to_64_bytes_or_unknown(product: str, published: str):
     built, problems = described(product=product)
-    found = built.attributes.get("productName")
-    assert (found.string if found else None) == published
+    assert built.attributes["productName"].string == published
     assert bool(problems) == (product != published)
 
 
 @pytest.mark.parametrize("name", ["vendor", "driver", "uuid"])
-def test_other_texts_that_are_too_long_are_left_out(name: str):
+def test_other_texts_that_are_too_long_are_unknown(name: str):
     assert device(**{name: "x" * 64}).attributes[name].string == "x" * 64
     built, problems = described(**{name: "x" * 65})
-    assert name not in built.attributes
+    assert built.attributes[name].string == "unknown"
     assert problems == [f"gpu-0000-01-00-0: {name} left out: it has more than 64 bytes"]
 
 
 @pytest.mark.parametrize("memory", [0, -1, 2**63])
-def test_an_impossible_memory_is_left_out(memory: int):
-    assert not device(memory=memory).capacity
+def test_an_impossible_memory_is_none(memory: int):
+    built, problems = described(memory=memory)
+    assert built.capacity["memory"].value == "0"
+    assert problems == [f"gpu-0000-01-00-0: memory left out: {memory} bytes cannot be"]
     assert device(memory=2**63 - 1).capacity["memory"].value == "9223372036854775807"
 
 
 @pytest.mark.parametrize("units", [0, -1, 2**63])
 def test_an_impossible_number_of_compute_units_is_left_out(units: int):
-    assert not device(compute_units=units).capacity
+    assert "computeUnits" not in device(compute_units=units).capacity
     assert device(compute_units=304).capacity["computeUnits"].value == "304"
 
 
@@ -175,6 +184,93 @@ def test_a_gpu_takes_all_of_its_counters_and_a_part_some_of_its_gpus():
         assert {name: counter.value for name, counter in taken.counters.items()} == {"parts": value}
     assert devices.of_gpu(gpu(counters=(("parts", 8),)), [], counters=False).consumes_counters == []
     assert device().consumes_counters == []
+
+
+@pytest.mark.parametrize(
+    ("integrated", "word", "flag"),
+    [(True, "integrated", True), (False, "discrete", False), (None, "unknown", False)],
+)
+def test_where_it_is_as_a_word_and_as_a_flag(integrated: bool | None, word: str, flag: bool):
+    attributes = device(integrated=integrated).attributes
+    assert attributes["placement"].string == word
+    assert attributes["integrated"].bool_ is flag
+
+
+def test_what_a_machine_is_built_around_is_not_integrated_to_those_who_want_none():
+    attributes = device(integrated=True, is_package=True).attributes
+    assert attributes["placement"].string == "package"
+    assert attributes["integrated"].bool_ is False
+
+
+# ---------------------------------------------------------------- on every device
+
+
+def kind_of(attribute: DeviceAttribute) -> str:
+    ((kind, _),) = msgspec.to_builtins(attribute).items()
+    return str(kind)
+
+
+KINDS = {name: kind_of(attribute) for name, attribute in device().attributes.items()}
+
+
+def has_core(built: Device) -> bool:
+    """Every attribute that selectors may read unguarded, of the kind that it always has."""
+    kinds = {name: kind_of(attribute) for name, attribute in built.attributes.items()}
+    same = all(kinds.get(name) == KINDS[name] for name in devices.CORE)
+    return same and set(devices.CORE_CAPACITIES) <= set(built.capacity)
+
+
+def test_a_gpu_of_which_nothing_is_known_has_the_core_set_and_no_more():
+    built, problems = described()
+    assert not problems
+    optional = {"resource.kubernetes.io/pciBusID"}
+    assert set(built.attributes) - optional == set(devices.CORE)
+    assert has_core(built)
+
+
+@pytest.mark.parametrize("path", ROOTS, ids=lambda path: path.stem)
+def test_every_device_of_every_tree_has_the_core_set(path: Path, tmp_path: Path):
+    fake.write(tmp_path, fake.parse(json.loads(path.read_text())["tree"]))
+    found = scan.scan(Roots.under(tmp_path), Rules(vfio=True)).gpus
+    for known in found:
+        assert has_core(devices.of_gpu(known, [])), known.name
+
+
+@pytest.mark.parametrize("model", fake.MODELS)
+@pytest.mark.parametrize("driver", ["", ",driver=vfio-pci"])
+def test_every_model_has_the_core_set(model: str, driver: str, tmp_path: Path):
+    fake.write(tmp_path, fake.parse([f"{model}{driver}"]))
+    found = scan.scan(Roots.under(tmp_path), Rules(vfio=True)).gpus
+    assert bool(found) == fake.MODELS[model].is_gpu
+    for known in found:
+        assert has_core(devices.of_gpu(known, [])), known.name
+
+
+texts = st.none() | st.text(max_size=80)
+numbers = st.none() | st.integers(-2, 2**64)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.fixed_dictionaries(
+        {
+            "vendor": st.text(max_size=70),
+            "driver": st.text(max_size=70),
+            "driver_version": texts,
+            "product": texts,
+            "uuid": texts,
+            "profile": texts,
+            "family": texts,
+            "architecture": texts,
+            "memory": numbers,
+            "link_width": numbers,
+            "link_speed": numbers,
+            "integrated": st.none() | st.booleans(),
+        }
+    )
+)
+def test_whatever_the_kernel_tells_the_core_set_is_there(values: dict[str, Any]):
+    assert has_core(device(**values))
 
 
 def test_attributes_are_sorted_by_name():

@@ -1,5 +1,6 @@
 """The publisher when the API server keeps less than was sent, refuses it, fails, or shows it late."""
 
+import json
 import logging
 import time
 from pathlib import Path
@@ -97,7 +98,7 @@ async def test_a_refused_slice_does_not_stop_the_others(
         assert world.writes() == ["POST 00000", "POST 00001"]
         assert "no such pool" in caplog.text
         world.api.delete("resourceslices", SECOND)  # the other is still looked after
-        await until(lambda: set(world.stored()) == {SECOND}, 1.0)
+        await until(lambda: set(world.stored()) == {SECOND})
         one.set(gpus(65, _0="new"))  # another content is tried at once
         await published(one)
         assert "new" in world.uuids()
@@ -120,6 +121,17 @@ async def test_a_node_that_is_not_there_yet_is_waited_for(world: World):
         await until(lambda: world.api.count("GET", f"/nodes/{NODE}") >= 2)
         world.api.put("nodes", {"metadata": {"name": NODE}})
         await published(one)
+
+
+async def test_a_node_that_is_gone_when_its_slice_is_created_is_looked_up_again(
+    world: World, caplog: pytest.LogCaptureFixture
+):
+    status = {"kind": "Status", "code": 404, "reason": "NotFound", "details": {"name": FIRST}}
+    world.api.fail(404, method="POST", path=SLICES, body=json.dumps(status).encode())
+    async with world.running(gpus(1)) as one:
+        await published(one)
+        assert world.api.count("GET", f"/nodes/{NODE}") == 2
+    assert caplog.text.count("next attempt in") == 1
 
 
 async def test_a_server_that_asks_to_wait_is_obeyed(world: World):
@@ -157,7 +169,7 @@ async def test_a_conflict_is_looked_at_again(world: World):
         await until(lambda: "PUT 00000" in world.writes())
         world.edit(FIRST, attributes={"uuid": {"string": "fake"}})
         world.api.gate.set()
-        await until(lambda: world.uuids() == {"new"}, 1.0)
+        await until(lambda: world.uuids() == {"new"})
         assert world.writes() == ["POST 00000", "PUT 00000", "PUT 00000"]
 
 
@@ -193,7 +205,7 @@ async def test_a_slice_that_vanished_behind_a_watch_that_lags(world: World):
         world.api.silence_watches()  # events are lost from here on
         world.api.delete("resourceslices", FIRST)
         one.set(gpus(1, _0="new"))
-        await until(lambda: world.uuids() == {"new"}, 1.0)
+        await until(lambda: world.uuids() == {"new"})
         assert world.writes() == ["POST 00000", "PUT 00000", "POST 00000"]
 
 

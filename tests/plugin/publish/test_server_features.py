@@ -9,7 +9,7 @@ import pytest
 
 from devices.gpu import Gpu, Inventory
 from plugin.kube import errors
-from plugin.publish import server_features
+from plugin.publish import server_features, sharing
 from tests.support import apiserver
 from tests.support.apiserver import until
 from tests.support.publishing import FIRST, NODE, SECOND, World, gpus, published
@@ -118,6 +118,66 @@ async def test_what_the_last_process_published_stays_as_it_is(world: World):
     ]
 
 
+# ---------------------------------------------------------------- shared devices
+
+RULES = sharing.parse(["nvidia=memory"])
+DROPPED = {"allowMultipleAllocations", "requestPolicy"}
+
+
+def sharings(world: World) -> list[tuple[str, bool]]:
+    """What each device says of sharing, and whether it may be."""
+    return [
+        (device["attributes"]["sharing"]["string"], "allowMultipleAllocations" in device)
+        for obj in world.stored().values()
+        for device in obj["spec"].get("devices", [])
+    ]
+
+
+async def test_where_the_server_keeps_what_makes_a_device_shared_it_is(world: World):
+    async with world.running(gpus(2), sharing_rules=RULES) as one:
+        await published(one)
+    assert world.writes() == ["ask ffffe", "POST 00000"]
+    assert sharings(world) == [("memory", True)] * 2
+    memory = world.stored()[FIRST]["spec"]["devices"][0]["capacity"]["memory"]
+    assert memory["requestPolicy"]["default"] == "80Gi"
+
+
+@pytest.mark.parametrize(
+    ("dropped", "why"),
+    [
+        (DROPPED, "its feature gate DRAConsumableCapacity is off"),
+        ({"requestPolicy"}, "its feature gate DRAConsumableCapacity is off"),
+        ({"allowMultipleAllocations"}, "allowMultipleAllocations must be true"),
+    ],
+)
+async def test_where_it_does_not_all_is_exclusive_and_told_once(world: World, caplog, dropped, why):
+    world.api.dropped = dropped
+    with caplog.at_level(logging.WARNING):
+        async with world.running(gpus(1), sharing_rules=RULES) as one:
+            await published(one)
+            one.set(gpus(2))
+            await until(lambda: len(sharings(world)) == 2)
+    assert sharings(world) == [("exclusive", False)] * 2
+    said = [record.getMessage() for record in caplog.records]
+    assert [text for text in said if "no GPU is shared" in text] == said
+    assert len(said) == 1
+    assert why in said[0]
+
+
+async def test_where_nothing_is_to_be_shared_nothing_is_asked(world: World):
+    async with world.running(gpus(2), sharing_rules=sharing.parse(["amd=memory"])) as one:
+        await published(one)
+    assert world.writes() == ["POST 00000"]
+
+
+async def test_a_server_that_drops_it_later_gets_exclusive_gpus(world: World):
+    async with world.running(gpus(1), sharing_rules=RULES) as one:
+        await published(one)
+        world.api.dropped = DROPPED
+        one.set(gpus(2))
+        await until(lambda: sharings(world) == [("exclusive", False)] * 2)
+
+
 # ---------------------------------------------------------------- by itself
 
 
@@ -170,6 +230,18 @@ async def test_a_refusal_is_an_answer_and_silence_is_none(caplog):
         with pytest.raises(errors.Unreachable):
             await support.learn(divided())
         assert resources.asked == asked
+
+
+async def test_who_was_forbidden_to_ask_asks_again_soon(monkeypatch, caplog):
+    resources = Resources(errors.Forbidden("you may not"))
+    support = server_features.CounterSupport(resources, "d", "n")
+    assert await support.learn(divided()) is False
+    resources.answer = ""
+    assert await support.learn(divided()) is False, "not at once"
+    monkeypatch.setattr(server_features, "ASK_AGAIN_AFTER_FORBIDDEN", 0.0)
+    with caplog.at_level(logging.INFO):
+        assert await support.learn(divided()) is True
+    assert "the API server keeps counters now" in caplog.text
 
 
 async def test_that_they_were_dropped_is_news_once_and_not_asked_again_at_once():

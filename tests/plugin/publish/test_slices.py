@@ -16,7 +16,7 @@ from devices import fake, scan
 from devices.gpu import Gpu, Inventory, Roots, Rules
 from plugin.api import quantity
 from plugin.api.resource import Device, ResourceSlice
-from plugin.publish import slices
+from plugin.publish import sharing, slices
 
 DRIVER, NODE = "gpu.claimd.dev", "node-a"
 CASES = sorted((Path(__file__).parents[2] / "cases/slices").glob("*.yaml"))
@@ -57,7 +57,8 @@ def test_case(path: Path, tmp_path: Path):
         inventory = scan.scan(Roots.under(tmp_path / "tree"), Rules(vfio=case.get("vfio", False)))
     else:
         inventory = Inventory.of(Gpu(**described) for described in case["gpus"])
-    built, problems = slices.build(inventory, DRIVER, NODE)
+    options = slices.Options(sharing=sharing.parse(case.get("share", [])))
+    built, problems = slices.build(inventory, DRIVER, NODE, options)
     assert msgspec.to_builtins(built) == case["slices"]
     assert problems == case["problems"]
 
@@ -138,12 +139,12 @@ def test_no_hardware_makes_a_slice_that_the_api_refuses(found: list[Gpu]):
             [(kind, value)] = msgspec.to_builtins(attribute).items()
             if kind == "int":
                 assert 0 <= value < 2**63
-            else:
+            elif kind != "bool":
                 assert 0 < len(value.encode()) <= 64
             if kind == "version":
                 assert SEMVER.fullmatch(value)
         for amount in one.capacity.values():
-            assert 0 < quantity.parse(amount.value) < 2**63
+            assert 0 <= quantity.parse(amount.value) < 2**63
     msgspec.json.encode(built)
 
 
@@ -227,6 +228,7 @@ def test_the_probe_is_a_slice_of_counters_alone_that_comes_behind_all_others():
     probe = slices.counters_probe(DRIVER, NODE)
     [last], _ = build()
     assert probe.metadata.name > last.metadata.name
-    assert (probe.spec.driver, probe.spec.node_name, probe.spec.devices) == (DRIVER, NODE, [])
-    assert probe.spec.pool.resource_slice_count == 1
+    assert (probe.spec.driver, probe.spec.devices) == (DRIVER, [])
+    assert (probe.spec.node_name, probe.spec.pool.name) == (NODE, NODE)
+    assert (probe.spec.pool.generation, probe.spec.pool.resource_slice_count) == (1, 1)
     assert len(probe.spec.shared_counters) == 1

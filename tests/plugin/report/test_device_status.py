@@ -76,6 +76,13 @@ def test_a_share_is_named():
         assert entry.share_id == "s1"
     (entry,) = device_status.entries(shared, DRIVER, inventory())
     assert (entry.data or {})["cdiDeviceID"].endswith(f"{FIRST}-s1")
+    assert "consumedCapacity" not in (entry.data or {})
+
+
+def test_what_a_share_has_is_told():
+    shared = prepared(result(FIRST, shareID="s1", consumedCapacity={"memory": "2Gi"}))
+    (entry,) = device_status.entries(shared, DRIVER, inventory())
+    assert (entry.data or {})["consumedCapacity"] == {"memory": "2Gi"}
 
 
 def test_conditions_stand_behind_ready_at_their_device_alone():

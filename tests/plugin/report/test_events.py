@@ -124,7 +124,7 @@ async def test_it_comes_when_the_api_server_does(world, caplog):
     await world.api.start()
     world.api.fail(503, path=PATH)
     recorder.record(events.node(NODE), "A", "two")
-    await apiserver.until(lambda: len(world.stored()) == 2, 15)
+    await apiserver.until(lambda: len(world.stored()) == 2)
     messages = [line.getMessage() for line in caplog.records]
     assert len(messages) == 2, "one for each kind of failure"
     assert "refused the connection" in messages[0]
@@ -150,7 +150,7 @@ async def test_an_answer_that_was_lost_makes_no_second_event(world):
     (request,) = [r for r in world.api.requests if r.method == "POST"]
     world.api.put("events", json.loads(request.body))  # it had been created
     recorder.record(events.node(NODE), "A", "two")
-    await apiserver.until(lambda: len(world.stored()) == 2, 10)
+    await apiserver.until(lambda: len(world.stored()) == 2)
     assert world.asked() == 3
 
 

@@ -90,3 +90,14 @@ def test_seeds_kinds_are_there():
             "ResourceSlice",
         ],
     }
+
+
+def test_which_structs_are_applied_as_a_whole():
+    """Who applies one of these owns all of it: nobody can add a field of his own."""
+    atomic = {
+        name
+        for version in models.VERSIONS
+        for name, cls in models.classes(version).items()
+        if getattr(cls, "atomic", False)
+    }
+    assert atomic == {"OwnerReference", "NodeSelector", "NodeSelectorTerm"}

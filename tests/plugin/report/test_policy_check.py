@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from plugin.kube import auth, client, resources
-from plugin.report import rights
+from plugin.report import policy_check
 from plugin.sim.apiserver.server import Options, serve
 from tests.test_rights import Cluster
 
@@ -32,7 +32,7 @@ class Checking:
             auth.client_config(kubeconfig(api, token, folder), folder), agent="t/1"
         )
         self.events = []
-        self.check = rights.RightsCheck(
+        self.check = policy_check.PolicyCheck(
             resources=resources.Resources(self.client, DRIVER, NODE),
             driver=DRIVER,
             node=NODE,
@@ -96,7 +96,7 @@ async def test_it_waits_until_slices_stand(cluster, tmp_path):
     await asyncio.sleep(0)
     assert not running.done()
     checking.check.published.set()
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, 30)
     await checking.client.close()
 
 
@@ -110,6 +110,6 @@ async def test_it_is_tried_once_our_slices_stand_and_not_before(cluster, tmp_pat
 
     checking.check.published.set()
 
-    await asyncio.wait_for(running, 10)
+    await asyncio.wait_for(running, 30)
     assert len(checking.events) == 1
     await checking.client.close()

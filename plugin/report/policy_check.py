@@ -1,4 +1,4 @@
-"""Whether the cluster's admission policies hold us: once after the start, we try what they have to refuse.
+"""Whether the cluster's admission policies hold us: once after the start, a write that they must refuse is tried.
 
 A policy that matches nobody says nothing: a renamed account, a binding that was never applied, a role
 that grants everything. So the wrong slice is tried as a dry run, which is never kept, and if it is let
@@ -24,8 +24,10 @@ REASON = "AdmissionPolicyMissing"
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0  # seconds between tries while the API server is away
 
 
-@dataclass(slots=True, kw_only=True)
-class RightsCheck:
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+class PolicyCheck:
+    """Tries what admission must refuse. `run` may be called once."""
+
     resources: resources.Resources
     driver: str
     node: str
