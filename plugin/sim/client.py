@@ -80,6 +80,17 @@ class ApiClient:
             else:
                 return True
 
+    async def minor_release(self) -> int:
+        """Which 1.x the API server is. Waits for one that can be asked."""
+        while True:
+            try:
+                version = await self.get("/version")
+            except errors.ApiError as error:
+                log.warning("not known yet which release this is: %s", error)
+                await asyncio.sleep(RETRY_PERIOD)
+            else:
+                return int(version["minor"])
+
     async def send(self, request: Request, timeout: float = 10.0) -> Document:
         """The object or list that the API server answers with.
 

@@ -64,7 +64,6 @@ class Daemon:
                 started = loop.time()
                 code = await self._run_once()
                 if not self._wanted.is_set():
-                    self._set_state(STOPPED)
                     continue
 
                 self._set_state(KILLED if code == -signal.SIGKILL else ENDED)

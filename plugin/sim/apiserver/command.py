@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import tempfile
 from pathlib import Path
 
 from ...errors import Fatal
-from .server import Api, Options, serve
+from .server import Options, serve
 
 
 async def run(options: Options, kubeconfig: Path | None) -> None:
@@ -24,18 +25,18 @@ async def run(options: Options, kubeconfig: Path | None) -> None:
             place, why = f"{options.host}:{options.port}", error.strerror or error
             raise Fatal(f"cannot listen on {place}: {why}") from error
 
+        # The administrator's token is in a file of ours and on no screen, which may be a log.
+        if kubeconfig is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="claimd-sim-"))
+            kubeconfig = Path(folder) / "kubeconfig"
+        try:
+            api.kubeconfig(kubeconfig)
+        except OSError as error:
+            raise Fatal(f"cannot write {kubeconfig}: {error.strerror or error}") from error
+
         # Whoever waits for the first line may connect once it is there.
-        flags = _kubectl_flags(api, kubeconfig)
         print(f"serving like Kubernetes {options.profile} at {api.address}", flush=True)  # noqa: T201
-        print(f"use it with: kubectl {flags} get deviceclasses", flush=True)  # noqa: T201
+        print(  # noqa: T201
+            f"use it with: kubectl --kubeconfig {kubeconfig} get deviceclasses", flush=True
+        )
         await stopping.wait()
-
-
-def _kubectl_flags(api: Api, kubeconfig: Path | None) -> str:
-    """How kubectl finds the server: by the file, which is written, or by its address."""
-    if not kubeconfig:
-        return f"--server {api.url}"
-    try:
-        return f"--kubeconfig {api.kubeconfig(kubeconfig)}"
-    except OSError as error:
-        raise Fatal(f"cannot write {kubeconfig}: {error.strerror or error}") from error

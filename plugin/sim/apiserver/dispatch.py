@@ -72,7 +72,7 @@ class Dispatch:
             # Wherever it was met: nobody means a document of such a depth.
             response = responses.of_error(http, bad_request("json: exceeded max depth"))
         except Exception as error:
-            log.exception("%s %s", http.method, http.path)
+            log.exception("%s %s", http.method, _split_token(http.path)[1])
             message = f"Internal error occurred: {error!r}"
             response = responses.of_error(http, StatusError(500, "InternalError", message))
         return self._with_deprecation_warning(http, response)
@@ -89,10 +89,9 @@ class Dispatch:
         Clients send tokens only over TLS, which there is none of here. So the address that they
         are given has the token as its prefix; a header counts more.
         """
-        token = ""
-        if http.path.startswith("/as/"):
-            token, _, path = http.path.removeprefix("/as/").partition("/")
-            http = dataclasses.replace(http, path=f"/{path}")
+        token, path = _split_token(http.path)
+        if path != http.path:
+            http = dataclasses.replace(http, path=path)
         scheme, _, credentials = http.header("authorization").partition(" ")
         if scheme.lower() == "bearer":
             token = credentials.strip()
@@ -251,6 +250,14 @@ def _check_no_upgrade(http: HttpRequest) -> None:
     if is_upgrade and protocol.startswith(FRAMED_PROTOCOLS):
         message = f"there is no {http.header('upgrade')} here: ask without Upgrade"
         raise StatusError(503, "ServiceUnavailable", message)
+
+
+def _split_token(path: str) -> tuple[str, str]:
+    """The token before a path, if there is one, and the path."""
+    if not path.startswith("/as/"):
+        return "", path
+    token, _, rest = path.removeprefix("/as/").partition("/")
+    return token, f"/{rest}"
 
 
 def _attributes(info: RequestInfo, http: HttpRequest) -> rbac.Attributes:

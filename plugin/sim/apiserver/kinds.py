@@ -14,6 +14,7 @@ from .types.resource import GroupResource
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 DRA = "resource.k8s.io"
+STAGES = ("alpha", "beta", None)  # of a version, the least stable first
 
 
 @dataclass(frozen=True)
@@ -158,9 +159,9 @@ def _api_resource(
     )
 
 
-def priority(version: str) -> tuple[int, int, int]:
+def priority(version: str) -> tuple[int, list[int]]:
     """Higher is preferred: v2 before v1 before v1beta2 before v1alpha3."""
-    parts = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", version)
+    parts = re.fullmatch(r"v\d+(?:(alpha|beta)\d+)?", version)
     assert parts, version
-    major, stage, minor = parts.groups()
-    return {"alpha": 0, "beta": 1}.get(stage, 2), int(major), int(minor or 0)
+    numbers = [int(digits) for digits in re.findall(r"\d+", version)]
+    return STAGES.index(parts[1]), numbers

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ... import timestamps
+from ... import durable, timestamps
 from . import kinds
 from .access.tokens import Tokens
 from .catalog import Catalog
@@ -41,6 +41,8 @@ SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
+    """What can be chosen of a server: its release, address, limits and periods."""
+
     profile: str = kinds.NEWEST  # the release of Kubernetes that it is like
     host: str = "127.0.0.1"
     port: int = 0  # 0: the system chooses
@@ -81,7 +83,10 @@ class Api:
         self._dispatch.logs = logs
 
     def kubeconfig(self, path: Path, token: str = "", namespace: str = "default") -> Path:
-        """Written for its owner alone. JSON, which is YAML."""
+        """Written for its owner alone, whatever lies there. JSON, which is YAML.
+
+        OSError if it cannot be, or if there is something else than a file.
+        """
         cluster = {"server": self.url_as(token or self.token)}
         context = {"cluster": "sim", "user": "sim", "namespace": namespace}
         document = {
@@ -92,8 +97,12 @@ class Api:
             "contexts": [{"name": "sim", "context": context}],
             "current-context": "sim",
         }
-        path.touch(mode=0o600)
-        path.write_text(json.dumps(document, indent=2) + "\n")
+        # A link may lead to a file that others read, and what is no file was not meant.
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise FileExistsError(f"there is something that is no file: {path}")
+        text = f"{json.dumps(document, indent=2)}\n"
+        beside = str(path.with_name(f".{path.name}.new"))
+        durable.replace(str(path), text.encode(), beside=beside, mode=0o600, sync=False)
         return path
 
 

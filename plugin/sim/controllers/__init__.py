@@ -7,6 +7,6 @@ are the server's. Not here: leases of nodes, taints of nodes that evict, jobs, s
 
 from __future__ import annotations
 
-from .controllers import NAME, run
+from .loops import NAME, run
 
 __all__ = ["NAME", "run"]

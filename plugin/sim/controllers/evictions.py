@@ -1,6 +1,6 @@
-"""Pods whose devices have a NoExecute taint that their claims do not tolerate, or no longer: they
-are deleted.
+"""Which pods must go: their devices have a NoExecute taint that their claims do not tolerate.
 
+Pure: what has to be written is returned, and `loops` sends it, in which order and how many at once.
 What a DeviceTaintRule does, and how far it is, is told in its status.
 """
 

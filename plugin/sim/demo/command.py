@@ -194,7 +194,8 @@ def _state_folder(state: Path | None) -> Iterator[Path]:
 
     state = state.absolute()
     try:
-        state.mkdir(parents=True, exist_ok=True)
+        # What containers print is for nobody else, either.
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise errors.Fatal(f"--state: cannot make the folder {state}: {error.strerror}") from error
     yield state

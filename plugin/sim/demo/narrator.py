@@ -365,8 +365,10 @@ class Narrator:
 
 def _satisfying(objects: list[Document], written: Mapping[str, object]) -> list[Document]:
     """Those for which all that is written holds."""
-    checks = facts.checks(written)
-    return [obj for obj in objects if all(check.holds(obj) for check in checks)]
+    satisfying = objects
+    for check in facts.checks(written):
+        satisfying = [obj for obj in satisfying if check.holds(obj)]
+    return satisfying
 
 
 def _describe_fact(step: story.Wait) -> str:

@@ -1,6 +1,7 @@
 """What there is to see of a cluster at one moment: nodes, their GPUs, pods and claims.
 
-Pure: objects in, a Scene out. How it looks on a terminal is the picture's.
+Pure: objects in, a Scene out. What a node, a GPU or a part of one is in the picture is decided here;
+how it looks on a terminal is the picture's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The kubelet's periods and deadlines.
 
 The defaults are a real one's, but for the second try of a prepare, which a real one makes only
-after 60 to 90 seconds, and of an unprepare, after 10 to 15.
+after 60 to 90 seconds, and of an unprepare, after 10 to 15. `claimd demo` has its own, in
+`sim.cluster`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from dataclasses import dataclass
 class Timing:
     """Seconds."""
 
-    registry_poll: float = 1.0  # between two looks into the folder where plugins register
+    # Between two looks into the folder where plugins register. The look that finds a new socket
+    # calls it at once.
+    registry_poll: float = 1.0
     get_info: float = 1.0  # for a plugin to say who it is
     notify: float = 5.0  # for it to hear what became of it
     # Until a registration that failed is tried again, doubled each time.

@@ -1,6 +1,7 @@
 """The scheduler's part: pending pods get devices and a node. An ordinary client of the API server.
 
-Not here: preemption, affinity between pods, topology spread, volumes, ports of the host.
+Not here: preemption, affinity between pods, topology spread, volumes.
+An error on a node, as of a selector, ends the search only where it comes to that node.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from ... import timestamps
+from ...allocator import extended
 from ...api.document import Document
 from ...scheduling.objects import Claim, Pod
 from .. import requests
@@ -169,15 +170,19 @@ def _create_extended_claim(pod: Pod, claim: Claim) -> Request:
 
 
 def _extended_claim_status(pod: Pod, claim: Document) -> Document:
-    """Which container has which request: the requests' names say it."""
-    requested = {request["name"] for request in claim["spec"]["devices"]["requests"]}
-    mappings = []
-    for index, container in enumerate(pod.all_containers):
-        for number, resource in enumerate(sorted(container.resources.requests)):
-            name = f"container-{index}-request-{number}"
-            if name in requested:
-                mapping = {"containerName": container.name, "resourceName": resource}
-                mappings.append(mapping | {"requestName": name})
+    """Which container has which request."""
+    counts = {
+        request["name"]: request["exactly"].get("count", 1)
+        for request in claim["spec"]["devices"]["requests"]
+    }
+    mappings = [
+        {
+            "containerName": mapping.container,
+            "resourceName": mapping.resource,
+            "requestName": mapping.request,
+        }
+        for mapping in extended.mappings(pod, counts)
+    ]
     return {
         "extendedResourceClaimStatus": {
             "resourceClaimName": claim["metadata"]["name"],

@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from ...allocator import features
 from ...kube import client as kube_client
 from ...kube import errors
 from ...scheduling.objects import Claim, Class, Node, Pod, Rule, Slice
@@ -50,7 +51,7 @@ class _Assumed:
 
 class Scheduler:
     def __init__(self, client_: kube_client.Client, clock: Callable[[], float] = time.time) -> None:
-        api = ApiClient(client_)
+        api = self._api = ApiClient(client_)
         caches = {resource: AssumeCache(api, resource) for resource in RESOURCES}
         self._clock = clock
         self._loop = WorkLoop(NAME, api, caches.values())
@@ -68,6 +69,7 @@ class Scheduler:
         self._slices = listers.TypedLister(caches["resourceslices"], Slice, listers.spec_changed)
         self._rules = listers.TypedLister(caches["devicetaintrules"], Rule, listers.spec_changed)
         self._published = PublishedDevices()
+        self._features = features.DEFAULT
 
         # Counts the changes that may help a pod that found no place.
         self._helpful_changes = 0
@@ -85,6 +87,7 @@ class Scheduler:
 
     async def run(self) -> None:
         """Until cancelled."""
+        self._features = features.of_release(await self._api.minor_release())
         async with asyncio.TaskGroup() as self._tasks:
             for cache in self._loop.caches.values():
                 self._tasks.create_task(cache.run())
@@ -128,6 +131,7 @@ class Scheduler:
                 list(self._slices.values.values()),
                 list(self._rules.values.values()),
                 list(self._classes.values.values()),
+                self._features,
             )
         others = [lister.refresh() for lister in (self._nodes, self._pods, self._claims)]
         if any(published) or any(others):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 RESERVED_MAX = 256  # pods that share a claim
 EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"  # annotation
+_ENOUGH_NODES = 100  # that would do; a scheduler looks for no more
 BINDING_TIMEOUT = 600.0  # seconds that devices have to become ready after their allocation
 
 
@@ -223,6 +224,10 @@ class _NodeSearch:
         """Why the pod cannot go to this node, devices aside; nothing if it may."""
         snapshot = self._snapshot
         allocatable = node.status.allocatable
+        # Only ports are looked at on them, which few pods have.
+        neighbours: Sequence[Pod] = ()
+        if self._pod.host_ports:
+            neighbours = snapshot.pods_by_node.get(node.metadata.name, ())
         refusals = filters.refusals(
             self._pod,
             node,
@@ -232,13 +237,14 @@ class _NodeSearch:
                 for name in snapshot.published.class_by_resource
                 if allocatable.get(name, "0") == "0"
             },
+            neighbours=neighbours,
         )
         messages = [refusal.message for refusal in filters.first_refusals(refusals)]
         return list(dict.fromkeys(messages))
 
     def decide(self) -> Decision:
         feasible: list[Node] = []
-        held_elsewhere: list[Claim] = []
+        tied: list[tuple[Node, list[Claim]]] = []  # nodes that claims of the pod cannot be used on
         for node in self._snapshot.nodes:
             reasons = self._filter(node)
             if reasons:
@@ -246,13 +252,13 @@ class _NodeSearch:
                 continue
             unavailable = [claim for claim in self._claims if not _is_available_on(claim, node)]
             if unavailable:
-                self._reasons["resourceclaim not available on the node"] += 1
-                held_elsewhere += unavailable
-                continue
-            feasible.append(node)
+                tied.append((node, unavailable))
+            else:
+                feasible.append(node)
 
         try:
             bind = self._allocate(feasible)
+            held_elsewhere = [] if bind else self._held_elsewhere(tied)
         except AllocationError as error:
             return Unschedulable(
                 message=f'running "DynamicResources" filter plugin: {error}',
@@ -269,38 +275,71 @@ class _NodeSearch:
                 return Deallocate(claim=claim)
         return Unschedulable(message=self._message())
 
+    def _held_elsewhere(self, tied: Sequence[tuple[Node, list[Claim]]]) -> list[Claim]:
+        """The claims that alone keep the pod from a node, where its others could be allocated."""
+        held: list[Claim] = []
+        for node, unavailable in tied:
+            claims = self._claims_to_allocate(node)
+            if self._try_on(node, claims) is not None:
+                self._reasons["resourceclaim not available on the node"] += 1
+                held += unavailable
+        return held
+
     def _allocate(self, feasible: Sequence[Node]) -> Bind | None:
         """On the best node that has the devices.
 
         That is the first in the order of preference. Where a request has alternatives all nodes
-        are tried, and the one counts where the requests had to go down their lists the least.
+        are tried, and the one counts where the requests had to go down their lists the least. So
+        they are where a selector errs on some device: an error on one node ends the search on all,
+        and a scheduler looks at a hundred that would do before it takes one.
         """
         has_alternatives = any(
             request.first_available
             for claim in self._unallocated
             for request in claim.spec.devices.requests or ()
         )
+        takes_first = not has_alternatives and not self._may_err()
         best: Bind | None = None
-        best_rank = 0
+        best_rank = found = 0
         for node in sorted(feasible, key=self._preference):
             claims = self._claims_to_allocate(node)
-            try:
-                results = self._allocate_on(node, claims)
-            except AllocationError as error:
-                if not error.node_only:
-                    raise
-                self._reasons[str(error)] += 1
-                continue
+            results = self._try_on(node, claims)
             if results is None:
-                self._short.append((node, claims))
                 continue
 
             rank = _alternatives_rank(claims, results)
             if best is None or rank < best_rank:
                 best, best_rank = self._bind(node, claims, results), rank
-            if not has_alternatives:
+            found += 1
+            if takes_first or (found >= _ENOUGH_NODES and not has_alternatives):
                 break
         return best
+
+    def _may_err(self) -> bool:
+        """Whether a selector of the pod's claims, or of any class, errs on any device."""
+        published = self._snapshot.published
+        asked = [selector for class_ in published.classes for selector in class_.spec.selectors]
+        for claim in self._unallocated:
+            for request in claim.spec.devices.requests or ():
+                for exactly in (request.exactly, *request.first_available):
+                    asked += exactly.selectors if exactly else ()
+        return any(published.may_err(one.cel.expression) for one in asked if one.cel)
+
+    def _try_on(self, node: Node, claims: list[ResourceClaim]) -> Sequence[AllocationResult] | None:
+        """The results; None if there are none, and then the reason is counted.
+
+        An error that is not the node's alone ends the search on all nodes.
+        """
+        try:
+            results = self._allocate_on(node, claims)
+        except AllocationError as error:
+            if not error.node_only:
+                raise
+            self._reasons[str(error)] += 1
+            return None
+        if results is None:
+            self._short.append((node, claims))
+        return results
 
     def _allocate_on(
         self, node: Node, claims: Sequence[ResourceClaim]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...allocator import Allocator, Classes, features, state, taints
+from ...allocator import Allocator, Classes, features, selectors, state, taints
 from ...allocator.extended import classes_by_resource
 from ...scheduling import resources
 from ...scheduling.objects import Claim, Node, Pod, Rule, Slice
@@ -32,6 +32,7 @@ class PublishedDevices:
     slices: Sequence[Slice] = ()
     rules: Sequence[Rule] = ()
     classes: Sequence[DeviceClass] = ()
+    of_itself: features.Features = features.DEFAULT  # what the release enables
 
     @cached_property
     def tainted_slices(self) -> list[Slice]:
@@ -40,7 +41,7 @@ class PublishedDevices:
 
     @cached_property
     def features(self) -> features.Features:
-        return features.in_use(self.slices, ())
+        return features.in_use(self.slices, (), self.of_itself)
 
     @cached_property
     def class_by_resource(self) -> dict[str, DeviceClass]:
@@ -50,6 +51,23 @@ class PublishedDevices:
     @cached_property
     def class_lister(self) -> Classes:
         return Classes(self.classes)
+
+    def may_err(self, expression: str) -> bool:
+        """Whether a selector errs on any device of the cluster; each is asked once."""
+        found = self._may_err.get(expression)
+        if found is None:
+            devices = (
+                (slice_.spec.driver, device)
+                for slice_ in self.slices
+                for device in slice_.spec.devices
+            )
+            found = any(selectors.errs(expression, *device) for device in devices)
+            self._may_err[expression] = found
+        return found
+
+    @cached_property
+    def _may_err(self) -> dict[str, bool]:
+        return {}
 
     @cached_property
     def untainted_devices(self) -> dict[str, set[DeviceId]]:
@@ -96,8 +114,18 @@ class Snapshot:
         return used
 
     @cached_property
+    def pods_by_node(self) -> dict[str, list[Pod]]:
+        """The pods that have a place on each node, by the node's name."""
+        by_node: dict[str, list[Pod]] = {}
+        for pod in self.pods.values():
+            if pod.spec.node_name and not pod.has_ended:
+                by_node.setdefault(pod.spec.node_name, []).append(pod)
+        return by_node
+
+    @cached_property
     def features(self) -> features.Features:
-        return self.published.features | features.in_use((), self.claims.values())
+        claims = self.claims.values()
+        return self.published.features | features.in_use((), claims, self.published.of_itself)
 
     @cached_property
     def allocated(self) -> state.AllocatedState:
@@ -129,7 +157,8 @@ class Snapshot:
         thousand pods would count the whole cluster a thousand times otherwise.
         """
         spec = msgspec.structs.replace(pod.spec, node_name=node)
-        pods = {**self.pods, pod.metadata.uid: msgspec.structs.replace(pod, spec=spec)}
+        placed = msgspec.structs.replace(pod, spec=spec)
+        pods = {**self.pods, pod.metadata.uid: placed}
         changed = {claim.key: claim for claim in claims}
         after = Snapshot(self.nodes, pods, {**self.claims, **changed}, self.published)
 
@@ -138,6 +167,10 @@ class Snapshot:
             used_on_node = dict(self.used[node])
             resources.add(used_on_node, resources.pod_requests(pod))
             after.__dict__["used"] = {**self.used, node: used_on_node}
+
+        if "pods_by_node" in computed:
+            neighbours = [*self.pods_by_node.get(node, ()), placed]
+            after.__dict__["pods_by_node"] = {**self.pods_by_node, node: neighbours}
 
         if "allocated" in computed and "features" in computed:
             newly_allocated = [

@@ -53,7 +53,7 @@ async def test_whether_a_resource_is_served_is_waited_for(api, monkeypatch):
         return await discover()
 
     api._discover = failing
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await api.serves("resourceclaims")
 
 

@@ -1,6 +1,7 @@
 """A whole cluster: what claimd may do in it, and that its rules are those of the manifests."""
 
 import asyncio
+import dataclasses
 import json
 import tempfile
 from pathlib import Path
@@ -32,7 +33,7 @@ async def get(api, path):
 
 
 async def until(fact):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while not await fact():
             await asyncio.sleep(0.02)
 
@@ -149,3 +150,22 @@ async def test_a_strike_that_nothing_comes_of_leaves_nothing(running):
         await crash.kill(0.1)
     assert not list((running.nodes["one"].folder / "cdi").iterdir())
     assert running.nodes["one"].daemon.state == daemon.RUNNING
+
+
+async def test_tokens_stand_in_files_of_their_owner_alone_and_in_no_message(running):
+    await published(running)
+    with pytest.raises(errors.ApiError) as refused:
+        await running.client.request("GET", "/api/v1/nodes/none")
+    nowhere = dataclasses.replace(kubeconfig.load(running.kubeconfig), port=1)
+    with pytest.raises(errors.Unreachable) as unreachable:
+        await client.Client(nowhere, agent="test").request("GET", "/api/v1/nodes")
+
+    tokens = [running.api.token.encode()]
+    for node in running.nodes:
+        written = json.loads((running.folder / node / "kubeconfig").read_text())
+        tokens.append(written["clusters"][0]["cluster"]["server"].rpartition("/")[2].encode())
+    for token in tokens:
+        assert token not in f"{refused.value} {unreachable.value}".encode()
+        for path in running.folder.rglob("*"):
+            if path.is_file() and not path.is_symlink() and path.stat().st_mode & 0o077:
+                assert token not in path.read_bytes(), path

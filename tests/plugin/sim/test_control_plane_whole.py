@@ -35,7 +35,7 @@ async def test_the_worlds_that_a_real_scheduler_has_decided(tmp_path):
             where = {"kubernetes.io/hostname": world.node}
             await plane.make(*claims, planes.pod(world.name, claims=names, nodeSelector=where))
         fit = [world.name for world in WORLDS if world.fits]
-        await plane.until(lambda: all(plane.place(name) for name in fit), 20)
+        await plane.until(lambda: all(plane.place(name) for name in fit))
         for world in WORLDS:
             claims = [
                 plane.get("resourceclaims", claim["metadata"]["name"]) for claim in world.claims
@@ -135,12 +135,12 @@ async def test_no_device_is_given_twice_and_none_is_lost(tmp_path):
                 await plane.api.send(delete("devicetaintrules", rule))
             pods = plane.copies["pods"]
             await plane.until(
-                lambda: all(one["spec"].get("nodeName") for one in pods.objects.values()), 20
+                lambda: all(one["spec"].get("nodeName") for one in pods.objects.values())
             )
             for pod in list(pods.objects.values()):
                 with contextlib.suppress(errors.NotFound):
                     await plane.api.send(delete("pods", pod))
             await plane.until(
-                lambda: not pods.objects and len(plane.claims()) == 2 and not plane.devices(), 20
+                lambda: not pods.objects and len(plane.claims()) == 2 and not plane.devices()
             )
         kubelets.cancel()

@@ -13,7 +13,7 @@ from devices import fake
 from plugin.sim import daemon
 
 
-async def until(fact, within=20):
+async def until(fact, within=30):
     async with asyncio.timeout(within):
         while not fact():
             await asyncio.sleep(0.01)

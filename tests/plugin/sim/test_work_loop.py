@@ -57,7 +57,7 @@ async def test_it_looks_after_a_change_after_a_while_and_after_trouble(api, monk
             raise answer
         return answer
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         tasks = [asyncio.create_task(pods.run()), asyncio.create_task(loop.run(reconcile))]
         assert await looks.get() == []
         await api.send(create(planes.pod("p")))
@@ -78,7 +78,7 @@ async def test_it_does_not_look_before_all_is_known(api):
 
     await api.send(create(planes.pod("p")))
     tasks = [asyncio.create_task(pods.run()), asyncio.create_task(loop.run(reconcile))]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not pods.synced:
             await asyncio.sleep(0.005)
         tasks.append(asyncio.create_task(nodes.run()))

@@ -13,7 +13,7 @@ from typing import Any
 
 from ....api.document import Document
 from ....cel import CompileError, EvalError
-from ....cel.documents import Derived, Expression, value_of
+from ....cel.documents import Budget, Derived, Expression, value_of
 from ....cel.library import authorization
 from ..storage.store import Store
 from ..types import selectors
@@ -124,17 +124,17 @@ class Admission:
         With failurePolicy Ignore, an expression that goes wrong denies nothing.
         """
         strict = spec.get("failurePolicy", "Fail") == "Fail"
-        documents = self._documents()
+        documents, budget = self._documents(), Budget()
 
         def evaluate(expression: str) -> Any:
-            return _compiled(expression).evaluate(documents)
+            return _compiled(expression).evaluate(documents, budget)
 
         try:
             variables = {}
             for variable in spec.get("variables") or ():
                 expression = variable.get("expression", "")
                 variables[variable.get("name", "")] = _compiled(expression)
-            documents["variables"] = Derived(variables, documents)
+            documents["variables"] = Derived(variables, documents, budget)
             for condition in spec.get("matchConditions") or ():
                 if evaluate(condition.get("expression", "")) is not True:
                     return

@@ -46,11 +46,14 @@ class Subresources:
         """Puts the pod on a node, as a scheduler decides."""
         binding, info = codec.document(request.http), request.info
         node = (binding.get("target") or {}).get("name", "")
+        binding_metadata = binding.get("metadata") or {}
+        if binding_metadata.get("name") != info.name:
+            raise status_errors.bad_request("name in URL does not match name in Binding object")
         if not node:
             raise StatusError(500, "", "target.name: Required value")
+
         store = self._registry.store
         pod = store.get(PODS, info.namespace, info.name)
-        binding_metadata = binding.get("metadata") or {}
         _check_can_be_bound(pod, binding_metadata.get("uid"))
 
         metadata, status = pod["metadata"], pod.get("status") or {}

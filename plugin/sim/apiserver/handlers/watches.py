@@ -1,7 +1,7 @@
 """Watches: the events of one kind as lines of JSON, from a version on, with bookmarks.
 
 What a selection lets through is decided in the store; what an object looks like, by who gives
-`transform`.
+`transform`; how often a bookmark comes, by the server's Options.
 """
 
 from __future__ import annotations

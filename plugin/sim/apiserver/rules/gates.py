@@ -69,10 +69,10 @@ GATED_FIELDS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 # A template has the spec of a claim in its own.
-GATED_FIELDS["ResourceClaimTemplate"] = {
-    gate: tuple(f"spec.{path}" for path in paths if path.startswith("spec."))
-    for gate, paths in GATED_FIELDS["ResourceClaim"].items()
-}
+GATED_FIELDS["ResourceClaimTemplate"] = {}
+for _gate, _paths in GATED_FIELDS["ResourceClaim"].items():
+    _of_spec = tuple(f"spec.{path}" for path in _paths if path.startswith("spec."))
+    GATED_FIELDS["ResourceClaimTemplate"][_gate] = _of_spec
 
 
 def drop_disabled(kind: str, new: Document, old: Document | None, profile: Profile) -> Document:

@@ -106,9 +106,13 @@ def _validate_owners(errors: FieldErrors, owners: list[Document]) -> None:
             controllers.append(f"{owner.get('kind')}/{owner.get('name')}")
 
     for other in controllers[1:]:
-        listed = [{name: owner[name] for name in OWNER_FIELDS if name in owner} for owner in owners]
+        listed = [_known_fields(owner) for owner in owners]
         both = f'Found "true" in references for {controllers[0]} and {other}'
         errors.invalid(path, listed, f"{ONE_CONTROLLER} {both}")
+
+
+def _known_fields(owner: Document) -> Document:
+    return {name: owner[name] for name in OWNER_FIELDS if name in owner}
 
 
 def _validate_owner(errors: FieldErrors, owner: Document, path: str) -> None:

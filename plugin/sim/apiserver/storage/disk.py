@@ -144,7 +144,9 @@ def _lock(path: Path) -> int:
     that ends. The file is made for us alone: it holds tokens, and what SQLite lays beside it gets
     its mode.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    os.fchmod(descriptor, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -134,8 +134,9 @@ def apply(
     owned = _ownable(applied)
     if owned:
         # Who applies the same again is not remembered for when he did.
-        same = _without_managed_fields(result) == _without_managed_fields(live)
-        since = (last.time if last else "") if same else time
+        since = time
+        if _without_managed_fields(result) == _without_managed_fields(live):
+            since = last.time if last else ""
         entries[manager.identity] = ManagedFieldsEntry(manager, owned, since)
     return _with_managed_fields(result, entries)
 

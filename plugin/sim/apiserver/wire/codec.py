@@ -97,7 +97,9 @@ def _go_error(body: bytes, error: Exception) -> str:
         rest = found.doc[found.pos :].strip()
         if not rest:
             return "unexpected end of JSON input"
-        return f"invalid character '{rest[0]}' looking for beginning of value"
+        # Half of a character would make a response that cannot be written.
+        letter = rest[0].encode(errors="replace").decode()
+        return f"invalid character '{letter}' looking for beginning of value"
     except UnicodeDecodeError:
         pass
     return str(error)

@@ -89,16 +89,22 @@ class Server:
     async def stop(self) -> None:
         """Ends every connection, also in the middle of a response."""
         self._stopped = True
+
+        # A connection that the loop is just taking on comes within a few of its turns, sees that we
+        # have stopped, and drops itself. Were the server closed before that, asyncio would forget
+        # such a connection without closing it, and its client would wait for ever.
+        loop = asyncio.get_running_loop()
+        listening = self._server.sockets if self._server else ()
+        for socket in listening:
+            loop.remove_reader(socket.fileno())
+        for _ in range(5):
+            await asyncio.sleep(0)
         if self._server:
             self._server.close()
+
         for connection in list(self._connections):
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
-
-        # A connection that the loop was just taking on comes within a few of its turns; it sees
-        # that we have stopped, and drops itself.
-        for _ in range(5):
-            await asyncio.sleep(0)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

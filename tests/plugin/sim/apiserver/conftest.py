@@ -54,7 +54,7 @@ async def ask(api, connect):
         yield asker
 
 
-async def wait_until(holds, seconds=5.0):
+async def wait_until(holds, seconds=30.0):
     async with asyncio.timeout(seconds):
         while not holds():
             await asyncio.sleep(0.005)
@@ -81,7 +81,7 @@ def raw(api):
     """One request as it is, with what comes back; `token` is in the address, unless it is None."""
 
     def ask(method, path, body, headers, token):
-        connection = http.client.HTTPConnection(api.address.removeprefix("http://"), timeout=10)
+        connection = http.client.HTTPConnection(api.address.removeprefix("http://"), timeout=60)
         data = json.dumps(body).encode() if isinstance(body, dict | list) else body
         if isinstance(body, dict | list):
             headers = {"Content-Type": "application/json"} | headers

@@ -210,7 +210,7 @@ class Asking:
 def ask_all(address, asking, count):
     """What answered with an error of its own, over one connection."""
     connection = http.client.HTTPConnection(
-        address.removeprefix("http://").partition("/")[0], timeout=10
+        address.removeprefix("http://").partition("/")[0], timeout=60
     )
     prefix = f"/{address.removeprefix('http://').partition('/')[2]}"
     found = []

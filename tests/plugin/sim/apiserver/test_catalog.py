@@ -2,6 +2,7 @@
 
 import pytest
 
+from plugin.sim.apiserver import catalog as catalog_module
 from plugin.sim.apiserver.catalog import Catalog
 from plugin.sim.apiserver.types.status_errors import StatusError
 
@@ -101,3 +102,13 @@ def test_deprecations(catalog):
     assert warning("v1alpha3", "devicetaintrules") == told
     old = Catalog("1.34").served_version(DRA, "v1beta1", "deviceclasses")
     assert old.deprecation_warning == ""
+
+
+def test_what_was_converted_long_ago_is_converted_again(catalog, monkeypatch):
+    monkeypatch.setattr(catalog_module, "CONVERTED", 2)
+    served = catalog.served_version(DRA, "v1beta1", "resourceclaims")
+    stored = [stored_claim() for _ in range(3)]
+    shown = [served.from_storage(claim) for claim in stored]
+    assert served.from_storage(stored[1]) is shown[1]
+    assert served.from_storage(stored[2]) is shown[2]
+    assert served.from_storage(stored[0]) is not shown[0]

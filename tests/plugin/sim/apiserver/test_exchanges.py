@@ -36,13 +36,13 @@ def running(release):
 
     thread = threading.Thread(target=loop.run_until_complete, args=[main()])
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     api = found["api"]
 
     def compact():
         done = threading.Event()
         loop.call_soon_threadsafe(lambda: (api.registry.store.compact(), done.set()))
-        assert done.wait(10)
+        assert done.wait(60)
 
     try:
         yield exchanges.Server(api.address, token=api.token, compact=compact)

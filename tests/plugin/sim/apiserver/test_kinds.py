@@ -45,3 +45,16 @@ def test_every_kind_of_the_resource_api_has_its_field_table(release):
                 name for name in served.kind.schema.fields if name not in ("apiVersion", "kind")
             )
             assert (metadata, bool(others)) == ("metadata", True)
+
+
+def test_versions_by_preference():
+    versions = ["v1alpha3", "v1beta1", "v2", "v1", "v1beta2", "v2beta1", "v1alpha2"]
+    assert sorted(versions, key=kinds.priority, reverse=True) == [
+        "v2",
+        "v1",
+        "v2beta1",
+        "v1beta2",
+        "v1beta1",
+        "v1alpha3",
+        "v1alpha2",
+    ]

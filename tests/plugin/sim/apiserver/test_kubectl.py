@@ -141,7 +141,7 @@ async def test_edit_patch_label_wait_delete(kubectl):
 async def test_get_watch(kubectl):
     await kubectl("create", "-f", "-", stdin=CLAIM % "a")
     watching = await kubectl.start("get", "resourceclaims", "-w", "--output-watch-events")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         assert (await watching.stdout.readline()).split() == [b"EVENT", b"NAME", b"STATE", b"AGE"]
         assert (await watching.stdout.readline()).split()[:3] == [b"ADDED", b"c", b"pending"]
         await kubectl("label", "resourceclaim", "c", "team-")

@@ -1,6 +1,8 @@
 """The server over HTTP, asked by the project's own client."""
 
 import asyncio
+import json
+import urllib.request
 
 import pytest
 
@@ -19,7 +21,7 @@ async def test_what_is_there_from_the_start(ask):
     assert default["spec"] == {"finalizers": ["kubernetes"]}
     assert default["status"] == {"phase": "Active"}
     assert default["metadata"]["labels"] == {"kubernetes.io/metadata.name": "default"}
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not (await ask("GET", "/api/v1/namespaces/default/serviceaccounts"))["items"]:
             await asyncio.sleep(0.01)
 
@@ -90,3 +92,18 @@ async def test_what_the_plugin_asks(ask, made):
     )
     with pytest.raises(errors.Invalid, match='metadata.uid: Invalid value: "another"'):
         await found.apply_devices("default", "c", "another", [device], "claimd")
+
+
+async def test_an_address_says_who_asks(api):
+    review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+
+    def who(url):
+        request = urllib.request.Request(
+            f"{url}{review}", b"{}", {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)["status"]["userInfo"]["username"]
+
+    assert await asyncio.to_thread(who, api.url) == "kubernetes-admin"
+    jane = api.url_as(api.token_of("jane", []))
+    assert await asyncio.to_thread(who, jane) == "jane"

@@ -73,13 +73,13 @@ async def test_health_is_what_was_heard_last_and_only_for_a_while():
             ("Unknown", ""),
         ]
         doctor.tell(("x", wire.HEALTHY, ""))  # a part of all: the others stay as they are
+        told = time.monotonic()
         doctor.tell(("y", wire.HEALTHY, "m" * 2000), timeout=1)
         await until(lambda: len(changes) == 2)
         assert changes == [{dev("x"), dev("y")}, {dev("y")}]
         assert len(seen.health_of(dev("y"))[1]) == 1024
-        heard = time.monotonic()
         await until(lambda: seen.health_of(dev("y"))[0] == "Unknown")
-        assert time.monotonic() - heard > 0.5
+        assert time.monotonic() - told > 0.5
         assert seen.health_of(dev("x"))[0] == "Healthy"
 
 
@@ -95,7 +95,7 @@ async def test_the_end_of_a_stream_is_the_end_of_what_was_known():
 
 async def test_a_driver_without_the_service_is_not_asked_again():
     async with listening(Doctor(), "v1alpha1.DRAResourceHealth") as (_, changes, task):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await task
         assert not changes
 

@@ -76,7 +76,7 @@ async def test_what_a_driver_says_of_a_claim_is_told_to_the_pod(node):
         "FailedPrepareDynamicResources",
         f"NodePrepareResources failed for ResourceClaim c: {DRIVER}: ",
     )
-    assert "not a GpuConfig" in node.kubelet.pods[pod["metadata"]["uid"]].problem
+    assert "this driver takes GpuConfig" in node.kubelet.pods[pod["metadata"]["uid"]].problem
     assert (await node.status("p"))["phase"] == "Pending"
     await node.delete("p")
     await node.gone("p")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from plugin.sim.runtime import cdi_spec, container, runtime
+from plugin.sim.runtime import cdi_cache, cdi_spec, container, runtime
 from tests.support.apiserver import until
 
 SPEC = {
@@ -66,6 +66,28 @@ async def test_a_command_its_log_and_its_code(tmp_path):
         await until(lambda: ends)
         assert one.exit_code == 3
         assert runtime_.logs("u", "main").split("\n") == ["out", "err", "b pod", ""]
+
+
+async def test_the_guard_is_told_of_a_process_group_until_all_of_it_is_gone(tmp_path):
+    """A number that somebody else has later must not be killed at the end."""
+    told = []
+    one = container.Container(
+        order("true"), cdi_cache.InjectedEdits(), tmp_path / "one", namespace=False
+    )
+    await one.start(lambda sign, group: told.append((sign, group)))
+    await one.ended.wait()
+    assert told == [("+", one.pid), ("-", one.pid)]
+
+
+async def test_a_runtime_finds_out_whether_containers_can_have_mounts_of_their_own(tmp_path):
+    probe = await asyncio.create_subprocess_exec(
+        *container.PYTHON, container.LAUNCH, "probe", stderr=asyncio.subprocess.DEVNULL
+    )
+    possible = await probe.wait() == 0
+    async with rt(tmp_path) as runtime_:
+        assert runtime_.namespace is possible
+    async with rt(tmp_path, namespace=False) as runtime_:
+        assert runtime_.namespace is False
 
 
 async def test_a_container_has_what_cdi_gives_it(tmp_path):

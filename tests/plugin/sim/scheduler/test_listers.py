@@ -4,14 +4,17 @@ import copy
 import random
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
-from plugin.scheduling.objects import Claim, UnreadableClaim
+from plugin.scheduling.objects import Claim, Node, Pod, UnreadableClaim
 from plugin.sim.scheduler import listers
 from plugin.sim.scheduler.scheduling_cycle import Bind, Unschedulable, schedule_pod
 from plugin.sim.scheduler.snapshot import Snapshot
 from tests.support.planes import claim, node, parsed, pod, slice_, snapshot
 
+PLACED = pod("p", on="node-1")
+ENDED = PLACED | {"status": {"phase": "Failed"}}
 WRONG = (None, [], {}, "x", 7, True, [None], [7], {"unknown": 1}, {"x": None})
 
 
@@ -91,6 +94,61 @@ def test_that_it_can_be_read_again_helps_those_that_wait():
     made = lister(one)
     made._cache.objects = {"default/held": held()}
     assert made.refresh()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "freed"),
+    [
+        (None, claim("c"), False),
+        (claim("c"), None, False),
+        (claim("c"), claim("c", devices=["gpu-0"]), False),
+        (claim("c", devices=["gpu-0"]), claim("c", devices=["gpu-0"], pods=["p"]), False),
+        (claim("c", devices=["gpu-0"]), claim("c"), True),
+        (claim("c", devices=["gpu-0"]), None, True),
+    ],
+)
+def test_a_claim_frees_devices_when_it_goes_or_its_allocation_does(before, after, freed):
+    assert listers.claim_freed_devices(typed(before, Claim), typed(after, Claim)) is freed
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "freed"),
+    [
+        (None, PLACED, False),
+        (pod("p"), None, False),
+        (pod("p"), PLACED, False),
+        (PLACED, PLACED, False),
+        (PLACED, ENDED, True),
+        (PLACED, None, True),
+        (ENDED, None, False),
+    ],
+)
+def test_a_pod_frees_its_node_when_it_goes_or_ends(before, after, freed):
+    assert listers.pod_freed_node(typed(before, Pod), typed(after, Pod)) is freed
+
+
+def test_what_changes_of_a_node_matters_to_those_that_wait_unless_it_is_its_heartbeat():
+    before = node("node-1")
+    beating = copy.deepcopy(before)
+    beating.setdefault("status", {})["conditions"] = [
+        {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}
+    ]
+    labelled = copy.deepcopy(before)
+    labelled["metadata"]["labels"] = {"zone": "a"}
+    changed = {
+        "comes": (None, before),
+        "goes": (before, None),
+        "beats": (before, beating),
+        "is labelled": (before, labelled),
+    }
+    assert {
+        what: listers.node_changed(typed(old, Node), typed(new, Node))
+        for what, (old, new) in changed.items()
+    } == {"comes": True, "goes": True, "beats": False, "is labelled": True}
+
+
+def typed(document, kind):
+    return None if document is None else msgspec.convert(document, kind)
 
 
 def places(value, path=()):

@@ -71,7 +71,7 @@ def test_devices_that_are_taken_are_not_given_again_before_the_api_server_knows(
     last = schedule_pod(after.with_decision(two, again.claims, again.node), three_)
     assert last.message == (
         "0/1 nodes are available: 1 cannot allocate all claims "
-        "(claim default/c: request gpu needs 1, 0 of 2 devices suit)."
+        "(claim default/c: 1 GPU is needed, none is free)."
     )
 
 
@@ -107,7 +107,8 @@ def test_each_reason_is_told_with_its_number_of_nodes():
     )
     assert decided(new, nodes=nodes, claims=[claim("mine")]).message == (
         "0/6 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 Too many pods, "
-        "1 cannot allocate all claims (no driver has usable devices here), "
+        "1 cannot allocate all claims (no driver has usable devices here, "
+        "as no ResourceSlice is for this node), "
         "1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint(s), "
         "1 node(s) were unschedulable."
     )
@@ -204,9 +205,7 @@ def test_taints_of_slices_and_rules_keep_devices_away_unless_tolerated():
     mine = [claim("mine", request(count=2))]
     hot = [slice_("node-1", gpu_0={"taints": [HOT]})]
     new = pod("p", claims=["mine"])
-    assert (
-        "request gpu needs 2, 1 of 2 devices suit" in decided(new, slices=hot, claims=mine).message
-    )
+    assert "2 GPUs are needed, 1 is usable" in decided(new, slices=hot, claims=mine).message
     rules = [rule("r", HOT, device="gpu-0")]
     assert isinstance(decided(new, claims=mine, rules=rules), Unschedulable)
     tolerant = [claim("mine", request(count=2, tolerations=[{"operator": "Exists"}]))]
@@ -315,3 +314,30 @@ def test_it_decides_on_the_worlds_of_the_real_scheduler_as_that_does():
         if each.fits:
             assert decision.node == each.node
             there = there.with_decision(new, decision.claims, decision.node)
+
+
+def test_a_port_of_the_node_is_given_once():
+    ports = [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]
+    first, second = (pod(name) | {} for name in ("a", "b"))
+    for one in (first, second):
+        one["spec"]["containers"] = ports
+    before = snapshot(nodes=[node("node-1")], pods=[first, second])
+    decision = schedule_pod(before, *parsed(first))
+    assert decision == Bind(node="node-1")
+    after = before.with_decision(*parsed(first), (), "node-1")
+    expected = (
+        "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
+    )
+    assert schedule_pod(after, *parsed(second)) == Unschedulable(message=expected)
+
+
+def test_a_claim_that_is_held_elsewhere_is_named_only_where_the_others_could_be_allocated():
+    held = claim("held", devices=["gpu-0"], node="node-1", pods=["other"])
+    both = pod("p", claims=["held", "mine"])
+    large = claim("mine", request(count=3))
+    assert "resourceclaim" not in decided(both, claims=[held, large]).message
+
+    others = [node("node-2"), node("node-3")]
+    decision = decided(both, nodes=others, claims=[held, claim("mine")])
+    expected = "0/2 nodes are available: 2 resourceclaim not available on the node."
+    assert decision == Unschedulable(message=expected)

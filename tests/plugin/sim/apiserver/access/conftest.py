@@ -35,7 +35,7 @@ async def plugin(raw):
         "spec": {"serviceAccountName": "claimd", "containers": [{"name": "c", "image": "i"}]},
     }
     assert (await raw("POST", PODS, pod)).status == 201
-    target = {"target": {"kind": "Node", "name": "n1"}}
+    target = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}}
     assert (await raw("POST", f"{PODS}/p/binding", target)).status == 201
     asked = {"spec": {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p"}}}
     found = await raw("POST", f"{ACCOUNT}/token", asked)

@@ -2,6 +2,8 @@
 
 import contextlib
 
+import pytest
+
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 
 
@@ -88,7 +90,9 @@ async def test_other_policies(raw):
 
     async with policy(raw, deny):
         assert (await create("one", {"a": "1"})).status == 201
-        assert "denied request: at most one" in (await create("two", both)).json["message"]
+        denied = await create("two", both)
+        assert "denied request: at most one" in denied.json["message"]
+        assert "warning" not in denied.headers
         found = await create("none", None)  # an expression that fails refuses
         assert "resulted in error: no such key: data" in found.json["message"]
     async with policy(raw, deny, failurePolicy="Ignore"):
@@ -107,3 +111,158 @@ async def test_other_policies(raw):
         assert (await create("x", both)).status == 422
     async with policy(raw, deny, validations=[{"expression": "nothing.is()"}]):
         assert "unknown name nothing" in (await create("z", both)).json["message"]
+
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+DENY = {"validationActions": ["Deny"]}
+
+
+async def refused(raw, *, name="m", data=None, labels=None, binding=None, **spec):
+    """What a policy with this spec says of a new map; None if it says nothing."""
+    new = {"metadata": {"name": name, "labels": labels or {}}, "data": data or {"a": "1"}}
+    async with policy(raw, binding or DENY, **spec):
+        reply = await raw("POST", MAPS, new)
+    if reply.status == 201:
+        return None
+    return reply.status, reply.json["message"].partition(" denied request: ")[2]
+
+
+@pytest.mark.parametrize(
+    ("rule", "concerned"),
+    [
+        ({}, True),
+        ({"operations": ["*"]}, True),
+        ({"operations": ["UPDATE"]}, False),
+        ({"resources": ["*"]}, True),
+        ({"resources": ["*/*"]}, True),
+        ({"resources": ["configmaps/*"]}, True),
+        ({"resources": ["configmaps/status"]}, False),
+        ({"apiGroups": ["apps"]}, False),
+        ({"apiVersions": ["*"]}, True),
+        ({"apiVersions": ["v2"]}, False),
+        ({"scope": "Namespaced"}, True),
+        ({"scope": "Cluster"}, False),
+        ({"resourceNames": ["m"]}, True),
+        ({"resourceNames": ["n"]}, False),
+    ],
+)
+async def test_which_writes_a_rule_concerns(raw, rule, concerned):
+    whole = POLICY["matchConstraints"]["resourceRules"][0] | rule
+    never = [{"expression": "false", "message": "never"}]
+    said = await refused(raw, matchConstraints={"resourceRules": [whole]}, validations=never)
+    assert said == ((422, "never") if concerned else None)
+    without = {"resourceRules": POLICY["matchConstraints"]["resourceRules"]}
+    without["excludeResourceRules"] = [whole]
+    said = await refused(raw, matchConstraints=without, validations=never)
+    assert said == (None if concerned else (422, "never"))
+
+
+@pytest.mark.parametrize(
+    ("selector", "concerned"),
+    [
+        ({"objectSelector": {"matchLabels": {"tier": "gold"}}}, True),
+        ({"objectSelector": {"matchLabels": {"tier": "lead"}}}, False),
+        ({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}}}, True),
+        ({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "x"}}}, False),
+        ({"resourceRules": []}, True),
+    ],
+)
+async def test_a_binding_narrows_what_a_policy_concerns(raw, selector, concerned):
+    said = await refused(
+        raw,
+        labels={"tier": "gold"},
+        binding=DENY | {"matchResources": selector},
+        validations=[{"expression": "false", "message": "never"}],
+    )
+    assert said == ((422, "never") if concerned else None)
+
+
+@pytest.mark.parametrize(
+    ("validation", "said"),
+    [
+        ({"expression": "false"}, "failed expression: false"),
+        ({"expression": " 1 > 2 "}, "failed expression: 1 > 2"),
+        ({"expression": "false", "message": "m"}, "m"),
+        ({"expression": "false", "message": "m", "messageExpression": "' e '"}, "e"),
+        ({"expression": "false", "message": "m", "messageExpression": "' '"}, "m"),
+        ({"expression": "false", "message": "m", "messageExpression": "'a\\nb'"}, "m"),
+        ({"expression": "false", "message": "m", "messageExpression": "1"}, "m"),
+        ({"expression": "false", "message": "m", "messageExpression": "object.none"}, "m"),
+    ],
+)
+async def test_what_a_denial_says(raw, validation, said):
+    assert await refused(raw, validations=[validation]) == (422, said)
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [("", 422), ("Invalid", 422), ("Forbidden", 403), ("Unauthorized", 401)],
+)
+async def test_a_denial_has_the_code_of_its_reason(raw, reason, code):
+    validation = {"expression": "false", "message": "m", "reason": reason}
+    assert await refused(raw, validations=[validation]) == (code, "m")
+
+
+async def test_a_condition_that_goes_wrong(raw):
+    broken = [{"name": "c", "expression": "object.none.other == 1"}]
+    said = await refused(raw, name="a", matchConditions=broken)
+    assert said is not None
+    assert "no such key: none" in said[1]
+    ignored = await refused(raw, name="b", matchConditions=broken, failurePolicy="Ignore")
+    assert ignored is None
+
+
+async def test_variables_may_use_those_before_them(raw):
+    variables = [
+        {"name": "a", "expression": "object.data.size()"},
+        {"name": "b", "expression": "variables.a + 1"},
+        {"name": "unused", "expression": "object.none"},
+    ]
+    validation = {"expression": "variables.b > 2", "messageExpression": "string(variables.b)"}
+    said = await refused(raw, variables=variables, validations=[validation])
+    assert said == (422, "2")
+    more = {"a": "1", "b": "2"}
+    assert await refused(raw, data=more, variables=variables, validations=[validation]) is None
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "request.operation == 'CREATE' && request.name == 'm' && request.namespace == 'default'",
+        "request.kind.kind == 'ConfigMap' && request.resource.resource == 'configmaps'",
+        "request.userInfo.username == 'kubernetes-admin' && !request.dryRun",
+        "oldObject == null && params == null && request.subResource == ''",
+        "namespaceObject.metadata.name == 'default'",
+        "object.metadata.labels.all(k, k == 'none')",
+        "authorizer.group('').resource('pods').check('list').allowed()",
+        "authorizer.path('/metrics').check('get').allowed()",
+        "!authorizer.serviceAccount('default', 'a').group('').resource('pods').check('get')"
+        ".allowed()",
+        "authorizer.serviceAccount('default', 'a').group('').resource('pods')"
+        ".namespace('default').name('p').subresource('log').check('get').reason() == ''",
+    ],
+)
+async def test_what_an_expression_may_ask(raw, expression):
+    assert await refused(raw, validations=[{"expression": expression}]) is None
+
+
+@pytest.mark.parametrize(
+    ("expression", "error"),
+    [
+        ("authorizer.path('').check('get').allowed()", "path must not be empty"),
+        ("authorizer.group('').resource('').check('get').allowed()", "resource must not be empty"),
+    ],
+)
+async def test_what_it_may_not(raw, expression, error):
+    said = await refused(raw, validations=[{"expression": expression}])
+    assert said == (422, f"expression '{expression}' resulted in error: {error}")
+
+
+async def test_an_update_knows_both_states(raw):
+    rules = POLICY["matchConstraints"]
+    once = [{"expression": "oldObject == null || oldObject.data == object.data", "message": "once"}]
+    async with policy(raw, DENY, matchConstraints=rules, validations=once):
+        new = {"metadata": {"name": "m"}, "data": {"a": "1"}}
+        assert (await raw("POST", MAPS, new)).status == 201
+        assert (await raw("PUT", f"{MAPS}/m", new)).status == 200
+        assert (await raw("PUT", f"{MAPS}/m", new | {"data": {"a": "2"}})).status == 422

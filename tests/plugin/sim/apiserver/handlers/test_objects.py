@@ -292,3 +292,17 @@ async def test_a_pod_whose_image_is_taken_away(raw):
     reply = await raw("PUT", f"{PODS}/p", pod)
     why = "spec.containers: Forbidden: pod updates may not add or remove containers"
     assert (reply.status, reply.json["message"]) == (422, f'Pod "p" is invalid: {why}')
+
+
+async def test_nobody_creates_an_object_with_its_status(raw):
+    """A kubelet's node alone brings its own: of all others the controllers say how they are."""
+    place = "/apis/apps/v1/namespaces/default/deployments"
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": []}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    body = {"metadata": {"name": "d"}, "spec": spec, "status": {"readyReplicas": 5}}
+    created = await raw("POST", place, body)
+    assert created.status == 201
+    assert "readyReplicas" not in (created.json.get("status") or {})
+    node = {"metadata": {"name": "n"}, "status": {"phase": "Running"}}
+    created = await raw("POST", "/api/v1/nodes", node)
+    assert created.json["status"]["phase"] == "Running"

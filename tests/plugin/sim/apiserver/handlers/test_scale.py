@@ -29,4 +29,5 @@ async def test_scale(raw):
         0,
         created["metadata"]["generation"] + 2,
     )
+    assert changed["spec"] == created["spec"] | {"replicas": 0}
     assert (await raw("POST", f"{place}/d/scale", {})).status == 405

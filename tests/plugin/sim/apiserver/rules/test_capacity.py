@@ -21,6 +21,8 @@ def found(value, policy, fractions=True):
         {"default": "2", "validValues": ["1", "2", "8"]},
         {"default": "1Gi", "validRange": {"min": "1Gi"}},
         {"default": "2", "validRange": {"min": "1", "max": "8", "step": "1"}},
+        {"default": "2", "validRange": {"min": "2", "max": "2"}},
+        {"default": "16Gi", "validRange": {"min": "16Gi", "max": "16Gi"}},
         {"default": "500m", "validRange": {"min": "100m", "max": "1", "step": "100m"}},
     ],
 )
@@ -60,6 +62,31 @@ def test_allowed(policy):
             ['p.validRange.default: Invalid value: "1": default is less than min: 2'],
         ),
         (
+            {"default": "20", "validRange": {"min": "20"}},
+            ['p.validRange.min: Invalid value: "20": min is larger than capacity value: 10'],
+        ),
+        (
+            {"default": "5", "validRange": {"min": "1", "max": "11"}},
+            ['p.validRange.max: Invalid value: "11": max is larger than capacity value: 10'],
+        ),
+        (
+            {"default": "5", "validRange": {"min": "5", "max": "4"}},
+            [
+                'p.validRange.max: Invalid value: "5": min is larger than max: 4',
+                'p.validRange.default: Invalid value: "5": default is more than max: 4',
+            ],
+        ),
+        (
+            {"default": "1", "validRange": {"min": "-1", "step": "1"}},
+            ['p.validRange.min: Invalid value: "-1": must be greater than or equal to 0'],
+        ),
+        (
+            {"default": "1", "validRange": {"min": "1", "max": "10", "step": "2"}},
+            [
+                'p.validRange.step: Invalid value: "10": value is not a multiple of a given step (2) from (1)'
+            ],
+        ),
+        (
             {"default": "4", "validRange": {"min": "1", "step": "2"}},
             [
                 'p.validRange.step: Invalid value: "4": value is not a multiple of a given step (2) from (1)'
@@ -93,3 +120,11 @@ def test_too_many_values():
     assert found("16", {"default": "1", "validValues": values})[0] == (
         "p.validValues: Too many: 11: must have at most 10 items"
     )
+
+
+def test_steps_are_counted_in_numbers_of_64_bits():
+    policy = {"default": "1", "validRange": {"min": "1", "max": "10Ei", "step": "1"}}
+    assert found("20Ei", policy) == [
+        'p.validRange.max: Invalid value: "10Ei": must not be larger than 9223372036854775807'
+    ]
+    assert found("20Ei", {"default": "1", "validRange": {"min": "1", "max": "10Ei"}}) == []

@@ -57,3 +57,14 @@ def test_both():
     assert selectors.both(None, None) is None
     assert selectors.both(named, labelled)(obj(a="1"))
     assert not selectors.both(named, labelled)(obj())
+
+
+def test_a_selector_takes_what_meets_all_of_it():
+    entry = {"key": "tier", "operator": "In", "values": ["gold", "lead"]}
+    selector = {"matchLabels": {"app": "a"}, "matchExpressions": [entry]}
+    assert selectors.matches(selector, obj(app="a", tier="gold"))
+    assert not selectors.matches(selector, obj(app="b", tier="gold"))
+    assert not selectors.matches(selector, obj(app="a", tier="tin"))
+    assert not selectors.matches(selector, obj(app="a"))
+    assert not selectors.matches(selector, obj(tier="gold"))
+    assert selectors.matches({}, obj())

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from plugin.sim.apiserver.types.status_errors import StatusError
-from plugin.sim.apiserver.wire import codec
+from plugin.sim.apiserver.wire import codec, yaml_body
 from plugin.sim.apiserver.wire.http import HttpRequest
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
@@ -78,3 +78,11 @@ async def test_yaml_comes_in(raw, made):
     body = body.replace(b"'2024-01-01'", b"2024-01-01")
     found = await raw("POST", CLAIMS, body, {"Content-Type": "application/yaml"})
     assert (found.status, found.json["metadata"]["annotations"]) == (201, {"day": "2024-01-01"})
+
+
+def test_yaml_goes_out_in_one_order_and_as_people_write_it():
+    assert yaml_body.dump({"b": "é", "a": [1]}) == "a:\n- 1\nb: é\n".encode()
+
+
+def test_a_body_for_people_is_indented_and_ends_its_line():
+    assert codec.pretty({"kind": "Grün"}) == '{\n  "kind": "Grün"\n}\n'.encode()

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import http.client
 import json
+import socket
 
 import pytest
 
@@ -22,7 +23,7 @@ async def connection(api):
 
 async def answer(reader, body=True):
     """Status, headers and body of one answer."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
         size = int(headers.get("content-length", 0)) if body else 0
@@ -128,7 +129,7 @@ async def test_a_client_that_keeps_its_connection_after_a_watch(api):
     """As urllib3 has it, under the official Python client: one connection, used again."""
 
     def ask():
-        connection = http.client.HTTPConnection(api.address.removeprefix("http://"), timeout=10)
+        connection = http.client.HTTPConnection(api.address.removeprefix("http://"), timeout=60)
         for _ in range(3):
             connection.request("GET", f"/as/{api.token}/api/v1/pods?watch=1&timeoutSeconds=1")
             assert connection.getresponse().read() == b""
@@ -137,3 +138,20 @@ async def test_a_client_that_keeps_its_connection_after_a_watch(api):
             connection.close()
 
     await asyncio.to_thread(ask)
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_nobody_who_comes_while_it_stops_waits_for_an_answer(turns):
+    """Connected by the kernel, taken on by the loop, at one stage or another: each is closed."""
+    with contextlib.ExitStack() as stack:
+        async with serve(Options()) as api:
+            host, port = api.address.removeprefix("http://").split(":")
+            clients = [
+                stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(20)
+            ]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        for client in clients:
+            client.settimeout(30)
+            with contextlib.suppress(ConnectionResetError):
+                assert client.recv(1) == b""

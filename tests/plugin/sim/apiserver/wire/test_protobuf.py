@@ -45,6 +45,13 @@ def test_no_damage_is_more_than_a_bad_request(case):
             assert error.code in (400, 415)
 
 
+@pytest.mark.parametrize("body", [b"", b"{}", protobuf.MAGIC[:3], b"x" + protobuf.MAGIC])
+def test_what_is_no_protobuf_of_kubernetes(body):
+    with pytest.raises(status_errors.StatusError, match="the body does not begin as") as told:
+        protobuf.decode(body)
+    assert told.value.code == 400
+
+
 def test_unknown_kinds_are_asked_for_in_json():
     with pytest.raises(
         status_errors.StatusError,

@@ -152,3 +152,74 @@ def test_columns_of_v1alpha2():
     }
     table = tables.table("ResourceClaim", listed, 0, "None")
     assert table["rows"] == [{"cells": ["c", "r", "Immediate", "pending", "<unknown>"]}]
+
+
+def named_cells(kind, obj):
+    """By the name of the column, those of the wide table too."""
+    whole = {"apiVersion": "v1", "metadata": {"name": "o"}} | obj
+    table = tables.table(kind, whole, 0)
+    names = [column["name"] for column in table["columnDefinitions"]]
+    return dict(zip(names, table["rows"][0]["cells"], strict=True))
+
+
+def test_addresses_of_a_node():
+    addresses = [
+        {"type": "Hostname", "address": "h"},
+        {"type": "InternalIP", "address": "10.0.0.1"},
+        {"type": "InternalIP", "address": "10.0.0.2"},
+    ]
+    cells = named_cells("Node", {"status": {"addresses": addresses}})
+    assert (cells["Internal-IP"], cells["External-IP"]) == ("10.0.0.1", "<none>")
+
+
+@pytest.mark.parametrize(
+    ("ports", "shown"),
+    [
+        ([], "<none>"),
+        ([{"port": 53, "protocol": "UDP"}, {"port": 80}], "53/UDP,80/TCP"),
+    ],
+)
+def test_ports_of_a_service(ports, shown):
+    assert named_cells("Service", {"spec": {"ports": ports}})["Port(s)"] == shown
+
+
+def test_selectors_and_containers_of_a_deployment():
+    containers = [{"name": "a", "image": "x"}, {"name": "b", "image": "y"}]
+    spec = {"selector": {"matchLabels": {"z": "1", "a": "2"}}}
+    spec["template"] = {"spec": {"containers": containers}}
+    cells = named_cells("Deployment", {"spec": spec})
+    assert (cells["Selector"], cells["Containers"], cells["Images"]) == ("a=2,z=1", "a,b", "x,y")
+    assert named_cells("Deployment", {})["Selector"] == "<none>"
+
+
+def test_subjects_of_a_binding():
+    subjects = [
+        {"kind": "User", "name": "jane"},
+        {"kind": "Group", "name": "team"},
+        {"kind": "ServiceAccount", "namespace": "ns", "name": "a"},
+        {"kind": "User", "name": "bob"},
+    ]
+    cells = named_cells("RoleBinding", {"subjects": subjects})
+    assert (cells["Users"], cells["Groups"], cells["ServiceAccounts"]) == (
+        "jane, bob",
+        "team",
+        "ns/a",
+    )
+
+
+@pytest.mark.parametrize(
+    ("reference", "shown"),
+    [
+        ({}, "<unset>"),
+        ({"name": "n"}, "n"),
+        ({"name": "n", "namespace": "ns"}, "ns/n"),
+        ({"selector": {}}, "*"),
+    ],
+)
+def test_parameters_of_policies(reference, shown):
+    binding = {"spec": {"paramRef": reference}}
+    assert named_cells("ValidatingAdmissionPolicyBinding", binding)["ParamRef"] == shown
+    kind = {"apiVersion": "g/v1", "kind": "K"}
+    policy = {"spec": {"paramKind": kind if reference else {}}}
+    cells = named_cells("ValidatingAdmissionPolicy", policy)
+    assert cells["ParamKind"] == ("g/v1/K" if reference else "<unset>")

@@ -1,5 +1,4 @@
-"""The controllers at work: each looks whenever something changed in what it reads, and sends what
-is wanted.
+"""The controllers' loops: each looks whenever what it reads has changed, and sends what is wanted.
 
 What is wanted is decided in the modules beside this one, by functions that see one moment and
 nothing else. Here are the looks, the order of writes and the waiting.
@@ -11,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 
+from ...allocator import features
 from ...api.document import Document
 from ...kube import client as kube_client
 from .. import client
@@ -174,12 +174,15 @@ ALL = (Claims, Evictions, PodGC, Nodes, Namespaces, Workloads)
 async def run(client_: kube_client.Client, clock: Clock = time.time) -> None:
     """All controllers, with one cache of each resource between them, until cancelled."""
     api = ApiClient(client_)
+    enabled = features.of_release(await api.minor_release())
     resources = dict.fromkeys(name for controller in ALL for name in controller.RESOURCES)
     caches = {resource: AssumeCache(api, resource) for resource in resources}
     async with asyncio.TaskGroup() as tasks:
         for cache in caches.values():
             tasks.create_task(cache.run())
         for controller in ALL:
+            if controller is Evictions and features.DEVICE_TAINTS not in enabled:
+                continue
             loop = WorkLoop(
                 controller.__name__.lower(),
                 api,

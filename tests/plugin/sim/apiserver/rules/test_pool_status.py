@@ -1,0 +1,103 @@
+"""Taint rules, and requests for the status of pools."""
+
+import pytest
+
+from plugin.api import limits
+from plugin.sim.apiserver.rules import pool_status
+from plugin.sim.apiserver.rules.field_errors import FieldErrors
+from plugin.sim.apiserver.rules.profile import Profile
+
+NOW = "2026-01-02T03:04:05Z"
+BEFORE = "2025-01-01T00:00:00Z"
+
+
+def rule(effect="NoSchedule", time=BEFORE, **selector):
+    taint = {"key": "k", "effect": effect, "timeAdded": time}
+    return {"spec": {"taint": taint, "deviceSelector": selector}}
+
+
+def time_of(new, old):
+    return pool_status.with_new_time(new, old, NOW)["spec"]["taint"]["timeAdded"]
+
+
+def test_another_effect_begins_anew():
+    assert time_of(rule("NoExecute"), rule("NoSchedule")) == NOW
+
+
+def test_the_same_effect_does_not():
+    assert time_of(rule(), rule()) == BEFORE
+
+
+def test_a_writer_may_say_since_when_it_is():
+    said = "2024-01-01T00:00:00Z"
+    assert time_of(rule("NoExecute", said), rule("NoSchedule")) == said
+
+
+def test_a_rule_without_a_taint_is_left_to_others_to_refuse():
+    for new in ({}, {"spec": None}, {"spec": {}}, {"spec": {"taint": None}}):
+        assert pool_status.with_new_time(new, new, NOW) is new
+
+
+def test_how_many_pools_a_status_has_if_nobody_says():
+    kind = "ResourcePoolStatusRequest"
+    assert pool_status.with_defaults(kind, {"driver": "d"}) == {"driver": "d", "limit": 100}
+    assert pool_status.with_defaults(kind, {"limit": 5}) == {"limit": 5}
+    assert pool_status.with_defaults("DeviceTaintRule", {}) == {}
+
+
+def refused(kind, spec):
+    errors = FieldErrors(Profile("1.35"))
+    pool_status.validate(errors, kind, spec, None)
+    return [cause.field for cause in errors.causes]
+
+
+def refused_status(kind, new, old):
+    errors = FieldErrors(Profile("1.35"))
+    pool_status.validate_status(errors, kind, {"status": new}, {"status": old})
+    return [cause.field for cause in errors.causes]
+
+
+@pytest.mark.parametrize(
+    ("selector", "fields"),
+    [
+        ({}, []),
+        ({"driver": "d.org", "pool": "node-1", "device": "gpu-0"}, []),
+        ({"driver": "D!"}, ["spec.deviceSelector.driver"]),
+        ({"pool": "N!"}, ["spec.deviceSelector.pool"]),
+        ({"device": "G!"}, ["spec.deviceSelector.device"]),
+    ],
+)
+def test_names_in_the_selector_of_a_taint_rule(selector, fields):
+    spec = rule(**selector)["spec"]
+    assert list(dict.fromkeys(refused("DeviceTaintRule", spec))) == fields
+    assert refused("ResourcePoolStatusRequest", spec) == []
+
+
+def conditions(number):
+    return {
+        "conditions": [
+            {
+                "type": f"T{index}",
+                "status": "True",
+                "reason": "R",
+                "message": "",
+                "lastTransitionTime": NOW,
+            }
+            for index in range(number)
+        ]
+    }
+
+
+def test_a_request_is_answered_once():
+    kind = "ResourcePoolStatusRequest"
+    assert refused_status(kind, conditions(1), None) == []
+    assert refused_status(kind, conditions(1), conditions(1)) == []
+    assert refused_status(kind, conditions(2), conditions(1)) == ["status"]
+    assert refused_status(kind, {"conditions": [{}]}, None) != []
+
+
+def test_how_many_conditions_a_taint_rule_has():
+    kind = "DeviceTaintRule"
+    assert refused_status(kind, conditions(limits.CONDITIONS), conditions(1)) == []
+    assert refused_status(kind, conditions(limits.CONDITIONS + 1), None) == ["status.conditions"]
+    assert refused_status(kind, {"conditions": [{}]}, None) != []

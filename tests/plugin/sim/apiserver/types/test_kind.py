@@ -1,0 +1,25 @@
+"""What a kind has unless its row in the tables says otherwise."""
+
+from plugin.sim.apiserver.types.kind import Kind
+from plugin.sim.apiserver.types.resource import GroupResource
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+def test_names_of_its_versions():
+    assert Kind(GroupResource("maps", "", "Map"), "v1").api_version == "v1"
+    assert Kind(GroupResource("maps", "g.com", "Map"), "v1").api_version == "g.com/v1"
+
+
+async def test_a_plain_kind_is_namespaced_without_status_and_generation(raw):
+    created = await raw("POST", MAPS, {"metadata": {"name": "m"}, "data": {"a": "1"}})
+    assert created.status == 201
+    assert created.json["metadata"]["namespace"] == "default"
+    assert "generation" not in created.json["metadata"]
+    assert "status" not in created.json
+    assert (await raw("GET", f"{MAPS}/m/status")).status == 404
+    assert (await raw("POST", "/api/v1/configmaps", {"metadata": {"name": "n"}})).status == 405
+    listed = await raw("GET", "/api/v1")
+    names = [resource["name"] for resource in listed.json["resources"]]
+    assert "configmaps" in names
+    assert "configmaps/status" not in names

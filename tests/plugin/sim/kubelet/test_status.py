@@ -1,0 +1,206 @@
+"""The status that the kubelet gives a pod, from its containers."""
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+
+from plugin.sim.kubelet import status
+from plugin.sim.kubelet.pod_actions import FAILED, PENDING, RUNNING, SUCCEEDED, PodActions
+
+START = datetime(2026, 1, 1, 10, 0, 0, tzinfo=UTC)
+END = datetime(2026, 1, 1, 11, 0, 0, tzinfo=UTC)
+TIMES = {"startedAt": "2026-01-01T10:00:00Z", "finishedAt": "2026-01-01T11:00:00Z"}
+
+
+def attempt(exit_code=None, start_error="", started=True):
+    """Of a container: it runs if there is no exit code yet."""
+    return SimpleNamespace(
+        running=started and exit_code is None and not start_error,
+        exit_code=exit_code,
+        start_error=start_error,
+        started_at=START if started else None,
+        finished_at=END if exit_code is not None and started else None,
+    )
+
+
+def sandbox(earlier=0, **containers):
+    starts = dict.fromkeys(containers, earlier) if earlier else {}
+    return SimpleNamespace(address="10.0.0.7", containers=containers, earlier_starts=starts)
+
+
+def pod(init=(), **known):
+    containers = [{"name": "a", "image": "img"}]
+    spec = {"containers": containers, "initContainers": [{"name": name} for name in init]}
+    return {"metadata": {"uid": "u"}, "spec": spec, "status": known}
+
+
+def generated(box=None, *, of=None, phase=RUNNING, initialized=True, waiting=None, resources=()):
+    actions = PodActions(phase=phase, initialized=initialized)
+    return status.generate_pod_status(
+        of or pod(), box, actions, waiting or {}, lambda _: list(resources), "10.0.0.1"
+    )
+
+
+def container(box=None, **more):
+    return generated(box, **more)["containerStatuses"][0]
+
+
+def conditions(made):
+    return {each["type"]: (each["status"], each.get("reason")) for each in made["conditions"]}
+
+
+# ---------------------------------------------------------------- the pod
+
+
+def test_a_pod_that_runs():
+    made = generated(sandbox(a=[attempt()]))
+    assert (made["phase"], made["podIP"], made["podIPs"]) == (
+        "Running",
+        "10.0.0.7",
+        [{"ip": "10.0.0.7"}],
+    )
+    assert (made["hostIP"], made["hostIPs"]) == ("10.0.0.1", [{"ip": "10.0.0.1"}])
+    assert made["qosClass"] == "BestEffort"
+    assert "initContainerStatuses" not in made
+    assert conditions(made) == {
+        "PodReadyToStartContainers": ("True", None),
+        "Initialized": ("True", None),
+        "Ready": ("True", None),
+        "ContainersReady": ("True", None),
+    }
+
+
+@pytest.mark.parametrize(
+    ("phase", "box", "network", "ready"),
+    [
+        (PENDING, None, "False", ("False", "ContainersNotReady")),
+        (PENDING, sandbox(a=[]), "True", ("False", "ContainersNotReady")),
+        (RUNNING, sandbox(a=[attempt(1)]), "True", ("False", "ContainersNotReady")),
+        (SUCCEEDED, sandbox(a=[attempt(0)]), "False", ("False", "PodCompleted")),
+        (FAILED, sandbox(a=[attempt(1)]), "False", ("False", "PodCompleted")),
+    ],
+)
+def test_conditions_of_a_pod_that_does_not(phase, box, network, ready):
+    made = generated(box, phase=phase, initialized=False)
+    assert conditions(made) == {
+        "PodReadyToStartContainers": (network, None),
+        "Initialized": ("False", None),
+        "Ready": ready,
+        "ContainersReady": ready,
+    }
+
+
+def test_what_is_kept_and_what_is_added():
+    resources = [{"name": "claim:gpu", "resources": []}]
+    made = generated(
+        sandbox(a=[attempt()], i=[attempt(0)]),
+        of=pod(init=["i"], qosClass="Guaranteed"),
+        resources=resources,
+    )
+    assert made["qosClass"] == "Guaranteed"
+    assert made["containerStatuses"][0]["allocatedResourcesStatus"] == resources
+    (init,) = made["initContainerStatuses"]
+    assert init["state"] == {"terminated": {"exitCode": 0, "reason": "Completed"} | TIMES}
+    assert "allocatedResourcesStatus" not in init
+    assert "podIP" not in generated(None)
+
+
+# ---------------------------------------------------------------- its containers
+
+
+def test_a_container_that_runs():
+    assert container(sandbox(a=[attempt()])) == {
+        "name": "a",
+        "image": "img",
+        "imageID": "sim://img",
+        "restartCount": 0,
+        "ready": True,
+        "started": True,
+        "state": {"running": {"startedAt": TIMES["startedAt"]}},
+        "containerID": "sim://u/a/0",
+    }
+
+
+@pytest.mark.parametrize(
+    ("box", "reason"), [(None, "ContainerCreating"), (sandbox(), "PodInitializing")]
+)
+def test_a_container_that_has_not_begun(box, reason):
+    made = container(box)
+    assert made["state"] == {"waiting": {"reason": reason}}
+    assert (made["ready"], made["restartCount"], "containerID" in made) == (False, 0, False)
+
+
+@pytest.mark.parametrize(
+    ("last", "ended"),
+    [
+        (attempt(0), {"exitCode": 0, "reason": "Completed"} | TIMES),
+        (attempt(3), {"exitCode": 3, "reason": "Error"} | TIMES),
+        (
+            attempt(128, "no such file", started=False),
+            {"exitCode": 128, "reason": "StartError", "message": "no such file"},
+        ),
+    ],
+)
+def test_how_a_container_ended(last, ended):
+    made = container(sandbox(a=[last]))
+    assert made["state"] == {"terminated": ended}
+    assert "lastState" not in made
+
+
+def test_a_container_that_waits_for_its_next_start():
+    waiting = {"a": ("CrashLoopBackOff", "back-off 10s")}
+    made = container(sandbox(a=[attempt(0), attempt(3)]), waiting=waiting)
+    assert made["state"] == {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
+    assert made["lastState"]["terminated"]["exitCode"] == 3
+    assert (made["restartCount"], made["containerID"]) == (1, "sim://u/a/1")
+
+
+def test_a_container_that_runs_again():
+    made = container(sandbox(earlier=2, a=[attempt(3), attempt()]))
+    assert "running" in made["state"]
+    assert made["lastState"]["terminated"]["exitCode"] == 3
+    assert made["restartCount"] == 3
+
+
+def test_what_an_earlier_runtime_did_is_not_forgotten():
+    known = {"name": "a", "containerID": "sim://u/a/4", "restartCount": 4, "ready": True}
+    before = pod(containerStatuses=[{"name": "b"}, known])
+    made = container(None, of=before)
+    assert (made["containerID"], made["restartCount"], made["ready"]) == ("sim://u/a/4", 4, False)
+    assert container(sandbox(a=[]), of=before)["restartCount"] == 0
+
+
+# ---------------------------------------------------------------- what the API server is told
+
+
+NOW, BEFORE = "2026-01-01T12:00:00Z", "2026-01-01T09:00:00Z"
+
+
+def test_a_patch_keeps_the_times_of_what_has_not_changed():
+    made = {"conditions": [{"type": "Ready", "status": "True"}, {"type": "X", "status": "False"}]}
+    known = [
+        {"type": "Ready", "status": "True", "lastTransitionTime": BEFORE},
+        {"type": "X", "status": "True", "lastTransitionTime": BEFORE},
+    ]
+    patch = status.generate_patch(made, {"conditions": known, "startTime": BEFORE}, NOW)
+    assert [each["lastTransitionTime"] for each in patch["conditions"]] == [BEFORE, NOW]
+    assert patch["startTime"] == BEFORE
+    assert status.generate_patch(made, {}, NOW)["startTime"] == NOW
+    assert "podIPs" not in patch
+
+
+def test_a_patch_takes_old_addresses_out():
+    made = {"conditions": [], "podIPs": [{"ip": "b"}]}
+    patch = status.generate_patch(made, {"podIPs": [{"ip": "a"}, {"ip": "b"}]}, NOW)
+    assert patch["podIPs"] == [{"ip": "b"}, {"ip": "a", "$patch": "delete"}]
+
+
+def test_nothing_is_told_twice():
+    made = generated(sandbox(a=[attempt()]))
+    stored = status.generate_patch(made, {}, NOW)
+    assert not status.differs(made, stored)
+    assert status.differs(made, {})
+    assert status.differs(made, stored | {"phase": "Pending"})
+    changed = [dict(each, status="Unknown") for each in stored["conditions"]]
+    assert status.differs(made, stored | {"conditions": changed})

@@ -1,0 +1,230 @@
+"""What is sent, and in what order, for a decision of the scheduler."""
+
+import pytest
+
+from plugin.sim.scheduler.binding import FINALIZER, Binder
+from plugin.sim.scheduler.scheduling_cycle import EXTENDED_CLAIM, Bind, Unschedulable, schedule_pod
+from tests.support.planes import claim, class_, node, parsed, pod, slice_, snapshot
+
+NOW = 1767225600.0
+NOW_TEXT = "2026-01-01T00:00:00Z"
+RESOURCE = "example.com/gpu"
+
+
+class Loop:
+    """Keeps what is sent, and answers as an API server that takes everything."""
+
+    def __init__(self):
+        self.sent = []
+
+    async def send(self, request):
+        self.sent.append(request)
+        if request.method == "POST" and request.resource == "resourceclaims":
+            metadata = {"uid": "uid-new", "resourceVersion": "1"} | request.body["metadata"]
+            return request.body | {"metadata": metadata}
+        return request.body
+
+    async def try_send(self, request):
+        await self.send(request)
+        return True
+
+    @property
+    def targets(self):
+        return [f"{request.method} {request.target}" for request in self.sent]
+
+
+@pytest.fixture
+def loop():
+    return Loop()
+
+
+@pytest.fixture
+def binder(loop):
+    return Binder(loop, "default-scheduler", lambda: NOW)
+
+
+def decided(document, claims=(), classes=None):
+    (one,) = parsed(document)
+    world = snapshot(
+        nodes=[node("node-1")],
+        slices=[slice_("node-1")],
+        pods=[document],
+        claims=claims,
+        classes=classes,
+    )
+    return one, schedule_pod(world, one)
+
+
+async def bind(binder, document, claims=(), classes=None):
+    one, decision = decided(document, claims, classes)
+    documents = {f"default/{each['metadata']['name']}": each for each in claims}
+    await binder.bind(document, one, decision, documents)
+    return decision
+
+
+async def test_a_pod_without_claims_is_bound_and_an_event_tells(binder, loop):
+    await bind(binder, pod("p"))
+    assert loop.targets == ["POST pods/default/p/binding", "POST events/default"]
+    binding, event = (request.body for request in loop.sent)
+    assert binding["metadata"] == {"namespace": "default", "name": "p", "uid": "uid-p"}
+    assert binding["target"]["name"] == "node-1"
+    assert (event["reason"], event["note"], event["action"], event["type"]) == (
+        "Scheduled",
+        "Successfully assigned default/p to node-1",
+        "Binding",
+        "Normal",
+    )
+
+
+async def test_a_claim_has_its_finalizer_before_its_allocation(binder, loop):
+    own = claim("c", finalizers=["example.com/wait"])
+    decision = await bind(binder, pod("p", claims=["c"]), [own])
+    assert loop.targets == [
+        "PUT resourceclaims/default/c",
+        "PUT resourceclaims/default/c/status",
+        "POST pods/default/p/binding",
+        "POST events/default",
+    ]
+    protected, allocated = (request.body for request in loop.sent[:2])
+    assert protected["metadata"]["finalizers"] == ["example.com/wait", FINALIZER]
+    assert "status" not in protected
+    status = allocated["status"]
+    (result,) = status["allocation"]["devices"]["results"]
+    assert result["device"] == decision.claims[0].status.allocation.devices.results[0].device
+    assert status["allocation"]["allocationTimestamp"] == NOW_TEXT
+    assert [consumer["uid"] for consumer in status["reservedFor"]] == ["uid-p"]
+
+
+async def test_a_claim_that_is_allocated_is_only_reserved(binder, loop):
+    held = claim("c", devices=["gpu-0"], pods=["other"])
+    await bind(binder, pod("p", claims=["c"]), [held])
+    assert loop.targets[0] == "PUT resourceclaims/default/c/status"
+    status = loop.sent[0].body["status"]
+    assert status["allocation"] == held["status"]["allocation"]
+    assert [consumer["uid"] for consumer in status["reservedFor"]] == ["uid-other", "uid-p"]
+
+
+async def test_devices_that_have_to_get_ready_come_before_the_binding(binder, loop):
+    document, own = pod("p", claims=["c"]), claim("c")
+    one, decision = decided(document, [own])
+    waits = Bind(node=decision.node, claims=decision.claims, ready=False)
+    await binder.bind(document, one, waits, {"default/c": own})
+    assert [request.resource for request in loop.sent] == ["resourceclaims"] * 2
+
+
+# ---------------------------------------------------------------- extended resources
+
+
+def classes():
+    extended = class_()
+    extended["spec"]["extendedResourceName"] = RESOURCE
+    return [extended]
+
+
+def asking(**status):
+    made = pod("p", requests={RESOURCE: "1", "cpu": "1"})
+    made["status"] |= status
+    return made
+
+
+async def test_the_claim_of_extended_resources_is_made_and_named_in_the_pods_status(binder, loop):
+    await bind(binder, asking(), classes=classes())
+    assert loop.targets[0] == "POST resourceclaims/default"
+    made = loop.sent[0].body
+    name = made["metadata"]["name"]
+    assert name.startswith("p-extended-resources-")
+    assert made["metadata"]["annotations"] == {EXTENDED_CLAIM: "true"}
+    (owner,) = made["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["uid"], owner["controller"]) == (
+        "Pod",
+        "p",
+        "uid-p",
+        True,
+    )
+    assert loop.targets[1:] == [
+        f"PUT resourceclaims/default/{name}",
+        f"PUT resourceclaims/default/{name}/status",
+        "PATCH pods/default/p/status",
+        "POST pods/default/p/binding",
+        "POST events/default",
+    ]
+    assert loop.sent[3].body["status"]["extendedResourceClaimStatus"] == {
+        "resourceClaimName": name,
+        "requestMappings": [
+            {
+                "containerName": "main",
+                "resourceName": RESOURCE,
+                "requestName": "container-0-request-1",
+            }
+        ],
+    }
+
+
+async def test_a_second_try_makes_no_second_claim(binder, loop):
+    for _ in range(2):
+        await bind(binder, asking(), classes=classes())
+    names = [
+        request.body["metadata"]["name"]
+        for request in loop.sent
+        if request.method == "POST" and request.resource == "resourceclaims"
+    ]
+    assert len(names) == 2
+    assert names[0] == names[1]
+
+
+# ---------------------------------------------------------------- no
+
+
+def waiting(**condition):
+    made = pod("p")
+    made["status"]["conditions"] = [{"type": "PodScheduled", "status": "False"} | condition]
+    return made
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        {},
+        {"reason": "Unschedulable", "message": "other"},
+        {"reason": "SchedulingGated", "message": "no node"},
+        {"type": "Ready", "reason": "Unschedulable", "message": "no node"},
+    ],
+)
+async def test_why_a_pod_waits(binder, loop, condition):
+    document = waiting(**condition)
+    (one,) = parsed(document)
+    await binder.report(document, one, Unschedulable(message="no node"))
+    assert loop.targets == ["PATCH pods/default/p/status", "POST events/default"]
+    patch, event = (request.body for request in loop.sent)
+    assert patch["status"]["conditions"] == [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "no node",
+            "lastTransitionTime": NOW_TEXT,
+        }
+    ]
+    assert (event["type"], event["reason"], event["note"], event["action"]) == (
+        "Warning",
+        "FailedScheduling",
+        "no node",
+        "Scheduling",
+    )
+
+
+async def test_why_a_pod_waits_is_told_once(binder, loop):
+    document = waiting(reason="Unschedulable", message="no node")
+    (one,) = parsed(document)
+    await binder.report(document, one, Unschedulable(message="no node"))
+    assert loop.sent == []
+
+
+async def test_what_a_claim_holds_is_given_back_whole(binder, loop):
+    held = claim("c", devices=["gpu-0"], pods=["p"])
+    held["status"] |= {"devices": [{"device": "gpu-0"}], "other": 1}
+    await binder.deallocate(held)
+    (request,) = loop.sent
+    assert request.target == "resourceclaims/default/c/status"
+    assert request.body["status"] == {"other": 1}
+    assert request.body["metadata"] == held["metadata"]
