@@ -12,9 +12,9 @@ import contextlib
 import functools
 import gc
 import logging
+import os
 import signal
 import time
-import uuid
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent import futures
 from dataclasses import dataclass, field
@@ -25,15 +25,15 @@ from devices import monitor, scan, watch
 from devices.gpu import Inventory, Roots, Rules
 from devices.health import HealthReport
 
-from . import endpoint, errors, instance, metrics, names, pacing
+from . import budgets, endpoint, errors, instance, metrics, names, pacing
 from .config import Config
 from .kube import auth, client, resources
 from .kubelet import dra, podresources, registration, server
 from .kubelet import health as kubelet_health
 from .prepare import cdi, checkpoint, claim_reports, driver, garbage, library_hook
 from .prepared import PreparedClaim
-from .publish import publisher
-from .report import announcements, conflicts, events, health, health_state, rights, status
+from .publish import publisher, sharing
+from .report import announcements, conflicts, events, health, health_state, policy_check, status
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 Start = Callable[[str, Work], None]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class App:
     """One running plugin. Made by `build`; `run` may be called once."""
 
@@ -72,7 +72,7 @@ class App:
     garbage: garbage.GarbageCollector
     conflicts: conflicts.ConflictDetector
     publisher: publisher.Publisher
-    rights: rights.RightsCheck
+    policy_check: policy_check.PolicyCheck
     instance: instance.Instance
     calls: dra.Calls
     boot_id: str
@@ -161,10 +161,11 @@ class App:
             start("the look for conflicts", self.conflicts.run)
             start("the look at what others share", self._keep_shared_state)
             start("the look at the sockets", lambda: _keep_sockets(dra_socket, registration_socket))
-            start("the check of our rights", self.rights.run)
+            start("the check of the admission policies", self.policy_check.run)
             start("the wait for the kubelet", lambda: self._await_registration(registrar))
-            if self.config.endpoint:
-                start("the endpoint", endpoint.Endpoint(self.config.endpoint, self._unready).run)
+            probes, metrics_ = self.config.endpoint, self.config.metrics_endpoint
+            for name, endpoint_ in endpoint.serving(probes, metrics_, self._unready):
+                start(name, endpoint_.run)
 
             _release_startup_memory()
             await stop.wait()
@@ -179,8 +180,7 @@ class App:
     async def _restore(self) -> None:
         """Makes CDI files and statuses what the checkpoints say; tried again if it fails."""
         try:
-            await self.driver.restore()
-            await self.reports.catch_up()
+            await self.driver.follow_up()
         except (OSError, errors.ClaimError) as error:
             log.error("cannot make the CDI files what the checkpoints say, trying again: %s", error)
             self.restore_due = True
@@ -317,11 +317,11 @@ def build(config: Config) -> App:
     _check(config)
     folder = names.plugin_folder(config.kubelet_dir, config.driver_name)
     boot_id = health_state.boot_id(config.roots)
-    instance_ = instance.Instance(folder, config.pod_uid or uuid.uuid4().hex)
+    instance_ = instance.Instance(folder, config.pod_uid or os.urandom(16).hex())
 
     # The edges: the API server and the hardware.
     client_config = auth.client_config(config.kubeconfig, config.service_account)
-    client_ = client.Client(client_config, agent="claimd")
+    client_ = client.Client(client_config, agent="claimd", largest=budgets.ANSWER.limit)
     resources_ = resources.Resources(client_, config.driver_name, config.node_name)
     watch_, monitor_ = _hardware(config)
 
@@ -357,6 +357,7 @@ def build(config: Config) -> App:
         config.node_name,
         instance_.may_publish,
         numa_list=config.numa_list,
+        sharing_rules=sharing.parse(config.share),
     )
 
     return App(
@@ -383,7 +384,7 @@ def build(config: Config) -> App:
             record_event=record_node_event,
         ),
         publisher=publisher_,
-        rights=rights.RightsCheck(
+        policy_check=policy_check.PolicyCheck(
             resources=resources_,
             driver=config.driver_name,
             node=config.node_name,
@@ -434,6 +435,7 @@ def _check(config: Config) -> None:
         )
     try:
         scan.check_rules(config.rules)
+        sharing.parse(config.share)
     except ValueError as error:
         raise errors.UsageError(str(error)) from error
     _socket_paths(config)
@@ -445,10 +447,21 @@ def _hardware(config: Config) -> tuple[watch.Watch, monitor.Monitor]:
         config.roots, grace=config.absent_grace, interval=config.health_interval
     )
     watch_ = watch.Watch(
-        config.roots, config.rules, config.rescan, _counted_scan, on_uevent=monitor_.on_uevent
+        config.roots, config.rules, config.rescan, _scan(config), on_uevent=monitor_.on_uevent
     )
     monitor_.request_rescan = watch_.wake
     return watch_, monitor_
+
+
+def _scan(config: Config) -> watch.Scan:
+    if not config.nvml:
+        return _counted_scan
+
+    # Few nodes have MIG, and fewer a library that may be asked: the others do not load it.
+    from devices import nvml
+
+    library = nvml.Library(config.roots)
+    return lambda roots, rules: library.complete(_counted_scan(roots, rules))
 
 
 def _counted_scan(roots: Roots, rules: Rules) -> Inventory:

@@ -34,6 +34,8 @@ def _setting(default: Any, about: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
+    """Every setting, as it holds: given, or its default."""
+
     node_name: str = _setting("", "name of this node in the cluster")
     pod_uid: str = _setting(
         "", "uid of the pod we run in: gives sockets of our own, so that two pods can overlap"
@@ -63,6 +65,11 @@ class Config:
         "where the user space of NVIDIA's driver lies, as a path of the host: '/', "
         "'/run/nvidia/driver'; empty: looked for",
     )
+    nvml: bool = _setting(
+        False,
+        "ask NVIDIA's own library, in a process of its own, for what the kernel does not tell of "
+        "MIG: needs the right to open the GPUs; true or false",
+    )
     library_hook_dir: str = _setting(
         "",
         "folder of the host, under the same path here, for the program by which containers' "
@@ -85,10 +92,21 @@ class Config:
     endpoint: str = _setting(
         "", "where probes are answered, ':8081' or 'unix:/run/claimd/endpoint.sock'; empty: nowhere"
     )
+    metrics_endpoint: str = _setting(
+        "",
+        "where metrics are served, such as ':8082'; empty: at `endpoint` if that is a unix socket, "
+        "else nowhere",
+    )
     include: tuple[str, ...] = _setting(
         (), "take only these GPUs: PCI address, vendor, vendor:device id, or 'console'"
     )
     exclude: tuple[str, ...] = _setting((), "leave these GPUs alone; the same forms")
+    share: tuple[str, ...] = _setting(
+        (),
+        "GPUs that several claims may have at once, as WHICH=HOW: the forms of `include`, 'parts' or "
+        "'*', and memory[:LEAST[:STEP]], shares:COUNT, unlimited or exclusive; the last that "
+        "matches wins",
+    )
     vfio: bool = _setting(
         False, "publish GPUs that vfio-pci holds for virtual machines as well: true or false"
     )
@@ -364,6 +382,7 @@ def _check(config: Config, given: Mapping[str, _Given]) -> None:
         if path and not path.startswith("/"):
             raise refusal(name, "an absolute path of the host", path)
 
-    if config.endpoint and not re.fullmatch(_ENDPOINT, config.endpoint):
-        expected = "':PORT', 'HOST:PORT' or 'unix:/PATH'"
-        raise refusal("endpoint", expected, repr(config.endpoint))
+    for name in ("endpoint", "metrics_endpoint"):
+        address = getattr(config, name)
+        if address and not re.fullmatch(_ENDPOINT, address):
+            raise refusal(name, "':PORT', 'HOST:PORT' or 'unix:/PATH'", repr(address))

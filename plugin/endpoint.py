@@ -1,11 +1,13 @@
 """The endpoint: answers probes over HTTP, on a TCP port or a unix socket. `probe` asks it.
 
-GET /livez says that the process turns, GET /readyz that it serves, GET /metrics what was counted.
-What ready means is told by the caller.
+GET /livez says that the event loop turns, GET /readyz that it serves, GET /metrics what was
+counted, where the caller wants it said. What ready means is told by the caller.
 
 Anybody who can reach the port may connect, so everything here is bounded: connections, the bytes
 and the time of a request. A flood costs others an answer at most, never the plugin a descriptor
-that the kubelet or the API server needs.
+that the kubelet or the API server needs. Threads of its own take clients faster than one flooder
+makes them, so that the kernel's queue does not fill; who comes to a full queue waits for a second.
+Addresses have queues of their own besides, so that many flooders do not stand before the kubelet.
 """
 
 from __future__ import annotations
@@ -14,12 +16,15 @@ import asyncio
 import contextlib
 import logging
 import resource
+import select
 import socket
 import stat
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
-from . import errors, metrics
+from . import errors, listening, metrics
 
 log = logging.getLogger(__name__)
 
@@ -28,15 +33,21 @@ LONGEST_REQUEST = 8192
 # that did not.
 CLIENT_TIMEOUT = 5.0
 SWEEP_INTERVAL = 0.5
-# Clients at a time, and the share of the process' descriptors that they may have at most. A flood
-# goes through all of them in a fraction of a second, and a probe on a busy node may take some
-# hundredths of that from its connection to its first word.
+# Seconds without a turn of the event loop after which we are not alive.
+LONGEST_TURN = 5.0
+# Clients at a time that have not said all, and the share of the process' descriptors that they may
+# have at most. A flood goes through all of them in a fraction of a second, and a probe on a busy
+# node may take some hundredths of that from its connection to its first word.
 MOST_CLIENTS = 256
 SHARE_OF_DESCRIPTORS = 1 / 4
-# Clients that the kernel holds until we take them. Probes would wait a second at a full queue.
-BACKLOG = 1024
-# Clients that are taken in one turn of the loop, which has claims to prepare as well.
-ACCEPTS_A_TURN = 32
+# Clients that the kernel holds until we take them.
+BACKLOG = 4096
+# Queues for a port. Which one a client waits in follows from its address.
+QUEUES = 16
+# Threads. Most of what a client costs is the kernel's work, which they do side by side.
+THREADS = 4
+# Clients that a thread takes from one queue before it looks at the others.
+ACCEPTS_A_TURN = 16
 # Seconds until another try where the system gives us no connection.
 ACCEPT_PAUSE = 0.1
 
@@ -48,67 +59,106 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 class _Client:
     """One connection, which has one request and is closed after its answer."""
 
-    def __init__(self, connection: socket.socket, deadline: float) -> None:
-        """`deadline` is by the loop's clock."""
+    def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
-        self.deadline = deadline
+        self.deadline = time.monotonic() + CLIENT_TIMEOUT
         self.head = b""
         self.response = b""  # what is still to be sent
-        self.watched = False  # the loop calls us when there is something to read, or room to write
+        self.attended = False  # a thread has it in hands
 
 
 class Endpoint:
     """Serves while `run` runs.
 
-    When there are as many clients as there may be, a new one takes the place of the one that has
-    been there the longest. A probe says at once what it wants and is answered at once, so that it
-    never is that one; whoever holds connections open is. There is no task for a client, since
-    thousands of them may come in a second.
+    A client that says at once what it wants, as probes do, is answered and gone. The others wait
+    for their words. When as many wait as may, a new one takes the place of the one that has been
+    there the longest, which is whoever holds connections open.
     """
 
-    def __init__(self, address: str, unready: Callable[[], str]) -> None:
-        """`unready` gives the reason why we are not ready, or nothing if we are."""
+    def __init__(
+        self, address: str, unready: Callable[[], str], *, shows_metrics: bool = True
+    ) -> None:
+        """`unready` gives the reason why we are not ready, or nothing if we are.
+
+        It is called in other threads.
+        """
         self._address = address
         self._unready = unready
+        self._shows_metrics = shows_metrics
         self._most = most_clients()
-        # Those that are not answered yet, in the order of their arrival.
-        self._clients: dict[_Client, None] = {}
+        self._turned = 0.0  # when the event loop had its last turn
+        self._closing = False
+        self._listeners: dict[int, socket.socket] = {}
+        # Those that wait, by descriptor, in the order of their arrival.
+        self._clients: dict[int, _Client] = {}
+        self._lock = threading.Lock()  # for the clients
         self._refusal = ""  # the last reason why we could take no connection
 
     async def run(self) -> None:
         """Serves until cancelled; Fatal if the address cannot be served."""
-        loop = asyncio.get_running_loop()
-        with self._listen() as listener:
-            loop.add_reader(listener, self._accept, listener)
+        self._listeners = {listener.fileno(): listener for listener in self._listen()}
+        self._turned = time.monotonic()
+        self._closing = False
+        ending, end = socket.socketpair()
+        with select.epoll() as poll, ending, end:
+            poll.register(ending, select.EPOLLIN)
+            for listener in self._listeners.values():
+                listener.setblocking(False)
+                poll.register(listener, select.EPOLLIN)
+            threads = [
+                threading.Thread(target=self._attend, args=[poll], name="endpoint", daemon=True)
+                for _ in range(THREADS)
+            ]
+            for thread in threads:
+                thread.start()
+
             try:
                 while True:
                     await asyncio.sleep(SWEEP_INTERVAL)
+                    self._turned = time.monotonic()
                     self._hang_up_on_the_slow()
             finally:
-                loop.remove_reader(listener)
-                for client in list(self._clients):
-                    self._hang_up(client)
+                self._closing = True
+                end.send(b"x")  # all of them wake up, as nobody reads it
+                for thread in threads:
+                    thread.join()
+                self._close()
 
-    def _listen(self) -> socket.socket:
+    def _listen(self) -> list[socket.socket]:
         try:
             if self._address.startswith("unix:"):
-                listener = _listen_unix(Path(self._address.removeprefix("unix:")))
-            else:
-                host, _, port = self._address.rpartition(":")
-                listener = _listen_tcp(host.strip("[]"), int(port))
+                return [_listen_unix(Path(self._address.removeprefix("unix:")))]
+            host, _, port = self._address.rpartition(":")
+            return listening.by_address(host.strip("[]"), int(port), QUEUES, BACKLOG)
         except OSError as error:
             raise errors.Fatal(
                 f"cannot answer probes at {self._address}: {error.strerror or error}; "
-                "change the setting endpoint"
+                "change the setting endpoint or metrics-endpoint"
             ) from error
-        listener.setblocking(False)
-        return listener
+
+    def _close(self) -> None:
+        for listener in self._listeners.values():
+            listener.close()
+        for client in self._clients.values():
+            client.connection.close()
+        self._listeners, self._clients = {}, {}
 
     # ---------------------------------------------------------------- clients come and go
 
-    def _accept(self, listener: socket.socket) -> None:
-        """Takes clients that wait; those that are left, in the next turn."""
-        loop = asyncio.get_running_loop()
+    def _attend(self, poll: select.epoll) -> None:
+        """What each thread does: takes clients, and goes on with those that have said more."""
+        while not self._closing:
+            for descriptor, _ in poll.poll(maxevents=1):
+                listener = self._listeners.get(descriptor)
+                try:
+                    if listener is not None:
+                        self._accept(listener, poll)
+                    else:
+                        self._resume(descriptor, poll)
+                except Exception:
+                    log.exception("a probe was not answered, which is a mistake in claimd")
+
+    def _accept(self, listener: socket.socket, poll: select.epoll) -> None:
         for _ in range(ACCEPTS_A_TURN):
             try:
                 connection, _address = listener.accept()
@@ -117,88 +167,94 @@ class Endpoint:
             except ConnectionError:  # it has gone again
                 continue
             except OSError as error:
-                # No descriptor is left. The loop would call us again and again for those that wait.
+                # No descriptor is left. We would be called again and again for those that wait.
                 if str(error) != self._refusal:
                     log.warning("probes are not answered for now: %s", error)
                 self._refusal = str(error)
-                loop.remove_reader(listener)
-                loop.call_later(ACCEPT_PAUSE, self._resume, listener)
+                time.sleep(ACCEPT_PAUSE)
                 return
 
+            # What it wants has mostly come along with it.
             self._refusal = ""
-            self._welcome(connection)
+            client = _Client(connection)
+            awaited = self._go_on(client)
+            if awaited:
+                self._keep(client, poll, awaited)
+            else:
+                connection.close()
 
-    def _resume(self, listener: socket.socket) -> None:
-        if listener.fileno() >= 0:  # it is closed by now if we are at the end
-            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+    def _keep(self, client: _Client, poll: select.epoll, awaited: int) -> None:
+        """It waits from now on, if need be in the place of another."""
+        descriptor = client.connection.fileno()
+        with self._lock:
+            if len(self._clients) >= self._most:
+                self._hang_up_on_the_oldest()
+            self._clients[descriptor] = client
+            poll.register(descriptor, awaited | select.EPOLLONESHOT)
 
-    def _welcome(self, connection: socket.socket) -> None:
-        connection.setblocking(False)
-        loop = asyncio.get_running_loop()
-        client = _Client(connection, loop.time() + CLIENT_TIMEOUT)
-        while len(self._clients) >= self._most:
-            self._hang_up(next(iter(self._clients)))
+    def _hang_up_on_the_oldest(self) -> None:
+        for descriptor, client in self._clients.items():
+            if not client.attended:
+                del self._clients[descriptor]
+                client.connection.close()
+                return
 
-        self._clients[client] = None
-        # What it wants has mostly come along with it.
-        self._read(client)
+    def _resume(self, descriptor: int, poll: select.epoll) -> None:
+        with self._lock:
+            client = self._clients.get(descriptor)
+            if client is None or client.attended:  # hung up on meanwhile
+                return
+            client.attended = True
 
-    def _hang_up(self, client: _Client) -> None:
-        del self._clients[client]
-        self._unwatch(client)
-        client.connection.close()
-
-    def _unwatch(self, client: _Client) -> None:
-        if client.watched:
-            loop = asyncio.get_running_loop()
-            loop.remove_reader(client.connection)
-            loop.remove_writer(client.connection)
-            client.watched = False
+        # Whatever goes wrong with it, it is hung up on: else it would keep its place for ever.
+        awaited = 0
+        try:
+            awaited = self._go_on(client)
+        finally:
+            with self._lock:
+                client.attended = False
+                if awaited:
+                    poll.modify(descriptor, awaited | select.EPOLLONESHOT)
+                else:
+                    # First: once it is closed, another client may get its descriptor.
+                    del self._clients[descriptor]
+                    client.connection.close()
 
     def _hang_up_on_the_slow(self) -> None:
-        now = asyncio.get_running_loop().time()
-        for client in list(self._clients):
-            if client.deadline <= now:
-                self._hang_up(client)
+        now = time.monotonic()
+        with self._lock:
+            for descriptor, client in list(self._clients.items()):
+                if client.deadline <= now and not client.attended:
+                    del self._clients[descriptor]
+                    client.connection.close()
 
     # ---------------------------------------------------------------- a request and its answer
 
-    def _read(self, client: _Client) -> None:
-        """Reads what has come. Whoever asks in no sensible way gets no answer."""
-        try:
-            data = client.connection.recv(LONGEST_REQUEST - len(client.head))
-        except BlockingIOError:
-            data = None
-        except OSError:
-            data = b""
+    def _go_on(self, client: _Client) -> int:
+        """Reads what has come, sends what fits. The event to wait for; 0 if it is to be hung up on.
 
-        client.head += data or b""
-        if END_OF_HEAD in client.head:
-            self._unwatch(client)
-            client.response = self._response(client.head)
-            self._write(client)
-        elif data == b"" or len(client.head) >= LONGEST_REQUEST:
-            self._hang_up(client)
-        elif not client.watched:
-            client.watched = True
-            asyncio.get_running_loop().add_reader(client.connection, self._read, client)
-
-    def _write(self, client: _Client) -> None:
-        """Sends what fits, which is mostly all; the rest when there is room."""
+        Whoever asks in no sensible way gets no answer.
+        """
         try:
-            sent = client.connection.send(client.response)
+            if not client.response:
+                room = LONGEST_REQUEST - len(client.head)
+                data = client.connection.recv(room, socket.MSG_DONTWAIT)
+                client.head += data
+                if END_OF_HEAD in client.head:
+                    client.response = self._response(client.head)
+                elif not data or len(client.head) >= LONGEST_REQUEST:
+                    return 0
+                else:
+                    return select.EPOLLIN
+
+            sent = client.connection.send(client.response, socket.MSG_DONTWAIT)
         except BlockingIOError:
-            sent = 0
+            return select.EPOLLOUT if client.response else select.EPOLLIN
         except OSError:
-            self._hang_up(client)
-            return
+            return 0
 
         client.response = client.response[sent:]
-        if not client.response:
-            self._hang_up(client)
-        elif not client.watched:
-            client.watched = True
-            asyncio.get_running_loop().add_writer(client.connection, self._write, client)
+        return select.EPOLLOUT if client.response else 0
 
     def _response(self, head: bytes) -> bytes:
         request_line = head.split(b"\r\n", 1)[0].decode("latin-1")
@@ -218,13 +274,34 @@ class Endpoint:
             return "405 Method Not Allowed", "only GET"
         match path:
             case "/livez":
+                seconds = time.monotonic() - self._turned
+                if seconds > LONGEST_TURN:
+                    reason = f"the event loop has not turned for {seconds:.0f} s"
+                    return "503 Service Unavailable", reason
                 return "200 OK", "ok"
             case "/readyz":
                 reason = self._unready()
                 return ("503 Service Unavailable", reason) if reason else ("200 OK", "ok")
-            case "/metrics":
+            case "/metrics" if self._shows_metrics:
                 return "200 OK", metrics.text()
+            case "/metrics":
+                return "404 Not Found", "metrics are where the setting metrics-endpoint says"
         return "404 Not Found", "there are /livez, /readyz and /metrics"
+
+
+def serving(probes: str, metrics_: str, unready: Callable[[], str]) -> list[tuple[str, Endpoint]]:
+    """What is to run for these two settings, by name.
+
+    Whoever reaches a port may ask: metrics are shown at one of their own, or at that of the probes
+    if both settings say so. A unix socket is reached by the node's root alone, and shows all.
+    """
+    endpoints = []
+    if probes:
+        shows_metrics = metrics_ == probes or (not metrics_ and probes.startswith("unix:"))
+        endpoints.append(("the endpoint", Endpoint(probes, unready, shows_metrics=shows_metrics)))
+    if metrics_ and metrics_ != probes:
+        endpoints.append(("the metrics", Endpoint(metrics_, unready)))
+    return endpoints
 
 
 def most_clients() -> int:
@@ -250,14 +327,3 @@ def _listen_unix(path: Path) -> socket.socket:
         listener.close()
         raise
     return listener
-
-
-def _listen_tcp(host: str, port: int) -> socket.socket:
-    """Without a host, on every address of both families."""
-    if not host and socket.has_dualstack_ipv6():
-        with contextlib.suppress(OSError):  # where IPv6 was turned off later
-            return socket.create_server(
-                ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG
-            )
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=BACKLOG)

@@ -5,12 +5,18 @@ Fatal. Errors of the API server live at its edge, in kube.errors. No text of a l
 here.
 """
 
+from . import plain_text
+
 
 class ClaimError(Exception):
     """This claim cannot be served now.
 
-    The message becomes the claim's own answer to the kubelet, which will ask again.
+    The message becomes the claim's own answer to the kubelet, which will ask again, and shows it in
+    an Event. It may name what a stranger wrote: it is one line, whatever that is.
     """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(plain_text.one_line(message))
 
 
 class NotReadyError(ClaimError):
@@ -19,9 +25,11 @@ class NotReadyError(ClaimError):
     The kubelet asks again only after a minute or more.
     """
 
-    def __init__(self, message: str, *, patience: float) -> None:
+    def __init__(self, message: str, *, patience: float, retry_after: float = 0.0) -> None:
+        """Seconds: after `patience` it is not short any more, before `retry_after` nobody may ask."""
         super().__init__(message)
-        self.patience = patience  # seconds after which it is not short any more
+        self.patience = patience
+        self.retry_after = retry_after
 
 
 class Fatal(Exception):

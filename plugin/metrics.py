@@ -3,7 +3,7 @@
 Whoever sees a thing happen counts it here, so this module is at the bottom of all layers.
 Written by hand: Prometheus' client library would cost 1.5 MB of the plugin's resident memory, for
 which there is a limit that we only just keep. No log, no clock, no I/O: the endpoint serves the
-text.
+text, in a thread of its own while others count.
 """
 
 from __future__ import annotations
@@ -80,9 +80,10 @@ class Histogram(_Metric):
         self.sums: dict[Labels, float] = {}
 
     def add(self, value: float, *labels: str) -> None:
+        # Whoever is in the counts has a sum, at every moment.
+        self.sums[labels] = self.sums.get(labels, 0.0) + value
         counts = self.counts.setdefault(labels, [0] * (len(SECONDS) + 1))
         counts[bisect_left(SECONDS, value)] += 1
-        self.sums[labels] = self.sums.get(labels, 0.0) + value
 
     def samples(self) -> list[tuple[str, str, float]]:
         bounds = [*(f"{bound:g}" for bound in SECONDS), "+Inf"]

@@ -74,6 +74,15 @@ def variable(device: str) -> str:
     return "CLAIMD_" + re.sub(r"[^A-Z0-9]", "_", device.upper())
 
 
+def share_variable(device: str, share_id: str, capacity: str) -> str:
+    """The variable that tells how much of a capacity a container has by one share of the device.
+
+    A container may have several shares of one device, by several claims: each has its own.
+    """
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", capacity)
+    return f"{variable(device)}_{share_id[:8].upper()}_{name.upper()}"
+
+
 # ---------------------------------------------------------------------- folders and sockets
 
 

@@ -29,13 +29,20 @@ def run(arguments: argparse.Namespace) -> int:
         for note in conversion.notes:
             print(f"claimd: {name}: {note}", file=sys.stderr)
 
-    if arguments.output == "yaml":
-        print("---\n".join(text.dump_yaml(document) for document in converted), end="")
-    elif len(converted) == 1:
-        output.document(converted[0], "json")
-    else:
-        output.document({"apiVersion": "v1", "kind": "List", "items": converted}, "json")
+    try:
+        _print(converted, arguments.output)
+    except TypeError as error:  # YAML allows any key
+        raise errors.Fatal(f"{arguments.file}: a key is no text: {error}") from error
     return OK
+
+
+def _print(documents: list[Document], form: str) -> None:
+    if form == "yaml":
+        print("---\n".join(text.dump_yaml(document) for document in documents), end="")
+    elif len(documents) == 1:
+        output.document(documents[0], "json")
+    else:
+        output.document({"apiVersion": "v1", "kind": "List", "items": documents}, "json")
 
 
 def _read(file: str) -> list[Document]:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from .. import config
+from .. import config, errors
 from ..config import Config
 from . import machine, output
 from .exit_codes import OK
@@ -30,6 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
         _print_table(here.settings, inventory, wide)
         if wide:
             _print_notes(inventory)
+            _print_sharing(here.settings, inventory)
             _print_health(here.settings, inventory)
     return OK
 
@@ -50,6 +51,37 @@ def _print_notes(inventory: Inventory) -> None:
             notes.append((gpu.name, f"libraries: {gpu.libraries.reason}"))
         notes += [(gpu.name, note) for note in gpu.notes]
     _print_once(notes, inventory)
+
+
+def _print_sharing(settings: Config, inventory: Inventory) -> None:
+    """How GPUs are shared by the setting, and what prepared claims have of them."""
+    from .. import names
+    from ..prepare import checkpoint
+    from ..publish import sharing
+
+    try:
+        rules = sharing.parse(settings.share)
+    except ValueError as error:
+        raise errors.UsageError(str(error)) from error
+    sentences = []
+    for gpu in inventory.gpus:
+        shared = sharing.of_gpu(rules, gpu)
+        reason = sharing.reason_unfit(shared, gpu.memory)
+        if reason:
+            sentences.append((gpu.name, f"not shared by memory: {reason}"))
+        elif shared != sharing.ALONE:
+            sentences.append((gpu.name, f"shared: {shared}"))
+    _print_once(sentences, inventory)
+
+    folder = names.plugin_folder(settings.kubelet_dir, settings.driver_name)
+    prepared, problems = checkpoint.read_only(folder)
+    for claim in sorted(prepared, key=lambda claim: claim.title):
+        for device in claim.devices:
+            if device.share_id is not None:
+                amounts = [f"{name} {text}" for name, text in device.consumed_capacity.items()]
+                print(f"{device.device}: {claim.title} has {', '.join(amounts) or 'a share'}")
+    for problem in problems:
+        print(f"not known: which claims have shares: {problem}")
 
 
 def _print_health(settings: Config, inventory: Inventory) -> None:

@@ -40,7 +40,11 @@ class Machine:
                 "`claimd fake write` writes one, or `capture`"
             )
 
-        inventory = scan.scan(self.settings.roots, self.settings.rules)
+        inventory = scan.scan(self.settings.roots, self.settings.rules, with_link_now=True)
+        if self.settings.nvml:
+            from devices import nvml
+
+            inventory = nvml.Library(self.settings.roots).complete(inventory)
         return self.replay.with_original_paths(inventory) if self.replay else inventory
 
 

@@ -25,8 +25,7 @@ def gpus(columns: Sequence[_Column], listed: Sequence[Gpu]) -> None:
 
 def rows(table: Sequence[Sequence[str]]) -> None:
     """The first is the titles."""
-    columns = range(len(table[0]))
-    widths = [max(len(row[column]) for row in table) for column in columns]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
         padded = (text.ljust(width) for text, width in zip(row, widths, strict=True))
         print("  ".join(padded).rstrip())
@@ -39,14 +38,19 @@ def cell(value: object) -> str:
 def document(content: object, form: str) -> None:
     """As `json`, or as `yaml`."""
     if form == "json":
-        import json
-
-        print(json.dumps(content, indent=2))
+        print(text_of(content), end="")
         return
 
     from ..api import text
 
     print(text.dump_yaml(content), end="")
+
+
+def text_of(content: object) -> str:
+    """JSON as it is printed."""
+    import json
+
+    return f"{json.dumps(content, indent=2)}\n"
 
 
 def plain(value: object) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,14 +26,15 @@ _HARDWARE = (
     "dev_root",
     "host_root",
     "nvidia_driver_root",
+    "nvml",
     "include",
     "exclude",
     "vfio",
 )
 SETTINGS = {
     "run": config.NAMES,
-    "devices": (*_HARDWARE, "driver_name", "kubelet_dir"),
-    "slices": (*_HARDWARE, "driver_name", "node_name", "numa_list"),
+    "devices": (*_HARDWARE, "driver_name", "kubelet_dir", "share"),
+    "slices": (*_HARDWARE, "driver_name", "node_name", "numa_list", "share"),
     "capture": _HARDWARE,
     "probe": ("endpoint",),
     "explain": ("kubeconfig", "service_account"),
@@ -45,7 +47,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     A setting that was not given is not there, so that the layers below the flags count. Ends the
     program as argparse does, or with a UsageError, if the arguments cannot be understood.
     """
-    return _build().parse_args(_with_fake_command(arguments))
+    spelt_out = _with_fake_command(arguments)
+    return _build(spelt_out[0] if spelt_out else "").parse_args(spelt_out)
 
 
 def _with_fake_command(arguments: Sequence[str]) -> Sequence[str]:
@@ -63,31 +66,64 @@ def _with_fake_command(arguments: Sequence[str]) -> Sequence[str]:
     return ["fake", command, folder, *words]
 
 
-def _build() -> argparse.ArgumentParser:
+def _build(command: str) -> argparse.ArgumentParser:
+    """The grammar of one command, or of all of them if it is none, for help and for what is wrong.
+
+    To build all takes as long as a probe takes to be answered, and is a part of every start.
+    """
     parser = argparse.ArgumentParser(
         prog="claimd",
         description="One DRA driver for every GPU on a node, with no vendor library.",
         epilog="`claimd COMMAND --help` lists a command's settings.",
+        formatter_class=_Formatter,
     )
     parser.add_argument("--version", action="version", version=f"claimd {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     # In this order they stand in the help.
-    _add(commands, "run", "serve the kubelet: publish this node's GPUs and prepare claims")
-    _add_hardware(commands)
-    _add_fake(commands)
-    _add_convert(commands)
-    _add_capture(commands)
-    _add_probe(commands)
-    _add_explain(commands)
-    _add_sim(commands)
-    _add_demo(commands)
+    adders = {
+        "run": _add_run,
+        "devices": _add_devices,
+        "slices": _add_slices,
+        "fake": _add_fake,
+        "convert": _add_convert,
+        "capture": _add_capture,
+        "probe": _add_probe,
+        "explain": _add_explain,
+        "sim": _add_sim,
+        "demo": _add_demo,
+    }
+    chosen = [adders[command]] if command in adders else list(adders.values())
+    for add in chosen:
+        add(commands)
     return parser
+
+
+class _Formatter(argparse.HelpFormatter):
+    """As wide as the terminal, without shutil: every command makes one, and all that shutil loads for
+    it would cost each start and each probe four milliseconds.
+    """
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_columns() - 2)
+
+
+def _columns() -> int:
+    told = os.environ.get("COLUMNS", "")
+    if told.isdecimal() and int(told) > 0:
+        return int(told)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
+    except (OSError, ValueError, AttributeError):
+        return 80
 
 
 def _add(commands: Commands, name: str, about: str, within: str = "") -> argparse.ArgumentParser:
     added: argparse.ArgumentParser = commands.add_parser(
-        name, help=about, description=f"{about[0].upper()}{about[1:]}."
+        name,
+        help=about,
+        description=f"{about[0].upper()}{about[1:]}.",
+        formatter_class=_Formatter,
     )
     command = f"{within} {name}".strip()
     added.set_defaults(command=command)
@@ -96,19 +132,28 @@ def _add(commands: Commands, name: str, about: str, within: str = "") -> argpars
     return added
 
 
-def _add_hardware(commands: Commands) -> None:
-    devices = _add(
-        commands, "devices", "show the GPUs of this machine, and why others are left alone"
+def _add_run(commands: Commands) -> None:
+    _add(commands, "run", "serve the kubelet: publish this node's GPUs and prepare claims")
+
+
+def _add_devices(commands: Commands) -> None:
+    about = "show the GPUs of this machine, and why others are left alone"
+    _add_output(_add(commands, "devices", about))
+
+
+def _add_slices(commands: Commands) -> None:
+    about = "show the ResourceSlices that `claimd run` would publish"
+    _add_output(_add(commands, "slices", about))
+
+
+def _add_output(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "wide", "json", "yaml"),
+        default="table",
+        help="default: table",
     )
-    slices = _add(commands, "slices", "show the ResourceSlices that `claimd run` would publish")
-    for command in (devices, slices):
-        command.add_argument(
-            "-o",
-            "--output",
-            choices=("table", "wide", "json", "yaml"),
-            default="table",
-            help="default: table",
-        )
 
 
 def _add_fake(commands: Commands) -> None:
@@ -251,8 +296,37 @@ def _add_explain(commands: Commands) -> None:
     subject.add_argument(
         "--class", dest="class_name", metavar="NAME", help="which devices a DeviceClass has"
     )
+    subject.add_argument(
+        "--pending", action="store_true", help="every pod that waits for a node, grouped by cause"
+    )
     explain.add_argument("-n", "--namespace", default="default", help="default: default")
+    explain.add_argument(
+        "-A", "--all-namespaces", action="store_true", help="with --pending: of all namespaces"
+    )
     explain.add_argument("--node", default="", help="look at this node alone")
+    explain.add_argument(
+        "--without",
+        action="append",
+        metavar="claim/NAME",
+        help="as if that claim, or pod/NAME, were not there (may be given several times)",
+    )
+    explain.add_argument(
+        "--as-if-free",
+        action="append",
+        metavar="NODE",
+        help="as if no pod ran there, and no claim had its devices (several times, too)",
+    )
+    explain.add_argument(
+        "--on",
+        default="",
+        metavar="NODE",
+        help="as if it had to run there, whatever nodes it selects",
+    )
+    explain.add_argument(
+        "--watch",
+        action="store_true",
+        help="tell again whenever the answer is another, until the pod has a node",
+    )
     explain.add_argument(
         "--timeout",
         type=_seconds,
@@ -271,11 +345,17 @@ def _add_explain(commands: Commands) -> None:
         "--file",
         action="append",
         type=Path,
-        help="what `kubectl get -o yaml` wrote, instead of the API server",
+        help="what `kubectl get -o yaml` or json wrote, a folder of such files, or - for standard "
+        "input, instead of the API server",
     )
     explain.add_argument(
-        "-o", "--output", choices=("text", "json"), default="text", help="default: text"
+        "-o",
+        "--output",
+        choices=("text", "wide", "json"),
+        default="text",
+        help="wide: each node by itself, as --all (default: text)",
     )
+    explain.add_argument("--all", action="store_true", help="each node by itself, not in groups")
 
 
 def _add_sim(commands: Commands) -> None:
@@ -301,6 +381,10 @@ def _add_sim(commands: Commands) -> None:
 
 def _add_demo(commands: Commands) -> None:
     demo = _add(commands, "demo", "tell a story on a simulated cluster: no root, no Docker, no GPU")
+    demo.epilog = (
+        "Containers run as plain processes of the user who starts this, with the user's rights: run "
+        "no story, and apply no pod, whose commands you would not type yourself."
+    )
     demo.add_argument(
         "story",
         nargs="?",

@@ -6,10 +6,10 @@ import argparse
 import os
 import sys
 
-from .. import config
+from .. import config, errors
 from ..api import versions
 from ..api.resource import Device, ResourceSlice
-from ..publish import slices
+from ..publish import sharing, slices
 from . import machine, output
 from .exit_codes import OK
 
@@ -17,11 +17,15 @@ from .exit_codes import OK
 def run(arguments: argparse.Namespace) -> int:
     with machine.opened(config.load(vars(arguments))) as here:
         settings = here.settings
+        try:
+            sharing_rules = sharing.parse(settings.share)
+        except ValueError as error:
+            raise errors.UsageError(str(error)) from error
         built, problems = slices.build(
             here.scan(),
             settings.driver_name,
             settings.node_name or os.uname().nodename,
-            slices.Options(numa_list=settings.numa_list),
+            slices.Options(numa_list=settings.numa_list, sharing=sharing_rules),
         )
 
     if arguments.output in ("json", "yaml"):

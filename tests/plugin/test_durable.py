@@ -26,7 +26,7 @@ def limited(kind, soft):
 
 
 def until(fact):
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while not fact():
         assert time.monotonic() < deadline
         time.sleep(0.001)
@@ -70,6 +70,19 @@ def test_what_an_earlier_writer_left_beside_is_overwritten(tmp_path):
     assert (tmp_path / "file").read_bytes() == b"x"
 
 
+def test_nothing_is_written_through_what_lies_beside(tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"before")
+    for plant in (os.symlink, os.link):
+        plant(precious, tmp_path / ".file")
+        durable.replace(
+            str(tmp_path / "file"), b"x", beside=str(tmp_path / ".file"), mode=0o600, sync=False
+        )
+        assert precious.read_bytes() == b"before"
+        assert stat.S_ISREG((tmp_path / "file").lstat().st_mode)
+        assert stat.S_IMODE((tmp_path / "file").lstat().st_mode) == 0o600
+
+
 def test_without_room_the_old_content_stays_and_nothing_is_left_beside(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"old")
@@ -106,6 +119,14 @@ def test_files_are_renamed_and_removed_and_those_that_are_missing_are_no_failure
     folder.remove_unsynced("c")
     assert os.listdir(folder.path) == ["z"]
     assert (folder.path / "z").read_bytes() == b"a"
+
+
+def test_a_file_that_cannot_be_removed_is_a_failure(folder):
+    """The caller would take a claim for given back whose checkpoint comes back."""
+    (folder.path / "a").mkdir()
+    for remove in (folder.remove, folder.remove_unsynced):
+        with pytest.raises(OSError):
+            remove("a")
 
 
 def test_a_file_whose_folder_could_not_be_synced_is_not_there(folder):

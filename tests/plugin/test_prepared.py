@@ -26,7 +26,14 @@ def claim(*devices):
 
 def test_it_is_written_and_read_again():
     whole = claim(
-        device(share_id="s", admin=True, uuid="x", host_cdi="h", environment={"A": "b"}),
+        device(
+            share_id="s",
+            consumed_capacity={"memory": "1Gi"},
+            admin=True,
+            uuid="x",
+            host_cdi="h",
+            environment={"A": "b"},
+        ),
         device(permissions="r"),
     )
     assert msgspec.json.decode(msgspec.json.encode(whole), type=PreparedClaim) == whole
@@ -98,4 +105,5 @@ def test_why_a_gpu_or_its_part_was_left_alone(name):
 def test_a_name_of_another_form_is_looked_up_as_it_is():
     skipped = [Skipped(address="strange", reason="it is strange")]
     assert "it is strange" in prepared.reason_missing("strange", Inventory.of([], skipped))
-    assert "shows no such GPU" in prepared.reason_missing("gpu-1-2", Inventory.of([], skipped))
+    for name in ("gpu-1-2", "gpu-1-2-3"):
+        assert "shows no such GPU" in prepared.reason_missing(name, Inventory.of([], skipped))

@@ -11,9 +11,9 @@ from plugin import probe
 
 
 @contextlib.contextmanager
-def server(family, where, *answers, hold=0.0):
-    """Answers one connection with these pieces."""
-    asked = []
+def server(family, where, *answers, holds=False):
+    """Answers one connection with these pieces; with `holds`, it hangs up after the block only."""
+    asked, over = [], threading.Event()
     with socket.socket(family) as listener:
         listener.bind(where)
         listener.listen(1)
@@ -25,12 +25,16 @@ def server(family, where, *answers, hold=0.0):
                 for answer in answers:
                     connection.sendall(answer)
                     time.sleep(0.01)
-                time.sleep(hold)
+                if holds:
+                    over.wait(60)
 
         thread = threading.Thread(target=serve)
         thread.start()
-        yield listener, asked
-        thread.join(10)
+        try:
+            yield listener, asked
+        finally:
+            over.set()
+            thread.join(30)
 
 
 @contextlib.contextmanager
@@ -71,10 +75,10 @@ def test_ipv6():
 
 
 def test_who_says_nothing_is_waited_for_as_long_as_told():
-    with on_a_port(hold=0.6) as (port, _):
+    with on_a_port(holds=True) as (port, _):
         began = time.monotonic()
         yes, words = probe.ask(f"127.0.0.1:{port}", "/livez", timeout=0.2)
-        assert 0.15 < time.monotonic() - began < 0.55
+        assert time.monotonic() - began > 0.15
     assert (yes, words) == (
         False,
         f"no answer at 127.0.0.1:{port}: timed out; is `claimd run` up, with this endpoint?",
@@ -126,6 +130,6 @@ def test_a_queue_that_stays_full(tmp_path):
     with listener, waiting:
         began = time.monotonic()
         yes, words = probe.ask(f"unix:{path}", "/livez", timeout=0.2)
-    assert 0.15 < time.monotonic() - began < 2
+    assert time.monotonic() - began > 0.15
     assert not yes
     assert "Resource temporarily unavailable" in words

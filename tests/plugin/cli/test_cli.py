@@ -77,5 +77,5 @@ def test_ctrl_c_before_anything_is_up(tmp_path):
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heeds) as demo:
         with (tmp_path / "story").open("w"):  # open once it is read
             demo.send_signal(signal.SIGINT)
-            assert demo.wait(10) == cli.FAILED
+            assert demo.wait(60) == cli.FAILED
         assert demo.stderr.read() == "claimd: stopped\n"

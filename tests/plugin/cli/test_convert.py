@@ -78,3 +78,12 @@ def test_a_file_that_is_not_there(capsys):
     assert cli.main(["convert", "-f", "/does/not/exist.yaml"]) == 1
     said = capsys.readouterr().err
     assert said == "claimd: cannot read /does/not/exist.yaml: No such file or directory\n"
+
+
+@pytest.mark.parametrize("form", ["yaml", "json"])
+def test_a_key_that_is_no_text_is_told(claimd, tmp_path, form):
+    (tmp_path / "odd.yaml").write_text("?\n")
+    code, _, err = claimd("convert", "-f", str(tmp_path / "odd.yaml"), "--to", "v1", "-o", form)
+    assert "Traceback" not in err
+    assert code in (0, 1)
+    assert code == 0 or "a key is no text" in err

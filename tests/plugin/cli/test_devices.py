@@ -5,6 +5,10 @@ import json
 import pytest
 import yaml
 
+from plugin.prepare import checkpoint
+from plugin.prepared import PreparedClaim, PreparedDevice
+from tests.support import nvml_stub
+
 
 def test_devices_as_a_table(claimd, tree):
     code, out, _ = claimd("devices", "--root", tree)
@@ -16,7 +20,8 @@ def test_devices_as_a_table(claimd, tree):
 
 
 def test_devices_for_tools(claimd, tree):
-    _, out, _ = claimd("devices", "--root", tree, "-o", "json")
+    code, out, _ = claimd("devices", "--root", tree, "-o", "json")
+    assert code == 0
     parsed = json.loads(out)
     assert {gpu["vendor"] for gpu in parsed["gpus"]} == {"nvidia", "amd"}
     assert parsed["gpus"][0]["nodes"][0].keys() == {"path", "major", "minor"}
@@ -61,7 +66,7 @@ def test_wide_shows_other_numbers(claimd, tree):
     claimd("fake", "fault", tree, "renumber", "gpu-0000-17-00-0")
     _, out, _ = claimd("devices", "--root", tree, "-o", "wide")
     (line,) = [line for line in out.splitlines() if line.startswith("gpu-0000-17-00-0 ")]
-    assert "dri/card11,dri/renderD139" in line
+    assert "dri/card11,dri/renderD138" in line
 
 
 def test_wide_says_why_it_does_not_know_what_was_seen(claimd, tree, tmp_path):
@@ -70,6 +75,45 @@ def test_wide_says_why_it_does_not_know_what_was_seen(claimd, tree, tmp_path):
     code, out, _ = claimd("devices", "--root", tree, "--kubelet-dir", str(tmp_path), "-o", "wide")
     assert code == 0
     assert "not known: what a running claimd has seen: " in out
+
+
+def test_wide_shows_who_has_which_share(claimd, tree, tmp_path):
+    """By the setting, and by the checkpoints of a running claimd."""
+    shares = [
+        PreparedDevice(
+            requests=("gpu",),
+            pool="n",
+            device="gpu-0000-11-00-0",
+            address="0000:11:00.0",
+            share_id=f"share-{name}",
+            consumed_capacity=consumed,
+        )
+        for name, consumed in (("a", {"memory": "10Gi"}), ("b", {}))
+    ]
+    claims = tmp_path / "plugins/gpu.claimd.dev/claims"
+    claims.mkdir(parents=True)
+    for name, share in zip("ab", shares, strict=True):
+        claim = PreparedClaim(
+            namespace="default", name=name, uid=name, prepared_at="", devices=(share,)
+        )
+        written = checkpoint.Checkpoint(version=1, boot_id="b", claim=claim)
+        (claims / f"{name}.json").write_bytes(checkpoint.encode(written))
+
+    arguments = ("devices", "--root", tree, "--kubelet-dir", str(tmp_path), "-o", "wide")
+    _, out, _ = claimd(*arguments, "--share", "0000:11:00.0=memory:4Gi:1Gi")
+    assert [line for line in out.splitlines() if ": shared: " in line or ": default/" in line] == [
+        "gpu-0000-11-00-0: shared: by memory, 4Gi or more in steps of 1Gi",
+        "gpu-0000-11-00-0: default/a has memory 10Gi",
+        "gpu-0000-11-00-0: default/b has a share",
+    ]
+    _, out, _ = claimd(*arguments, "--share", "0000:11:00.0=memory:900Gi")
+    assert "gpu-0000-11-00-0: not shared by memory: with 80Gi it has room for one share of" in out
+    (claims / "a.json").write_text("{}")
+    _, out, _ = claimd(*arguments)
+    assert f"not known: which claims have shares: {claims}/a.json: it has no checksum" in out
+    code, _, err = claimd(*arguments, "--share", "nvidia=half")
+    assert code == 2
+    assert "'half' is no way to share" in err
 
 
 def test_rules_come_from_the_configuration(claimd, tree, tmp_path, monkeypatch):
@@ -105,3 +149,15 @@ def test_wide_says_once_what_is_the_same(claimd, tree, tmp_path):
     claimd("fake", "write", alone, "nvidia:h100")
     _, out, _ = claimd(*arguments, alone)
     assert "\ngpu-0000-11-00-0: libraries: " in out, "one GPU has a name"
+
+
+def test_nvidias_library_is_asked_only_if_it_may_be(claimd, tmp_path):
+    tree = tmp_path / "divided"
+    claimd("fake", "write", str(tree), "nvidia:a100,mig=1")
+    nvml_stub.build(tree / "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05")
+    _, out, _ = claimd("devices", "--root", str(tree), "-o", "wide")
+    assert "1g.10gb " in out
+    _, out, _ = claimd("devices", "--root", str(tree), "-o", "wide", "--nvml", "true")
+    assert "1g.10gb+me " in out
+    _, out, _ = claimd("slices", "--root", str(tree), "-o", "json", "--nvml", "true")
+    assert '"MIG-00000007-0000-0000-0000-000000000000"' in out

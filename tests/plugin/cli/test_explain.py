@@ -1,13 +1,14 @@
 """How `claimd explain` finds the cluster. What it says is tested with plugin.explain."""
 
 import asyncio
+import io
 import json
 from pathlib import Path
 
 import pytest
 
 from plugin import cli
-from tests.support import apiserver, kubeconfigs
+from tests.support import apiserver, cluster_objects, kubeconfigs
 
 
 @pytest.fixture
@@ -95,3 +96,71 @@ def test_a_node_alone(claimd, slices):
     command = ("explain", "--class", "nvidia.gpu.claimd.dev", "-f", slices, "-f", CLASSES)
     assert "node n: yes" in claimd(*command, "--node", "n")[1]
     assert "node n" not in claimd(*command, "--node", "other")[1]
+
+
+def test_the_exit_code_says_what_the_answer_is(claimd, slices, tmp_path):
+    files = ("-f", slices, "-f", CLASSES)
+    for name, count, code in (("small", 1, 0), ("large", 32, 3)):
+        exactly = {"deviceClassName": "gpu.claimd.dev", "count": count}
+        claim = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": name},
+            "spec": {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}},
+        }
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(claim))
+        assert claimd("explain", "--dry", str(path), *files)[0] == code
+        assert claimd("explain", name, *files, "-f", str(path), "--all")[0] == code
+    assert claimd("explain", "--class", "gpu.claimd.dev", *files)[0] == 0
+    assert claimd("explain", "--pending", *files)[0] == 0
+
+
+def test_what_if_is_told(claimd, slices):
+    command = ("explain", "--class", "gpu.claimd.dev", "-f", slices, "-f", CLASSES)
+    _, out, _ = claimd(*command, "--as-if-free", "n")
+    assert "as if: node n were free (0 pods and the devices of 0 claims leave it)" in out
+    code, _, err = claimd(*command, "--without", "claim/x")
+    assert code == 1 and "there is no claim default/x" in err
+
+
+def test_a_folder_stands_for_its_files(claimd, slices, tmp_path):
+    (tmp_path / "classes.yaml").write_text(Path(CLASSES).read_text())
+    (tmp_path / "notes.txt").write_text("no object")
+    code, out, _ = claimd("explain", "--class", "gpu.claimd.dev", "-f", str(tmp_path))
+    assert (code, out.splitlines()[0]) == (
+        0,
+        "class gpu.claimd.dev: 1 of 1 nodes have a free device of it",
+    )
+
+
+def test_standard_input_is_a_file(claimd, slices, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(Path(slices).read_bytes())))
+    command = ("explain", "--class", "gpu.claimd.dev", "-f", CLASSES)
+    assert "1 of 1 nodes" in claimd(*command, "-f", "-")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("x", "-A"), "--all-namespaces is for --pending"),
+        (("x", "--watch", "-f", "dump.yaml"), "--watch asks a cluster"),
+        (("--dry", "-", "--watch"), "give --dry a file"),
+        (("--pending", "--on", "a"), "--pending takes --node NODE"),
+        (("x", "--on", "a", "--node", "b"), "--on NODE looks at that node alone"),
+    ],
+)
+def test_what_does_not_go_together(words, message, capsys):
+    assert cli.main(["explain", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+async def test_a_watch_ends_when_there_is_nothing_to_wait_for(alone, capsys):
+    """Here at once, since the claim has its devices; and before that it tells what it sees."""
+    async with apiserver.serve() as api:
+        kubeconfigs.write(alone / "home/.kube/config", {"server": api.url}, {})
+        document = cluster_objects.claim("x", held=["gpu-0"])
+        api.put("resourceclaims", {k: document[k] for k in ("metadata", "spec", "status")})
+        code = await asyncio.to_thread(cli.main, ["explain", "x", "--watch"])
+    assert code == 0
+    assert "claim default/x: it is allocated already" in capsys.readouterr().out

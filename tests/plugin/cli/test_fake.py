@@ -71,15 +71,15 @@ def test_the_form_of_old_manifests(claimd, tmp_path):
     [
         (
             "write",
-            ("  nvidia:h100     NVIDIA H100", "  machine:dgx-h100    nvidia:h100=8", "  mode=cpx"),
+            ("nvidia:h100 NVIDIA H100", "machine:dgx-h100 nvidia:h100=8", "mode=cpx"),
         ),
-        ("fault", ("  wedge     the GPU hangs", "VALUE is fatal or nonfatal", "  heal ")),
+        ("fault", ("wedge the GPU hangs", "VALUE is fatal or nonfatal", "heal ")),
     ],
 )
 def test_help_lists_what_there_is(capsys, command, lines):
     with pytest.raises(SystemExit) as ended:
         cli.main(["fake", command, "--help"])
     assert ended.value.code == 0
-    out = capsys.readouterr().out
+    words = " ".join(capsys.readouterr().out.split())
     for line in lines:
-        assert line in out
+        assert line in words

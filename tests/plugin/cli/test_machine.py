@@ -15,3 +15,10 @@ def test_a_file_that_is_no_capture(claimd, tmp_path):
     code, _, err = claimd("devices", "--root", str(tmp_path / "x.tar"))
     assert code == 2
     assert "x.tar is no capture" in err
+
+
+def test_people_see_what_the_link_has_now(claimd, tmp_path):
+    assert claimd("fake", "write", str(tmp_path / "node"), "nvidia:h100")[0] == 0
+    code, out, _ = claimd("devices", "--root", str(tmp_path / "node"), "-o", "json")
+    assert code == 0
+    assert '"link_width_now": 16' in out

@@ -2,6 +2,8 @@
 
 import argparse
 import contextlib
+import os
+import re
 import subprocess
 import sys
 
@@ -27,6 +29,13 @@ def test_help_lists_the_settings_of_the_command(capsys, command):
 @pytest.mark.parametrize("command", [("fake", "write"), ("fake", "fault"), ("convert",), ("demo",)])
 def test_commands_without_settings(capsys, command):
     assert flags_of(capsys, *command) == set()
+
+
+def test_the_help_of_the_demo_says_that_containers_are_plain_processes(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["demo", "--help"])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Containers run as plain processes of the user who starts this" in out
 
 
 def test_run_takes_all_settings():
@@ -100,3 +109,52 @@ def test_a_time_limit_that_is_none_is_told(text):
     assert f"argument --timeout: expected seconds above 0, got {text!r}" in " ".join(
         done.stderr.split()
     )
+
+
+def test_one_command_is_told_as_all_of_them_are(capsys):
+    """Only its own grammar is built; what is wrong with the first word is told of all."""
+
+    def said(*words):
+        with contextlib.suppress(SystemExit):
+            cli.main(list(words))
+        return capsys.readouterr().err
+
+    names = re.findall(r"'(\w+)'", said("nonsense").partition("choose from")[2])
+    assert names[0] == "run"
+    assert {"devices", "fake", "probe", "demo"} <= set(names)
+    for name in names:
+        alone = parser._build(name)
+        assert list(choices(alone)) == [name]
+        assert choices(alone)[name].format_help() == choices(parser._build(""))[name].format_help()
+
+
+def choices(built):
+    (commands,) = (
+        action for action in built._actions if isinstance(action, argparse._SubParsersAction)
+    )
+    return commands.choices
+
+
+@pytest.mark.parametrize(("columns", "width"), [("60", 60), ("200", 200), ("", 80), ("wide", 80)])
+def test_help_is_as_wide_as_the_terminal(columns, width):
+    done = subprocess.run(
+        [sys.executable, "-m", "plugin", "run", "--help"],
+        env={**os.environ, "COLUMNS": columns},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    longest = max(len(line) for line in done.stdout.splitlines())
+    assert width - 20 < longest <= width - 2
+
+
+def test_a_command_loads_nothing_for_help_that_nobody_asks_for():
+    code = """
+import sys
+from plugin.cli import parser
+before = set(sys.modules)
+parser.parse(["probe", "live"])
+print("shutil" in set(sys.modules) - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
