@@ -24,7 +24,11 @@ IMAGE = "localhost/claimd:dev"
 FAKE_TREE = Path("/var/lib/claimd-fake")  # as deploy/overlays/fake has it
 OLDER_KUBELET = "1.34.4"
 # They start control planes of their own, one after the other, once the cluster is down.
-OTHER_SERVERS = ("tests/cluster/test_11_api_versions.py", "tests/cluster/test_15_rights.py")
+OTHER_SERVERS = (
+    "tests/cluster/test_11_api_versions.py",
+    "tests/cluster/test_15_rights.py",
+    "tests/cluster/test_18_gpu_config.py",
+)
 
 
 def main() -> int:
@@ -73,7 +77,7 @@ def cluster(*, keep: bool) -> Iterator[None]:
         command("kubectl", "apply", "--server-side", "--kustomize", OVERLAY)
         there = "--namespace=claimd-system"
         try:
-            command("kubectl", there, "rollout", "status", "daemonset/claimd", "--timeout=90s")
+            command("kubectl", there, "rollout", "status", "daemonset/claimd", "--timeout=240s")
         except subprocess.CalledProcessError:
             command("kubectl", there, "describe", "pods")
             command(
@@ -111,7 +115,7 @@ def change_kubelet() -> None:
 
 def suite(*words: str) -> int:
     chosen = words or ("tests/cluster", *(f"--ignore={path}" for path in OTHER_SERVERS))
-    options = ("-p", "no:cacheprovider", "--timeout=400", "--durations=12")
+    options = ("-p", "no:cacheprovider", "--timeout=900", "--durations=12")
     return command(sys.executable, "-m", "pytest", "-v", *options, *chosen, check=False).returncode
 
 

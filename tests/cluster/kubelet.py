@@ -33,10 +33,10 @@ class Kubelet:
         with grpc.insecure_channel(f"unix://{socket}") as channel:
             stub = registration_grpc.RegistrationStub(channel)
             info: registration.PluginInfo = stub.GetInfo(
-                registration.InfoRequest(), timeout=1, wait_for_ready=True
+                registration.InfoRequest(), timeout=20, wait_for_ready=True
             )
             stub.NotifyRegistrationStatus(
-                registration.RegistrationStatus(plugin_registered=True), timeout=5
+                registration.RegistrationStatus(plugin_registered=True), timeout=20
             )
         self._endpoint = info.endpoint
         return info

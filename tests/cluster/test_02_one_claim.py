@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.cluster.conftest import Running
 from tests.cluster.deadline import wait_for
 from tests.cluster.driver import Driver, allotted, given, nodes, variables
-from tests.cluster.kubectl import Kubectl, Object
+from tests.cluster.kubectl import Kubectl, KubectlError, Object
 from tests.cluster.objects import DRIVER, claim, devices, pod, request
 
 
@@ -61,31 +63,36 @@ def test_nothing_is_left_after_deletion(ns: Kubectl, driver: Driver, running: Ru
 
 
 def test_configuration_reaches_the_container(ns: Kubectl, driver: Driver, running: Running) -> None:
-    parameters = {
-        "apiVersion": "claimd.dev/v1alpha1",
-        "kind": "GpuConfig",
-        "environment": {"SUITE": "was here"},
-    }
-    configured = devices(config=[{"opaque": {"driver": DRIVER, "parameters": parameters}}])
-    ns.create(claim("one", configured), pod("user", driver.node, {"gpu": "one"}))
+    asked = configured(environment={"SUITE": "was here"})
+    ns.create(claim("one", asked), pod("user", driver.node, {"gpu": "one"}))
     running("user")
     assert variables(ns, "user")["SUITE"] == "was here"
 
 
-def test_unknown_field_of_a_configuration_is_named_to_the_user(ns: Kubectl, driver: Driver) -> None:
-    parameters = {"apiVersion": "claimd.dev/v1alpha1", "kind": "GpuConfig", "enviroment": {}}
-    configured = devices(config=[{"opaque": {"driver": DRIVER, "parameters": parameters}}])
-    ns.create(claim("one", configured), pod("user", driver.node, {"gpu": "one"}))
+def configured(**fields: Any) -> Object:
+    parameters = {"apiVersion": "claimd.dev/v1alpha1", "kind": "GpuConfig", **fields}
+    return devices(config=[{"opaque": {"driver": DRIVER, "parameters": parameters}}])
+
+
+def test_unknown_field_of_a_configuration_is_refused_when_it_is_written(ns: Kubectl) -> None:
+    with pytest.raises(KubectlError, match="unknown field 'enviroment'; known fields are"):
+        ns.create(claim("one", configured(enviroment={})))
+
+
+def test_variable_that_a_claim_cannot_set_is_named_to_the_user(ns: Kubectl, driver: Driver) -> None:
+    """A class could leave it to claims, so that only prepare can tell."""
+    wrong = configured(environment={"LD_PRELOAD": "/x"})
+    ns.create(claim("one", wrong), pod("user", driver.node, {"gpu": "one"}))
 
     def refusals() -> list[str]:
         reason = "--field-selector=reason=FailedPrepareDynamicResources"
         return [
             event["message"]
             for event in ns.list("events", reason)
-            if "enviroment" in event["message"]
+            if "LD_PRELOAD, which a claim cannot" in event["message"]
         ]
 
-    wait_for("an event that names the field", refusals, seconds=30)
+    wait_for("an event that names the variable", refusals, seconds=30)
 
 
 def _status(ns: Kubectl) -> Object:

@@ -7,6 +7,7 @@ process of this machine, and the test is its kubelet. Part of `python -m tests.c
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -27,6 +28,7 @@ from tests.cluster.rig import daemons, places
 
 NODE = "suite-node"
 VERSIONS = ("v1beta1", "v1beta2", "v1")
+LOOKS = 5  # that are waited for at least: on a busy machine each takes a second
 
 
 def serving(*wanted: str) -> str:
@@ -205,12 +207,13 @@ def _deleted_slice_is_back(world: World, seconds: float = 1) -> None:
     victim = world.slices()[0]["metadata"]
     world.kube.delete(world.kind("resourceslices"), victim["name"], wait=False)
     deed = time.monotonic()
-    while True:
+    for looks in itertools.count(1):
         began = time.monotonic()
         uids = [each["metadata"]["uid"] for each in world.slices()]
         if uids and victim["uid"] not in uids:
             return
-        assert began - deed <= seconds, f"not back after {began - deed:.2f} s"
+        in_time = began - deed <= seconds or looks <= LOOKS
+        assert in_time, f"not back after {began - deed:.2f} s"
 
 
 def _claimd(*words: str, log: Path | None = None) -> subprocess.Popen[bytes]:

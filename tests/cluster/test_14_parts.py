@@ -170,7 +170,8 @@ def test_a_class_that_takes_anything_gets_a_divided_gpu_refused_by_name(
     ns.create(ALL, claim("all", devices(wanted)), pod("greedy", driver.node, {"gpu": "all"}))
     try:
         advice = f"ask for a part of it, by the DeviceClass part.{DRIVER}"
-        wait_for("the reason", lambda: advice in reasons(ns, "greedy"), 60)
+        # Long enough for one more try of the kubelet, as in `running`.
+        wait_for("the reason", lambda: advice in reasons(ns, "greedy"), 110)
         assert f"{whole.name} is divided" in reasons(ns, "greedy")
     finally:
         ns.delete("deviceclass", f"all.{DRIVER}")

@@ -1,4 +1,4 @@
-"""What the tests run, built once for each state of its sources: stub libraries, probes, the hook."""
+"""What the tests run, built once for each state of its sources: stub libraries and our programs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCES = Path(__file__).resolve().parent
 BUILT = ROOT / "build/containers"
 HOOK_SOURCE = ROOT / "deploy/ld-cache/claimd-ld-cache.c"
+CHECK_SOURCE = ROOT / "deploy/container-check/claimd-container-check.c"
 
 
 def missing() -> str | None:
@@ -30,10 +31,10 @@ def hook() -> Path:
     return _compiled("claimd-ld-cache", HOOK_SOURCE, ("gcc", "-static", "-Os"))
 
 
-def probe(libc: str) -> Path:
+def container_check(libc: str) -> Path:
     """For images with `glibc` or `musl`."""
     compiler = {"glibc": "gcc", "musl": "musl-gcc"}[libc]
-    return _compiled(f"probe-{libc}", SOURCES / "probe.c", (compiler, "-ldl"))
+    return _compiled(f"container-check-{libc}", CHECK_SOURCE, (compiler, "-ldl"))
 
 
 def fill(version: str, path: Path, soname: str) -> None:

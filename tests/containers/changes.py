@@ -31,7 +31,7 @@ def _cache_is_a_link_upwards(root: Path) -> None:
 
 
 def _etc_leads_out(root: Path) -> None:
-    """In the container the link leads to a folder of the image, and followed by us to the machine's."""
+    """In the container the link leads to a folder of the image; we would follow it out."""
     shutil.move(root / "etc", root / FOLDER.lstrip("/"))
     (root / "etc").symlink_to("../" * 20 + FOLDER.lstrip("/"))
 

@@ -43,7 +43,7 @@ _PYTHON_PACKAGES = (
 
 
 def folder(kind: str) -> Path:
-    """The root file system of an image with the probe in it; nobody may write there."""
+    """The root file system of an image with the container check in it; nobody may write there."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with open(CACHE / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -52,7 +52,7 @@ def folder(kind: str) -> Path:
             shutil.rmtree(image, ignore_errors=True)
             _make(image, kind)
             (image / "complete").touch()
-        shutil.copy(build.probe("musl" if kind == "musl" else "glibc"), image / "probe")
+        shutil.copy(build.container_check("musl" if kind == "musl" else "glibc"), image / "check")
     return image
 
 

@@ -54,6 +54,7 @@ class Job:
     host: str  # the folder that is laid over the root
     hook: str = ""  # the program, on the host; empty: none
     model: str = "nvidia:l4"
+    containerd: str = "2.2"  # whose library merges the CDI specs: 2.2 or 1.7
     runs: tuple[Run, ...] = ()
     before: tuple[str, ...] = ()  # commands on the machine, before claimd looks at it
     between: tuple[str, ...] = ()  # the same between two containers
@@ -70,7 +71,7 @@ class Outcome:
     @property
     def answers(self) -> dict[str, str]:
         pairs = (line.partition(": ") for line in self.output.splitlines())
-        return {name: answer for name, separator, answer in pairs if separator}
+        return {name: answer.strip() for name, separator, answer in pairs if separator}
 
 
 def run(job: Job) -> list[Outcome]:
@@ -99,7 +100,7 @@ def main() -> None:
         for each in document.pop("runs")
     )
     job = Job(runs=runs, **{name: _tuple(value) for name, value in document.items()})
-    merger = oracle.build("cdi")
+    merger = oracle.build("cdi", "containerd-1.7" if job.containerd == "1.7" else "go")
     _enter(Path(job.host))
 
     # What claimd sees: the GPU of a fake tree, and the libraries of this machine.
@@ -109,7 +110,7 @@ def main() -> None:
     for gpu in scan.scan(roots).gpus:
         _make_nodes(gpu)
     if job.hook:
-        Path(HOOK).parent.mkdir(parents=True)
+        Path(HOOK).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(job.hook, HOOK)
     for command in job.before:
         subprocess.run(["sh", "-ec", command], check=True)
@@ -250,7 +251,7 @@ def _config(each: Run, nodes: Iterable[str]) -> dict[str, Any]:
     if not command:
         ldconfig = ("--ldconfig",) if each.image in ("debian", "rhel") else ()
         libraries = ("libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1", "libnvidia-nvvm.so.4")
-        command = ("/probe", *libraries, *nodes, *ldconfig)
+        command = ("/check", *libraries, *nodes, *ldconfig)
     namespaces = ["pid", "mount", "ipc", "uts"]
     linux: dict[str, Any] = {"resources": {"devices": [{"allow": False, "access": "rwm"}]}}
     if each.user_namespace:

@@ -62,7 +62,7 @@ def test_an_image(layout: Write, runtime: str, change: str, user_namespace: bool
 
 @pytest.mark.parametrize("variable", ["LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH"])
 def test_variables_of_the_image(layout: Write, runtime: str, variable: str, tmp_path: Path) -> None:
-    """The library would be loaded by a hook that inherits them: it works in the container itself."""
+    """A hook that inherits them would load the library, as the container itself does."""
     source = tmp_path / "trap.c"
     source.write_text(
         "#include <fcntl.h>\n#include <unistd.h>\n"

@@ -28,7 +28,7 @@ def up(asked: argparse.Namespace) -> None:
     version = asked.kube or KUBE
     choices = Choices(
         kube=version,
-        kubelet=version,
+        kubelet=asked.kubelet or version,
         feature_gates=asked.feature_gates or "",
         runtime_config=asked.runtime_config or Choices.runtime_config,
         control_plane_only=asked.control_plane_only or asked.api_server_only,
@@ -119,6 +119,7 @@ def arguments() -> argparse.ArgumentParser:
         added.set_defaults(function=function)
         known: dict[str, dict[str, object]] = {
             "--kube": {"metavar": "VERSION", "help": f"of Kubernetes (default {KUBE})"},
+            "--kubelet": {"metavar": "VERSION", "help": "if it is to be an older one"},
             "--control-plane-only": {
                 "action": "store_true",
                 "help": "no containerd and no kubelet",
@@ -146,7 +147,14 @@ def arguments() -> argparse.ArgumentParser:
         "--control-plane-only",
     )
     sizes = ("--control-plane-only", "--api-server-only")
-    all_options = ("--kube", *sizes, "--feature-gates", "--runtime-config", "--etcd-fsync")
+    all_options = (
+        "--kube",
+        "--kubelet",
+        *sizes,
+        "--feature-gates",
+        "--runtime-config",
+        "--etcd-fsync",
+    )
     verb("up", up, "build what is missing and start the cluster", *all_options)
     verb("down", down, "stop everything that the rig started, unmount, delete the state")
     stopping = verb(

@@ -31,7 +31,8 @@ def etcd() -> None:
 
 
 def containerd() -> None:
-    commands = "github.com/containerd/containerd/v2/cmd/"
+    major = "v2/" if CONTAINERD.startswith("2.") else ""
+    commands = f"github.com/containerd/containerd/{major}cmd/"
     tags = "no_btrfs no_devmapper no_zfs no_aufs"
     _module(
         "containerd",
@@ -95,7 +96,7 @@ def _module(name: str, version: str, wanted: dict[str, str], folder: Path, tags:
         return
     work = CACHE / "src" / f"{name}-{version}"
     work.mkdir(parents=True, exist_ok=True)
-    module = "/".join(next(iter(wanted.values())).split("/")[:4])
+    module = "/".join(next(iter(wanted.values())).split("/cmd/")[0].split("/")[:4])
     (work / "go.mod").write_text(f"module rig\n\ngo 1.26.0\n\nrequire {module} v{version}\n")
     _tidy(work, wanted.values())
     for tool, package in absent.items():

@@ -122,28 +122,35 @@ def _start_etcd(choices: Choices) -> None:
 
 
 def _start_controllers(choices: Choices) -> None:
-    own_flags = {
-        "controller-manager": [
-            f"--service-account-private-key-file={PKI}/sa.key",
-            f"--root-ca-file={PKI}/ca.crt",
-            "--use-service-account-credentials=true",
-        ],
-        "scheduler": [],
-    }
-    for name, flags in own_flags.items():
-        config = STATE / f"{name}.kubeconfig"
-        daemons.start(
-            name,
-            kube_binary(f"kube-{name}", choices.kube),
-            *(
-                f"--{flag}={config}"
-                for flag in ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
-            ),
-            "--bind-address=127.0.0.1",
-            "--leader-elect=false",
-            *flags,
-            *_gates(choices),
-        )
+    _start_controller(
+        "controller-manager",
+        choices,
+        f"--service-account-private-key-file={PKI}/sa.key",
+        f"--root-ca-file={PKI}/ca.crt",
+        "--use-service-account-credentials=true",
+    )
+    start_scheduler(choices)
+
+
+def start_scheduler(choices: Choices, *flags: str) -> None:
+    """Starts it with these flags besides its own; it needs no controller manager."""
+    _start_controller("scheduler", choices, *flags)
+
+
+def _start_controller(name: str, choices: Choices, *flags: str) -> None:
+    config = STATE / f"{name}.kubeconfig"
+    daemons.start(
+        name,
+        kube_binary(f"kube-{name}", choices.kube),
+        *(
+            f"--{flag}={config}"
+            for flag in ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
+        ),
+        "--bind-address=127.0.0.1",
+        "--leader-elect=false",
+        *flags,
+        *_gates(choices),
+    )
 
 
 def _gates(choices: Choices) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 from . import build, control_plane, daemons
 from .places import (
     CDI_FOLDER,
+    CONTAINERD,
     KUBELET_ROOT,
     NODE,
     PKI,
@@ -28,6 +29,7 @@ ROOT = STATE / "containerd"
 SOCKET = ROOT / "containerd.sock"
 PAUSE = "rig.local/pause:1"
 DAEMONS = ("containerd", "kubelet")
+ROOT_WAS_PRIVATE = STATE / "root-was-private"
 
 CONTAINERD_TOML = f"""version = 3
 root = "{ROOT}/root"
@@ -52,6 +54,26 @@ state = "{ROOT}/state"
     [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
       SystemdCgroup = false
 """
+CONTAINERD_1_TOML = f"""version = 2
+root = "{ROOT}/root"
+state = "{ROOT}/state"
+[grpc]
+  address = "{SOCKET}"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{PAUSE}"
+  enable_cdi = true
+  cdi_spec_dirs = ["/etc/cdi", "{CDI_FOLDER}"]
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  enable_unprivileged_ports = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "{STATE}/cni"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      SystemdCgroup = false
+"""
 POD_NETWORK = {
     "cniVersion": "1.0.0",
     "name": "rig",
@@ -67,9 +89,11 @@ POD_NETWORK = {
 
 def start_containerd() -> None:
     build.containerd()
+    _share_root()
     (STATE / "cni").mkdir(parents=True, exist_ok=True)
     (STATE / "cni" / "10-rig.conflist").write_text(json.dumps(POD_NETWORK))
-    (STATE / "containerd.toml").write_text(CONTAINERD_TOML)
+    is_first = CONTAINERD.startswith("1.")
+    (STATE / "containerd.toml").write_text(CONTAINERD_1_TOML if is_first else CONTAINERD_TOML)
     binaries = containerd_folder()
     path = {**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}"}  # it looks for its shim there
     daemons.start(
@@ -134,6 +158,7 @@ def down() -> None:
     daemons.stop("containerd")
     _unmount(STATE)
     _unmount(KUBELET_ROOT)
+    _unshare_root()
     for folder in ("pods", "plugins", "plugins_registry"):
         shutil.rmtree(KUBELET_ROOT / folder, ignore_errors=True)
     for file in (
@@ -143,6 +168,32 @@ def down() -> None:
         "memory_manager_state",
     ):
         (KUBELET_ROOT / file).unlink(missing_ok=True)
+
+
+def _share_root() -> None:
+    """A node's root mount is shared, as systemd makes it; a machine without it may have it private.
+
+    Pods that see what the host mounts later (HostToContainer) are refused there otherwise.
+    """
+    if not _is_private(Path("/proc/self/mountinfo").read_text()):
+        return
+    run("mount", "--make-shared", "/")
+    ROOT_WAS_PRIVATE.touch()
+
+
+def _unshare_root() -> None:
+    if ROOT_WAS_PRIVATE.exists():
+        run("mount", "--make-private", "/")
+        ROOT_WAS_PRIVATE.unlink()
+
+
+def _is_private(mounts: str) -> bool:
+    for line in mounts.splitlines():
+        before, _, _ = line.partition(" - ")
+        words = before.split()
+        if words[4] == "/":
+            return not any(word.startswith(("shared:", "master:")) for word in words[6:])
+    return True
 
 
 def _kill_pods() -> None:

@@ -22,7 +22,7 @@ KUBELET_ROOT = Path("/var/lib/kubelet")
 CDI_FOLDER = Path("/var/run/cdi")
 
 KUBE = "1.37.1"
-CONTAINERD = "2.2.9"
+CONTAINERD = os.environ.get("RIG_CONTAINERD", "2.2.9")  # or 1.7.35, for kubelets up to 1.35
 ETCD = "3.7.3"
 
 # The address of the `kubernetes` service as well: pods on the host's network reach the API server

@@ -1,0 +1,183 @@
+"""What claimd is made of: `sbom` writes it down, `audit` looks for what is wrong with it.
+
+    python deploy/supply.py sbom requirements.txt [--site-packages DIR] > claimd.cdx.json
+    python deploy/supply.py audit requirements.txt
+
+Needs nothing but Python, since the image is built with it. The lock file says which packages there
+are and their hashes, the installed packages say their licences.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.metadata
+import json
+import re
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+# Licences that may be linked and handed on with ours, which is Apache-2.0.
+ALLOWED = {
+    "Apache-2.0",
+    "BSD-3-Clause",
+    "LGPL-2.1-or-later",
+    "MIT",
+    "PSF-2.0",
+}
+# As packages wrote them before there were expressions.
+_OLD_NAMES = {"3-Clause BSD License": "BSD-3-Clause"}
+
+_PIN = re.compile(r"([A-Za-z0-9._-]+)==([^\s;\\]+)(?:\s*;\s*([^\\]+?))?\s*\\?")
+_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})\b")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Package:
+    name: str
+    version: str
+    hashes: tuple[str, ...]
+
+    @property
+    def purl(self) -> str:
+        return f"pkg:pypi/{self.name.lower()}@{self.version}"
+
+
+class Wrong(Exception):
+    """Something that must not be shipped."""
+
+
+def locked(text: str) -> list[Package]:
+    """The packages of a lock file; Wrong for a line that is no pin with hashes."""
+    packages = []
+    entries = re.split(r"\n(?=\S)", text.strip())
+    for entry in entries:
+        if entry.startswith("#"):
+            continue
+        pin = _PIN.match(entry)
+        hashes = _HASH.findall(entry)
+        if pin is None or not hashes:
+            raise Wrong(f"{entry.splitlines()[0]!r} is no version with its hashes")
+        packages.append(Package(name=pin[1], version=pin[2], hashes=tuple(sorted(hashes))))
+    return packages
+
+
+def licence(package: Package, site_packages: Sequence[str]) -> str:
+    """As an SPDX expression; Wrong if the package is not installed, or in another version."""
+    found = importlib.metadata.distributions(name=package.name, path=list(site_packages))
+    for distribution in found:
+        if distribution.version != package.version:
+            wanted = f"{package.name} {package.version}"
+            raise Wrong(f"{wanted} is locked, {distribution.version} installed: make dev")
+        metadata = distribution.metadata
+        written = metadata.get("License-Expression") or metadata.get("License") or ""
+        return _OLD_NAMES.get(written, written)
+    raise Wrong(f"{package.name} is not installed: make dev")
+
+
+def sbom(text: str, version: str, site_packages: Sequence[str]) -> dict[str, object]:
+    """A bill of materials in CycloneDX 1.5. The same lock file gives the same bytes."""
+    components = []
+    for package in locked(text):
+        components.append(
+            {
+                "type": "library",
+                "bom-ref": package.purl,
+                "name": package.name,
+                "version": package.version,
+                "purl": package.purl,
+                "licenses": [{"expression": licence(package, site_packages)}],
+                # Of every file that may be installed for this version, one a platform.
+                "properties": [
+                    {"name": "claimd:sha256", "value": digest} for digest in package.hashes
+                ],
+            }
+        )
+    ours = f"pkg:generic/claimd@{version}"
+    serial = uuid.uuid5(uuid.NAMESPACE_URL, hashlib.sha256(f"{ours}\n{text}".encode()).hexdigest())
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "serialNumber": f"urn:uuid:{serial}",
+        "version": 1,
+        "metadata": {
+            "component": {
+                "type": "application",
+                "bom-ref": ours,
+                "name": "claimd",
+                "version": version,
+                "licenses": [{"expression": "Apache-2.0"}],
+            }
+        },
+        "components": components,
+        "dependencies": [{"ref": ours, "dependsOn": [part["bom-ref"] for part in components]}],
+    }
+
+
+def audit(file: Path, site_packages: Sequence[str]) -> Iterator[str]:
+    """What was checked, a line each; Wrong for what is wrong."""
+    packages = locked(file.read_text())
+    count = sum(len(package.hashes) for package in packages)
+    yield f"{len(packages)} packages have one version each, with {count} hashes"
+
+    licences = {}
+    for package in packages:
+        licences[package.name] = licence(package, site_packages)
+        if licences[package.name] not in ALLOWED:
+            raise Wrong(f"{package.name}: the licence {licences[package.name]!r} was not looked at")
+    yield f"what is installed is what is locked; licences: {', '.join(sorted(set(licences.values())))}"
+    yield _known_vulnerabilities(file)
+
+
+def _known_vulnerabilities(file: Path) -> str:
+    """By pip-audit, if it is there and reaches its data; Wrong for what it finds."""
+    command = ["pip-audit", "--disable-pip", "--require-hashes", "-r", str(file), "-f", "json"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    except FileNotFoundError:
+        return "known vulnerabilities were NOT looked for: pip-audit is not installed"
+    except subprocess.TimeoutExpired:
+        return "known vulnerabilities were NOT looked for: pip-audit did not end within two minutes"
+
+    try:
+        dependencies = json.loads(done.stdout)["dependencies"]
+    except (ValueError, KeyError, TypeError):
+        reason = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        return f"known vulnerabilities were NOT looked for: pip-audit could not: {reason}"
+    found = []
+    for dependency in dependencies:
+        for vulnerability in dependency.get("vulns", ()):
+            found.append(f"{dependency['name']} {dependency['version']}: {vulnerability['id']}")
+    if found:
+        raise Wrong(f"known vulnerabilities: {', '.join(found)}")
+    return "no known vulnerabilities, says pip-audit"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("verb", choices=("sbom", "audit"))
+    parser.add_argument("requirements", type=Path)
+    parser.add_argument("--site-packages", default="", help="default: those of this Python")
+    parser.add_argument("--version", default="0", help="claimd's, for the bill of materials")
+    arguments = parser.parse_args()
+
+    site_packages = [arguments.site_packages] if arguments.site_packages else sys.path
+    try:
+        if arguments.verb == "sbom":
+            text = arguments.requirements.read_text()
+            print(json.dumps(sbom(text, arguments.version, site_packages), indent=1))
+        else:
+            for line in audit(arguments.requirements, site_packages):
+                print(line)
+    except (Wrong, OSError) as error:
+        print(f"supply: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,383 @@
+"""Puts pods before the real scheduler and writes down what it says, with the objects as they were.
+
+The control plane is etcd, the API server and the scheduler: no controller changes anything, so what
+controllers would do (claims of templates, taints of nodes that are not ready) is created as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from tests.cluster.pending.api import Api, Object, Refused
+from tests.cluster.pending.clusters import Arrival, Cluster
+from tests.cluster.pending.documents import READY
+from tests.cluster.pending.situation import OWN_UID, Situation
+from tests.cluster.rig import build, control_plane, daemons
+from tests.cluster.rig.places import LOGS, STATE, Choices, kube_binary
+from tests.support import recorded_pods
+
+# The kinds that `claimd explain` reads, and volumes, which the scheduler reads as well.
+KINDS = (
+    *("Node", "Pod", "ResourceClaim", "ResourceClaimTemplate", "DeviceClass"),
+    *("ResourceSlice", "DeviceTaintRule", "PersistentVolumeClaim"),
+)
+_SEEN = 1.2  # seconds in which the scheduler sees objects
+_SETTLED = 0.3  # seconds in which it may think again
+_PATIENCE = 6.0  # seconds in which it does, where claimd expects another answer
+_SILENCE = 2.0  # seconds after which it has nothing to say
+_ALLOCATED = "resource.kubernetes.io/delete-protection"
+_FINALIZER = "recorded.example.com/kept"
+_MOMENT = "2026-01-01T00:00:00Z"
+_FEASIBLE = re.compile(r'"Plugin scored node for pod" pod="(\S+?)".* node="(\S+?)"')
+# What no decision rests on.
+_METADATA = (
+    *("managedFields", "resourceVersion", "generation", "creationTimestamp", "selfLink"),
+    *("deletionGracePeriodSeconds",),
+)
+_POD_SPEC = (
+    *("automountServiceAccountToken", "terminationGracePeriodSeconds", "restartPolicy"),
+    *("dnsPolicy", "serviceAccountName", "serviceAccount", "securityContext"),
+    *("enableServiceLinks", "preemptionPolicy"),
+)
+_CONTAINER = ("image", "imagePullPolicy", "terminationMessagePath", "terminationMessagePolicy")
+_CONFIGURATION = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+clientConnection: {{kubeconfig: {kubeconfig}, qps: 500, burst: 1000}}
+leaderElection: {{leaderElect: false}}
+podInitialBackoffSeconds: 1
+podMaxBackoffSeconds: 1
+"""
+
+
+@dataclass(kw_only=True)
+class Verdict:
+    """What became of the pod.
+
+    Where it is bound, `feasible` are the nodes that could have had it. Else `reason` and `message`
+    are those of its condition, if the scheduler said anything.
+    """
+
+    node: str = ""
+    feasible: list[str] = field(default_factory=list)
+    reason: str = ""
+    message: str = ""
+
+    def plain(self) -> Object:
+        return {key: value for key, value in vars(self).items() if value}
+
+
+@contextlib.contextmanager
+def control_plane_of(version: str) -> Iterator[Api]:
+    """etcd, the API server and the scheduler, and nothing else; gone at the end."""
+    choices = Choices(kube=version, control_plane_only=True, api_server_only=True)
+    build.etcd()
+    build.kubernetes(version, ["kube-apiserver", "kube-scheduler", "kubectl"])
+    control_plane.up(choices)
+    try:
+        configuration = STATE / "scheduler.yaml"
+        kubeconfig = STATE / "scheduler.kubeconfig"
+        configuration.write_text(_CONFIGURATION.format(kubeconfig=kubeconfig))
+        # The scores are of all nodes that could have the pod.
+        control_plane.start_scheduler(
+            choices, f"--config={configuration}", "--vmodule=schedule_one=10"
+        )
+        api = Api()
+        daemons.wait_for("the namespace default", lambda: _has_namespace(api), needs="apiserver")
+        account = {"name": "default", "namespace": "default"}
+        api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
+        daemons.wait_for("the scheduler's caches", _scheduler_runs, needs="scheduler")
+        yield api
+    finally:
+        control_plane.down()
+        shutil.rmtree(STATE, ignore_errors=True)
+
+
+def _has_namespace(api: Api) -> bool:
+    return any(item["metadata"]["name"] == "default" for item in api.list("Namespace"))
+
+
+def _scheduler_runs() -> bool:
+    return "Caches are synced" in _log() or "Starting Kubernetes Scheduler" in _log()
+
+
+def _log(start: int = 0) -> str:
+    with open(LOGS / "scheduler.log", "rb") as log:
+        log.seek(start)
+        return log.read().decode(errors="replace")
+
+
+class Recorder:
+    """Creates what a situation or a cluster has, and writes down what becomes of its pods."""
+
+    def __init__(self, api: Api, version: str) -> None:
+        self._api = api
+        self._kubectl = kube_binary("kubectl", version)
+
+    # Situations
+
+    def record(self, situation: Situation) -> Object:
+        """The objects, the pod's name, the verdict and what kubectl says of it."""
+        api = self._api
+        self._label(situation.labels)
+        for document in situation.objects:
+            self._create(document, kept=_named(document) in situation.deleted)
+        self._label(())
+        for document in situation.objects:
+            if _named(document) in situation.deleted:
+                api.request("DELETE", api.path(_placed(document)))
+
+        time.sleep(_SEEN)
+        before = self.objects()
+        start = (LOGS / "scheduler.log").stat().st_size
+        pod = self._create(situation.pod)
+        made = [
+            self._create(_with_uid(document, pod["metadata"]["uid"]))
+            for document in situation.after
+        ]
+        if made:
+            pod = self._name_claims(pod, made)
+        seconds = _SILENCE if situation.waits else situation.seconds
+        verdict = self._verdict(pod, [*before, *made, pod], start, seconds)
+        described = "" if verdict.node else self._describe(pod)
+        objects = [*before, *made, pod] if verdict.node else self.objects()
+        self.clear()
+        return _steady(
+            {
+                "title": situation.title,
+                "pod": pod["metadata"]["name"],
+                "scheduler": verdict.plain(),
+                "describe": described,
+                "objects": [_pruned(document) for document in objects],
+            },
+            objects,
+        )
+
+    def _label(self, labels: tuple[str, ...]) -> None:
+        namespace = self._api.get(_object("Namespace", "default"))
+        named = dict(label.split("=") for label in labels)
+        kept = {"kubernetes.io/metadata.name": "default"} | named
+        self._api.put(namespace | {"metadata": namespace["metadata"] | {"labels": kept}})
+
+    def _create(self, document: Object, *, kept: bool = False) -> Object:
+        document = _placed(document)
+        if kept:
+            metadata = document["metadata"] | {"finalizers": [_FINALIZER]}
+            document = document | {"metadata": metadata}
+        if document["kind"] == "Node":
+            document = _ready(document)
+        allocation = (document.get("status") or {}).get("allocation")
+        if allocation:
+            # As the scheduler has left it.
+            document = copy.deepcopy(document)
+            document["metadata"]["finalizers"] = [_ALLOCATED]
+            document["status"]["allocation"]["allocationTimestamp"] = _MOMENT
+        created = self._api.create(document)
+        if document["kind"] == "Node":
+            # The API server taints each new node as one that is not ready.
+            spec = created.get("spec") or {}
+            taints = document["spec"].get("taints", [])
+            created = self._api.put(created | {"spec": spec | {"taints": taints}})
+        return {"apiVersion": document["apiVersion"], "kind": document["kind"]} | created
+
+    def _name_claims(self, pod: Object, claims: list[Object]) -> Object:
+        """As the controller does that makes claims of templates."""
+        statuses = [
+            {"name": entry["name"], "resourceClaimName": claim["metadata"]["name"]}
+            for entry, claim in zip(pod["spec"]["resourceClaims"], claims, strict=True)
+        ]
+        while True:
+            latest = self._api.get(pod)
+            status = latest["status"] | {"resourceClaimStatuses": statuses}
+            try:
+                self._api.put_status(latest | {"status": status})
+            except Refused as refused:
+                if refused.status == 409:
+                    continue
+                raise
+            return pod | {"status": pod["status"] | {"resourceClaimStatuses": statuses}}
+
+    def _verdict(self, pod: Object, objects: list[Object], start: int, seconds: float) -> Verdict:
+        """What the scheduler says at last.
+
+        It may say no before it has seen everything. So where claimd finds a node in the `objects`,
+        the scheduler gets the time for a second thought. `start` is where its log began.
+        """
+        verdict = self._wait(pod, seconds, lambda verdict: bool(verdict.message))
+        if not verdict.node:
+            hopeful = recorded_pods.is_possible(objects, pod["metadata"]["name"])
+            verdict = self._wait(pod, _PATIENCE if hopeful else _SETTLED, lambda _: False)
+        if verdict.node:
+            name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+            scored = {node for of, node in _FEASIBLE.findall(_log(start)) if of == name}
+            verdict.feasible = sorted(scored | {verdict.node})
+        return verdict
+
+    def _wait(self, pod: Object, seconds: float, is_enough: Callable[[Verdict], bool]) -> Verdict:
+        """The verdict as soon as the pod is bound or it is enough, or after the seconds."""
+        end = time.monotonic() + seconds
+        while True:
+            verdict = self._look(pod)
+            if verdict.node or is_enough(verdict) or time.monotonic() > end:
+                return verdict
+            time.sleep(0.05)
+
+    def _look(self, pod: Object) -> Verdict:
+        latest = self._api.get(pod)
+        if latest["spec"].get("nodeName"):
+            return Verdict(node=latest["spec"]["nodeName"])
+        for condition in latest["status"].get("conditions", ()):
+            if condition["type"] == "PodScheduled":
+                reason, message = condition.get("reason", ""), condition.get("message", "")
+                return Verdict(reason=reason, message=message)
+        return Verdict()
+
+    def _describe(self, pod: Object) -> str:
+        """What a person sees of it: the conditions and the events."""
+        words = ("describe", "pod", pod["metadata"]["name"], "--namespace=default")
+        done = subprocess.run(
+            [str(self._kubectl), f"--kubeconfig={STATE}/admin.kubeconfig", *words],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        status = re.findall(r"^Status:.*", done.stdout, re.M)
+        events = done.stdout[done.stdout.index("\nEvents:") + 1 :]
+        return "\n".join([*status, events]).strip() + "\n"
+
+    # Random pods
+
+    def record_cluster(self, seed: int, cluster: Cluster) -> Object:
+        """What was there, and each pod with its verdict; one that is not bound is gone again."""
+        for document in cluster.objects:
+            self._create(document)
+        time.sleep(_SEEN)
+        objects = self.objects()
+        steps = [self._step(arrival) for arrival in cluster.arrivals]
+        self.clear()
+        recording = {"seed": seed, "objects": list(map(_pruned, objects)), "steps": steps}
+        everything = [*objects, *(step["pod"] for step in steps)]
+        everything += [claim for step in steps for claim in step["claims"] + step["changed"]]
+        return _steady(recording, everything)
+
+    def _step(self, arrival: Arrival) -> Object:
+        claims = [self._create(claim) for claim in arrival.claims]
+        before = self.objects()
+        start = (LOGS / "scheduler.log").stat().st_size
+        pod = self._create(arrival.pod)
+        verdict = self._verdict(pod, [*before, pod], start, _SILENCE)
+        changed = []
+        if verdict.node:
+            known = [item["metadata"]["resourceVersion"] for item in before]
+            changed = [
+                claim
+                for claim in self._api.list("ResourceClaim")
+                if claim["metadata"]["resourceVersion"] not in known
+            ]
+        else:
+            for document in (pod, *claims):
+                self._api.delete(document)
+        return {
+            "claims": list(map(_pruned, claims)),
+            "pod": _pruned(pod),
+            "scheduler": verdict.plain(),
+            "changed": list(map(_pruned, changed)),
+        }
+
+    # All objects
+
+    def objects(self) -> list[Object]:
+        """What is recorded, with the namespace of all that is in one."""
+        namespace = {"apiVersion": "v1"} | self._api.get(_object("Namespace", "default"))
+        return [namespace, *self._created()]
+
+    def _created(self) -> list[Object]:
+        return [document for kind in KINDS for document in self._api.list(kind)]
+
+    def clear(self) -> None:
+        """Pods first: what they use is not given to others while it goes."""
+        kinds = ("Pod", *(kind for kind in KINDS if kind != "Pod"), "Event")
+        for kind in kinds:
+            for document in self._api.list(kind):
+                self._api.delete(document)
+        daemons.wait_for("objects to be gone", lambda: not self._created())
+
+
+def _object(kind: str, name: str) -> Object:
+    return {"kind": kind, "metadata": {"name": name}}
+
+
+def _named(document: Object) -> str:
+    return f"{document['kind']}/{document['metadata']['name']}"
+
+
+def _placed(document: Object) -> Object:
+    """As the API server takes it, in the namespace default where it has to be in one."""
+    if document["kind"] in ("Pod", "ResourceClaim", "ResourceClaimTemplate"):
+        return document | {"metadata": {"namespace": "default"} | document["metadata"]}
+    if document["kind"] == "ResourceSlice" and not document["spec"]["devices"]:
+        spec = {key: value for key, value in document["spec"].items() if key != "devices"}
+        return document | {"spec": spec}
+    return document
+
+
+def _ready(node: Object) -> Object:
+    status = node["status"]
+    return node | {
+        "status": {"conditions": [READY], "capacity": status["allocatable"]} | status,
+    }
+
+
+def _with_uid(document: Object, uid: str) -> Object:
+    replaced: Object = json.loads(json.dumps(document).replace(OWN_UID, uid))
+    return replaced
+
+
+# The same recording each time, without what nobody decides by
+
+
+def _pruned(document: Object) -> Object:
+    pruned = {"apiVersion": document["apiVersion"], "kind": document["kind"]} | document
+    pruned["metadata"] = _without(document["metadata"], _METADATA)
+    if document["kind"] == "Pod":
+        spec = _without(document["spec"], _POD_SPEC)
+        for containers in ("initContainers", "containers"):
+            if containers in spec:
+                spec[containers] = [_without(each, _CONTAINER) for each in spec[containers]]
+        pruned["spec"] = spec
+        pruned["status"] = _without(document["status"], ("qosClass", "observedGeneration"))
+    if document["kind"] == "Namespace":
+        del pruned["spec"], pruned["status"]
+    if document["kind"] == "Node":
+        pruned["status"] = {
+            key: document["status"][key]
+            for key in ("allocatable", "conditions")
+            if key in document["status"]
+        }
+    return pruned
+
+
+def _without(mapping: Object, names: tuple[str, ...]) -> Object:
+    return {key: value for key, value in mapping.items() if key not in names}
+
+
+def _steady(recording: Object, objects: list[Object]) -> Object:
+    """With the objects' names as uids, and one moment for all."""
+    text = json.dumps(recording)
+    for document in objects:
+        metadata = document["metadata"]
+        if "uid" in metadata:
+            name = f"uid-of-{document['kind'].lower()}-{metadata['name']}"
+            text = text.replace(metadata["uid"], name)
+    text = re.sub(r'"\w+": null(, )?', "", text).replace(", }", "}")
+    text = re.sub(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", _MOMENT, text)
+    steady: Object = json.loads(text)
+    return steady
