@@ -1,28 +1,36 @@
-"""Mutation testing: small mistakes, one at a time, put into a copy of the sources; the module's own tests have to notice.
+"""Mutation testing: small mistakes, one at a time, are put into a copy; the module's own tests have to notice.
 
-`python -m tests.mutants` draws a sample by a seed, runs for each mutant the test files that mirror its module
-(tests/mirrors.py), and prints the survivors and the score. The same seed on the same sources draws the same mutants.
+`python -m tests.mutants` draws a sample by a seed (tests/mutations.py), runs for each mutant the
+test files that mirror its module (tests/mirrors.py), and prints the survivors and the score. The
+same seed on the same sources draws the same mutants.
+
+Before any mutant the same tests run on the copy as it is, and have to pass. That run is recorded
+(tests/reach.py) and kept in .mutants until the sources change: the tests that reach the changed
+lines then run first, the shortest first, and the first failure is the answer.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import concurrent.futures
+import hashlib
+import itertools
+import json
 import os
 import queue
-import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tests import mirrors
+from tests import forked, mirrors, mutations, reach
+from tests.mutations import Mutant
 
 ROOT = mirrors.ROOT
+KEPT = ROOT / ".mutants"
 COPIED = (
     "plugin",
     "devices",
@@ -37,33 +45,32 @@ COPIED = (
     "CONTRIBUTING.md",
     "CHANGELOG.md",
 )
-DEADLINE = 240.0  # seconds for the tests of one mutant; one that runs for ever is noticed, too
 
-SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.And: ast.Or,
-    ast.Or: ast.And,
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-}
-WORDS = ("log", "logger", "logging", "warnings")  # whose calls say something and decide nothing
+# A mutant may run for ever. A test gets several times what it took without one.
+SHORTEST_LIMIT = 20.0
+PATIENCE = 5.0
+
+RECORDING_LIMIT = 3600.0
+
+# A test that takes this long waits for clocks and processes, and may fail on a busy machine: what
+# it noticed it has to notice twice.
+LONG_TEST = 0.5
+
+
+_numbers = itertools.count(1)
 
 
 @dataclass(frozen=True)
-class Mutant:
-    module: str
-    line: int
-    what: str
-    text: str  # of the whole module
+class Record:
+    """What is known of a test file from the run without a mutant."""
+
+    seconds: dict[str, float]  # of each test
+    lines: dict[str, dict[str, list[int]]]  # of each module, by test
+
+    def reaching(self, mutant: Mutant) -> list[str]:
+        """The tests during which the mutated code runs; all of them if it runs on import."""
+        reached = [test for test, lines in self.lines.items() if _touch(lines, mutant)]
+        return list(self.seconds) if "" in reached else reached
 
 
 @dataclass(frozen=True)
@@ -73,249 +80,176 @@ class Verdict:
     seconds: float
 
 
-class _Sites(ast.NodeVisitor):
-    """The nodes at which a module can be mutated: code that decides, not words for people."""
-
-    def __init__(self) -> None:
-        self.nodes: list[ast.AST] = []
-
-    def visit_Call(self, node: ast.Call) -> None:
-        if not _only_says(node):
-            self.generic_visit(node)
-
-    def visit_Raise(self, node: ast.Raise) -> None:
-        """What an error says is not mutated, that it is raised is."""
-        self.nodes.append(node)
-
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        pass
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        if node.value is not None:
-            self.visit(node.value)
-
-    def visit_arg(self, node: ast.arg) -> None:
-        pass
-
-    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        for default in (*node.args.defaults, *(one for one in node.args.kw_defaults if one)):
-            self.visit(default)
-        for statement in node.body:
-            self.visit(statement)
-
-    visit_AsyncFunctionDef = visit_FunctionDef
-
-    def visit_If(self, node: ast.If) -> None:
-        if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
-            self.nodes.append(node)
-            self.generic_visit(node)
-
-    def visit_Compare(self, node: ast.Compare) -> None:
-        if type(node.ops[0]) in SWAPPED:
-            self.nodes.append(node)
-        self.generic_visit(node)
-
-    def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        self.nodes.append(node)
-        self.generic_visit(node)
-
-    def visit_BinOp(self, node: ast.BinOp) -> None:
-        if type(node.op) in SWAPPED:
-            self.nodes.append(node)
-        self.generic_visit(node)
-
-    def visit_Constant(self, node: ast.Constant) -> None:
-        if type(node.value) is bool or node.value in (0, 1, 2):
-            self.nodes.append(node)
-
-    def visit_Assign(self, node: ast.Assign) -> None:
-        """A constant of the module is a choice, not a step: one more or less is no mistake."""
-        names = [target.id for target in node.targets if isinstance(target, ast.Name)]
-        if not (names and all(name.isupper() for name in names)):
-            self.generic_visit(node)
-
-    def visit_Return(self, node: ast.Return) -> None:
-        if node.value is not None and not isinstance(node.value, ast.Constant):
-            self.nodes.append(node)
-        self.generic_visit(node)
-
-    def visit_Expr(self, node: ast.Expr) -> None:
-        """A call for its effect can be left out; a docstring cannot be wrong."""
-        if isinstance(node.value, ast.Call | ast.Await):
-            before = len(self.nodes)
-            self.generic_visit(node)
-            called = node.value.value if isinstance(node.value, ast.Await) else node.value
-            if len(self.nodes) > before or not _only_says(called):
-                self.nodes.append(node)
+def _touch(lines: dict[str, list[int]], mutant: Mutant) -> bool:
+    return not set(mutant.lines).isdisjoint(lines.get(mutant.module, ()))
 
 
-def _only_says(node: ast.AST) -> bool:
-    target = node.func if isinstance(node, ast.Call) else None
-    return (
-        isinstance(target, ast.Attribute)
-        and isinstance(target.value, ast.Name)
-        and target.value.id in WORDS
-    )
+def make_copy(copy: Path) -> None:
+    copy.mkdir()
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / name, copy / name, ignore=ignored)
+        else:
+            shutil.copy2(ROOT / name, copy / name)
 
 
-def mutants_of(module: str) -> list[Mutant]:
-    """Every mutant of a module, in the order of its text."""
-    source = (ROOT / module).read_text()
-    sites = _Sites()
-    sites.visit(ast.parse(source))
-    found = [_mutant(module, source, node) for node in sites.nodes]
-    return [mutant for mutant in found if mutant is not None]
+# The run without a mutant.
 
 
-def _mutant(module: str, source: str, node: ast.AST) -> Mutant | None:
-    assert isinstance(node, ast.stmt | ast.expr)
-    before = ast.get_source_segment(source, node)
-    if before is None:
-        return None
+def records_of(files: list[str], copy: Path) -> dict[str, Record]:
+    """Runs what is not known yet, on a copy that nothing was done to; ends the program if it fails."""
+    KEPT.mkdir(exist_ok=True)
+    sources = _digest_of_sources()
+    kept: dict[str, Path] = {}
+    for file in files:
+        digest = hashlib.sha256(sources + file.encode() + (ROOT / file).read_bytes()).hexdigest()
+        kept[file] = KEPT / f"{digest}.json"
 
-    after = _changed(source, node)
-    if after is None or after == before:
-        return None
+    missing = [file for file in files if not kept[file].exists()]
+    if missing:
+        whole = _recorded(missing, copy)
+        for file in missing:
+            own = {
+                part: {test: told for test, told in whole[part].items() if _is_of(file, test)}
+                for part in ("seconds", "lines")
+            }
+            kept[file].write_text(json.dumps(own))
 
-    lines = source.splitlines(keepends=True)
-    starts = [0]
-    for text in lines:
-        starts.append(starts[-1] + len(text.encode()))
-    assert node.end_lineno is not None and node.end_col_offset is not None
-    begin = starts[node.lineno - 1] + node.col_offset
-    end = starts[node.end_lineno - 1] + node.end_col_offset
-    whole = source.encode()
-    text = (whole[:begin] + after.encode() + whole[end:]).decode()
-    try:
-        compile(text, module, "exec")
-    except SyntaxError:
-        return None
-    shown = " ".join(before.split())[:70]
-    return Mutant(module, node.lineno, f"{shown}  ->  {' '.join(after.split())[:70]}", text)
-
-
-def _changed(source: str, node: ast.AST) -> str | None:
-    """The text that stands in the node's place, in brackets where it is an expression."""
-    match node:
-        case ast.If(test=test):
-            condition = ast.get_source_segment(source, test)
-            whole = ast.get_source_segment(source, node)
-            if condition is None or whole is None:
-                return None
-            return whole.replace(condition, f"not ({condition})", 1)
-        case ast.Compare():
-            swapped = ast.parse(ast.unparse(node), mode="eval").body
-            assert isinstance(swapped, ast.Compare)
-            swapped.ops[0] = SWAPPED[type(node.ops[0])]()  # type: ignore[assignment]
-            return f"({ast.unparse(swapped)})"
-        case ast.BoolOp():
-            swapped_bool = ast.parse(ast.unparse(node), mode="eval").body
-            assert isinstance(swapped_bool, ast.BoolOp)
-            swapped_bool.op = SWAPPED[type(node.op)]()  # type: ignore[assignment]
-            return f"({ast.unparse(swapped_bool)})"
-        case ast.BinOp():
-            swapped_op = ast.parse(ast.unparse(node), mode="eval").body
-            assert isinstance(swapped_op, ast.BinOp)
-            swapped_op.op = SWAPPED[type(node.op)]()  # type: ignore[assignment]
-            return f"({ast.unparse(swapped_op)})"
-        case ast.Constant(value=bool(value)):
-            return str(not value)
-        case ast.Constant(value=int(value)):
-            return str(value + 1)
-        case ast.Return():
-            return "return None"
-        case ast.Raise() | ast.Expr():
-            return "pass"
-    return None
+    records: dict[str, Record] = {}
+    for file in files:
+        document = json.loads(kept[file].read_text())
+        records[file] = Record(document["seconds"], document["lines"])
+    return records
 
 
-def sample(seed: int, count: int, only: list[str]) -> list[Mutant]:
-    """`count` mutants, at most two of a module, spread over the modules that `only` selects."""
-    chance = random.Random(seed)
-    chosen = [
-        module
-        for module in mirrors.modules()
-        if not only or any(module.startswith(prefix) for prefix in only)
-    ]
-    chance.shuffle(chosen)
-    drawn: list[Mutant] = []
-    each = max(1, -(-count // max(1, len(chosen))))
-    for module in chosen:
-        mutants = mutants_of(module)
-        drawn += chance.sample(mutants, min(each, len(mutants)))
-        if len(drawn) >= count:
-            break
-    return drawn[:count]
+def _is_of(file: str, test: str) -> bool:
+    """What ran while modules were imported counts for every file."""
+    return test == reach.OUTSIDE or test.startswith(f"{file}::")
 
 
-def verdict(mutant: Mutant, copy: Path) -> Verdict:
+def _digest_of_sources() -> bytes:
+    """Of everything that is copied but the test files themselves."""
+    digest = hashlib.sha256()
+    for name in COPIED:
+        for path in sorted([ROOT / name, *(ROOT / name).rglob("*")]):
+            generated = "__pycache__" in path.parts or path.name.startswith("test_")
+            if path.is_file() and not generated:
+                digest.update(f"{path}\0".encode() + path.read_bytes())
+    return digest.digest()
+
+
+def _recorded(files: list[str], copy: Path) -> dict[str, dict[str, Any]]:
+    """Recording slows a test down: a file that fails meanwhile has to pass without.
+
+    It has two chances, as in `make unit`: others may keep the machine busy.
+    """
+    written = copy / "reach.json"
+    forked.run(copy, files, {"REACH_WRITTEN": str(written)}, RECORDING_LIMIT)
+    document: dict[str, dict[str, Any]] = json.loads(written.read_text())
+    for file in dict.fromkeys(test.split("::")[0] for test in document["failed"]):
+        status, output = forked.run(copy, [file], {}, RECORDING_LIMIT)
+        if status:
+            status, output = forked.run(copy, [file], {}, RECORDING_LIMIT)
+        if status:
+            sys.exit(f"{output[-3000:]}\n{file} fails without any mutant: mend that first")
+    return document
+
+
+# The run with one.
+
+
+def verdict(mutant: Mutant, copy: Path, records: dict[str, Record], *, whole: bool) -> Verdict:
     """Runs the mirrored tests on a copy that has the mutant, and puts the module right again."""
     began = time.monotonic()
-    files = mirrors.tests_of(mutant.module)
-    if not files:
+    tests = chosen(mutant, records, whole=whole)
+    if not tests:
         return Verdict(mutant, "untested", 0.0)
 
     place = copy / mutant.module
-    original = place.read_text()
+    original, status = place.read_text(), place.stat()
     place.write_text(mutant.text)
+
+    # Bytecode is told from its source by whole seconds and size: no two have the same second.
+    os.utime(place, (status.st_atime, status.st_mtime + 10 * next(_numbers)))
     try:
-        done = run_tests(copy, files, timeout=DEADLINE)
-        outcome = "survived" if done.returncode == 0 else "killed"
-    except subprocess.TimeoutExpired:
-        outcome = "killed"
+        killed = _killed(copy, tests)
     finally:
         place.write_text(original)
-    return Verdict(mutant, outcome, time.monotonic() - began)
+        os.utime(place, (status.st_atime, status.st_mtime))
+    return Verdict(mutant, "killed" if killed else "survived", time.monotonic() - began)
 
 
-def run_tests(
-    copy: Path, arguments: list[str], timeout: float | None = None
-) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *arguments]
-    return subprocess.run(
-        command,
-        cwd=copy,
-        env=environment,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
+def chosen(mutant: Mutant, records: dict[str, Record], *, whole: bool) -> dict[str, float]:
+    """How long each test takes, in the order in which they run."""
+    reaching: dict[str, float] = {}
+    others: dict[str, float] = {}
+    for file in mirrors.tests_of(mutant.module):
+        record = records[file]
+        by_length = sorted(record.seconds, key=lambda test: record.seconds[test])
+        reached = set(record.reaching(mutant))
+        reaching |= {test: record.seconds[test] for test in by_length if test in reached}
+        others |= {test: record.seconds[test] for test in by_length if test not in reached}
+    return reaching | others if whole else reaching
 
 
-def check_without_mutant(mutants: list[Mutant], copy: Path, workers: int) -> None:
-    """The same tests pass on a copy that nothing was done to: else every mutant would seem noticed."""
-    files: dict[str, None] = {}
-    for mutant in mutants:
-        files |= dict.fromkeys(mirrors.tests_of(mutant.module))
-    if not files:
-        return
-    done = run_tests(copy, ["-n", str(workers), *files])
-    if done.returncode:
-        sys.exit(f"{done.stdout[-3000:]}\nthe tests fail without any mutant: mend that first")
+def _killed(copy: Path, tests: dict[str, float]) -> bool:
+    # Most mistakes are noticed by the module's own file: the others are not even imported then.
+    first = next(iter(tests)).split("::")[0]
+    own = {test: seconds for test, seconds in tests.items() if _is_of(first, test)}
+    failed = _first_failure(copy, own)
+    rest = {test: seconds for test, seconds in tests.items() if test not in own}
+    if failed is None and rest:
+        failed = _first_failure(copy, rest)
+
+    if failed is None:
+        return False
+    if tests.get(failed, 0.0) < LONG_TEST:
+        return True
+    return _first_failure(copy, {failed: tests[failed]}) is not None
 
 
-def run(mutants: list[Mutant], workers: int) -> list[Verdict]:
+def _first_failure(copy: Path, tests: dict[str, float]) -> str | None:
+    """The name of the test that failed, empty if it was no single one; None if none failed."""
+    names = copy / "chosen.json"
+    names.write_text(json.dumps(list(tests)))
+    each = max(SHORTEST_LIMIT, PATIENCE * max(tests.values()))
+    files = dict.fromkeys(test.split("::")[0] for test in tests)
+    try:
+        status, output = forked.run(
+            copy,
+            ["-x", "-o", f"timeout={each:.0f}", *files],
+            {"REACH_CHOSEN": str(names)},
+            timeout=60 + PATIENCE * sum(tests.values()),
+        )
+    except TimeoutError:
+        return ""
+    if status == 0:
+        return None
+    for line in output.splitlines():
+        if line.startswith(("FAILED ", "ERROR ")):
+            return line.split(" ", 1)[1].split(" - ")[0]
+    return ""
+
+
+def run(mutants: list[Mutant], workers: int, *, whole: bool) -> list[Verdict]:
     """Each worker has a copy of its own; the order of the verdicts is that of the mutants."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copies: queue.Queue[Path] = queue.Queue()
         for number in range(workers):
             copy = Path(folder) / str(number)
-            copy.mkdir()
-            for name in COPIED:
-                if (ROOT / name).is_dir():
-                    ignored = shutil.ignore_patterns("__pycache__")
-                    shutil.copytree(ROOT / name, copy / name, ignore=ignored)
-                else:
-                    shutil.copy(ROOT / name, copy / name)
+            make_copy(copy)
             copies.put(copy)
-        check_without_mutant(mutants, copy, workers)
+
+        files: dict[str, None] = {}
+        for mutant in mutants:
+            files |= dict.fromkeys(mirrors.tests_of(mutant.module))
+        records = records_of(list(files), copy)
 
         def one(mutant: Mutant) -> Verdict:
             copy = copies.get()
             try:
-                answer = verdict(mutant, copy)
+                answer = verdict(mutant, copy, records, whole=whole)
             finally:
                 copies.put(copy)
             print(
@@ -336,10 +270,13 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=80)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--least", type=float, default=0.0, help="exit 1 below this score, in %%")
+    parser.add_argument(
+        "--reaching", action="store_true", help="only tests that reach the mutant, to be quicker"
+    )
     given = parser.parse_args()
 
-    mutants = sample(given.seed, given.count, given.only)
-    verdicts = run(mutants, given.workers)
+    mutants = mutations.sample(given.seed, given.count, given.only)
+    verdicts = run(mutants, given.workers, whole=not given.reaching)
 
     alive = [one for one in verdicts if one.outcome != "killed"]
     print(f"\n{len(verdicts) - len(alive)} of {len(verdicts)} mutants were noticed", end="")

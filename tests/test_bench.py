@@ -188,6 +188,7 @@ async def bench(server, tmp_path, *words):
     return running.returncode, out.decode(), complaint.decode()
 
 
+@pytest.mark.slow
 async def test_from_start_to_end_beside_a_peer(server, tmp_path):
     fake.write(tmp_path / "gpus", fake.parse(["intel:max1550=40"]))
     flags = "--node-name={node} --kubelet-dir={kubelet} --cdi-dir={cdi} --kubeconfig={kubeconfig}"
@@ -211,6 +212,7 @@ async def test_from_start_to_end_beside_a_peer(server, tmp_path):
     assert server.count("POST", "resourceclaims") == 2 * (3 + 5 * 32 + 32)
 
 
+@pytest.mark.slow
 async def test_a_node_at_rest_and_one_that_changes(tmp_path):
     running = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.bench.resting", "--minutes=0.02", "--changes=24", "--settle=0.5",
@@ -230,6 +232,7 @@ async def test_a_node_at_rest_and_one_that_changes(tmp_path):
     assert float(writes[2].split()[-1]) > 0
 
 
+@pytest.mark.slow
 async def test_too_few_devices_end_it_and_leave_nothing(server, tmp_path):
     code, out, complaint = await bench(server, tmp_path, "--gpus=amd:mi300x=2")
     assert (code, out) == (2, "")
@@ -238,6 +241,7 @@ async def test_too_few_devices_end_it_and_leave_nothing(server, tmp_path):
     assert left(server) == []
 
 
+@pytest.mark.slow
 async def test_a_peer_that_cannot_run_ends_it(server, tmp_path):
     code, out, complaint = await bench(
         server, tmp_path, "--gpus=amd:mi300x=32", "--peer=/nowhere/driver {node}"
@@ -247,6 +251,7 @@ async def test_a_peer_that_cannot_run_ends_it(server, tmp_path):
     assert left(server) == []
 
 
+@pytest.mark.slow
 async def test_what_a_failed_turn_has_made_is_removed(server, tmp_path):
     server.fail(500, path="/status", method="PUT", body=b"{}")
     code, out, complaint = await bench(server, tmp_path, "--gpus=amd:mi300x=32")

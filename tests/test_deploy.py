@@ -181,3 +181,18 @@ def test_the_image_has_the_program_for_containers() -> None:
     lines = (ROOT / "deploy/Containerfile").read_text()
     assert f"-o /opt/claimd/libexec/{names.LIBRARY_HOOK}" in lines
     assert "deploy/ld-cache/claimd-ld-cache.c" in lines
+
+
+CHECK = "/opt/claimd/libexec/claimd-container-check"
+
+
+@pytest.mark.parametrize("vendor", ["nvidia", "amd", "intel"])
+def test_the_check_of_a_vendor_runs_the_images_program(vendor: str) -> None:
+    assert f"-o {CHECK}" in (ROOT / "deploy/Containerfile").read_text()
+    text = (ROOT / f"deploy/examples/container-check/{vendor}.yaml").read_text()
+    template, pod = yaml.safe_load_all(text)
+    (request,) = template["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"]["deviceClassName"] == f"{vendor}.gpu.claimd.dev"
+    (container,) = pod["spec"]["containers"]
+    assert container["command"] == [CHECK]
+    assert container["image"] == container_of(_built_with(()))["image"]

@@ -70,7 +70,7 @@ class Container:
             text=True,
             check=False,
             env={"LC_ALL": "C"},
-            timeout=20,
+            timeout=60,
         )
         assert (done.returncode, done.stdout) == (0, "")
         left = [path.name for path in (self.root / "etc").iterdir() if "claimd" in path.name]

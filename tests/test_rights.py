@@ -44,7 +44,7 @@ class Cluster:
 
         def request():
             address = self.api.address.removeprefix("http://")
-            connection = http.client.HTTPConnection(address, timeout=10)
+            connection = http.client.HTTPConnection(address, timeout=60)
             data = None if body is None else json.dumps(body)
             sent = {"Content-Type": "application/json"} | (headers or {})
             connection.request(method, f"/as/{token}{path}", data, sent)

@@ -24,9 +24,9 @@ from pathlib import Path
 
 from plugin.cli import parser
 
-from . import tables
+from . import common, tables
 
-ROOT = tables.ROOT
+ROOT = common.ROOT
 FILES = Path(__file__).with_name("files")  # what the commands of the pages read
 
 GENERATED = re.compile(r"^<!-- generated: (?P<name>[a-z]+) -->\n.*?^<!-- end -->$", re.M | re.S)
@@ -55,7 +55,7 @@ def regenerated(text: str) -> str:
     def fill(block: re.Match[str]) -> str:
         name = block["name"]
         if name not in tables.TABLES:
-            raise tables.Incomplete(f"no table is called {name!r}, see tests/docs/tables.py")
+            raise common.Incomplete(f"no table is called {name!r}, see tests/docs/tables.py")
         return f"<!-- generated: {name} -->\n\n{tables.TABLES[name]()}\n\n<!-- end -->"
 
     return GENERATED.sub(fill, text)

@@ -282,7 +282,7 @@ async def suffer(name: str, keys: Path, seconds: float) -> str:
             before = await _prepared(caller, kept)
             await _prepared(caller, leaving)
         await apiserver.until(
-            lambda: world.slices() and world.entries("kept") and world.entries("leaving"), 20
+            lambda: world.slices() and world.entries("kept") and world.entries("leaving")
         )
         usage = world.usage()
 

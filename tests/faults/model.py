@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from plugin.prepare import driver
 from plugin.prepared import PreparedClaim
 from tests.faults import node, promises, turns
-from tests.support import apiserver, worlds
+from tests.support import apiserver, progress, worlds
 
 CALL = 45.0  # seconds that a kubelet waits
 NAMES = 6
@@ -128,7 +128,10 @@ class Model(stateful.RuleBasedStateMachine):
         results = []
         for gpu, how in allocation:
             kinds: dict[str, dict[str, Any]] = {
-                "share": {"shareID": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{uid} {gpu}"))},
+                "share": {
+                    "shareID": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{uid} {gpu}")),
+                    "consumedCapacity": {"memory": "1Gi"},
+                },
                 "admin": {"adminAccess": True},
             }
             more = kinds.get(how, {})
@@ -446,6 +449,7 @@ class Model(stateful.RuleBasedStateMachine):
         return ours <= wanted and (ours >= wanted or ref.uid in self.moved)
 
     def teardown(self) -> None:
+        progress.moved()
         """At the end the kubelet takes everything back, and nothing is left."""
         try:
             if sys.exc_info()[0] is not None:

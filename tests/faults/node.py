@@ -137,7 +137,6 @@ class Instance:
             errors.ClaimError
         ):  # the other one is frozen: the next glance does it
             await self._restore()
-            await self.reports.catch_up()
 
     async def _glance(self) -> None:
         with contextlib.suppress(errors.ClaimError):
@@ -147,7 +146,7 @@ class Instance:
 
     async def _restore(self) -> None:
         seen = self._hardware.last
-        await self.driver.restore()
+        await self.driver.follow_up()
         self._restored = seen
 
     def _release(self) -> None:

@@ -232,6 +232,13 @@ async def _several(life: Recorder) -> None:
     await life.unprepare("c", "e")
 
 
+async def _shares(life: Recorder) -> None:
+    await life.start()
+    await life.prepare(("share-a", 0), ("share-b", 0))
+    await life.unprepare("share-a")
+    await life.prepare(("share-c", 0))
+
+
 async def _restarts(life: Recorder) -> None:
     await life.start()
     await life.prepare(("c", 0))
@@ -262,6 +269,7 @@ async def _update(life: Recorder) -> None:
 LIVES: dict[str, Life] = {
     "one": _one,
     "several": _several,
+    "shares": _shares,
     "restarts": _restarts,
     "update": _update,
 }

@@ -70,6 +70,18 @@ async def _hand_over(stage: Stage) -> None:
     await stage.settled()
 
 
+async def _prepare_a_share(stage: Stage) -> None:
+    await stage.prepare(("share-a", 0))
+    await stage.settled()
+
+
+async def _share(stage: Stage) -> None:
+    """One more comes to the GPU, the first leaves, and a third takes its place."""
+    if await stage.prepare(("share-b", 0)) and await stage.unprepare("share-a"):
+        await stage.prepare(("share-c", 0))
+    await stage.settled()
+
+
 async def _damage(stage: Stage) -> None:
     """What a start has to put right."""
     await _many(stage)
@@ -146,6 +158,7 @@ SCENARIOS = {
         Scenario(name="many", before=_nothing, act=_many),
         Scenario(name="unprepare", before=_prepare, act=_unprepare),
         Scenario(name="hand-over", before=_prepare, act=_hand_over),
+        Scenario(name="share", before=_prepare_a_share, act=_share),
         Scenario(name="start", before=_many, act=_start, starts=True),
         Scenario(name="restore", before=_damage, act=_start, starts=True),
         Scenario(

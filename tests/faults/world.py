@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import tempfile
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from plugin import names
 from plugin.kubelet.wire.dra.v1 import api_pb2
 from plugin.kubelet.wire.pluginregistration.v1 import api_pb2 as registration
 from plugin.kubelet.wire.pluginregistration.v1 import api_pb2_grpc as registration_grpc
-from tests.support import apiserver
+from tests.support import apiserver, progress
 from tests.support.kubelet import calling
 from tests.support.worlds import DRIVER, NODE, claim_object, result
 
@@ -39,6 +40,7 @@ PF_SIGNALED = 0x400  # of the kernel: a signal has killed it, though it may not 
 FOREIGN = "vendor.example-other.json"  # a CDI file of somebody else
 
 Object = dict[str, Any]
+CONSUMED = {"memory": "20Gi"}  # by each share
 Devices = tuple[tuple[str, tuple[str, ...]], ...]  # device and CDI ids, as a kubelet gets them
 
 
@@ -67,8 +69,12 @@ class World:
         self.running: list[Claimd] = []
 
     def claim(self, name: str, index: int) -> Object:
-        """A claim that the scheduler gave the GPU with this index."""
-        return self.api.put("resourceclaims", claim_object(name, result(self.gpus[index].name)))
+        """A claim that the scheduler gave the GPU with this index, or a share of it."""
+        more: Object = {}
+        if is_share(name):
+            more = {"shareID": share_id(name), "consumedCapacity": CONSUMED}
+        given = result(self.gpus[index].name, **more)
+        return self.api.put("resourceclaims", claim_object(name, given))
 
     def status(self, name: str) -> list[Object]:
         claim = self.api.objects["resourceclaims", "default", name]
@@ -168,11 +174,11 @@ class Claimd:
 
     async def until(self, fact: Callable[[], object], what: str) -> bool:
         """Waits for the fact; False if the process dies first."""
-        deadline = asyncio.get_running_loop().time() + PATIENCE
+        patience = progress.Patience(PATIENCE)
         while not fact():
             if self.dead:
                 return False
-            if asyncio.get_running_loop().time() > deadline:
+            if patience.over():
                 raise Broken(f"{what} has not come about in {PATIENCE:g} s")
             await asyncio.sleep(0.005)
         return True
@@ -249,7 +255,17 @@ class Claimd:
 def expected(world: World, name: str, index: int) -> Devices:
     """What a claim that has the GPU with this index must be given, ever again."""
     device = world.gpus[index].name
-    return ((device, (names.cdi_id(f"uid-{name}", device, None),)),)
+    share = share_id(name) if is_share(name) else None
+    return ((device, (names.cdi_id(f"uid-{name}", device, share),)),)
+
+
+def is_share(name: str) -> bool:
+    """Whether the claim of this name is for a share of its GPU."""
+    return name.startswith("share-")
+
+
+def share_id(name: str) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, name))
 
 
 def _given(answer: api_pb2.NodePrepareResourceResponse) -> Devices | str:

@@ -50,7 +50,7 @@ def deploy() -> None:
     kubectl("apply", "--server-side", "--force-conflicts", "--kustomize", OVERLAY)
     there = "--namespace=claimd-system"
     kubectl(there, "rollout", "restart", "daemonset/claimd")
-    kubectl(there, "rollout", "status", "daemonset/claimd", "--timeout=120s")
+    kubectl(there, "rollout", "status", "daemonset/claimd", "--timeout=240s")
     end = time.monotonic() + 60
     while True:
         get = ("get", "pods", "--output=name")

@@ -118,11 +118,16 @@ class Load:
         self._thread.join()
 
     def drain(self, seconds: float) -> list[str]:
-        """Lets every pod run, be deleted and go. The names of those that did not."""
-        end = time.monotonic() + seconds
+        """Lets every pod run, be deleted and go, as long as one goes in so many seconds.
+
+        The names of those that did not.
+        """
+        end, left = time.monotonic() + seconds, len(self._jobs)
         self._due.clear()
         while self._jobs and time.monotonic() < end:
             self._go_on()
+            if len(self._jobs) < left:
+                end, left = time.monotonic() + seconds, len(self._jobs)
             time.sleep(STEP)
         return sorted(self._jobs)
 

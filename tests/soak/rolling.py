@@ -20,7 +20,7 @@ from tests.soak.stage import Stage
 PODS, CALLS = 42.0, 72.0  # a minute
 HELD = 3  # claims kept over each update
 BETWEEN = 12.0  # seconds of load between two updates
-DRAIN = 240.0
+DRAIN = 180.0  # seconds within which another pod has to go
 # The API server's authorizer had not yet seen the pod, or the pod of a shared claim came while the
 # claim was going.
 KUBELETS_OWN = ("fetch ResourceClaim", "is being unprepared")

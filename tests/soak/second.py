@@ -99,10 +99,10 @@ def _asked(path: Path) -> str:
     try:
         with grpc.insecure_channel(f"unix://{path}") as way:
             offer = registration_grpc.RegistrationStub(way).GetInfo(
-                registration.InfoRequest(), timeout=1
+                registration.InfoRequest(), timeout=5
             )
         with grpc.insecure_channel(f"unix://{offer.endpoint}") as way:
-            grpc.channel_ready_future(way).result(timeout=1)
+            grpc.channel_ready_future(way).result(timeout=5)
     except (grpc.RpcError, grpc.FutureTimeoutError):
         return ""
     return str(offer.endpoint)

@@ -11,7 +11,7 @@ from tests.soak.load import Load
 from tests.soak.stage import Stage
 
 SPARED = 0.4  # of the time, at the end: the plugin is not killed, so that its growth can be seen
-DRAIN = 400.0
+DRAIN = 180.0  # seconds within which another pod has to go
 
 
 def run(stage: Stage, *, minutes: float, rate: float, seed: int, sabotage: str = "") -> None:

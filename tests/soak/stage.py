@@ -21,6 +21,7 @@ LEFT_PATIENCE = (
     300.0  # seconds for the kubelet, and then the garbage collector with its grace of two minutes
 )
 SURPLUS_PATIENCE = 45.0
+BUSY = 120.0  # seconds that are waited for a fact at least: all of a cluster shares the machine
 
 
 class Stage:
@@ -168,6 +169,7 @@ def published(api: Api, attribute: str) -> dict[str, str]:
 
 def until(what: str, look: Any, seconds: float = 60, every: float = 0.1, seen: Any = None) -> Any:
     """`seen`: asked what there is instead, when the time is over."""
+    seconds = max(seconds, BUSY)
     end = time.monotonic() + seconds
     while not (found := look()):
         if time.monotonic() > end:

@@ -36,6 +36,29 @@ def numbered(seed):
     return world(draw, size=draw.pick((1, 2, 3, 4, 5, 6, 8, 12)), selectors=draw.chance(60))
 
 
+def for_the_oldest_allocator(seed):
+    """The same with no feature that Kubernetes' oldest allocator lacks.
+
+    That one goes through slices as they are listed; here they are in the order of ours. Devices
+    that must be bound first come last in ours alone: no API server leaves any that have it off.
+    """
+    made = numbered(seed)
+    made["features"] = sorted(features.STABLE.intersection(made["features"]))
+    made["slices"].sort(key=lambda one: (*_pool_of(one), one["metadata"]["name"]))
+    counts = {}
+    for slice_ in made["slices"]:
+        pool = slice_["spec"]["pool"]
+        key = (*_pool_of(slice_), pool["generation"])
+        pool["resourceSliceCount"] = counts.setdefault(key, pool["resourceSliceCount"])
+        for device in slice_["spec"].get("devices", ()):
+            device.pop("bindingConditions", None)
+    return made
+
+
+def _pool_of(slice_):
+    return slice_["spec"]["driver"], slice_["spec"]["pool"]["name"]
+
+
 def world(draw, *, size=4, selectors=True):
     """`size`: about how many devices a slice has."""
     enabled = features.DEFAULT if draw.chance(40) else features.ALL

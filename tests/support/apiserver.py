@@ -57,8 +57,11 @@ Object = dict[str, Any]
 Key = tuple[str, str, str]  # resource, namespace, name
 
 
-async def until(fact: Callable[[], object], timeout: float = 5.0) -> None:
-    """Returns as soon as the fact is so; fails when it is not so in time."""
+async def until(fact: Callable[[], object], timeout: float = 60.0) -> None:
+    """Returns as soon as the fact is so; fails when it is not so in time.
+
+    The time is for a machine that is busy with other things: a shorter one proves no speed.
+    """
     deadline = time.monotonic() + timeout
     while not fact():
         assert time.monotonic() < deadline, "what the test waits for has not come about in time"
@@ -246,6 +249,8 @@ class ApiServer(FaultProxy):
         for device in obj["spec"].get("devices") or ():
             _drop(device, self.dropped)
             _drop(device.get("basic") or {}, self.dropped)
+            for capacity in (device.get("capacity") or {}).values():
+                _drop(capacity, self.dropped)
         _drop(obj["spec"], self.dropped)
         return with_body(request, json.dumps(obj).encode())
 

@@ -210,9 +210,9 @@ class Server:
         if self.address.scheme == "https":
             context = self.context if credentials else self.anonymous
             return http.client.HTTPSConnection(
-                self.address.hostname, self.address.port, context=context, timeout=20
+                self.address.hostname, self.address.port, context=context, timeout=60
             )
-        return http.client.HTTPConnection(self.address.hostname, self.address.port, timeout=20)
+        return http.client.HTTPConnection(self.address.hostname, self.address.port, timeout=60)
 
     def headers(self, request):
         headers = {"Accept": "application/json", "User-Agent": "exchanges"} | request.get(

@@ -208,6 +208,12 @@ class FaultProxy:
     async def stop(self) -> None:
         """Nobody listens, and every connection is cut: the server is away."""
         if self._server is not None:
+            # What the loop is just taking on would be forgotten open by asyncio if the server were
+            # closed at once.
+            for listening in self._server.sockets:
+                asyncio.get_running_loop().remove_reader(listening.fileno())
+            for _ in range(5):
+                await asyncio.sleep(0)
             self._server.close()
             await self.cut()
             await self._server.wait_closed()

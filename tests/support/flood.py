@@ -1,11 +1,13 @@
-"""A neighbour that opens connection after connection, two thousand a second, and says little.
+"""A neighbour that opens connection after connection, and says little.
 
-`running` starts it as a process of its own, so that its descriptors and its time are its own.
+`running` starts it as a process of its own, so that its descriptors and its time are its own. It goes
+on until it is told to end: what a test does meanwhile takes as long as the machine is busy.
 """
 
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import subprocess
 import sys
@@ -13,43 +15,61 @@ import time
 from collections.abc import Iterator
 
 BURST = 50
+IP_BIND_ADDRESS_NO_PORT = 24  # a port is chosen at the connect, so that there are enough of them
+
+
+class Flood:
+    """One that is under way."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def end(self) -> int:
+        """Ends it; how many connections it has made."""
+        made, _ = self._process.communicate()
+        return int(made)
 
 
 @contextlib.contextmanager
-def running(address: str, *, seconds: float, many: int) -> Iterator[subprocess.Popen[str]]:
-    """`many` is how many connections it leaves open. It prints how many it has made."""
-    command = [sys.executable, "-m", "tests.support.flood", address, str(seconds), str(many)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+def running(address: str, *, many: int, source: str = "", rate: int = 2500) -> Iterator[Flood]:
+    """`many` is how many connections it leaves open; when the block begins, they are.
+
+    `source` is its address, `rate` how many connections it makes in a second; 0: all that it can.
+    """
+    command = [sys.executable, "-m", "tests.support.flood", address, str(many), str(rate), source]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
         try:
-            yield process
+            yield Flood(process)
         finally:
             process.kill()
 
 
-def main(address: str, seconds: float, many: int) -> None:
-    until = time.monotonic() + seconds
+def main(address: str, many: int, rate: int, source: str) -> None:
+    """Until nobody holds the other end of the standard input."""
     clients: list[socket.socket] = []
     made = 0
-    print("up", flush=True)
-    while time.monotonic() < until:
-        client = _client(address)
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        client = _client(address, source)
         if client is None:
             continue
         clients.append(client)
         made += 1
+        if made == many:
+            print("up", flush=True)
         if made % 3 == 0:
             with contextlib.suppress(OSError):
                 client.send(b"GET /livez HTT")
         if len(clients) > many:
             clients.pop(0).close()
-        if made % BURST == 0:
-            time.sleep(BURST / 2500)
+        if rate and made % BURST == 0:
+            time.sleep(BURST / rate)
     print(made)
 
 
-def _client(address: str) -> socket.socket | None:
+def _client(address: str, source: str) -> socket.socket | None:
     family, where = socket.AF_UNIX, address.removeprefix("unix:")
     target: str | tuple[str, int] = where
     if where == address:
@@ -57,6 +77,9 @@ def _client(address: str) -> socket.socket | None:
         family, target = socket.AF_INET, (host, int(port))
     client = socket.socket(family)
     client.setblocking(False)
+    if source:
+        client.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
+        client.bind((source, 0))
     try:
         client.connect(target)
     except BlockingIOError:
@@ -68,4 +91,5 @@ def _client(address: str) -> socket.socket | None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))
+    address, many, rate, source = sys.argv[1:]
+    main(address, int(many), int(rate), source)

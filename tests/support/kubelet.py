@@ -24,7 +24,7 @@ class Kubelet:
         (folder / "plugins_registry").mkdir(parents=True, exist_ok=True)
         (folder / "plugins").mkdir(exist_ok=True)
 
-    async def info(self, timeout: float = 20) -> tuple[Path, api_pb2.PluginInfo]:
+    async def info(self, timeout: float = 50) -> tuple[Path, api_pb2.PluginInfo]:
         """Waits for the first registration socket that answers."""
         deadline = time.monotonic() + timeout
         while True:
@@ -32,7 +32,7 @@ class Kubelet:
                 with contextlib.suppress(grpc.RpcError):
                     async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
                         return path, await api_pb2_grpc.RegistrationStub(channel).GetInfo(
-                            api_pb2.InfoRequest(), timeout=1
+                            api_pb2.InfoRequest(), timeout=5
                         )
             assert time.monotonic() < deadline, "no plugin offered itself for registration"
             await asyncio.sleep(0.01)
@@ -40,9 +40,11 @@ class Kubelet:
     async def notify(self, path: Path, error: str = "") -> None:
         async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
             status = api_pb2.RegistrationStatus(plugin_registered=not error, error=error)
-            await api_pb2_grpc.RegistrationStub(channel).NotifyRegistrationStatus(status, timeout=5)
+            await api_pb2_grpc.RegistrationStub(channel).NotifyRegistrationStatus(
+                status, timeout=20
+            )
 
-    async def register(self, timeout: float = 20) -> api_pb2.PluginInfo:
+    async def register(self, timeout: float = 50) -> api_pb2.PluginInfo:
         path, info = await self.info(timeout)
         await self.notify(path)
         return info

@@ -25,9 +25,12 @@ def missing(name):
     return None
 
 
-def build(name):
-    """Once for each state of the sources; two test processes take turns."""
-    binary = BUILT / name
+def build(name, versions="go"):
+    """Once for each state of the sources; two test processes take turns.
+
+    `versions` is the file, without its end, that says which versions of others' modules it has.
+    """
+    binary = BUILT / (name if versions == "go" else f"{name}-{versions}")
     sources = sorted((SOURCES / name).iterdir())
     BUILT.mkdir(parents=True, exist_ok=True)
     with open(BUILT / f"{name}.lock", "w") as lock:
@@ -35,7 +38,8 @@ def build(name):
         if not binary.exists() or binary.stat().st_mtime < max(
             path.stat().st_mtime for path in sources
         ):
-            command = ["go", "build", "-p", "1", "-o", str(binary), "."]
+            modules = f"-modfile={versions}.mod"
+            command = ["go", "build", "-p", "1", modules, "-o", str(binary), "."]
             subprocess.run(command, cwd=SOURCES / name, check=True, capture_output=True)
     return binary
 
@@ -55,7 +59,7 @@ class Asked:
 
     def close(self):
         self.process.stdin.close()
-        self.process.wait(10)
+        self.process.wait(60)
         self.process.stdout.close()
 
     def __enter__(self):

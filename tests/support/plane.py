@@ -23,7 +23,7 @@ def create(obj):
     return Request(method="POST", resource=resource, namespace=namespace, body=body)
 
 
-async def until(holds, seconds=5.0):
+async def until(holds, seconds=60.0):
     """Returns as soon as it holds. TimeoutError when it does not in time."""
     async with asyncio.timeout(seconds):
         while not holds():
@@ -63,7 +63,7 @@ class Plane:
             if obj["kind"] == "Node":
                 await self.api.send(update("nodes", made | {"status": obj["status"]}, "status"))
 
-    async def until(self, holds, seconds=5.0):
+    async def until(self, holds, seconds=60.0):
         """What `holds` gives, as soon as it is something."""
         async with asyncio.timeout(seconds):
             while not (found := holds()):

@@ -127,7 +127,7 @@ class World:
 
 
 async def published(one: publisher.Publisher) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await one.published.wait()
 
 

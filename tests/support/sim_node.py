@@ -28,7 +28,7 @@ from plugin.sim.runtime.runtime import Runtime
 from tests.support import apiserver
 from tests.support.worlds import DRIVER, NODE
 
-LONG = 30.0  # seconds that a fact may take on a machine that is busy
+LONG = 90.0  # seconds that a fact may take on a machine that is busy
 QUICK = Timing(
     registry_poll=0.05,
     prepare_retry=0.2,

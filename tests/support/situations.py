@@ -45,24 +45,47 @@ ROOT_FOLDER = Path(__file__).resolve().parents[2]
 HEAD = """\
 # Why is my pod pending
 
-The scheduler says "cannot allocate all claims". `claimd explain` says which rule keeps which device from which request,
-node by node, with the same decisions as the scheduler's. It only reads:
+The scheduler says "cannot allocate all claims". `claimd explain` says what stands in the way on how many nodes, which node
+is the nearest miss, and what would help; then the nodes by what they have in common, with the same decisions as the
+scheduler's. It only reads:
 
     claimd explain train                        # a claim or a pod of the namespace default
     claimd explain pod/job -n team-a --node node-3
+    claimd explain -A --pending                 # every pod that waits for a node, grouped by cause; -n NS --pending: of one namespace
+    claimd explain pod/job --watch              # again whenever the answer is another, until the pod has a node
     claimd explain --dry web.yaml               # what is not there yet: a pod or what makes pods, a claim or template
     claimd explain --class gpu.claimd.dev       # which devices a class has, and why not the others
-    claimd explain train -f dump.yaml -o json   # from files, for tools: every device with every reason
+    claimd explain train -f dump.json -o json   # from files, for tools: every node, every device with every reason
+
+And what if? The same question in a cluster that is a little different:
+
+    claimd explain pod/job --without claim/old --without pod/team-b/notebook
+    claimd explain pod/job --as-if-free node-3  # no pod runs there, no claim has its devices
+    claimd explain pod/job --on node-3          # it had to run there, whatever nodes it selects
 
 It finds the cluster as kubectl does (`--kubeconfig`, the files of `KUBECONFIG`, `~/.kube/config`, `--context`), or
-reads what `kubectl get -o yaml` wrote. The role that a user needs is in `deploy/explain`; what may not be seen is named
-in a note.
+reads what `kubectl get -o yaml` or `-o json` wrote: files, a folder of them, or `-` for standard input; JSON is much
+faster. The role that a user needs is in `deploy/explain`; what may not be seen is named in a note.
+
+| exit code | it means |
+| --- | --- |
+| 0 | it could run, or there is nothing to wait for: it has its node or its devices |
+| 1, 2 | it could not be told; it was wrongly used |
+| 3 | pending: no node could run it, or something stands before all nodes. Of several pods: of one or more |
+| 4 | unknown: not decided in time |
+
+Text has three nodes of each kind by name, and nodes with the same devices in the same state are judged once, so that
+5,000 nodes take a second or two and one screen. `-o wide` or `--all` has each node by itself; `-o json` has everything,
+of a node that is `like` another only what holds for both (with `--all` each has its own). Its `version` is
+`claimd.dev/explain/v2`, which changes when a field goes or means something else; `verdict`, `line`, `groups` and `nodes`
+are where to begin.
 
 Before devices it looks at what else keeps a pod away: scheduling gates, claims that are missing, deleted or allocated
 elsewhere, and of each node whether it is cordoned, tainted, selected by the pod, and has the CPU, memory, ports and the
-like that the pod asks for. Volumes, topology spread and affinity to other pods are not looked at: where a pod has them, a
-note says so. `--dry` takes what people write: a Deployment, a Job and the like stand for the pods that they make, numbers
-are quantities, and limits are requests.
+like that the pod asks for. Volumes, topology spread and affinity to other pods are not looked at: where a pod has them, the
+answer says so. What the scheduler itself says in the pod's condition and Events stands beside it, with what is different.
+Where a claim is missing or being deleted the scheduler says nothing at all. `--dry` takes what people write: a Deployment,
+a Job and the like stand for the pods that they make, numbers are quantities, and limits are requests.
 
 An answer takes ten seconds at most (`--timeout`). The scheduler has as many for each node: where that is not enough, it
 says "timed out trying to allocate devices", and the pod stays pending.
@@ -83,6 +106,8 @@ MEMORY = selector(f'device.capacity["{DRIVER}"].memory.compareTo(quantity("80Gi"
 VENDOR = selector(f'device.attributes["{DRIVER}"].vendor == "amd"')
 MODEL = selector(f'device.attributes["{DRIVER}"].productName.contains("H200")')
 MISSPELT = selector(f'device.attributes["{DRIVER}"].vendr == "nvidia"')
+VENDOR_OF_ALL = selector(f'device.attributes["{DRIVER}"].vendor == "nvidia"')
+TRAIN = [{"name": "gpu", "resourceClaimName": "train"}]
 COUNTERS = [{"name": "gpu-0", "counters": {"memory": {"value": "80Gi"}, "slices": {"value": "7"}}}]
 
 
@@ -109,7 +134,7 @@ def slices_of_one_gpu(*wanted):
 
 def parts_of_a_gpu():
     """Parts of which any twelve fit by memory and any twelve by cores, and no twelve by both."""
-    slices = alloc_hard.opposing()["slices"]
+    slices = alloc_hard.opposing(unit=3)["slices"]
     devices = slices[0]["spec"]["devices"]
     counters = slices[1]["spec"]["sharedCounters"]
     yield slice_(devices, count=2)
@@ -133,6 +158,23 @@ def sharer(called, memory):
     }
     result["consumedCapacity"] = {"memory": memory}
     return found | {"status": {"allocation": {"devices": {"results": [result]}}}}
+
+
+def made_of(called):
+    """What a pod says that has a claim made of a template."""
+    return [{"name": "gpus", "resourceClaimTemplateName": called}]
+
+
+def said(waiting, message):
+    """The pod with the scheduler's words about it."""
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    return waiting | {"status": {"conditions": [condition | {"message": message}]}}
+
+
+def unnamed(device):
+    """A device whose driver says no vendor."""
+    del device["attributes"]["vendor"]
+    return device
 
 
 def fleet(count):
@@ -346,6 +388,81 @@ SITUATIONS = (
         claim(deleted="2026-11-22T10:00:00Z"),
         pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "train"}]),
         words=("pod/job",),
+    ),
+    situation(
+        "A GPU is free on a node that the pod may not use",
+        node("node-1", pool="batch"),
+        node("node-2", pool="web"),
+        slice_(gpus(1), node="node-1"),
+        slice_(gpus(1), node="node-2"),
+        claim("notebook", held=[name(0)]),
+        claim(),
+        pod(nodeSelector={"pool": "batch"}, resourceClaims=TRAIN),
+        words=("pod/job", "--on", "node-2"),
+    ),
+    situation(
+        "What if another claim were gone",
+        slice_(gpus(2)),
+        claim("notebook-a", held=[name(0)]),
+        claim("notebook-b", held=[name(1)]),
+        claim(),
+        words=("train", "--without", "claim/notebook-a"),
+    ),
+    situation(
+        "What if a node were free",
+        *fleet(3),
+        claim("last", held=[name(4)], on="node-2"),
+        claim(count=8),
+        words=("train", "--as-if-free", "node-1"),
+    ),
+    situation(
+        "Every pod that waits",
+        node("node-1"),
+        node("node-2", cordoned=True),
+        slice_(gpus(2), node="node-1"),
+        slice_(gpus(2), node="node-2"),
+        claim("notebook", held=[name(0)]),
+        template("one", claim()),
+        template("two", claim(count=2)),
+        *(pod(f"web-{number}", resourceClaims=made_of("two")) for number in range(1, 6)),
+        pod("small", resourceClaims=made_of("one")),
+        pod("huge", containers=[container(cpu="96")]),
+        pod("lost", resourceClaims=made_of("three")),
+        words=("-A", "--pending"),
+    ),
+    situation(
+        "The scheduler says it, too",
+        node("node-1"),
+        node("node-2", cordoned=True),
+        slice_(gpus(1), node="node-1"),
+        slice_(gpus(1), node="node-2"),
+        claim("notebook", held=[name(0)]),
+        claim(),
+        said(
+            pod(resourceClaims=TRAIN),
+            "0/2 nodes are available: 1 cannot allocate all claims, 1 node(s) were unschedulable.",
+        ),
+        words=("pod/job",),
+    ),
+    situation(
+        "The scheduler has a reason that is not looked at here",
+        node("node-1"),
+        slice_(gpus(1)),
+        claim(),
+        said(
+            pod(
+                resourceClaims=TRAIN,
+                volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+            ),
+            "0/1 nodes are available: 1 node(s) had volume node affinity conflict.",
+        ),
+        words=("pod/job",),
+    ),
+    situation(
+        "A selector that fails on one node ends the search on all",
+        slice_(gpus(1), node="node-1"),
+        slice_([unnamed(gpu(0))], node="node-2"),
+        claim(selectors=[VENDOR_OF_ALL]),
     ),
     situation(
         "More combinations than there is time for",

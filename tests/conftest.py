@@ -1,0 +1,30 @@
+"""What holds for every test."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+
+import pytest
+from hypothesis import settings
+
+# A gate throws no dice: the same examples every time, so that a red run is about the change in it.
+# Other examples are what the campaigns and `make fuzz` are for.
+settings.register_profile("gate", derandomize=True, database=None)
+settings.load_profile("gate")
+
+# Below what the kernel gives to clients: none of a neighbour's connections takes the port between
+# the look at it and its use. Test processes that run side by side begin at different ones.
+_PORTS = range(20_000, 30_000)
+_turns = itertools.count(7 * os.getpid())
+
+
+@pytest.fixture
+def unused_tcp_port() -> int:
+    """A port that nobody listens on."""
+    while True:
+        port = _PORTS[next(_turns) % len(_PORTS)]
+        with socket.socket() as one:
+            if one.connect_ex(("127.0.0.1", port)) != 0:
+                return port

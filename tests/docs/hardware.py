@@ -1,0 +1,461 @@
+"""The tables about GPUs: attributes, classes, fake machines, and what is told when they are sick."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import dataclasses
+import functools
+import io
+import json
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from devices import fake, faults, monitor, scan, symptoms, vendors
+from devices import health as severities
+from devices.gpu import UNKNOWN, Roots
+from plugin import cli, config
+from plugin.publish import device as publish
+from plugin.report import health
+from tests.docs.common import (
+    NONE,
+    ROOT,
+    WORDS,
+    Incomplete,
+    code,
+    described,
+    manifests,
+    maybe_code,
+    table,
+)
+
+# ---------------------------------------------------------------- attributes
+
+
+@dataclass
+class Fact:
+    """An attribute or a capacity, as the devices of the fake trees have it."""
+
+    kinds: set[str] = field(default_factory=set)
+    example: str = ""
+    holders: set[str] = field(default_factory=set)  # devices, "tree/name"
+
+
+@dataclass
+class Published:
+    attributes: dict[str, Fact] = field(default_factory=dict)
+    capacities: dict[str, Fact] = field(default_factory=dict)
+    counters: dict[str, Fact] = field(default_factory=dict)
+    whole: dict[str, set[str]] = field(default_factory=dict)  # whole GPUs by vendor
+
+
+# What stands for no value, where that is not "unknown".
+_NOT_KNOWN: dict[str, object] = {
+    "driverVersion": publish.NO_VERSION,
+    "linkSpeed": 0,
+    "linkWidth": 0,
+    "profile": publish.NO_PROFILE,
+}
+
+
+@functools.cache
+def published() -> Published:
+    """What `claimd slices` shows of every model, every machine and every tree of tests/roots."""
+    trees = [[name] for name in (*fake.MODELS, *fake.MACHINES)]
+    for path in sorted((ROOT / "tests/roots").glob("*.json")):
+        trees.append(json.loads(path.read_text())["tree"])
+
+    found = Published()
+    with tempfile.TemporaryDirectory() as folder:
+        for number, gpus in enumerate(trees):
+            root = Path(folder) / str(number)
+            fake.write(root, fake.parse(gpus))
+            for options in ((), ("--numa-list", "true", "--share", "*=shares:4")):
+                for device in _devices(root, options):
+                    _collect(found, f"{number}/{device['name']}", device)
+    return found
+
+
+def _devices(root: Path, more: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(io.StringIO()):
+        options = ("--vfio", "true", "--node-name", "node-1", *more)
+        assert cli.main(["slices", "--root", str(root), "-o", "json", *options]) == 0
+    for item in json.loads(text.getvalue())["items"]:
+        yield from item["spec"].get("devices", [])
+
+
+def _collect(found: Published, holder: str, device: dict[str, Any]) -> None:
+    attributes = device["attributes"]
+    if attributes["type"]["string"] == "gpu":
+        found.whole.setdefault(attributes["vendor"]["string"], set()).add(holder)
+
+    for name, typed in attributes.items():
+        ((kind, value),) = typed.items()
+        fact = found.attributes.setdefault(name, Fact())
+        fact.kinds.add({"ints": "list of int"}.get(kind, kind))
+        if value == _NOT_KNOWN.get(name, UNKNOWN):
+            continue
+        fact.holders.add(holder)
+        fact.example = fact.example or str(value)
+
+    for name, capacity in device.get("capacity", {}).items():
+        fact = found.capacities.setdefault(name, Fact())
+        if capacity["value"] == "0":
+            continue
+        fact.holders.add(holder)
+        fact.example = fact.example or str(capacity["value"])
+
+    for use in device.get("consumesCounters", []):
+        for name in use["counters"]:
+            found.counters.setdefault(name, Fact()).holders.add(holder)
+
+
+def _on_whole_gpus(fact: Fact, vendor: str) -> str:
+    gpus = published().whole[vendor]
+    if gpus <= fact.holders:
+        return "all"
+    return "some" if gpus & fact.holders else NONE
+
+
+def _since(rows: Mapping[str, Any]) -> None:
+    """A version that people can look up."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    headings = re.findall(r"^## \[?v?([^\]\s]+)", text, re.M)
+    for name, row in rows.items():
+        if row["since"] not in headings:
+            raise Incomplete(f"{name}: since {row['since']!r}, but CHANGELOG has {headings}")
+
+
+def vendor_titles() -> dict[str, str]:
+    """What people call each vendor, by the name that attributes have."""
+    rows = described("vendors", [vendor.NAME for vendor in vendors.VENDORS])
+    return {name: row["title"] for name, row in rows.items()}
+
+
+def _facts(topic: str, facts: Mapping[str, Fact], with_kind: bool) -> str:
+    rows = described(topic, sorted(facts, key=lambda name: ("/" in name, name)))
+    _since(rows)
+    lines = []
+    for name, row in rows.items():
+        fact = facts[name]
+        kinds = [" or ".join(sorted(fact.kinds))] if with_kind else []
+        on = [_on_whole_gpus(fact, vendor) for vendor in vendor_titles()]
+        example = code(fact.example)
+        lines.append(
+            [code(name), *kinds, *on, row["absent"], row["meaning"], example, row["since"]]
+        )
+    kinds = ["type"] if with_kind else []
+    titles = ["name", *kinds, *vendor_titles().values(), "where it is not known"]
+    return table([*titles, "meaning", "example", "since"], lines)
+
+
+def core() -> str:
+    """What is on every device, whatever it is."""
+    names = [code(name) for name in publish.CORE]
+    capacities = [f"the capacity {code(name)}" for name in publish.CORE_CAPACITIES]
+    return f"On every device, always: {', '.join([*names, *capacities])}."
+
+
+def attributes() -> str:
+    return _facts("attributes", published().attributes, with_kind=True)
+
+
+def capacities() -> str:
+    return _facts("capacities", published().capacities, with_kind=False)
+
+
+def sources() -> str:
+    """Where each attribute and capacity comes from, vendor by vendor."""
+    rows = []
+    for topic, facts in (
+        ("attributes", published().attributes),
+        ("capacities", published().capacities),
+    ):
+        names = sorted(facts, key=lambda name: ("/" in name, name))
+        for name, row in described(topic, names).items():
+            if "from" in row:
+                rows.append([code(name), row["from"]])
+                continue
+            titles = vendor_titles()
+            parts = [f"{titles[vendor]}: {row[vendor]}" for vendor in titles if vendor in row]
+            if not parts:
+                raise Incomplete(f"{WORDS.name}: {topic}.{name} says nothing of where it is from")
+            rows.append([code(name), " · ".join(parts)])
+    return table(["name", "read from"], rows)
+
+
+def counters() -> str:
+    rows = described("counters", sorted(published().counters))
+    return table(
+        ["counter", "of", "meaning"], [[code(n), r["of"], r["meaning"]] for n, r in rows.items()]
+    )
+
+
+def classes() -> str:
+    rows = []
+    for document in manifests("deviceclasses.yaml"):
+        spec = document["spec"]
+        (selector,) = spec["selectors"]
+        rows.append(
+            [
+                code(document["metadata"]["name"]),
+                code(spec["extendedResourceName"]) if "extendedResourceName" in spec else NONE,
+                code(selector["cel"]["expression"]),
+            ]
+        )
+    return table(["class", "extended resource", "devices for which this is true"], rows)
+
+
+def fake_models() -> str:
+    """What `claimd fake write` can write."""
+    rows = [
+        [code(name), model.title, code(model.ids), model.driver or NONE]
+        for name, model in fake.MODELS.items()
+    ]
+    return table(["model", "is", "PCI ids", "driver"], rows)
+
+
+def fake_options() -> str:
+    rows = [[code(option), about] for option, about in fake.OPTIONS.items()]
+    return table(["option", "meaning"], rows)
+
+
+def machines() -> str:
+    rows = [[code(name), code(short_for)] for name, short_for in fake.machines().items()]
+    return table(["machine", "is short for"], rows)
+
+
+def machine_options() -> str:
+    rows = [[code(option), about] for option, about in fake.MACHINE_OPTIONS.items()]
+    return table(["word", "meaning"], rows)
+
+
+def fake_faults() -> str:
+    rows = [
+        [code(fault.name), fault.sentence, fault.value or NONE] for fault in faults.FAULTS.values()
+    ]
+    return table(["fault", "what happens", "value"], rows)
+
+
+# ---------------------------------------------------------------- health, taints, conditions, Events
+
+
+@dataclass(frozen=True)
+class Sick:
+    """One kind of finding, provoked on a fake tree, and what follows from it."""
+
+    severity: str
+    sentence: str
+    taints: tuple[str, str]  # the effects by default, and with both settings at NoExecute
+    condition: str
+
+
+def _order(name: str, value: str = "") -> Callable[[Path, str], None]:
+    return lambda tree, address: faults.inject(tree, name, address, value)
+
+
+def _file(name: str, content: bytes) -> Callable[[Path, str], None]:
+    """Puts another content into a file of the GPU's folder."""
+
+    def write(tree: Path, address: str) -> None:
+        path = (tree / "sys/bus/pci/devices" / address).resolve() / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.write_bytes(content)
+
+    return write
+
+
+# Events of the kernel that end findings and are none.
+NO_FINDINGS = ("bound",)
+# How each kind of finding is brought about, and on which model.
+PROVOKED: dict[str, tuple[str, Callable[[Path, str], None]]] = {
+    "absent": ("amd:mi210", _order("unplug")),
+    "aer-fatal": ("amd:mi210", _order("aer", "fatal")),
+    "aer-nonfatal": ("amd:mi210", _order("aer", "nonfatal")),
+    "hot": ("amd:mi210", _order("hot")),
+    "link": ("nvidia:h100", _order("link", "4")),
+    "link-speed": ("nvidia:h100", _file("current_link_speed", b"2.5 GT/s PCIe\n")),
+    "lost": ("nvidia:h100", _file("config", b"\xff" * 64)),
+    "ras": ("amd:mi300x", _file("ras/umc_err_count", b"ue: 1\nce: 0\n")),
+    "survivability": ("intel:b580", _file("survivability_mode", b"1\n")),
+    "unreadable": ("nvidia:h100", _order("eio")),
+    "unresponsive": ("amd:mi210", _order("hang")),
+    "wedged": ("intel:b580", _order("wedge")),
+    "xid": ("nvidia:h100", _order("xid", "79")),
+}
+
+
+@functools.cache
+def sick() -> dict[str, Sick]:
+    return {kind: asyncio.run(_provoke(kind, *how)) for kind, how in PROVOKED.items()}
+
+
+async def _provoke(kind: str, model: str, act: Callable[[Path, str], None]) -> Sick:
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "tree"
+        fake.write(tree, fake.parse([model]))
+        faults.enable(tree)
+        roots = Roots.under(tree)
+        inventory = scan.scan(roots)
+        address = inventory.gpus[0].address
+        watched = monitor.Monitor(roots, grace=300.0, interval=20.0)
+        watched.on_inventory(inventory)
+        await watched.check()
+
+        act(tree, address)
+        for _ in range(3):  # what is there or not is believed after up to three looks
+            watched.on_inventory(scan.scan(roots))
+            await watched.check()
+        with contextlib.suppress(ValueError):
+            faults.inject(tree, "heal", address)
+        return _consequences(kind, watched.last)
+
+
+def _consequences(kind: str, report: Any) -> Sick:
+    ((name, findings),) = report.findings
+    (finding,) = [finding for finding in findings if finding.kind == kind]
+    later = finding.since + 60.0
+    defaults = {setting.name: setting.default for setting in dataclasses.fields(config.Config)}
+
+    def effect(failed: str, degraded: str) -> str:
+        taints = health.taints(report, failed=failed, degraded=degraded, now=later).get(name, [])
+        keys = {taint.key: taint.effect for taint in taints}
+        return keys.get(f"{health.DOMAIN}/{kind}", NONE)
+
+    condition = health.conditions(report).get(name)
+    return Sick(
+        severity=finding.severity,
+        sentence=finding.sentence,
+        taints=(
+            effect(defaults["taint_failed"], defaults["taint_degraded"]),
+            effect("NoExecute", "NoExecute"),
+        ),
+        condition=f"{condition.status}, {condition.reason}" if condition else NONE,
+    )
+
+
+def kinds_in_code() -> set[str]:
+    """The kinds of findings that the sources of devices/ make, by reading them.
+
+    One that is put together while it runs (`aer-fatal`) is not seen here.
+    """
+    made: set[str] = set()
+    for path in (ROOT / "devices").glob("*.py"):
+        tree = ast.parse(path.read_text())
+        for call in _calls(tree):
+            if ast.unparse(call.func).rpartition(".")[2] in ("Symptom", "Event", "Finding"):
+                made |= {_text(k.value, tree) for k in call.keywords if k.arg == "kind"}
+    return made - {"", *NO_FINDINGS}
+
+
+def findings() -> str:
+    rows = described("findings", sorted(PROVOKED))
+    missing = kinds_in_code() - set(PROVOKED)
+    if missing:
+        raise Incomplete(
+            f"devices/ makes findings of the kinds {sorted(missing)}: say in tests/docs/hardware.py "
+            f"how they are provoked, and in {WORDS.name} what they mean"
+        )
+    lines = []
+    for kind, row in rows.items():
+        seen = sick()[kind]
+        severity = row.get("severity", seen.severity)
+        if seen.severity not in severity:
+            raise Incomplete(f"{WORDS.name}: {kind} is {seen.severity}, not {severity}")
+        key = code(f"{health.DOMAIN}/{kind}") if seen.taints[1] != NONE else "no taint"
+        effect = "by its severity" if "severity" in row else maybe_code(seen.taints[0])
+        lines.append([key, severity, effect, row["meaning"], row["do"], row["goes"]])
+    titles = ["taint", "severity", "default effect", "meaning", "what to do", "when it goes"]
+    return table(titles, lines)
+
+
+def sentences() -> str:
+    """What claimd says of each, in its own words."""
+    rows = [
+        [code(kind), maybe_code(seen.condition), seen.sentence]
+        for kind, seen in sorted(sick().items())
+    ]
+    return table(["kind", "condition `Healthy`", "example of the sentence"], rows)
+
+
+def xids() -> str:
+    """The Xid errors that are told apart; any other is degraded."""
+    rows = {
+        number: [str(number), severities.FAILED, meaning]
+        for number, meaning in symptoms.XIDS_OF_HARDWARE.items()
+    }
+    for number in symptoms.XIDS_OF_PROGRAMS:
+        rows[number] = [
+            str(number),
+            severities.NOTE,
+            "brought about by the program that used the GPU",
+        ]
+    return table(["Xid", "severity", "meaning"], [rows[number] for number in sorted(rows)])
+
+
+WORD = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)+")
+# What people read of a running claimd in Kubernetes comes from these.
+SPEAKERS = ("plugin/app.py", "plugin/prepare", "plugin/publish", "plugin/report")
+
+
+def reasons_in_code() -> set[str]:
+    """Words in the form of a reason that a running claimd hands to Kubernetes."""
+    spoken: set[str] = set()
+    for speaker in SPEAKERS:
+        place = ROOT / speaker
+        for path in [place] if place.is_file() else sorted(place.rglob("*.py")):
+            tree = ast.parse(path.read_text())
+            for call in _calls(tree):
+                arguments = [_text(argument, tree) for argument in call.args]
+                spoken.update(text for text in arguments if WORD.fullmatch(text))
+    return spoken
+
+
+def _calls(tree: ast.Module) -> list[ast.Call]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+def _text(value: ast.expr, tree: ast.Module) -> str:
+    """The string that an expression is, directly or as a constant of its module; else empty."""
+    if isinstance(value, ast.Name):
+        assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
+        for node in assigned:
+            if ast.unparse(node.targets[0]) == value.id:
+                return _text(node.value, tree)
+    if isinstance(value, ast.Constant) and isinstance(value.value, str):
+        return value.value
+    return ""
+
+
+def events() -> str:
+    rows = described("events", sorted(reasons_in_code()))
+    return table(
+        ["reason", "type", "about", "meaning", "what to do"],
+        [[code(n), r["type"], r["about"], r["meaning"], r["do"]] for n, r in rows.items()],
+    )
+
+
+def conditions_in_code() -> set[str]:
+    """Types of the conditions in claim.status.devices."""
+    types: set[str] = set()
+    for path in sorted((ROOT / "plugin/report").glob("*.py")):
+        tree = ast.parse(path.read_text())
+        for call in _calls(tree):
+            if ast.unparse(call.func).rpartition(".")[2] == "Condition":
+                types |= {_text(k.value, tree) for k in call.keywords if k.arg == "type"}
+    return types
+
+
+def conditions() -> str:
+    rows = described("conditions", sorted(conditions_in_code()))
+    return table(
+        ["type", "status and reason", "meaning", "what to do"],
+        [[code(n), r["status"], r["meaning"], r["do"]] for n, r in rows.items()],
+    )

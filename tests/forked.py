@@ -1,0 +1,86 @@
+"""Runs of pytest for `tests.mutants`, each in a fresh process that a server has forked.
+
+The server has imported what no mutant can change, which is most of what a run would begin with.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+PRELOADED = [
+    "asyncio",
+    "coverage",
+    "google.protobuf",
+    "grpc.aio",
+    "h11",
+    "hypothesis",
+    "msgspec",
+    "pytest",
+    "pytest_asyncio",
+    "pytest_timeout",
+    "ssl",
+    "xdist.plugin",
+    "yaml",
+]
+OURS = ("devices", "plugin", "tests")
+
+# pytest would rewrite the assertions of its plugins, too, had they not been imported before it.
+OPTIONS = [
+    "-q",
+    "-p",
+    "tests.reach",
+    "-p",
+    "no:cacheprovider",
+    "-W",
+    "ignore::pytest.PytestAssertRewriteWarning",
+]
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(PRELOADED)
+
+
+def run(
+    folder: Path, arguments: list[str], environment: dict[str, str], timeout: float
+) -> tuple[int, str]:
+    """pytest's exit status, and what it printed; TimeoutError when it was ended for its time."""
+    output = folder / "output.txt"
+    process = _context.Process(target=_pytest, args=(folder, arguments, environment, output))
+    process.start()
+    process.join(timeout)
+    if process.exitcode is None:
+        assert process.pid is not None
+        os.killpg(process.pid, signal.SIGKILL)
+        process.join()
+        raise TimeoutError(f"pytest took more than {timeout:.0f} s")
+    return process.exitcode, output.read_text(errors="replace")
+
+
+def _pytest(folder: Path, arguments: list[str], environment: dict[str, str], output: Path) -> None:
+    """Everything of ours is imported from the folder, since a module in it may have been changed."""
+    os.setsid()
+    with output.open("w") as written:
+        os.dup2(written.fileno(), 1)
+        os.dup2(written.fileno(), 2)
+
+    os.chdir(folder)
+    os.environ |= environment | {"PYTHONPATH": str(folder)}
+    root = str(Path(__file__).resolve().parent.parent)
+    sys.path[:] = [str(folder), *(path for path in sys.path if path not in ("", root))]
+    for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
+        del sys.modules[name]
+
+    # Bytecode is kept beside the folder's files, whatever the environment says of it.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = str(folder / "bytecode")
+
+    status = pytest.main([*OPTIONS, *arguments])
+    sys.stdout.flush()
+    sys.exit(status)

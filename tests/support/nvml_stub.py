@@ -1,0 +1,106 @@
+"""A libnvidia-ml.so.1 that answers, or does not: real ELF files, built with gcc."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+SOURCE = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct place { char legacy[16]; unsigned domain, bus, device, ids, subsystem; char text[32]; };
+struct attributes { unsigned processors, engines[5], gpu_slices, compute_slices;
+                    unsigned long long mebibytes; };
+struct part { int gi, ci; const char *name; unsigned processors, mebibytes; };
+
+static struct part parts[] = { PARTS {-1, 0, "", 0, 0} };
+static int gpus[3] = {0, 1, 2};
+
+static void misbehave(const char *where) {
+    puts("the library prints where nobody asked it to");
+    fflush(stdout);
+    if (strcmp(HANGS_IN, where) == 0)
+        for (;;) pause();
+    if (strcmp(CRASHES_IN, where) == 0)
+        *(volatile int *)8 = 1;
+}
+
+int nvmlInit_v2(void) { misbehave("init"); return INIT; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 3; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **gpu) {
+    *gpu = &gpus[index];
+    return index == 2 ? 15 : 0; /* lost */
+}
+int nvmlDeviceGetPciInfo_v3(int *gpu, struct place *place) {
+    memset(place, 0, sizeof *place);
+    place->bus = *gpu == 0 ? 0x11 : 0x13;
+    return 0;
+}
+int nvmlDeviceGetMigMode(int *gpu, unsigned *mode, unsigned *pending) {
+    *mode = *pending = MIG_ON;
+    return *gpu == 1 ? (*mode = *pending = 0, 3) : 0; /* not supported */
+}
+#ifndef OLD
+int nvmlDeviceGetMaxMigDeviceCount(int *gpu, unsigned *count) { *count = 7; return 0; }
+#endif
+int nvmlDeviceGetMigDeviceHandleByIndex(int *gpu, unsigned index, void **part) {
+    misbehave("parts");
+    for (unsigned there = 0; parts[there].gi >= 0; there++)
+        if (2 * there + 1 == index) { /* there are gaps */
+            *part = &parts[there];
+            return 0;
+        }
+    return 6;
+}
+int nvmlDeviceGetGpuInstanceId(struct part *part, unsigned *id) { *id = part->gi; return 0; }
+int nvmlDeviceGetComputeInstanceId(struct part *part, unsigned *id) { *id = part->ci; return 0; }
+int nvmlDeviceGetUUID(struct part *part, char *text, unsigned size) {
+    snprintf(text, size, "MIG-%08d-0000-0000-0000-%012d", part->gi, part->ci);
+    return 0;
+}
+int nvmlDeviceGetName(struct part *part, char *text, unsigned size) {
+    snprintf(text, size, "NVIDIA A100-SXM4-80GB MIG %s", part->name);
+    return 0;
+}
+#ifndef WITHOUT_ATTRIBUTES
+int nvmlDeviceGetAttributes_v2(struct part *part, struct attributes *attributes) {
+    memset(attributes, 0, sizeof *attributes);
+    attributes->processors = part->processors;
+    attributes->mebibytes = part->mebibytes;
+    return 0;
+}
+#endif
+"""
+PART = '{7, 0, "1g.10gb+me", 14, 9728},'
+
+
+def build(place: Path, *flags: str, parts: str = PART, mig_on: int = 1, **words: str) -> None:
+    """Writes the library to `place`.
+
+    `words` are `hangs_in` and `crashes_in`: in which function (`init`, `parts`). `flags` are
+    macros: OLD and WITHOUT_ATTRIBUTES, which leave functions away.
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    options = [f"-D{flag}" for flag in flags]
+    options += [f"-DPARTS={parts}", f"-DMIG_ON={mig_on}", f"-DINIT={words.get('init', '0')}"]
+    for name in ("hangs_in", "crashes_in"):
+        options.append(f'-D{name.upper()}="{words.get(name, "")}"')
+    shutil.copy(_built(tuple(options)), place)
+
+
+@functools.cache
+def _built(options: tuple[str, ...]) -> Path:
+    if shutil.which("gcc") is None:
+        pytest.skip("no gcc here")
+    library = Path(tempfile.mkdtemp(prefix="claimd-test-nvml-"), "libnvidia-ml.so.1")
+    command = ["gcc", "-shared", "-fPIC", "-w", "-x", "c", "-", *options, "-o", str(library)]
+    subprocess.run(command, input=SOURCE, text=True, check=True)
+    return library
