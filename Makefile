@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-requirements
 
-.PHONY: dev demo docs lint test unit mutants containers cluster cluster-matrix faults faults-short soak soak-short oracle bench proto lock image clean
+.PHONY: dev demo docs ids lint test unit slow mutants containers cluster cluster-matrix recordings faults faults-short fuzz audit sbom soak soak-short oracle bench proto lock image clean
 
 dev: $(STAMP)  ## everything a developer needs, in .venv
 
@@ -35,7 +35,10 @@ lint: dev  ## style, types, layers
 test: lint unit  ## style, types, layers and the unit tests
 
 unit: dev  ## the unit tests alone (PYTHON=/usr/bin/python3 VENV=.venv-debian: with another Python)
-	$(BIN)/pytest -q -n auto || { echo "what failed while others ran beside it, once more and alone:"; $(BIN)/pytest -q --last-failed --last-failed-no-failures=none; }
+	$(BIN)/pytest -q -n auto -m "not slow" || { echo "what failed while others ran beside it, once more and alone:"; $(BIN)/pytest -q --last-failed --last-failed-no-failures=none; }
+
+slow: dev  ## the unit tests that take many seconds each
+	$(BIN)/pytest -q -n auto -m slow --timeout=900
 
 mutants: dev  ## small mistakes put into a copy, one at a time: do the tests notice? (ARGS="--seed 2 --count 40 plugin/prepare")
 	$(BIN)/python -m tests.mutants $(ARGS)
@@ -49,14 +52,27 @@ cluster: dev  ## the suite on a real one-node cluster (needs root; the first bui
 cluster-matrix: dev  ## the same over API versions and kubelets
 	$(BIN)/python -m tests.cluster --matrix
 
+recordings: dev  ## what a real scheduler says of pods that wait, recorded anew in tests/cases/pending (needs root; 12 minutes)
+	$(BIN)/python -m tests.cluster.pending
+
 faults: dev  ## every campaign in full: killed at every step, power loss, a model, a sick API server (needs root, strace, faketime)
 	$(BIN)/python -m tests.faults deaths
 	$(BIN)/python -m tests.faults power
 	$(BIN)/python -m tests.faults.long
+	$(BIN)/python -m tests.faults.strangers
 	$(BIN)/pytest -q tests/faults
 
 faults-short: dev  ## a sample of each campaign, in a few minutes
 	$(BIN)/pytest -q -n 2 --dist loadfile tests/faults
+
+fuzz: dev  ## bytes of a stranger for every parser, SECONDS=60 each (TARGETS="capture cel", SEED=1); what does harm is kept in tests/cases/fuzz
+	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(TARGETS)
+
+audit: dev  ## what is shipped: versions, hashes, licences; known vulnerabilities where pip-audit is there and reaches its data
+	$(BIN)/python deploy/supply.py audit requirements.txt
+
+sbom: dev  ## a bill of materials of what is shipped, in CycloneDX, on the standard output
+	@$(BIN)/python deploy/supply.py sbom requirements.txt
 
 soak: dev  ## 25 minutes on a real cluster: everything killed at random, the API server away, updates (needs root)
 	$(BIN)/python -m tests.soak
@@ -66,6 +82,9 @@ soak-short: dev  ## 70 seconds of it, each kind of fault once
 
 docs: dev  ## rewrite the generated tables of docs/, and what its commands print
 	$(BIN)/python -m tests.docs
+
+ids: dev  ## the table of PCI ids from Debian's lists and those of ARGS (--nvidia README.md --intel pciids.h)
+	$(BIN)/python -m tests.ids $(ARGS)
 
 proto: dev  ## regenerate plugin/kubelet/wire from proto/
 	$(BIN)/python proto/generate.py
@@ -81,6 +100,7 @@ image: dev  ## the container image (podman, or BUILDER=docker)
 
 oracle: dev  ## the allocator, its CEL and server-side apply against Kubernetes' own, at random and in full (needs Go; ten minutes)
 	$(BIN)/python -m tests.oracle.campaign allocator --count 25000
+	$(BIN)/python -m tests.oracle.campaign oldest-allocator --count 5000
 	$(BIN)/python -m tests.oracle.campaign pools --count 20000
 	$(BIN)/python -m tests.oracle.campaign cel --count 30000
 	$(BIN)/python -m tests.oracle.campaign apply --count 10000
@@ -88,8 +108,9 @@ oracle: dev  ## the allocator, its CEL and server-side apply against Kubernetes'
 bench: dev  ## the simulated API server, the allocator beside Kubernetes' own, claimd against a real API server (PEER=command), then at rest; needs Go, root
 	$(BIN)/python -m tests.bench.sim
 	$(BIN)/python -m tests.bench.allocator
+	$(BIN)/python -m tests.bench.explain
 	$(BIN)/python -m tests.bench
 	$(BIN)/python -m tests.bench.resting
 
 clean:  ## what was built
-	rm -rf $(VENV) .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .mutants
