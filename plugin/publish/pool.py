@@ -17,6 +17,9 @@ from ..api.resource import ResourcePool, ResourceSlice, ResourceSliceSpec
 
 GENERATION_LIMIT = 2**63 - 1
 
+# What is the same as nothing, as JSON has it.
+_NOTHINGS = (b"null", b"{}", b"[]")
+
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
     """What this process has written, or was about to write when it last tried."""
@@ -28,7 +31,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """What to write, in this order: delete, update, create."""
 
-    generation: int
+    target: Published  # what stands once all of it is written
     delete: list[Document]
     update: list[ResourceSlice]
     create: list[ResourceSlice]
@@ -40,7 +43,14 @@ def body(spec: ResourceSliceSpec | Document) -> Document:
     Null, {} and [] are the same as nothing, as in the API.
     """
     plain = msgspec.to_builtins(spec) if isinstance(spec, ResourceSliceSpec) else spec
-    pruned = {key: _pruned(value) for key, value in plain.items() if key != "pool"}
+    content = {key: value for key, value in plain.items() if key != "pool"}
+
+    # Nearly always there is nothing to leave out. JSON tells at once, while a look at each value
+    # costs more than all else between an event and its slice.
+    encoded = msgspec.json.encode(content)
+    if not any(nothing in encoded for nothing in _NOTHINGS):
+        return content
+    pruned = {key: _pruned(value) for key, value in content.items()}
     return {key: value for key, value in pruned.items() if value is not None}
 
 
@@ -102,7 +112,7 @@ def compare(
     first = [name for name in outdated if name in different and _generation(kept[name]) == highest]
     rest = [name for name in outdated if name not in first]
     return Changes(
-        generation=generation,
+        target=Published(generation=generation, bodies=bodies),
         delete=delete,
         update=[_to_write(by_name[name], pool, kept[name]) for name in [*first, *rest]],
         create=[

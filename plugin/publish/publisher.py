@@ -186,10 +186,7 @@ class Publisher:
             )
             existing = self._existing()
             changes = pool.compare(desired, existing, self._last, self._stored_forms)
-            target = pool.Published(
-                generation=changes.generation,
-                bodies={slice_.metadata.name: pool.body(slice_.spec) for slice_ in desired},
-            )
+            target = changes.target
             write = self._next_write(changes, target)
             if write is None:
                 break
@@ -314,10 +311,10 @@ class Publisher:
         The API server alone can tell: it is asked once for each slice, by a dry run. Without it,
         every restart would write what is dropped again.
         """
-        desired, stored = pool.body(slice_.spec), pool.body(current["spec"])
-        if slice_.metadata.name in self._verified or desired == stored:
+        if slice_.metadata.name in self._verified:
             return False
-        if _device_names(desired) != _device_names(stored):
+        desired, stored = pool.body(slice_.spec), pool.body(current["spec"])
+        if desired == stored or _device_names(desired) != _device_names(stored):
             return False
 
         result = await self._resources.update_slice(slice_, dry_run=True)

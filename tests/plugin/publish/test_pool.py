@@ -61,7 +61,7 @@ def published(generation: int, *contents: str) -> pool.Published:
 def shown(changes: pool.Changes) -> tuple[int, list[str], list[str], list[str]]:
     """Generation, and the numbers of the slices to delete, update and create."""
     return (
-        changes.generation,
+        changes.target.generation,
         [one["metadata"]["name"][4:5] for one in changes.delete],
         [one.metadata.name[4:5] for one in changes.update],
         [one.metadata.name[4:5] for one in changes.create],
@@ -234,6 +234,28 @@ def test_null_and_empty_are_nothing():
     ]
 
 
+@pytest.mark.parametrize("text", ["null", "{}", "[]", "a [] of {}"])
+def test_text_that_reads_like_nothing_is_something(text: str):
+    [one] = wish(text)
+    assert pool.body(one.spec)["devices"] == [
+        {"name": "gpu-0", "attributes": {"content": {"string": text}}}
+    ]
+
+
+@pytest.mark.parametrize("nothing", [None, {}, []])
+@pytest.mark.parametrize("depth", range(4))
+def test_nothing_is_left_out_wherever_it_stands(nothing: object, depth: int):
+    """A list item stays, since its place counts; what holds nothing else is nothing itself."""
+    value = nothing
+    for _ in range(depth):
+        value = {"inner": value, "list": []}
+    content = {"driver": "d", "devices": [{"name": "g", "other": value, "kept": [[], 0, ""]}]}
+    assert pool.body(content) == {
+        "driver": "d",
+        "devices": [{"name": "g", "kept": [None, 0, ""]}],
+    }
+
+
 def test_paths_of_what_was_not_kept():
     [one] = wish("a")
     devices = [
@@ -308,7 +330,7 @@ def test_the_scheduler_never_sees_half_of_a_change(
         nonlocal last
         changes = pool.compare(wish(*current), cluster.slices, last, {})
         if changes.delete or changes.update or changes.create:
-            last = published(changes.generation, *current)
+            last = published(changes.target.generation, *current)
         return cluster.write(changes)
 
     for kind, value in [*steps, ("write", 20)]:
