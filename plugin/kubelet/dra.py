@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sized
 from typing import Any, TypeVar, cast
 
 import grpc.aio
@@ -31,11 +31,12 @@ Context = grpc.aio.ServicerContext[Any, Any]
 SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
 # Seconds that a kubelet waits for an answer.
 CALL_TIMEOUT = 45.0
-# Calls under way at most. A kubelet has one for each pod that starts or ends; whoever sends more is
-# no kubelet, and is answered at once that it has to ask again.
-MOST_CALLS = 512
+# Claims in the calls under way at most, over all connections; `server` says how many calls one
+# connection has. A kubelet has one connection, and a call for each pod that starts or ends. Whoever
+# asks for more is no kubelet, and is answered at once that it has to ask again.
+MOST_CLAIMS = 2048
 STOPPING = "the plugin is being stopped; ask again"
-BUSY = f"{MOST_CALLS} calls are under way, which is the most; ask again"
+BUSY = f"calls for {MOST_CLAIMS:,} claims are under way, which is the most; ask again"
 
 T = TypeVar("T")
 
@@ -98,6 +99,7 @@ class Calls:
         self._driver = driver_
         self._tasks: set[asyncio.Task[Any]] = set()
         self._answers: set[asyncio.Future[Any]] = set()  # that calls wait for
+        self._claims = 0  # in all of these calls
 
     async def prepare(
         self, claims: Iterable[Any], context: Context
@@ -109,7 +111,7 @@ class Calls:
 
         refs = _refs(claims)
         try:
-            answers = await self._shielded("prepare", self._driver.prepare(refs, deadline))
+            answers = await self._shielded("prepare", refs, self._driver.prepare(refs, deadline))
         except _NoAnswerError as reason:
             return {ref.uid: str(reason) for ref in refs}
         for uid, answer in answers.items():
@@ -121,7 +123,7 @@ class Calls:
         """Likewise; None for a claim that is unprepared, else why it is not."""
         refs = _refs(claims)
         try:
-            answers = await self._shielded("unprepare", self._driver.unprepare(refs))
+            answers = await self._shielded("unprepare", refs, self._driver.unprepare(refs))
         except _NoAnswerError as reason:
             return {ref.uid: str(reason) for ref in refs}
         for uid, error in answers.items():
@@ -141,21 +143,23 @@ class Calls:
             if not answer.done():
                 answer.set_exception(_NoAnswerError(STOPPING))
 
-    async def _shielded(self, name: str, work: Coroutine[Any, Any, T]) -> T:
+    async def _shielded(self, name: str, refs: Sized, work: Coroutine[Any, Any, T]) -> T:
         """The result of the work, which a kubelet that hangs up does not stop.
 
         Half of a prepare is worth nothing. The whole of it is the answer to the next call.
         """
-        if len(self._tasks) >= MOST_CALLS:
+        claims = max(1, len(refs))
+        if self._claims + claims > MOST_CLAIMS:
             work.close()
             raise _NoAnswerError(BUSY)
 
         logs.begin()
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
+        self._claims += claims
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._answers.add(answer)
-        task.add_done_callback(functools.partial(self._deliver, answer))
+        task.add_done_callback(functools.partial(self._deliver, answer, claims))
         try:
             return await answer
         except asyncio.CancelledError:
@@ -166,9 +170,10 @@ class Calls:
             )
             raise
 
-    def _deliver(self, answer: asyncio.Future[T], task: asyncio.Task[T]) -> None:
+    def _deliver(self, answer: asyncio.Future[T], claims: int, task: asyncio.Task[T]) -> None:
         """The work has ended: its result is the answer, if anybody waits for one still."""
         self._tasks.discard(task)
+        self._claims -= claims
         self._answers.discard(answer)
         if answer.done():
             # Nobody is left to hear of a failure; asking for it keeps asyncio from warning.

@@ -27,6 +27,21 @@ GrpcServer = grpc.aio.Server
 
 # Seconds for calls under way when a socket has to be made anew: meanwhile nobody else finds us.
 MEND_DRAIN = 0.5
+# Calls under way at most on one connection, the streams of health among them. Further ones wait at
+# the client, which hears of that from gRPC: a row of thousands does not stand before the calls of
+# another connection.
+MOST_CALLS_A_CONNECTION = 128
+# Calls that have arrived and that our loop has not taken up yet. Past its limit gRPC cancels calls
+# by chance, the kubelet's among them; with this one, calls are refused by us, with a reason.
+MOST_ARRIVED = 1 << 20
+OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_concurrent_streams", MOST_CALLS_A_CONNECTION),
+    # With it, a client whose calls wait has most of them refused, and reads no reason.
+    ("grpc.http.overload_protection", 0),
+    ("grpc.server.max_pending_requests", MOST_ARRIVED),
+    ("grpc.server.max_pending_requests_hard_limit", MOST_ARRIVED),
+)
 
 
 class Socket:
@@ -117,7 +132,7 @@ async def listen(path: Path, add: Callable[[GrpcServer], None]) -> GrpcServer:
             f"cannot make room for the socket {path}: {error.strerror}; is kubelet-dir right?"
         ) from error
 
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    server = grpc.aio.server(options=OPTIONS)
     add(server)
     # The socket is root's alone from its first moment, not only after a chmod.
     before = os.umask(0o177)

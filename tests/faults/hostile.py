@@ -144,8 +144,8 @@ class World:
 
     # ------------------------------------------------------------------ claimd
 
-    async def start(self) -> str:
-        """Returns the DRA socket, of which the kubelet knows."""
+    async def start(self, **more: str) -> str:
+        """Returns the DRA socket, of which the kubelet knows; `more` are settings."""
         settings = {
             "node-name": NODE,
             "kubelet-dir": self.folder / "kubelet",
@@ -154,6 +154,7 @@ class World:
             "kubeconfig": self.folder / "kubeconfig",
             "log-format": "json",
             "stop-grace": 1,
+            **more,
         }
         command = [
             sys.executable,

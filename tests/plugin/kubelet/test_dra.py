@@ -179,7 +179,7 @@ async def test_the_end_does_not_wait_for_ever(channel, driver, calls):
 
 async def test_a_flood_of_calls_is_answered_and_bounded(channel, driver, monkeypatch):
     """Whoever sends thousands of calls at once hears of it in each claim, and nobody is cut off."""
-    monkeypatch.setattr(dra, "MOST_CALLS", 3)
+    monkeypatch.setattr(dra, "MOST_CLAIMS", 3)
     driver.answers = {"u": prepared("u")}
     driver.gate.clear()
     calls = [asyncio.ensure_future(prepare(channel)) for _ in range(40)]
@@ -188,6 +188,18 @@ async def test_a_flood_of_calls_is_answered_and_bounded(channel, driver, monkeyp
     assert {call.result().claims["u"].error for call in done} == {dra.BUSY}
     driver.gate.set()
     assert {call.claims["u"].error for call in await asyncio.gather(*waiting)} == {""}
+
+
+async def test_one_call_for_thousands_of_claims_counts_as_all_of_them(channel, driver, calls):
+    """At its edge, and what was under way makes room again when it has ended."""
+    driver.answers = {}
+    most = [f"u-{number}" for number in range(dra.MOST_CLAIMS)]
+    for _ in range(2):
+        assert not (await prepare(channel, uids=most)).claims
+    answers = (await prepare(channel, uids=[*most, "v"])).claims
+    assert {answer.error for answer in answers.values()} == {dra.BUSY}
+    assert len(answers) == dra.MOST_CLAIMS + 1
+    assert len(driver.calls) == 2
 
 
 async def test_a_failure_of_work_that_nobody_waits_for_is_no_news(channel, driver, calls, caplog):

@@ -1,3 +1,4 @@
+import asyncio
 import os
 import shutil
 import socket
@@ -118,3 +119,50 @@ async def test_a_socket_that_cannot_be_made_anew_is_tried_again(tmp_path, caplog
         path.parent.unlink()
         await kept.mend()
         assert await ask(path) == "me"
+
+
+class Crowded(api_pb2_grpc.RegistrationServicer):
+    """Whoever says who it is, is answered at once; the others wait for the gate."""
+
+    def __init__(self):
+        self.gate = asyncio.Event()
+        self.waiting = self.most = 0
+
+    async def GetInfo(self, request, context):
+        if ("who", "the kubelet") not in tuple(context.invocation_metadata()):
+            self.waiting += 1
+            self.most = max(self.most, self.waiting)
+            await self.gate.wait()
+            self.waiting -= 1
+        return api_pb2.PluginInfo(name="me")
+
+
+async def test_thousands_of_calls_on_one_connection_are_answered_and_stand_before_nobody(tmp_path):
+    path = tmp_path / "x.sock"
+    crowded = Crowded()
+    serving = await server.listen(
+        path, lambda made: api_pb2_grpc.add_RegistrationServicer_to_server(crowded, made)
+    )
+    # Channels of one pool would share the connection.
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    async with (
+        grpc.aio.insecure_channel(f"unix:{path}", options=options) as flooding,
+        grpc.aio.insecure_channel(f"unix:{path}", options=options) as other,
+    ):
+        request = api_pb2.InfoRequest()
+        stub = api_pb2_grpc.RegistrationStub(flooding)
+        calls = [stub.GetInfo(request, timeout=300) for _ in range(2000)]
+        async with asyncio.timeout(60):
+            while crowded.waiting < server.MOST_CALLS_A_CONNECTION:
+                await asyncio.sleep(0.01)
+
+        for _ in range(20):
+            await api_pb2_grpc.RegistrationStub(other).GetInfo(
+                request, timeout=30, metadata=[("who", "the kubelet")]
+            )
+        assert crowded.waiting == server.MOST_CALLS_A_CONNECTION, "the others wait at the client"
+
+        crowded.gate.set()
+        assert {info.name for info in await asyncio.gather(*calls)} == {"me"}
+    assert crowded.most == server.MOST_CALLS_A_CONNECTION
+    await serving.stop(0)
