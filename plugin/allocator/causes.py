@@ -58,7 +58,7 @@ class Count:
         needed = f"{number_of(self.needed, self.noun)}{scope} {be} needed"
         place = f" {self.place}" if self.place else ""
         if self.there < self.needed:
-            return f"{needed}, {_are(self.there)} there{place}"
+            return f"{needed}, {_exist(self.there)}{place}"
         if self.suitable < self.needed:
             suit = "suits" if self.suitable == 1 else "suit"
             free = f" and {_are(self.free)} free" if self.free < self.suitable else ""
@@ -203,6 +203,13 @@ def number_of(count: int, noun: str) -> str:
         return f"{count} {noun}"
     head, separator, rest = noun.partition(" ")
     return f"1 {head.removesuffix('s')}{separator}{rest}"
+
+
+def _exist(count: int) -> str:
+    """Of what is there at all, whether somebody has it or not."""
+    if count == 0:
+        return "none exists"
+    return f"only {count} {'exists' if count == 1 else 'exist'}"
 
 
 def _are(count: int) -> str:

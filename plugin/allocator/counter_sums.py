@@ -89,6 +89,21 @@ class CounterSums:
             least += sorted(used)[: group.needed]
         return sorted(least)
 
+    def _users(self, counters: Collection[_Counter]) -> list[str]:
+        """The claims whose devices use the counters."""
+        uses = {
+            candidate.id: {(candidate.pool_id, counter) for counter, _ in candidate.uses}
+            for candidate in self._groups.devices.candidates
+        }
+        pools = {pool_id for pool_id, _ in counters}
+        users = {
+            holding.claim
+            for holding in self._groups.holdings.of_pools(pools)
+            # What is not published any more, or only elsewhere, may have used anything.
+            if not uses.get(holding.device, set(counters)).isdisjoint(counters)
+        }
+        return sorted(users)
+
     def _count(
         self,
         groups: Sequence[Group],
@@ -104,10 +119,9 @@ class CounterSums:
         if len(groups) > 1:
             noun, scope = shared_noun(requests), f"for {names_of(requests)} at once"
 
-        holdings = self._groups.holdings.of_pools({pool_id for pool_id, _ in counters})
-        users = sorted({holding.claim for holding in holdings})
-        by = f" (the pool is used by {listed(users)})" if users else ""
         have = "has" if len(counters) == 1 else "have"
+        users = self._users(counters)
+        by = f" ({listed(users)} {'uses' if len(users) == 1 else 'use'} the rest)" if users else ""
         return Count(
             noun=noun,
             needed=len(least),
@@ -117,8 +131,8 @@ class CounterSums:
             scope=scope,
             requests=paths_of(requests),
             obstacle=(
-                f"{name} {have} {amounts.text_of(left)} left, "
-                f"and {len(least)} devices use {amounts.text_of(sum(least))} or more{by}"
+                f"{name} {have} {amounts.text_of(left)} left{by}, "
+                f"{len(least)} devices need at least {amounts.text_of(sum(least))} together"
             ),
             namespace=self._groups.namespace,
         )

@@ -122,7 +122,7 @@ class Counting:
             there=len(there),
             suitable=len(suitable),
             free=len(free),
-            scope=f"for {names_of(requests)} together",
+            scope=f"for requests {names_of(requests)} together",
             requests=paths_of(requests),
             holders=tuple(holders.values()),
             namespace=self._groups.namespace,

@@ -210,8 +210,9 @@ class _Question:
     def summary(self, shortage: Shortage, expired: Callable[[], bool] | None) -> str:
         """What is short; or else what does not go together."""
         if not self._input.devices.candidates:
-            why = "" if self._input.pools else ", as no ResourceSlice is for this node"
-            return f"no driver has usable devices here{why}"
+            if not self._input.pools:
+                return "no driver has devices here: no ResourceSlice is for this node"
+            return "no driver has usable devices here"
         if shortage.counts:
             return self._of_count(shortage.counts[0])
 

@@ -265,6 +265,7 @@ class Places:
                     there=numbers[0],
                     suitable=numbers[1],
                     free=numbers[2],
+                    scope="(distinctAttribute)",
                     requests=paths_of(under),
                     namespace=self._groups.namespace,
                 )

@@ -6,16 +6,17 @@ The rules are asked one by one and all of them, where the search stops at the fi
 from __future__ import annotations
 
 import difflib
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from .. import cel
 from . import amounts, features, selectors, taints
+from .causes import listed
 from .failures import AllocationError, CancelledError
 from .verdicts import DeviceVerdict, Reason, Rule
 
 if TYPE_CHECKING:
-    from ..api.resource import DeviceTaint
+    from ..api.resource import CapacityRequestPolicyRange, DeviceTaint
     from .allocator import SearchInput
     from .devices import Candidate
     from .holdings import Holdings
@@ -179,7 +180,9 @@ class Reasons:
         if consumed is None:
             amounts_requested = [f"{name}={amount}" for name, amount in requested.items()]
             shown = ", ".join(amounts_requested) or "its default"
-            yield Reason(rule="capacity", text=f"its request policy does not allow {shown}")
+            allowed = _allowed(requested, candidate)
+            text = f"its request policy does not allow {shown}{allowed}"
+            yield Reason(rule="capacity", text=text)
             return
 
         taken = devices.allocated.capacity.get(candidate.id, {})
@@ -243,6 +246,25 @@ def _taint(taint: DeviceTaint) -> str:
     if isinstance(taint, taints.TaintOfRule):
         return f"{text} (it is of DeviceTaintRule {taint.rule})"
     return text
+
+
+def _allowed(requested: Iterable[str], candidate: Candidate) -> str:
+    """What the policies of these capacities do allow, in brackets."""
+    told = []
+    for name in requested:
+        policy = candidate.device.capacity[name].request_policy
+        if policy and policy.valid_values:
+            told.append(f"{name} may be one of {listed(policy.valid_values)}")
+        elif policy and policy.valid_range:
+            told.append(f"{name} may be {_range(policy.valid_range)}")
+    return f" ({'; '.join(told)})" if told else ""
+
+
+def _range(valid: CapacityRequestPolicyRange) -> str:
+    least = f"{valid.min} or more" if valid.min else "anything"
+    limit = f", up to {valid.max}" if valid.max else ""
+    step = f", in steps of {valid.step}" if valid.step else ""
+    return f"{least}{limit}{step}"
 
 
 def _absent(names: list[str], candidate: Candidate) -> str:

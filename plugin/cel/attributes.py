@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .errors import EvalError, FatalError
+from .errors import EvalError, FatalError, MissingKeyError
 from .values import MISSING, NONE, Map, Optional, UInt, Value, type_name
 
 # The device's view (or the documents), the meter, then one place for each variable.
@@ -66,7 +66,7 @@ def lookup(value: Value, key: Value, may_miss: bool) -> Value:
             raise EvalError(f"{type_name(key)} is no key of a map")
         member = value.find(key)
         if member is MISSING and not may_miss:
-            raise missing(key)
+            raise MissingKeyError(key, value.entries)
         return member
 
     if isinstance(value, list):
@@ -79,14 +79,7 @@ def lookup(value: Value, key: Value, may_miss: bool) -> Value:
 
     if may_miss:
         return MISSING
-    raise missing(key)
-
-
-def missing(key: Value) -> EvalError:
-    return EvalError(
-        f"no such key: {key} "
-        f"(a device without it makes this an error; .?{key} with orValue() avoids that)"
-    )
+    raise MissingKeyError(key)
 
 
 def _index(key: Value) -> int:

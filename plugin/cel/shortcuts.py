@@ -6,7 +6,8 @@ Here they are read in one step, without the chain of qualifiers that they are.
 from __future__ import annotations
 
 from . import syntax
-from .attributes import Closure, Frame, missing
+from .attributes import Closure, Frame
+from .errors import MissingKeyError
 from .syntax import Call, Ident, Literal, Node, Select
 from .values import MISSING, NONE, Optional, Value
 
@@ -59,13 +60,13 @@ def _in_domain(kind: str, domain: str, identifier: str, *, test: bool, optional:
         try:
             return frame[0].attributes[domain][identifier]
         except KeyError:
-            raise missing(identifier) from None
+            raise MissingKeyError(identifier, frame[0].attributes.get(domain, ())) from None
 
     def capacity(frame: Frame) -> Value:
         try:
             return frame[0].capacity[domain][identifier]
         except KeyError:
-            raise missing(identifier) from None
+            raise MissingKeyError(identifier, frame[0].capacity.get(domain, ())) from None
 
     if test:
         return lambda frame: find(frame) is not MISSING

@@ -62,12 +62,16 @@ class Group:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Quote:
-    """What the scheduler itself says of the pod, and where that is not what we find."""
+    """What the scheduler itself says of the pod, and where that is not what we find.
+
+    `unseen` is what it says by rules that are not looked at here.
+    """
 
     text: str
     when: str = ""
     source: Literal["condition", "event"] = "condition"
     differences: tuple[str, ...] = ()
+    unseen: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

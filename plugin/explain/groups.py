@@ -163,7 +163,9 @@ def _of_refusal(refusal: Refusal) -> Cause:
                 return Cause(verb="be", text=f"not meant: {asked}")
         case "DynamicResources":
             claim, _, place = detail.partition(" is allocated on ")
-            return Cause(verb="do", text=f"not have the devices of {claim}, which are on {place}")
+            return Cause(
+                verb="do", text=f"not have the devices that {claim} got already, on {place}"
+            )
     return Cause(verb="be", text=f"refused: {detail}")
 
 

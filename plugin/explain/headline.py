@@ -29,6 +29,7 @@ _LABELS_OF_FACT = (
     "node.kubernetes.io/instance-type",
 )
 _NOT_LOOKED_AT = "not looked at: "
+_NOT_DECIDED = "not decided: "
 
 
 def completed(answer: Answer) -> Answer:
@@ -43,14 +44,25 @@ def _line(answer: Answer) -> str:
         return f"{answer.subject}: no nodes are known"
     line = f"{answer.subject}: {count(answer)}"
     if any(node.outcome == "yes" for node in answer.nodes):
-        unseen = [note for note in answer.notes if note.startswith(_NOT_LOOKED_AT)]
-        return f"{line}, {unseen[0]}" if unseen else line
+        return line + _reservation(answer)
     return f"{line}: {_in_the_way(answer)}"
+
+
+def _reservation(answer: Answer) -> str:
+    """What a yes leaves out: the scheduler's own word of it where there is one."""
+    refused = [quote.unseen for quote in answer.quotes if quote.unseen]
+    if refused:
+        return f" by the rules that are looked at, but the scheduler says: {refused[0]}"
+    unseen = [note for note in answer.notes if note.startswith(_NOT_LOOKED_AT)]
+    return f" as far as it can be told; {unseen[0]}" if unseen else ""
 
 
 def count(answer: Answer) -> str:
     """How many nodes are good for it."""
     outcomes = Counter(node.outcome for node in answer.nodes)
+    if outcomes["unknown"] == len(answer.nodes):
+        nodes = "the only node" if len(answer.nodes) == 1 else f"any of {len(answer.nodes)} nodes"
+        return f"not decided in time on {nodes}"
     line = f"{outcomes['yes']} of {len(answer.nodes)} nodes {answer.can}"
     if outcomes["unknown"]:
         line += f", {outcomes['unknown']} not decided in time"
@@ -62,7 +74,7 @@ def _in_the_way(answer: Answer) -> str:
     by_size = sorted(answer.groups, key=lambda group: -len(group.nodes))
     if len(answer.nodes) == 1:
         [node] = answer.nodes
-        words = own_words(node)
+        words = own_words(node).removeprefix(_NOT_DECIDED)
         return f"on {node.node} {words}" if node.refusals else words
 
     parts = []
@@ -89,6 +101,9 @@ def own_words(node: NodeAnswer) -> str:
     if not node.shortage.counts:
         return node.summary
     count = node.shortage.counts[0]
+    # More devices of this kind would be needed, whatever the others lack.
+    if len(count.requests) > 1 and 0 < count.there < count.needed:
+        return str(count)
     if count.obstacle or (count.holders and count.suitable >= count.needed):
         return str(count)
     obstacle = groups.obstacle(count, node)

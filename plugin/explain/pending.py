@@ -36,6 +36,8 @@ _DIGITS = re.compile(r"([0-9]{1,18})")
 TIME_LIMIT = 10.0
 # Seconds for what would have to change on the nearest node.
 HELP_TIME = 2.0
+# With fewer nodes than these the scheduler goes through all, else until it has found enough.
+_ALL_ARE_LOOKED_AT = 100
 
 
 def find(objects: Objects, name: str, namespace: str) -> Pod | Claim:
@@ -230,8 +232,9 @@ def _fatal_errors(answers: Sequence[NodeAnswer]) -> Iterator[str]:
     failed = [answer for answer in answers if answer.ends_search]
     if failed and any(answer.outcome == "yes" for answer in answers):
         more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+        ends = "ends" if len(answers) < _ALL_ARE_LOOKED_AT else "may end"
         yield (
-            f"an error on node {failed[0].node}{more} may end the scheduler's search on all nodes: "
+            f"an error on node {failed[0].node}{more} {ends} the scheduler's search on all nodes: "
             f"{failed[0].summary}"
         )
 

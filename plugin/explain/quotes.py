@@ -41,7 +41,7 @@ def of(pod: Pod, objects: Objects, answer: Answer) -> Iterator[Quote]:
     said = ""
     if condition:
         said = condition.message or condition.reason
-        yield Quote(text=said, differences=tuple(_differences(said, answer)))
+        yield Quote(text=said, differences=tuple(_differences(said, answer)), unseen=_unseen(said))
     event = _newest_event(pod, objects)
     if event and event.text and event.text != said:
         yield Quote(
@@ -49,6 +49,7 @@ def of(pod: Pod, objects: Objects, answer: Answer) -> Iterator[Quote]:
             when=event.last_seen,
             source="event",
             differences=tuple(_differences(event.text, answer)),
+            unseen=_unseen(event.text),
         )
 
 
@@ -79,17 +80,31 @@ def _differences(said: str, answer: Answer) -> Iterator[str]:
         )
 
     ours = _our_reasons(answer)
-    for part in _BETWEEN_REASONS.split(match[2]):
-        number, _, reason = part.partition(" ")
-        if not number.isdecimal():
-            continue
-        count = int(number)
-        if any(word in reason for word in _NOT_OURS):
+    for count, reason in _reasons(match[2]):
+        if _is_unseen(reason):
             yield f"{_nodes(count)} by a rule that is not looked at here: {reason}"
             continue
         found = _count_of(reason, ours)
         if found != count and not yes:
             yield f'it counts {count} with "{reason}", we find {found}'
+
+
+def _reasons(text: str) -> Iterator[tuple[int, str]]:
+    """The scheduler's reasons, each with its number of nodes."""
+    for part in _BETWEEN_REASONS.split(text):
+        number, _, reason = part.partition(" ")
+        if number.isdecimal():
+            yield int(number), reason
+
+
+def _is_unseen(reason: str) -> bool:
+    return any(word in reason for word in _NOT_OURS)
+
+
+def _unseen(said: str) -> str:
+    match = _MESSAGE.match(said)
+    reasons = _reasons(match[2]) if match else ()
+    return ", ".join(f"{count} {reason}" for count, reason in reasons if _is_unseen(reason))
 
 
 def _our_reasons(answer: Answer) -> Counter[str]:

@@ -35,7 +35,7 @@ NICS = Count(
         ),
         (
             Count(noun="GPUs", needed=2, there=1, suitable=1, free=1),
-            "2 GPUs are needed, 1 is there",
+            "2 GPUs are needed, only 1 exists",
         ),
         (
             Count(noun="devices of class x", needed=1, there=4, suitable=0, free=0, obstacle="hot"),
@@ -47,7 +47,7 @@ NICS = Count(
         ),
         (
             Count(noun="NICs", needed=1, there=0, suitable=0, free=0, obstacle="none on any node"),
-            "1 NIC is needed, none is there: none on any node",
+            "1 NIC is needed, none exists: none on any node",
         ),
         (
             Count(

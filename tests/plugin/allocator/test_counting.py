@@ -48,14 +48,14 @@ def test_pairs_of_which_each_kind_lacks_one():
 
 def test_pairs_of_which_one_is_not_there():
     assert counts(alloc_hard.pairs(8, (), range(7))) == [
-        "8 NICs under the roots of the GPUs are needed, 7 are there"
+        "8 NICs under the roots of the GPUs are needed, only 7 exist"
     ]
 
 
 def test_a_mixed_root_names_it():
     assert counts(alloc_hard.pairs(2, (), each_its_root=False)) == [
-        "2 GPUs beside 2 NICs under one pcieRoot are needed, 1 is there under pci0000:00",
-        "2 NICs beside 2 GPUs under one pcieRoot are needed, 1 is there under pci0000:00",
+        "2 GPUs beside 2 NICs under one pcieRoot are needed, only 1 exists under pci0000:00",
+        "2 NICs beside 2 GPUs under one pcieRoot are needed, only 1 exists under pci0000:00",
     ]
 
 
@@ -72,7 +72,7 @@ def test_groups_of_two_under_a_root_each():
     hard = world(rooted(6, 3), {})
     pairs = [{"requests": [f"r{index}"], "matchAttribute": ROOT} for index in range(3)]
     requests_of(hard, *[(f"r{index}", {"count": 2}) for index in range(3)], constraints=pairs)
-    assert counts(hard) == ["6 GPUs (2 under one pcieRoot each) are needed, 4 are there"]
+    assert counts(hard) == ["6 GPUs (2 under one pcieRoot each) are needed, only 4 exist"]
 
 
 def test_requests_that_are_alike_are_counted_together():
@@ -89,26 +89,48 @@ def test_requests_that_differ_and_want_the_same():
         ("near", {"count": 2, "selectors": selectors}),
         ("any", {"count": 2}),
     )
-    assert counts(hard) == ["4 GPUs for any and near together are needed, 3 are there"]
+    assert counts(hard) == ["4 GPUs for requests any and near together are needed, only 3 exist"]
 
 
 def test_two_claims():
     hard = world(rooted(1, 1), {"count": 1})
     second = hard["claims"][0] | {"metadata": {"name": "second", "namespace": "default"}}
     hard["claims"].append(second)
-    assert counts(hard) == ["2 GPUs are needed, 1 is there"]
+    assert counts(hard) == ["2 GPUs are needed, only 1 exists"]
 
 
 def test_distinct_values():
     hard = world(rooted(4, 2), {"count": 3}, constraints=[{"distinctAttribute": ROOT}])
-    assert counts(hard) == ["3 different values of pcieRoot are needed, 2 are there"]
+    assert counts(hard) == [
+        "3 different values of pcieRoot (distinctAttribute) are needed, only 2 exist"
+    ]
 
 
 def test_a_counter():
     devices, counters = alloc_hard.sharing(20, 7)
     assert counts(world(devices, {"count": 8}, counters=counters)) == [
         "8 GPUs at once are needed, 7 are usable; "
-        "counter all/memory has 7 left, and 8 devices use 8 or more"
+        "counter all/memory has 7 left, 8 devices need at least 8 together"
+    ]
+
+
+def test_a_counter_names_those_who_use_it():
+    """Others of the pool use another one."""
+    devices, counters = alloc_hard.sharing(4, 3)
+    counters.append({"name": "other", "counters": {"memory": {"value": "9"}}})
+    of_other = [{"counterSet": "other", "counters": {"memory": {"value": "1"}}}]
+    devices.append({"name": "gpu-9", "consumesCounters": of_other})
+    hard = world(devices, {"count": 3}, counters=counters, selectors=["true"])
+    hard["claims"][0]["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [
+        {"cel": {"expression": 'device.attributes["gpu.example.com"].?x.orValue(true)'}}
+    ]
+    hard["taken"] = [
+        taken("neighbour", "gpu-0", driver="gpu.example.com"),
+        taken("stranger", "gpu-9", driver="gpu.example.com"),
+    ]
+    assert counts(hard) == [
+        "3 GPUs at once are needed, 2 are usable; counter all/memory has 2 left "
+        "(default/neighbour uses the rest), 3 devices need at least 3 together"
     ]
 
 
@@ -117,21 +139,21 @@ def test_counters_of_one_name():
     [sentence] = counts(alloc_hard.divided_among(*wanted))
     assert sentence.endswith(
         "all memory-slice counters of gpu.example.com/node-1 have 64 left, "
-        "and 32 devices use 72 or more"
+        "32 devices need at least 72 together"
     )
 
 
 def test_counters_that_are_opposed():
     assert counts(alloc_hard.opposing()) == [
         "12 GPUs at once are needed, 11 are usable; "
-        "the counters of all together have 935 left, and 12 devices use 936 or more"
+        "the counters of all together have 935 left, 12 devices need at least 936 together"
     ]
 
 
 def test_a_class_whose_driver_publishes_nothing():
     hard = world(rooted(2, 2), {"count": 1}, selectors=['device.driver == "fpga.example.org"'])
     assert counts(hard) == [
-        "1 GPU is needed, none is there: "
+        "1 GPU is needed, none exists: "
         "class gpu is for driver fpga.example.org, which publishes nothing on any node"
     ]
 
@@ -142,7 +164,7 @@ def test_a_class_whose_driver_publishes_nothing():
 def test_a_class_whose_driver_is_misspelt(expression):
     hard = world(rooted(2, 2), {"count": 1}, selectors=[expression])
     assert counts(hard) == [
-        "1 GPU is needed, none is there: class gpu asks for gpu.example.co, "
+        "1 GPU is needed, none exists: class gpu asks for gpu.example.co, "
         "which is no driver and no attribute's domain here: is gpu.example.com meant?"
     ]
 

@@ -61,7 +61,7 @@ def selected(expression):
 @pytest.mark.parametrize(
     ("hard", "outcome", "words"),
     [
-        (contested(), "no", "2 GPUs for x/r and y/r are needed, 1 is there"),
+        (contested(), "no", "2 GPUs for x/r and y/r are needed, only 1 exists"),
         (held_and_huge(), "error", 'capacity "memory": '),
         (derived("device.nothing"), "error", "derived attribute"),
         (derived('{"a": 1}'), "error", "derived attribute"),

@@ -98,6 +98,31 @@ def test_of_many_who_share_a_device_those_with_the_most_are_named():
     )
 
 
+@pytest.mark.parametrize(
+    ("policy", "allowed"),
+    [
+        ({"default": "20Gi", "validValues": ["20Gi", "40Gi"]}, "one of 20Gi and 40Gi"),
+        (
+            {"default": "80Gi", "validRange": {"min": "4Gi", "max": "40Gi", "step": "4Gi"}},
+            "4Gi or more, up to 40Gi, in steps of 4Gi",
+        ),
+        (
+            {"default": "80Gi", "validRange": {"min": "1Gi", "max": "40Gi"}},
+            "1Gi or more, up to 40Gi",
+        ),
+    ],
+)
+def test_an_amount_that_the_policy_does_not_allow(policy, allowed):
+    memory = {"value": "80Gi", "requestPolicy": policy}
+    hard = sized({"memory": "60Gi"}, capacity={"memory": memory}, allowMultipleAllocations=True)
+    assert reasons(hard) == [
+        (
+            "capacity",
+            f"its request policy does not allow memory=60Gi (memory may be {allowed})",
+        )
+    ]
+
+
 def test_an_error_of_a_capacity_has_its_name():
     policy = {"default": "1", "validRange": {"min": "1", "step": "1"}}
     memory = {"value": "80Gi", "requestPolicy": policy}

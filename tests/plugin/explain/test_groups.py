@@ -137,7 +137,7 @@ def test_the_nearest_miss_comes_first():
             "DynamicResources",
             "",
             "claim a/b is allocated on node n",
-            "does not have the devices of claim a/b, which are on node n",
+            "does not have the devices that claim a/b got already, on node n",
         ),
         ("Other", "", "anything", "is refused: anything"),
     ],

@@ -162,7 +162,22 @@ def test_what_is_not_looked_at_is_said_in_the_line():
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     answer = report(plain(), pod(volumes=volumes))
     assert answer.line == (
-        "pod default/job: 1 of 1 nodes could run it, not looked at: where its volumes are"
+        "pod default/job: 1 of 1 nodes could run it as far as it can be told; not looked at: where its volumes are"
+    )
+
+
+def test_what_the_scheduler_says_of_it_is_said_instead():
+    conflict = "1 node(s) had volume node affinity conflict"
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "message": f"0/1 nodes are available: {conflict}.",
+    }
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    waiting = pod(volumes=volumes) | {"status": {"conditions": [condition]}}
+    assert report(plain(), waiting).line == (
+        "pod default/job: 1 of 1 nodes could run it by the rules that are looked at, "
+        f"but the scheduler says: {conflict}"
     )
 
 
@@ -173,5 +188,5 @@ def test_an_error_that_ends_the_search_stands_before_all_nodes():
     answer = report(*documents, claim(selectors=[reads]), job())
     assert answer.verdict == "pending"
     assert answer.line.startswith(
-        "pod default/job: an error on node node-2 may end the scheduler's search on all nodes: "
+        "pod default/job: an error on node node-2 ends the scheduler's search on all nodes: "
     )
