@@ -71,12 +71,12 @@ def count(answer: Answer) -> str:
 
 def _in_the_way(answer: Answer) -> str:
     """Each group with its number of nodes, the largest first; a single node with its own words."""
-    by_size = sorted(answer.groups, key=lambda group: -len(group.nodes))
-    if len(answer.nodes) == 1:
-        [node] = answer.nodes
+    if len(answer.nodes) == 1 or all(node.outcome == "unknown" for node in answer.nodes):
+        node = answer.nodes[0]
         words = own_words(node).removeprefix(_NOT_DECIDED)
         return f"on {node.node} {words}" if node.refusals else words
 
+    by_size = sorted(answer.groups, key=lambda group: -len(group.nodes))
     parts = []
     # One more is as short as to say that there is one more.
     named = by_size if len(by_size) == _GROUPS + 1 else by_size[:_GROUPS]

@@ -353,8 +353,9 @@ def test_dry_of_two_workloads_of_one_name(explain, file):
 
 
 def test_a_node_without_slices_is_told_from_one_whose_slices_are_empty(explain):
-    summary = "no driver has usable devices on node-1"
     _, out = explain(node("node-1"), claim())
-    assert out.splitlines()[0].endswith(f"{summary}, as no ResourceSlice is for this node")
+    assert out.splitlines()[0].endswith(
+        "no driver has devices on node-1: no ResourceSlice is for this node"
+    )
     _, out = explain(node("node-1"), slice_([]), claim())
-    assert out.splitlines()[0].endswith(summary)
+    assert out.splitlines()[0].endswith("no driver has usable devices on node-1")

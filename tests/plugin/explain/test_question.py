@@ -243,4 +243,4 @@ def test_the_nearest_node_keeps_its_outcome(load, monkeypatch, full, judged):
     judged_by(monkeypatch, lambda: next(outcomes))
     _, answer = like(load(*places(2), claim()), full=full)
     assert [one.outcome for one in answer.nodes] == ["unknown", "unknown"]
-    assert answer.verdict == "unknown" and "2 not decided in time" in answer.line
+    assert answer.verdict == "unknown" and "not decided in time on any of 2 nodes" in answer.line
