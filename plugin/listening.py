@@ -15,11 +15,15 @@ from array import array
 # Of the kernel's headers; Python has no name for it.
 _SO_ATTACH_REUSEPORT_CBPF = 51
 
-# Instructions of the program: an operation, jumps if true and if false, a constant.
+# Instructions of the program: an operation and a constant, or an operation alone.
 _LOAD_BYTE, _LOAD_WORD, _TO_X = 0x30, 0x20, 0x07
 _SHIFT_RIGHT, _MULTIPLY, _MODULO, _XOR, _XOR_X = 0x74, 0x24, 0x94, 0xA4, 0xAC
 _JUMP, _JUMP_IF_EQUAL, _RETURN = 0x05, 0x15, 0x16
-_INSTRUCTION = struct.Struct("=HBBI")
+_INSTRUCTION = struct.Struct("=HxxI")
+_ALONE = struct.Struct("=H6x")
+
+# One that jumps if the constant is what was loaded, so many instructions further, else so many.
+_CONDITION = struct.Struct("=HBBI")
 
 # Where the header of the IP packet begins.
 _IP = 0xFFF00000
@@ -39,7 +43,9 @@ def by_address(host: str, port: int, queues: int, backlog: int) -> list[socket.s
     try:
         for _ in range(queues):
             listeners.append(_listen(host, port, backlog, shared=True))
-        _choose_by_address(listeners[0], queues)
+        # The program is the port's: any of its sockets will do.
+        any_of_them, *_ = listeners
+        _choose_by_address(any_of_them, queues)
     except OSError:  # not every sandbox has all that Linux has
         for listener in listeners:
             listener.close()
@@ -65,28 +71,29 @@ def _choose_by_address(listener: socket.socket, queues: int) -> None:
     """Says to the kernel which of the sockets at this port a client belongs to."""
     # Nobody outside knows who shares a queue with whom.
     seed = secrets.randbits(32)
+    instruction = _INSTRUCTION.pack
     program = [
-        (_LOAD_BYTE, 0, 0, _IP),
-        (_SHIFT_RIGHT, 0, 0, 4),
-        (_JUMP_IF_EQUAL, 0, 2, 4),
-        (_LOAD_WORD, 0, 0, _SOURCE_V4),
-        (_JUMP, 0, 0, 10),
+        instruction(_LOAD_BYTE, _IP),
+        instruction(_SHIFT_RIGHT, 4),
+        _CONDITION.pack(_JUMP_IF_EQUAL, 0, 2, 4),
+        instruction(_LOAD_WORD, _SOURCE_V4),
+        instruction(_JUMP, 10),
     ]
-    for number, word in enumerate(_SOURCE_V6):
-        if number:
-            program.append((_TO_X, 0, 0, 0))
-        program.append((_LOAD_WORD, 0, 0, word))
-        if number:
-            program.append((_XOR_X, 0, 0, 0))
+    first, *others = _SOURCE_V6
+    program.append(instruction(_LOAD_WORD, first))
+    for word in others:
+        program.append(_ALONE.pack(_TO_X))
+        program.append(instruction(_LOAD_WORD, word))
+        program.append(_ALONE.pack(_XOR_X))
     program += [
-        (_XOR, 0, 0, seed),
-        (_MULTIPLY, 0, 0, 0x9E3779B1),
-        (_SHIFT_RIGHT, 0, 0, 16),
-        (_MODULO, 0, 0, queues),
-        (_RETURN, 0, 0, 0),
+        instruction(_XOR, seed),
+        instruction(_MULTIPLY, 0x9E3779B1),
+        instruction(_SHIFT_RIGHT, 16),
+        instruction(_MODULO, queues),
+        _ALONE.pack(_RETURN),
     ]
 
-    code = array("B", b"".join(_INSTRUCTION.pack(*instruction) for instruction in program))
+    code = array("B", b"".join(program))
     address, _ = code.buffer_info()
     fprog = struct.pack("@HP", len(program), address)
     listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_REUSEPORT_CBPF, fprog)

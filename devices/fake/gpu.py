@@ -65,17 +65,12 @@ class Model:
     width: str = "16"
     port: str = "8086:352a"  # ids of the root port before it
     switch: Switch | None = None
-    inner: tuple[str, str] = ("", "")  # speed and width behind the switch, if these are others
+    inner: tuple[str, str] | None = None  # speed and width behind the switch, if these are others
     coherent: bool = False  # a part of the processor's package: its root port has no link
     on_arm: bool = False  # at a processor of ARM's, of which each root has a domain of its own
     on_board: bool = False  # on the first root complex, with no port before it
     virtual: int = 0  # functions that it can have
     is_gpu: bool = True  # else a screen, which a scan leaves alone
-
-    @property
-    def vendor(self) -> str:
-        """The name before the colon."""
-        return self.name.partition(":")[0]
 
     @property
     def has_screen(self) -> bool:
@@ -85,7 +80,7 @@ class Model:
     @property
     def own_link(self) -> tuple[str, str]:
         """Speed and width of the link that the GPU itself has."""
-        return self.inner if self.inner[0] else (self.speed, self.width)
+        return self.inner or (self.speed, self.width)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,7 +91,7 @@ class Function:
     driver: str  # empty: bound to none
     console: bool = False
     screen: bool = False  # one is connected
-    domain: int = 0
+    domain: int
     options: Mapping[str, str] = field(default_factory=dict)  # those of its vendor
     virtual: int = 0  # functions made of it
     physical: Function | None = None  # that this virtual one is made of

@@ -28,7 +28,7 @@ def of_bytes(amount: int) -> str:
         raise ValueError(f"a quantity must be between 0 and {LARGEST}, got {amount}")
 
     number, power = amount, 0
-    while number and number % 1024 == 0 and power + 1 < len(_BINARY):
+    while number and number % 1024 == 0:
         number, power = number // 1024, power + 1
     if power:
         return f"{number}{_BINARY[power]}"

@@ -31,7 +31,10 @@ async def pods(socket: Path) -> Pods:
     from .wire.podresources.v1 import api_pb2, api_pb2_grpc
 
     # A pool of its own: in the common one the failure of an earlier call would stand for a while.
-    options = [("grpc.max_receive_message_length", LARGEST), ("grpc.use_local_subchannel_pool", 1)]
+    options = [
+        ("grpc.max_receive_message_length", LARGEST),
+        ("grpc.use_local_subchannel_pool", True),
+    ]
     try:
         async with grpc.aio.insecure_channel(f"unix:{socket}", options=options) as channel:
             stub = api_pb2_grpc.PodResourcesListerStub(channel)

@@ -76,6 +76,7 @@ def test_a_wrong_file_is_refused_by_what_is_wrong(tmp_path, content, message):
         ("rescan", 1, 3600),
         ("health_interval", 1, 3600),
         ("absent_grace", 0, 86400),
+        ("stop_grace", 0, 3600),
         ("garbage_grace", 1, 86400),
     ],
 )
@@ -96,6 +97,7 @@ def test_seconds_within_their_range(name, least, most):
         ("log_format", config.FORMATS),
         ("taint_failed", config.EFFECTS),
         ("taint_degraded", config.EFFECTS),
+        ("require_libraries", ("auto", "true", "false")),
     ],
 )
 def test_words_to_choose_from(name, words):
@@ -154,6 +156,7 @@ def test_flags_show_their_defaults():
         assert default in shown
     assert "--node-name … name of this node in the cluster --cdi-dir" in shown
     assert "--kubeconfig" not in shown
+    assert "or 'console' --vfio" in shown, "an empty default is not shown"
 
 
 def test_a_missing_file_is_refused(tmp_path):
@@ -202,3 +205,85 @@ def test_switches(tmp_path):
     assert config.load({"vfio": "false", "config": str(file)}, {}).vfio is False
     assert config.load({}, {"CLAIMD_NUMA_LIST": "True"}).numa_list is True
     assert config.load({}, {}).rules.vfio is False
+
+
+@pytest.mark.parametrize(
+    ("given", "refuses"),
+    [
+        ({}, True),
+        ({"root": "/tmp/fake"}, False),
+        ({"require_libraries": "true", "root": "/tmp/fake"}, True),
+        ({"require_libraries": "false"}, False),
+    ],
+)
+def test_whether_a_gpu_without_libraries_is_refused(given, refuses):
+    assert config.load(given, {}).refuses_without_libraries is refuses
+
+
+@pytest.mark.parametrize("root", ["", "/tmp/fake"])
+def test_the_drivers_root_holds_whatever_the_other_roots_are(root):
+    given = {"root": root, "nvidia_driver_root": "/run/nvidia/driver"}
+    assert config.load(given, {}).roots.nvidia_driver == "/run/nvidia/driver"
+
+
+@pytest.mark.parametrize("name", ["nvidia_driver_root", "library_hook_dir"])
+def test_paths_of_the_host_are_absolute_or_not_given(name):
+    for path in ("", "/", "/x/y"):
+        assert getattr(config.load({name: path}, {}), name) == path
+    expected = f"--{config.key_of(name)}: expected an absolute path of the host, got x/y"
+    with pytest.raises(errors.UsageError, match=expected):
+        config.load({name: "x/y"}, {})
+
+
+def test_both_endpoints_are_looked_at():
+    assert config.load({"metrics_endpoint": ":8082"}, {}).metrics_endpoint == ":8082"
+    with pytest.raises(errors.UsageError, match="--metrics-endpoint: expected ':PORT'"):
+        config.load({"metrics_endpoint": "8082"}, {})
+
+
+def test_the_longest_driver_name():
+    with pytest.raises(errors.UsageError, match="at most 63 characters"):
+        config.load({"driver_name": "a" * 64}, {})
+
+
+def test_a_default_that_is_wrong_is_named_as_the_setting():
+    wrong = config.Config(rescan=0.0)
+    with pytest.raises(errors.UsageError, match="^rescan: expected 1 to 3600 seconds, got 0$"):
+        config._check(wrong, {})
+
+
+def test_an_empty_file_gives_nothing(tmp_path):
+    (tmp_path / "c.yaml").write_text("# nothing yet\n")
+    assert config.load({"config": str(tmp_path / "c.yaml")}, {}) == config.Config()
+
+
+def test_items_without_a_word_are_left_out():
+    assert config.load({"include": " amd,, intel ,"}, {}).include == ("amd", "intel")
+    assert config.load({"include": ("amd", " ")}, {}).include == ("amd",)
+
+
+def test_every_setting_is_a_flag_unless_some_are_chosen():
+    parser = argparse.ArgumentParser()
+    config.add_flags(parser)
+    assert vars(parser.parse_args([])) == {}
+    flags = [word for setting in config.NAMES for word in (f"--{config.key_of(setting)}", "x")]
+    given = vars(parser.parse_args(["--config", "file", *flags]))
+    assert given == dict.fromkeys(config.NAMES, "x") | {"config": "file"}
+
+
+def test_what_a_file_without_a_text_holds_is_shown(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text("vfio: 1\n")
+    with pytest.raises(errors.UsageError, match="vfio in .*: expected true or false, got 1"):
+        config.load({"config": str(file)}, {})
+    file.write_text("log-level: null\n")
+    with pytest.raises(errors.UsageError, match="log-level in .*: expected text, got None"):
+        config.load({"config": str(file)}, {})
+    file.write_text("include: {a: b}\n")
+    with pytest.raises(errors.UsageError, match="expected a list or text with commas"):
+        config.load({"config": str(file)}, {})
+
+
+def test_the_environment_of_the_process_counts(monkeypatch):
+    monkeypatch.setenv("CLAIMD_NODE_NAME", "from-the-process")
+    assert config.load({}).node_name == "from-the-process"

@@ -21,6 +21,14 @@ def test_a_long_slice_name_is_cut_and_stays_unique():
     assert one != two
 
 
+def test_a_name_is_cut_where_it_begins_to_be_too_long():
+    assert names.shorten("a" * 20, 20) == "a" * 20
+    cut = names.shorten("a" * 21, 20)
+    assert len(cut) == 20
+    assert cut.startswith("a" * 11 + "-")
+    assert names.shorten("a" * 9 + ".-" + "b" * 20, 20).startswith("a" * 9 + "-"), "no .--"
+
+
 def test_sockets_without_and_with_a_pod():
     assert names.dra_socket(KUBELET, DRIVER, "") == KUBELET / "plugins" / DRIVER / "dra.sock"
     assert (
@@ -84,3 +92,21 @@ def test_cdi_ids_carry_the_claim_and_the_share():
 
 def test_variable():
     assert names.variable("gpu-0000-41-00-0") == "CLAIMD_GPU_0000_41_00_0"
+
+
+def test_a_share_has_a_variable_of_its_own_for_each_capacity():
+    share_id = "2f1c6d5e-0000-4000-8000-000000000000"
+    assert names.share_variable("gpu-0", share_id, "memory") == "CLAIMD_GPU_0_2F1C6D5E_MEMORY"
+    assert names.share_variable("gpu-0", share_id, "copyEngines").endswith("_COPY_ENGINES")
+
+
+def test_files_in_the_cdi_folder():
+    file = names.cdi_file(DRIVER, UID)
+    assert file == f"claimd.dev-claim_{DRIVER}_{UID}.json"
+    assert file.startswith(names.cdi_prefix(DRIVER))
+    assert not file.startswith(names.cdi_prefix("gpu.claimd"))
+    assert names.cdi_unfinished(file) == f".{file}.new", "neither .json nor .yaml"
+
+
+def test_where_the_kubelet_tells_what_pods_have():
+    assert names.pod_resources_socket(KUBELET) == KUBELET / "pod-resources/kubelet.sock"

@@ -10,7 +10,18 @@ from plugin import plain_text
 
 
 @pytest.mark.parametrize(
-    "text", ["", "plain", "tabs\tand\nlines", "größe", "日本", "🙂", "\u00a0\uffee"]
+    "text",
+    [
+        "",
+        "plain",
+        "tabs\tand\nlines",
+        "größe",
+        "日本",
+        "🙂",
+        "\u00a0\uffee",
+        " \t~",
+        "\u202e \ue000",
+    ],
 )
 def test_what_people_write_is_not_strange(text):
     assert plain_text.strange(text) is None
@@ -21,6 +32,7 @@ def test_what_people_write_is_not_strange(text):
 )
 def test_what_does_harm_is(character):
     assert plain_text.strange(f"a{character}b") == character
+    assert plain_text.strange(f"a b\tc\nd {character}") == character, "after what does none"
 
 
 @given(st.text())

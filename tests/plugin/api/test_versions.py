@@ -81,6 +81,20 @@ def test_unknown_fields_are_kept() -> None:
     assert json.dumps(spec) == before
 
 
+@pytest.mark.parametrize("version", ["v1", "v1beta2"])
+def test_what_is_flat_already_is_left_as_it_is(version: str) -> None:
+    spec = {"devices": [{"name": "a", "basic": {"x": 1}}], "nothing": None}
+    assert versions.spec_from_wire(spec, version) == {"devices": spec["devices"]}
+
+
+def test_a_device_without_content() -> None:
+    spec = {"devices": [{"name": "a", "basic": None}, {"name": "b"}]}
+    read = versions.spec_from_wire(spec, "v1beta1")
+    assert read == {"devices": [{"name": "a"}, {"name": "b"}]}
+
+
 def test_a_version_that_we_do_not_speak() -> None:
+    with pytest.raises(ValueError, match=r"'v1alpha3'.*v1, v1beta2, v1beta1"):
+        versions.slice_to_wire(slice_of([]), "v1alpha3")
     with pytest.raises(ValueError, match=r"'v1alpha3'.*v1, v1beta2, v1beta1"):
         versions.spec_from_wire({}, "v1alpha3")

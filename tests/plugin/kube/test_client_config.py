@@ -21,5 +21,12 @@ def test_addresses(given: dict[str, object], authority: str, address: str) -> No
 
 
 def test_secrets_do_not_show() -> None:
-    credential = Credential(token="s3cret", certificate="c", key="s3cret")
-    assert "s3cret" not in repr(credential)
+    for field in ("token", "key"):
+        credential = Credential(**{field: "s3cret"}, certificate="c")
+        assert "s3cret" not in repr(credential)
+        assert "certificate='c'" in repr(credential)
+
+
+def test_what_is_not_said_is_the_safe_side() -> None:
+    config = ClientConfig(host="h", port=1, credentials=StaticToken())
+    assert (config.secure, config.verify) == (True, True)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from plugin import errors as plugin_errors
 from plugin.kube import client, credentials, errors
 from tests.support import apiserver
 
@@ -26,13 +27,59 @@ async def test_the_token_is_read_again_after_a_minute(tmp_path: Path) -> None:
     path.write_text("t-2")
     now = 59.0
     assert await tokens.get() == first
-    now = 61.0
+    now = 60.0
     assert (await tokens.get()).token == "t-2"
     path.unlink()
-    now = 122.0
+    now = 120.0
     assert (
         await tokens.get()
     ).token == "t-2"  # a moment without the file is no moment without a token
+
+
+async def test_a_token_that_is_gone_is_looked_for_once_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 0.0
+    path = tmp_path / "token"
+    path.write_text("t-1")
+    tokens = credentials.TokenFile(path, clock=lambda: now)
+    await tokens.get()
+    path.unlink()
+    for moment in (60.0, 60.0, 119.0, 120.0):
+        now = moment
+        assert (await tokens.get()).token == "t-1"
+    assert caplog.text.count("using the token from before") == 2
+    path.write_text("t-2")
+    now = 179.0
+    assert (await tokens.get()).token == "t-1"
+    now = 180.0
+    assert (await tokens.get()).token == "t-2"
+
+
+async def test_without_any_token_the_request_fails(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    tokens = credentials.TokenFile(path)
+    with pytest.raises(errors.Unauthorized, match="cannot be read: No such file"):
+        await tokens.get()
+    path.write_text(" \n")
+    with pytest.raises(errors.Unauthorized, match="token is empty"):
+        await tokens.get()
+    path.write_text("t-1\n")
+    assert (await tokens.get()).token == "t-1"
+
+
+@pytest.mark.parametrize("text", ["a b", "a\nb", "ä", "a\x00", "a\tb"])
+def test_what_does_not_fit_into_a_header(text: str) -> None:
+    with pytest.raises(plugin_errors.UsageError, match="^here should hold one bearer token"):
+        credentials.bearer_token(text, "here")
+    assert credentials.bearer_token(" x.y-z\n", "here") == "x.y-z"
+
+
+async def test_a_token_that_was_given_is_there_for_ever() -> None:
+    token = credentials.StaticToken("t")
+    given = await token.get()
+    assert given.token == "t"
+    assert await token.get(refused=given) == given
 
 
 async def test_a_refused_token_is_read_again_at_once(

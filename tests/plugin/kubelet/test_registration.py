@@ -55,3 +55,11 @@ async def test_a_kubelet_that_dials_by_a_bare_path_is_served(registrar, tmp_path
     async with grpc.aio.insecure_channel(f"unix:{tmp_path}/reg.sock", options=options) as channel:
         info = await api_pb2_grpc.RegistrationStub(channel).GetInfo(api_pb2.InfoRequest())
     assert info.name == "d.example"
+
+
+async def test_how_far_it_has_come(registrar):
+    servicer, stub, _ = registrar
+    assert servicer.last_seen == "the kubelet has not asked yet"
+    await stub.GetInfo(api_pb2.InfoRequest())
+    await stub.NotifyRegistrationStatus(api_pb2.RegistrationStatus(plugin_registered=True))
+    assert servicer.last_seen == ""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plugin.api.objects import meta, models, plain, v1
+from plugin.api.objects import merge, meta, models, plain, shapes, v1
 from tests.support.documents import documents
 
 Status = v1.ResourceClaimStatus
@@ -158,3 +158,22 @@ def test_a_node_selector_is_one_value():
         return {"allocation": {"nodeSelector": {"nodeSelectorTerms": [], **selector}}}
 
     assert merged(Status, allocation(x=1), allocation(y=2)) == allocation(y=2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "whole"),
+    [
+        (meta.OwnerReference, {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}),
+        (meta.NodeSelector, {"nodeSelectorTerms": [{}]}),
+        (meta.NodeSelectorTerm, {}),
+    ],
+)
+def test_what_is_one_value_is_replaced_whole(kind, whole):
+    ours = kind.from_dict(whole | {"later": 1})
+    theirs = kind.from_dict(whole)
+    shape = shapes.Shape(kind="struct", struct=kind)
+    assert merge.merged(shape, ours, theirs).to_dict() == whole
+    condition_ = meta.Condition.from_dict(condition("Ready", "True") | {"later": 1})
+    other = meta.Condition.from_dict(condition("Ready", "False"))
+    shape = shapes.Shape(kind="struct", struct=meta.Condition)
+    assert merge.merged(shape, condition_, other).to_dict()["later"] == 1, "others are merged"
