@@ -30,7 +30,7 @@ from .config import Config
 from .kube import auth, client, resources
 from .kubelet import dra, podresources, registration, server
 from .kubelet import health as kubelet_health
-from .prepare import cdi, checkpoint, claim_reports, driver, garbage, library_hook
+from .prepare import cdi, checkpoint, claim_reports, driver, garbage, library_hook, metadata
 from .prepared import PreparedClaim
 from .publish import publisher, sharing
 from .report import announcements, conflicts, events, health, health_state, policy_check, status
@@ -338,12 +338,18 @@ def build(config: Config) -> App:
         reporter=reporter,
         inventory=lambda: watch_.last or Inventory(),
     )
+    sharing_rules = sharing.parse(config.share)
     driver_ = driver.Driver(
         name=config.driver_name,
         node=config.node_name,
         resources=resources_,
         checkpoints=checkpoints,
         specs=cdi.SpecFolder(config.cdi_dir, config.driver_name),
+        metadata=metadata.MetadataFolder(
+            names.metadata_folder(config.kubelet_dir, config.driver_name),
+            config.driver_name,
+            metadata.Published(numa_list=config.numa_list, sharing_rules=sharing_rules),
+        ),
         reports=reports,
         hardware=watch_,
         record_event=events_.record,
@@ -357,7 +363,7 @@ def build(config: Config) -> App:
         config.node_name,
         instance_.may_publish,
         numa_list=config.numa_list,
-        sharing_rules=sharing.parse(config.share),
+        sharing_rules=sharing_rules,
     )
 
     return App(

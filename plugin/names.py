@@ -21,6 +21,8 @@ CONFIG_API_VERSION = "claimd.dev/v1alpha1"
 # Bytes of a unix socket's path; the kernel has room for 108 with the closing NUL.
 SOCKET_LIMIT = 107
 
+_METADATA = "/var/run/kubernetes.io/dra-device-attributes"  # in a container
+
 # A pod's uid, or the short form that takes its place in a long path.
 _UID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _POD = rf"(?:{_UID}|[\w-]{{11}})"
@@ -83,12 +85,36 @@ def share_variable(device: str, share_id: str, capacity: str) -> str:
     return f"{variable(device)}_{share_id[:8].upper()}_{name.upper()}"
 
 
+# ---------------------------------------------------------------------- device metadata
+
+
+def metadata_file(claim_uid: str, request: str) -> str:
+    """The file on the host; a request's name has no underscore. By uid: a claim that was made anew
+    has the name of one that may still be prepared.
+    """
+    return f"{claim_uid}_{request}"
+
+
+def metadata_target(driver: str, claim: str, pod_claim: str | None, request: str) -> str:
+    """Where a container finds the metadata of a request, as Kubernetes has it for all drivers.
+
+    `pod_claim` is what the pod calls a claim that was made of a template.
+    """
+    by_name = f"resourceclaimtemplates/{pod_claim}" if pod_claim else f"resourceclaims/{claim}"
+    return f"{_METADATA}/{by_name}/{request}/{driver}-metadata.json"
+
+
 # ---------------------------------------------------------------------- folders and sockets
 
 
 def plugin_folder(kubelet: Path, driver: str) -> Path:
     """Ours among the kubelet's plugins: what has to outlive the process lies here."""
     return kubelet / "plugins" / driver
+
+
+def metadata_folder(kubelet: Path, driver: str) -> Path:
+    """What containers read about their devices; a runtime mounts it by this path."""
+    return plugin_folder(kubelet, driver) / "metadata"
 
 
 def dra_socket(kubelet: Path, driver: str, pod_uid: str) -> Path:

@@ -19,6 +19,7 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     """One device of a prepared claim, as its checkpoint keeps it."""
 
     requests: tuple[str, ...]  # of the claim, that it was allocated for; names without subrequests
+    subrequests: dict[str, str] = {}  # by request, the alternative of it that was allocated
     pool: str
     device: str
     share_id: str | None = None
@@ -39,6 +40,7 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     namespace: str
     name: str
     uid: str
+    pod_claim_name: str | None = None  # in the pod that it was made for, if it is of a template
     reserved_for: tuple[str, ...] = ()  # such as "pods/NAME UID"
     prepared_at: str  # RFC 3339
     devices: tuple[PreparedDevice, ...] = ()

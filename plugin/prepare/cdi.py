@@ -1,25 +1,24 @@
 """CDI specs: one file a claim, kept in the folder where container runtimes look for devices.
 
-`build` is pure. `SpecFolder` writes, checks and removes our files and never touches those of
-others. What is written depends on the checkpoint and the hardware alone, so any file can be made
-again at any time; nothing is remembered here that matters.
+`build` is pure, and how files are kept is claim_files'. What is written depends on the checkpoint
+and the hardware alone, so any file can be made again at any time.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from devices.gpu import COMPUTE, UTILITY, Gpu, Inventory, Mount
 
-from .. import durable, names
+from .. import names
 from ..api import quantity
 from ..prepared import PreparedClaim, PreparedDevice, gpu_of
+from . import claim_files
 
 # The least that has what we use: ids that begin with a digit came with 0.5. containerd 1.7 and 2.x
 # take it.
@@ -29,11 +28,16 @@ _MOUNT_OPTIONS = ["ro", "nosuid", "nodev", "bind"]
 _ALWAYS = (COMPUTE, UTILITY)
 
 
-def build(prepared: PreparedClaim, inventory: Inventory, hook: str | None = None) -> bytes:
+def build(
+    prepared: PreparedClaim,
+    inventory: Inventory,
+    hook: str | None = None,
+    metadata: Mapping[str, Mount] = MappingProxyType({}),
+) -> bytes:
     """The spec of a claim, by what its GPUs are at this moment.
 
     `hook` is the program on the host that makes a container's loader know its libraries, if there
-    is one. The same claim and hardware give the same bytes. Raises ClaimError if a GPU that the
+    is one. `metadata` are the files that tell of the devices of each request, by its name. The same claim and hardware give the same bytes. Raises ClaimError if a GPU that the
     claim was given is not there, or if another one stands in its place.
     """
     devices = [_device(prepared.uid, device, inventory, hook) for device in prepared.devices]
@@ -51,6 +55,8 @@ def build(prepared: PreparedClaim, inventory: Inventory, hook: str | None = None
             common |= _taken_out(devices, kind)
         if common:
             spec["containerEdits"] = common
+
+    _add_metadata(prepared, devices, metadata)
     return msgspec.json.format(msgspec.json.encode(spec), indent=1) + b"\n"
 
 
@@ -73,6 +79,23 @@ def _taken_out(devices: list[dict[str, Any]], kind: str) -> dict[str, Any]:
             if rest:
                 own[kind] = rest
     return {kind: common} if common else {}
+
+
+def _add_metadata(
+    prepared: PreparedClaim, devices: list[dict[str, Any]], metadata: Mapping[str, Mount]
+) -> None:
+    """Mounts the file of each request with the first of its devices.
+
+    A container that names a request gets all of its devices. A device of CDI for the file alone
+    would be one that a version of ours before this one does not write, and the kubelet remembers
+    what it was answered: after a step back no container of the pod could start again.
+    """
+    missing = dict(metadata)
+    for device, described in zip(prepared.devices, devices, strict=True):
+        for request in device.requests:
+            mount = missing.pop(request, None)
+            if mount is not None:
+                described["containerEdits"].setdefault("mounts", []).append(_mount(mount))
 
 
 def _device(
@@ -176,99 +199,8 @@ def _hook(program: str, gpu: Gpu, folder: str, mounts: Iterable[Mount]) -> dict[
     }
 
 
-class SpecFolder:
-    """Our files in the CDI folder.
-
-    May be used from several threads, if one at a time changes the file of a claim.
-    """
+class SpecFolder(claim_files.ClaimFiles):
+    """Our files in the CDI folder, by the claim's uid."""
 
     def __init__(self, folder: Path, driver: str) -> None:
-        self._folder = folder
-        self._driver = driver
-
-        # What each file looked like when we last saw it right: a glance tells whether anyone
-        # touched it since.
-        self._seen: dict[str, tuple[bytes, tuple[int, int, int]]] = {}
-
-    def ensure(self, uid: str, spec: bytes) -> bool:
-        """Makes the claim's file hold `spec`; says whether it had to be written.
-
-        May be repeated at any time. An OSError leaves the file as it was, and no other behind.
-        """
-        path = self._path(uid)
-
-        # The cheap way first: neither the spec nor the file has changed since the last time.
-        mark = durable.mark(path)
-        if mark is not None and self._seen.get(uid) == (spec, mark):
-            return False
-
-        # Another instance of ours may have written the same.
-        if mark is not None and _content(path) == spec:
-            self._seen[uid] = (spec, mark)
-            return False
-
-        self._write(path, spec)
-        mark = durable.mark(path)
-        if mark is not None:
-            self._seen[uid] = (spec, mark)
-        return True
-
-    def remove(self, uid: str) -> None:
-        """Removes the claim's file; one that is gone is no error."""
-        self._seen.pop(uid, None)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path(uid))
-
-    def keep(self, uids: set[str]) -> None:
-        """From now on only these claims' files are ours to mind."""
-        for uid in self._seen.keys() - uids:
-            del self._seen[uid]
-
-    def sweep(self) -> set[str]:
-        """Removes what a writer that died left behind; returns the claims that have a file of ours.
-
-        Nobody may be writing meanwhile.
-        """
-        prefix = names.cdi_prefix(self._driver)
-        try:
-            entries = os.listdir(self._folder)
-        except FileNotFoundError:
-            return set()
-
-        uids = set()
-        for entry in entries:
-            if entry.startswith(f".{prefix}"):
-                # What cannot be removed is tried again at the next start; no runtime reads it.
-                with contextlib.suppress(OSError):
-                    os.unlink(f"{self._folder}/{entry}")
-            elif entry.startswith(prefix) and entry.endswith(".json"):
-                uids.add(entry[len(prefix) : -len(".json")])
-        return uids
-
-    def disturbed(self) -> bool:
-        """Whether a file of ours is gone or was changed by others since `ensure`."""
-        return any(durable.mark(self._path(uid)) != mark for uid, (_, mark) in self._seen.items())
-
-    def _path(self, uid: str) -> str:
-        return f"{self._folder}/{names.cdi_file(self._driver, uid)}"
-
-    def _write(self, path: str, spec: bytes) -> None:
-        """Replaces a file at once, so that no runtime reads half of one.
-
-        Not synced: after a crash of the machine everything here is made anew from the checkpoints.
-        Nobody else writes under the temporary name, since the checkpoints' lock is held.
-        """
-        temporary = f"{self._folder}/{names.cdi_unfinished(path.rsplit('/', 1)[1])}"
-        try:
-            durable.replace(path, spec, beside=temporary, sync=False)
-        except FileNotFoundError:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            durable.replace(path, spec, beside=temporary, sync=False)
-
-
-def _content(path: str) -> bytes | None:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return None
+        super().__init__(folder, names.cdi_prefix(driver))

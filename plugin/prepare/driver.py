@@ -2,8 +2,8 @@
 
 Each step fetches what it needs first, then decides and commits under the lock of the checkpoints.
 A decision stands in memory the moment it is made, so that no other call can make it as well; the
-slow write follows, and is taken back if it fails. A claim's checkpoint is durable before its CDI
-file is written, and its CDI file is gone before its checkpoint is.
+slow write follows, and is taken back if it fails. A claim's checkpoint is durable before its files
+of metadata are written, and these before the CDI file that mounts them; what comes first goes last.
 
 gRPC, the words of the API server's protocol and what is said of a claim do not belong here.
 """
@@ -29,7 +29,7 @@ from ..kube import errors as kube_errors
 from ..kube import resources
 from ..prepared import PreparedClaim
 from ..report import events
-from . import cdi, checkpoint, claim_reports, library_hook, plan
+from . import cdi, checkpoint, claim_reports, library_hook, metadata, plan
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +78,7 @@ class Driver:
     resources: resources.Resources
     checkpoints: checkpoint.CheckpointFolder
     specs: cdi.SpecFolder
+    metadata: metadata.MetadataFolder
     reports: claim_reports.ClaimReports
     hardware: Hardware
     record_event: events.RecordEvent = events.discard
@@ -308,7 +309,7 @@ class Driver:
             prepared = self.checkpoints.claims.get(ref.uid)
             if prepared is not None:
                 _check_same_claim(ref, prepared)
-                self._ensure_spec(prepared)
+                self._ensure_files(prepared)
             return prepared
 
     async def _commit(self, ref: ClaimRef, claim: ResourceClaim) -> PreparedClaim:
@@ -321,7 +322,7 @@ class Driver:
             prepared = self.checkpoints.claims.get(ref.uid)
             if prepared is None or not plan.still_allocated(prepared, claim, self.name, self.node):
                 prepared = await self._plan_and_store(claim, replaces=prepared)
-            self._ensure_spec(prepared)
+            self._ensure_files(prepared)
             self._confirmed.add(ref.uid)
             return prepared
 
@@ -353,6 +354,9 @@ class Driver:
         first = replaces is None and uid not in self.checkpoints.uncleared
         await self.checkpoints.put(prepared)
         self._unreported[uid] = first
+        if replaces is not None:
+            # It may have had other requests, and so other files.
+            self._remove_files(replaces)
         log.info(
             "prepared claim %s: %s",
             prepared.title,
@@ -361,17 +365,29 @@ class Driver:
         )
         return prepared
 
-    def _ensure_spec(self, prepared: PreparedClaim) -> None:
+    def _ensure_files(self, prepared: PreparedClaim) -> None:
         """Repeated prepares do it as well: runtimes' folders are often wiped under running pods."""
-        if self._write_spec(prepared):
-            log.debug("wrote the CDI file of claim %s", prepared.title)
+        if self._write_files(prepared):
+            log.debug("wrote the CDI file of claim %s, or what it mounts", prepared.title)
 
-    def _write_spec(self, prepared: PreparedClaim) -> bool:
-        """Makes the CDI file right, for a claim that has devices of ours; whether it was not."""
+    def _write_files(self, prepared: PreparedClaim) -> bool:
+        """Makes the CDI file right, and what it mounts; whether anything was not.
+
+        For a claim that has devices of ours. ClaimError, before anything is written, if a device is
+        not there.
+        """
         if not prepared.devices:
             return False
-        spec = cdi.build(prepared, self._inventory, self.library_hook.path)
-        return self.specs.ensure(prepared.uid, spec)
+        mounts = self.metadata.mounts(prepared)
+        spec = cdi.build(prepared, self._inventory, self.library_hook.path, mounts)
+
+        # A container cannot start where the spec names a file that is not there.
+        written = self.metadata.ensure(prepared, self._inventory)
+        return self.specs.ensure(prepared.uid, spec) or written
+
+    def _remove_files(self, prepared: PreparedClaim) -> None:
+        self.specs.remove(prepared.uid)
+        self.metadata.remove(prepared)
 
     @property
     def _inventory(self) -> Inventory:
@@ -408,16 +424,16 @@ class Driver:
             self.reports.clear(prepared)
 
     async def _remove(self, prepared: PreparedClaim, *, uncleared: bool) -> None:
-        """CDI file, then checkpoint. With `uncleared`, a successor learns what is to be cleared."""
+        """The files, then the checkpoint. With `uncleared`, a successor learns what to clear."""
         self._confirmed.discard(prepared.uid)
         self._unreported.pop(prepared.uid, None)
         self._unavailable.pop(prepared.uid, None)
 
-        self.specs.remove(prepared.uid)
         try:
+            self._remove_files(prepared)
             await self.checkpoints.remove(prepared.uid, uncleared=uncleared)
         except BaseException:
-            # The claim is still prepared, so its CDI file has to be there.
+            # The claim is still prepared, so its files have to be there.
             self._restore_failed = True
             raise
 
@@ -436,12 +452,13 @@ class Driver:
             for uid, prepared in list(self.checkpoints.claims.items()):
                 # A call that is storing or removing the checkpoint leaves the file right itself.
                 if uid not in self.checkpoints.in_flight:
-                    self._restore_spec(prepared)
+                    self._restore_files(prepared)
 
             for uid in self.specs.sweep() - set(self.checkpoints.claims):
                 log.warning("removing the CDI file of claim uid %s: no checkpoint names it", uid)
                 self.specs.remove(uid)
             self.specs.keep(set(self.checkpoints.claims))
+            self.metadata.keep(self.checkpoints.claims.values())
 
     async def repair(self) -> None:
         """Puts right what others did to our CDI files, and follows up other instances' commits.
@@ -452,7 +469,9 @@ class Driver:
         others_committed = (
             self.checkpoints.is_stale() or self.checkpoints.reads != self._followed_read
         )
-        disturbed = self.specs.disturbed() or self.library_hook.disturbed()
+        disturbed = (
+            self.specs.disturbed() or self.metadata.disturbed() or self.library_hook.disturbed()
+        )
         if others_committed:
             await self.follow_up()
         elif self._restore_failed or disturbed:
@@ -464,12 +483,12 @@ class Driver:
         await self.reports.catch_up()
         self._followed_read = self.checkpoints.reads
 
-    def _restore_spec(self, prepared: PreparedClaim) -> None:
+    def _restore_files(self, prepared: PreparedClaim) -> None:
         try:
-            if self._write_spec(prepared):
+            if self._write_files(prepared):
                 metrics.CDI_RESTORED.add()
                 log.info(
-                    "restored the CDI file of claim %s",
+                    "restored the CDI file of claim %s, or what it mounts",
                     prepared.title,
                     extra={"claim_uid": prepared.uid},
                 )
@@ -477,7 +496,7 @@ class Driver:
                 self.reports.report(prepared)
         except errors.ClaimError as error:
             # No file is better than one whose device numbers may be another GPU's by now.
-            self.specs.remove(prepared.uid)
+            self._remove_files(prepared)
             if self._unavailable.get(prepared.uid) != str(error):
                 self._unavailable[prepared.uid] = str(error)
                 self._announce_unavailable(prepared, error)

@@ -7,6 +7,7 @@ never part of a plan.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from devices.gpu import DIVIDED, NONE, Gpu, Inventory
@@ -21,6 +22,9 @@ from . import gpu_config
 HOLDER_PATIENCE = 5.0
 # The capacity of which the kernel tells how much there is.
 MEMORY = "memory"
+
+_POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+_LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def plan(
@@ -60,6 +64,7 @@ def plan(
         namespace=claim.metadata.namespace,
         name=claim.metadata.name,
         uid=claim.metadata.uid,
+        pod_claim_name=_pod_claim_name(claim),
         reserved_for=tuple(
             f"{user.resource}/{user.name} {user.uid}" for user in claim.status.reserved_for
         ),
@@ -111,6 +116,15 @@ def _our_results(
     return results
 
 
+def _pod_claim_name(claim: ResourceClaim) -> str | None:
+    """What the pod calls a claim that was made for it of a template.
+
+    Whoever may create claims may write the annotation, and it becomes a part of a path.
+    """
+    name = claim.metadata.annotations.get(_POD_CLAIM_NAME, "")
+    return name if _LABEL.fullmatch(name) else None
+
+
 def _device(
     results: list[DeviceRequestAllocationResult],
     configs: list[gpu_config.SourcedConfig],
@@ -133,9 +147,10 @@ def _device(
 
     # The kubelet compares a container's request with these names as they are, and a container never
     # names a subrequest.
-    names = dict.fromkeys(request.split("/")[0] for request in requests)
+    names = [request.partition("/") for request in requests]
     return PreparedDevice(
-        requests=tuple(names),
+        requests=tuple(dict.fromkeys(name for name, _, _ in names)),
+        subrequests={name: subrequest for name, _, subrequest in names if subrequest},
         pool=first.pool,
         device=first.device,
         share_id=first.share_id,

@@ -10,18 +10,22 @@ import contextlib
 import dataclasses
 import functools
 import io
+import json
 import re
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from devices import vendors
-from plugin import budgets, cli, config, metrics
+from devices import fake, scan, vendors
+from devices.gpu import Roots
+from plugin import budgets, cli, config, metrics, prepared
 from plugin.api import versions
 from plugin.kubelet import dra
 from plugin.kubelet import health as kubelet_health
-from plugin.prepare import cdi, gpu_config
+from plugin.prepare import cdi, gpu_config, metadata
 from tests.cluster import __main__ as cluster_suite
 from tests.cluster.rig import places
 from tests.docs import beside_kubectl, hardware
@@ -99,6 +103,36 @@ def config_fields() -> str:
 def budget_table() -> str:
     rows = [[budget.what, str(budget), budget.why] for budget in budgets.ALL]
     return table(["what", "at most", "why"], rows)
+
+
+# ---------------------------------------------------------------- device metadata
+
+
+def device_metadata() -> str:
+    """What the container of a pod reads that has a claim of a template."""
+    with tempfile.TemporaryDirectory() as folder:
+        fake.write(Path(folder), fake.parse(["nvidia:l4"]))
+        known = scan.scan(Roots.under(Path(folder)))
+    (gpu,) = known.gpus
+
+    device = prepared.PreparedDevice(
+        requests=("gpu",), pool="node-1", device=gpu.name, address=gpu.address
+    )
+    claim = prepared.PreparedClaim(
+        namespace="default",
+        name="train-gpu-x7k2p",
+        uid="5b7c9f1e-3f0a-4a53-9d3e-6b1c2a4d8e90",
+        pod_claim_name="gpu",
+        prepared_at="",
+        devices=(device,),
+    )
+    documents = metadata.build(claim, config.Config().driver_name, known, metadata.Published())
+    first, _, _ = metadata.encode(documents["gpu"], 1).partition(b"\n")
+    shown = json.dumps(json.loads(first), indent=2)
+
+    # One attribute a line: there are many, and each is short.
+    shown = re.sub(r'{\s+("\w+": [^\s{}]+|"\w+": "[^"]*")\s+}', r"{\1}", shown)
+    return f"```json\n{shown}\n```"
 
 
 # ---------------------------------------------------------------- metrics
@@ -213,6 +247,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "configfields": config_fields,
     "reserved": reserved_variables,
     "budgets": budget_table,
+    "metadata": device_metadata,
     "attributes": hardware.attributes,
     "core": hardware.core,
     "capacities": hardware.capacities,

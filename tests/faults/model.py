@@ -385,12 +385,17 @@ class Model(stateful.RuleBasedStateMachine):
         index=st.integers(0, 99), how=st.sampled_from(["gone", "empty", "edited", "all"])
     )
     def vandal(self, index: int, how: str) -> None:
-        """Somebody else in the CDI folder."""
-        files = sorted((self.folder / "cdi").glob("claimd.dev-claim_*"))
+        """Somebody else in the CDI folder, or at the metadata. A CDI file goes before what it
+        names.
+        """
+        metadata = sorted((self.folder / "plugin/metadata").glob("*.json"))
+        specs = sorted((self.folder / "cdi").glob("claimd.dev-claim_*"))
+        files = specs + metadata
         if how == "all":
             shutil.rmtree(self.folder / "cdi", ignore_errors=True)
-        elif files and how == "gone":
-            files[index % len(files)].unlink()
+            shutil.rmtree(self.folder / "plugin/metadata", ignore_errors=True)
+        elif specs and how == "gone":
+            specs[index % len(specs)].unlink()
         elif files:
             files[index % len(files)].write_text("" if how == "empty" else '{"devices": []}')
 
@@ -418,7 +423,8 @@ class Model(stateful.RuleBasedStateMachine):
         if living:
             self.promises.settled(self.kernel.inventory())
             for instance in living:
-                assert not instance.specs.disturbed(), "it will restore at every glance, for ever"
+                disturbed = instance.specs.disturbed() or instance.metadata.disturbed()
+                assert not disturbed, "it will restore at every glance, for ever"
         if living and not self.away:
             self.api.faults.clear()
             self.do(self.reported())
@@ -461,6 +467,7 @@ class Model(stateful.RuleBasedStateMachine):
             self.call([("unprepare", 0, list(range(len(self.refs))))], (0, 0), False, 0.0, 0)
             assert self.disk.records() == {}
             assert self.disk.specs() == set()
+            assert self.disk.metadata() == set()
         finally:
             self.loop.disk.look = lambda: None
             self.do(self.end())

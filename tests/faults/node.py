@@ -16,7 +16,7 @@ from typing import Any
 from devices.gpu import DeviceNode, Inventory
 from plugin import errors
 from plugin.kube import client, client_config, credentials, resources
-from plugin.prepare import cdi, checkpoint, claim_reports, driver
+from plugin.prepare import cdi, checkpoint, claim_reports, driver, metadata
 from plugin.report import status
 from tests.faults import turns
 from tests.support import apiserver, worlds
@@ -89,6 +89,9 @@ class Instance:
         resources_ = resources.Resources(self._client, worlds.DRIVER, worlds.NODE)
         self.checkpoints = checkpoint.CheckpointFolder(folder / "plugin", f"boot-{kernel.boot}")
         self.specs = cdi.SpecFolder(folder / "cdi", worlds.DRIVER)
+        self.metadata = metadata.MetadataFolder(
+            folder / "plugin/metadata", worlds.DRIVER, metadata.Published()
+        )
         self._reporter = status.StatusReporter(resources_, worlds.DRIVER)
         self._kernel, self._hardware = kernel, Hardware(kernel)
         self._restored: Inventory | None = None
@@ -104,6 +107,7 @@ class Instance:
             resources=resources_,
             checkpoints=self.checkpoints,
             specs=self.specs,
+            metadata=self.metadata,
             reports=self.reports,
             hardware=self._hardware,
         )

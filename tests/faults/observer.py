@@ -20,12 +20,14 @@ from .world import FOREIGN, Broken
 
 UNCLEARED = ".gone"
 # A write that its writer died of is tidied away by the next start.
-KNOWN = re.compile(r"claims|claims\.lock|instances|\.?publisher(\.[\w-]+)?|dra(-[\w-]+)?\.sock")
+KNOWN = re.compile(
+    r"claims|claims\.lock|instances|metadata|\.?publisher(\.[\w-]+)?|dra(-[\w-]+)?\.sock"
+)
 
 
 def observe(plugin: Path, cdi: Path, must: Collection[str], may: Collection[str] = ()) -> set[str]:
     """Raises Broken unless exactly the claims of `must`, and some of `may`, are recorded and have a
-    CDI file, whole, and nothing else of ours is there. By uid. Says what is recorded.
+    CDI file and metadata, whole, and nothing else of ours is there. By uid. Says what is recorded.
     """
     recorded = set(records(plugin / "claims"))
     if missing := sorted(set(must) - recorded):
@@ -38,6 +40,11 @@ def observe(plugin: Path, cdi: Path, must: Collection[str], may: Collection[str]
     if written != recorded:
         raise Broken(
             f"recorded are {sorted(recorded)}, but CDI files are there for {sorted(written)}"
+        )
+    described = set(metadata(plugin / "metadata"))
+    if described != recorded:
+        raise Broken(
+            f"recorded are {sorted(recorded)}, but metadata is there for {sorted(described)}"
         )
     if strange := [name for name in _entries(plugin) if not KNOWN.fullmatch(name)]:
         raise Broken(f"left in the plugin's folder: {', '.join(strange)}")
@@ -94,6 +101,23 @@ def specs(folder: Path) -> Iterator[str]:
             ) from None
         if not all(device.startswith(uid) for device in devices):
             raise Broken(f"the CDI file of {uid} has the devices {devices}")
+        yield uid
+
+
+def metadata(folder: Path) -> Iterator[str]:
+    """The uids; Broken if a file is not whole in each version, or of no claim."""
+    for name in _entries(folder):
+        uid, underscore, request = name.removesuffix(".json").rpartition("_")
+        if not underscore or not request or not name.endswith(".json"):
+            raise Broken(f"left among the metadata: {name}")
+        text = (folder / name).read_text()
+        try:
+            documents = [json.loads(line) for line in text.splitlines()]
+            about = {document["metadata"]["uid"] for document in documents}
+        except (ValueError, KeyError):
+            documents, about = [], set()
+        if len(documents) != 2 or about != {uid}:
+            raise Broken(f"the metadata {name} is damaged, {len(text)} bytes: {text[:60]!r}…")
         yield uid
 
 

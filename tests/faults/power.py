@@ -203,7 +203,8 @@ class InProcess:
             if [device.device for device in prepared.devices] != [stage.world.gpus[index].name]:
                 raise Broken(f"claim {name} is recorded with {prepared.devices}")
             path = stage.world.cdi / names.cdi_file(DRIVER, prepared.uid)
-            if path.read_bytes() != cdi.build(prepared, self._inventory):
+            mounts = self._built.driver.metadata.mounts(prepared)
+            if path.read_bytes() != cdi.build(prepared, self._inventory, metadata=mounts):
                 raise Broken(f"the CDI file of claim {name} is not of this boot")
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from devices.gpu import Inventory
+from devices.gpu import Gpu, Inventory
 from plugin import names
 from tests.support.worlds import DRIVER
 
@@ -44,6 +45,8 @@ class Disk:
 
     def __init__(self, folder: Path) -> None:
         self.records_folder, self.cdi = folder / "plugin/claims", folder / "cdi"
+        self.metadata_folder = folder / "plugin/metadata"
+        self._mounts: dict[str, tuple[int, int, set[str]]] = {}
         self._read: dict[str, tuple[int, int, tuple[Given, ...]]] = {}
 
     def records(self) -> dict[Uid, tuple[Given, ...]]:
@@ -69,6 +72,28 @@ class Disk:
             }
             for device in document["devices"]
         }
+
+    def metadata(self) -> set[str]:
+        """The files, whose names begin with the uid of their claim."""
+        found = (entry.name for entry in self._entries(self.metadata_folder))
+        return {name for name in found if name.endswith(".json")}
+
+    def mounts(self) -> set[str]:
+        """The files of metadata that the CDI files name, as far as these are whole."""
+        found: set[str] = set()
+        for entry in self._entries(self.cdi):
+            if entry.name.startswith(names.cdi_prefix(DRIVER)):
+                found |= self._mounts_of(entry)
+        return found
+
+    def _mounts_of(self, entry: os.DirEntry[str]) -> set[str]:
+        seen = entry.stat()
+        known = self._mounts.get(entry.name)
+        if known is None or known[:2] != (seen.st_ino, seen.st_mtime_ns):
+            text = Path(entry).read_text()
+            named = set(re.findall(rf'"hostPath": "{self.metadata_folder}/([^"]*)"', text))
+            known = self._mounts[entry.name] = (seen.st_ino, seen.st_mtime_ns, named)
+        return known[2]
 
     def _record(self, entry: os.DirEntry[str]) -> tuple[Given, ...]:
         seen = entry.stat()
@@ -113,6 +138,11 @@ class Promises:
         """Holds at any moment, whoever lives or is dying."""
         records, specs = self.disk.records(), self.disk.specs()
         assert specs <= set(records), f"CDI files that no checkpoint names: {specs - set(records)}"
+        files = self.disk.metadata()
+        strays = {name for name in files if name.rpartition("_")[0] not in records}
+        assert not strays, f"metadata that no checkpoint names: {strays}"
+        missing = self.disk.mounts() - files
+        assert not missing, f"a CDI file names metadata that is not there: {missing}"
         for uid, told in self.given.items():
             assert uid in records, f"{uid} was answered, and its checkpoint is lost"
             assert ids(uid, records[uid]) == told, (
@@ -165,3 +195,17 @@ class Promises:
                 assert self.disk.spec(uid) == nodes, (
                     f"{uid}: its CDI file is not about the device nodes of now"
                 )
+        self._metadata_settled(there)
+
+    def _metadata_settled(self, there: dict[str, Gpu]) -> None:
+        """Each file is named by a CDI file, and says of what was given what is there now."""
+        files = self.disk.metadata()
+        assert files == self.disk.mounts(), "metadata that no CDI file names"
+        for name in files:
+            given = {device.device for device in self.disk.records()[name.rpartition("_")[0]]}
+            for line in (self.disk.metadata_folder / name).read_text().splitlines():
+                (request,) = json.loads(line)["requests"]
+                told = {device["name"]: device["attributes"] for device in request["devices"]}
+                assert told.keys() <= given, f"{name} is about {told.keys()}, given was {given}"
+                for device, attributes in told.items():
+                    assert attributes["uuid"] == {"string": there[device].uuid}

@@ -44,6 +44,7 @@ async def _prepare(stage: Stage) -> None:
 
 async def _repeat_over_a_damaged_file(stage: Stage) -> None:
     (stage.world.cdi / names.cdi_file(DRIVER, "uid-c")).write_bytes(b"")
+    next((stage.world.plugin / "metadata").iterdir()).write_bytes(b"")
     await stage.prepare(("c", 0))
 
 
@@ -91,6 +92,11 @@ async def _damage(stage: Stage) -> None:
     (world.cdi / names.cdi_file(DRIVER, "uid-d")).write_bytes(b'{"cdi')
     (world.cdi / names.cdi_file(DRIVER, STALE)).write_text("{}")
     (world.plugin / "claims" / f".{STALE}.new").write_text("half")
+    metadata = world.plugin / "metadata"
+    (metadata / "uid-d_gpu.json").unlink()
+    (metadata / "uid-e_gpu.json").write_bytes(b'{"api')
+    (metadata / f"{STALE}_gpu.json").write_text("{}")
+    (metadata / f".{STALE}_gpu.json.new").write_text("half")
 
 
 async def _remove_everything(stage: Stage) -> None:

@@ -9,7 +9,7 @@ import os
 from plugin import names
 from plugin.kube import auth, client, resources
 from plugin.kubelet import podresources
-from plugin.prepare import cdi, checkpoint, claim_reports, driver, garbage
+from plugin.prepare import cdi, checkpoint, claim_reports, driver, garbage, metadata
 from plugin.prepared import PreparedClaim
 from plugin.report import events, status
 from tests.support import clock
@@ -42,6 +42,9 @@ class Instance:
             resources=resources_,
             checkpoints=checkpoints,
             specs=cdi.SpecFolder(world.tmp_path / "cdi", DRIVER),
+            metadata=metadata.MetadataFolder(
+                world.tmp_path / "plugin/metadata", DRIVER, metadata.Published()
+            ),
             reports=claim_reports.ClaimReports(
                 driver=DRIVER,
                 checkpoints=checkpoints,

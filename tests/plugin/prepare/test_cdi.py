@@ -1,5 +1,4 @@
 import json
-import os
 
 import pytest
 
@@ -105,56 +104,48 @@ def test_gone_gpu_has_no_spec():
         cdi.build(prepared(), inventory(0))
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return cdi.SpecFolder(tmp_path / "cdi", DRIVER)
+def test_each_driver_has_files_of_its_own(tmp_path):
+    ours, others = cdi.SpecFolder(tmp_path, DRIVER), cdi.SpecFolder(tmp_path, "other.driver")
+    ours.ensure("u1", b"spec")
+    others.ensure("u2", b"spec")
+    (tmp_path / "nvidia.yaml").write_text("theirs")
+    assert (ours.sweep(), others.sweep()) == ({"u1"}, {"u2"})
+    assert (tmp_path / names.cdi_file(DRIVER, "u1")).exists()
 
 
-def test_ensure_writes_once_and_puts_right(folder, tmp_path):
-    path = tmp_path / "cdi" / names.cdi_file(DRIVER, "u1")
-    assert folder.ensure("u1", b"spec")
-    assert not folder.ensure("u1", b"spec")
-    assert not folder.disturbed()
-    path.write_bytes(b"edited")
-    assert folder.disturbed()
-    assert folder.ensure("u1", b"spec")
-    path.unlink()
-    assert folder.disturbed()
-    assert folder.ensure("u1", b"spec")
-    assert path.read_bytes() == b"spec"
-    assert os.listdir(tmp_path / "cdi") == [path.name], "no temporary file is left"
+FILES = {"a": Mount(source="/host/a", target="/in/a"), "b": Mount(source="/host/b", target="/in/b")}
 
 
-def test_a_folder_that_was_wiped_is_made_anew(folder, tmp_path):
-    folder.ensure("u1", b"spec")
-    for file in (tmp_path / "cdi").iterdir():
-        file.unlink()
-    (tmp_path / "cdi").rmdir()
-    assert folder.disturbed()
-    assert folder.ensure("u1", b"spec")
+def mounted(spec):
+    """By device, what is mounted with it."""
+    return {
+        device["name"].removeprefix("uid-c-"): [
+            mount["containerPath"] for mount in device["containerEdits"].get("mounts", ())
+        ]
+        for device in spec["devices"]
+    }
 
 
-def test_right_content_of_another_instance_is_left(folder, tmp_path):
-    cdi.SpecFolder(tmp_path / "cdi", DRIVER).ensure("u1", b"spec")
-    assert not folder.ensure("u1", b"spec")
+def test_the_file_of_a_request_comes_with_the_first_of_its_devices():
+    """Whoever names the request gets all of them. What all devices have stands apart from it."""
+    known = inventory(0).of([gpu(index, libraries=MOUNTED_ALL) for index in range(3)])
+    results = [result(gpu(0).name, "a"), result(gpu(1).name, "a"), result(gpu(2).name, "b")]
+    given = prepared(*results, inventory_=known)
+    spec = json.loads(cdi.build(given, known, metadata=FILES))
+    assert mounted(spec) == {gpu(0).name: ["/in/a"], gpu(1).name: [], gpu(2).name: ["/in/b"]}
+    assert targets(spec) == ["/usr/lib64/libcuda.so", "/usr/lib64/libnvidia-ml.so.1"]
+    (mount_of_b,) = spec["devices"][2]["containerEdits"]["mounts"]
+    assert mount_of_b == {
+        "hostPath": "/host/b",
+        "containerPath": "/in/b",
+        "options": ["ro", "nosuid", "nodev", "bind"],
+    }
 
 
-def test_only_ours_are_listed_and_removed(folder, tmp_path):
-    folder.ensure("u1", b"spec")
-    cdi.SpecFolder(tmp_path / "cdi", "other.driver").ensure("u2", b"spec")
-    (tmp_path / "cdi" / "nvidia.yaml").write_text("theirs")
-    assert folder.sweep() == {"u1"}
-    folder.remove("u1")
-    folder.remove("u1")
-    assert folder.sweep() == set()
-    assert len(os.listdir(tmp_path / "cdi")) == 2
-
-
-def test_a_failed_write_leaves_nothing(tmp_path):
-    (tmp_path / "cdi").write_text("a file where the folder should be")
-    with pytest.raises(OSError):
-        cdi.SpecFolder(tmp_path / "cdi", DRIVER).ensure("u1", b"spec")
-    assert os.listdir(tmp_path) == ["cdi"]
+def test_a_device_of_two_requests_comes_with_both_files():
+    given = prepared(result(FIRST, "a"), result(FIRST, "b"))
+    spec = json.loads(cdi.build(given, inventory(), metadata=FILES))
+    assert mounted(spec) == {FIRST: ["/in/a", "/in/b"]}
 
 
 @pytest.mark.parametrize(

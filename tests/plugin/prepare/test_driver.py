@@ -14,7 +14,7 @@ from devices.gpu import Inventory
 from plugin import budgets, metrics, names
 from plugin.api.resource import ResourceClaim
 from plugin.kube import auth, client, errors, resources
-from plugin.prepare import cdi, checkpoint, claim_reports, driver
+from plugin.prepare import cdi, checkpoint, claim_reports, driver, metadata
 from plugin.prepared import PreparedClaim
 from plugin.report import events, status
 from tests.support import apiserver
@@ -78,6 +78,9 @@ class World:
             resources=resources_,
             checkpoints=checkpoints,
             specs=cdi.SpecFolder(self.tmp_path / "cdi", DRIVER),
+            metadata=metadata.MetadataFolder(
+                self.tmp_path / "plugin/metadata", DRIVER, metadata.Published()
+            ),
             reports=claim_reports.ClaimReports(
                 driver=DRIVER,
                 checkpoints=checkpoints,
@@ -117,6 +120,20 @@ class World:
 
     def spec(self, obj):
         return self.tmp_path / "cdi" / names.cdi_file(DRIVER, obj["metadata"]["uid"])
+
+    def metadata(self):
+        folder = self.tmp_path / "plugin" / "metadata"
+        return sorted(os.listdir(folder)) if folder.exists() else []
+
+    def missing_mounts(self):
+        """What a CDI file names and is not there: no container could start."""
+        missing = []
+        for name in self.specs():
+            for device in json.loads((self.tmp_path / "cdi" / name).read_bytes())["devices"]:
+                for mount in device["containerEdits"].get("mounts", ()):
+                    if not os.path.exists(mount["hostPath"]):
+                        missing.append(mount["hostPath"])
+        return missing
 
     def devices(self, name):
         return (
@@ -641,3 +658,113 @@ async def test_a_repair_with_nothing_to_do_touches_nothing(world):
         await world.driver.repair()
     assert world.driver.checkpoints.reads == reads
     assert not world.driver._restore_failed
+
+
+# ---------------------------------------------------------------------- device metadata
+
+
+async def test_a_prepared_claim_has_metadata_for_each_of_its_requests(world):
+    c = world.claim("c", result(FIRST, "a"), result(SECOND, "b/large"))
+    await world.prepare(c)
+    assert world.metadata() == ["uid-c_a.json", "uid-c_b.json"]
+    assert world.spec(c).read_text().count("/plugin/metadata/uid-c_") == 2
+    assert world.missing_mounts() == []
+    assert await world.unprepare(c) is None
+    assert world.metadata() == []
+
+
+@pytest.mark.parametrize("harm", ["gone", "empty", "edited", "folder gone"])
+@pytest.mark.parametrize("by", ["start", "glance", "prepare"])
+async def test_metadata_that_was_harmed_is_put_right(world, harm, by):
+    c = world.claim("c")
+    await world.prepare(c)
+    folder = world.tmp_path / "plugin" / "metadata"
+    (file,) = folder.iterdir()
+    good = file.read_bytes()
+    if harm in ("gone", "folder gone"):
+        file.unlink()
+        if harm == "folder gone":
+            folder.rmdir()
+    else:
+        file.write_bytes(b"" if harm == "empty" else good.replace(b"MI300X", b"MI300Y"))
+
+    if by == "start":
+        await world.instance().restore()
+    elif by == "glance":
+        await world.driver.repair()
+    else:
+        await world.prepare(c)
+    right = good if harm != "edited" else good.replace(b'"generation":1', b'"generation":2')
+    assert file.read_bytes() == right
+    assert not world.driver.metadata.disturbed() or by == "start"
+
+
+async def test_a_claim_that_an_older_claimd_prepared_gets_metadata_at_the_next_start(world):
+    """What the kubelet was answered stays, and a container that starts again finds the file."""
+    c = world.claim("c")
+    before = await world.prepare(c)
+    old = cdi.build(before, inventory())
+    world.spec(c).write_bytes(old)
+    os.unlink(world.tmp_path / "plugin" / "metadata" / "uid-c_gpu.json")
+    fresh = world.instance()
+    await fresh.restore()
+    assert (world.metadata(), world.missing_mounts()) == (["uid-c_gpu.json"], [])
+    spec = world.spec(c).read_text()
+    assert "/plugin/metadata/uid-c_gpu.json" in spec
+    names_ = [[device["name"] for device in json.loads(text)["devices"]] for text in (old, spec)]
+    assert names_[0] == names_[1]
+
+
+async def test_metadata_that_no_checkpoint_names_goes_with_the_next_start(world):
+    await world.prepare(world.claim("c"))
+    folder = world.tmp_path / "plugin" / "metadata"
+    for stray in ("uid-gone_gpu.json", "uid-c_other.json", ".uid-c_gpu.json.new"):
+        (folder / stray).write_text("{}")
+    await world.instance().restore()
+    assert world.metadata() == ["uid-c_gpu.json"]
+
+
+async def test_metadata_of_another_allocation_goes_with_it(world):
+    await world.prepare(world.claim("c", result(FIRST, "a"), result(SECOND, "b")))
+    changed = world.claim("c", result(SECOND, "b"))
+    fresh = world.instance()
+    await fresh.restore()
+    await world.prepare(changed, by=fresh)
+    assert (world.metadata(), world.missing_mounts()) == (["uid-c_b.json"], [])
+
+
+async def test_metadata_that_cannot_be_written_is_that_claims_error_and_heals(world):
+    a, b = world.claim("a"), world.claim("b", result(SECOND))
+    blocked = world.tmp_path / "plugin" / "metadata" / ".uid-a_gpu.json.new"
+    blocked.mkdir(parents=True)
+    answers = await world.prepare(a, b)
+    assert "cannot keep the checkpoint or the CDI file" in answers["uid-a"]
+    assert isinstance(answers["uid-b"], PreparedClaim)
+    assert world.specs() == [world.spec(b).name], "it would name a file that is not there"
+    blocked.rmdir()
+    assert isinstance(await world.prepare(a), PreparedClaim)
+    assert world.missing_mounts() == []
+
+
+async def test_metadata_that_cannot_be_removed_keeps_the_claim(world):
+    c = world.claim("c")
+    await world.prepare(c)
+    file = world.tmp_path / "plugin" / "metadata" / "uid-c_gpu.json"
+    file.unlink()
+    file.mkdir()
+    assert "cannot keep the checkpoint" in await world.unprepare(c)
+    file.rmdir()
+    await world.driver.repair()
+    assert (world.metadata(), len(world.specs())) == ([file.name], 1)
+    assert await world.unprepare(c) is None
+    assert (world.metadata(), world.specs(), world.records()) == ([], [], [])
+
+
+async def test_a_gpu_that_is_gone_takes_its_metadata_with_it_and_brings_it_back(world):
+    await world.prepare(world.claim("c"))
+    whole, world.hardware.last = world.hardware.last, Inventory()
+    await world.driver.restore()
+    assert (world.metadata(), world.specs()) == ([], [])
+    world.hardware.last = whole
+    await world.driver.restore()
+    assert (world.metadata(), world.missing_mounts()) == (["uid-c_gpu.json"], [])

@@ -1,0 +1,120 @@
+"""Files about prepared claims that others read: written, checked and removed, a file at a time.
+
+What they hold follows from the checkpoints and the hardware, so any of them can be made again at
+any time; nothing is remembered here that matters. What stands in them is decided by the callers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from .. import durable
+
+
+class ClaimFiles:
+    """Our files in a folder in which others may have theirs.
+
+    A file is known by its name without the prefix, which tells our files from those of others, and
+    without `.json`. May be used from several threads, if one at a time changes a file.
+    """
+
+    def __init__(self, folder: Path, prefix: str = "") -> None:
+        self._folder = folder
+        self._prefix = prefix
+
+        # What each file looked like when we last saw it right: a glance tells whether anyone
+        # touched it since.
+        self._seen: dict[str, tuple[bytes, tuple[int, int, int]]] = {}
+
+    def path(self, name: str) -> str:
+        return f"{self._folder}/{self._prefix}{name}.json"
+
+    def ensure(
+        self, name: str, content: bytes, stamped: Callable[[bytes | None], bytes] | None = None
+    ) -> bool:
+        """Makes the file hold `content`; says whether it had to be written.
+
+        With `stamped` it holds what that makes of the file as it is now, None if there is none. It
+        must give back a file that is right already, and is asked again only for another `content`
+        or after others have touched the file. May be repeated at any time. An OSError leaves the
+        file as it was, and no other behind.
+        """
+        path = self.path(name)
+
+        # The cheap way first: neither the content nor the file has changed since the last time.
+        mark = durable.mark(path)
+        if mark is not None and self._seen.get(name) == (content, mark):
+            return False
+
+        # Another instance of ours may have written the same.
+        existing = _content(path) if mark is not None else None
+        desired = stamped(existing) if stamped is not None else content
+        if mark is not None and existing == desired:
+            self._seen[name] = (content, mark)
+            return False
+
+        self._write(path, desired)
+        mark = durable.mark(path)
+        if mark is not None:
+            self._seen[name] = (content, mark)
+        return True
+
+    def remove(self, name: str) -> None:
+        """Removes the file; one that is gone is no error."""
+        self._seen.pop(name, None)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path(name))
+
+    def keep(self, names: set[str]) -> None:
+        """From now on only these files are ours to mind."""
+        for name in self._seen.keys() - names:
+            del self._seen[name]
+
+    def sweep(self) -> set[str]:
+        """Removes what a writer that died left behind; returns the names of our files.
+
+        Nobody may be writing meanwhile.
+        """
+        try:
+            entries = os.listdir(self._folder)
+        except FileNotFoundError:
+            return set()
+
+        found = set()
+        for entry in entries:
+            if entry.startswith(f".{self._prefix}"):
+                # What cannot be removed is tried again at the next start; nobody reads it.
+                with contextlib.suppress(OSError):
+                    os.unlink(f"{self._folder}/{entry}")
+            elif entry.startswith(self._prefix) and entry.endswith(".json"):
+                found.add(entry[len(self._prefix) : -len(".json")])
+        return found
+
+    def disturbed(self) -> bool:
+        """Whether a file of ours is gone or was changed by others since `ensure`."""
+        return any(durable.mark(self.path(name)) != mark for name, (_, mark) in self._seen.items())
+
+    def _write(self, path: str, content: bytes) -> None:
+        """Replaces a file at once, so that nobody reads half of one.
+
+        Not synced: after a crash of the machine everything here is made anew from the checkpoints.
+        Nobody else writes under the temporary name, since the checkpoints' lock is held.
+        """
+        folder, _, file = path.rpartition("/")
+        temporary = f"{folder}/.{file}{durable.UNFINISHED}"
+        try:
+            durable.replace(path, content, beside=temporary, sync=False)
+        except FileNotFoundError:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            durable.replace(path, content, beside=temporary, sync=False)
+
+
+def _content(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return None
