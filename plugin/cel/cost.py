@@ -82,15 +82,16 @@ def _validate(arguments: Sequence[Value], _result: Value) -> int:
 
 def _contains_cidr(arguments: Sequence[Value], _result: Value) -> int:
     inner = size(arguments[0])
-    return tenth(2 * inner) + tenth(inner) + 1 + _parsed(arguments[1])
+    return tenth(2 * inner) + tenth(inner) + 1
 
 
 def _contains_ip(arguments: Sequence[Value], _result: Value) -> int:
-    return tenth(2 * size(arguments[0])) + _parsed(arguments[1])
+    return tenth(2 * size(arguments[0]))
 
 
-def _parsed(value: Value) -> int:
-    return tenth(size(value)) if isinstance(value, str) else 0
+def _parsing(cost: Cost) -> Cost:
+    """Of a call that reads its second argument, too."""
+    return lambda arguments, result: cost(arguments, result) + tenth(size(arguments[1]))
 
 
 def _sets(factor: int) -> Cost:
@@ -160,6 +161,8 @@ _OVERLOADS: dict[str, Cost] = {
     "strings.quote: (string) -> string": _text,
     "format: string.(list<dyn>) -> string": _text,
     "@in: (A, list<A>) -> bool": lambda arguments, _: size(arguments[1]),
+    "containsIP: cidr.(string) -> bool": _parsing(_contains_ip),
+    "containsCIDR: cidr.(string) -> bool": _parsing(_contains_cidr),
     "matches: (string, string) -> bool": _regex,
     "matches: string.(string) -> bool": _regex,
     "contains: string.(string) -> bool": lambda arguments, _: (

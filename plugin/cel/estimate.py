@@ -123,6 +123,10 @@ class _Estimate:
         keys = Local((*path, "@indices" if is_list else "@keys"), key, None)
         values = Local((*path, "@items" if is_list else "@values"), value, None)
         if node.second:
+            # Kubernetes appends both to one slice: where it has room, the second path overwrites
+            # the first. That is so for the attributes and capacities of a domain.
+            if len(path) == 3:
+                keys = keys._replace(path=values.path)
             self._nodes.enter(node.variable, keys)
             self._nodes.enter(node.second, values)
         else:

@@ -64,6 +64,8 @@ def _qualified(text: str) -> list[str]:
     if len(parts) > 2:
         return ["must be a name with an optional domain before a slash"]
     problems = _named(_NAME, 63, "a name of letters, digits, '-', '_' and '.'")(parts[-1])
+    if not parts[-1]:
+        problems.insert(0, "must not be empty")
     if len(parts) == 2:
         domain = _named(_SUBDOMAIN, 253, "a domain of lower-case letters, digits and '-'")
         problems += domain(parts[0])

@@ -1,5 +1,6 @@
 """The quick bound of an expression's cost: never below what it costs, and low for what is usual."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,86 @@ def test_nothing_costs_more_than_its_bound(answer):
 )
 def test_what_is_not_seen_at_once_is_counted(expression):
     assert bound.of(cel.compile(expression).root) > meters.LIMIT
+
+
+DEVICE_SIZE = 64.0
+
+
+@pytest.mark.parametrize(
+    ("expression", "most"),
+    [
+        # A constant costs nothing; a small result has sixteen at most.
+        ("true", 0),
+        ("1 + 1 == 2", (32 + 3 * 2**2) + 8 + 16),
+        # Two for a variable or a field, and two for an index.
+        ("device.allowMultipleAllocations", 4),
+        (f"{HERE}.healthy", 8),
+        (f"has({HERE}.healthy)", 8),
+        (f"{HERE}.healthy && {HERE}.healthy", 18),
+        # Eight and the size of the largest argument where arguments are looked at once.
+        (f'{HERE}.model == "a"', 8 + 8 + DEVICE_SIZE),
+        (f'{HERE}.model == "{"a" * 70}"', 8 + 8 + 70),
+        (f"has({HERE}.a) == has({HERE}.b)", 16 + 8 + 1),
+        (f'{HERE}.model in ["a"]', 8 + 8 + DEVICE_SIZE),
+        # Each pair of elements three times for any other call.
+        (f"{HERE}.features.isSorted()", 8 + 32 + 3 * (1 + DEVICE_SIZE) ** 2),
+        (f"{HERE}.features.distinct() == {HERE}.features", 16 + (32 + 3 * 65**2) + 8 + DEVICE_SIZE),
+        # Lists and maps are made anew, and hold what they hold.
+        (f"[{HERE}.cores] == [1]", 8 + 10 + 8 + DEVICE_SIZE + 1),
+        (f"[{HERE}.cores, {HERE}.cores] == [1]", 16 + 10 + 8 + DEVICE_SIZE + 2),
+        (f'{{"a": {HERE}.cores}} == {{"a": 1}}', 8 + 30 + 8 + DEVICE_SIZE + 2),
+        # What is added is as large as both; what keeps its size is as large as it was.
+        (f'{HERE}.model + "ab" == "a"', 8 + (32 + 3 * 65**2) + 8 + 66),
+        (f'{HERE}.model.trim() == "a"', 8 + (32 + 3 * 65**2) + 8 + 64),
+        # Numbers, versions and the like are small.
+        (f"{HERE}.cores + 1 == 2", 8 + (32 + 3 * 65**2) + 8 + 16),
+        (f"size({HERE}.features) == 2", 8 + 8 + 64 + 8 + 16),
+        # A turn for each element.
+        (f'{HERE}.features.all(f, f == "a")', 8 + 64 * (20 + 2 + 8 + 64) + 50),
+        (f'{HERE}.features.exists(f, f == "a")', 8 + 64 * (20 + 2 + 8 + 64) + 50),
+        (f"[1, 2].all(x, x == {HERE}.cores)", 2 * (20 + 10 + 8 + DEVICE_SIZE) + 50),
+        (f"[].all(x, x == {HERE}.cores)", 1 * (20 + 10 + 8 + DEVICE_SIZE) + 50),
+        # A name for a part is as large as the part.
+        (f"cel.bind(g, {HERE}, g.cores == 1)", 6 + 4 + 8 + DEVICE_SIZE),
+    ],
+)
+def test_the_bound(expression, most):
+    assert bound.of(cel.compile(expression).root) == most, expression
+
+
+def lets(number):
+    inner = "x.cores == 1"
+    for _ in range(number):
+        inner = f"cel.bind(x, {HERE}, {inner})"
+    return inner
+
+
+def test_many_names_are_counted():
+    assert bound.of(cel.compile(lets(4)).root) < meters.LIMIT
+    assert bound.of(cel.compile(lets(5)).root) == math.inf
+
+
+def test_where_too_many_nodes_are_looked_at_nothing_is_known():
+    """Each + looks at all that is left of it once more."""
+
+    def added(number):
+        return " + ".join(["device.driver"] * number) + ' == "a"'
+
+    assert bound.of(cel.compile(added(10)).root) < math.inf
+    assert bound.of(cel.compile(added(80)).root) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [
+        ('"aaa"', 3),
+        ('["aaa"]', 3),
+        ('[["a", "b"]]', 2),
+        ('{1: "aaa"}', 3),
+        ('{"aaa": 1}', 3),
+        ('{"a": 1, "b": 2}', 2),
+        ("[true, true, true]", 3),
+    ],
+)
+def test_a_constant_is_as_large_as_the_largest_in_it(value, size):
+    assert bound.of(cel.compile(f"dyn({value}) == 1").root) == 8 + size
