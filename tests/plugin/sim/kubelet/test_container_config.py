@@ -1,0 +1,94 @@
+"""What the kubelet has the runtime start, from the pod's spec."""
+
+import pytest
+
+from plugin.sim.kubelet import container_config
+from plugin.sim.kubelet.calls import ClaimRef, PreparedDevice
+from plugin.sim.kubelet.claim_info import DeviceUse
+
+POD = {
+    "metadata": {
+        "name": "p",
+        "namespace": "team",
+        "uid": "u-1",
+        "labels": {"app": "train"},
+        "annotations": {"note": "a b"},
+    },
+    "spec": {"nodeName": "node-1", "serviceAccountName": "robot"},
+}
+
+
+def generated(pod=POD, cdi_ids=(), **container):
+    container = {"name": "main"} | container
+    return container_config.generate(pod, container, cdi_ids, "10.0.0.7", "127.0.0.1")
+
+
+def test_a_container_that_says_nothing_sleeps():
+    config = generated()
+    assert config.name == "main"
+    assert config.command == container_config.IDLE == ("sleep", "infinity")
+    assert (config.env, config.working_dir, config.hostname) == ({}, "", "p")
+    assert config.cdi_devices == ()
+
+
+def test_command_then_arguments_with_their_references():
+    config = generated(
+        command=["sh", "$(A)"],
+        args=["$(A)$(B)", "$$(A)", "$(NONE)", "$A"],
+        env=[{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)2"}],
+    )
+    assert config.command == ("sh", "1", "112", "$(A)", "$(NONE)", "$A")
+    assert config.env == {"A": "1", "B": "12"}
+    assert generated(args=["alone"]).command == ("alone",)
+
+
+def test_a_variable_sees_those_before_it():
+    env = [{"name": "A", "value": "$(B)"}, {"name": "B", "value": "b"}, {"name": "C"}]
+    assert generated(env=env).env == {"A": "$(B)", "B": "b", "C": ""}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("metadata.name", "p"),
+        ("metadata.namespace", "team"),
+        ("metadata.uid", "u-1"),
+        ("metadata.labels['app']", "train"),
+        ("metadata.annotations['note']", "a b"),
+        ("spec.nodeName", "node-1"),
+        ("spec.serviceAccountName", "robot"),
+        ("status.podIP", "10.0.0.7"),
+        ("status.hostIP", "127.0.0.1"),
+        ("metadata.labels['other']", ""),
+    ],
+)
+def test_fields_of_the_pod(path, value):
+    env = [{"name": "F", "valueFrom": {"fieldRef": {"fieldPath": path}}}]
+    assert generated(env=env).env == {"F": value}
+
+
+def test_fields_that_the_pod_does_not_have_are_empty():
+    pod = {"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {}}
+    for path in ("spec.nodeName", "spec.serviceAccountName"):
+        env = [{"name": "F", "valueFrom": {"fieldRef": {"fieldPath": path}}}]
+        assert generated(pod, env=env).env == {"F": ""}
+
+
+def test_a_variable_from_elsewhere_is_empty():
+    env = [{"name": "S", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
+    assert generated(env=env).env == {"S": ""}
+
+
+def test_folder_and_host_name():
+    named = POD | {"spec": {"hostname": "h"}}
+    config = generated(named, workingDir="/srv", cdi_ids=("a/b=c",))
+    assert (config.working_dir, config.hostname, config.cdi_devices) == ("/srv", "h", ("a/b=c",))
+
+
+def test_every_cdi_id_of_every_use_in_order():
+    def use(*ids):
+        prepared = PreparedDevice(requests=[], pool="p", device="d", cdi=list(ids))
+        claim = ClaimRef(namespace="n", name="c", uid="u")
+        return DeviceUse(title="", claim=claim, driver="d", prepared=prepared)
+
+    assert container_config.cdi_devices([use("b", "a"), use(), use("a")]) == ("b", "a", "a")
