@@ -12,9 +12,9 @@ from .resource import GroupResource
 class Kind:
     resource: GroupResource
     version: str  # the storage version
-    namespaced: bool = True
-    has_status: bool = False  # a subresource of its own, which alone writes the status
-    has_generation: bool = False
+    namespaced: bool
+    has_status: bool  # a subresource of its own, which alone writes the status
+    has_generation: bool
 
     @property
     def api_version(self) -> str:

@@ -7,8 +7,9 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 def test_names_of_its_versions():
-    assert Kind(GroupResource("maps", "", "Map"), "v1").api_version == "v1"
-    assert Kind(GroupResource("maps", "g.com", "Map"), "v1").api_version == "g.com/v1"
+    for group, api_version in (("", "v1"), ("g.com", "g.com/v1")):
+        kind = Kind(GroupResource("maps", group, "Map"), "v1", True, False, False)
+        assert kind.api_version == api_version
 
 
 async def test_a_plain_kind_is_namespaced_without_status_and_generation(raw):

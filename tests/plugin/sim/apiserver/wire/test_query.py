@@ -105,6 +105,8 @@ async def test_the_manager_is_the_program_if_it_does_not_say(raw, made):
     ):
         reply = await raw("POST", CLAIMS, made["claim"](name), {"User-Agent": agent})
         assert reply.json["metadata"]["managedFields"][0]["manager"] == manager
+    reply = await raw("POST", f"{CLAIMS}?fieldManager={'y' * 128}", made["claim"]("d"))
+    assert reply.json["metadata"]["managedFields"][0]["manager"] == "y" * 128
 
 
 async def test_deletions_by_their_query(raw, made):
