@@ -329,8 +329,14 @@ async def suffer(name: str, keys: Path, seconds: float) -> str:
             max(1.0, ended + trouble.heals + 2 * seconds - time.monotonic()),
         )
         reported = time.monotonic() - ended
+
+        # What came back may have been listed. Whether watches live shows what happens from now on.
+        world.wipe_slices()
+        wiped = time.monotonic()
+        await apiserver.until(lambda: world.slices() == right, trouble.heals)
         figures = (
-            f"late claim after {waited:.1f} s, slices {healed:.1f} s, status {reported:.1f} s; "
+            f"late claim after {waited:.1f} s, slices {healed:.1f} s, status {reported:.1f} s, "
+            f"slices once more {time.monotonic() - wiped:.1f} s; "
         )
         return figures + _moderate(world, (began, ended), usage)
 

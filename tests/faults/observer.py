@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -60,10 +61,15 @@ def records(folder: Path) -> Iterator[str]:
             raise Broken(f"left among the checkpoints: {name}")
         try:
             text = (folder / name).read_bytes()
+            mode = stat.S_IMODE((folder / name).stat().st_mode)
         except (
             FileNotFoundError
         ):  # unprepared in this moment; who has to be there is asked by others
             continue
+        if mode != 0o600:
+            raise Broken(
+                f"the checkpoint {name} has the mode {mode:o}: others may read or write it"
+            )
         body, mark, tail = text.rpartition(b',\n "checksum": "sha256:')
         if not mark or tail[:64].decode(errors="replace") != hashlib.sha256(body).hexdigest():
             raise Broken(f"the checkpoint {name} is damaged, {len(text)} bytes: {text[:60]!r}…")

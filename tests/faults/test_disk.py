@@ -12,9 +12,11 @@ import time
 
 import pytest
 
+from plugin import names
 from tests.faults.scenarios import NEW, OLD
 from tests.faults.stage import Stage
 from tests.faults.world import world
+from tests.support.worlds import DRIVER
 
 AGAIN = 45.0  # seconds in which all is right again when the disk is, on a machine that is busy
 
@@ -62,6 +64,35 @@ async def test_the_folder_of_the_checkpoints_is_another_one(how):
             stage.world.plugin.rmdir()
         await stage.prepare(("d", 1))  # refused or not
         await again(stage, ("c", 0), ("d", 1))
+        await stage.observe()
+        await stage.wind_down()
+
+
+async def test_a_checkpoint_that_was_changed_behind_our_back_is_not_believed():
+    """A container of the pod that starts again would be given the GPU of another."""
+    async with scene() as stage:
+        await stage.prepare(("c", 0))
+        await stage.settled()
+        spec = stage.world.cdi / names.cdi_file(DRIVER, "uid-c")
+        right = spec.read_bytes()
+        await stage.claimd.kill()
+
+        file = stage.world.plugin / "claims" / "uid-c.json"
+        content = file.read_bytes()
+        one, other = stage.world.gpus[:2]
+        for mine, theirs in ((one.name, other.name), (one.address, other.address)):
+            content = content.replace(mine.encode(), theirs.encode())
+        assert content != file.read_bytes()
+        file.write_bytes(content)
+
+        stage.claimd = await stage.world.start()
+        assert await stage.claimd.register()
+        assert not spec.exists() or spec.read_bytes() == right
+        (damaged,) = (path for path in file.parent.iterdir() if ".damaged-" in path.name)
+        assert damaged.read_bytes() == content
+        damaged.unlink()
+        await again(stage, ("c", 0))
+        assert spec.read_bytes() == right
         await stage.observe()
         await stage.wind_down()
 

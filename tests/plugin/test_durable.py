@@ -129,6 +129,15 @@ def test_a_file_that_cannot_be_removed_is_a_failure(folder):
             remove("a")
 
 
+def test_a_file_that_cannot_be_renamed_is_a_failure(folder):
+    """Likewise: the checkpoint would still say that the claim is prepared."""
+    folder.write("a", b"x")
+    (folder.path / "b").mkdir()
+    with pytest.raises(OSError):
+        folder.rename("a", "b")
+    assert (folder.path / "a").read_bytes() == b"x"
+
+
 def test_a_file_whose_folder_could_not_be_synced_is_not_there(folder):
     """It might be gone after a loss of power, and the caller takes it for failed."""
     failures = []
