@@ -1,7 +1,10 @@
 """Trees of fake GPUs, and their faults, from the command line."""
 
+from pathlib import Path
+
 import pytest
 
+from devices import uevents
 from plugin import cli
 
 
@@ -42,6 +45,29 @@ def test_a_wrong_device_is_answered_with_gpus_spelt_alike(claimd, tree, device):
     assert device.replace("1", "1")[:-1] + "0" in err
     assert "10-01" not in err
     assert "10:01" not in err, "a bridge"
+
+
+def test_a_tree_that_stands_there_is_left_alone(claimd, tmp_path):
+    folder = str(tmp_path / "t")
+    look = f"{folder}; look at it with: claimd devices --root {folder}\n"
+    assert claimd("fake", "write", folder, "nvidia:l4") == (0, f"wrote {look}", "")
+    assert claimd("fake", "write", folder, "nvidia:l4") == (0, f"nothing to change in {look}", "")
+    assert claimd("fake", "write", folder, "nvidia:l4=2") == (0, f"wrote {look}", "")
+    assert (tmp_path / "t" / uevents.SOCKETS).is_dir(), "where readers listen"
+
+
+def test_a_tree_that_cannot_be_written_or_changed(claimd, tmp_path, tree):
+    (tmp_path / "file").touch()
+    code, out, err = claimd("fake", "write", str(tmp_path / "file/t"), "nvidia:l4")
+    assert (code, out) == (1, "")
+    assert err == f"claimd: cannot write the fake tree {tmp_path}/file/t: Not a directory\n"
+
+    (Path(tree) / uevents.SOCKETS).mkdir(exist_ok=True)
+    kmsg = Path(tree) / "dev/kmsg"
+    kmsg.mkdir(parents=True)
+    code, out, err = claimd("fake", "fault", tree, "xid", "gpu-0000-11-00-0")
+    assert (code, out) == (1, "")
+    assert err.startswith(f"claimd: cannot change the fake tree {tree}: Is a directory")
 
 
 def test_a_tree_that_is_not_there(claimd, tmp_path):

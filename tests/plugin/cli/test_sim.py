@@ -2,6 +2,8 @@
 
 import pytest
 
+from plugin.sim.apiserver import command, server
+
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
@@ -21,3 +23,20 @@ def test_a_kubeconfig_that_cannot_be_written(claimd):
         1,
         "claimd: cannot write /nowhere/kubeconfig: No such file or directory\n",
     )
+
+
+@pytest.mark.parametrize("port", [0, 65535])
+def test_it_serves_what_was_asked_for(claimd, monkeypatch, tmp_path, port):
+    served = []
+
+    async def run(options, kubeconfig):
+        served.append((options, kubeconfig))
+
+    monkeypatch.setattr(command, "run", run)
+    arguments = ["--port", str(port), "--profile", "1.34", "--db", str(tmp_path / "db")]
+    assert claimd("sim", *arguments, "--kubeconfig", str(tmp_path / "k")) == (0, "", "")
+    ((options, kubeconfig),) = served
+    assert options == server.Options(
+        profile="1.34", port=port, db=tmp_path / "db", end_namespaces=True
+    )
+    assert kubeconfig == tmp_path / "k"

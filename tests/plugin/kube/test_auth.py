@@ -96,3 +96,24 @@ def test_as_kubectl_finds_it(tmp_path: Path, account: Path) -> None:
     assert address(str(named), KUBECONFIG=str(variable)) == "http://named:1"
     with pytest.raises(UsageError, match="cannot read the kubeconfig /nowhere: No such file"):
         address("/nowhere", KUBECONFIG=str(variable))
+
+
+def test_a_kubeconfig_that_is_named_comes_before_the_pod(tmp_path: Path, account: Path) -> None:
+    named = kubeconfigs.write(tmp_path / "named", {"server": "http://named:1"}, {})
+    assert auth.client_config(str(named), account, IN_POD).address == "http://named:1"
+
+
+def test_the_environment_is_that_of_the_process(
+    account: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in IN_POD.items():
+        monkeypatch.setenv(name, value)
+    assert auth.client_config("", account).address == "https://10.96.0.1:443"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"KUBERNETES_SERVICE_PORT": "https"}, {"KUBERNETES_SERVICE_HOST": ""}]
+)
+def test_a_pod_s_address_is_whole_or_none(account: Path, wrong: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="no API server is known"):
+        auth.client_config("", account, IN_POD | wrong)

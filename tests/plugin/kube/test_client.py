@@ -518,3 +518,49 @@ async def test_plain_http_where_tls_is_expected(pki, connect: Connect) -> None:
     ) as url:
         with pytest.raises(errors.Unreachable, match="no TLS in common"):
             await connect(url.replace("http", "https"), ca=pki.ca).request("GET", NODE)
+
+
+async def test_others_have_their_turn_after_so_many_pieces(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = []
+    sleep = asyncio.sleep
+
+    async def counted(seconds: float) -> None:
+        if seconds == 0:
+            turns.append(seconds)
+        await sleep(seconds)
+
+    monkeypatch.setattr(client, "PIECES_A_TURN", 5)
+    monkeypatch.setattr(client.asyncio, "sleep", counted)
+    chunks = b"1\r\nx\r\n" * 22 + b"0\r\n\r\n"
+    async with raw_server(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks) as url:
+        assert await connect(url).request("GET", NODE) == b"x" * 22
+    # The head, the chunks, the end.
+    assert len(turns) == 24 // 5
+
+
+async def test_a_watch_that_does_not_begin_leaves_nothing_behind(
+    api: apiserver.ApiServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.gate.clear()
+    kube = connect(api.url)
+    waiting = asyncio.ensure_future(anext(kube.lines(SLICES, {"watch": "true"}, idle=5)))
+    await apiserver.until(lambda: api.count("GET") == 1)
+    assert len(kube._open) == 1
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert not kube._open
+
+    monkeypatch.setattr(client, "CONNECT_TIMEOUT", 0.1)
+    expected = rf"GET {SLICES}: no answer from {api.url} within 0.1 s"
+    with pytest.raises(errors.Unreachable, match=expected):
+        await anext(kube.lines(SLICES, {"watch": "true"}, idle=5))
+    assert not kube._open
+
+    interim = b"HTTP/1.1 103 Early Hints\r\n\r\n" * 20
+    async with raw_server(interim) as url:
+        other = connect(url)
+        with pytest.raises(errors.Malformed, match=r"GET \S+: more than 8 interim responses"):
+            await anext(other.lines(SLICES, {"watch": "true"}, idle=5))
+        assert not other._open

@@ -154,3 +154,19 @@ def test_a_command_that_is_not_there(tmp_path: Path) -> None:
 def test_a_command_that_wants_a_terminal(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="wants a terminal"):
         Exec(tmp_path).connection("http://h", interactiveMode="Always")
+
+
+async def test_a_command_that_is_gone_by_now_fails_the_request(tmp_path: Path) -> None:
+    command = Exec(tmp_path)
+    connection = command.connection("http://h")
+    (tmp_path / "login").unlink()
+    with pytest.raises(errors.Unauthorized, match="no credential: .* is not there"):
+        await connection.credentials.get()
+
+
+async def test_a_command_that_cannot_be_run_fails_the_request(tmp_path: Path) -> None:
+    command = Exec(tmp_path)
+    connection = command.connection("http://h")
+    (tmp_path / "login").write_text("#!/nowhere/sh\n")
+    with pytest.raises(errors.Unauthorized, match="login cannot be run: No such file"):
+        await connection.credentials.get()

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from plugin.api.meta import Condition, ObjectMeta
@@ -18,6 +19,7 @@ from plugin.api.resource import (
     ResourceSliceSpec,
 )
 from plugin.kube import client, errors, resources
+from plugin.publish import slices
 from tests.support import apiserver
 
 VERSIONS = ["v1", "v1beta2", "v1beta1"]
@@ -323,6 +325,42 @@ async def test_status_is_applied_and_taken_back(
     assert entries(api) == [foreign]
 
 
+async def test_what_was_applied_comes_back_and_is_logged_in_the_version_of_use(
+    api: apiserver.ApiServer, kube: resources.Resources, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    api.served = ("v1beta2",)
+    uid = put_claim(api)
+    applied = await kube.apply_devices("ns", "c", uid, [device_status("g0")], "d")
+    assert applied.metadata.uid == uid
+    assert [entry.device for entry in applied.status.devices] == ["g0"]
+    assert caplog.text.count("using resource.k8s.io/v1beta2") == 1
+
+
+async def test_entries_of_whomever_are_taken_out_of_this_very_claim(
+    api: apiserver.ApiServer, kube: resources.Resources
+) -> None:
+    foreign = {"driver": "other", "pool": "n", "device": "x", "data": {"a": 1}, "conditions": None}
+    uid = put_claim(api, "c", foreign)
+    written = [device_status("g0"), device_status("g1")]
+    await kube.apply_devices("ns", "c", uid, written, "an older name of ours")
+    claim = await kube.claim("ns", "c")
+    await kube.remove_devices(claim, "d")
+    assert entries(api) == [foreign]
+    request = api.requests[-1]
+    assert request.headers["content-type"] == "application/json-patch+json"
+    first, *removed = json.loads(request.body)
+    version = claim.metadata.resource_version
+    assert first == {"op": "test", "path": "/metadata/resourceVersion", "value": version}
+    assert [(one["op"], one["path"]) for one in removed] == [
+        ("remove", "/status/devices/2"),
+        ("remove", "/status/devices/1"),
+    ]
+    with pytest.raises(errors.Invalid):
+        await kube.remove_devices(claim, "other")
+    assert entries(api) == [foreign], "it is another one by now"
+
+
 async def test_status_of_a_claim_that_was_created_anew(
     api: apiserver.ApiServer, kube: resources.Resources
 ) -> None:
@@ -356,3 +394,71 @@ async def test_an_answer_that_is_not_what_was_asked_for(
         errors.Malformed, match="claim ns/c: the API server's answer is not as expected"
     ):
         await kube.claim("ns", "c")
+
+
+async def test_what_the_node_offers(api: apiserver.ApiServer, kube: resources.Resources) -> None:
+    capacity = {"cpu": "8", "nvidia.com/gpu": "2"}
+    api.put("nodes", {"metadata": {"name": "n"}, "status": {"capacity": capacity}})
+    assert await kube.node_capacity("n") == capacity
+    api.put("nodes", {"metadata": {"name": "m"}})
+    assert await kube.node_capacity("m") == {}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_slices_of_every_driver_on_the_node(
+    api: apiserver.ApiServer, kube: resources.Resources, version: str
+) -> None:
+    api.served = (version,)
+    await kube.create_slice(slice_of("ours"))
+    other = slice_of("other")
+    await kube.create_slice(
+        msgspec.structs.replace(other, spec=msgspec.structs.replace(other.spec, driver="x"))
+    )
+    await kube.create_slice(
+        msgspec.structs.replace(
+            slice_of("far"), spec=msgspec.structs.replace(other.spec, node_name="m")
+        )
+    )
+    listed = await kube.all_slices("n")
+    assert sorted(obj["metadata"]["name"] for obj in listed) == ["other", "ours"]
+    for obj in listed:
+        assert not {"apiVersion", "kind"} & set(obj)
+        assert obj["spec"]["devices"][1]["attributes"] == {"n": {"int": 1}}
+
+
+@pytest.mark.parametrize(
+    ("minor", "dropped", "why"),
+    [
+        ("35", set(), ""),
+        ("36+", set(), ""),
+        ("34", set(), "the API server is 1.34, partitions need 1.35"),
+        ("x", set(), "the API server is 1.x, partitions need 1.35"),
+        ("36", {"sharedCounters"}, "the API server drops sharedCounters: its feature gate"),
+    ],
+)
+async def test_whether_counters_are_kept(
+    api: apiserver.ApiServer,
+    kube: resources.Resources,
+    minor: str,
+    dropped: set[str],
+    why: str,
+) -> None:
+    api.minor, api.dropped = minor, dropped
+    reason = await kube.keeps_counters(slices.counters_probe("d", "n"))
+    assert reason.startswith(why)
+    assert bool(reason) == bool(why)
+    assert not [key for key in api.objects if key[0] == "resourceslices"]
+
+
+@pytest.mark.parametrize(
+    "dropped", [set(), {"requestPolicy"}, {"allowMultipleAllocations", "requestPolicy"}]
+)
+async def test_whether_what_makes_a_device_shared_is_kept(
+    api: apiserver.ApiServer, kube: resources.Resources, dropped: set[str]
+) -> None:
+    api.dropped = dropped
+    reason = await kube.keeps_sharing(slices.sharing_probe("d", "n"))
+    assert reason.startswith("the API server drops allowMultipleAllocations") == bool(dropped)
+    assert not [key for key in api.objects if key[0] == "resourceslices"]
+    nothing = slice_of(count=0)
+    assert "drops allowMultipleAllocations" in await kube.keeps_sharing(nothing)

@@ -92,3 +92,15 @@ def test_a_key_of_another_certificate_is_found_at_the_start(pki) -> None:
 def test_what_was_not_given_is_called_none(tmp_path: Path) -> None:
     with pytest.raises(errors.UsageError, match="client certificate none, key none"):
         tls.check(config(ca=tmp_path / "none"))
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (FileNotFoundError(2, "No such file", "/ca"), "/ca: No such file"),
+        (OSError(5, "it fails"), "[Errno 5] it fails"),
+        (ValueError("no PEM"), "no PEM"),
+    ],
+)
+def test_why_certificates_cannot_be_used(error: Exception, said: str) -> None:
+    assert tls.reason(error) == said

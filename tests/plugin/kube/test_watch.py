@@ -287,3 +287,34 @@ async def test_an_error_of_a_subscriber_is_not_swallowed(
 
 def test_an_error_event_without_a_status() -> None:
     assert type(errors.from_status("x", json.loads("[1]"))) is errors.ApiError
+
+
+class Converted(Here):
+    """As slices are: what has no spec cannot be converted."""
+
+    def convert(self, obj: dict[str, Any]) -> dict[str, Any]:
+        return {"metadata": obj["metadata"], "spec": obj["spec"] | {"converted": True}}
+
+
+def test_what_each_kind_of_event_does(informer: watch.Informer) -> None:
+    told: list[set[str]] = []
+    informer.subscribe(lambda: told.append(set(informer.objects)))
+
+    def event(kind: str, name: str, version: str, **spec: Any) -> str:
+        obj: dict[str, Any] = {"metadata": {"name": name, "resourceVersion": version}}
+        if kind != "BOOKMARK":
+            obj["spec"] = spec
+        line = json.dumps({"type": kind, "object": obj}).encode()
+        return informer._apply(Converted(), line)
+
+    assert event("ADDED", "a", "1", x=1) == "1"
+    assert informer.objects["a"]["spec"] == {"x": 1, "converted": True}
+    assert event("BOOKMARK", "", "2") == "2", "it has a version alone"
+    assert event("MODIFIED", "a", "1", x=1) == "1"
+    assert told == [{"a"}], "nothing has changed"
+    assert event("MODIFIED", "a", "3", x=2) == "3"
+    assert event("DELETED", "b", "4") == "4"
+    assert event("UNHEARD", "c", "5") == "5"
+    assert told == [{"a"}, {"a"}], "what was not there cannot go"
+    assert event("DELETED", "a", "6") == "6"
+    assert told == [{"a"}, {"a"}, set()]

@@ -1,6 +1,7 @@
 """Prepare and unprepare over a real socket, in both versions; the test answers for the driver."""
 
 import asyncio
+import gc
 
 import grpc
 import pytest
@@ -44,6 +45,8 @@ class Driver:
         self.calls.append(("prepare", list(refs), deadline - asyncio.get_running_loop().time()))
         await self.gate.wait()
         self.finished += 1
+        if isinstance(self.answers, Exception):
+            raise self.answers
         return self.answers
 
     async def unprepare(self, refs):
@@ -154,6 +157,7 @@ async def test_a_kubelet_that_gives_up_does_not_stop_the_work(channel, driver, c
     await waiting
     assert driver.finished == 1
     assert not calls._tasks
+    assert not calls._answers
 
 
 async def test_the_end_does_not_wait_for_ever(channel, driver, calls):
@@ -206,7 +210,10 @@ async def test_a_failure_of_work_that_nobody_waits_for_is_no_news(channel, drive
     driver.gate.clear()
     with pytest.raises(grpc.aio.AioRpcError):
         await prepare(channel, timeout=0.2)
-    driver.answers = None  # what comes of it is no dict: a mistake within the call
+    driver.answers = RuntimeError("a mistake within the call")
     driver.gate.set()
     await calls.finish(5)
+    await asyncio.sleep(0)
+    gc.collect()  # upon which asyncio complains of what nobody has looked at
+    assert driver.finished == 1
     assert "never retrieved" not in caplog.text

@@ -67,6 +67,9 @@ async def test_a_change_does_not_wait_for_the_next_heartbeat(tmp_path):
         assert (await told(call))[0][2] == v1.UNHEALTHY
         streams.resend()
         assert (await told(call))[0][2] == v1.UNHEALTHY
+        streams.close()
+        async with asyncio.timeout(30):
+            assert await call.read() is grpc.aio.EOF
     await serving.stop(0)
 
 

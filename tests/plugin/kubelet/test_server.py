@@ -51,6 +51,22 @@ async def test_a_stale_socket_is_replaced(tmp_path):
     await serving.stop(0)
 
 
+async def test_a_file_in_its_place_makes_room(tmp_path):
+    path = tmp_path / "x.sock"
+    path.write_text("somebody copied a folder")
+    serving = await server.listen(path, add)
+    assert await ask(path) == "me"
+    await serving.stop(0)
+
+
+async def test_at_its_end_it_is_not_made_anew(tmp_path):
+    path = tmp_path / "x.sock"
+    async with server.Socket(path, add, 0.1) as kept:
+        pass
+    await kept.mend()
+    assert not path.exists()
+
+
 async def test_a_live_one_is_never_stolen(tmp_path):
     path = tmp_path / "x.sock"
     serving = await server.listen(path, add)

@@ -95,6 +95,28 @@ def test_a_device_refused_after_one_of_its_attributes_goes():
     assert [d.name for d in left.spec.devices] == ["gpu-0000-02-00-0"]
 
 
+def test_a_part_without_a_value_is_no_part_of_another_device():
+    """What a device does not have is not what was refused of it, whatever it is called."""
+    for part in ("attributes", "capacity", "taints", "", "other"):
+        missing = rejected.RejectedPart(
+            device="gpu-0000-01-00-0", part=part, key="none", value=DeviceTaint(key="k", effect="e")
+        )
+        assert rejected.without([two()], [missing]) == [two()]
+
+
+def test_an_attribute_and_a_capacity_of_one_name_are_two_parts():
+    wish = two()
+    refused = rejected.part_at(wish, "spec.devices[0].capacity[memory]")
+    assert refused
+    [left] = rejected.without([wish], [refused])
+    assert left.spec.devices[0].attributes == wish.spec.devices[0].attributes
+    assert left.spec.devices[0].capacity == {}
+    other = rejected.RejectedPart(
+        device=refused.device, part="attributes", key="memory", value=refused.value
+    )
+    assert rejected.without([wish], [other]) == [wish], "there is no such attribute"
+
+
 # ---------------------------------------------------------------- taints
 
 

@@ -194,7 +194,8 @@ class Resources:
         return self.answer
 
 
-async def test_it_is_asked_once_and_what_has_changed_is_said():
+async def test_it_is_asked_once_and_what_has_changed_is_said(caplog):
+    caplog.set_level(logging.INFO)
     resources = Resources("")
     support = server_features.CounterSupport(resources, "d", "n")
     assert not support.kept
@@ -204,6 +205,7 @@ async def test_it_is_asked_once_and_what_has_changed_is_said():
     assert support.kept
     assert await support.learn(divided()) is False
     assert resources.asked == 1
+    assert caplog.text == "", "that all is as it should be is no news"
 
 
 async def test_a_server_without_is_asked_again_after_an_hour(monkeypatch, caplog):
@@ -213,7 +215,9 @@ async def test_a_server_without_is_asked_again_after_an_hour(monkeypatch, caplog
     assert await support.learn(divided()) is False
     assert resources.asked == 1
     monkeypatch.setattr(server_features, "ASK_AGAIN", 0.0)
+    caplog.set_level(logging.INFO)
     assert await support.learn(divided()) is False
+    assert "keeps counters now" not in caplog.text
     assert caplog.text.count("no GPU is published together with its parts: too old") == 1
     resources.answer = ""
     assert await support.learn(divided()) is True

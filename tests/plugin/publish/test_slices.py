@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from devices import fake, scan
 from devices.gpu import Gpu, Inventory, Roots, Rules
 from plugin.api import quantity
-from plugin.api.resource import Device, ResourceSlice
+from plugin.api.resource import Device, DeviceTaint, ResourceSlice
 from plugin.publish import sharing, slices
 
 DRIVER, NODE = "gpu.claimd.dev", "node-a"
@@ -219,6 +219,33 @@ def test_numa_nodes_as_a_list_by_option_only():
         assert msgspec.to_builtins(attribute) == value
 
 
+def test_what_people_mean_by_a_gpu_comes_first():
+    found = [
+        gpu(1, console=True),
+        gpu(2, integrated=True),
+        gpu(3, integrated=True, is_package=True),
+        gpu(4, integrated=False),
+        gpu(5),
+        gpu(6, console=True, integrated=True),
+        gpu(7, integrated=True),
+    ]
+    [built], _ = build(*found)
+    order = [device.name for device in built.spec.devices]
+    assert order == [gpu(number).name for number in (3, 4, 5, 2, 7, 1, 6)]
+
+
+def test_a_device_has_as_many_taints_as_the_api_allows():
+    many = [DeviceTaint(key=f"claimd.dev/t{n}", effect="None") for n in range(40)]
+    [built], _ = slices.build(Inventory.of([gpu(1)]), DRIVER, NODE, taints={gpu(1).name: many})
+    assert built.spec.devices[0].taints == many[: slices.TAINTS_LIMIT]
+
+
+def test_two_of_one_name_are_one_device_and_a_problem():
+    [built], [problem] = build(gpu(1), gpu(2, name=gpu(1).name))
+    assert len(built.spec.devices) == 1
+    assert "left out: another device" in problem
+
+
 def test_parts_are_what_has_counters():
     assert slices.has_partitions(divided(1, 2))
     assert not slices.has_partitions(Inventory.of([gpu(1), gpu(2)]))
@@ -232,3 +259,13 @@ def test_the_probe_is_a_slice_of_counters_alone_that_comes_behind_all_others():
     assert (probe.spec.node_name, probe.spec.pool.name) == (NODE, NODE)
     assert (probe.spec.pool.generation, probe.spec.pool.resource_slice_count) == (1, 1)
     assert len(probe.spec.shared_counters) == 1
+
+
+def test_the_probe_for_sharing_has_one_device_that_two_claims_may_have():
+    probe = slices.sharing_probe(DRIVER, NODE)
+    assert slices.counters_probe(DRIVER, NODE).metadata.name > probe.metadata.name
+    assert (probe.spec.driver, probe.spec.node_name, probe.spec.pool.name) == (DRIVER, NODE, NODE)
+    assert (probe.spec.pool.generation, probe.spec.pool.resource_slice_count) == (1, 1)
+    [probed] = probe.spec.devices
+    assert probed.allow_multiple_allocations is True
+    assert {name: capacity.value for name, capacity in probed.capacity.items()} == {"shares": "2"}

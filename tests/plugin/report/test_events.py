@@ -167,3 +167,28 @@ async def test_a_failure_is_logged_again_after_a_success(world, caplog):
 
 def test_an_event_that_nobody_wants_goes_nowhere():
     assert events.discard(events.node(NODE), "A", "note", warning=False) is None
+
+
+async def test_what_was_told_is_remembered_up_to_a_number(world, monkeypatch):
+    monkeypatch.setattr(events, "REMEMBERED", 2)
+    recorder = world.process()
+
+    def waiting(note):
+        recorder.record(events.node(NODE), "A", note)
+        return recorder._queue.qsize()
+
+    assert [waiting(note) for note in ("one", "two", "one", "three")] == [1, 2, 2, 3]
+    assert waiting("two") == 3, "two are remembered"
+    assert waiting("one") == 4, "the oldest is forgotten first"
+
+
+def test_who_tells_of_it_warns_unless_it_says_otherwise(monkeypatch):
+    recorder = events.EventRecorder(None, DRIVER, NODE)
+    recorder.record(events.node(NODE), "A", "note")
+    recorder.record(events.node(NODE), "B", "note", warning=False)
+    told = [recorder._queue.get_nowait() for _ in range(2)]
+    assert [(namespace, event["type"]) for namespace, event in told] == [
+        ("default", "Warning"),
+        ("default", "Normal"),
+    ]
+    assert "namespace" not in told[0][1]["regarding"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from plugin.kube import auth, client, resources
+from plugin.kube import auth, client, errors, resources
 from plugin.report import policy_check
 from plugin.sim.apiserver.server import Options, serve
 from tests.test_rights import Cluster
@@ -113,3 +113,40 @@ async def test_it_is_tried_once_our_slices_stand_and_not_before(cluster, tmp_pat
     await asyncio.wait_for(running, 30)
     assert len(checking.events) == 1
     await checking.client.close()
+
+
+async def test_while_there_is_no_answer_it_is_tried_again_after_a_while(monkeypatch):
+    tried, waited = [], []
+
+    class Away:
+        async def create_slice(self, slice_, *, dry_run):
+            tried.append((slice_, dry_run))
+            if len(tried) < 4:
+                raise errors.Unreachable("away")
+            raise errors.Forbidden("not of this node")
+
+    async def sleep(seconds):
+        waited.append(seconds)
+
+    monkeypatch.setattr(policy_check.asyncio, "sleep", sleep)
+    check = policy_check.PolicyCheck(
+        resources=Away(),
+        driver=DRIVER,
+        node=NODE,
+        published=asyncio.Event(),
+        record_event=lambda *told: tried.append(told),
+    )
+    check.published.set()
+    await check.run()
+    assert [dry for _, dry in tried] == [True] * 4, "nothing is ever kept, and nobody is told"
+    assert [0.7 < seconds / (5 * 2**n) < 1.3 for n, seconds in enumerate(waited)] == [True] * 3
+
+
+def test_the_wrong_slice_is_wrong_in_one_thing():
+    slice_ = policy_check._slice_of_another(NODE, DRIVER)
+    other = f"not-{NODE}"
+    assert slice_.metadata.name == f"ffffe-{DRIVER}-{other}"
+    assert (slice_.spec.driver, slice_.spec.node_name, slice_.spec.devices) == (DRIVER, other, [])
+    pool = slice_.spec.pool
+    assert (pool.name, pool.generation, pool.resource_slice_count) == (other, 1, 1)
+    assert len(policy_check._slice_of_another("n" * 63, DRIVER).spec.node_name) == 63
