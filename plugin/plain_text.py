@@ -6,6 +6,8 @@ forge a second line, steer a terminal, or make a file that nobody can read.
 
 from __future__ import annotations
 
+BRIEF = 200  # characters of a stranger's text in a sentence
+
 # Control characters; line and paragraph separators; what turns the direction of text; the byte order
 # mark. Each ends a line, steers a terminal, or shows text as what it is not.
 _STEERING = (
@@ -42,6 +44,12 @@ def strange(text: str) -> str | None:
 def one_line(text: str) -> str:
     """The text on one line, with control characters and what turns text around shown as escapes."""
     return text if text.isprintable() else text.translate(_ESCAPES)
+
+
+def brief(text: str) -> str:
+    """For a sentence: on one line, and no more than helps of what may have millions of characters."""
+    line = one_line(text[: BRIEF + 1])
+    return line if len(line) <= BRIEF else f"{line[:BRIEF]}…"
 
 
 def json_escaped(document: str) -> str:

@@ -23,7 +23,7 @@ import msgspec
 
 from devices.gpu import Inventory
 
-from .. import budgets, errors, metrics, pacing, timestamps
+from .. import budgets, errors, metrics, pacing, plain_text, timestamps
 from ..api.resource import ResourceClaim
 from ..kube import errors as kube_errors
 from ..kube import resources
@@ -188,8 +188,7 @@ class Driver:
         try:
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", ref.uid):
                 return (
-                    f"claim {ref.namespace}/{ref.name} has the uid {ref.uid!r}, "
-                    "which cannot name a file"
+                    f"a claim has the uid '{plain_text.brief(ref.uid)}', which cannot name a file"
                 )
             async with self._turn(ref.uid):
                 answer = await work(ref, *args)
@@ -216,6 +215,14 @@ class Driver:
 
     async def _prepare_claim(self, ref: ClaimRef, deadline: float) -> PreparedClaim:
         """The claim, prepared now or before. ClaimError and OSError say why it is not."""
+        # They go into a path of the API server's, and into logs.
+        for text in (ref.namespace, ref.name):
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", text):
+                raise errors.ClaimError(
+                    f"the claim with uid {ref.uid} is asked for by '{plain_text.brief(text)}', which is no name "
+                    "of a claim or a namespace"
+                )
+
         await self.library_hook.ensure()
 
         # This process has seen the claim's allocation before. It does not change while a pod uses

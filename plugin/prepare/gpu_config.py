@@ -230,7 +230,7 @@ def _decoded(entry: DeviceAllocationConfiguration, source: str) -> GpuConfig:
         document = msgspec.json.decode(entry.opaque.parameters)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise errors.ClaimError(
-            f"configuration from {source} is not a GpuConfig of {CONFIG_API_VERSION}: {_brief(str(error))}"
+            f"configuration from {source} is not a GpuConfig of {CONFIG_API_VERSION}: {plain_text.brief(str(error))}"
         ) from error
 
     if not isinstance(document, dict):
@@ -240,14 +240,14 @@ def _decoded(entry: DeviceAllocationConfiguration, source: str) -> GpuConfig:
     api_version, kind = (_text_or(document.get(field), field) for field in ("apiVersion", "kind"))
     if (api_version, kind) != (CONFIG_API_VERSION, "GpuConfig"):
         raise errors.ClaimError(
-            f"configuration from {source} is {_brief(kind)} of {_brief(api_version)}; "
+            f"configuration from {source} is {plain_text.brief(kind)} of {plain_text.brief(api_version)}; "
             f"this driver takes GpuConfig of {CONFIG_API_VERSION}"
         )
 
     for field in document:
         if field not in FIELDS:
             raise errors.ClaimError(
-                f"configuration from {source} has the unknown field '{_brief(field)}'; "
+                f"configuration from {source} has the unknown field '{plain_text.brief(field)}'; "
                 f"known fields are {', '.join(FIELDS)}"
             )
     try:
@@ -263,12 +263,12 @@ def _decoded(entry: DeviceAllocationConfiguration, source: str) -> GpuConfig:
     if config.permissions is not None and not _are_permissions(config.permissions):
         raise errors.ClaimError(
             f"configuration from {source}: permissions are some of r, w and m, each once, "
-            f"not '{_brief(config.permissions)}'"
+            f"not '{plain_text.brief(config.permissions)}'"
         )
     for capability in config.capabilities:
         if capability not in CAPABILITIES:
             raise errors.ClaimError(
-                f"configuration from {source}: '{_brief(capability)}' is no capability; "
+                f"configuration from {source}: '{plain_text.brief(capability)}' is no capability; "
                 f"known are {', '.join(CAPABILITIES)}"
             )
     return config
@@ -293,21 +293,15 @@ def _has_its_shape(document: Mapping[str, object], field: str) -> bool:
 def _check_text(name: str, value: str, source: str) -> None:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise errors.ClaimError(
-            f"configuration from {source}: '{_brief(name)}' is no name of an environment variable"
+            f"configuration from {source}: '{plain_text.brief(name)}' is no name of an environment variable"
         )
 
     # What a container runtime could not read from the CDI spec, no container would ever start with.
     if plain_text.strange(value) is not None:
         raise errors.ClaimError(
-            f"configuration from {source}: the value of {_brief(name)} has a character that cannot stand in a "
+            f"configuration from {source}: the value of {plain_text.brief(name)} has a character that cannot stand in a "
             "CDI spec; expected text, with spaces, tabs and line feeds"
         )
-
-
-def _brief(text: str) -> str:
-    """For a sentence: a stranger's text on one line, and no more of it than helps."""
-    line = plain_text.one_line(text)
-    return line if len(line) <= 200 else f"{line[:200]}…"
 
 
 def _are_permissions(text: str) -> bool:

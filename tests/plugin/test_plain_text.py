@@ -56,3 +56,17 @@ def test_json_means_the_same_and_steers_no_terminal(text):
     document = plain_text.json_escaped(json.dumps({"m": text}, ensure_ascii=False))
     assert json.loads(document) == {"m": text}
     assert not any(character in document for character in "\x1b\x7f\x85\x9b\u2028\u202e")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("x" * 200, "x" * 200),
+        ("x" * 201, "x" * 200 + "…"),
+        ("x" * 3_000_000, "x" * 200 + "…"),
+        ("\n" * 101, "\\n" * 100 + "…"),
+        ("a\nb", "a\\nb"),
+    ],
+)
+def test_a_sentence_has_as_much_as_helps(text, shown):
+    assert plain_text.brief(text) == shown

@@ -357,6 +357,27 @@ async def test_a_uid_that_is_no_file_name_is_refused(world):
     )
 
 
+@pytest.mark.parametrize("odd", ["", ".", "..", "a/b", "a?b", "a\r\nb", "x" * 254, "x" * 3_000_000])
+@pytest.mark.parametrize("field", ["namespace", "name"])
+async def test_what_is_no_name_is_neither_asked_for_nor_told_at_length(world, field, odd):
+    """A call to the socket may have megabytes in it, and what is said of it is logged."""
+    claim = claim_object("c", result(FIRST))
+    claim["metadata"][field] = odd
+    asked = len(world.api.requests)
+    answer = await world.prepare(claim)
+    assert "which is no name of a claim or a namespace" in answer
+    assert len(answer) < 500
+    assert len(world.api.requests) == asked
+    assert await world.unprepare(claim) is None, "it is not prepared"
+
+
+async def test_a_long_uid_is_not_told_at_length(world):
+    claim = claim_object("c", result(FIRST), uid="u" * 3_000_000)
+    for answer in (await world.prepare(claim), await world.unprepare(claim)):
+        assert "cannot name a file" in answer
+        assert len(answer) < 500
+
+
 async def test_restore_makes_the_folder_what_the_checkpoints_say(world):
     c = world.claim("c")
     await world.prepare(c)
