@@ -79,3 +79,49 @@ def test_a_screen_in_standby_is_still_a_screen(tree: Make) -> None:
     (folder / "graphics/fb0/name").unlink()
     (folder / "graphics/fb0").rmdir()
     assert [gpu.console for gpu in made.scan().gpus] == [False, False]
+
+
+def test_a_node_of_another_number_is_another_device_s(tmp_path: Path) -> None:
+    node(tmp_path, "card0", "226:5\n")
+    notes: list[str] = []
+    assert drm.nodes(str(tmp_path), notes) == ()
+    assert notes == [f"{tmp_path}/drm/card0/dev: 5 is not the number of card0"]
+
+
+def test_a_node_without_its_numbers_is_noted_once(tmp_path: Path) -> None:
+    (tmp_path / "drm/card0").mkdir(parents=True)
+    (tmp_path / "drm/card1/dev").mkdir(parents=True)
+    notes = ["of somebody else"]
+    assert drm.nodes(str(tmp_path), notes) == ()
+    assert len(notes) == 3
+    assert notes[1] == f"not ready: {tmp_path}/drm/card0/dev: missing"
+    assert "card1" in notes[2]
+
+
+def test_a_virtual_function_may_lack_one_of_them(tmp_path: Path) -> None:
+    with pytest.raises(NotUsable, match=r"^not ready: the driver has made no drm/\* yet"):
+        drm.card_or_render(str(tmp_path))
+    node(tmp_path, "renderD130", "226:130\n")
+    assert [found.path for found in drm.card_or_render(str(tmp_path))] == ["/dev/dri/renderD130"]
+
+
+def test_only_a_card_s_own_connectors_are_screens(tmp_path: Path) -> None:
+    for place in ("renderD128/renderD128-DP-1", "card0/card1-DP-1", "card0/power"):
+        folder = tmp_path / "drm" / place
+        folder.mkdir(parents=True)
+        (folder / "status").write_text("connected\n")
+    assert not drm.has_screen(str(tmp_path))
+    (tmp_path / "graphics/other").mkdir(parents=True)
+    assert not drm.has_screen(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("content", "numbers"),
+    [("226:130", (226, 130)), ("0:0", (0, 0)), ("12345:1", None), ("1:12345678", None)],
+)
+def test_numbers_of_a_device(tmp_path: Path, content: str, numbers: tuple[int, int] | None) -> None:
+    (tmp_path / "dev").write_text(f"{content}\n")
+    notes: list[str] = []
+    assert drm.device_numbers(str(tmp_path / "dev"), notes) == numbers
+    assert len(notes) == (numbers is None)
+    assert drm.device_numbers(str(tmp_path / "none"), []) is None

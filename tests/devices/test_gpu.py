@@ -17,6 +17,7 @@ from devices.gpu import (
     Roots,
     Rules,
     Skipped,
+    address_of,
     name_of,
 )
 
@@ -96,3 +97,26 @@ def test_values_are_frozen_and_made_by_keyword(kind: type) -> None:
     assert parameters.frozen
     assert hasattr(kind, "__slots__")
     assert all(field.kw_only for field in dataclasses.fields(kind))
+
+
+@pytest.mark.parametrize("address", ["0000:41:00.0", "10000:e1:1f.7"])
+def test_an_address_is_read_from_the_name(address: str) -> None:
+    assert address_of(name_of(address)) == address
+    assert address_of(f"{name_of(address)}-xcp-3") == address, "of a part that of its GPU"
+
+
+def test_what_nobody_has_said_of_a_gpu_is_not_so() -> None:
+    plain = gpu("a")
+    flags = {field.name for field in dataclasses.fields(Gpu) if field.type == "bool"}
+    assert flags >= {"is_package", "console"}
+    assert {getattr(plain, flag) for flag in flags} == {False}
+    assert not Skipped(address="a", reason="b").expected
+    assert Rules() == Rules(include=(), exclude=(), vfio=False)
+
+
+def test_what_an_inventory_looks_up_by_is_no_part_of_it() -> None:
+    inventory = Inventory.of([gpu("gpu-a")])
+    assert "_by_name" not in repr(inventory)
+    assert hash(inventory) == hash(Inventory.of([gpu("gpu-a")]))
+    with pytest.raises(TypeError):
+        Inventory(_by_name={})  # type: ignore[call-arg]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from devices import numa
 from tests.devices.trees import Make
 
 NODES = "sys/devices/system/node"
@@ -41,3 +42,51 @@ def test_a_row_that_makes_no_sense(tree: Make, row: str) -> None:
     made = tree("amd:mi210=4", "numa=4")
     made.put(f"{NODES}/node0/distance", f"{row}\n")
     assert made.scan().gpus[0].numa_nodes == (0,)
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("0", [0]),
+        ("0-1,4", [0, 1, 4]),
+        ("2-2, 7 ", [2, 7]),
+        ("3-1", []),
+        ("", []),
+        ("0,", []),
+        ("0-1-2", []),
+        ("all", []),
+    ],
+)
+def test_ranges_of_numbers(text: str, numbers: list[int]) -> None:
+    assert numa._numbers(text) == numbers
+
+
+def test_a_range_has_an_end() -> None:
+    assert numa._numbers("7-99999") == list(range(7, 7 + 65536))
+    assert len(numa._numbers("0-65535")) == 65536
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        (f"{NODES}/node0/cpulist", "\n"),
+        (f"{NODES}/node0/cpulist", "some\n"),
+        (f"{NODES}/online", "1-3\n"),
+        (f"{NODES}/online", "0-2\n"),
+        ("sys/devices/system/cpu/cpu0/topology/physical_package_id", "x\n"),
+    ],
+)
+def test_where_the_firmware_tells_no_more_the_node_is_alone(
+    tree: Make, file: str, content: str
+) -> None:
+    made = tree("amd:mi210=4", "numa=4")
+    made.put(file, content)
+    assert made.scan().gpus[0].numa_nodes == (0,)
+
+
+def test_a_neighbour_of_no_known_socket_is_none(tree: Make) -> None:
+    made = tree("amd:mi210=4", "numa=4")
+    made.put(f"{NODES}/node1/cpulist", "\n")
+    assert made.scan().gpus[0].numa_nodes == (0,)
+    made.put(f"{NODES}/node1/cpulist", "0-7\n")
+    assert made.scan().gpus[0].numa_nodes == (0, 1), "the first processor tells the socket"

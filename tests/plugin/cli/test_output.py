@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from devices.gpu import Gpu
+from devices.gpu import DeviceNode, Gpu
 from plugin.cli import output
 
 
@@ -71,3 +71,39 @@ def test_a_link_whose_state_is_not_known_shows_what_it_can_be(width, speed, show
     link = {"link_width": 16, "link_speed": 16000}
     now = {"link_width_now": width, "link_speed_now": speed}
     assert output._link(gpu(name="gpu-1", driver="amdgpu", **link, **now)) == shown
+
+
+@pytest.mark.parametrize("missing", ["link_width", "link_speed"])
+def test_a_link_of_which_nothing_is_known_is_a_dash(missing):
+    facts = {"link_width": 16, "link_speed": 2500, "link_width_now": 1, "link_speed_now": 2500}
+    assert output._link(gpu(name="g", driver="d", **facts)) == "x1 2.5 of x16 2.5"
+    assert output._link(gpu(name="g", driver="d", **(facts | {missing: None}))) is None
+    half = facts | {f"{missing}_now": None}
+    assert output._link(gpu(name="g", driver="d", **half)) == "x16 2.5"
+
+
+def test_a_gpu_as_a_row_of_the_widest_table(capsys):
+    shown = gpu(
+        name="gpu-1",
+        driver="amdgpu",
+        product="MI",
+        memory=64 << 30,
+        numa_node=0,
+        driver_version="6.1",
+        uuid="u",
+        pcie_root="pci0000:10",
+        family="CDNA",
+        nodes=(
+            DeviceNode(path="/dev/dri/card1", major=226, minor=1),
+            DeviceNode(path="/dev/kfd", major=235, minor=0),
+        ),
+    )
+    output.gpus(output.WIDE, [shown])
+    head, row = capsys.readouterr().out.splitlines()
+    assert head.split() == [title for title, _ in output.WIDE]
+    assert row.split() == [
+        *("gpu-1", "amd", "MI", "64", "GiB", "0", "amdgpu", shown.kind, "-", "CDNA", "-", "6.1"),
+        *("1002:0001", "pci0000:10", "u", "dri/card1,kfd"),
+    ]
+    output.gpus(output.NARROW, [])
+    assert capsys.readouterr().out == "NAME  VENDOR  PRODUCT  MEMORY  NUMA  DRIVER\n"
