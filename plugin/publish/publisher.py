@@ -63,6 +63,7 @@ class Publisher:
         # What is desired: the slices as built, without an owner and with nothing taken out yet.
         self._inventory = Inventory()
         self._taints: slices.Taints = {}
+        self._builder = slices.Builder(driver, node)
         self._desired: list[ResourceSlice] | None = None
         self._problems: list[str] = []  # what had to be left out; each is logged once
 
@@ -97,7 +98,7 @@ class Publisher:
             numa_list=self._numa_list,
             sharing=self._sharing_rules if self._sharing.kept else (),
         )
-        desired, problems = slices.build(inventory, self._driver, self._node, options, taints)
+        desired, problems = self._builder.build(inventory, options, taints)
 
         for problem in problems:
             if problem not in self._problems:

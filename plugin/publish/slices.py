@@ -52,6 +52,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 DEFAULT_OPTIONS = Options()
 
 
+class _Description(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU, the device that describes it, without taints, and what had to be left out of that."""
+
+    gpu: Gpu
+    device: Device
+    problems: Sequence[str]
+
+
 def build(
     inventory: Inventory,
     driver: str,
@@ -65,55 +73,108 @@ def build(
     here. There is always one slice, if only an empty one: it says that the driver is there and has
     found nothing.
     """
-    problems: list[str] = []
-    published: dict[str, Gpu] = {}
-    devices: list[Device] = []
-    gpus = inventory.gpus if options.partitions else _without_shared(inventory)
-    for gpu in sorted(gpus, key=_rank):
-        if not _LABEL.fullmatch(gpu.name):
-            problems.append(
-                f"{gpu.name!r} ({gpu.address}) left out: "
-                "a name has at most 63 small letters, digits and dashes"
-            )
-            continue
-        if gpu.name in published:
-            problems.append(f"{gpu.name} ({gpu.address}) left out: another device has this name")
-            continue
-        published[gpu.name] = gpu
-        described = device.of_gpu(
-            gpu,
-            problems,
-            numa_list=options.numa_list,
-            counters=options.partitions,
-            shared=sharing.of_gpu(options.sharing, gpu),
-        )
-        devices.append(_tainted(described, taints.get(gpu.name, ())))
-    counter_sets = _counter_sets(published.values()) if options.partitions else []
+    return Builder(driver, node).build(inventory, options, taints)
 
-    # Devices and counter sets must not share a slice. Those of counters come last, so that the
-    # names of the others do not depend on whether there are any.
+
+class Builder:
+    """Builds the slices of one node again and again, and describes anew only what has changed.
+
+    What it builds does not depend on what it has built before.
+    """
+
+    def __init__(self, driver: str, node: str) -> None:
+        self._driver, self._node = driver, node
+
+        # What the last build described, by the GPU's name, and by which options.
+        self._options = DEFAULT_OPTIONS
+        self._descriptions: dict[str, _Description] = {}
+
+    def build(
+        self,
+        inventory: Inventory,
+        options: Options = DEFAULT_OPTIONS,
+        taints: Taints = MappingProxyType({}),
+    ) -> tuple[list[ResourceSlice], list[str]]:
+        """As the function `build` says."""
+        last = self._descriptions if options == self._options else {}
+        descriptions: dict[str, _Description] = {}
+        problems: list[str] = []
+        devices: list[Device] = []
+        gpus = inventory.gpus if options.partitions else _without_shared(inventory)
+        for gpu in sorted(gpus, key=_rank):
+            if not _LABEL.fullmatch(gpu.name):
+                problems.append(
+                    f"{gpu.name!r} ({gpu.address}) left out: "
+                    "a name has at most 63 small letters, digits and dashes"
+                )
+                continue
+            if gpu.name in descriptions:
+                problems.append(
+                    f"{gpu.name} ({gpu.address}) left out: another device has this name"
+                )
+                continue
+            description = _described(gpu, options, last.get(gpu.name))
+            descriptions[gpu.name] = description
+            problems += description.problems
+            devices.append(_tainted(description.device, taints.get(gpu.name, ())))
+        self._options, self._descriptions = options, descriptions
+
+        published = [description.gpu for description in descriptions.values()]
+        counter_sets = _counter_sets(published) if options.partitions else []
+        return self._slices(_contents(devices, counter_sets)), problems
+
+    def _slices(
+        self, contents: Sequence[tuple[list[Device], list[CounterSet]]]
+    ) -> list[ResourceSlice]:
+        driver, node = self._driver, self._node
+        return [
+            ResourceSlice(
+                metadata=ObjectMeta(name=names.slice_name(index, driver, node)),
+                spec=ResourceSliceSpec(
+                    driver=driver,
+                    node_name=node,
+                    pool=ResourcePool(name=node, generation=1, resource_slice_count=len(contents)),
+                    devices=devices_of_slice,
+                    shared_counters=counters_of_slice,
+                ),
+            )
+            for index, (devices_of_slice, counters_of_slice) in enumerate(contents)
+        ]
+
+
+def _described(gpu: Gpu, options: Options, last: _Description | None) -> _Description:
+    """What describes the GPU; from its last description, if it is still the same."""
+    if last is not None and last.gpu == gpu:
+        # With the GPU of this inventory: the one before it need not live on.
+        return _Description(gpu=gpu, device=last.device, problems=last.problems)
+
+    problems: list[str] = []
+    described = device.of_gpu(
+        gpu,
+        problems,
+        numa_list=options.numa_list,
+        counters=options.partitions,
+        shared=sharing.of_gpu(options.sharing, gpu),
+    )
+    return _Description(gpu=gpu, device=described, problems=tuple(problems))
+
+
+def _contents(
+    devices: Sequence[Device], counter_sets: Sequence[CounterSet]
+) -> list[tuple[list[Device], list[CounterSet]]]:
+    """What stands in each slice.
+
+    Devices and counter sets must not share a slice. Those of counters come last, so that the names
+    of the others do not depend on whether there are any.
+    """
     contents: list[tuple[list[Device], list[CounterSet]]] = []
     for start in range(0, len(devices), DEVICES_LIMIT):
-        contents.append((devices[start : start + DEVICES_LIMIT], []))
+        contents.append(([*devices[start : start + DEVICES_LIMIT]], []))
     if not contents:
         contents.append(([], []))
     for start in range(0, len(counter_sets), limits.COUNTER_SETS):
-        contents.append(([], counter_sets[start : start + limits.COUNTER_SETS]))
-
-    slices = [
-        ResourceSlice(
-            metadata=ObjectMeta(name=names.slice_name(index, driver, node)),
-            spec=ResourceSliceSpec(
-                driver=driver,
-                node_name=node,
-                pool=ResourcePool(name=node, generation=1, resource_slice_count=len(contents)),
-                devices=devices_of_slice,
-                shared_counters=counters_of_slice,
-            ),
-        )
-        for index, (devices_of_slice, counters_of_slice) in enumerate(contents)
-    ]
-    return slices, problems
+        contents.append(([], [*counter_sets[start : start + limits.COUNTER_SETS]]))
+    return contents
 
 
 def counters_probe(driver: str, node: str) -> ResourceSlice:

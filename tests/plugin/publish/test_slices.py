@@ -2,7 +2,9 @@
 ever breaks them.
 """
 
+import dataclasses
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devices import fake, scan
-from devices.gpu import Gpu, Inventory, Roots, Rules
+from devices.gpu import Gpu, Inventory, Libraries, Roots, Rules
 from plugin.api import quantity
 from plugin.api.resource import Device, DeviceTaint, ResourceSlice
 from plugin.publish import sharing, slices
@@ -269,3 +271,140 @@ def test_the_probe_for_sharing_has_one_device_that_two_claims_may_have():
     [probed] = probe.spec.devices
     assert probed.allow_multiple_allocations is True
     assert {name: capacity.value for name, capacity in probed.capacity.items()} == {"shares": "2"}
+
+
+# ---------------------------------------------------------------- built again and again
+
+
+# Another value for each field of a Gpu than `whole_gpu` has.
+CHANGES: dict[str, Any] = {
+    "name": "gpu-0000-02-00-0",
+    "address": "0000:02:00.0",
+    "vendor": "amd",
+    "vendor_id": 0x1002,
+    "device_id": 0x2331,
+    "driver": "nouveau",
+    "driver_version": "595.1",
+    "product": "Another",
+    "uuid": "GPU-2",
+    "memory": 2 << 30,
+    "numa_node": 1,
+    "pcie_root": "pci0000:80",
+    "nodes": (),
+    "environment": (("A", "b"),),
+    "notes": ("noted",),
+    "kind": "vf",
+    "parent": "gpu-0000-00-00-0",
+    "profile": "1g.10gb",
+    "counters": (("memory", 2),),
+    "family": "Blackwell",
+    "architecture": "sm_100",
+    "vbios": "97",
+    "integrated": True,
+    "is_package": True,
+    "compute_units": 2,
+    "tiles": 2,
+    "link_width": 8,
+    "link_speed": 16000,
+    "link_width_now": 1,
+    "link_speed_now": 2500,
+    "is_asleep": True,
+    "console": True,
+    "carve_out": 2 << 20,
+    "numa_nodes": (1, 0),
+    "iommu_group": 2,
+    "libraries": Libraries(how="none", reason="there are none"),
+}
+
+
+def whole_gpu(**more: Any) -> Gpu:
+    values: dict[str, Any] = {
+        "driver_version": "580.1",
+        "product": "One",
+        "uuid": "GPU-1",
+        "memory": 1 << 30,
+        "numa_node": 0,
+        "pcie_root": "pci0000:40",
+        "counters": (("memory", 1),),
+        "family": "Hopper",
+        "architecture": "sm_90",
+        "vbios": "96",
+        "integrated": False,
+        "compute_units": 1,
+        "tiles": 1,
+        "link_width": 16,
+        "link_speed": 32000,
+        "carve_out": 1 << 20,
+        "numa_nodes": (0, 1),
+        "iommu_group": 1,
+        "libraries": Libraries(how="mounted", reason="they are there"),
+    }
+    return gpu(**(values | more))
+
+
+def test_each_field_of_a_gpu_is_changed_below():
+    assert set(CHANGES) == {field.name for field in dataclasses.fields(Gpu)}
+
+
+@pytest.mark.parametrize("name", sorted(CHANGES))
+def test_what_changes_with_a_gpu_is_described_anew(name: str):
+    options = slices.Options(numa_list=True, sharing=sharing.parse(["nvidia=shares:2"]))
+    before = whole_gpu()
+    after = dataclasses.replace(before, **{name: CHANGES[name]})
+    others = [gpu(number) for number in (3, 4)]
+    builder = slices.Builder(DRIVER, NODE)
+    for inventory in (Inventory.of([before, *others]), Inventory.of([after, *others])):
+        expected = slices.build(inventory, DRIVER, NODE, options)
+        assert builder.build(inventory, options) == expected
+
+
+def test_what_has_not_changed_is_not_described_anew():
+    """And not kept for its own sake: of two equal GPUs the older one may go."""
+    builder = slices.Builder(DRIVER, NODE)
+    first, second = whole_gpu(), whole_gpu()
+    [before, *_], _ = builder.build(Inventory.of([first]))
+    [after, *_], _ = builder.build(Inventory.of([second, gpu(2)]))
+    assert after.spec.devices[0] is before.spec.devices[0]
+    assert sys.getrefcount(first) <= 2  # `first`, and the argument
+
+
+def test_a_gpu_that_was_away_is_described_as_it_is_then():
+    builder = slices.Builder(DRIVER, NODE)
+    builder.build(Inventory.of([whole_gpu()]))
+    builder.build(Inventory())
+    [back, *_], _ = builder.build(Inventory.of([whole_gpu(product="Another")]))
+    assert back.spec.devices[0].attributes["productName"].string == "Another"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        slices.Options(partitions=False),
+        slices.Options(numa_list=True),
+        slices.Options(sharing=sharing.parse(["nvidia=shares:2"])),
+    ],
+)
+def test_other_options_describe_all_anew(options: slices.Options):
+    inventory = Inventory.of([whole_gpu()])
+    builder = slices.Builder(DRIVER, NODE)
+    plain = builder.build(inventory)
+    assert builder.build(inventory, options) == slices.build(inventory, DRIVER, NODE, options)
+    assert builder.build(inventory, options) != plain
+    assert builder.build(inventory) == plain
+
+
+def test_problems_are_told_by_every_build():
+    builder = slices.Builder(DRIVER, NODE)
+    inventory = Inventory.of([whole_gpu(product="x" * 80)])
+    _, problems = builder.build(inventory)
+    assert problems
+    assert builder.build(inventory)[1] == problems
+
+
+def test_taints_come_and_go_with_the_same_gpu():
+    builder = slices.Builder(DRIVER, NODE)
+    inventory = Inventory.of([whole_gpu()])
+    taint = DeviceTaint(key="claimd.dev/hot", effect="NoSchedule")
+    for taints in ({}, {inventory.gpus[0].name: [taint]}, {}):
+        [built, *_], _ = builder.build(inventory, taints=taints)
+        assert built.spec.devices[0].taints == taints.get(inventory.gpus[0].name, [])
