@@ -25,41 +25,46 @@ class ClaimFiles:
         self._folder = folder
         self._prefix = prefix
 
-        # What each file looked like when we last saw it right: a glance tells whether anyone
-        # touched it since.
-        self._seen: dict[str, tuple[bytes, tuple[int, int, int]]] = {}
+        # For what each file was right when we last saw it, and what it looked like then: a glance
+        # tells whether anyone touched it since.
+        self._seen: dict[str, tuple[object, tuple[int, int, int]]] = {}
 
     def path(self, name: str) -> str:
         return f"{self._folder}/{self._prefix}{name}.json"
 
     def ensure(
-        self, name: str, content: bytes, stamped: Callable[[bytes | None], bytes] | None = None
+        self, name: str, source: object, text: Callable[[bytes | None], bytes] | None = None
     ) -> bool:
-        """Makes the file hold `content`; says whether it had to be written.
+        """Makes the file hold what `source` says; says whether it had to be written.
 
-        With `stamped` it holds what that makes of the file as it is now, None if there is none. It
-        must give back a file that is right already, and is asked again only for another `content`
-        or after others have touched the file. May be repeated at any time. An OSError leaves the
-        file as it was, and no other behind.
+        `source` is the file's bytes, or what `text` makes them of, which is given what the file holds
+        now, None if there is none, and must give that back if it is right. It is asked again only for
+        another `source`, or after others have touched the file. May be repeated at any time. An
+        OSError leaves the file as it was, and no other behind.
         """
         path = self.path(name)
 
-        # The cheap way first: neither the content nor the file has changed since the last time.
+        # The cheap way first: neither the source nor the file has changed since the last time.
         mark = durable.mark(path)
-        if mark is not None and self._seen.get(name) == (content, mark):
+        if mark is not None and self._seen.get(name) == (source, mark):
             return False
 
         # Another instance of ours may have written the same.
         existing = _content(path) if mark is not None else None
-        desired = stamped(existing) if stamped is not None else content
-        if mark is not None and existing == desired:
-            self._seen[name] = (content, mark)
+        if text is not None:
+            desired = text(existing)
+        else:
+            assert isinstance(source, bytes), "what else should the file hold?"
+            desired = source
+        if existing == desired:
+            assert mark is not None
+            self._seen[name] = (source, mark)
             return False
 
         self._write(path, desired)
         mark = durable.mark(path)
         if mark is not None:
-            self._seen[name] = (content, mark)
+            self._seen[name] = (source, mark)
         return True
 
     def remove(self, name: str) -> None:

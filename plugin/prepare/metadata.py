@@ -198,7 +198,7 @@ class MetadataFolder:
         for request, document in documents.items():
             written |= self._files.ensure(
                 names.metadata_file(prepared.uid, request),
-                msgspec.json.encode(document),
+                document,
                 functools.partial(stamped, document),
             )
         return written
