@@ -71,8 +71,8 @@ class Scheduler:
         self._published = PublishedDevices()
         self._features = features.DEFAULT
 
-        # Counts the changes that may help a pod that found no place.
-        self._helpful_changes = 0
+        # Another object after each change that may help a pod that found no place.
+        self._last_help: object = object()
         # All that an unschedulable pod's decision rested on, by the pod's uid: as long as that is
         # the same, so is the decision.
         self._unschedulable: dict[str, object] = {}
@@ -135,7 +135,7 @@ class Scheduler:
             )
         others = [lister.refresh() for lister in (self._nodes, self._pods, self._claims)]
         if any(published) or any(others):
-            self._helpful_changes += 1
+            self._last_help = object()
 
         pods = {pod.metadata.uid: pod for pod in self._pods.values.values()}
         for uid in list(self._bound):
@@ -170,7 +170,7 @@ class Scheduler:
             snapshot.claims.get(key_of(pod.metadata.namespace, name))
             for name in sorted(filter(None, names))
         ]
-        return self._helpful_changes, pod.spec, statuses, claims
+        return self._last_help, pod.spec, statuses, claims
 
     def _decide(self, snapshot: Snapshot, pod: Pod) -> scheduling_cycle.Decision:
         deadline = time.monotonic() + SEARCH_LIMIT

@@ -1,0 +1,264 @@
+"""The scheduler's passes: what is decided for whom, what counts meanwhile, what is written."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from plugin.kube import errors
+from plugin.sim.assume_cache import object_key
+from plugin.sim.client import RETRY_PERIOD
+from plugin.sim.scheduler import scheduler, scheduling_cycle
+from plugin.sim.scheduler.scheduler import Scheduler
+from tests.support import planes
+
+HELD = "claim default/b: 1 GPU is needed, none is free: gpu-0 is held by claim a"
+CLUSTER = {
+    "deviceclasses": [planes.class_()],
+    "nodes": [planes.node("node-1")],
+    "resourceslices": [planes.slice_("node-1", 1)],
+}
+
+
+class Binder:
+    """Notes what is to be written; a write may wait or fail."""
+
+    def __init__(self):
+        self.written, self.failure, self.gate = [], None, None
+
+    async def _write(self, *what):
+        self.written.append(what)
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.failure:
+            raise self.failure
+
+    async def bind(self, document, pod, decision, documents):
+        await self._write("bind", document["metadata"]["name"], decision.node, sorted(documents))
+
+    async def report(self, document, pod, decision):
+        await self._write("report", document["metadata"]["name"], decision.message)
+
+    async def deallocate(self, document):
+        await self._write("deallocate", document["metadata"]["name"])
+
+
+class Passes:
+    """A scheduler whose copies of the cluster the test sets, and whose passes it makes."""
+
+    def __init__(self):
+        self.scheduler = Scheduler(None, clock=lambda: 1000.0)
+        self.binder = self.scheduler._binder = Binder()
+
+    def see(self, **collections):
+        for resource, objects in collections.items():
+            cache = self.scheduler._loop.caches[resource]
+            cache.objects = {object_key(obj): obj for obj in objects}
+
+    async def once(self):
+        """A pass, and what it had written: all of it, where nothing holds it up."""
+        self.binder.written.clear()
+        wait = await self.scheduler._reconcile()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert wait is None
+        return list(self.binder.written)
+
+
+@pytest.fixture
+async def passes(monkeypatch):
+    monkeypatch.setattr(scheduler, "CONFLICT_PAUSE", 0.0)
+    monkeypatch.setattr(scheduler, "RETRY_PERIOD", 0.0)
+    made = Passes()
+    made.see(**{"deviceclasses": [], "devicetaintrules": []} | CLUSTER)
+    async with made.scheduler._tasks:
+        yield made
+
+
+@contextlib.contextmanager
+def counted(monkeypatch):
+    """How often something was decided, and for whom."""
+    decide, pods = scheduling_cycle.schedule_pod, []
+
+    def counting(snapshot, pod, *rest):
+        pods.append(pod.metadata.name)
+        return decide(snapshot, pod, *rest)
+
+    monkeypatch.setattr(scheduling_cycle, "schedule_pod", counting)
+    yield pods
+
+
+async def test_each_pending_pod_gets_its_node_with_what_the_others_leave(passes):
+    p, q = planes.pod("p", claims=["a"]), planes.pod("q", claims=["b"])
+    passes.see(pods=[p, q], resourceclaims=[planes.claim("a"), planes.claim("b")])
+    assert await passes.once() == [
+        ("bind", "p", "node-1", ["default/a"]),
+        (*("report", "q"), f"0/1 nodes are available: 1 cannot allocate all claims ({HELD})."),
+    ]
+
+
+async def test_writes_begin_while_others_are_still_being_decided(passes, monkeypatch):
+    begun = []
+
+    async def bind(document, *_):
+        begun.append((document["metadata"]["name"], len(passes.scheduler._assumed)))
+
+    monkeypatch.setattr(passes.binder, "bind", bind)
+    passes.see(pods=[planes.pod("p"), planes.pod("q")])
+    await passes.once()
+    assert begun == [("p", 1), ("q", 1)]
+
+
+async def test_nothing_is_decided_anew_while_a_decision_is_being_written(passes, monkeypatch):
+    passes.binder.gate = asyncio.Event()
+    passes.see(pods=[planes.pod("p", claims=["a"])], resourceclaims=[planes.claim("a")])
+    with counted(monkeypatch) as decided:
+        await passes.once()
+        # Its device is taken all the same.
+        both = [planes.pod("p", claims=["a"]), planes.pod("q", claims=["b"])]
+        passes.see(pods=both, resourceclaims=[planes.claim("a"), planes.claim("b")])
+        written = await passes.once()
+        assert [what[:2] for what in written] == [("report", "q")]
+        assert decided == ["p", "q"]
+
+        passes.scheduler._loop.wake.clear()
+        passes.binder.gate.set()
+        await asyncio.wait_for(passes.scheduler._loop.wake.wait(), 30)
+        assert not passes.scheduler._assumed
+
+
+async def test_a_bound_pod_counts_until_the_watch_shows_it(passes):
+    pods = [planes.pod("p", requests={"cpu": "8"}), planes.pod("q", requests={"cpu": "8"})]
+    passes.see(pods=pods[:1])
+    assert [what[0] for what in await passes.once()] == ["bind"]
+    assert passes.scheduler._bound == {"uid-p": "node-1"}
+    assert [pod.metadata.name for pod in passes.scheduler._snapshot().pending_pods()] == []
+
+    passes.see(pods=pods)
+    assert [what[:2] for what in await passes.once()] == [("report", "q")]
+    passes.see(pods=[planes.pod("p", on="node-1", requests={"cpu": "8"}), pods[1]])
+    await passes.once()
+    assert passes.scheduler._bound == {}
+
+    passes.see(pods=pods[:1])
+    await passes.once()
+    passes.see(pods=[])
+    await passes.once()
+    assert passes.scheduler._bound == {}
+
+
+async def test_a_pod_whose_devices_are_not_ready_is_not_bound_yet(passes):
+    conditions = {"bindingConditions": ["ready"], "bindingFailureConditions": ["broken"]}
+    slices = [planes.slice_("node-1", 1, gpu_0=conditions)]
+    pods = [planes.pod("p", claims=["a"])]
+    passes.see(resourceslices=slices, pods=pods, resourceclaims=[planes.claim("a")])
+    assert [what[0] for what in await passes.once()] == ["bind"]
+    assert passes.scheduler._bound == {}
+
+
+async def test_a_pod_without_a_place_is_looked_at_again_when_something_may_help(
+    passes, monkeypatch
+):
+    pod = planes.pod("p", claims=["a"])
+    passes.see(pods=[pod], resourceclaims=[planes.claim("a")], resourceslices=[])
+    with counted(monkeypatch) as decided:
+        assert [what[0] for what in await passes.once()] == ["report"]
+        assert await passes.once() == []
+        # A heartbeat helps nobody.
+        node = planes.node("node-1")
+        node["status"]["conditions"][0]["lastHeartbeatTime"] = "2026-01-01T00:00:00Z"
+        passes.see(nodes=[node])
+        assert await passes.once() == []
+        assert decided == ["p"]
+
+        for change in (
+            {"nodes": [planes.node("node-1", {"a": "b"})]},
+            {"deviceclasses": [planes.class_(), planes.class_("other")]},
+            {"pods": [planes.pod("p", claims=["a"], nodeSelector={"a": "b"})]},
+            {"resourceclaims": [planes.claim("a", planes.request(count=2))]},
+        ):
+            decided.clear()
+            passes.see(**change)
+            await passes.once()
+            assert decided == ["p"], change
+
+        passes.see(resourceslices=CLUSTER["resourceslices"], resourceclaims=[planes.claim("a")])
+        assert [what[:2] for what in await passes.once()] == [("bind", "p")]
+    assert "uid-p" not in passes.scheduler._unschedulable
+
+
+async def test_a_pod_that_is_gone_is_forgotten(passes):
+    passes.see(pods=[planes.pod("p", claims=["a"]), planes.pod("q", claims=["a"])])
+    await passes.once()
+    assert set(passes.scheduler._unschedulable) == {"uid-p", "uid-q"}
+    passes.see(pods=[planes.pod("q", claims=["a"])])
+    await passes.once()
+    assert set(passes.scheduler._unschedulable) == {"uid-q"}
+
+
+async def test_a_claim_that_will_be_made_is_waited_for(passes):
+    pod = planes.pod("p", templates=["gpu"])
+    passes.see(pods=[pod])
+    assert await passes.once() == []
+    # The status names it: then it is a copy of ours that is late, or the claim is gone.
+    status = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "p-gpu"}]}
+    passes.see(pods=[pod | {"status": pod["status"] | status}])
+    assert await passes.scheduler._reconcile() == scheduler.RETRY_PERIOD
+    assert RETRY_PERIOD > 0
+
+
+async def test_what_holds_a_pod_back_is_given_up(passes):
+    """A claim's devices are on a node that the pod cannot go to."""
+    held = planes.claim("a", devices=["gpu-0"], node="node-1")
+    passes.see(
+        nodes=[planes.node("node-1", unschedulable=True), planes.node("node-2")],
+        resourceslices=[planes.slice_("node-1", 1), planes.slice_("node-2", 1)],
+        pods=[planes.pod("p", claims=["a"])],
+        resourceclaims=[held],
+    )
+    assert await passes.once() == [("deallocate", "a")]
+
+
+@pytest.mark.parametrize(
+    ("failure", "again"),
+    [
+        (errors.Conflict("faster"), []),
+        (errors.NotFound("gone"), []),
+        (errors.ApiError("no"), ["p"]),
+    ],
+)
+async def test_a_report_that_failed_is_made_again(passes, monkeypatch, failure, again):
+    """Not where somebody was faster: what he wrote will be seen."""
+    passes.see(pods=[planes.pod("p", claims=["none"])])
+    passes.binder.failure = failure
+    with counted(monkeypatch) as decided:
+        await passes.once()
+        assert not passes.scheduler._assumed
+        decided.clear()
+        await passes.once()
+        assert decided == again
+
+
+async def test_a_binding_that_failed_leaves_nothing_bound(passes):
+    passes.see(pods=[planes.pod("p")])
+    passes.binder.failure = errors.Conflict("faster")
+    assert [what[0] for what in await passes.once()] == ["bind"]
+    assert passes.scheduler._bound == {}
+    passes.binder.failure = None
+    assert [what[0] for what in await passes.once()] == ["bind"]
+    assert passes.scheduler._bound == {"uid-p": "node-1"}
+
+
+async def test_the_search_for_one_pod_has_an_end(passes, monkeypatch):
+    asked = []
+
+    def schedule_pod(_snapshot, _pod, now, cancelled):
+        asked.append((now, cancelled()))
+        return scheduling_cycle.Pending()
+
+    monkeypatch.setattr(scheduling_cycle, "schedule_pod", schedule_pod)
+    passes.see(pods=[planes.pod("p")])
+    await passes.once()
+    monkeypatch.setattr(scheduler, "SEARCH_LIMIT", -1.0)
+    await passes.once()
+    assert asked == [(1000.0, False), (1000.0, True)]
