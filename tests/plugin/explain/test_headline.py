@@ -1,8 +1,15 @@
 """The answer in a line, and what would help: each way out is taken, and it helps."""
 
+import dataclasses
+
 import pytest
 
-from plugin.explain import objects, pending
+from plugin.allocator.causes import Change, Count, Holder, Remedy, Shortage
+from plugin.allocator.identity import DeviceID
+from plugin.allocator.verdicts import ClaimVerdict, DeviceVerdict, Reason, RequestVerdict
+from plugin.explain import headline, objects, pending
+from plugin.explain.answer import Answer, Group, NodeAnswer
+from plugin.scheduling.filters import Refusal
 from tests.support.cluster_objects import (
     claim,
     class_,
@@ -190,3 +197,183 @@ def test_an_error_that_ends_the_search_stands_before_all_nodes():
     assert answer.line.startswith(
         "pod default/job: an error on node node-2 ends the scheduler's search on all nodes: "
     )
+
+
+def answered(nodes=(), *group_sizes, **more):
+    """An answer with groups of so many nodes each."""
+    made = tuple(
+        Group(
+            causes=(f"cause {index}",),
+            outcome="no",
+            verb="have",
+            text=f"cause {index}",
+            nodes=tuple(f"n{index}-{number}" for number in range(size)),
+            nearest=f"n{index}-0",
+            have_devices=0,
+        )
+        for index, size in enumerate(group_sizes)
+    )
+    if not nodes:
+        names = [name for group in made for name in group.nodes]
+        nodes = [NodeAnswer(node=name, outcome="no", summary="") for name in names]
+    return headline.completed(Answer(subject="it", groups=made, nodes=tuple(nodes), **more))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "line"),
+    [
+        ((1, 2), "it: 0 of 3 nodes could have it: 2 have cause 1; n0-0 has cause 0"),
+        (
+            (1, 4, 2, 3),
+            "it: 0 of 10 nodes could have it: 4 have cause 1; 3 have cause 3; 2 have cause 2; "
+            "n0-0 has cause 0",
+        ),
+        (
+            (1, 4, 2, 3, 1),
+            "it: 0 of 11 nodes could have it: 4 have cause 1; 3 have cause 3; 2 have cause 2; "
+            "2 for other reasons",
+        ),
+        ((2,), "it: 0 of 2 nodes could have it: both have cause 0"),
+        ((3,), "it: 0 of 3 nodes could have it: all 3 have cause 0"),
+    ],
+)
+def test_groups_in_the_line(sizes, line):
+    assert answered((), *sizes).line == line
+
+
+def outcomes(*those):
+    return [
+        NodeAnswer(node=f"n{index}", outcome=outcome, summary="s")
+        for index, outcome in enumerate(those)
+    ]
+
+
+def test_what_stands_in_the_line():
+    assert answered([], blockers=("first", "second")).line == "it: first"
+    assert answered([]).line == "it: no nodes are known"
+    assert answered(outcomes("yes", "no")).line == "it: 1 of 2 nodes could have it"
+    assert answered(outcomes("yes", "unknown"), can="could run it").line == (
+        "it: 1 of 2 nodes could run it, 1 not decided in time"
+    )
+    notes = ("a remark", "not looked at: volumes", "not looked at: more")
+    line = answered(outcomes("yes"), notes=notes).line
+    assert line == "it: 1 of 1 nodes could have it, not looked at: volumes"
+    assert answered(outcomes("no"), notes=notes).line == "it: 0 of 1 nodes could have it: s"
+
+
+def one_node(**more):
+    return NodeAnswer(**{"node": "n", "outcome": "no", "summary": "s", "devices": "no"} | more)
+
+
+def with_count(**more):
+    numbers = {"noun": "GPUs", "needed": 2, "there": 4, "suitable": 4, "free": 1} | more
+    reasons = (Reason(rule="selector", text="model is a"),)
+    device = DeviceVerdict(device=DeviceID("d", "p", "a"), reasons=reasons)
+    request = RequestVerdict(request="gpus", needed=2, devices=(device,))
+    return one_node(
+        shortage=Shortage(counts=(Count(requests=("default/c: gpus",), **numbers),)),
+        claims=(ClaimVerdict(claim="default/c", requests=(request,)),),
+    )
+
+
+HOLDER = Holder(device=DeviceID("d", "p", "b"), claims=("default/other",))
+
+
+@pytest.mark.parametrize(
+    ("node_answer", "words"),
+    [
+        (one_node(refusals=("it is cordoned", "too little cpu")), "it is cordoned; too little cpu"),
+        (one_node(summary="no devices here"), "no devices on n"),
+        (
+            one_node(summary="no devices here", pools=("pool p is invalid", "pool q is late")),
+            "no devices on n: pool p is invalid; pool q is late",
+        ),
+        (dataclasses.replace(with_count(), shortage=Shortage()), "s"),
+        (with_count(), "2 GPUs are needed, 1 is free: model is a"),
+        (with_count(obstacle="b is tainted"), "2 GPUs are needed, 1 is usable; b is tainted"),
+        (
+            with_count(holders=(HOLDER,)),
+            "2 GPUs are needed, 1 is free: b is held by claim default/other",
+        ),
+        (
+            with_count(holders=(HOLDER,), suitable=1),
+            "2 GPUs are needed, 1 of 4 suits: model is a",
+        ),
+        (
+            with_count(holders=(HOLDER,), suitable=2),
+            "2 GPUs are needed, 1 is free: b is held by claim default/other",
+        ),
+        (dataclasses.replace(with_count(), claims=with_count().claims[:0]), "s"),
+    ],
+)
+def test_a_node_in_its_own_words(node_answer, words):
+    assert headline.own_words(node_answer) == words
+    where = "on n " if node_answer.refusals else ""
+    answer = headline.completed(Answer(subject="it", nodes=(node_answer,)))
+    assert answer.line == f"it: 0 of 1 nodes could have it: {where}{words}"
+
+
+def refusal(rule, detail):
+    return Refusal(rule=rule, message="", detail=detail)
+
+
+def freeing(device):
+    holder = Holder(device=DeviceID("d", "p", device), claims=("c",))
+    return Remedy(changes=(Change(kind="free", count=1, holders=(holder,)),))
+
+
+def ways(refusals=(), remedies=(), devices="no"):
+    answer = one_node(
+        refused_by=tuple(refusals),
+        devices=devices,
+        shortage=Shortage(remedies=tuple(map(freeing, remedies))),
+    )
+    return list(headline.ways_out(answer))
+
+
+CORDONED = refusal("NodeUnschedulable", "it is cordoned")
+ODD = refusal("Other", "anything")
+
+
+def test_each_way_out_has_all_that_is_needed():
+    assert ways(remedies="ab") == ["free a (claim c)", "free b (claim c)"]
+    assert ways(remedies="abcd") == [f"free {name} (claim c)" for name in "abc"]
+    assert ways([CORDONED, CORDONED], "ab") == [
+        "uncordon n, and free a (claim c)",
+        "uncordon n, and free b (claim c)",
+    ]
+    # The devices are there already, or none are asked for.
+    assert ways([CORDONED], "ab", devices="yes") == ["uncordon n"]
+    assert ways([CORDONED], "ab", devices=None) == ["uncordon n"]
+    # Nothing else helps where one thing cannot be helped.
+    assert ways([CORDONED, ODD], "ab") == []
+    assert ways([CORDONED]) == []
+    assert ways(devices="yes") == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "detail", "way"),
+    [
+        ("TaintToleration", "taint a:NoSchedule is not tolerated", "tolerate a:NoSchedule, or take it from n"),
+        ("TaintToleration", "it is late: taint a:NoSchedule is not tolerated", "get n ready"),
+        ("TaintToleration", "it is not ready", "get n ready"),
+        ("NodeAffinity", "nodeSelector asks for a=b, it has a=c", "label n a=b"),
+        ("NodeAffinity", "nodeSelector asks for kubernetes.io/os=a, it has b", None),
+        ("NodeAffinity", "nodeSelector asks for a=b", None),
+        ("NodeAffinity", "its labels do not match, it has a=c", None),
+        ("NodeResourcesFit", "cpu: the pod requests 8, 4 of 8 are left", "ask for at most 4 cpu or free some on n"),
+        ("NodeResourcesFit", "cpu: the pod requests 9, 4 of 8 are left", "ask for at most 4 cpu"),
+        ("NodeResourcesFit", "cpu: the pod requests 8, 0 of 8 are left", "free some cpu on n"),
+        ("NodeResourcesFit", "cpu: the pod requests 9, 0 of 8 are left", None),
+        ("NodeResourcesFit", "it runs 110 pods and may run 110", None),
+        ("NodePorts", "host port 80/TCP is taken by pod a/b", "free host port 80/TCP on n"),
+    ],
+)  # fmt: skip
+def test_what_undoes_a_rule(rule, detail, way):
+    assert ways([refusal(rule, detail)], devices="yes") == ([way] if way else [])
+
+
+def test_a_group_as_a_line_begins():
+    two, one = answered((), 2, 1).groups
+    assert headline.said(two) == "2 nodes have cause 0"
+    assert headline.said(one) == "1 node has cause 1"
