@@ -128,3 +128,46 @@ def test_pods_come_by_name_whatever_the_order_of_the_dump(ask):
     for order in itertools.permutations([waiting("b"), waiting("c"), waiting("a")]):
         [group] = ask(*CLUSTER, template("two", claim(count=3)), *order).groups
         assert group.pods == ("default/a", "default/b", "default/c")
+
+
+def grouped(*verdicts_and_sizes):
+    """A survey's line of groups of so many pods each."""
+    groups = [
+        survey.PodGroup(
+            line=f"line {index}",
+            verdict=verdict,
+            pods=tuple(f"p{number}" for number in range(size)),
+            answer=None,
+        )
+        for index, (verdict, size) in enumerate(verdicts_and_sizes)
+    ]
+    return survey._line(groups, sum(size for _, size in verdicts_and_sizes))
+
+
+@pytest.mark.parametrize(
+    ("groups", "line"),
+    [
+        ([], "no pod waits for a node"),
+        ([("could run", 1)], "1 pod waits for a node: 1 could run"),
+        ([("pending", 2)], "2 pods wait for a node: 2 cannot run"),
+        ([("pending", 2), ("pending", 1)], "3 pods wait for a node: 3 cannot run, for 2 reasons"),
+        (
+            [("could run", 3), ("unknown", 2), ("pending", 1)],
+            "6 pods wait for a node: 1 cannot run, 2 not decided, 3 could run",
+        ),
+    ],
+)
+def test_the_line(groups, line):
+    assert grouped(*groups) == line
+
+
+def test_one_pod_is_not_looked_at_beside_others(ask):
+    assert ask(*CLUSTER, waiting("a")).notes == ()
+    [note] = ask(*CLUSTER, waiting("a"), waiting("b")).notes
+    assert note.startswith("each pod is looked at by itself")
+
+
+def test_the_largest_group_comes_first_and_what_could_run_last(ask):
+    small = [waiting(f"s{index}", "one") for index in range(3)]
+    found = ask(*CLUSTER, *small, waiting("b", "gone"), waiting("a", "lost"))
+    assert [group.pods[0] for group in found.groups] == ["default/a", "default/b", "default/s0"]

@@ -119,3 +119,23 @@ def test_a_slice_that_cannot_be_read_is_told_as_without_changes(tmp_path):
     what_if.apply(known, "default", [], ["node-1"])
     with pytest.raises(errors.Fatal, match="ResourceSlice .* cannot be read: "):
         outcomes(known)
+
+
+def test_what_leaves_is_counted(load):
+    more = [pod(f"busy-{number}", nodeName="node-1") for number in range(2)]
+    shared = claim("shared", held=[name(0)], reserved=["busy", "busy-0"])
+    known = load(*cluster(), *more, shared)
+    told = what_if.apply(known, "default", ["pod/busy-1"], ["node-1"])
+    assert told == [
+        "pod default/busy-1 were not there",
+        "node node-1 were free (2 pods and the devices of 2 claims leave it)",
+    ]
+
+    known = load(*cluster(), *more, claim("second", held=[name(1)], reserved=["busy"]), shared)
+    told = what_if.apply(known, "default", ["pod/busy", "resourceclaim/second"], ["node-2"])
+    assert told == [
+        "pod default/busy were not there, and 2 claims gave devices back",
+        "claim default/second were not there",
+        "node node-2 were free (0 pods and the devices of 0 claims leave it)",
+    ]
+    assert [one.metadata.name for one in known.claims if one.status.allocation] == ["shared"]
