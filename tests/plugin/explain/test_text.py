@@ -1,7 +1,12 @@
 """Answers as text: few lines for many nodes, and one node in full."""
 
+import dataclasses
+
+from plugin.allocator.causes import Change, Count, Holder, Remedy, Shortage
+from plugin.allocator.identity import DeviceID
+from plugin.allocator.verdicts import ClaimVerdict, DeviceVerdict, Reason, RequestVerdict
 from plugin.explain import groups, headline, text
-from plugin.explain.answer import Answer, NodeAnswer
+from plugin.explain.answer import Answer, NodeAnswer, Quote
 from plugin.scheduling.filters import Refusal
 
 
@@ -98,3 +103,208 @@ def test_as_data_has_a_version_and_the_verdict():
     assert data["verdict"] == "pending"
     assert data["groups"][0]["nodes"] == ("node-0",)
     assert data["nodes"][0]["refused_by"][0]["rule"] == "NodeUnschedulable"
+
+
+def device(name, *reasons, pool="node-0"):
+    made = tuple(Reason(rule=rule, text=words) for rule, words in reasons)
+    return DeviceVerdict(device=DeviceID("d.org", pool, name), reasons=made)
+
+
+def judged(*devices, needed=1, summary="short", constraints=(), **more):
+    """A node that was looked at for one request."""
+    request = RequestVerdict(request="gpus", needed=needed, devices=devices)
+    claim = ClaimVerdict(claim="default/c", requests=(request,), constraints=constraints)
+    fields = {"node": "node-0", "outcome": "no", "summary": summary, "devices": "no"}
+    return NodeAnswer(**fields | more, claims=(claim,))
+
+
+def rows(place):
+    """A node as it is told of when it is the only one."""
+    return lines(place)[2:]
+
+
+MODEL = ("selector", "model is a")
+
+
+def test_what_a_node_would_give():
+    allocation = (DeviceID("d.org", "node-0", "a"), DeviceID("d.org", "pool", "b"))
+    [place] = nodes(1, "yes", allocation=allocation)
+    assert rows(place) == ["node node-0: yes: would get a, pool/b"]
+    alike = dataclasses.replace(place, like="pool")
+    assert rows(alike) == ["node node-0: yes: would get a, b"]
+    assert rows(*nodes(1, "yes")) == ["node node-0: yes"]
+    assert rows(*nodes(1, "yes", summary="as it is")) == ["node node-0: yes: as it is"]
+    [cordoned] = refused(1, CORDONED)
+    has = dataclasses.replace(cordoned, allocation=allocation)
+    assert rows(has) == ["node node-0: no: it is cordoned (it has the devices)"]
+
+
+def test_devices_that_lack_the_same_are_one_line_the_nearest_first():
+    place = judged(
+        device("far", MODEL, ("taint", "it is tainted")),
+        device("a", ("taint", "it is tainted")),
+        device("b", MODEL),
+        device("c", MODEL),
+        device("d", MODEL, pool="other"),
+        device("fits"),
+        needed=2,
+        pools=("pool p is incomplete",),
+    )
+    assert rows(place) == [
+        "node node-0: no: short",
+        "  pool p is incomplete",
+        "  claim default/c: request gpus needs 2, 1 of 6 devices suit",
+        "    b, c and 1 more: model is a",
+        "    a: it is tainted",
+        "    far: model is a; it is tainted",
+    ]
+
+
+def test_many_reasons_are_counted():
+    few = [device(f"m{number}", ("selector", f"model: {number}")) for number in range(5)]
+    held = [device(f"h{number}", ("held", f"claim {number}")) for number in range(3)]
+    both = device("both", ("held", "claim x"), ("taint", "tainted: y"))
+    told = rows(judged(*few, *held, both))
+    assert told[2:] == [
+        "    m0: model: 0",
+        "    m1: model: 1",
+        "    m2: model: 2",
+        "    3 more: held by claims",
+        "    2 more: model",
+        "    1 more: held by claims and tainted",
+    ]
+    odd = [device(f"o{number}", ("selector", f"odd {number}")) for number in range(3)]
+    told = rows(judged(*few, *held, both, *odd))
+    assert told[5:] == [
+        "    3 more: held by claims",
+        "    2 more: model",
+        "    1 more: odd 0",
+        "    3 more for other reasons",
+    ]
+
+
+def test_what_the_nodes_line_has_said_is_not_said_again():
+    request = "request gpus needs 1, 0 of 1 devices suit"
+    place = judged(device("a", MODEL), summary=f"claim default/c: {request}")
+    assert rows(place)[1:] == ["    a: model is a"]
+    apart = judged(device("a"), summary="no two", constraints=("no two", "no three"))
+    assert rows(apart) == ["node node-0: no: no two", "  no three"]
+
+
+def test_of_a_request_that_is_not_short_only_a_good_node_tells():
+    assert rows(judged(device("a"), summary="no")) == ["node node-0: no: no"]
+    assert rows(judged(summary="no")) == ["node node-0: no: no"]
+    good = judged(device("a"), device("b", MODEL), outcome="yes", summary="")
+    assert rows(good) == [
+        "node node-0: yes",
+        "  claim default/c: request gpus needs 1, 1 of 2 devices suit",
+        "    b: model is a",
+    ]
+
+
+def test_good_nodes_are_three_and_a_number():
+    told = lines(*nodes(5, "yes"))
+    assert told[1:] == [
+        "",
+        "node node-0: yes",
+        "",
+        "node node-1: yes",
+        "",
+        "node node-2: yes",
+        "2 more: yes",
+    ]
+    assert "more: yes" not in lines(*nodes(3, "yes"))[-1]
+
+
+def test_what_else_is_to_be_known():
+    quotes = (
+        Quote(text="no nodes", differences=("we find one",)),
+        Quote(text="none", when="10:00", source="event"),
+    )
+    told = lines(
+        *refused(2, CORDONED),
+        nearest="node-1",
+        help=("uncordon it", "wait", "give up"),
+        quotes=quotes,
+        changes=("all were free",),
+        notes=("a note",),
+        blockers=("it waits",),
+    )
+    assert told[:11] == [
+        "pod default/job: it waits",
+        "  without that: 0 of 2 nodes could run it",
+        "  nearest miss: node-1: it is cordoned",
+        "  would help on node-1: uncordon it; or wait",
+        '  the scheduler says: "no nodes"',
+        "    but we find one",
+        '  the scheduler says at 10:00: "none"',
+        "  as if: all were free",
+        "  note: a note",
+        "",
+        "2 nodes are cordoned: node-0, node-1",
+    ]
+    # Of a single node its own line says it.
+    assert not [
+        line for line in lines(*refused(1, CORDONED), nearest="node-0") if "nearest" in line
+    ]
+
+
+def test_how_many_of_a_group_have_the_devices():
+    cordoned = [dataclasses.replace(node, devices="yes") for node in refused(2, CORDONED)]
+    assert lines(*cordoned)[-1] == "    2 of them have the devices"
+    one = [cordoned[0], dataclasses.replace(cordoned[1], devices="no")]
+    assert lines(*one)[-1] == "    1 of them has the devices"
+
+
+def short_of(name, *devices, like=""):
+    count = Count(noun="GPUs", needed=2, there=4, suitable=4, free=1, requests=("default/c: gpus",))
+    place = judged(*devices, needed=2, node=name, shortage=Shortage(counts=(count,)), like=like)
+    return place
+
+
+def test_what_devices_lack_on_the_nearest_of_a_group():
+    four = [device(f"a{number}", ("selector", f"model is {number}")) for number in range(4)]
+    told = lines(short_of("node-0", *four), short_of("node-1", *four))
+    assert told[2:] == [
+        "2 nodes have too few free GPUs (2 needed, 1 free): model is 0: node-0, node-1",
+        "  node node-0: no: short",
+        "    claim default/c: request gpus needs 2, 0 of 4 devices suit",
+        "      a0: model is 0",
+        "      a1: model is 1",
+    ]
+    alike = [short_of(f"node-{number}", *four, like="node-9") for number in range(2)]
+    assert len(lines(*alike)) == 3
+
+
+def test_later_groups_are_shorter():
+    places = [
+        dataclasses.replace(judged(device("a", MODEL)), node=f"node-{number}", summary=f"s{number}")
+        for number in range(4)
+    ]
+    told = lines(*places)
+    assert told[-1] == "node node-3: no: s3"
+    assert told[-3] == "    node-0/a: model is a"
+
+
+def test_data_of_a_node_that_another_was_judged_for():
+    holder = Holder(device=DeviceID("d.org", "p", "x"), claims=("default/o",))
+    change = Change(kind="free", count=1, holders=(holder,))
+    numbers = {"noun": "GPUs", "needed": 2, "there": 4, "suitable": 4, "free": 1}
+    count = Count(**numbers, holders=(holder,))
+    shortage = Shortage(counts=(count,), remedies=(Remedy(changes=(change,)),))
+    allocation = (DeviceID("d.org", "p", "a"),)
+    own = judged(device("a", MODEL), summary=f"{count}", shortage=shortage, allocation=allocation)
+    data = text.as_data(answer(own, dataclasses.replace(own, node="node-1", like="node-0")))
+    first, second = data["nodes"]
+    assert first["summary"].endswith("x is held by claim default/o")
+    assert second["summary"] == "2 GPUs are needed, 1 is free"
+    assert (len(first["claims"]), len(second["claims"])) == (1, 0)
+    assert first["shortage"]["remedies"] and not second["shortage"]["remedies"]
+    assert first["shortage"]["counts"][0]["holders"]
+    assert second["shortage"]["counts"][0]["holders"] == ()
+    [request] = first["claims"][0]["requests"]
+    assert (request["suitable"], request["nearest"]) == (0, ["d.org/node-0/a"])
+    assert request["devices"][0]["device"] == "d.org/node-0/a"
+    assert first["allocation"] == ["d.org/p/a"]
+    plain = text.as_data(answer(dataclasses.replace(own, like="node-9", shortage=Shortage())))
+    assert plain["nodes"][0]["summary"] == f"{count}"
