@@ -1,11 +1,16 @@
 import asyncio
 import contextlib
 import time
+from types import SimpleNamespace
+
+import pytest
 
 from plugin.kube import errors
+from plugin.sim import client
 from plugin.sim.apiserver.server import Options, serve
 from plugin.sim.assume_cache import AssumeCache
-from plugin.sim.controllers.loops import Evictions
+from plugin.sim.controllers import namespaces, pod_gc
+from plugin.sim.controllers.loops import Claims, Evictions, Namespaces, Nodes, PodGC, Workloads
 from plugin.sim.requests import delete
 from plugin.sim.work_loop import WorkLoop
 from tests.support import planes
@@ -48,3 +53,175 @@ async def test_a_rule_may_go_while_its_pods_are_evicted(tmp_path):
         await plane.until(lambda: not plane.pod("p"))
         for task in tasks:
             task.cancel()
+
+
+class Sent:
+    """A loop whose copies the test sets; what is sent is kept, and succeeds or is to be tried again."""
+
+    def __init__(self, there=(), **collections):
+        self.caches = {
+            resource: SimpleNamespace(objects=objects)
+            for resource, objects in planes.copies(**collections).items()
+        }
+        self.there, self.asked, self.sent, self.answers = dict(there), [], [], []
+        self.api = self
+
+    def objects(self, resource):
+        return self.caches[resource].objects
+
+    async def find(self, resource, namespace, name):
+        self.asked.append((resource, namespace, name))
+        return self.there.get(name)
+
+    async def send_all(self, wanted):
+        self.sent.append([(one.method, one.resource, one.name) for one in wanted])
+        return self.answers.pop(0) if self.answers else None
+
+
+def evicting(**rule):
+    """A rule that evicts p at once and q in a minute."""
+    taint = {"key": "k", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
+    later = {"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
+    devices = [planes.result("gpu-0")]
+    waiting = [planes.result("gpu-1", tolerations=[later])]
+    return Sent(
+        pods=[
+            planes.pod("p", claims=["a"], on="node-1"),
+            planes.pod("q", claims=["b"], on="node-1"),
+        ],
+        resourceclaims=[
+            planes.claim("a", devices=devices, pods=["p"]),
+            planes.claim("b", devices=waiting, pods=["q"]),
+        ],
+        resourceslices=[planes.slice_("node-1")],
+        devicetaintrules=[planes.rule("r", taint, pool="node-1") | rule],
+    )
+
+
+START = 1767225600.0
+
+
+async def test_pods_are_marked_then_deleted_then_counted():
+    loop = evicting()
+    controller = Evictions(loop, lambda: START + 1)
+    assert await controller.reconcile() == 59
+    marks, deletes, statuses = loop.sent
+    assert {name for _, _, name in marks if name} == {"p"}
+    assert deletes == [("DELETE", "pods", "p")]
+    assert statuses == [("PATCH", "devicetaintrules", "r")]
+    assert controller._evicted == {"uid-r": {"uid-p"}}
+
+    # The same pod is one, however often it is looked at.
+    await controller.reconcile()
+    assert controller._evicted == {"uid-r": {"uid-p"}}
+
+
+async def test_what_failed_is_tried_again_before_what_is_later():
+    for answers, wait in (([5.0], 5.0), ([None, 5.0], 5.0), ([None, None, 5.0], 5.0), ([70.0], 59)):
+        loop = evicting()
+        loop.answers = answers
+        assert await Evictions(loop, lambda: START + 1).reconcile() == wait
+
+
+def claims_loop(**there):
+    """A claim that is reserved for a pod that our copy does not have."""
+    claim = planes.claim("c", devices=["gpu-0"], pods=["lost"])
+    return Sent(resourceclaims=[claim], there=there)
+
+
+@pytest.mark.parametrize(
+    ("there", "released"),
+    [
+        ({}, True),
+        ({"lost": {"metadata": {"uid": "another"}}}, True),
+        ({"lost": {"metadata": {"uid": "uid-lost"}}}, False),
+    ],
+)
+async def test_a_claim_is_released_when_its_pod_is_known_to_be_gone(there, released):
+    loop = claims_loop(**there)
+    await Claims(loop, time.time).reconcile()
+    assert loop.asked == [("pods", "default", "lost")]
+    assert bool(loop.sent[0]) is released
+
+
+async def test_the_same_event_is_said_once():
+    pod = planes.pod("p", templates=["none"])
+    loop = Sent(pods=[pod])
+    controller = Claims(loop, time.time)
+    for _ in range(2):
+        await controller.reconcile()
+    assert [[resource for _, resource, _ in sent] for sent in loop.sent] == [["events"], []]
+
+
+async def test_pods_of_a_node_that_is_away_are_given_a_while():
+    loop = Sent(pods=[planes.pod("p", on="gone"), planes.pod("q", on="late")])
+    loop.there = {"late": planes.node("late")}
+    now = 1000.0
+    controller = PodGC(loop, lambda: now)
+    assert await controller.reconcile() == pod_gc.ORPHAN_GRACE
+    assert loop.sent == [[], []]
+    assert sorted(loop.asked) == [("nodes", "", "gone"), ("nodes", "", "late")]
+
+    now += pod_gc.ORPHAN_GRACE - 1
+    assert await controller.reconcile() == pod_gc.ORPHAN_GRACE
+    now += 1
+    loop.sent.clear()
+    assert await controller.reconcile() is None
+    assert loop.sent == [[("PATCH", "pods", "p")], [("DELETE", "pods", "p")]]
+
+    # A node that came back in between is away anew.
+    loop.there["gone"] = planes.node("gone")
+    assert await controller.reconcile() is None
+    del loop.there["gone"]
+    loop.answers = [5.0]
+    assert await controller.reconcile() == 5.0
+
+
+async def test_a_namespace_whose_content_takes_its_time(monkeypatch):
+    done, asked = {"a"}, []
+
+    async def paths(_api):
+        asked.append("paths")
+        return ["/path/{}"]
+
+    async def delete_content(_api, given, name):
+        assert given == ["/path/{}"]
+        return name in done
+
+    monkeypatch.setattr(namespaces, "deletable_collections", paths)
+    monkeypatch.setattr(namespaces, "delete_content", delete_content)
+    loop, tried = Sent(), []
+
+    async def try_send(request):
+        tried.append(request.target)
+
+    loop.try_send = try_send
+    controller = Namespaces(loop, time.time)
+    assert await controller.reconcile() is None
+    assert asked == []
+
+    for name in "ab":
+        loop.objects("namespaces")[name] = {
+            "metadata": {"name": name, "deletionTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"finalizers": ["kubernetes"]},
+        }
+    assert await controller.reconcile() == client.RETRY_PERIOD
+    assert (tried, asked) == (["namespaces/a/finalize"], ["paths"])
+    done.add("b")
+    assert await controller.reconcile() is None
+
+
+async def test_the_other_loops_send_what_is_wanted():
+    body = {"spec": {"replicas": 1, "selector": {}, "template": {"metadata": {}, "spec": {}}}}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment"} | body
+    deployment["metadata"] = planes.meta("d")
+    loop = Sent(deployments=[deployment], nodes=[planes.node("n")])
+    loop.answers = [5.0]
+    assert await Workloads(loop, lambda: START).reconcile() == 5.0
+    assert ("POST", "pods") in [request[:2] for request in loop.sent[0]]
+
+    stale = planes.node("old")
+    loop = Sent(nodes=[stale])
+    loop.answers = [5.0]
+    assert await Nodes(loop, time.time).reconcile() == 5.0
+    assert len(loop.sent) == 1

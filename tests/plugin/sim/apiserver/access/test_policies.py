@@ -236,6 +236,8 @@ async def test_variables_may_use_those_before_them(raw):
         "object.metadata.labels.all(k, k == 'none')",
         "authorizer.group('').resource('pods').check('list').allowed()",
         "authorizer.path('/metrics').check('get').allowed()",
+        "!authorizer.path('/metrics').check('get').errored()",
+        "authorizer.path('/metrics').check('get').error() == ''",
         "!authorizer.serviceAccount('default', 'a').group('').resource('pods').check('get')"
         ".allowed()",
         "authorizer.serviceAccount('default', 'a').group('').resource('pods')"
