@@ -56,7 +56,7 @@ def _group(causes: tuple[Cause, ...], members: Sequence[NodeAnswer]) -> Group:
             nearest,
         )
     forms = _PLURAL if len(members) > 1 else _SINGULAR
-    text = causes[0].text + _figures(causes, members)
+    text = causes[0].text + _figures(members)
     if causes[0].detail:
         text += f": {causes[0].detail}"
     for cause in causes[1:]:
@@ -211,9 +211,9 @@ def _without_sharers(reason: Reason) -> str:
     return reason.text.partition("; ")[0] if reason.rule == "consumed" else reason.text
 
 
-def _figures(causes: tuple[Cause, ...], members: Sequence[NodeAnswer]) -> str:
+def _figures(members: Sequence[NodeAnswer]) -> str:
     """How many are needed, and how many the nodes have."""
-    if members[0].refused_by or len(causes) > 1:
+    if members[0].refused_by:
         return ""
     # Nodes that were not decided in time, say, are alike whether something was counted or not.
     if not all(node.shortage.counts for node in members):

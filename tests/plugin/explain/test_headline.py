@@ -257,7 +257,9 @@ def test_what_stands_in_the_line():
     )
     notes = ("a remark", "not looked at: volumes", "not looked at: more")
     line = answered(outcomes("yes"), notes=notes).line
-    assert line == "it: 1 of 1 nodes could have it, not looked at: volumes"
+    assert line == (
+        "it: 1 of 1 nodes could have it as far as it can be told; not looked at: volumes"
+    )
     assert answered(outcomes("no"), notes=notes).line == "it: 0 of 1 nodes could have it: s"
 
 

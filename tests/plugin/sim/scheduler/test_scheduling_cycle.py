@@ -107,8 +107,8 @@ def test_each_reason_is_told_with_its_number_of_nodes():
     )
     assert decided(new, nodes=nodes, claims=[claim("mine")]).message == (
         "0/6 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 Too many pods, "
-        "1 cannot allocate all claims (no driver has usable devices here, "
-        "as no ResourceSlice is for this node), "
+        "1 cannot allocate all claims (no driver has devices here: "
+        "no ResourceSlice is for this node), "
         "1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint(s), "
         "1 node(s) were unschedulable."
     )
