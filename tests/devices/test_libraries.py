@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from devices import capture, scan
-from devices.gpu import CDI, MOUNTED, NONE, Gpu, Libraries
+from devices import capture, libraries, scan
+from devices.gpu import CDI, MOUNTED, NONE, Gpu, Libraries, Roots
 from tests.devices.trees import Make
 from tests.support import driver_layouts
 from tests.support.driver_layouts import VERSION
@@ -191,3 +191,12 @@ def test_a_capture_has_what_they_are_and_not_what_is_in_them(
     replay = capture.read(tmp_path / "c.tar", tmp_path / "again")
     assert replay.with_original_paths(scan.scan(replay.roots)) == made.scan()
     capture.stop_replay()
+
+
+def test_without_a_version_there_is_nothing_to_look_for(tmp_path: Path) -> None:
+    driver_layouts.write(tmp_path, "ubuntu")
+    host = libraries.look(Roots.under(tmp_path), None)
+    assert (host.driver, host.lack) == (None, "the driver's version is not known")
+    chosen = libraries.choose(host, "GPU-1", "/dev/nvidia0")
+    assert chosen.how == NONE
+    assert "the driver's version is not known" in chosen.reason

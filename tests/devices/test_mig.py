@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from devices import mig
+from devices.gpu import Gpu
 from devices.mig import Board
 from tests.devices.trees import Make
 
@@ -117,3 +119,26 @@ def test_a_capability_that_makes_no_sense(tree: Make, content: str) -> None:
     made = tree("nvidia:a100,mig=2")
     made.put(f"{MIG}/gi8/access", content)
     assert [gpu.name[-7:] for gpu in made.scan().gpus] == ["11-00-0", "mig-7-0"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "divides"),
+    [
+        ({"architecture": "sm_90"}, True),
+        ({"architecture": "sm_80"}, True),
+        ({"architecture": "sm_89"}, False),
+        ({}, False),
+        ({"kind": "divided"}, True),
+        ({"kind": "partition"}, True),
+        ({"kind": "vf", "architecture": "sm_90"}, False),
+        ({"vendor": "amd", "architecture": "sm_90"}, False),
+        ({"vendor": "amd", "kind": "partition"}, False),
+    ],
+)
+def test_what_mig_can_divide(facts: dict[str, str], divides: bool) -> None:
+    known = {"name": "g", "address": "a", "vendor": "nvidia", "driver": "nvidia"} | facts
+    assert mig.may_divide(Gpu(vendor_id=1, device_id=2, **known)) is divides  # type: ignore[arg-type]
+
+
+def test_the_name_of_an_instance() -> None:
+    assert mig.part_name("0000:11:00.0", 7, 1) == "gpu-0000-11-00-0-mig-7-1"

@@ -558,3 +558,55 @@ def test_one_check_says_what_hangs(tree: Make) -> None:
     report = monitor.check_once(made.roots, made.scan())
     assert [(name, found[0].kind) for name, found in report.findings] == [(NAME, "unresponsive")]
     faults.inject(made.folder, "heal", FIRST)
+
+
+# ---------------------------------------------------------------- what the log says
+
+
+def finding(kind: str, severity: str = FAILED, value: str = "") -> health.Finding:
+    sentence = f"it is {kind} {value}".strip()
+    return health.Finding(kind=kind, value=value, severity=severity, sentence=sentence, since=0)
+
+
+def told(caplog: pytest.LogCaptureFixture, before: HealthReport, after: HealthReport) -> list[str]:
+    caplog.clear()
+    monitor._log_changes(before, after)
+    return [f"{record.levelname} {record.getMessage()}" for record in caplog.records]
+
+
+def test_the_log_says_what_begins_and_what_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "claimd.devices")
+    well = HealthReport()
+    sick = HealthReport(
+        findings=((NAME, (finding("wedged"), finding("aer", NOTE))), (OTHER, (finding("hot"),)))
+    )
+    assert told(caplog, well, well) == []
+    assert told(caplog, well, sick) == [
+        f"WARNING {NAME}: failed: it is wedged",
+        f"INFO {NAME}: note: it is aer",
+        f"WARNING {OTHER}: failed: it is hot",
+    ]
+    assert told(caplog, sick, sick) == []
+    assert told(caplog, sick, HealthReport(findings=((NAME, (finding("wedged"),)),))) == [
+        f"INFO {NAME}: this is over: it is aer",
+        f"INFO {OTHER}: this is over: it is hot",
+    ]
+
+
+def test_another_value_of_a_finding_is_another_finding(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "claimd.devices")
+    first = HealthReport(findings=((NAME, (finding("xid", value="79"),)),))
+    second = HealthReport(findings=((NAME, (finding("xid", value="48"),)),))
+    assert told(caplog, first, second) == [
+        f"WARNING {NAME}: failed: it is xid 48",
+        f"INFO {NAME}: this is over: it is xid 79",
+    ]
+
+
+def test_what_cannot_be_watched_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "claimd.devices")
+    first = HealthReport(unwatched=("the kernel's log: no right",))
+    both = HealthReport(unwatched=("the kernel's log: no right", "uevents: none"))
+    assert told(caplog, HealthReport(), first) == ["INFO the kernel's log: no right"]
+    assert told(caplog, first, both) == ["INFO uevents: none"]
+    assert told(caplog, both, first) == []
