@@ -18,6 +18,8 @@ CDI_KIND = "claimd.dev/claim"
 LIBRARY_HOOK = "claimd-ld-cache"
 # Of the opaque configuration, and of the data in a claim's status.
 CONFIG_API_VERSION = "claimd.dev/v1alpha1"
+# Tells a program that it was given devices which others work on; the same with other drivers.
+ADMIN_VARIABLE = "DRA_ADMIN_ACCESS"
 # Bytes of a unix socket's path; the kernel has room for 108 with the closing NUL.
 SOCKET_LIMIT = 107
 

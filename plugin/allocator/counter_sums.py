@@ -131,7 +131,7 @@ class CounterSums:
             scope=scope,
             requests=paths_of(requests),
             obstacle=(
-                f"{name} {have} {amounts.text_of(left)} left{by}, "
+                f"{name} {have} {amounts.text_of(left)} left{by}; "
                 f"{len(least)} devices need at least {amounts.text_of(sum(least))} together"
             ),
             namespace=self._groups.namespace,

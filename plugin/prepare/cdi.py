@@ -111,6 +111,7 @@ def _device(
         **dict(gpu.environment),
         names.variable(device.device): gpu.address,
         **_share(device),
+        **({names.ADMIN_VARIABLE: "true"} if device.admin else {}),
         # Triton asks ldconfig where libcuda is, which not every image has, unless it is told.
         **({"TRITON_LIBCUDA_PATH": folder} if folder else {}),
         **device.environment,

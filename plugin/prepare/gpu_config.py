@@ -17,7 +17,7 @@ from devices.gpu import CAPABILITIES
 
 from .. import budgets, errors, plain_text
 from ..api.resource import DeviceAllocationConfiguration, ResourceClaim
-from ..names import CONFIG_API_VERSION
+from ..names import ADMIN_VARIABLE, CONFIG_API_VERSION
 
 CLASS, CLAIM = "the class", "the claim"
 # What a variable takes in files and in memory, its name and value aside.
@@ -27,6 +27,7 @@ PERMISSIONS = "permissions"  # as claimsMaySet has it, beside the names of varia
 # Variables that a claim cannot set, by their names or, with a star, by how they begin; and why.
 RESERVED = {
     "CLAIMD_*": "claimd says by them which GPUs a container was given",
+    ADMIN_VARIABLE: "containers are told by it that others work on their GPUs",
     "NVIDIA_*": "NVIDIA's container runtime, where it is installed, acts on them on the host",
     "LD_*": "the loader of every program acts on them, that of a hook on the host included",
     "GLIBC_TUNABLES": "the loader of every program acts on it, that of a hook on the host included",

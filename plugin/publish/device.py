@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from devices.gpu import UNKNOWN, Gpu
+from devices.gpu import DIVIDED, UNKNOWN, Gpu
 
 from ..api import limits, quantity
 from ..api.resource import (
@@ -121,8 +121,10 @@ def of_gpu(
     draft.compute_units(gpu.compute_units)
     draft.shared(shared, gpu.memory)
 
+    # A divided GPU takes nothing from its parts: only administrative access gets it, which has to
+    # be there while pods use the parts, and the scheduler counts for that as well.
     consumed: list[DeviceCounterConsumption] = []
-    if counters and gpu.counters:
+    if counters and gpu.counters and gpu.kind != DIVIDED:
         whole = gpu.parent or gpu.name
         consumed = [DeviceCounterConsumption(counter_set=whole, counters=counters_of(gpu))]
     return Device(

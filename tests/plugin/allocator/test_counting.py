@@ -110,7 +110,7 @@ def test_a_counter():
     devices, counters = alloc_hard.sharing(20, 7)
     assert counts(world(devices, {"count": 8}, counters=counters)) == [
         "8 GPUs at once are needed, 7 are usable; "
-        "counter all/memory has 7 left, 8 devices need at least 8 together"
+        "counter all/memory has 7 left; 8 devices need at least 8 together"
     ]
 
 
@@ -130,7 +130,7 @@ def test_a_counter_names_those_who_use_it():
     ]
     assert counts(hard) == [
         "3 GPUs at once are needed, 2 are usable; counter all/memory has 2 left "
-        "(default/neighbour uses the rest), 3 devices need at least 3 together"
+        "(default/neighbour uses the rest); 3 devices need at least 3 together"
     ]
 
 
@@ -138,7 +138,7 @@ def test_counters_of_one_name():
     wanted = (("1g.20gb", 16), ("2g.20gb", 12), ("3g.40gb", 4))
     [sentence] = counts(alloc_hard.divided_among(*wanted))
     assert sentence.endswith(
-        "all memory-slice counters of gpu.example.com/node-1 have 64 left, "
+        "all memory-slice counters of gpu.example.com/node-1 have 64 left; "
         "32 devices need at least 72 together"
     )
 
@@ -146,7 +146,7 @@ def test_counters_of_one_name():
 def test_counters_that_are_opposed():
     assert counts(alloc_hard.opposing()) == [
         "12 GPUs at once are needed, 11 are usable; "
-        "the counters of all together have 935 left, 12 devices need at least 936 together"
+        "the counters of all together have 935 left; 12 devices need at least 936 together"
     ]
 
 

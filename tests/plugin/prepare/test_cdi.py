@@ -99,6 +99,15 @@ def test_each_share_of_a_device_has_variables_of_its_own():
     assert found == [ten, some, ten, some]
 
 
+def test_who_has_admin_access_is_told():
+    variables = {}
+    for admin in (True, False):
+        spec = json.loads(cdi.build(prepared(result(FIRST, adminAccess=admin)), inventory()))
+        [device] = spec["devices"]
+        variables[admin] = set(device["containerEdits"]["env"])
+    assert variables[True] - variables[False] == {"DRA_ADMIN_ACCESS=true"}
+
+
 def test_gone_gpu_has_no_spec():
     with pytest.raises(errors.NotReadyError):
         cdi.build(prepared(), inventory(0))

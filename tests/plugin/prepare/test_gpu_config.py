@@ -47,6 +47,7 @@ def of_claim(**fields):
         "NVIDIA_VISIBLE_DEVICES",
         "NVIDIA_DRIVER_CAPABILITIES",
         "CLAIMD_GPU_X",
+        "DRA_ADMIN_ACCESS",
         "LD_PRELOAD",
         "LD_LIBRARY_PATH",
         "LD_AUDIT",
