@@ -17,13 +17,19 @@ from devices.gpu import Gpu, Inventory, Roots
 from tests.cluster.__main__ import FAKE_TREE
 from tests.cluster.conftest import Rig, Running
 from tests.cluster.deadline import wait_for
-from tests.cluster.driver import Driver, allotted, given, nodes
+from tests.cluster.driver import Driver, allotted, given, nodes, variables
 from tests.cluster.kubectl import Kubectl, Object
 from tests.cluster.objects import DRIVER, claim, devices, pod, request
 
 DIVIDED = ["nvidia:a100,mig=3g.40gb:1g.10gb", "amd:mi300x,mode=cpx,memory_mode=nps4,kfd=closed"]
 COUNTERS = {"nvidia": ("instances", "2"), "amd": ("partitions", "8")}
 SETTLE = 30.0  # seconds: GPUs that were there before stay for the grace
+ALL = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": f"all.{DRIVER}"},
+    "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]},
+}
 
 
 def write(tree: Path, description: Object) -> Inventory:
@@ -107,11 +113,9 @@ def test_the_api_server_keeps_the_counters(divided: Inventory, driver: Driver, v
         for s in driver.slices()
         for d in s["spec"].get("devices", [])
     }
-    for gpu in (gpu for gpu in divided.gpus if whole.name in (gpu.name, gpu.parent)):
-        amount = total if gpu.name == whole.name else "1"
-        assert taken[gpu.name] == [
-            {"counterSet": whole.name, "counters": {name: {"value": amount}}}
-        ]
+    assert taken[whole.name] is None
+    for part in (gpu for gpu in divided.gpus if gpu.parent == whole.name):
+        assert taken[part.name] == [{"counterSet": whole.name, "counters": {name: {"value": "1"}}}]
 
 
 def test_who_has_a_part_excludes_who_wants_all(
@@ -148,12 +152,27 @@ def test_who_has_a_part_excludes_who_wants_all(
     assert "cannot allocate all claims" in refusal(ns, "greedy")
 
 
-ALL = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "DeviceClass",
-    "metadata": {"name": f"all.{DRIVER}"},
-    "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]},
-}
+def test_a_monitor_has_admin_access_to_a_gpu_whose_parts_pods_have(
+    ns: Kubectl, divided: Inventory, driver: Driver, running: Running, vendor: str
+) -> None:
+    """The namespace has the label, by this test's name."""
+    whole = whole_of(divided, vendor)
+    watched = all_of(whole, f"all.{DRIVER}")
+    watched["exactly"]["adminAccess"] = True
+    part = part_of(vendor)
+    part["exactly"]["allocationMode"] = "All"
+    ns.create(ALL, claim("parts", devices(part)), pod("user", driver.node, {"gpu": "parts"}))
+    try:
+        running("user")
+        ns.create(
+            claim("watched", devices(watched)), pod("monitor", driver.node, {"gpu": "watched"})
+        )
+        running("monitor")
+        assert given(ns, "monitor") == [whole.address]
+        assert variables(ns, "monitor")["DRA_ADMIN_ACCESS"] == "true"
+        assert "DRA_ADMIN_ACCESS" not in variables(ns, "user")
+    finally:
+        ns.delete("deviceclass", f"all.{DRIVER}")
 
 
 def reasons(ns: Kubectl, name: str) -> str:
