@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.cluster.conftest import Running
@@ -9,6 +11,8 @@ from tests.cluster.deadline import wait_for
 from tests.cluster.driver import Driver, allotted, given
 from tests.cluster.kubectl import Kubectl
 from tests.cluster.objects import DRIVER, claim, container, devices, pod, request, template
+
+METADATA = "/var/run/kubernetes.io/dra-device-attributes"
 
 
 def test_init_container_has_the_claim(ns: Kubectl, driver: Driver, running: Running) -> None:
@@ -80,6 +84,23 @@ def test_claim_from_a_template(ns: Kubectl, driver: Driver, running: Running) ->
     assert allotted(made) == {"gpu": [driver.published()[address]["name"]]}
     ns.delete("pod", "user")
     wait_for("the generated claim to go", lambda: not ns.list("resourceclaims"), seconds=30)
+
+
+def test_a_container_reads_the_metadata_of_its_devices(
+    ns: Kubectl, driver: Driver, running: Running
+) -> None:
+    """By the claim's name, and of one from a template by the name that the pod has for it."""
+    named = {"gpu": "one", "of-template": "=each"}
+    ns.create(claim("one"), template("each"), pod("user", driver.node, named))
+    running("user")
+    found = set()
+    for path in ("resourceclaims/one", "resourceclaimtemplates/of-template"):
+        file = f"{METADATA}/{path}/gpu/{DRIVER}-metadata.json"
+        newest = json.loads(ns.exec("user", "cat", file).splitlines()[0])
+        assert newest["apiVersion"] == "metadata.resource.k8s.io/v1beta1"
+        (device,) = newest["requests"][0]["devices"]
+        found.add(device["attributes"]["resource.kubernetes.io/pciBusID"]["string"])
+    assert sorted(found) == given(ns, "user")
 
 
 def test_admin_access_in_a_labelled_namespace(

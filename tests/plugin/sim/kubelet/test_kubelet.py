@@ -80,6 +80,28 @@ async def test_the_plugin_dies_in_the_middle_of_a_prepare(node, plugin):
     assert node.records() == {claim["metadata"]["uid"]}
 
 
+async def test_a_container_reads_what_it_was_given(node, plugin):
+    """The file of each request, where Kubernetes' readers look for it; of one with mounts of its
+    own, and of one that only can be looked at.
+    """
+    await node.claim("c", 0, 2)
+    folder = "/var/run/kubernetes.io/dra-device-attributes/resourceclaims/c"
+    read = f"cd {folder} || cd rootfs{folder}; cat */{DRIVER}-metadata.json > {node.folder}/seen"
+    await node.pod("p", "c", command=("sh", "-c", read), restartPolicy="Never")
+    await node.phase("p", "Succeeded")
+    documents = map(json.loads, (node.folder / "seen").read_text().splitlines())
+    found = [(each["apiVersion"][-7:], each["requests"]) for each in documents]
+    assert [version for version, _ in found] == ["v1beta1", "1alpha1"] * 2
+    given = [(request["name"], request["devices"]) for _, (request,) in found[::2]]
+    assert [(name, device["name"]) for name, (device,) in given] == [
+        ("r0", node.gpus[0].name),
+        ("r1", node.gpus[2].name),
+    ]
+    (device,) = given[1][1]
+    address = {"string": node.gpus[2].address}
+    assert device["attributes"]["resource.kubernetes.io/pciBusID"] == address
+
+
 async def test_a_pod_that_is_deleted_does_not_wait_for_a_driver_that_hangs(node, plugin):
     await node.claim("c", 0)
     plugin.send_signal(signal.SIGSTOP)
