@@ -76,7 +76,7 @@ def _devices_in(files: HostFiles, path: str, notes: list[str]) -> list[Device]:
         text = content.decode()
         read = _json if path.endswith(".json") else _yaml
         kind, devices = read(text)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         notes.append(f"{path}: cannot be understood: {type(error).__name__}")
         return []
     if not _KIND.fullmatch(kind):

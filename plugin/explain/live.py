@@ -162,7 +162,7 @@ class LiveObjects:
                 try:
                     event = msgspec.json.decode(line, type=_WatchEvent)
                     head = msgspec.json.decode(event.object, type=_Head)
-                except msgspec.DecodeError as error:
+                except (msgspec.DecodeError, RecursionError) as error:
                     raise kube_errors.Malformed(f"watching {path}: no event: {error}") from error
                 if event.type == "ERROR":
                     status = msgspec.json.decode(event.object)

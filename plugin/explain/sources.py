@@ -271,7 +271,7 @@ async def read_list(client_: client.Client, path: str, query: dict[str, str], ta
         answer = await client_.request("GET", path, query=query, timeout=60)
         try:
             page = msgspec.json.decode(answer, type=_List)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise kube_errors.Malformed(f"GET {path}: not a list: {error}") from error
         kind, version = page.kind.removesuffix("List"), page.api_version.rpartition("/")[2]
         for item in page.items or ():

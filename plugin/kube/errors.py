@@ -156,7 +156,7 @@ def _decode(body: bytes) -> _Status | None:
     """The Status that a response is, or None if it is something else."""
     try:
         status = msgspec.json.decode(body, type=_Status)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return status if status.kind == "Status" else None
 

@@ -150,7 +150,7 @@ class CredentialPlugin:
         command = self._config.command
         try:
             status = msgspec.json.decode(output, type=ExecCredential).status
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise errors.Unauthorized(
                 f"no credential: {command} printed no ExecCredential of "
                 f"{self._config.api_version}: {error}"

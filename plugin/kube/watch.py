@@ -112,10 +112,11 @@ class Informer:
             document = msgspec.json.decode(answer, type=_List)
             converted = map(collection.convert, document.items or ())
             objects = {_key(obj): obj for obj in converted}
+            is_news = objects != self.objects or not self.synced
         except _MALFORMED as error:
             raise errors.Malformed(f"GET {path}: not a list: {error!r}") from error
 
-        if objects != self.objects or not self.synced:
+        if is_news:
             self.objects = objects
             self.synced = True
             self._notify()
@@ -161,14 +162,15 @@ class Informer:
             if event.type != "BOOKMARK":
                 obj = collection.convert(obj)
             key, version = _key(obj), _metadata(obj, "resourceVersion")
+            current = self.objects.get(key)
+            is_news = current != obj
         except _MALFORMED as error:
             raise errors.Malformed(f"{operation}: not an event: {error!r}") from error
 
-        current = self.objects.get(key)
         if event.type == "DELETED" and current is not None:
             del self.objects[key]
             self._notify()
-        elif event.type in ("ADDED", "MODIFIED") and current != obj:
+        elif event.type in ("ADDED", "MODIFIED") and is_news:
             self.objects[key] = obj
             self._notify()
         return version
@@ -198,7 +200,11 @@ class Informer:
         await self._sleep(delay)
 
 
-_MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError)
+# What is nested hundreds of levels deep can be too deep for whoever reads or compares it.
+_MALFORMED = (
+    *(msgspec.DecodeError, UnicodeDecodeError, RecursionError),
+    *(KeyError, TypeError, AttributeError),
+)
 
 
 class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):

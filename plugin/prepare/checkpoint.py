@@ -59,7 +59,7 @@ def decode(text: bytes) -> Checkpoint:
         raise ValueError("its checksum does not fit its content: changed or cut short")
     try:
         return msgspec.json.decode(text, type=Checkpoint)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(f"it is whole but not understood: {error}") from error
 
 

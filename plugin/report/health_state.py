@@ -46,7 +46,7 @@ def read(folder: Path, boot_id: str) -> HealthState:
         document = msgspec.json.decode(path.read_bytes(), type=_Document)
     except (FileNotFoundError, NotADirectoryError):
         return HealthState()
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from error
 
     # Without the kernel's word for it, any boot may be another one.

@@ -79,11 +79,15 @@ def test_the_first_file_that_is_missing_is_told(tmp_path: Path, as_json: bool) -
     assert missing() == "/usr/bin/hook"
 
 
-def test_what_cannot_be_understood_is_noted(tmp_path: Path) -> None:
-    put(tmp_path, "nvidia.json", '{"kind": "nvidia.com/gpu"}')
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [('{"kind": "nvidia.com/gpu"}', "KeyError"), ("[" * 50_000, "RecursionError")],
+)
+def test_what_cannot_be_understood_is_noted(tmp_path: Path, text: str, error: str) -> None:
+    put(tmp_path, "nvidia.json", text)
     notes: list[str] = []
     assert host_cdi.devices(HostFiles(str(tmp_path)), notes) == ()
-    assert notes == ["/etc/cdi/nvidia.json: cannot be understood: KeyError"]
+    assert notes == [f"/etc/cdi/nvidia.json: cannot be understood: {error}"]
 
 
 def test_what_cannot_be_read_leaves_the_others(tmp_path: Path) -> None:

@@ -59,7 +59,10 @@ def test_the_object_and_the_fields_of_a_status() -> None:
     assert str(error) == "PUT /x: 422 Invalid: m"
 
 
-@pytest.mark.parametrize("body", [b"", b"[1]", b'{"kind": "Pod"}', b"\xff", b"x" * 5000])
+DEEP = b'{"kind": "Status", "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+
+
+@pytest.mark.parametrize("body", [b"", b"[1]", b'{"kind": "Pod"}', b"\xff", b"x" * 5000, DEEP])
 def test_a_body_that_is_no_status_is_quoted_in_part(body: bytes) -> None:
     error = errors.from_answer("GET /x", 500, {}, body)
     assert type(error) is errors.ServerError

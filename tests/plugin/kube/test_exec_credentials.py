@@ -124,6 +124,7 @@ async def test_a_command_gives_a_certificate(tmp_path: Path, pki) -> None:
     ("answer", "message"),
     [
         ("nonsense", "printed no ExecCredential of client.authentication.k8s.io/v1"),
+        ('{"x":' * 20_000, "printed no ExecCredential of client.authentication.k8s.io/v1"),
         ('{"kind": "ExecCredential", "status": {}}', "printed neither token nor certificate"),
         ('{"kind": "ExecCredential", "status": {"token": "a b"}}', "one bearer token"),
         (None, r"ended with 3: no network"),

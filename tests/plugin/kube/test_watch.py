@@ -12,6 +12,7 @@ import pytest
 
 from plugin.kube import client, errors, watch
 from tests.support import apiserver
+from tests.support.apiserver import Fault
 
 PATH = "/apis/resource.k8s.io/v1/resourceslices"
 
@@ -270,6 +271,24 @@ async def test_an_event_that_is_none(api: apiserver.ApiServer, informer: watch.I
         await apiserver.until(lambda: api.watches)
         api.send_event({"type": "ADDED", "object": {"metadata": "x"}})
         await apiserver.until(lambda: lists(api) == 2 and api.watches)
+        api.put("resourceslices", slice_of("b"))
+        await apiserver.until(lambda: "b" in informer.objects)
+
+
+@pytest.mark.parametrize("levels", [400, 952, 976, 100_000])
+async def test_what_is_nested_too_deep_costs_a_new_list_at_most(
+    api: apiserver.ApiServer, informer: watch.Informer, levels: int
+) -> None:
+    """Wherever it becomes too deep: as it is read, or when it is compared with what was there."""
+    api.put("resourceslices", slice_of("a"))
+    deep = b"[" * levels + b"]" * levels
+    obj = b'{"metadata": {"name": "a", "resourceVersion": "1"}, "spec": %s}' % deep
+    listed = b'{"metadata": {"resourceVersion": "1"}, "items": [%s]}' % obj
+    event = b'{"type": "MODIFIED", "object": %s}\n' % obj
+    api.faults.append(Fault(only="others", times=1, status=200, body=listed))
+    api.faults.append(Fault(only="watches", times=1, status=200, body=event + event))
+    async with running(informer):
+        await apiserver.until(lambda: not api.faults and api.watches)
         api.put("resourceslices", slice_of("b"))
         await apiserver.until(lambda: "b" in informer.objects)
 

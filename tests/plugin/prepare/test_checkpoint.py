@@ -150,6 +150,13 @@ async def test_a_whole_file_that_is_not_understood_is_damaged(tmp_path, caplog):
     assert "uid-c.json is damaged: it is whole but not understood: Expected" in caplog.text
 
 
+def test_what_is_nested_too_deep_is_damaged():
+    body = b'{"version":1,"x":' + b"[" * 100_000 + b"]" * 100_000
+    text = body + checkpoint._CHECKSUM + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
+    with pytest.raises(ValueError, match="whole but not understood"):
+        checkpoint.decode(text)
+
+
 @pytest.mark.parametrize("cut", [0, 1, 50, -1, -2, -80])
 def test_cut_short_is_noticed(cut):
     with pytest.raises(ValueError, match="checksum"):

@@ -30,7 +30,8 @@ def test_when_all_is_well_there_is_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", '{"boot": "boot"}', '{"boot": "boot", "memory": {"events": [{}]}}']
+    "content",
+    ["", "{", '{"x":' * 50_000, '{"boot": "boot"}', '{"boot": "boot", "memory": {"events": [{}]}}'],
 )
 def test_a_damaged_file_costs_only_this_knowledge(
     tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture
