@@ -112,7 +112,7 @@ class Gpu:
     notes: tuple[str, ...] = ()  # what could not be read, and why
 
     # gpu, DIVIDED (what is left of one whose parts are given away), partition (made by its driver),
-    # vf (a virtual function), vfio (held for virtual machines)
+    # vf (a virtual function), VFIO (for virtual machines)
     kind: str = "gpu"
     parent: str | None = None  # the name of the GPU that it is a part of
     profile: str | None = None  # how it is partitioned, or what part it is, in the vendor's words
@@ -137,6 +137,9 @@ class Gpu:
     is_asleep: bool = field(default=False, compare=False)  # so its link was not looked at
 
     console: bool = False  # it showed the boot, and a screen is on it: somebody looks at it
+    # Whoever is given it has it bound to vfio-pci before, and given back to its driver after. Until
+    # then it has no nodes.
+    is_bound_on_demand: bool = False
     carve_out: int | None = None  # bytes of the machine's memory that firmware keeps for it
     iommu_group: int | None = None
     numa_nodes: tuple[int, ...] = ()  # its own and those as near to it as any other on its socket
@@ -168,6 +171,7 @@ UNKNOWN = "unknown"
 # A GPU whose memory belongs to its parts. It stays known: claims that were given all of it before it
 # was divided keep it, and a monitor may look at it.
 DIVIDED = "divided"
+VFIO = "vfio"  # a GPU that vfio-pci holds, or will hold for whoever is given it
 NOT_READY = "not ready: "  # how the reason begins when the driver is still at it: look again soon
 
 
@@ -244,3 +248,4 @@ class Rules:
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     vfio: bool = False  # take GPUs that vfio-pci holds as well, for virtual machines
+    vfio_bind: tuple[str, ...] = ()  # these are for virtual machines, whatever driver they have now

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from . import deadline, health, kmsg, symptoms
+from . import deadline, health, kmsg, symptoms, vfio
 from .gpu import Gpu, Inventory, Roots, Skipped, name_of
 from .health import Finding, HealthReport, HealthState, Symptom
 from .uevents import Uevent
@@ -107,13 +107,17 @@ class Monitor:
         event = None
         if uevent.wedged:
             event = symptoms.wedged(uevent.address, uevent.wedged, now)
-        elif uevent.action == "bind" and uevent.subsystem == "pci":
+        elif uevent.action == "bind" and uevent.subsystem == "pci" and self._sets_up(uevent):
             event = health.Event(address=uevent.address, kind=health.BOUND, at=now)
 
         if event is not None:
             self._add_event(event)
             self._update_report(now)
         self._wake.set()
+
+    def _sets_up(self, uevent: Uevent) -> bool:
+        """Whether the driver that was bound sets the GPU up anew. vfio-pci does not touch it."""
+        return vfio.driver_of(self._roots, uevent.address) not in vfio.DRIVERS
 
     @property
     def state(self) -> HealthState:

@@ -166,6 +166,11 @@ def _function(
     )
 
 
+def slot(address: str) -> str:
+    """The slot of a function: its address without the function's number."""
+    return address.rpartition(".")[0]
+
+
 def _is_asleep(path: str) -> bool:
     """Whether the kernel has put the device to sleep since nobody uses it. Asking does not wake it."""
     return sysfs.text(f"{path}/power/runtime_status", []) in ("suspended", "suspending")

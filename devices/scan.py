@@ -6,7 +6,9 @@ the vendor's.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +18,9 @@ from typing import Any, Protocol
 from . import deadline, drm, ids, numa, pci, vfio
 from .gpu import (
     DIVIDED,
+    VFIO,
     Detail,
+    DeviceNode,
     Gpu,
     Inventory,
     NotUsable,
@@ -43,18 +47,10 @@ def scan(
     Same trees, same Inventory. Never raises for anything that is in the trees; ValueError for a bad
     rule. A device whose files hang costs two seconds once, and is skipped.
     """
-    include = _matchers(rules.include, vendors)
-    exclude = _matchers(rules.exclude, vendors)
+    wanted = _Wanted(rules, vendors)
 
     def look() -> Inventory:
-        return _scan(
-            roots,
-            vendors,
-            include,
-            exclude,
-            with_vfio=rules.vfio,
-            with_link_now=with_link_now,
-        )
+        return _scan(roots, vendors, wanted, with_link_now=with_link_now)
 
     return deadline.run(look)
 
@@ -101,7 +97,7 @@ def with_consoles_of(last: Inventory, inventory: Inventory) -> Inventory:
 
 def check_rules(rules: Rules, vendors: Sequence[Vendor] = VENDORS) -> None:
     """ValueError that names the first rule of no accepted form."""
-    for rule in (*rules.include, *rules.exclude):
+    for rule in (*rules.include, *rules.exclude, *rules.vfio_bind):
         _matcher(rule, vendors)
 
 
@@ -120,13 +116,7 @@ def matcher(rule: str, vendors: Sequence[Vendor] = VENDORS) -> Callable[[Gpu], b
 
 
 def _scan(
-    roots: Roots,
-    vendors: Sequence[Vendor],
-    include: list[tuple[str, _Matcher]],
-    exclude: list[tuple[str, _Matcher]],
-    *,
-    with_vfio: bool,
-    with_link_now: bool,
+    roots: Roots, vendors: Sequence[Vendor], wanted: _Wanted, *, with_link_now: bool
 ) -> Inventory:
     by_vendor_id = {vendor.VENDOR_ID: vendor for vendor in vendors}
     functions, skipped = pci.functions(roots, with_link_now=with_link_now)
@@ -137,7 +127,7 @@ def _scan(
         if vendor is None:
             skipped.append(_of_no_vendor(function))
             continue
-        reason = _ruled_out(function, include, exclude)
+        reason = wanted.reason_not(function)
         if reason:
             skipped.append(Skipped(address=function.address, reason=reason, expected=True))
             continue
@@ -149,8 +139,11 @@ def _scan(
 
         # Whatever is wrong with a device, or with the vendor's module, costs that device alone.
         try:
-            if with_vfio and function.driver in vfio.DRIVERS:
-                gpus.append(_held_by_vfio(roots, function, vendor, bus))
+            if wanted.for_virtual_machines and _is_bound_on_demand(function, wanted):
+                gpus.append(_bound_on_demand(roots, function, vendor, bus))
+            elif wanted.with_vfio and function.driver in vfio.DRIVERS:
+                nodes = functools.partial(vfio.nodes, roots, function)
+                gpus.append(_for_virtual_machines(roots, function, vendor, bus, nodes))
             else:
                 gpus += _gpu_and_parts(roots, function, vendor, bus)
         except NotUsable as error:
@@ -297,26 +290,59 @@ def _part(whole: Gpu, part: Part) -> Gpu:
     )
 
 
-def _held_by_vfio(roots: Roots, function: pci.Function, vendor: Vendor, bus: _Bus) -> Gpu:
+def _is_bound_on_demand(function: pci.Function, wanted: _Wanted) -> bool:
+    """Whether a claim of it has it bound to vfio-pci. Never that at whose screen somebody works."""
+    if function.physical is not None or (function.boot_vga and drm.has_screen(function.folder)):
+        return False
+    return any(matches(function) for _, matches in wanted.for_virtual_machines)
+
+
+def _bound_on_demand(roots: Roots, function: pci.Function, vendor: Vendor, bus: _Bus) -> Gpu:
+    """A GPU that is published the same whichever driver has it at the moment: what is published
+    does not depend on what is in use. Its nodes are there while vfio-pci has it.
+    """
+    virtual = bus.virtual_functions[function.address]
+    if virtual:
+        raise NotUsable(f"it is for virtual machines, but divided into {virtual} virtual functions")
+    is_bound = function.driver in vfio.DRIVERS
+    if not is_bound:
+        vfio.check_loaded(roots)
+        vfio.functions_of_group(roots, function.address)
+
+    def nodes(notes: list[str]) -> tuple[DeviceNode, ...]:
+        # In the middle of a change it has none: it is no other GPU for that.
+        with contextlib.suppress(NotUsable):
+            return vfio.nodes(roots, function, notes) if is_bound else ()
+        return ()
+
+    gpu = _for_virtual_machines(roots, function, vendor, bus, nodes)
+    driver = gpu.driver if is_bound else vfio.DRIVER
+    return replace(gpu, driver=driver, is_bound_on_demand=True)
+
+
+def _for_virtual_machines(
+    roots: Roots,
+    function: pci.Function,
+    vendor: Vendor,
+    bus: _Bus,
+    nodes: Callable[[list[str]], tuple[DeviceNode, ...]],
+) -> Gpu:
     """A GPU that waits for a virtual machine, which takes a whole IOMMU group."""
     group = function.iommu_group
     if group is None:
-        raise NotUsable(
-            "it is held for virtual machines, but is in no IOMMU group: the IOMMU is off"
-        )
+        raise NotUsable("it is for virtual machines, but is in no IOMMU group: the IOMMU is off")
     if bus.group_sizes[group] > 1:
         raise NotUsable(
             f"it shares IOMMU group {group} with another GPU: they can only be given away together"
         )
 
     notes = list(function.notes)
-    nodes = vfio.nodes(roots, function, notes)
     of_bus = _of_bus(roots, function, vendor, None)
     known = ids.of_device(function.vendor_id, function.device_id)
     return Gpu(
         **of_bus,
-        kind="vfio",
-        nodes=nodes,
+        kind=VFIO,
+        nodes=nodes(notes),
         product=known.name,
         family=known.family,
         architecture=known.architecture,
@@ -407,13 +433,20 @@ def _matcher(rule: str, vendors: Sequence[Vendor]) -> _Matcher:
     )
 
 
-def _ruled_out(
-    function: pci.Function, include: list[tuple[str, _Matcher]], exclude: list[tuple[str, _Matcher]]
-) -> str:
-    """Which rule leaves the function alone; empty if none does."""
-    for rule, matches in exclude:
-        if matches(function):
-            return f"excluded by the rule {rule}"
-    if include and not any(matches(function) for _, matches in include):
-        return "matches no include rule"
-    return ""
+class _Wanted:
+    """The rules, understood once for all functions."""
+
+    def __init__(self, rules: Rules, vendors: Sequence[Vendor]) -> None:
+        self.with_vfio = rules.vfio
+        self.for_virtual_machines = _matchers(rules.vfio_bind, vendors)
+        self._include = _matchers(rules.include, vendors)
+        self._exclude = _matchers(rules.exclude, vendors)
+
+    def reason_not(self, function: pci.Function) -> str:
+        """Which rule leaves the function alone; empty if none does."""
+        for rule, matches in self._exclude:
+            if matches(function):
+                return f"excluded by the rule {rule}"
+        if self._include and not any(matches(function) for _, matches in self._include):
+            return "matches no include rule"
+        return ""

@@ -43,7 +43,8 @@ _WEDGED = re.compile(
 )
 _BOUND = (
     re.compile(
-        rf"[a-z0-9_-]+ ({_SLOT}\.[0-7]): enabling device \([0-9a-f]{{4}} -> [0-9a-f]{{4}}\)"
+        rf"(?!vfio-pci )[a-z0-9_-]+ ({_SLOT}\.[0-7]): "
+        r"enabling device \([0-9a-f]{4} -> [0-9a-f]{4}\)"
     ),
     re.compile(
         rf"(?:[a-z0-9_-]+ {_SLOT}\.[0-7]: )?\[drm\] Initialized \S+ [0-9.]+ (?:\S+ )?"

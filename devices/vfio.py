@@ -1,15 +1,20 @@
-"""GPUs that vfio-pci holds for virtual machines: the nodes that whoever runs one opens."""
+"""GPUs for virtual machines: the nodes of one that vfio-pci holds, and what would go with it."""
 
 from __future__ import annotations
 
+import os.path
 import re
 
-from . import drm, sysfs
+from . import drm, pci, sysfs
 from .gpu import NOT_READY, DeviceNode, NotUsable, Roots
 from .pci import Function
 
-DRIVERS = ("vfio-pci", "xe-vfio-pci", "nvgrace-gpu-vfio-pci")
+DRIVER = "vfio-pci"
+DRIVERS = (DRIVER, "xe-vfio-pci", "nvgrace-gpu-vfio-pci")
 
+# Drivers that stand in nobody's way: what they have, nobody uses.
+_IDLE = ("", "pci-stub", *DRIVERS)
+_BRIDGE = 0x06
 _DEVICE = re.compile(r"vfio[0-9]+")
 
 
@@ -41,3 +46,46 @@ def nodes(roots: Roots, function: Function, notes: list[str]) -> tuple[DeviceNod
     if not has_group and not has_iommufd:
         raise NotUsable(f"{NOT_READY}the kernel has made no nodes for it in /dev/vfio")
     return tuple(sorted(found))
+
+
+def check_loaded(roots: Roots) -> None:
+    """NotUsable if the kernel has no vfio-pci to give a GPU to."""
+    if not sysfs.is_folder(f"{roots.sys}/bus/pci/drivers/{DRIVER}"):
+        raise NotUsable(
+            f"it is for virtual machines, and {DRIVER} is not loaded: run `modprobe {DRIVER}` on "
+            "the node, and name it in /etc/modules-load.d"
+        )
+
+
+def functions_of_group(roots: Roots, address: str) -> tuple[str, ...]:
+    """The functions that are given away with this one, which comes first: those of its slot, such
+    as the one that makes a screen's sound, as far as they are in its IOMMU group.
+
+    NotUsable if the group has another device that a driver uses: a virtual machine takes all of it.
+    Bridges do not count.
+    """
+    together = [address]
+    bus = f"{roots.sys}/bus/pci/devices"
+    group = f"{bus}/{address}/iommu_group"
+    for other in sysfs.names(f"{group}/devices", []) or ():
+        class_code = sysfs.hexadecimal(f"{bus}/{other}/class", [])
+        if other == address or (class_code is not None and class_code >> 16 == _BRIDGE):
+            continue
+        if pci.slot(other) == pci.slot(address):
+            together.append(other)
+            continue
+
+        driver = driver_of(roots, other)
+        if driver not in _IDLE:
+            number = os.path.basename(sysfs.link(group, []) or "")
+            raise NotUsable(
+                f"it shares IOMMU group {number} with {other}, which the driver {driver} uses: "
+                "a virtual machine would take both"
+            )
+    return tuple(together)
+
+
+def driver_of(roots: Roots, address: str) -> str:
+    """The driver that a function is bound to; empty if there is none."""
+    link = sysfs.link(f"{roots.sys}/bus/pci/devices/{address}/driver", [])
+    return os.path.basename(link) if link else ""

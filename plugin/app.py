@@ -30,7 +30,16 @@ from .config import Config
 from .kube import auth, client, resources
 from .kubelet import dra, podresources, registration, server
 from .kubelet import health as kubelet_health
-from .prepare import cdi, checkpoint, claim_reports, driver, garbage, library_hook, metadata
+from .prepare import (
+    cdi,
+    checkpoint,
+    claim_reports,
+    driver,
+    garbage,
+    library_hook,
+    metadata,
+    passthrough,
+)
 from .prepared import PreparedClaim
 from .publish import publisher, sharing
 from .report import announcements, conflicts, events, health, health_state, policy_check, status
@@ -352,6 +361,7 @@ def build(config: Config) -> App:
         ),
         reports=reports,
         hardware=watch_,
+        binder=passthrough.Binder(roots=config.roots, boot_id=boot_id),
         record_event=events_.record,
         require_libraries=config.refuses_without_libraries,
         library_hook=library_hook.LibraryHook(library_hook.of_image(), config.library_hook_dir),

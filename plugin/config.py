@@ -110,6 +110,12 @@ class Config:
     vfio: bool = _setting(
         False, "publish GPUs that vfio-pci holds for virtual machines as well: true or false"
     )
+    vfio_bind: tuple[str, ...] = _setting(
+        (),
+        "GPUs for virtual machines: published as such, bound to vfio-pci while a claim has them, "
+        "with their own driver otherwise; the forms of `include`, '*:*' for all; needs "
+        "deploy/components/vfio",
+    )
     numa_list: bool = _setting(
         False,
         "numaNode as a list, with the nearest nodes: only where the API server has the gate "
@@ -164,7 +170,12 @@ class Config:
 
     @property
     def rules(self) -> Rules:
-        return Rules(include=self.include, exclude=self.exclude, vfio=self.vfio)
+        return Rules(
+            include=self.include,
+            exclude=self.exclude,
+            vfio=self.vfio,
+            vfio_bind=self.vfio_bind,
+        )
 
 
 NAMES = tuple(setting.name for setting in dataclasses.fields(Config))

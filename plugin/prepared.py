@@ -15,6 +15,24 @@ from . import errors
 DEVICE_PATIENCE = 20.0  # seconds to wait for a device that is coming up
 
 
+class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a function of the PCI bus was bound to before vfio-pci had it."""
+
+    address: str
+    driver: str = ""  # empty: none
+    override: str = ""  # driver_override, empty: none
+
+
+class Passthrough(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A device that is bound to vfio-pci for this claim: what has to be undone.
+
+    Empty until it is known, which is before the first function is touched.
+    """
+
+    boot_id: str = msgspec.field(default="", name="bootID")  # on which it was so
+    functions: tuple[Binding, ...] = ()  # the GPU's own first
+
+
 class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One device of a prepared claim, as its checkpoint keeps it."""
 
@@ -32,6 +50,7 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     permissions: str = "rw"  # on the device nodes
     # What its container wants of NVIDIA's user space beside compute and utility.
     capabilities: tuple[str, ...] = ()
+    passthrough: Passthrough | None = None
 
 
 class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -49,6 +68,11 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     def title(self) -> str:
         """The claim as people name it, for messages."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def has_passthrough(self) -> bool:
+        """Whether a device of it is bound to vfio-pci for it."""
+        return any(device.passthrough is not None for device in self.devices)
 
     @property
     def device_names(self) -> str:

@@ -63,5 +63,16 @@ def test_components_add_what_is_said_and_no_more(component, expected):
         assert context.get("capabilities") == expected
 
 
+def test_that_for_virtual_machines_sees_the_nodes_processes_and_nothing_of_its_network():
+    text = (ROOT / "deploy/components/vfio/daemonset.yaml").read_text()
+    pod = yaml.safe_load(text)["spec"]["template"]["spec"]
+    (container,) = pod.pop("containers")
+    assert pod == {"hostPID": True}
+    assert container == {
+        "name": "claimd",
+        "securityContext": {"privileged": True, "allowPrivilegeEscalation": True},
+    }
+
+
 def test_people_know_where_to_report():
     assert "## Report a problem" in TEXT

@@ -11,6 +11,7 @@ import shutil
 import stat
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from . import gpu, layout, vendors
@@ -85,6 +86,36 @@ def plug(folder: Path, address: str) -> None:
         raise ValueError(f"{address} is plugged in already")
     for part in (function, *_virtual_of(folder, function)):
         _plug(folder, part)
+
+
+def bind(folder: Path, address: str, driver: str) -> None:
+    """The function has another driver now, or none if that is empty; what the old one made is gone.
+
+    ValueError for a function that the tree never had.
+    """
+    function = _find(folder, address)
+    link = folder / function.folder / "driver"
+    old_driver = os.path.basename(os.readlink(link)) if link.is_symlink() else ""
+    old = _entries(replace(function, driver=old_driver))
+    new = _entries(replace(function, driver=driver))
+
+    for path in (*old.links, *old.nodes, *old.files):
+        if path not in new.links and path not in new.nodes and path not in new.files:
+            (folder / path).unlink(missing_ok=True)
+    for path in set(old.folders) - set(new.folders):
+        shutil.rmtree(folder / path, ignore_errors=True)
+
+    # What stays has what was written to it since; the link says who has it now.
+    new.files = {path: content for path, content in new.files.items() if path not in old.files}
+    if driver:
+        (folder / "sys/bus/pci/drivers" / driver).mkdir(parents=True, exist_ok=True)
+    _write_entries(folder, new)
+
+
+def load_vfio(folder: Path) -> None:
+    """vfio-pci is loaded, as it is from the begin where a function is bound to it."""
+    (folder / "sys/bus/pci/drivers" / VFIO).mkdir(parents=True, exist_ok=True)
+    _write_entries(folder, _vfio())
 
 
 def gpu_addresses(folder: Path) -> list[str]:

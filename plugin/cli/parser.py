@@ -30,6 +30,7 @@ _HARDWARE = (
     "include",
     "exclude",
     "vfio",
+    "vfio_bind",
 )
 SETTINGS = {
     "run": config.NAMES,

@@ -15,9 +15,9 @@ import msgspec
 
 from devices.gpu import COMPUTE, UTILITY, Gpu, Inventory, Mount
 
-from .. import names
+from .. import errors, names
 from ..api import quantity
-from ..prepared import PreparedClaim, PreparedDevice, gpu_of
+from ..prepared import DEVICE_PATIENCE, PreparedClaim, PreparedDevice, gpu_of
 from . import claim_files
 
 # The least that has what we use: ids that begin with a digit came with 0.5. containerd 1.7 and 2.x
@@ -37,8 +37,10 @@ def build(
     """The spec of a claim, by what its GPUs are at this moment.
 
     `hook` is the program on the host that makes a container's loader know its libraries, if there
-    is one. `metadata` are the files that tell of the devices of each request, by its name. The same claim and hardware give the same bytes. Raises ClaimError if a GPU that the
-    claim was given is not there, or if another one stands in its place.
+    is one. `metadata` are the files that tell of the devices of each request, by its name. The same
+    claim and hardware give the same bytes. Raises ClaimError if a GPU that the claim was given is
+    not there, if another one stands in its place, or if it is for a virtual machine and vfio-pci
+    does not have it.
     """
     devices = [_device(prepared.uid, device, inventory, hook) for device in prepared.devices]
     spec: dict[str, object] = {
@@ -102,6 +104,11 @@ def _device(
     uid: str, device: PreparedDevice, inventory: Inventory, hook: str | None
 ) -> dict[str, Any]:
     gpu = gpu_of(device, inventory)
+    if gpu.is_bound_on_demand and not gpu.nodes:
+        raise errors.NotReadyError(
+            f"{gpu.name} is not bound to vfio-pci at the moment, or has no nodes in /dev/vfio yet",
+            patience=DEVICE_PATIENCE,
+        )
     mounts = _mounts(device, gpu)
     folder = _library_folder(mounts)
 

@@ -27,9 +27,9 @@ from .. import budgets, errors, metrics, pacing, plain_text, timestamps
 from ..api.resource import ResourceClaim
 from ..kube import errors as kube_errors
 from ..kube import resources
-from ..prepared import PreparedClaim
+from ..prepared import PreparedClaim, PreparedDevice
 from ..report import events
-from . import cdi, checkpoint, claim_reports, library_hook, metadata, plan
+from . import cdi, checkpoint, claim_reports, library_hook, metadata, passthrough, plan
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +81,7 @@ class Driver:
     metadata: metadata.MetadataFolder
     reports: claim_reports.ClaimReports
     hardware: Hardware
+    binder: passthrough.Binder | None = None  # without one no GPU is for virtual machines
     record_event: events.RecordEvent = events.discard
     require_libraries: bool = False
     library_hook: library_hook.LibraryHook = library_hook.NONE
@@ -316,6 +317,8 @@ class Driver:
             prepared = self.checkpoints.claims.get(ref.uid)
             if prepared is not None:
                 _check_same_claim(ref, prepared)
+                if prepared.has_passthrough:
+                    prepared = await self._bind(prepared)
                 self._ensure_files(prepared)
             return prepared
 
@@ -329,6 +332,8 @@ class Driver:
             prepared = self.checkpoints.claims.get(ref.uid)
             if prepared is None or not plan.still_allocated(prepared, claim, self.name, self.node):
                 prepared = await self._plan_and_store(claim, replaces=prepared)
+            if prepared.has_passthrough:
+                prepared = await self._bind(prepared)
             self._ensure_files(prepared)
             self._confirmed.add(ref.uid)
             return prepared
@@ -343,6 +348,8 @@ class Driver:
                 f"{most} claims are prepared on this node, and no more can be; "
                 "delete pods that need theirs no longer"
             )
+        if replaces is not None:
+            await self._give_back(replaces)
 
         prepared = plan.plan(
             claim,
@@ -371,6 +378,43 @@ class Driver:
             extra={"claim_uid": uid},
         )
         return prepared
+
+    async def _bind(self, prepared: PreparedClaim) -> PreparedClaim:
+        """Binds the claim's GPUs to vfio-pci, which have its checkpoint: they are nobody else's."""
+        assert self.binder is not None, "only who has one finds such GPUs"
+        try:
+            prepared = await self.binder.bind(prepared, self.checkpoints.put)
+        except errors.ClaimError:
+            # Nothing is left of a claim that was not prepared before, if nothing was done for it.
+            if not passthrough.is_touched(self.checkpoints.claims[prepared.uid]):
+                first = self._unreported.get(prepared.uid, True)
+                await self._remove(prepared, uncleared=not first)
+            raise
+        if any(self._lacks_nodes(device) for device in prepared.devices):
+            await self.hardware.rescan()
+        return prepared
+
+    def _lacks_nodes(self, device: PreparedDevice) -> bool:
+        gpu = self._inventory.named(device.device)
+        return gpu is None or not gpu.nodes
+
+    async def _give_back(self, prepared: PreparedClaim) -> None:
+        """Gives the claim's GPUs back to their drivers. ClaimError if that fails: the checkpoint
+        stays, with what has to be undone, and the kubelet asks again.
+        """
+        if self.binder is None or not passthrough.is_touched(prepared):
+            return
+        try:
+            await self.binder.give_back(prepared)
+        except errors.ClaimError as error:
+            log.error("claim %s stays prepared: %s", prepared.title, error)
+            self.record_event(
+                events.claim(prepared.namespace, prepared.name, prepared.uid),
+                "DriverNotRestored",
+                f"Not unprepared on {self.node}, and tried again: {error}",
+            )
+            raise
+        await self.hardware.rescan()
 
     def _ensure_files(self, prepared: PreparedClaim) -> None:
         """Repeated prepares do it as well: runtimes' folders are often wiped under running pods."""
@@ -438,6 +482,7 @@ class Driver:
 
         try:
             self._remove_files(prepared)
+            await self._give_back(prepared)
             await self.checkpoints.remove(prepared.uid, uncleared=uncleared)
         except BaseException:
             # The claim is still prepared, so its files have to be there.
@@ -456,9 +501,10 @@ class Driver:
         await self.library_hook.ensure()
         async with self.checkpoints.locked():
             self._restore_failed = False
+            busy = self.binder.busy if self.binder is not None else set()
             for uid, prepared in list(self.checkpoints.claims.items()):
-                # A call that is storing or removing the checkpoint leaves the file right itself.
-                if uid not in self.checkpoints.in_flight:
+                # A call that is at the claim at this moment leaves the files right itself.
+                if uid not in self.checkpoints.in_flight | busy:
                     self._restore_files(prepared)
 
             for uid in self.specs.sweep() - set(self.checkpoints.claims):

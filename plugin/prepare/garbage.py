@@ -100,6 +100,8 @@ class GarbageCollector:
                 # A sick API server is asked once a sweep.
                 if kube_errors.is_transient(error):
                     return
+            except errors.ClaimError as error:
+                log.warning("claim %s cannot be unprepared: %s", prepared.title, error)
             await asyncio.sleep(self.spacing)
 
     async def _look_at(self, prepared: PreparedClaim, since: float, now: float) -> None:

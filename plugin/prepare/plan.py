@@ -15,7 +15,13 @@ from devices.gpu import DIVIDED, NONE, Gpu, Inventory
 from .. import errors
 from ..api import quantity
 from ..api.resource import DeviceRequestAllocationResult, ResourceClaim
-from ..prepared import DEVICE_PATIENCE, PreparedClaim, PreparedDevice, reason_missing
+from ..prepared import (
+    DEVICE_PATIENCE,
+    Passthrough,
+    PreparedClaim,
+    PreparedDevice,
+    reason_missing,
+)
 from . import gpu_config
 
 # Seconds of a call, from its beginning, in which another claim may still be unprepared.
@@ -141,6 +147,11 @@ def _device(
     admin = all(result.admin_access for result in results)
     if gpu.kind == DIVIDED and not admin:
         raise errors.ClaimError(_reason_divided(gpu, inventory))
+    if gpu.is_bound_on_demand and admin and not gpu.nodes:
+        raise errors.ClaimError(
+            f"{gpu.name} is bound to vfio-pci for the claim that is given it; admin access stands "
+            "beside that claim and has nothing to look at before"
+        )
 
     requests = [result.request for result in results]
     config = gpu_config.for_device(configs, requests, dict(gpu.environment))
@@ -162,6 +173,7 @@ def _device(
         environment=dict(sorted(config.environment.items())),
         permissions=config.permissions,
         capabilities=tuple(sorted(config.capabilities)),
+        passthrough=Passthrough() if gpu.is_bound_on_demand and not admin else None,
     )
 
 

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from devices import deadline, fake, faults, health, monitor, watch
+from devices import deadline, fake, faults, health, monitor, scan, watch
 from devices.gpu import Gpu, Inventory, Roots, Rules, Skipped
 from devices.health import DEGRADED, FAILED, NOTE, UNKNOWN, HealthReport, HealthState, Symptom
 from devices.uevents import Uevent
@@ -529,6 +529,19 @@ def test_of_uevents_only_some_say_what_is_wrong(alone: monitor.Monitor) -> None:
         assert [finding.kind for finding in alone.last.of(gpu().name)] == ["wedged"]
     alone.on_uevent(Uevent(action="bind", subsystem="pci", path=path))
     assert alone.last == HealthReport()
+
+
+@pytest.mark.parametrize(("driver", "is_over"), [("vfio-pci", False), ("nvidia", True)])
+def test_only_a_driver_that_sets_it_up_ends_what_befell_a_gpu(
+    tree: Make, driver: str, is_over: bool
+) -> None:
+    made = tree(f"nvidia:h100,driver={driver}")
+    alone = monitor.Monitor(made.roots, grace=300, interval=20)
+    alone.on_inventory(scan.scan(made.roots, Rules(vfio=True)))
+    path = f"/devices/pci0000:00/{FIRST}"
+    alone.on_uevent(Uevent(action="change", subsystem="drm", path=path, wedged="rebind"))
+    alone.on_uevent(Uevent(action="bind", subsystem="pci", path=path))
+    assert (alone.last == HealthReport()) is is_over
 
 
 def test_one_check_goes_by_what_a_monitor_knows(tree: Make) -> None:

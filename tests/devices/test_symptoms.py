@@ -320,6 +320,12 @@ def test_a_gpu_that_has_helped_itself(methods: str) -> None:
     assert symptoms.wedged(ADDRESS, methods, 5.0) is None
 
 
+def test_vfio_pci_sets_nothing_up() -> None:
+    """What befell a GPU is not over because a virtual machine opens it."""
+    line = Line(at=7.0, text="vfio-pci 0000:41:00.0: enabling device (0000 -> 0003)")
+    assert symptoms.event_of(line) is None
+
+
 # ---------------------------------------------------------------- lines that are forged
 #
 # What a container without any right can put into the kernel's log, as the kernel writes it: names of

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from devices import scan
+from devices import fake, scan
 from devices.gpu import Inventory, Rules
 from tests.devices.trees import Make, Tree
 
@@ -84,3 +84,52 @@ def test_a_group_is_told_of_every_gpu(tree: Make) -> None:
         20,
         21,
     ]
+
+
+# ---------------------------------------------------------------- those that are bound on demand
+
+
+def bindable(made: Tree, *rules: str) -> Inventory:
+    return scan.scan(made.roots, Rules(vfio_bind=rules or ("*:*",)))
+
+
+def test_the_rules_say_which(tree: Make) -> None:
+    made = tree("nvidia:l4=2", "amd:mi210", "iommu=1")
+    fake.load_vfio(made.folder)
+    kinds = {gpu.address: gpu.kind for gpu in bindable(made, "0000:11:00.0", "amd").gpus}
+    assert kinds == {"0000:11:00.0": "vfio", "0000:13:00.0": "gpu", "0000:17:00.0": "vfio"}
+
+
+def test_one_that_vfio_pci_holds_anyway_is_the_same(tree: Make) -> None:
+    made = tree("nvidia:l4,driver=vfio-pci", "nvidia:l4")
+    first, second = bindable(made).gpus
+    assert (first.nodes, second.nodes) == (look(made).gpus[0].nodes, ())
+    assert (first.kind, first.driver) == (second.kind, second.driver) == ("vfio", "vfio-pci")
+
+
+def test_without_the_module_it_is_left_alone(tree: Make) -> None:
+    made = tree("nvidia:l4", "iommu=1")
+    assert bindable(made).skipped[0].reason == (
+        "it is for virtual machines, and vfio-pci is not loaded: run `modprobe vfio-pci` on the "
+        "node, and name it in /etc/modules-load.d"
+    )
+
+
+def test_without_an_iommu_it_cannot_be_bound(tree: Make) -> None:
+    made = tree("nvidia:l4")
+    fake.load_vfio(made.folder)
+    assert bindable(made).skipped[0].reason.endswith("in no IOMMU group: the IOMMU is off")
+
+
+def test_virtual_functions_are_left_alone_and_their_gpu_is_not_bound(tree: Make) -> None:
+    made = tree("intel:max1550,vfs=2", "iommu=1")
+    fake.load_vfio(made.folder)
+    inventory = bindable(made)
+    assert {gpu.kind for gpu in inventory.gpus} == {"vf"}
+    (skipped,) = inventory.skipped
+    assert skipped.reason == "it is for virtual machines, but divided into 2 virtual functions"
+
+
+def test_a_rule_of_no_form_is_refused() -> None:
+    with pytest.raises(ValueError, match="'nvidea' is no rule for GPUs"):
+        scan.check_rules(Rules(vfio_bind=("nvidea",)))

@@ -205,6 +205,8 @@ def test_switches(tmp_path):
     assert config.load({"vfio": "false", "config": str(file)}, {}).vfio is False
     assert config.load({}, {"CLAIMD_NUMA_LIST": "True"}).numa_list is True
     assert config.load({}, {}).rules.vfio is False
+    bound = config.load({}, {"CLAIMD_VFIO_BIND": "0000:41:00.0, 10de:*"}).rules.vfio_bind
+    assert bound == ("0000:41:00.0", "10de:*")
 
 
 @pytest.mark.parametrize(

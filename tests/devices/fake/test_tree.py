@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from devices import fake
-from devices.gpu import Inventory, Roots
+from devices.gpu import Inventory, Roots, Rules
 from devices.scan import scan
 from tests.devices.trees import Make, Tree
 
@@ -219,6 +219,27 @@ def test_unplug_and_plug(tree: Make) -> None:
         fake.plug(made.folder, before.gpus[0].address)
     with pytest.raises(ValueError, match="no 0000:ff:00.0 in "):
         fake.unplug(made.folder, "0000:ff:00.0")
+
+
+@pytest.mark.parametrize("model", ["nvidia:l4", "amd:mi210", "intel:max1550"])
+def test_bound_to_another_driver_it_is_as_if_written_so(
+    tree: Make, tmp_path: Path, model: str
+) -> None:
+    made = tree(model, "iommu=1")
+    before, written = made.scan(), contents(made.folder)
+    fake.load_vfio(made.folder)
+    fake.bind(made.folder, made.only().address, "vfio-pci")
+    (gpu,) = scan(made.roots, Rules(vfio=True)).gpus
+
+    fake.write(tmp_path / "other", fake.parse([f"{model},driver=vfio-pci", "iommu=1"]))
+    (expected,) = scan(Roots.under(tmp_path / "other"), Rules(vfio=True)).gpus
+    assert gpu == expected
+
+    fake.bind(made.folder, gpu.address, "")
+    assert made.scan().skipped[0].reason.startswith("bound to no kernel driver")
+    fake.bind(made.folder, gpu.address, before.gpus[0].driver)
+    assert made.scan() == before
+    assert set(written) <= set(contents(made.folder))
 
 
 def test_a_fake_tree_is_written_anew(tmp_path: Path) -> None:

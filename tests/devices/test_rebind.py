@@ -1,0 +1,337 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from devices import rebind, scan
+from devices.gpu import Roots, Rules
+from devices.rebind import Binding
+from tests.devices.trees import Make
+from tests.support import playing_kernel
+from tests.support.playing_kernel import SOUND, PlayingKernel
+
+GPU, ITS_SOUND = "0000:11:00.0", "0000:11:00.1"
+OWN = {GPU: ("nvidia", ""), ITS_SOUND: (SOUND, "")}
+TAKEN = {GPU: ("vfio-pci", "vfio-pci"), ITS_SOUND: ("vfio-pci", "vfio-pci")}
+
+
+@pytest.fixture
+def kernel(tree: Make) -> Iterator[PlayingKernel]:
+    """One GPU, with the function that makes the sound of its screen."""
+    with playing_kernel.playing(tree("nvidia:l4", "iommu=1").folder) as kernel:
+        kernel.add_neighbour(ITS_SOUND, of=GPU, driver=SOUND, class_code="040300")
+        yield kernel
+
+
+attempt = playing_kernel.Attempt
+
+
+def refusal(kernel: PlayingKernel, kind: type[rebind.Refused] = rebind.Refused) -> str:
+    with pytest.raises(rebind.Refused) as raised:
+        rebind.bindings(Roots.under(kernel.folder), GPU)
+    assert type(raised.value) is kind
+    return str(raised.value)
+
+
+def test_there_and_back(kernel: PlayingKernel) -> None:
+    roots = Roots.under(kernel.folder)
+    functions = rebind.bindings(roots, GPU)
+    assert functions == (
+        Binding(address=GPU, driver="nvidia"),
+        Binding(address=ITS_SOUND, driver=SOUND),
+    )
+    assert kernel.state() == OWN
+    assert not kernel.done
+
+    rebind.take(attempt(kernel), functions)
+    assert kernel.state() == TAKEN
+    assert rebind.is_taken(roots, functions)
+    (gpu,) = scan.scan(roots, Rules(vfio=True)).gpus
+    assert [node.path for node in gpu.nodes] == ["/dev/vfio/20", "/dev/vfio/vfio"]
+
+    rebind.give_back(attempt(kernel), functions)
+    assert kernel.state() == OWN
+    assert scan.scan(roots).gpus[0].kind == "gpu"
+
+
+def test_both_may_be_repeated(kernel: PlayingKernel) -> None:
+    functions = rebind.bindings(Roots.under(kernel.folder), GPU)
+    rebind.take(attempt(kernel), functions)
+    done = list(kernel.done)
+    rebind.take(attempt(kernel), functions)
+    assert kernel.done == done
+    rebind.give_back(attempt(kernel), functions)
+    done = list(kernel.done)
+    rebind.give_back(attempt(kernel), functions)
+    assert kernel.done == done
+
+
+class Died(BaseException):
+    """The process ends here."""
+
+
+class Dying(playing_kernel.Attempt):
+    """Dies at the write with this number, or after it."""
+
+    def __init__(self, kernel: PlayingKernel, number: int, *, after: bool) -> None:
+        super().__init__(kernel)
+        self.left, self.after = number, after
+
+    def write(self, path: str, value: str) -> None:
+        self.left -= 1
+        if self.left < 0 and not self.after:
+            raise Died
+        super().write(path, value)
+        if self.left < 0:
+            raise Died
+
+
+@pytest.mark.parametrize("after", [True, False])
+@pytest.mark.parametrize("number", range(6))
+def test_death_at_every_write(kernel: PlayingKernel, number: int, after: bool) -> None:
+    functions = rebind.bindings(Roots.under(kernel.folder), GPU)
+
+    for work, end in ((rebind.take, OWN), (rebind.take, TAKEN), (rebind.give_back, OWN)):
+        rebind.give_back(attempt(kernel), functions)
+        if work is rebind.give_back:
+            rebind.take(attempt(kernel), functions)
+        with pytest.raises(Died):
+            work(Dying(kernel, number, after=after), functions)
+        kernel.finish()
+        another = rebind.take if end == TAKEN else rebind.give_back
+        another(attempt(kernel), functions)
+        assert kernel.state() == end
+
+
+def test_the_override_and_the_driver_of_before_come_back(kernel: PlayingKernel) -> None:
+    folder = kernel.folder / "sys/bus/pci/devices"
+    (folder / GPU / "driver_override").write_text("nvidia\n")
+    (folder / ITS_SOUND / "driver").unlink()
+    functions = rebind.bindings(Roots.under(kernel.folder), GPU)
+    before = kernel.state()
+    assert before == {GPU: ("nvidia", "nvidia"), ITS_SOUND: ("", "")}
+    rebind.take(attempt(kernel), functions)
+    rebind.give_back(attempt(kernel), functions)
+    assert kernel.state() == before
+
+
+def test_a_driver_that_does_not_let_go(kernel: PlayingKernel) -> None:
+    functions = rebind.bindings(Roots.under(kernel.folder), GPU)
+    kernel.stubborn.add("nvidia")
+    with pytest.raises(rebind.Refused, match=f"^nvidia does not let go of {GPU}$"):
+        rebind.take(attempt(kernel), functions)
+    assert kernel.state() == OWN
+
+
+def test_a_function_that_vfio_pci_cannot_take(kernel: PlayingKernel) -> None:
+    functions = rebind.bindings(Roots.under(kernel.folder), GPU)
+    kernel.unwilling.add("vfio-pci")
+    with pytest.raises(rebind.Refused, match=f"^vfio-pci does not take {GPU}; the kernel's log"):
+        rebind.take(attempt(kernel), functions)
+    assert kernel.state() == OWN
+
+
+def test_a_driver_that_does_not_take_it_back(kernel: PlayingKernel) -> None:
+    functions = rebind.bindings(Roots.under(kernel.folder), GPU)
+    rebind.take(attempt(kernel), functions)
+    kernel.unwilling.add("nvidia")
+    with pytest.raises(rebind.Refused, match=f"^nvidia does not take {GPU} back$"):
+        rebind.give_back(attempt(kernel), functions)
+    assert kernel.state() == {GPU: ("", ""), ITS_SOUND: OWN[ITS_SOUND]}
+    kernel.unwilling.clear()
+    rebind.give_back(attempt(kernel), functions)
+    assert kernel.state() == OWN
+
+
+def test_what_the_kernel_does_not_take_is_said_with_its_reason(kernel: PlayingKernel) -> None:
+    functions = rebind.bindings(Roots.under(kernel.folder), GPU)
+    unbind = kernel.folder / "sys/bus/pci/drivers/nvidia/unbind"
+    unbind.unlink()
+    unbind.symlink_to("/dev/full")
+    with pytest.raises(rebind.Refused, match="drivers/nvidia/unbind: No space left on device$"):
+        rebind.take(attempt(kernel), functions)
+    assert kernel.state() == OWN
+
+
+def test_an_attempt_that_was_given_up_does_nothing_more(kernel: PlayingKernel) -> None:
+    functions = rebind.bindings(Roots.under(kernel.folder), GPU)
+    kernel.hang("nvidia")
+    waiting = attempt(kernel)
+    thread = threading.Thread(target=_ignoring(rebind.take), args=(waiting, functions), daemon=True)
+    thread.start()
+    override = kernel.folder / f"sys/bus/pci/devices/{GPU}/driver_override"
+    while override.read_text() != "vfio-pci\n":
+        thread.join(0.001)
+
+    waiting.given_up = True
+    kernel.resume("nvidia")
+    thread.join(10)
+    kernel.finish()
+    assert {what for what, _, _ in kernel.done} <= {"unbind"}, "no more than it had begun"
+    assert kernel.override(GPU) == "vfio-pci"
+    assert kernel.state()[ITS_SOUND] == OWN[ITS_SOUND]
+    rebind.give_back(attempt(kernel), functions)
+    assert kernel.state() == OWN
+
+
+def _ignoring(work: Callable[..., None]) -> Callable[..., None]:
+    def target(*arguments: object) -> None:
+        with contextlib.suppress(Exception):
+            work(*arguments)
+
+    return target
+
+
+def test_a_function_that_is_gone_needs_no_driver(kernel: PlayingKernel) -> None:
+    functions = rebind.bindings(Roots.under(kernel.folder), GPU)
+    rebind.take(attempt(kernel), functions)
+    (kernel.folder / f"sys/bus/pci/devices/{GPU}").unlink()
+    rebind.give_back(attempt(kernel), functions)
+    assert kernel.state() == {ITS_SOUND: OWN[ITS_SOUND]}
+
+
+def test_a_driver_that_is_not_loaded_now_gets_it_from_the_kernel(kernel: PlayingKernel) -> None:
+    functions = rebind.bindings(Roots.under(kernel.folder), GPU)
+    rebind.take(attempt(kernel), functions)
+    drivers = kernel.folder / "sys/bus/pci/drivers"
+    os.rename(drivers / "nvidia", drivers / "away")
+    rebind.give_back(attempt(kernel), functions)
+    assert kernel.state()[GPU] == ("", "")
+
+
+# ---------------------------------------------------------------- who has it open
+
+
+@pytest.mark.parametrize("node", ["/dev/nvidia0", "/dev/dri/card0", "/dev/dri/renderD128"])
+def test_a_gpu_that_a_program_has_open_is_refused(kernel: PlayingKernel, node: str) -> None:
+    kernel.open_by(812, "python3", "/dev/null", node)
+    assert refusal(kernel, rebind.InUse) == "python3 (pid 812) still has it open on the node"
+    kernel.end(812)
+    assert rebind.bindings(Roots.under(kernel.folder), GPU)
+
+
+def test_a_node_counts_by_its_number_wherever_it_is(kernel: PlayingKernel, tmp_path: Path) -> None:
+    """/dev/null stands for the GPU: a container has its node under another path."""
+    dev = kernel.folder / f"sys/bus/pci/devices/{GPU}/drm/renderD128/dev"
+    dev.chmod(0o644)
+    kernel.open_by(9, "train", "/dev/null")
+    assert rebind.bindings(Roots.under(kernel.folder), GPU)
+    dev.write_text("1:3\n")
+    assert refusal(kernel, rebind.InUse) == "train (pid 9) still has it open on the node"
+
+
+@pytest.mark.parametrize("node", ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia1", "/dev/null"])
+def test_who_has_another_open_does_not_count(kernel: PlayingKernel, node: str) -> None:
+    kernel.open_by(812, "python3", node)
+    assert rebind.bindings(Roots.under(kernel.folder), GPU)
+
+
+def test_a_virtual_machine_that_still_runs_keeps_it(kernel: PlayingKernel) -> None:
+    functions = rebind.bindings(Roots.under(kernel.folder), GPU)
+    rebind.take(attempt(kernel), functions)
+    kernel.open_by(33, "qemu-system-x86", "/dev/vfio/20")
+    with pytest.raises(rebind.InUse, match=r"^qemu-system-x86 \(pid 33\) still has it open"):
+        rebind.give_back(attempt(kernel), functions)
+    assert kernel.state() == TAKEN
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_nvidia_s_own_lock(kernel: PlayingKernel, given: bool) -> None:
+    """Its file says 1 while nobody uses the GPU, and it is taken back if nothing comes of it."""
+    functions = rebind.bindings(Roots.under(kernel.folder), GPU)
+    lock = kernel.folder / f"proc/driver/nvidia/gpus/{GPU}/unbindLock"
+    if given:
+        lock.write_text("0\n")
+        kernel.stubborn.add("nvidia")
+    else:
+        lock.symlink_to("/dev/null")
+    with pytest.raises(rebind.Refused) as raised:
+        rebind.take(attempt(kernel), functions)
+    assert isinstance(raised.value, rebind.InUse) is not given
+    assert kernel.state() == OWN
+    assert not given or lock.read_text() == "0\n"
+
+
+# ---------------------------------------------------------------- what must not be taken
+
+
+def test_a_neighbour_that_is_used_is_named(kernel: PlayingKernel) -> None:
+    kernel.add_neighbour("0000:12:00.0", of=GPU, driver="nvme", class_code="010802")
+    expected = (
+        "it shares IOMMU group 20 with 0000:12:00.0, which the driver nvme uses: "
+        "a virtual machine would take both"
+    )
+    assert refusal(kernel) == expected
+    (skipped,) = scan.scan(Roots.under(kernel.folder), Rules(vfio_bind=("nvidia",))).skipped
+    assert skipped.reason == expected
+
+
+@pytest.mark.parametrize(
+    ("driver", "class_code"), [("pcieport", "060400"), ("", "010802"), ("vfio-pci", "010802")]
+)
+def test_bridges_and_what_nobody_uses_are_no_hindrance(
+    kernel: PlayingKernel, driver: str, class_code: str
+) -> None:
+    kernel.add_neighbour("0000:12:00.0", of=GPU, driver=driver, class_code=class_code)
+    assert len(rebind.bindings(Roots.under(kernel.folder), GPU)) == 2
+
+
+def test_without_vfio_pci(tree: Make) -> None:
+    made = tree("nvidia:l4", "iommu=1")
+    with pytest.raises(rebind.Refused, match="run `modprobe vfio-pci` on the node"):
+        rebind.bindings(made.roots, GPU)
+
+
+def test_a_gpu_with_virtual_functions(kernel: PlayingKernel) -> None:
+    (kernel.folder / f"sys/bus/pci/devices/{GPU}/sriov_numvfs").write_text("4\n")
+    assert refusal(kernel) == "it is divided into 4 virtual functions"
+
+
+def test_a_gpu_at_whose_screen_somebody_works(tree: Make) -> None:
+    made = tree("amd:radeon,console", "iommu=1")
+    with playing_kernel.playing(made.folder):
+        with pytest.raises(rebind.InUse, match="^it shows the node's console, and a screen"):
+            rebind.bindings(made.roots, made.only().address)
+        (gpu,) = scan.scan(made.roots, Rules(vfio_bind=("*:*",))).gpus
+    assert (gpu.kind, gpu.console) == ("gpu", True)
+
+
+def test_a_gpu_that_is_gone(kernel: PlayingKernel) -> None:
+    with pytest.raises(rebind.Refused, match="^the kernel shows no such device$"):
+        rebind.bindings(Roots.under(kernel.folder), "0000:77:00.0")
+
+
+def test_a_file_that_must_not_be_written(kernel: PlayingKernel) -> None:
+    """In a read-only /sys nobody may write it, and so it is where it is not there."""
+    (kernel.folder / f"sys/bus/pci/devices/{GPU}/driver_override").unlink()
+    assert refusal(kernel).endswith("the node's claimd needs deploy/components/vfio")
+
+
+# ---------------------------------------------------------------- what is published meanwhile
+
+
+def test_it_is_the_same_device_in_every_state(kernel: PlayingKernel) -> None:
+    roots = Roots.under(kernel.folder)
+    functions = rebind.bindings(roots, GPU)
+    seen = []
+
+    class Looking(playing_kernel.Attempt):
+        def write(self, path: str, value: str) -> None:
+            super().write(path, value)
+            inventory = scan.scan(roots, Rules(vfio_bind=("nvidia",)))
+            assert inventory.skipped == ()
+            seen.extend(inventory.gpus)
+
+    rebind.take(Looking(kernel), functions)
+    rebind.give_back(Looking(kernel), functions)
+    assert len(seen) == 12
+    assert {replace(gpu, nodes=()) for gpu in seen} == {replace(seen[0], nodes=())}
+    assert {len(gpu.nodes) for gpu in seen} == {0, 2}
+    first = seen[0]
+    assert (first.kind, first.driver, first.is_bound_on_demand) == ("vfio", "vfio-pci", True)

@@ -1,0 +1,405 @@
+"""GPUs that change their driver for a claim: the plugin's heart over a fake tree, in which a kernel
+plays along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devices import fake, rebind
+from devices.gpu import Roots
+from plugin import app, config, names
+from plugin.prepare import driver, passthrough
+from plugin.prepared import PreparedClaim, PreparedDevice
+from tests.support import apiserver, playing_kernel
+from tests.support.worlds import DRIVER, NODE, claim_object, result
+
+GPU, OTHER, SOUND = "0000:11:00.0", "0000:13:00.0", "0000:11:00.1"
+NAME = "gpu-0000-11-00-0"
+OWN = {GPU: ("nvidia", ""), SOUND: (playing_kernel.SOUND, ""), OTHER: ("nvidia", "")}
+TAKEN = OWN | {GPU: ("vfio-pci", "vfio-pci"), SOUND: ("vfio-pci", "vfio-pci")}
+
+
+class World:
+    def __init__(
+        self, folder: Path, api: apiserver.ApiServer, kernel: playing_kernel.PlayingKernel
+    ) -> None:
+        self.folder, self.api, self.kernel = folder, api, kernel
+        self.events: list[str] = []
+        cluster = {
+            "current-context": "t",
+            "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
+            "clusters": [{"name": "t", "cluster": {"server": api.url}}],
+            "users": [{"name": "t", "user": {}}],
+        }
+        (folder / "kubeconfig").write_text(json.dumps(cluster))
+        self.built: list[app.App] = []
+
+    async def start(self, **changes: Any) -> driver.Driver:
+        """Another process of the plugin, which has looked around and restored what there was."""
+        settings = config.Config(
+            node_name=NODE,
+            kubelet_dir=self.folder / "kubelet",
+            cdi_dir=self.folder / "cdi",
+            kubeconfig=str(self.folder / "kubeconfig"),
+            root=str(self.folder / "tree"),
+            **{"vfio_bind": (GPU,), **changes},
+        )
+        built = app.build(settings)
+        self.built.append(built)
+        driver_ = built.driver
+        assert driver_.binder is not None
+        driver_.binder.attempt = lambda _: playing_kernel.Attempt(self.kernel)
+        driver_.record_event = self._record
+        await driver_.hardware.rescan()
+        await driver_.follow_up()
+        return driver_
+
+    def _record(self, about: object, reason: str, note: str, *, warning: bool = True) -> None:
+        self.events.append(reason)
+
+    def claim(self, name: str = "c", device: str = NAME, **more: Any) -> driver.ClaimRef:
+        self.api.put("resourceclaims", claim_object(name, result(device, **more)))
+        return driver.ClaimRef("default", name, f"uid-{name}")
+
+    def checkpoint(self, name: str = "c") -> Any:
+        path = names.plugin_folder(self.folder / "kubelet", DRIVER) / f"claims/uid-{name}.json"
+        return json.loads(path.read_text())["claim"] if path.exists() else None
+
+    def nodes(self, name: str = "c") -> list[str] | None:
+        """Those in the claim's CDI file."""
+        path = self.folder / "cdi" / names.cdi_file(DRIVER, f"uid-{name}")
+        if not path.exists():
+            return None
+        (device,) = json.loads(path.read_text())["devices"]
+        return [node["path"] for node in device["containerEdits"]["deviceNodes"]]
+
+
+async def prepare(by: driver.Driver, ref: driver.ClaimRef, seconds: float = 2.05) -> object:
+    """What is answered; with so little time, at once."""
+    answers = await by.prepare([ref], asyncio.get_running_loop().time() + seconds)
+    return answers[ref.uid]
+
+
+async def unprepare(by: driver.Driver, ref: driver.ClaimRef) -> str | None:
+    return (await by.unprepare([ref]))[ref.uid]
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What claimd has logged as a warning or worse."""
+    records = [record for record in caplog.records if record.name.startswith("plugin.prepare")]
+    return [one.getMessage() for one in records if one.levelno >= logging.WARNING]
+
+
+@contextlib.asynccontextmanager
+async def _played(tree: Path) -> AsyncIterator[playing_kernel.PlayingKernel]:
+    with playing_kernel.playing(tree) as kernel:
+        yield kernel
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    # Of few letters, since a socket's path has room for 107.
+    with tempfile.TemporaryDirectory(prefix="p-") as name:
+        folder = Path(name)
+        fake.write(folder / "tree", fake.parse(["nvidia:l4=2", "iommu=1"]))
+        async with apiserver.serve() as api, _played(folder / "tree") as kernel:
+            kernel.add_neighbour(SOUND, of=GPU, driver=playing_kernel.SOUND, class_code="040300")
+            made = World(folder, api, kernel)
+            yield made
+            for built in made.built:
+                await built.client.close()
+
+
+async def test_there_and_back(world: World) -> None:
+    claimd, c = await world.start(), world.claim()
+    first = await prepare(claimd, c, 30)
+    assert isinstance(first, PreparedClaim), first
+    assert world.kernel.state() == TAKEN
+    assert world.nodes() == ["/dev/vfio/20", "/dev/vfio/vfio"]
+    assert world.checkpoint()["devices"][0]["passthrough"]["functions"] == [
+        {"address": GPU, "driver": "nvidia"},
+        {"address": SOUND, "driver": playing_kernel.SOUND},
+    ]
+
+    done = list(world.kernel.done)
+    assert await prepare(claimd, c) == first
+    assert world.kernel.done == done
+    assert await unprepare(claimd, c) is None
+    assert world.kernel.state() == OWN
+    assert (world.checkpoint(), world.nodes()) == (None, None)
+
+
+async def test_its_metadata_tell_which_gpu_it_is(world: World) -> None:
+    """KubeVirt looks there for the address that it gives to QEMU."""
+    claimd, c = await world.start(), world.claim()
+    await prepare(claimd, c, 30)
+    folder = names.metadata_folder(world.folder / "kubelet", DRIVER)
+    (file,) = folder.rglob("*.json")
+    (first, *_) = file.read_text().splitlines()
+    assert f'"resource.kubernetes.io/pciBusID":{{"string":"{GPU}"}}' in first, first
+    assert await unprepare(claimd, c) is None
+    assert not list(folder.rglob("*.json"))
+
+
+async def test_what_no_rule_names_is_a_gpu_as_ever(world: World) -> None:
+    claimd, c = await world.start(), world.claim("c", "gpu-0000-13-00-0")
+    prepared = await prepare(claimd, c, 30)
+    assert isinstance(prepared, PreparedClaim)
+    assert "passthrough" not in world.checkpoint()["devices"][0]
+    assert world.kernel.state() == OWN
+    assert await unprepare(claimd, c) is None
+    assert not world.kernel.done
+
+
+async def test_what_has_to_be_undone_is_durable_before_anything_is_done(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimd, c = await world.start(), world.claim()
+    stored = []
+    write = rebind.Attempt.write
+
+    def writing(self: rebind.Attempt, path: str, value: str) -> None:
+        stored.append(world.checkpoint()["devices"][0]["passthrough"]["functions"])
+        write(self, path, value)
+
+    monkeypatch.setattr(rebind.Attempt, "write", writing)
+    await prepare(claimd, c, 30)
+    assert len(stored) == 6
+    assert all(functions == stored[0] for functions in stored)
+    assert len(stored[0]) == 2
+
+
+@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize(("what", "after"), [("prepare", True), ("unprepare", False)])
+async def test_death_at_every_write(
+    world: World, monkeypatch: pytest.MonkeyPatch, what: str, number: int, after: bool
+) -> None:
+    """The next process finds a claim half done: both a prepare and an unprepare end well."""
+    write = rebind.Attempt.write
+    left = number
+
+    def dying(self: rebind.Attempt, path: str, value: str) -> None:
+        nonlocal left
+        left -= 1
+        if left == -1 and after:
+            write(self, path, value)
+        if left < 0:
+            raise OSError("the process has died")
+        write(self, path, value)
+
+    claimd, c = await world.start(), world.claim()
+    if what == "unprepare":
+        assert isinstance(await prepare(claimd, c, 30), PreparedClaim)
+    monkeypatch.setattr(rebind.Attempt, "write", dying)
+    answer = await (prepare(claimd, c) if what == "prepare" else unprepare(claimd, c))
+    assert "the process has died" in str(answer)
+    world.kernel.finish()
+    monkeypatch.undo()
+
+    second = await world.start()
+    if number % 2:
+        assert isinstance(await prepare(second, c, 30), PreparedClaim)
+        assert world.kernel.state() == TAKEN
+        assert world.nodes() == ["/dev/vfio/20", "/dev/vfio/vfio"]
+    assert await unprepare(second, c) is None
+    assert world.kernel.state() == OWN
+    assert (world.checkpoint(), world.nodes()) == (None, None)
+
+
+async def test_what_was_refused_before_anything_was_done_leaves_nothing(world: World) -> None:
+    claimd, c = await world.start(), world.claim()
+    world.kernel.open_by(812, "nvidia-persiste", "/dev/dri/renderD128")
+    assert await prepare(claimd, c) == (
+        f"{NAME} cannot change its driver: nvidia-persiste (pid 812) still has it open on the node"
+    )
+    assert (world.checkpoint(), world.nodes()) == (None, None)
+    assert world.kernel.state() == OWN
+    world.kernel.end(812)
+    assert isinstance(await prepare(claimd, c, 30), PreparedClaim)
+
+
+async def test_a_driver_that_does_not_let_go(world: World) -> None:
+    claimd, c = await world.start(), world.claim()
+    world.kernel.stubborn.add("nvidia")
+    assert await prepare(claimd, c) == (
+        f"{NAME} cannot change its driver: nvidia does not let go of {GPU}"
+    )
+    assert world.kernel.state() == OWN
+    world.kernel.stubborn.clear()
+    assert isinstance(await prepare(claimd, c, 30), PreparedClaim)
+    assert await unprepare(claimd, c) is None
+    assert world.kernel.state() == OWN
+
+
+async def test_a_write_that_never_comes_back(world: World) -> None:
+    """The call is answered, nothing is tried over the one that hangs, and once it is back both a
+    prepare and an unprepare go on from there.
+    """
+    claimd, c = await world.start(), world.claim()
+    other = world.claim("d", "gpu-0000-13-00-0")
+    binder = claimd.binder
+    assert binder is not None
+    world.kernel.hang("nvidia")
+    binder.patience = 0.1
+    assert "the kernel has not bound it to another driver in 0.1 s" in str(await prepare(claimd, c))
+    assert "has not come back from an earlier try" in str(await prepare(claimd, c))
+    assert "has not come back from an earlier try" in str(await unprepare(claimd, c))
+    assert world.checkpoint() is not None
+    assert isinstance(await prepare(claimd, other, 30), PreparedClaim), "it is in nobody's way"
+
+    binder.patience = 12.0
+    (hung,) = binder._hung.values()
+    world.kernel.resume("nvidia")
+    with contextlib.suppress(Exception):
+        await asyncio.wait_for(asyncio.shield(hung), 10)
+    assert isinstance(await prepare(claimd, c, 30), PreparedClaim)
+    assert await unprepare(claimd, c) is None
+    assert world.kernel.state() == OWN
+
+
+async def test_a_reboot(world: World) -> None:
+    """The kernel has bound all anew: what stood before the reboot says nothing of now."""
+    claimd, c = await world.start(), world.claim()
+    await prepare(claimd, c, 30)
+    world.kernel.reboot("another")
+    (world.folder / f"tree/sys/bus/pci/devices/{SOUND}/driver").unlink()
+    own = OWN | {SOUND: ("", "")}
+    assert world.kernel.state() == own
+
+    second = await world.start()
+    assert isinstance(await prepare(second, c, 30), PreparedClaim)
+    assert world.kernel.state() == TAKEN
+    assert await unprepare(second, c) is None
+    assert world.kernel.state() == own
+
+
+async def test_an_unprepare_after_a_reboot_touches_nothing(world: World) -> None:
+    claimd, c = await world.start(), world.claim()
+    await prepare(claimd, c, 30)
+    world.kernel.reboot("another")
+    done = list(world.kernel.done)
+    assert await unprepare(await world.start(), c) is None
+    assert world.kernel.done == done
+    assert world.kernel.state() == OWN
+
+
+async def test_what_cannot_be_given_back_stays_prepared_and_is_tried_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    claimd, c = await world.start(), world.claim()
+    await prepare(claimd, c, 30)
+    world.kernel.unwilling.add("nvidia")
+    with caplog.at_level(logging.ERROR):
+        answer = await unprepare(claimd, c)
+    assert answer == f"{NAME} cannot change its driver: nvidia does not take {GPU} back"
+    assert said(caplog) == [f"claim default/c stays prepared: {answer}"]
+    assert world.events == ["DriverNotRestored"]
+    assert world.checkpoint()["devices"][0]["passthrough"]["functions"]
+
+    world.kernel.unwilling.clear()
+    assert await unprepare(await world.start(), c) is None
+    assert world.kernel.state() == OWN
+
+
+async def test_it_is_given_back_whatever_the_setting_says_now(world: World) -> None:
+    c = world.claim()
+    await prepare(await world.start(), c, 30)
+    assert await unprepare(await world.start(vfio_bind=()), c) is None
+    assert world.kernel.state() == OWN
+
+
+async def test_the_next_claim_finds_it_as_the_first_did(world: World) -> None:
+    claimd, c, d = await world.start(), world.claim("c"), world.claim("d")
+    await prepare(claimd, c, 30)
+    assert "still prepared for claim default/c" in str(await prepare(claimd, d))
+    preparing = asyncio.ensure_future(prepare(claimd, d, 30))
+    assert await unprepare(claimd, c) is None
+    assert isinstance(await preparing, PreparedClaim)
+    assert world.kernel.state() == TAKEN
+    assert await unprepare(claimd, d) is None
+    assert world.kernel.state() == OWN
+
+
+async def test_a_claim_that_was_allocated_anew_gives_back_what_it_had(world: World) -> None:
+    claimd, c = await world.start(vfio_bind=("nvidia",)), world.claim()
+    await prepare(claimd, c, 30)
+    world.claim("c", "gpu-0000-13-00-0")
+    assert isinstance(await prepare(await world.start(vfio_bind=("nvidia",)), c, 30), PreparedClaim)
+    assert world.kernel.state() == OWN | {OTHER: ("vfio-pci", "vfio-pci")}
+
+
+async def test_a_repeated_prepare_binds_what_somebody_took_away(world: World) -> None:
+    claimd, c = await world.start(), world.claim()
+    first = await prepare(claimd, c, 30)
+    device = world.checkpoint()["devices"][0]["passthrough"]
+    functions = [rebind.Binding(**one) for one in device["functions"]]
+    rebind.give_back(playing_kernel.Attempt(world.kernel), functions)
+    await claimd.hardware.rescan()
+    await claimd.restore()
+    assert world.nodes() is None
+    assert await prepare(claimd, c, 30) == first
+    assert world.kernel.state() == TAKEN
+    assert world.nodes() == ["/dev/vfio/20", "/dev/vfio/vfio"]
+
+
+async def test_admin_access_binds_nothing(world: World) -> None:
+    claimd, c, admin = await world.start(), world.claim(), world.claim("a", adminAccess=True)
+    assert "admin access stands beside that claim" in str(await prepare(claimd, admin))
+    await prepare(claimd, c, 30)
+    assert isinstance(await prepare(claimd, admin, 30), PreparedClaim)
+    assert world.nodes("a") == world.nodes("c")
+    assert await unprepare(claimd, admin) is None
+    assert world.kernel.state() == TAKEN
+
+
+async def test_garbage_gives_it_back(world: World) -> None:
+    claimd, c = await world.start(), world.claim()
+    prepared = await prepare(claimd, c, 30)
+    assert isinstance(prepared, PreparedClaim)
+
+    async def unused() -> bool:
+        return True
+
+    assert await claimd.collect(prepared, unused)
+    assert world.kernel.state() == OWN
+
+
+async def test_a_restore_meanwhile_says_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    claimd, c = await world.start(), world.claim()
+    loop = asyncio.get_running_loop()
+    take = rebind.take
+
+    def restoring(attempt: rebind.Attempt, functions: Any) -> None:
+        take(attempt, functions[:1])
+        asyncio.run_coroutine_threadsafe(claimd.restore(), loop).result(10)
+        take(attempt, functions)
+
+    monkeypatch.setattr(rebind, "take", restoring)
+    with caplog.at_level(logging.WARNING):
+        assert isinstance(await prepare(claimd, c, 30), PreparedClaim)
+    assert said(caplog) == []
+    assert world.events == []
+
+
+async def test_what_is_no_passthrough_is_not_looked_at() -> None:
+    binder = passthrough.Binder(roots=Roots.under(Path("/nowhere")), boot_id="boot")
+    device = PreparedDevice(requests=("gpu",), pool="p", device="d", address="0000:41:00.0")
+    claim = PreparedClaim(namespace="n", name="c", uid="u", prepared_at="", devices=(device,))
+
+    async def store(_: PreparedClaim) -> None:
+        raise AssertionError("there is nothing to be stored")
+
+    assert await binder.bind(claim, store) is not None
+    await binder.give_back(claim)
