@@ -53,12 +53,12 @@ def _look_up(key: str) -> Known:
         table = _TABLE.read_bytes()
     except OSError:
         return _NOTHING
-    start = table.find(f"\n{key}\t".encode(errors="replace"))
-    if start < 0:
+    _, known, rest = table.partition(f"\n{key}\t".encode(errors="replace"))
+    if not known:
         return _NOTHING
 
-    line = table[start + 1 : table.index(b"\n", start + 1)].decode()
-    _, name, family, architecture, placement, gib = line.split("\t")
+    columns, _, _ = rest.partition(b"\n")
+    name, family, architecture, placement, gib = columns.decode().split("\t")
     return Known(
         name=name or None,
         family=family or UNKNOWN,

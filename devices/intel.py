@@ -73,7 +73,7 @@ def _i915_memory(function: Function, nodes: tuple[DeviceNode, ...], notes: list[
     cards = [f"drm/{posixpath.basename(node.path)}" for node in nodes if "/card" in node.path]
     for folder in ("", *cards):
         size = sysfs.decimal(f"{function.folder}/{folder}/lmem_total_bytes", notes)
-        if size and size > 0:
+        if size is not None and size > 0:
             return size
     return None
 

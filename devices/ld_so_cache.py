@@ -52,4 +52,4 @@ def entries(content: bytes) -> list[Entry]:
 
 def _string(data: bytes, start: int) -> str:
     end = data.find(b"\0", start)
-    return data[start:end].decode(errors="replace") if 0 < start < end else ""
+    return data[start:end].decode(errors="replace") if start < end else ""

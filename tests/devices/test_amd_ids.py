@@ -52,3 +52,13 @@ def test_a_name_by_revision_then_by_id() -> None:
     assert by_id is not None and "RX 470" in by_id
     assert amd_ids.product(0x67DF, 0xFF) != amd_ids.product(0x67DF, 0xE7)
     assert amd_ids.product(0x0000, 0) is None
+
+
+def test_what_the_id_alone_tells() -> None:
+    for device_id, target in amd_ids._TARGETS.items():
+        assert amd_ids.target(device_id) == target
+    for device_id, units in amd_ids._COMPUTE_UNITS.items():
+        assert amd_ids.compute_units(device_id) == units > 0
+    assert (amd_ids.dies(0x74A1), amd_ids.dies(0x74A2), amd_ids.dies(0x74A0)) == (8, 4, 6)
+    for fact in (amd_ids.target, amd_ids.compute_units, amd_ids.dies):
+        assert fact(0x0000) is None

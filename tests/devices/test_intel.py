@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from devices import scan
+from devices import intel, scan
 from devices.gpu import DeviceNode, Rules
 from tests.devices.trees import Make
 
@@ -183,3 +185,26 @@ def test_a_virtual_function_is_never_taken_for_a_whole_gpu(tree: Make) -> None:
     assert inventory.skipped[0].reason.startswith(
         "what GPU it is a virtual function of cannot be read"
     )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "memory"),
+    [
+        ({}, None),
+        ({"tile0": "4096"}, 4096),
+        ({"tile0": "4096", "tile1": "4096", "tile": "1", "gt0": "1"}, 8192),
+        ({"tile0": "4096", "tile1": "0"}, None),
+        ({"tile0": "4096", "tile1": "some"}, None),
+        ({"tile0": ""}, None),
+    ],
+)
+def test_tiles_of_xe_have_their_memory_together_or_none(
+    tmp_path: Path, sizes: dict[str, str], memory: int | None
+) -> None:
+    for name, size in sizes.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "physical_vram_size_bytes").write_text(f"{size}\n")
+    function = SimpleNamespace(folder=str(tmp_path))
+    tiles = sum(name.startswith("tile") and name != "tile" for name in sizes)
+    found = intel._xe_memory_and_tiles(function, [])  # type: ignore[arg-type]
+    assert found == (memory, tiles or None)

@@ -149,3 +149,13 @@ def test_a_record_that_was_read_in_part_is_read_on(log: Log, tmp_path: Path) -> 
     with path.open("a") as file:
         file.write("00,-;two\n")
     assert [line.text for line in log.fresh()] == ["two"]
+
+
+def test_the_file_from_before_does_not_stay_open(log: Log, tmp_path: Path) -> None:
+    write(tmp_path, "one")
+    log.fresh()
+    before = len(os.listdir("/proc/self/fd"))
+    (tmp_path / "dev/kmsg").rename(tmp_path / "old")
+    write(tmp_path, "two")
+    assert [line.text for line in log.fresh()] == ["two"]
+    assert len(os.listdir("/proc/self/fd")) == before

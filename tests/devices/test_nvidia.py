@@ -282,3 +282,14 @@ def test_the_virtual_functions_of_a_host_of_vgpus_are_for_virtual_machines(tree:
     (skipped,) = inventory.skipped
     assert skipped.reason == "a virtual function, for virtual machines (vGPU)"
     assert skipped.expected
+
+
+def test_what_the_driver_tells_of_a_gpu_cannot_be_read(tree: Make) -> None:
+    """Another trouble than a driver that is not that far yet."""
+    made = tree("nvidia:l4")
+    file = made.folder / "proc/driver/nvidia/gpus/0000:11:00.0/information"
+    file.unlink()
+    assert made.refusal().startswith("not ready: ")
+    file.mkdir()
+    assert "information: " in made.refusal()
+    assert not made.refusal().startswith("not ready: ")

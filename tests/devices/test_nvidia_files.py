@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -146,3 +147,15 @@ def test_links_by_way_of_other_folders(tmp_path: Path) -> None:
     link.symlink_to("/etc/alternatives/libcuda")
     source = f"{DEBIAN}/nvidia/current/libcuda.so.{VERSION}"
     assert mounts(tmp_path)[f"{REDHAT}/libcuda.so.1"].source == source
+
+
+@pytest.mark.parametrize(
+    ("folder", "triplet"),
+    [
+        ("/usr/lib/x86_64-linux-gnu", "x86_64-linux-gnu"),
+        ("/run/nvidia/driver/usr/lib/aarch64-linux-gnu", "aarch64-linux-gnu"),
+        ("/usr/lib64", f"{os.uname().machine}-linux-gnu"),
+    ],
+)
+def test_the_place_of_libraries_by_the_folder_that_has_them(folder: str, triplet: str) -> None:
+    assert nvidia_files._triplet_of(folder) == triplet
