@@ -2,6 +2,7 @@
 
 import pytest
 
+from plugin.allocator import causes
 from plugin.allocator.causes import Change, Count, Holder, Remedy, Shortage
 from plugin.allocator.identity import DeviceID
 
@@ -99,3 +100,46 @@ def test_counts(count, sentence):
 def test_changes(change, sentence):
     assert str(change) == sentence
     assert str(Remedy(changes=(change, change))) == f"{sentence} and {sentence}"
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ("a", "a"),
+        ("ab", "a and b"),
+        ("abcd", "a, b, c and d"),
+        ("abcde", "a, b, c, d and 1 more"),
+        ("abcdefg", "a, b, c, d and 3 more"),
+    ],
+)
+def test_names_in_a_sentence(names, text):
+    assert causes.listed(list(names)) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "text"),
+    [
+        (0, "GPUs", "0 GPUs"),
+        (1, "GPUs", "1 GPU"),
+        (2, "GPUs", "2 GPUs"),
+        (1, "devices of class x", "1 device of class x"),
+        (1, "different values of uuids", "1 different values of uuids"),
+    ],
+)
+def test_a_number_of_things(count, noun, text):
+    assert causes.number_of(count, noun) == text
+
+
+def test_who_holds_what():
+    two = (holder("a", "default/x", "other/y"), holder("b", "default/x"), holder("a", "default/z"))
+    assert causes.held_by(two, "default") == "a and b are held by claims x, other/y and z"
+    assert causes.held_by(two[1:2]) == "b is held by claim default/x"
+    assert causes.held_by((holder("b"),)) == "b is held by a claim that is not known"
+    assert causes.claim_of("default/x: gpus") == "default/x"
+
+
+def test_nothing_short():
+    assert str(causes.NOTHING_SHORT) == ""
+    assert causes.NOTHING_SHORT.finished
+    count = Count(noun="GPUs", needed=2, there=4, suitable=4, free=1)
+    assert str(Shortage(counts=(count,))) == str(count)

@@ -1,7 +1,7 @@
 """How many devices suit a request, and which come nearest."""
 
 from plugin.allocator.identity import DeviceID
-from plugin.allocator.verdicts import DeviceVerdict, Reason, RequestVerdict
+from plugin.allocator.verdicts import DeviceVerdict, NodeVerdict, Reason, RequestVerdict
 
 REASON = Reason(rule="selector", text="no")
 
@@ -29,3 +29,7 @@ def test_the_nearest_lack_one_change_or_two_where_one_does_for_none():
     assert nearest(0, 2, 1, 1) == ["gpu-2", "gpu-3"]
     assert nearest(0, 2, 3, 2) == ["gpu-1", "gpu-3"]
     assert nearest(0, 3) == []
+
+
+def test_an_answer_about_a_node_ends_no_search_by_itself():
+    assert not NodeVerdict(node="n", outcome="no", summary="").ends_search

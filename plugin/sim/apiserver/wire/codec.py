@@ -120,7 +120,7 @@ def duplicate_fields(request: HttpRequest) -> list[str]:
     def pairs(items: list[tuple[str, Any]]) -> _Pairs:
         made = _Pairs(items)
         made.duplicates = []
-        if len(made) < len(items):
+        if len(made) != len(items):
             names = [name for name, _ in items]
             made.duplicates = list(dict.fromkeys(n for n in names if names.count(n) > 1))
         return made
