@@ -101,7 +101,11 @@ class Eye:
 
 def left() -> list[str]:
     """Everything in the folders that stands for a claim, half-written files too."""
-    names = [f"{RECORDS.name}/{name}" for name in _entries(RECORDS)]
+    names = [
+        f"{folder.name}/{name}"
+        for folder in (RECORDS, PLUGIN / "metadata")
+        for name in _entries(folder)
+    ]
     return names + [f"{CDI}/{name}" for name in _entries(CDI) if DRIVER in name]
 
 
