@@ -179,6 +179,12 @@ def test_two_init_containers_share_what_was_made_for_the_one_that_lacks_more():
     assert found["c0"] == ["container-2-request-0"]
 
 
+def test_who_has_enough_of_what_lasts_has_nothing_of_what_goes_beyond():
+    found = mapped({GPU: "1"}, init=[ending("1"), ending("3")])
+    assert found["i0"] == ["container-2-request-0"]
+    assert found["i1"] == ["container-2-request-0", "container-1-request-0"]
+
+
 def test_a_sidecar_keeps_its_own_and_lends_it_to_those_before_it_alone():
     found = mapped({GPU: "1"}, init=[ending("1"), lasting("1"), ending("1")])
     assert found == {
