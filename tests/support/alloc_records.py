@@ -15,7 +15,7 @@ from plugin import allocator
 from tests.support import alloc_worlds, allocating, oracle
 
 RECORDED = Path(__file__).parents[1] / "cases/allocator/recorded.txt"
-MOST_STEPS = 3000
+MOST_STEPS = 400
 
 
 def lines():
@@ -23,7 +23,7 @@ def lines():
 
 
 def steps(world, prune_after):
-    """How many the search takes for the whole question; `many` beyond some thousand."""
+    """How many the search takes for the whole question; `many` beyond some hundred."""
     parsed = allocating.parse(world)
     made = allocator.Allocator(
         class_lister=allocator.Classes(parsed["classes"]),
