@@ -310,6 +310,7 @@ CHANGES: dict[str, Any] = {
     "link_speed_now": 2500,
     "is_asleep": True,
     "console": True,
+    "is_bound_on_demand": True,
     "carve_out": 2 << 20,
     "numa_nodes": (1, 0),
     "iommu_group": 2,
