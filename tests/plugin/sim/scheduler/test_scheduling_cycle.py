@@ -44,6 +44,9 @@ def test_a_pod_without_claims_goes_where_the_fewest_pods_are():
     there = [pod("a", on="node-1"), pod("b", on="node-2"), pod("c", on="node-2")]
     new = pod("new")
     assert schedule_pod(three(new, *there), *parsed(new)) == Bind(node="node-3")
+    # None at all is fewer than one.
+    assert schedule_pod(three(new, there[0]), *parsed(new)) == Bind(node="node-2")
+    assert schedule_pod(three(new), *parsed(new)) == Bind(node="node-1")
 
 
 def test_a_claim_is_allocated_and_reserved_where_most_devices_are_free():
