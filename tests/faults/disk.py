@@ -183,10 +183,11 @@ def _all(folder: Node) -> Iterator[Node]:
 
 
 def lay_out(tree: Tree, folder: Path) -> None:
-    """The tree as real files."""
+    """The tree as real files, for their owner alone: which modes they had is not known here."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, below in tree.items():
         if isinstance(below, bytes):
             (folder / name).write_bytes(below)
+            (folder / name).chmod(0o600)
         else:
             lay_out(below, folder / name)
