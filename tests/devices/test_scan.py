@@ -320,3 +320,27 @@ def test_an_npu_is_no_gpu_and_nothing_is_wrong_with_it(tree: Make, driver: str) 
     (skipped,) = made.scan().skipped
     assert skipped.reason == "an accelerator that is no GPU (8086:7d1d)"
     assert skipped.expected
+
+
+@pytest.mark.parametrize(
+    ("rule", "taken"),
+    [
+        ("nvidia", [True, False]),
+        ("amd", [False, True]),
+        ("0000:11:00.0", [True, False]),
+        ("1002:*", [False, True]),
+        ("console", [False, False]),
+    ],
+)
+def test_a_rule_of_its_own_takes_gpus_as_those_of_a_scan_do(
+    tree: Make, rule: str, taken: list[bool]
+) -> None:
+    takes = scan.matcher(rule)
+    assert [takes(gpu) for gpu in tree("nvidia:l4", "amd:mi210").scan().gpus] == taken
+
+
+def test_a_rule_takes_a_virtual_function_by_the_address_of_its_gpu(tree: Make) -> None:
+    takes = scan.matcher("0000:13:00.0")
+    found = tree("intel:flex170,vfs=1", "intel:flex170").scan().gpus
+    assert [takes(gpu) for gpu in found] == [True, True, False]
+    assert [gpu.parent is not None for gpu in found] == [False, True, False]
