@@ -130,7 +130,8 @@ def parse(content: str, newest: str = VERSIONS[-1]) -> Spec:
 
     try:
         spec = msgspec.convert(document, Spec)
-    except msgspec.ValidationError as error:
+    # The second, where a key has half of a surrogate pair.
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise InvalidSpec(f"not a CDI spec: {error}") from error
     _check(spec, newest)
     return spec
