@@ -382,17 +382,21 @@ class Driver:
     async def _bind(self, prepared: PreparedClaim) -> PreparedClaim:
         """Binds the claim's GPUs to vfio-pci, which have its checkpoint: they are nobody else's."""
         assert self.binder is not None, "only who has one finds such GPUs"
+        with self.binder.working_on(prepared.uid):
+            prepared = await self._bind_by(self.binder, prepared)
+            if any(self._lacks_nodes(device) for device in prepared.devices):
+                await self.hardware.rescan()
+        return prepared
+
+    async def _bind_by(self, binder: passthrough.Binder, prepared: PreparedClaim) -> PreparedClaim:
         try:
-            prepared = await self.binder.bind(prepared, self.checkpoints.put)
+            return await binder.bind(prepared, self.checkpoints.put)
         except errors.ClaimError:
             # Nothing is left of a claim that was not prepared before, if nothing was done for it.
             if not passthrough.is_touched(self.checkpoints.claims[prepared.uid]):
                 first = self._unreported.get(prepared.uid, True)
                 await self._remove(prepared, uncleared=not first)
             raise
-        if any(self._lacks_nodes(device) for device in prepared.devices):
-            await self.hardware.rescan()
-        return prepared
 
     def _lacks_nodes(self, device: PreparedDevice) -> bool:
         gpu = self._inventory.named(device.device)
@@ -405,7 +409,10 @@ class Driver:
         if self.binder is None or not passthrough.is_touched(prepared):
             return
         try:
-            await self.binder.give_back(prepared)
+            # By an inventory that has the nodes still, a restore would write the CDI file again.
+            with self.binder.working_on(prepared.uid):
+                await self.binder.give_back(prepared)
+                await self.hardware.rescan()
         except errors.ClaimError as error:
             log.error("claim %s stays prepared: %s", prepared.title, error)
             self.record_event(
@@ -414,7 +421,6 @@ class Driver:
                 f"Not unprepared on {self.node}, and tried again: {error}",
             )
             raise
-        await self.hardware.rescan()
 
     def _ensure_files(self, prepared: PreparedClaim) -> None:
         """Repeated prepares do it as well: runtimes' folders are often wiped under running pods."""

@@ -8,8 +8,9 @@ holds the lock of the checkpoints, so that no other instance does the same at th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -46,6 +47,17 @@ class Binder:
     # By address: what did not come back in time, and may still be at it.
     _hung: dict[str, asyncio.Future[None]] = field(default_factory=dict)
 
+    @contextlib.contextmanager
+    def working_on(self, uid: str) -> Iterator[None]:
+        """The claim is busy until the block ends: best not before what is known of its GPUs is what
+        they are now.
+        """
+        self.busy.add(uid)
+        try:
+            yield
+        finally:
+            self.busy.discard(uid)
+
     async def bind(self, prepared: PreparedClaim, store: Store) -> PreparedClaim:
         """Binds the claim's GPUs to vfio-pci; those that it has already are left alone.
 
@@ -53,21 +65,17 @@ class Binder:
         done. ClaimError if a GPU cannot be bound, or NotReadyError: it was given back then, or is at
         the next try.
         """
-        self.busy.add(prepared.uid)
-        try:
-            devices = [await self._look(device) for device in prepared.devices]
-            known = msgspec.structs.replace(prepared, devices=tuple(devices))
-            if known != prepared:
-                await store(known)
+        devices = [await self._look(device) for device in prepared.devices]
+        known = msgspec.structs.replace(prepared, devices=tuple(devices))
+        if known != prepared:
+            await store(known)
 
-            waiting = []
-            for device in known.devices:
-                functions = _functions(device)
-                if functions and not rebind.is_taken(self.roots, functions):
-                    waiting.append(self._take(device, prepared.title))
-            await _all(waiting)
-        finally:
-            self.busy.discard(prepared.uid)
+        waiting = []
+        for device in known.devices:
+            functions = _functions(device)
+            if functions and not rebind.is_taken(self.roots, functions):
+                waiting.append(self._take(device, prepared.title))
+        await _all(waiting)
         return known
 
     async def give_back(self, prepared: PreparedClaim) -> None:
@@ -75,12 +83,8 @@ class Binder:
 
         ClaimError if one cannot be given back; it may be tried again at any time.
         """
-        self.busy.add(prepared.uid)
-        try:
-            touched = [device for device in prepared.devices if _functions(device)]
-            await _all(self._give_back(device) for device in touched)
-        finally:
-            self.busy.discard(prepared.uid)
+        touched = [device for device in prepared.devices if _functions(device)]
+        await _all(self._give_back(device) for device in touched)
 
     async def _look(self, device: PreparedDevice) -> PreparedDevice:
         """The device with what has to be undone, before anything is done. Changes nothing.
