@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 import grpc.aio
 
 from .. import log as logs
-from .. import names
+from .. import names, plain_text
 from ..prepare import driver
 from ..prepared import PreparedClaim
 from .wire.dra.v1 import api_pb2 as v1
@@ -116,7 +116,7 @@ class Calls:
             return {ref.uid: str(reason) for ref in refs}
         for uid, answer in answers.items():
             if isinstance(answer, str):
-                log.warning("claim uid %s was not prepared: %s", uid, answer)
+                log.warning("claim uid %s was not prepared: %s", plain_text.brief(uid), answer)
         return answers
 
     async def unprepare(self, claims: Iterable[Any]) -> dict[str, str | None]:
@@ -128,7 +128,7 @@ class Calls:
             return {ref.uid: str(reason) for ref in refs}
         for uid, error in answers.items():
             if error:
-                log.warning("claim uid %s was not unprepared: %s", uid, error)
+                log.warning("claim uid %s was not unprepared: %s", plain_text.brief(uid), error)
         return answers
 
     async def finish(self, timeout: float) -> None:

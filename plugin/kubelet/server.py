@@ -30,7 +30,7 @@ MEND_DRAIN = 0.5
 # Calls under way at most on one connection, the streams of health among them. Further ones wait at
 # the client, which hears of that from gRPC: a row of thousands does not stand before the calls of
 # another connection.
-MOST_CALLS_A_CONNECTION = 128
+MOST_CALLS_A_CONNECTION = 512
 # Calls that have arrived and that our loop has not taken up yet. Past its limit gRPC cancels calls
 # by chance, the kubelet's among them; with this one, calls are refused by us, with a reason.
 MOST_ARRIVED = 1 << 20

@@ -425,10 +425,10 @@ class Driver:
     def _ensure_files(self, prepared: PreparedClaim) -> None:
         """Repeated prepares do it as well: runtimes' folders are often wiped under running pods."""
         if self._write_files(prepared):
-            log.debug("wrote the CDI file of claim %s, or what it mounts", prepared.title)
+            log.debug("wrote the CDI file of claim %s", prepared.title)
 
     def _write_files(self, prepared: PreparedClaim) -> bool:
-        """Makes the CDI file right, and what it mounts; whether anything was not.
+        """Makes the CDI file right, and what it mounts; whether the CDI file was not.
 
         For a claim that has devices of ours. ClaimError, before anything is written, if a device is
         not there.
@@ -439,8 +439,8 @@ class Driver:
         spec = cdi.build(prepared, self._inventory, self.library_hook.path, mounts)
 
         # A container cannot start where the spec names a file that is not there.
-        written = self.metadata.ensure(prepared, self._inventory)
-        return self.specs.ensure(prepared.uid, spec) or written
+        self.metadata.ensure(prepared, self._inventory)
+        return self.specs.ensure(prepared.uid, spec)
 
     def _remove_files(self, prepared: PreparedClaim) -> None:
         self.specs.remove(prepared.uid)
@@ -547,15 +547,16 @@ class Driver:
             if self._write_files(prepared):
                 metrics.CDI_RESTORED.add()
                 log.info(
-                    "restored the CDI file of claim %s, or what it mounts",
+                    "restored the CDI file of claim %s",
                     prepared.title,
                     extra={"claim_uid": prepared.uid},
                 )
             if self._unavailable.pop(prepared.uid, None):
                 self.reports.report(prepared)
         except errors.ClaimError as error:
-            # No file is better than one whose device numbers may be another GPU's by now.
-            self._remove_files(prepared)
+            # No file is better than one whose device numbers may be another GPU's by now. Metadata
+            # stays, which nothing mounts meanwhile: its generation has to go on from there.
+            self.specs.remove(prepared.uid)
             if self._unavailable.get(prepared.uid) != str(error):
                 self._unavailable[prepared.uid] = str(error)
                 self._announce_unavailable(prepared, error)

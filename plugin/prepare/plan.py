@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from devices.gpu import DIVIDED, NONE, Gpu, Inventory
 
-from .. import errors
+from .. import errors, plain_text
 from ..api import quantity
 from ..api.resource import DeviceRequestAllocationResult, ResourceClaim
 from ..prepared import (
@@ -157,8 +157,14 @@ def _device(
     config = gpu_config.for_device(configs, requests, dict(gpu.environment))
 
     # The kubelet compares a container's request with these names as they are, and a container never
-    # names a subrequest.
+    # names a subrequest. In a container they are parts of paths.
     names = [request.partition("/") for request in requests]
+    for name, _, _ in names:
+        if not _LABEL.fullmatch(name):
+            raise errors.ClaimError(
+                f"{first.device} is allocated for request {plain_text.brief(name)!r}, "
+                "which is no name that Kubernetes allows"
+            )
     return PreparedDevice(
         requests=tuple(dict.fromkeys(name for name, _, _ in names)),
         subrequests={name: subrequest for name, _, subrequest in names if subrequest},

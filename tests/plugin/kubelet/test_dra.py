@@ -105,6 +105,14 @@ async def test_each_claim_has_its_own_answer(channel, driver, caplog, messages, 
     assert "claim uid u" not in caplog.text
 
 
+async def test_a_uid_of_any_length_is_a_line_of_the_log(channel, driver, caplog):
+    uid = "u" * 1_000_000
+    driver.answers = {uid: "no such claim"}
+    await prepare(channel, uids=(uid,))
+    assert "was not prepared: no such claim" in caplog.text
+    assert len(caplog.text) < 1000
+
+
 async def test_a_share_id_goes_where_there_is_a_place_for_it(channel, driver):
     driver.answers = {"u": prepared("u", device(share_id="s-1"))}
     (given,) = (await prepare(channel)).claims["u"].devices

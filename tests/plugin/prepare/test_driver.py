@@ -781,11 +781,14 @@ async def test_metadata_that_cannot_be_removed_keeps_the_claim(world):
     assert (world.metadata(), world.specs(), world.records()) == ([], [], [])
 
 
-async def test_a_gpu_that_is_gone_takes_its_metadata_with_it_and_brings_it_back(world):
+async def test_metadata_of_a_gpu_that_is_gone_waits_for_it(world):
+    """Nothing mounts it meanwhile, and its generation goes on when the GPU is back."""
     await world.prepare(world.claim("c"))
     whole, world.hardware.last = world.hardware.last, Inventory()
     await world.driver.restore()
-    assert (world.metadata(), world.specs()) == ([], [])
+    assert (world.metadata(), world.specs()) == (["uid-c_gpu.json"], [])
     world.hardware.last = whole
     await world.driver.restore()
     assert (world.metadata(), world.missing_mounts()) == (["uid-c_gpu.json"], [])
+    assert await world.unprepare(world.claim("c")) is None
+    assert world.metadata() == []

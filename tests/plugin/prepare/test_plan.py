@@ -137,6 +137,13 @@ def test_one_device_of_two_requests_is_one_device():
     assert device.requests == ("a", "b")
 
 
+@pytest.mark.parametrize("request_name", ["..", "", "a b", "A", "x" * 64, "../gpu"])
+def test_a_request_whose_name_is_none_is_refused(request_name):
+    """An API server checks that; here it would become a part of a path."""
+    with pytest.raises(errors.ClaimError, match="no name that Kubernetes allows"):
+        planned(claim("c", result(FIRST, request_name)))
+
+
 def test_subrequest_is_answered_by_its_base_name():
     assert planned(claim("c", result(FIRST, "gpu/big"))).devices[0].requests == ("gpu",)
 
