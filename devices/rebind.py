@@ -9,6 +9,7 @@ thread of its own (`deadline.run_in_thread`) and give it up. Who may have a GPU 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import stat
 import time
@@ -17,6 +18,8 @@ from dataclasses import dataclass
 
 from . import drm, sysfs, vfio
 from .gpu import NotUsable, Roots
+
+log = logging.getLogger(__name__)
 
 SETTLE = 5.0  # seconds for what a write has begun to be seen
 _STEP = 0.005
@@ -43,6 +46,7 @@ class Binding:
     address: str
     driver: str = ""  # empty: none
     override: str = ""  # the only driver that the administrator lets have it; empty: any
+    device: str = ""  # which device it is, such as 10de:27b8; empty: not known
 
 
 class Attempt:
@@ -107,6 +111,43 @@ def bindings(roots: Roots, address: str) -> tuple[Binding, ...]:
     return tuple(_binding(roots, one) for one in together)
 
 
+def check_same(roots: Roots, functions: Iterable[Binding]) -> None:
+    """Refused if another device stands at the address of one of them by now."""
+    for function in functions:
+        other = _another(roots, function)
+        if other:
+            raise Refused(
+                f"at {function.address} is another device by now, {other} in place of "
+                f"{function.device}"
+            )
+
+
+def renewed(
+    roots: Roots, known: Sequence[Binding], found: Sequence[Binding]
+) -> tuple[Binding, ...]:
+    """What has to be undone, by what stands written down of an earlier try and what is there now.
+
+    What was written down stands: the function may show by now what we did to it. But a driver that
+    is neither ours nor that of then has been bound since, by somebody who wants it so.
+    """
+    before = {function.address: function for function in known}
+    addresses = [now.address for now in found]
+    right = [
+        now if _is_foreign(before.get(now.address), now) else before[now.address] for now in found
+    ]
+    left = [
+        function
+        for function in known
+        if function.address not in addresses and os.path.isdir(_folder(roots, function.address))
+    ]
+    return (*right, *left)
+
+
+def _is_foreign(before: Binding | None, now: Binding) -> bool:
+    """Whether somebody else has bound it to what it has now."""
+    return before is None or now.driver not in ("", before.driver, *vfio.DRIVERS)
+
+
 def check_unused(roots: Roots, address: str) -> None:
     """InUse if a program has a node of the GPU open, or somebody works at its screen."""
     folder = _folder(roots, address)
@@ -154,14 +195,17 @@ def give_back(attempt: Attempt, functions: Sequence[Binding]) -> None:
     """Gives all functions back to what they were bound to; what is right already is left alone.
 
     Refused, with each reason, if one could not be. A function that is gone from the bus is no
-    failure; neither is a driver that is not loaded now: the kernel binds it when it comes.
+    failure; neither is a driver that is not loaded now: the kernel binds it when it comes. Another
+    device at its address is not touched, nor a driver that somebody has bound since.
     """
-    programs = _programs_with(attempt.roots, _vfio_nodes(attempt.roots, functions[0].address))
-    if programs and _driver(attempt.roots, functions[0].address) in vfio.DRIVERS:
-        raise InUse(f"{', '.join(programs)} still has it open on the node")
+    ours = [function for function in functions if not _is_another(attempt.roots, function)]
+    for function in ours[:1]:
+        programs = _programs_with(attempt.roots, _vfio_nodes(attempt.roots, function.address))
+        if programs and _driver(attempt.roots, function.address) in vfio.DRIVERS:
+            raise InUse(f"{', '.join(programs)} still has it open on the node")
 
     reasons = []
-    for function in functions:
+    for function in ours:
         try:
             _give_back(attempt, function)
         except Refused as error:
@@ -172,6 +216,7 @@ def give_back(attempt: Attempt, functions: Sequence[Binding]) -> None:
 
 def _take(attempt: Attempt, function: Binding) -> None:
     roots, address = attempt.roots, function.address
+    check_same(roots, [function])
     if _is_taken(roots, function):
         return
 
@@ -191,7 +236,17 @@ def _give_back(attempt: Attempt, function: Binding) -> None:
     if not os.path.isdir(folder):
         return
     now = _binding(roots, address)
-    if now == function:
+    if (now.driver, now.override) == (function.driver, function.override):
+        return
+    if _is_foreign(function, now):
+        log.warning(
+            "%s is left to %s, which it was bound to meanwhile; before the claim it had %s",
+            address,
+            now.driver,
+            function.driver or "no driver",
+        )
+        if now.override == vfio.DRIVER:
+            attempt.write(f"{folder}/driver_override", "")
         return
     if now.driver == function.driver:
         _unlock_nvidia(attempt, address)
@@ -262,7 +317,28 @@ def _binding(roots: Roots, address: str) -> Binding:
         address=address,
         driver=_driver(roots, address),
         override="" if override in _NO_OVERRIDE else override,
+        device=_device(roots, address),
     )
+
+
+def _device(roots: Roots, address: str) -> str:
+    folder = _folder(roots, address)
+    vendor = sysfs.hexadecimal(f"{folder}/vendor", [])
+    device = sysfs.hexadecimal(f"{folder}/device", [])
+    return f"{vendor:04x}:{device:04x}" if vendor is not None and device is not None else ""
+
+
+def _another(roots: Roots, function: Binding) -> str:
+    """Which other device stands at the address now; empty if none does, as far as is known."""
+    now = _device(roots, function.address)
+    return now if function.device and now != function.device else ""
+
+
+def _is_another(roots: Roots, function: Binding) -> bool:
+    other = _another(roots, function)
+    if other:
+        log.warning("%s is not touched: %s is there now", function.address, other)
+    return bool(other)
 
 
 # Nodes by their paths on the host, with their numbers, of which some may not be known.

@@ -21,6 +21,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     address: str
     driver: str = ""  # empty: none
     override: str = ""  # driver_override, empty: none
+    device: str = ""  # its PCI vendor and device; empty: not known
 
 
 class Passthrough(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -390,7 +390,7 @@ class Driver:
 
     async def _bind_by(self, binder: passthrough.Binder, prepared: PreparedClaim) -> PreparedClaim:
         try:
-            return await binder.bind(prepared, self.checkpoints.put)
+            return await binder.bind(prepared, self.checkpoints.put, self.hardware.rescan)
         except errors.ClaimError:
             # Nothing is left of a claim that was not prepared before, if nothing was done for it.
             if not passthrough.is_touched(self.checkpoints.claims[prepared.uid]):

@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from devices import deadline, rebind
-from devices.gpu import Roots
+from devices.gpu import Inventory, Roots
 
 from .. import errors
 from ..prepared import Binding, Passthrough, PreparedClaim, PreparedDevice
 
 Store = Callable[[PreparedClaim], Awaitable[None]]
+Rescan = Callable[[], Awaitable[Inventory]]
 
 log = logging.getLogger(__name__)
 
@@ -58,24 +59,30 @@ class Binder:
         finally:
             self.busy.discard(uid)
 
-    async def bind(self, prepared: PreparedClaim, store: Store) -> PreparedClaim:
+    async def bind(self, prepared: PreparedClaim, store: Store, rescan: Rescan) -> PreparedClaim:
         """Binds the claim's GPUs to vfio-pci; those that it has already are left alone.
+
+        One that `rescan` finds no more, or that no rule names any more, is not touched.
 
         Returns the claim with what has to be undone, which was given to `store` before anything was
         done. ClaimError if a GPU cannot be bound, or NotReadyError: it was given back then, or is at
         the next try.
         """
-        devices = [await self._look(device) for device in prepared.devices]
+        devices: list[PreparedDevice] = []
+        missing: list[PreparedDevice] = []
+        for device in prepared.devices:
+            seen, is_taken = await self._look(device)
+            devices.append(seen)
+            if not is_taken:
+                missing.append(seen)
+        if not missing:
+            return prepared
+
+        _check_named(missing, await rescan())
         known = msgspec.structs.replace(prepared, devices=tuple(devices))
         if known != prepared:
             await store(known)
-
-        waiting = []
-        for device in known.devices:
-            functions = _functions(device)
-            if functions and not rebind.is_taken(self.roots, functions):
-                waiting.append(self._take(device, prepared.title))
-        await _all(waiting)
+        await _all(self._take(device, prepared.title) for device in missing)
         return known
 
     async def give_back(self, prepared: PreparedClaim) -> None:
@@ -86,26 +93,37 @@ class Binder:
         touched = [device for device in prepared.devices if _functions(device)]
         await _all(self._give_back(device) for device in touched)
 
-    async def _look(self, device: PreparedDevice) -> PreparedDevice:
-        """The device with what has to be undone, before anything is done. Changes nothing.
+    async def _look(self, device: PreparedDevice) -> tuple[PreparedDevice, bool]:
+        """The device with what has to be undone, and whether nothing is left to be done for it.
+        Changes nothing.
 
         What was found on this boot stands: later the GPU shows what we did to it. After a reboot
-        the kernel has bound it anew.
+        the kernel has bound it anew. Whatever is still to be done, every check is made again.
         """
         passthrough = device.passthrough
         if passthrough is None:
-            return device
-        if passthrough.functions and passthrough.boot_id == self.boot_id:
-            return device
-
+            return device, True
+        before = _functions(device)
+        known = before if passthrough.boot_id == self.boot_id else ()
         found: list[rebind.Binding] = []
-        await self._run(device, lambda _: found.extend(rebind.bindings(self.roots, device.address)))
+
+        def work(_: rebind.Attempt) -> None:
+            rebind.check_same(self.roots, before)
+            if not known or not rebind.is_taken(self.roots, known):
+                now = rebind.bindings(self.roots, device.address)
+                found.extend(rebind.renewed(self.roots, known, now))
+
+        await self._run(device, work)
+        if not found:
+            return device, True
         functions = tuple(
-            Binding(address=one.address, driver=one.driver, override=one.override) for one in found
+            Binding(
+                address=one.address, driver=one.driver, override=one.override, device=one.device
+            )
+            for one in found
         )
-        return msgspec.structs.replace(
-            device, passthrough=Passthrough(boot_id=self.boot_id, functions=functions)
-        )
+        seen = Passthrough(boot_id=self.boot_id, functions=functions)
+        return msgspec.structs.replace(device, passthrough=seen), False
 
     async def _take(self, device: PreparedDevice, title: str) -> None:
         functions = _functions(device)
@@ -167,6 +185,17 @@ async def _all(work: Iterable[Awaitable[None]]) -> None:
             raise outcome
 
 
+def _check_named(devices: Iterable[PreparedDevice], inventory: Inventory) -> None:
+    """ClaimError if one of them may not be bound to another driver by the rules of now."""
+    for device in devices:
+        gpu = inventory.named(device.device)
+        if gpu is None or not gpu.is_bound_on_demand:
+            raise errors.ClaimError(
+                f"{device.device} cannot change its driver: it is no longer named by vfio-bind, "
+                "or not to be used"
+            )
+
+
 def is_touched(prepared: PreparedClaim) -> bool:
     """Whether the driver of a GPU may have been changed for the claim."""
     return any(_functions(device) for device in prepared.devices)
@@ -176,6 +205,8 @@ def _functions(device: PreparedDevice) -> tuple[rebind.Binding, ...]:
     if device.passthrough is None:
         return ()
     return tuple(
-        rebind.Binding(address=one.address, driver=one.driver, override=one.override)
+        rebind.Binding(
+            address=one.address, driver=one.driver, override=one.override, device=one.device
+        )
         for one in device.passthrough.functions
     )

@@ -43,7 +43,7 @@ def test_there_and_back(kernel: PlayingKernel) -> None:
     roots = Roots.under(kernel.folder)
     functions = rebind.bindings(roots, GPU)
     assert functions == (
-        Binding(address=GPU, driver="nvidia"),
+        Binding(address=GPU, driver="nvidia", device="10de:27b8"),
         Binding(address=ITS_SOUND, driver=SOUND),
     )
     assert kernel.state() == OWN
@@ -58,6 +58,16 @@ def test_there_and_back(kernel: PlayingKernel) -> None:
     rebind.give_back(attempt(kernel), functions)
     assert kernel.state() == OWN
     assert scan.scan(roots).gpus[0].kind == "gpu"
+
+
+def test_what_an_older_checkpoint_does_not_know_does_not_matter(kernel: PlayingKernel) -> None:
+    found = rebind.bindings(Roots.under(kernel.folder), GPU)
+    functions = [replace(function, device="") for function in found]
+    rebind.check_same(Roots.under(kernel.folder), functions)
+    rebind.take(attempt(kernel), functions)
+    assert kernel.state() == TAKEN
+    rebind.give_back(attempt(kernel), functions)
+    assert kernel.state() == OWN
 
 
 def test_both_may_be_repeated(kernel: PlayingKernel) -> None:
@@ -324,6 +334,7 @@ def test_it_is_the_same_device_in_every_state(kernel: PlayingKernel) -> None:
     class Looking(playing_kernel.Attempt):
         def write(self, path: str, value: str) -> None:
             super().write(path, value)
+            kernel.finish()
             inventory = scan.scan(roots, Rules(vfio_bind=("nvidia",)))
             assert inventory.skipped == ()
             seen.extend(inventory.gpus)

@@ -43,6 +43,9 @@ class PlayingKernel:
         for address in fake.gpu_addresses(folder):
             self._home[address] = self.driver(address)
 
+        # GPUs whose driver is a link and no more: it is none that a fake tree has nodes for.
+        self._plain: set[str] = set()
+
         self._pipes: dict[Path, int] = {}
         self._waker, self._wake = os.pipe()
         self._lock = threading.RLock()
@@ -95,6 +98,35 @@ class PlayingKernel:
 
     # ------------------------------------------------------------------ what the test does
 
+    def become(self, address: str, *, ids: str, driver: str, class_code: str) -> None:
+        """Another device stands at the address of a GPU, with its driver."""
+        self.add_driver(driver)
+        with self._lock:
+            self._set_driver(address, "")
+            self._home[address] = driver
+            self._plain.add(address)
+            self._set_driver(address, driver)
+            place = (self._bus / "devices" / address).resolve()
+            vendor, device = ids.split(":")
+            values = {"vendor": vendor, "device": device, "class": class_code}
+            for name, value in values.items():
+                (place / name).unlink()
+                (place / name).write_text(f"0x{value}\n")
+            (place / "driver_override").write_text("(null)\n")
+
+    def add_driver(self, driver: str) -> None:
+        (self._bus / "drivers" / driver).mkdir(exist_ok=True)
+        with self._lock:
+            self._add_driver(driver)
+        os.write(self._wake, b".")
+
+    def bind(self, address: str, driver: str) -> None:
+        """An administrator gives it to this driver, whatever the override says."""
+        self.add_driver(driver)
+        with self._lock:
+            self._plain.add(address)
+            self._set_driver(address, driver)
+
     def add_neighbour(self, address: str, *, of: str, driver: str, class_code: str) -> None:
         """Another function in the IOMMU group of a GPU."""
         gpu = (self._bus / "devices" / of).resolve()
@@ -111,11 +143,8 @@ class PlayingKernel:
         (group / "devices" / address).symlink_to(place)
         self._home[address] = driver
         if driver:
-            (self._bus / "drivers" / driver).mkdir(exist_ok=True)
+            self.add_driver(driver)
             (place / "driver").symlink_to(self._bus / "drivers" / driver)
-            with self._lock:
-                self._add_driver(driver)
-            os.write(self._wake, b".")
 
     def open_by(self, pid: int, name: str, *paths: str) -> None:
         """A program of the node has these nodes open."""
@@ -206,7 +235,7 @@ class PlayingKernel:
         uevents.broadcast(self.folder, message.encode())
 
     def _set_driver(self, address: str, driver: str) -> None:
-        if address in fake.gpu_addresses(self.folder):
+        if address in fake.gpu_addresses(self.folder) and address not in self._plain:
             if self.driver(address) != driver:
                 fake.bind(self.folder, address, driver)
             return

@@ -8,7 +8,9 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import tempfile
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -129,7 +131,7 @@ async def test_there_and_back(world: World) -> None:
     assert world.kernel.state() == TAKEN
     assert world.nodes() == ["/dev/vfio/20", "/dev/vfio/vfio"]
     assert world.checkpoint()["devices"][0]["passthrough"]["functions"] == [
-        {"address": GPU, "driver": "nvidia"},
+        {"address": GPU, "driver": "nvidia", "device": "10de:27b8"},
         {"address": SOUND, "driver": playing_kernel.SOUND},
     ]
 
@@ -295,6 +297,101 @@ async def test_an_unprepare_after_a_reboot_touches_nothing(world: World) -> None
     assert world.kernel.state() == OWN
 
 
+@pytest.mark.parametrize("with_reboot", [True, False])
+async def test_another_device_at_the_address_is_not_touched(
+    world: World, with_reboot: bool
+) -> None:
+    """A disk has the GPU's address, as after a reboot without the card or a swap of cards."""
+    claimd, c = await world.start(), world.claim()
+    await prepare(claimd, c)
+    if with_reboot:
+        world.kernel.reboot("another")
+    world.kernel.become(GPU, ids="144d:a80a", driver="nvme", class_code="010802")
+    second = await world.start()
+    before, done = world.kernel.state(), list(world.kernel.done)
+    assert await prepare(second, c) == (
+        f"{NAME} cannot change its driver: at {GPU} is another device by now, 144d:a80a in place "
+        "of 10de:27b8"
+    )
+    assert (world.kernel.state(), world.kernel.done) == (before, done)
+
+    assert await unprepare(second, c) is None
+    assert world.kernel.state()[GPU] == ("nvme", "")
+    assert world.checkpoint() is None
+
+
+async def test_what_no_rule_names_any_more_is_not_bound_again(world: World) -> None:
+    claimd, c = await world.start(), world.claim()
+    await prepare(claimd, c)
+    world.kernel.reboot("another")
+    done = list(world.kernel.done)
+    answer = await prepare(await world.start(vfio_bind=()), c)
+    assert "it is no longer named by vfio-bind" in str(answer)
+    assert world.kernel.state() == OWN
+    assert world.kernel.done == done
+
+
+async def test_a_driver_that_somebody_has_bound_meanwhile_stays(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    claimd, c = await world.start(), world.claim()
+    world.kernel.unwilling.add("vfio-pci")
+    assert "vfio-pci does not take" in str(await prepare(claimd, c))
+    world.kernel.bind(GPU, "nouveau")
+    done = list(world.kernel.done)
+    assert await unprepare(claimd, c) is None
+    assert world.kernel.state() == OWN | {GPU: ("nouveau", "")}
+    assert world.kernel.done == done
+    assert [one.getMessage() for one in caplog.records if one.name == "devices.rebind"] == [
+        f"{GPU} is left to nouveau, which it was bound to meanwhile; before the claim it had nvidia"
+    ]
+
+
+async def test_a_file_that_blocks_does_not_block_the_process(world: World) -> None:
+    """The kernel answers nothing about a function while its driver hangs in a change."""
+    claimd, c = await world.start(), world.claim()
+    assert isinstance(await prepare(claimd, c), PreparedClaim)
+    override = world.folder / f"tree/sys/bus/pci/devices/{GPU}/driver_override"
+    override.unlink()
+    os.mkfifo(override)
+    read = threading.Event()
+
+    def write() -> None:
+        with override.open("w") as file:
+            read.wait(5)
+            file.write("vfio-pci\n")
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    preparing = asyncio.ensure_future(prepare(claimd, c))
+    while writer.is_alive() and not preparing.done() and not claimd.binder._hung:  # type: ignore[union-attr]
+        await asyncio.sleep(0)
+    assert not preparing.done(), "it waits for the file, and nobody else waits for it"
+    assert writer.is_alive()
+    read.set()
+    assert isinstance(await preparing, PreparedClaim)
+    writer.join(10)
+    override.unlink()
+    override.write_text("vfio-pci\n")
+
+
+@pytest.mark.parametrize("what", ["virtual functions", "neighbour"])
+async def test_after_a_refusal_everything_is_checked_again(world: World, what: str) -> None:
+    claimd, c = await world.start(), world.claim()
+    world.kernel.unwilling.add("vfio-pci")
+    assert "vfio-pci does not take" in str(await prepare(claimd, c))
+    world.kernel.unwilling.clear()
+    if what == "neighbour":
+        world.kernel.add_neighbour("0000:12:00.0", of=GPU, driver="nvme", class_code="010802")
+        expected = "it shares IOMMU group 20 with 0000:12:00.0"
+    else:
+        (world.folder / f"tree/sys/bus/pci/devices/{GPU}/sriov_numvfs").write_text("4\n")
+        expected = "it is divided into 4 virtual functions"
+    done, before = list(world.kernel.done), world.kernel.state()
+    assert expected in str(await prepare(claimd, c))
+    assert (world.kernel.state(), world.kernel.done) == (before, done)
+
+
 async def test_what_cannot_be_given_back_stays_prepared_and_is_tried_again(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -428,5 +525,8 @@ async def test_what_is_no_passthrough_is_not_looked_at() -> None:
     async def store(_: PreparedClaim) -> None:
         raise AssertionError("there is nothing to be stored")
 
-    assert await binder.bind(claim, store) is not None
+    async def rescan() -> Inventory:
+        raise AssertionError("there is nothing to be looked for")
+
+    assert await binder.bind(claim, store, rescan) is not None
     await binder.give_back(claim)
