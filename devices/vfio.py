@@ -15,6 +15,10 @@ DRIVERS = (DRIVER, "xe-vfio-pci", "nvgrace-gpu-vfio-pci")
 # Drivers that stand in nobody's way: what they have, nobody uses.
 _IDLE = ("", "pci-stub", *DRIVERS)
 _BRIDGE = 0x06
+
+# Class and subclass of what stands on a GPU's card beside it: sound of its screens, USB and UCSI of
+# its USB-C port.
+_SOUND, _USB, _SERIAL_BUS = 0x0403, 0x0C03, 0x0C80
 _DEVICE = re.compile(r"vfio[0-9]+")
 
 
@@ -62,7 +66,8 @@ def functions_of_group(roots: Roots, address: str) -> tuple[str, ...]:
     as the one that makes a screen's sound, as far as they are in its IOMMU group.
 
     NotUsable if the group has another device that a driver uses: a virtual machine takes all of it.
-    Bridges do not count.
+    So is one of its slot that is no part of a GPU's card, as a board's chip may have them, or that
+    has a disk or the network. Bridges do not count.
     """
     together = [address]
     bus = f"{roots.sys}/bus/pci/devices"
@@ -71,18 +76,36 @@ def functions_of_group(roots: Roots, address: str) -> tuple[str, ...]:
         class_code = sysfs.hexadecimal(f"{bus}/{other}/class", [])
         if other == address or (class_code is not None and class_code >> 16 == _BRIDGE):
             continue
-        if pci.slot(other) == pci.slot(address):
-            together.append(other)
-            continue
-
         driver = driver_of(roots, other)
-        if driver not in _IDLE:
+        is_near = pci.slot(other) == pci.slot(address)
+        is_part = is_near and _is_of_a_card(f"{bus}/{other}", (class_code or 0) >> 8)
+        if driver not in _IDLE and not is_part:
             number = os.path.basename(sysfs.link(group, []) or "")
             raise NotUsable(
                 f"it shares IOMMU group {number} with {other}, which the driver {driver} uses: "
                 "a virtual machine would take both"
             )
+        if is_near:
+            together.append(other)
     return tuple(together)
+
+
+def _is_of_a_card(folder: str, kind: int) -> bool:
+    """Whether a function of this class and subclass goes with the GPU, whatever driver has it."""
+    if kind == _USB:
+        return not _has_disk_or_network(folder)
+    return kind in (_SOUND, _SERIAL_BUS)
+
+
+def _has_disk_or_network(folder: str) -> bool:
+    """Whether a device below this one, on a USB port, is one that the node may need."""
+    for name in sysfs.names(folder, []) or ():
+        path = f"{folder}/{name}"
+        if os.path.islink(path) or not os.path.isdir(path):
+            continue
+        if name in ("block", "net") or _has_disk_or_network(path):
+            return True
+    return False
 
 
 def driver_of(roots: Roots, address: str) -> str:

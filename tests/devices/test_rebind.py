@@ -283,6 +283,49 @@ def test_a_neighbour_that_is_used_is_named(kernel: PlayingKernel) -> None:
 
 
 @pytest.mark.parametrize(
+    ("driver", "class_code"),
+    [("nvme", "010802"), ("r8169", "020000"), ("ahci", "010601"), ("ccp", "108000")],
+)
+def test_what_is_no_part_of_a_card_does_not_go_with_it(
+    kernel: PlayingKernel, driver: str, class_code: str
+) -> None:
+    """On a board whose chip has all in one slot."""
+    kernel.add_neighbour("0000:11:00.2", of=GPU, driver=driver, class_code=class_code)
+    assert refusal(kernel) == (
+        f"it shares IOMMU group 20 with 0000:11:00.2, which the driver {driver} uses: "
+        "a virtual machine would take both"
+    )
+
+
+@pytest.mark.parametrize(
+    ("driver", "class_code"),
+    [("xhci_hcd", "0c0330"), ("nvidia-gpu", "0c8000"), (SOUND, "040300"), ("", "010802")],
+)
+def test_what_a_card_has_goes_with_it(kernel: PlayingKernel, driver: str, class_code: str) -> None:
+    kernel.add_neighbour("0000:11:00.2", of=GPU, driver=driver, class_code=class_code)
+    assert len(rebind.bindings(Roots.under(kernel.folder), GPU)) == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "is_used"),
+    [
+        ("usb3/3-1/3-1:1.0/host6/target6:0:0/6:0:0:0/block/sdb", True),
+        ("usb3/3-2/3-2:1.0/net/eth1", True),
+        ("usb3/3-3/3-3:1.0/input/input9", False),
+    ],
+)
+def test_a_usb_controller_with_a_disk_or_the_network_does_not_go_with_it(
+    kernel: PlayingKernel, path: str, is_used: bool
+) -> None:
+    kernel.add_neighbour("0000:11:00.2", of=GPU, driver="xhci_hcd", class_code="0c0330")
+    (kernel.folder / "sys/bus/pci/devices/0000:11:00.2" / path).mkdir(parents=True)
+    if is_used:
+        assert "with 0000:11:00.2, which the driver xhci_hcd uses" in refusal(kernel)
+    else:
+        assert len(rebind.bindings(Roots.under(kernel.folder), GPU)) == 3
+
+
+@pytest.mark.parametrize(
     ("driver", "class_code"), [("pcieport", "060400"), ("", "010802"), ("vfio-pci", "010802")]
 )
 def test_bridges_and_what_nobody_uses_are_no_hindrance(
