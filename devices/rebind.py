@@ -22,6 +22,7 @@ from .gpu import NotUsable, Roots
 log = logging.getLogger(__name__)
 
 SETTLE = 5.0  # seconds for what a write has begun to be seen
+TAKEN_BY = vfio.DRIVER  # the driver_override of a function that was taken
 _STEP = 0.005
 _NVIDIA_MAJOR = 195
 _NO_OVERRIDE = ("", "(null)")

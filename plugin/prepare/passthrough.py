@@ -83,6 +83,9 @@ class Binder:
         if known != prepared:
             await store(known)
         await _all(self._take(device, prepared.title) for device in missing)
+
+        # Whatever the inventory has of it, such as its nodes, is of a time before.
+        await rescan()
         return known
 
     async def give_back(self, prepared: PreparedClaim) -> None:
@@ -122,6 +125,8 @@ class Binder:
             )
             for one in found
         )
+        if not known:
+            _warn_of_no_way_back(device, functions)
         seen = Passthrough(boot_id=self.boot_id, functions=functions)
         return msgspec.structs.replace(device, passthrough=seen), False
 
@@ -194,6 +199,21 @@ def _check_named(devices: Iterable[PreparedDevice], inventory: Inventory) -> Non
                 f"{device.device} cannot change its driver: it is no longer named by vfio-bind, "
                 "or not to be used"
             )
+
+
+def _warn_of_no_way_back(device: PreparedDevice, functions: Iterable[Binding]) -> None:
+    """A checkpoint that was lost, or another's override: after the claim it will be so again."""
+    held = [one.address for one in functions if one.override == rebind.TAKEN_BY]
+    if held:
+        log.warning(
+            "%s: driver_override of %s is %s already, and no checkpoint tells what was before, so "
+            "it stays so after the claim; unless you have set it, give each function back then: "
+            "empty its driver_override, write its address to its driver's unbind, then to "
+            "/sys/bus/pci/drivers_probe",
+            device.device,
+            ", ".join(held),
+            rebind.TAKEN_BY,
+        )
 
 
 def is_touched(prepared: PreparedClaim) -> bool:

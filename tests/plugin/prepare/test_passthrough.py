@@ -451,6 +451,50 @@ async def test_a_repeated_prepare_binds_what_somebody_took_away(world: World) ->
     assert world.nodes() == ["/dev/vfio/20", "/dev/vfio/vfio"]
 
 
+async def test_the_nodes_are_those_of_after_it_was_bound(world: World) -> None:
+    """Also where the last inventory has some, of a time before somebody took it away."""
+    claimd, c = await world.start(), world.claim()
+    await prepare(claimd, c)
+    functions = world.checkpoint()["devices"][0]["passthrough"]["functions"]
+    rebind.give_back(
+        playing_kernel.Attempt(world.kernel), [rebind.Binding(**one) for one in functions]
+    )
+    watch, seen = claimd.hardware, []
+
+    class Watched:
+        @property
+        def last(self) -> Inventory | None:
+            return watch.last
+
+        async def rescan(self) -> Inventory:
+            seen.append(world.kernel.driver(GPU))
+            return await watch.rescan()
+
+    claimd.hardware = Watched()
+    assert isinstance(await prepare(claimd, c), PreparedClaim)
+    assert seen == ["nvidia", "vfio-pci"]
+    assert await prepare(claimd, c)
+    assert seen == ["nvidia", "vfio-pci"], "what does nothing looks for nothing"
+
+
+async def test_a_gpu_whose_way_back_is_lost_is_named(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    claimd, c = await world.start(), world.claim()
+    await prepare(claimd, c)
+    assert said(caplog) == []
+    path = names.plugin_folder(world.folder / "kubelet", DRIVER) / "claims/uid-c.json"
+    path.unlink()
+    second = await world.start()
+    caplog.clear()
+    assert isinstance(await prepare(second, c), PreparedClaim)
+    (warning,) = said(caplog)
+    assert f"{NAME}: driver_override of {GPU}, {SOUND} is vfio-pci already" in warning
+    caplog.clear()
+    assert isinstance(await prepare(second, c), PreparedClaim)
+    assert said(caplog) == []
+
+
 async def test_admin_access_binds_nothing(world: World) -> None:
     claimd, c, admin = await world.start(), world.claim(), world.claim("a", adminAccess=True)
     assert "admin access stands beside that claim" in str(await prepare(claimd, admin))
