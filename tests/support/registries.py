@@ -13,15 +13,26 @@ from plugin.sim.apiserver.types.options import WriteOptions
 from plugin.sim.apiserver.types.resource import GroupResource
 
 CLAIMS = Kind(
-    GroupResource("resourceclaims", "resource.k8s.io", "ResourceClaim"), "v1", has_status=True
+    GroupResource("resourceclaims", "resource.k8s.io", "ResourceClaim"),
+    "v1",
+    namespaced=True,
+    has_status=True,
+    has_generation=False,
 )
 SLICES = Kind(
     GroupResource("resourceslices", "resource.k8s.io", "ResourceSlice"),
     "v1",
     namespaced=False,
+    has_status=False,
     has_generation=True,
 )
-PODS = Kind(GroupResource("pods", "", "Pod"), "v1", has_status=True)
+PODS = Kind(
+    GroupResource("pods", "", "Pod"),
+    "v1",
+    namespaced=True,
+    has_status=True,
+    has_generation=False,
+)
 ME, STATUS = (
     WriteOptions(field_manager="me"),
     WriteOptions(field_manager="me", subresource="status"),
