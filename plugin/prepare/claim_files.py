@@ -73,6 +73,10 @@ class ClaimFiles:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path(name))
 
+    def forget(self, name: str) -> None:
+        """The file may stay, and is no more minded until it is to be right again."""
+        self._seen.pop(name, None)
+
     def keep(self, names: set[str]) -> None:
         """From now on only these files are ours to mind."""
         for name in self._seen.keys() - names:

@@ -557,6 +557,7 @@ class Driver:
             # No file is better than one whose device numbers may be another GPU's by now. Metadata
             # stays, which nothing mounts meanwhile: its generation has to go on from there.
             self.specs.remove(prepared.uid)
+            self.metadata.forget(prepared)
             if self._unavailable.get(prepared.uid) != str(error):
                 self._unavailable[prepared.uid] = str(error)
                 self._announce_unavailable(prepared, error)

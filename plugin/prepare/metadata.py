@@ -208,6 +208,11 @@ class MetadataFolder:
         for request in _requests(prepared):
             self._files.remove(names.metadata_file(prepared.uid, request))
 
+    def forget(self, prepared: PreparedClaim) -> None:
+        """Leaves the claim's files as they are, whatever others do to them, until `ensure`."""
+        for request in _requests(prepared):
+            self._files.forget(names.metadata_file(prepared.uid, request))
+
     def keep(self, claims: Iterable[PreparedClaim]) -> None:
         """Removes all but the files of these claims. Nobody may be writing meanwhile."""
         kept = {

@@ -198,11 +198,16 @@ class Promises:
         self._metadata_settled(there)
 
     def _metadata_settled(self, there: dict[str, Gpu]) -> None:
-        """Each file is named by a CDI file, and says of what was given what is there now."""
-        files = self.disk.metadata()
-        assert files == self.disk.mounts(), "metadata that no CDI file names"
-        for name in files:
-            given = {device.device for device in self.disk.records()[name.rpartition("_")[0]]}
+        """What CDI files name says of what was given what is there now.
+
+        The metadata of a claim whose GPU is gone stays without a CDI file: its generation goes on.
+        """
+        records, specs = self.disk.records(), self.disk.specs()
+        mounted = self.disk.mounts()
+        for name in self.disk.metadata() - mounted:
+            assert name.rpartition("_")[0] not in specs, f"no CDI file names the metadata {name}"
+        for name in mounted:
+            given = {device.device for device in records[name.rpartition("_")[0]]}
             for line in (self.disk.metadata_folder / name).read_text().splitlines():
                 (request,) = json.loads(line)["requests"]
                 told = {device["name"]: device["attributes"] for device in request["devices"]}

@@ -792,3 +792,15 @@ async def test_metadata_of_a_gpu_that_is_gone_waits_for_it(world):
     assert (world.metadata(), world.missing_mounts()) == (["uid-c_gpu.json"], [])
     assert await world.unprepare(world.claim("c")) is None
     assert world.metadata() == []
+
+
+async def test_metadata_of_a_gpu_that_is_gone_may_be_harmed(world):
+    """It is no reason to restore at every glance, for ever, what cannot be restored."""
+    await world.prepare(world.claim("c"))
+    whole, world.hardware.last = world.hardware.last, Inventory()
+    await world.driver.restore()
+    (world.tmp_path / "plugin" / "metadata" / "uid-c_gpu.json").unlink()
+    assert not world.driver.metadata.disturbed()
+    world.hardware.last = whole
+    await world.driver.restore()
+    assert (world.metadata(), world.missing_mounts()) == (["uid-c_gpu.json"], [])
