@@ -130,7 +130,7 @@ def test_the_scheduler_decides_the_same(
         assert ours(world, everything, of_world) == expected, world.name
     out = explained(ns, tmp_path, "pod/small-roots", f"--node={NODE}")
     assert out.startswith(f"pod {ns.namespace}/small-roots: 0 of 1 nodes could run it: ")
-    assert " with one root are needed, " in out and " are there with root r" in out
+    assert " with one root are needed, only " in out and " exist with root r" in out
     assert "not allowed" not in out
 
 

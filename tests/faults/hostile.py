@@ -41,6 +41,7 @@ NAME = "api.claimd.test"  # for those who look it up
 END = 2.0  # seconds that claimd has to stop
 SILENT = "no answer|has not said|did not take|has no address"  # in one step or another of a request
 FEW = 5.0  # requests a second, on the average of the sick time
+START = 10  # requests more that a start in the sick time may make: back-offs begin anew
 BURST = 25  # in the worst second of it, when the test itself asks for three claims
 GROWTH = 8 << 20  # bytes of memory: arenas of a burst
 DESCRIPTORS = 10  # a burst leaves up to eight connections, for some seconds
@@ -344,7 +345,10 @@ async def suffer(name: str, keys: Path, seconds: float) -> str:
 def _moderate(world: World, sick: tuple[float, float], usage: tuple[int, int]) -> str:
     """Few requests while the server is sick, one list at a time, and nothing grows."""
     seconds = sick[1] - sick[0]
-    mean, most = world.api.count_between(*sick) / seconds, world.api.busiest_second(*sick)
+    count, most = world.api.count_between(*sick), world.api.busiest_second(*sick)
+    if world.trouble.restart:
+        count -= START
+    mean = count / seconds
     lists = world.api.count_between(*sick, lambda request: request.is_list)
     memory, files = (now - then for now, then in zip(world.usage(), usage, strict=True))
     figures = f"{mean:.1f} requests/s, {most} in the worst second, {lists} lists; {memory >> 10} KiB, {files} files more"

@@ -1,6 +1,7 @@
 """Objects of a small cluster, as its API server has them: nodes with GPUs, pods, claims, templates."""
 
 import itertools
+from datetime import datetime, timedelta
 
 from plugin.scheduling.objects import Claim, Class, Node, Pod, Rule, Slice
 from plugin.sim.scheduler.snapshot import PublishedDevices, Snapshot
@@ -9,12 +10,13 @@ from tests.support.allocating import read
 API = "resource.k8s.io/v1"
 DRIVER = "gpu.example.com"
 _NUMBERS = itertools.count(1)
+_BEGINNING = datetime(2026, 1, 1)  # what is made later is younger, however many there are
 
 
 def meta(name, namespace="default", **more):
     number = next(_NUMBERS)
     found = {"name": name, "uid": f"uid-{name}", "resourceVersion": str(number)}
-    found["creationTimestamp"] = f"2026-01-01T00:00:{number % 60:02d}Z"
+    found["creationTimestamp"] = (_BEGINNING + timedelta(seconds=number)).strftime("%FT%TZ")
     return found | ({"namespace": namespace} if namespace else {}) | more
 
 
