@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import os
 import shutil
 import subprocess
@@ -74,6 +75,9 @@ def test_it_is_built_and_its_settings_are_known(folder: str) -> None:
 # ---------------------------------------------------------------- components
 
 COMPONENTS = sorted(path.name for path in (ROOT / "deploy/components").iterdir())
+# These say whose driver claimd takes the place of, one of them at most: a driver has one name.
+AS_VENDOR = [name for name in COMPONENTS if name.startswith("as-")]
+OTHERS = [name for name in COMPONENTS if name not in AS_VENDOR]
 
 
 @functools.cache
@@ -101,7 +105,7 @@ def test_there_are_components() -> None:
     assert {"amd", "fake", "kernel-log", "nvidia"} <= set(COMPONENTS)
 
 
-@pytest.mark.parametrize("pair", list(itertools.combinations(COMPONENTS, 2)), ids="+".join)
+@pytest.mark.parametrize("pair", list(itertools.combinations(OTHERS, 2)), ids="+".join)
 def test_any_two_components_can_be_combined(pair: tuple[str, str]) -> None:
     """In either order, with the same outcome; neither takes anything away from the other."""
     both = _built_with(pair)
@@ -125,8 +129,12 @@ def _sorted_lists(value: Any) -> Any:
     return value
 
 
-def test_all_of_them_together() -> None:
-    together = container_of(_built_with(tuple(COMPONENTS)))
+@pytest.mark.parametrize("last", AS_VENDOR)
+def test_all_of_them_together(last: str) -> None:
+    """In either order, with the same outcome."""
+    documents = _built_with((*OTHERS, last))
+    assert _sorted_lists(documents) == _sorted_lists(_built_with((last, *OTHERS)))
+    together = container_of(documents)
     known = {config.variable_of(name) for name in config.Config.__dataclass_fields__}
     assert {variable["name"] for variable in together["env"]} <= known
 
@@ -136,7 +144,7 @@ def test_an_overlay_is_the_base_with_its_component(name: str) -> None:
     assert built(f"deploy/overlays/{name}") == _built_with((name,))
 
 
-@pytest.mark.parametrize("name", COMPONENTS)
+@pytest.mark.parametrize("name", OTHERS)
 def test_a_component_takes_nothing_away(name: str) -> None:
     if name == "fake":
         pytest.skip("it has no port: two pods of an update share the host's network")
@@ -174,6 +182,35 @@ def test_that_for_the_kernels_log_adds_one_capability() -> None:
     assert after["securityContext"] == given | {
         "capabilities": given["capabilities"] | {"add": ["SYSLOG"]}
     }
+
+
+@pytest.mark.parametrize("name", AS_VENDOR)
+def test_one_in_a_vendors_place_is_the_base_under_another_name(name: str) -> None:
+    """What the base says of the driver's name in the role and the pod, and nothing else but the classes."""
+    vendor = name.removeprefix("as-")
+    driver = f"gpu.{vendor}.com"
+    before, after = _built_with(()), _built_with((name,))
+    added = [
+        one
+        for one in after
+        if one["metadata"]["name"] not in {b["metadata"]["name"] for b in before}
+    ]
+    assert {one["kind"] for one in added} == {"DeviceClass"}
+
+    renamed = json.loads(
+        json.dumps([one for one in before if one["kind"] in ("ClusterRole", "DaemonSet")]).replace(
+            "gpu.claimd.dev", driver
+        )
+    )
+    container_of(renamed)["env"] += [
+        {"name": "CLAIMD_DRIVER_NAME", "value": driver},
+        {"name": "CLAIMD_INCLUDE", "value": vendor},
+    ]
+    found = [one for one in after if one["kind"] in ("ClusterRole", "DaemonSet")]
+    assert _sorted_lists(found) == _sorted_lists(renamed)
+
+    others = [one for one in after if one not in added and one not in found]
+    assert others == [one for one in before if one["kind"] not in ("ClusterRole", "DaemonSet")]
 
 
 def test_the_image_has_the_program_for_containers() -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from devices.gpu import CAPABILITIES
 
-from .. import budgets, errors, plain_text
+from .. import budgets, dialects, errors, plain_text
 from ..api.resource import DeviceAllocationConfiguration, ResourceClaim
 from ..names import ADMIN_VARIABLE, CONFIG_API_VERSION
 
@@ -97,10 +97,11 @@ def of_claim(claim: ResourceClaim, driver: str) -> list[SourcedConfig]:
         if entry.opaque and entry.opaque.driver == driver
     ]
     entries.sort(key=lambda entry: entry.source != "FromClass")
+    dialect = dialects.of_driver(driver)
     configs: list[SourcedConfig] = []
     count = 0
     for entry in entries:
-        configs.append(_sourced(entry))
+        configs.append(_sourced(entry, dialect))
         count += len(configs[-1].config.environment)
         if count > budgets.VARIABLES.limit:
             raise errors.ClaimError(
@@ -209,9 +210,11 @@ def reserved(name: str) -> str | None:
 # ---------------------------------------------------------------------- one document
 
 
-def _sourced(entry: DeviceAllocationConfiguration) -> SourcedConfig:
+def _sourced(
+    entry: DeviceAllocationConfiguration, dialect: dialects.Dialect | None
+) -> SourcedConfig:
     source = CLASS if entry.source == "FromClass" else CLAIM
-    config = _decoded(entry, source)
+    config = _decoded(entry, source, dialect)
     if config.claims_may_set and source == CLAIM:
         raise errors.ClaimError(
             "configuration from the claim: claimsMaySet is for classes, which say by it what claims may set"
@@ -224,8 +227,13 @@ def _sourced(entry: DeviceAllocationConfiguration) -> SourcedConfig:
     )
 
 
-def _decoded(entry: DeviceAllocationConfiguration, source: str) -> GpuConfig:
-    """The document, if all of it is as the admission policy has it, too (deploy/base/gpu-config.yaml)."""
+def _decoded(
+    entry: DeviceAllocationConfiguration, source: str, dialect: dialects.Dialect | None
+) -> GpuConfig:
+    """The document, if all of it is as the admission policy has it, too (deploy/base/gpu-config.yaml).
+
+    One of a vendor's that is taken says nothing that would be ours to do.
+    """
     assert entry.opaque is not None
     try:
         document = msgspec.json.decode(entry.opaque.parameters)
@@ -239,6 +247,12 @@ def _decoded(entry: DeviceAllocationConfiguration, source: str) -> GpuConfig:
             f"configuration from {source} is not a GpuConfig of {CONFIG_API_VERSION}: it is no object"
         )
     api_version, kind = (_text_or(document.get(field), field) for field in ("apiVersion", "kind"))
+    if dialect is not None and api_version != CONFIG_API_VERSION:
+        try:
+            dialect.check_config(document)
+        except errors.ClaimError as error:
+            raise errors.ClaimError(f"configuration from {source}: {error}") from error
+        return GpuConfig(api_version=api_version, kind=kind)
     if (api_version, kind) != (CONFIG_API_VERSION, "GpuConfig"):
         raise errors.ClaimError(
             f"configuration from {source} is {plain_text.brief(kind)} of {plain_text.brief(api_version)}; "

@@ -8,7 +8,7 @@ hardware, and nothing is remembered here that matters.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +16,7 @@ import msgspec
 
 from devices.gpu import Gpu, Inventory, Mount
 
-from .. import names
+from .. import dialects, names
 from ..api import quantity
 from ..api.meta import ApiStruct, ObjectMeta
 from ..api.resource import DeviceAttribute
@@ -93,13 +93,19 @@ def build(
     Raises ClaimError if a GPU that the claim was given is not there, or if another one stands in
     its place.
     """
+    dialect = dialects.of_driver(driver)
     requests: dict[str, Request] = {}
     for device in prepared.devices:
+        gpu = gpu_of(device, inventory)
+        attributes = published.attributes(gpu, is_shared=device.share_id is not None)
+        if dialect is not None:
+            whole = inventory.named(gpu.parent) if gpu.parent else None
+            attributes = dialect.attributes(attributes, gpu, whole)
         described = Device(
             driver=driver,
             pool=device.pool,
             name=device.device,
-            attributes=_attributes(device, gpu_of(device, inventory), published),
+            attributes=_attributes(device, attributes),
         )
         for name in device.requests:
             subrequest = device.subrequests.get(name)
@@ -117,10 +123,10 @@ def build(
 
 
 def _attributes(
-    device: PreparedDevice, gpu: Gpu, published: Published
+    device: PreparedDevice, published: Mapping[str, DeviceAttribute]
 ) -> dict[str, DeviceAttribute]:
     """As published, and how the claim has the device: a share, how much of it, for admin access."""
-    attributes = dict(published.attributes(gpu, is_shared=device.share_id is not None))
+    attributes = dict(published)
     if device.admin:
         attributes["adminAccess"] = DeviceAttribute(bool_=True)
     if device.share_id:

@@ -14,7 +14,7 @@ import msgspec
 
 from devices.gpu import DIVIDED, Gpu, Inventory
 
-from .. import names
+from .. import dialects, names
 from ..api import limits
 from ..api.meta import ObjectMeta
 from ..api.resource import (
@@ -84,6 +84,7 @@ class Builder:
 
     def __init__(self, driver: str, node: str) -> None:
         self._driver, self._node = driver, node
+        self._dialect = dialects.of_driver(driver)
 
         # What the last build described, by the GPU's name, and by which options.
         self._options = DEFAULT_OPTIONS
@@ -113,10 +114,15 @@ class Builder:
                     f"{gpu.name} ({gpu.address}) left out: another device has this name"
                 )
                 continue
+            if self._dialect is not None and gpu.vendor != self._dialect.VENDOR:
+                problems.append(f"{gpu.name} left out: {self._driver} has no GPUs of {gpu.vendor}")
+                continue
+
             description = _described(gpu, options, last.get(gpu.name))
             descriptions[gpu.name] = description
             problems += description.problems
-            devices.append(_tainted(description.device, taints.get(gpu.name, ())))
+            described = _translated(description.device, gpu, inventory, self._dialect)
+            devices.append(_tainted(described, taints.get(gpu.name, ())))
         self._options, self._descriptions = options, descriptions
 
         published = [description.gpu for description in descriptions.values()]
@@ -157,6 +163,20 @@ def _described(gpu: Gpu, options: Options, last: _Description | None) -> _Descri
         shared=sharing.of_gpu(options.sharing, gpu),
     )
     return _Description(gpu=gpu, device=described, problems=tuple(problems))
+
+
+def _translated(
+    described: Device, gpu: Gpu, inventory: Inventory, dialect: dialects.Dialect | None
+) -> Device:
+    """Told anew each time: of a part, it depends on the whole as well."""
+    if dialect is None:
+        return described
+    whole = inventory.named(gpu.parent) if gpu.parent else None
+    return msgspec.structs.replace(
+        described,
+        attributes=dialect.attributes(described.attributes, gpu, whole),
+        capacity=dialect.capacities(described.capacity, gpu),
+    )
 
 
 def _contents(

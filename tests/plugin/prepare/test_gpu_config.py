@@ -273,3 +273,38 @@ def test_a_name_of_a_kind_is_told_on_one_line_and_briefly():
     assert "\n" not in str(caught.value)
     assert "\x1b" not in str(caught.value)
     assert len(str(caught.value)) < 1000
+
+
+# ---------------------------------------------------------------------- a vendor's own
+
+
+def of_nvidia(**fields):
+    document = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", **fields}
+    entry = opaque(document)
+    entry["opaque"]["driver"] = "gpu.nvidia.com"
+    return entry
+
+
+def test_a_vendors_configuration_is_read_where_we_have_its_drivers_name():
+    entries = [of_nvidia(), of_nvidia(sharing={"strategy": "TimeSlicing"})]
+    found = gpu_config.of_claim(claim("c", result(FIRST), config=entries), "gpu.nvidia.com")
+    assert [(each.source, each.config.environment) for each in found] == [("the claim", {})] * 2
+
+
+def test_our_own_is_read_beside_it():
+    entry = of_claim(environment={"A": "1"})
+    entry["opaque"]["driver"] = "gpu.nvidia.com"
+    (found,) = gpu_config.of_claim(claim("c", result(FIRST), config=[entry]), "gpu.nvidia.com")
+    assert found.config.environment == {"A": "1"}
+
+
+def test_one_that_asks_for_more_is_refused_and_says_from_where():
+    asked = claim("c", result(FIRST), config=[of_nvidia(sharing={"strategy": "MPS"})])
+    with pytest.raises(errors.ClaimError, match="configuration from the claim: sharing by MPS"):
+        gpu_config.of_claim(asked, "gpu.nvidia.com")
+
+
+def test_under_our_own_name_a_vendors_is_refused():
+    document = of_nvidia()["opaque"]["parameters"]
+    with pytest.raises(errors.ClaimError, match="this driver takes GpuConfig of claimd.dev"):
+        gpu_config.of_claim(claim("c", result(FIRST), config=[opaque(document)]), DRIVER)

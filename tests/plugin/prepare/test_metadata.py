@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -5,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from devices.gpu import Inventory
 from plugin import errors
 from plugin.api import limits
 from plugin.api.resource import ResourceClaim
@@ -231,3 +233,16 @@ def test_a_device_has_no_more_attributes_than_readers_take():
     attributes = document.requests[0].devices[0].attributes
     assert {"vbios", "tiles", "driverVersionFull", "consumedCarveOut"} <= attributes.keys()
     assert len(attributes) <= limits.ATTRIBUTES_AND_CAPACITIES
+
+
+def test_under_a_vendors_name_a_file_has_that_vendors_words():
+    whole = gpu(0, vendor="nvidia", uuid="GPU-1", kind="divided")
+    part = gpu(0, name=f"{whole.name}-mig-1-0", vendor="nvidia", kind="partition")
+    part = dataclasses.replace(part, parent=whole.name)
+    known = Inventory.of([whole, part])
+    given = prepared(result(part.name), known=known)
+    documents = metadata.build(given, "gpu.nvidia.com", known, metadata.Published())
+    (device,) = documents["gpu"].requests[0].devices
+    assert device.driver == "gpu.nvidia.com"
+    assert device.attributes["type"].string == "mig"
+    assert device.attributes["parentUUID"].string == "GPU-1"

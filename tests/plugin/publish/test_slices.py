@@ -409,3 +409,30 @@ def test_taints_come_and_go_with_the_same_gpu():
     for taints in ({}, {inventory.gpus[0].name: [taint]}, {}):
         [built, *_], _ = builder.build(inventory, taints=taints)
         assert built.spec.devices[0].taints == taints.get(inventory.gpus[0].name, [])
+
+
+# ---------------------------------------------------------------------- a vendor's driver
+
+
+def test_under_a_vendors_name_its_gpus_alone_are_published_in_its_words() -> None:
+    found, problems = slices.build(
+        Inventory.of([gpu(1), gpu(2, vendor="amd")]), "gpu.nvidia.com", NODE
+    )
+    (device,) = found[0].spec.devices
+    assert device.attributes["brand"].string == "unknown"
+    assert problems == ["gpu-0000-02-00-0 left out: gpu.nvidia.com has no GPUs of amd"]
+
+
+def test_a_part_says_anew_what_it_has_of_its_whole() -> None:
+    """Its uuid is not known until the GPU is first used; the part itself is the same then."""
+    part = gpu(1, name="gpu-0000-01-00-0-mig-1-0", kind="partition", parent="gpu-0000-01-00-0")
+    builder = slices.Builder("gpu.nvidia.com", NODE)
+    seen = []
+    for uuid in (None, "GPU-1"):
+        whole = gpu(1, kind="divided", uuid=uuid)
+        found, _ = builder.build(Inventory.of([whole, part]))
+        _, device = found[0].spec.devices
+        seen.append(device.attributes.get("parentUUID"))
+    assert seen[0] is None
+    assert seen[1] is not None
+    assert seen[1].string == "GPU-1"
