@@ -1,7 +1,8 @@
-"""What amdgpu's own files tell of the chip and of its partitions, to whoever may read sysfs.
+"""What amdgpu's own files tell of the chip and of its partitions' nodes, to whoever may read sysfs.
 
 KFD tells more, and answers EPERM for GPUs that the reader's device cgroup does not allow, as that
-of a pod without privileges. What follows for a GPU is amd's; KFD's files are kfd's.
+of a pod without privileges. How a GPU is divided
+(its partition mode) and what follows is read in amd; KFD's files are kfd's.
 """
 
 from __future__ import annotations

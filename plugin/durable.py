@@ -63,7 +63,7 @@ def _open_again(beside: str, mode: int) -> int:
 
 
 def mark(path: str) -> tuple[int, int, int] | None:
-    """What changes when somebody changes the file; None if there is none."""
+    """Inode, size and time of change: another one if somebody changed the file. None without one."""
     try:
         status = os.stat(path)
     except OSError:

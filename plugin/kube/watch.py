@@ -25,7 +25,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 # Seconds that a watch must have lived for the trouble before it to be forgotten.
 HEALTHY = 10.0
-LONGEST_PAUSE = 30.0
+LAST_DELAY = 30.0
 # Seconds of silence that end a watch. Bookmarks come about once a minute.
 IDLE = 90.0
 # Seconds after which the server is asked to end a watch, spread over the nodes.
@@ -72,7 +72,7 @@ class Informer:
         self._idle = idle
         self._sleep = sleep
         self._troubled = False  # since the last healthy watch
-        self._backoff = pacing.Backoff(1.5, LONGEST_PAUSE, jitter=(0.67, 1.0))
+        self._backoff = pacing.Backoff(1.5, LAST_DELAY, jitter=(0.67, 1.0))
         self._subscribers: list[Callable[[], None]] = []
 
     async def run(self) -> NoReturn:

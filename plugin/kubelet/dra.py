@@ -1,7 +1,8 @@
 """NodePrepareResources and NodeUnprepareResources, v1 and v1beta1.
 
 Requests in, the driver's answers out. Work goes on when the kubelet gives up on a call: it will
-call again and find it done. No decision is made here.
+call again and find it done. What becomes of a claim is the driver's; how many claims a call may
+name is decided here.
 """
 
 from __future__ import annotations

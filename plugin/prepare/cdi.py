@@ -208,7 +208,7 @@ def _hook(program: str, gpu: Gpu, folder: str, mounts: Iterable[Mount]) -> dict[
 
 
 class SpecFolder(claim_files.ClaimFiles):
-    """Our files in the CDI folder, by the claim's uid."""
+    """Our files in the CDI folder, by the claim's uid: `ensure` and the rest are ClaimFiles'."""
 
     def __init__(self, folder: Path, driver: str) -> None:
         super().__init__(folder, names.cdi_prefix(driver))

@@ -18,7 +18,7 @@ class ClaimFiles:
     """Our files in a folder in which others may have theirs.
 
     A file is known by its name without the prefix, which tells our files from those of others, and
-    without `.json`. May be used from several threads, if one at a time changes a file.
+    without `.json`. Whoever changes one holds the lock of the checkpoints.
     """
 
     def __init__(self, folder: Path, prefix: str = "") -> None:
@@ -37,10 +37,11 @@ class ClaimFiles:
     ) -> bool:
         """Makes the file hold what `source` says; says whether it had to be written.
 
-        `source` is the file's bytes, or what `text` makes them of, which is given what the file holds
-        now, None if there is none, and must give that back if it is right. It is asked again only for
-        another `source`, or after others have touched the file. May be repeated at any time. An
-        OSError leaves the file as it was, and no other behind.
+        `source` is the file's bytes, unless `text` makes them. That gets what the file holds now,
+        or None if there is no file, and gives it back if it is right. It is asked again only for
+        another `source`, or after others have touched the file.
+
+        May be repeated at any time. An OSError leaves the file as it was, and no other behind.
         """
         path = self.path(name)
 

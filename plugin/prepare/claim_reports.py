@@ -41,7 +41,7 @@ class ClaimReports:
             self.reporter.report(prepared, functools.partial(self._entries, prepared), first=first)
 
     def drop_unsent(self, prepared: PreparedClaim) -> bool:
-        """Takes a first report back that was not sent; whether the API server need not be told."""
+        """Drops a first report that was not sent; True if there is nothing to clear then."""
         return self.reporter.drop_unsent(prepared)
 
     def clear(self, prepared: PreparedClaim, *, by_another: bool = False) -> None:

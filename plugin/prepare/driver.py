@@ -88,8 +88,8 @@ class Driver:
 
     # Claims with a checkpoint whose allocation this process has seen in the API server.
     _confirmed: set[str] = field(default_factory=set)
-    # Prepared by a call that is still under way: whether nobody has reported the claim before.
-    _unreported: dict[str, bool] = field(default_factory=dict)
+    # Prepared by a call that is still under way: whether its report is to be the claim's first.
+    _first_report: dict[str, bool] = field(default_factory=dict)
     # Prepared claims without a CDI file, and why their GPU was missing at the last restore.
     _unavailable: dict[str, str] = field(default_factory=dict)
     # A CDI file could not be written, or a checkpoint not be removed: the next repair restores.
@@ -127,8 +127,8 @@ class Driver:
 
         # Only now, since what the kubelet waits for comes first.
         for uid, answer in answers.items():
-            if uid in self._unreported and isinstance(answer, PreparedClaim):
-                self.reports.report(answer, first=self._unreported.pop(uid))
+            if uid in self._first_report and isinstance(answer, PreparedClaim):
+                self.reports.report(answer, first=self._first_report.pop(uid))
         return answers
 
     async def unprepare(self, refs: Iterable[ClaimRef]) -> dict[str, str | None]:
@@ -165,9 +165,9 @@ class Driver:
         work: Callable[..., Awaitable[T]],
         *args: object,
     ) -> dict[str, T | str]:
-        """Does `work(ref, *args)` for all claims at once; by uid, its result or why it failed.
+        """Does `work` for all claims at once; by uid, its result or why it failed.
 
-        `work` is `_prepare_claim` or `_unprepare_claim`.
+        It is `_prepare_claim(ref, deadline)` or `_unprepare_claim(ref)`.
         """
         claims = list({ref.uid: ref for ref in refs}.values())
         answers = [self._answer(ref, histogram, work, *args) for ref in claims]
@@ -191,6 +191,7 @@ class Driver:
                 return (
                     f"a claim has the uid '{plain_text.brief(ref.uid)}', which cannot name a file"
                 )
+            # On with `_prepare_claim` or `_unprepare_claim`, below.
             async with self._turn(ref.uid):
                 answer = await work(ref, *args)
             result = "ok"
@@ -224,12 +225,13 @@ class Driver:
                     "of a claim or a namespace"
                 )
 
+        # What is written into a CDI file depends on whether there is one.
         await self.library_hook.ensure()
 
         # This process has seen the claim's allocation before. It does not change while a pod uses
         # the claim, and the kubelet unprepares before it does: nobody needs to be asked again.
         if ref.uid in self._confirmed:
-            prepared = await self._from_checkpoint(ref)
+            prepared = await self._prepare_from_checkpoint(ref)
             if prepared is not None:
                 return prepared
             # Another instance has unprepared it. What is allocated now, we have not seen.
@@ -242,8 +244,8 @@ class Driver:
             try:
                 claim = await self._read_claim(ref, deadline)
                 if claim is None:
-                    return await self._checkpoint_instead(ref)
-                return await self._commit(ref, claim)
+                    return await self._prepare_unread(ref)
+                return await self._prepare_from_claim(ref, claim)
             except errors.NotReadyError as error:
                 pause = max(backoff.next_delay(), error.retry_after)
                 if loop.time() + pause > min(deadline, began + error.patience):
@@ -300,9 +302,9 @@ class Driver:
             )
         return claim
 
-    async def _checkpoint_instead(self, ref: ClaimRef) -> PreparedClaim:
+    async def _prepare_unread(self, ref: ClaimRef) -> PreparedClaim:
         """The answer of a claim that cannot be read, from the checkpoint that it had just now."""
-        prepared = await self._from_checkpoint(ref)
+        prepared = await self._prepare_from_checkpoint(ref)
         if prepared is None:
             raise errors.NotReadyError(
                 f"claim {ref.namespace}/{ref.name} was unprepared by another instance of "
@@ -311,7 +313,7 @@ class Driver:
             )
         return prepared
 
-    async def _from_checkpoint(self, ref: ClaimRef) -> PreparedClaim | None:
+    async def _prepare_from_checkpoint(self, ref: ClaimRef) -> PreparedClaim | None:
         """What is prepared already, with its CDI file put right; None if nothing is."""
         async with self.checkpoints.locked():
             prepared = self.checkpoints.claims.get(ref.uid)
@@ -322,8 +324,8 @@ class Driver:
                 self._ensure_files(prepared)
             return prepared
 
-    async def _commit(self, ref: ClaimRef, claim: ResourceClaim) -> PreparedClaim:
-        """Stores the claim's checkpoint, then its CDI file, unless both are right already.
+    async def _prepare_from_claim(self, ref: ClaimRef, claim: ResourceClaim) -> PreparedClaim:
+        """The plan, the checkpoint, then what a container is given, unless all is right already.
 
         A crash in between leaves a checkpoint without a file, which the next prepare or restore
         makes; never a file that nobody knows of. A checkpoint of another allocation is replaced.
@@ -354,9 +356,9 @@ class Driver:
         prepared = plan.plan(
             claim,
             driver=self.name,
-            pool=self.node,
+            pool=self.node,  # a node's GPUs are one pool of its name
             inventory=self._inventory,
-            prepared=self.checkpoints.claims.values(),
+            neighbours=self.checkpoints.claims.values(),
             now=timestamps.now(),
         )
         if self.require_libraries:
@@ -367,7 +369,7 @@ class Driver:
         # was said of it then. Asked before the write, which takes the claim out of `uncleared`.
         first = replaces is None and uid not in self.checkpoints.uncleared
         await self.checkpoints.put(prepared)
-        self._unreported[uid] = first
+        self._first_report[uid] = first
         if replaces is not None:
             # It may have had other requests, and so other files.
             self._remove_files(replaces)
@@ -380,7 +382,7 @@ class Driver:
         return prepared
 
     async def _bind(self, prepared: PreparedClaim) -> PreparedClaim:
-        """Binds the claim's GPUs to vfio-pci, which have its checkpoint: they are nobody else's."""
+        """Binds the claim's GPUs to vfio-pci. Its checkpoint is stored, so nobody else has them."""
         assert self.binder is not None, "only who has one finds such GPUs"
         with self.binder.working_on(prepared.uid):
             prepared = await self._bind_by(self.binder, prepared)
@@ -394,7 +396,7 @@ class Driver:
         except errors.ClaimError:
             # Nothing is left of a claim that was not prepared before, if nothing was done for it.
             if not passthrough.is_touched(self.checkpoints.claims[prepared.uid]):
-                first = self._unreported.get(prepared.uid, True)
+                first = self._first_report.get(prepared.uid, True)
                 await self._remove(prepared, uncleared=not first)
             raise
 
@@ -423,12 +425,15 @@ class Driver:
             raise
 
     def _ensure_files(self, prepared: PreparedClaim) -> None:
-        """Repeated prepares do it as well: runtimes' folders are often wiped under running pods."""
+        """Writes the claim's files where they are not right.
+
+        Also for a claim that is prepared: runtimes' folders are often wiped under running pods.
+        """
         if self._write_files(prepared):
             log.debug("wrote the CDI file of claim %s", prepared.title)
 
     def _write_files(self, prepared: PreparedClaim) -> bool:
-        """Makes the CDI file right, and what it mounts; whether the CDI file was not.
+        """Makes the CDI file right, and what it mounts; whether the CDI file had to be written.
 
         For a claim that has devices of ours. ClaimError, before anything is written, if a device is
         not there.
@@ -483,7 +488,7 @@ class Driver:
     async def _remove(self, prepared: PreparedClaim, *, uncleared: bool) -> None:
         """The files, then the checkpoint. With `uncleared`, a successor learns what to clear."""
         self._confirmed.discard(prepared.uid)
-        self._unreported.pop(prepared.uid, None)
+        self._first_report.pop(prepared.uid, None)
         self._unavailable.pop(prepared.uid, None)
 
         try:

@@ -28,7 +28,7 @@ from . import driver
 
 log = logging.getLogger(__name__)
 
-PERIOD = 60.0  # seconds between two sweeps, at most
+PERIOD = 60.0  # seconds between two sweeps, or the grace period if that is shorter
 SPACING = 0.2  # seconds between two requests of a sweep
 # Seconds for which a claim that the API server knows as ours is not asked about again.
 CONFIRMED_FOR = 300.0

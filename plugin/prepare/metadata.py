@@ -172,7 +172,7 @@ def stamped(document: DeviceMetadata, existing: bytes | None) -> bytes:
 class MetadataFolder:
     """Our files, of which a claim has one for each of its requests.
 
-    May be used from several threads, if one at a time changes the files of a claim.
+    Whoever changes one holds the lock of the checkpoints.
     """
 
     def __init__(self, folder: Path, driver: str, published: Published) -> None:

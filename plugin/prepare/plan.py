@@ -39,10 +39,10 @@ def plan(
     driver: str,
     pool: str,
     inventory: Inventory,
-    prepared: Iterable[PreparedClaim],
+    neighbours: Iterable[PreparedClaim],
     now: str,
 ) -> PreparedClaim:
-    """What preparing this claim gives. `prepared` are the claims of this node, this one included.
+    """What preparing this claim gives. `neighbours` are prepared on this node.
 
     Raises ClaimError with the reason if it cannot be prepared: not allocated, or for another node;
     a configuration that we do not understand. And NotReadyError for what may pass: a device that is
@@ -62,7 +62,8 @@ def plan(
         spent = gpu_config.spend(spent, device.environment)
         devices.append(device)
 
-    others = [other for other in prepared if other.uid != claim.metadata.uid]
+    # The claim itself may be among them: it was prepared for another allocation.
+    others = [other for other in neighbours if other.uid != claim.metadata.uid]
     for device in devices:
         _refuse_overlap(device, others, inventory)
 

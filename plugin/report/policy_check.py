@@ -21,7 +21,7 @@ from ..kube import resources
 log = logging.getLogger(__name__)
 
 REASON = "AdmissionPolicyMissing"
-FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0  # seconds between tries while the API server is away
+FIRST_DELAY, LAST_DELAY = 5.0, 300.0  # seconds between tries while the API server is away
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
@@ -39,7 +39,7 @@ class PolicyCheck:
     async def run(self) -> None:
         """Tries once; again only as long as the API server does not answer."""
         await self.published.wait()
-        backoff = pacing.Backoff(FIRST_PAUSE, LONGEST_PAUSE, jitter=(0.8, 1.2))
+        backoff = pacing.Backoff(FIRST_DELAY, LAST_DELAY, jitter=(0.8, 1.2))
         while not await self.check():  # noqa: ASYNC110  there is no event for an answer
             await asyncio.sleep(backoff.next_delay())
 

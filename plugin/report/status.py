@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 4  # reports under way at the same time
 SPACING = 0.4  # seconds between two reports while the API server is sick; one at a time then
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0  # seconds until a report that failed is tried again
+FIRST_DELAY, LAST_DELAY = 0.5, 60.0  # seconds until a report that failed is tried again
 AFTER_REPLY = 0.01  # seconds that the kubelet's answer has to leave first
 OTHERS_TURN = 5.0  # seconds in which another instance that lives clears by itself
 
@@ -44,7 +44,7 @@ class _Report:
     first: bool = False  # the API server can have heard nothing of this claim from us
     done: Done | None = None
     backoff: pacing.Backoff = field(
-        default_factory=lambda: pacing.Backoff(FIRST_PAUSE, LONGEST_PAUSE, jitter=(0.8, 1.2))
+        default_factory=lambda: pacing.Backoff(FIRST_DELAY, LAST_DELAY, jitter=(0.8, 1.2))
     )
 
 

@@ -227,7 +227,7 @@ def _prepared(inventory: Inventory, capabilities: Iterable[str]) -> PreparedClai
         driver=worlds.DRIVER,
         pool=worlds.NODE,
         inventory=inventory,
-        prepared=(),
+        neighbours=(),
         now="2026-01-01T00:00:00Z",
     )
 

@@ -44,7 +44,7 @@ def _prepare(data, inventory):
         driver=worlds.DRIVER,
         pool=worlds.NODE,
         inventory=inventory,
-        prepared=(),
+        neighbours=(),
         now="2026-01-01T00:00:00Z",
     )
     cdi.build(prepared, inventory)

@@ -95,7 +95,7 @@ def _claim(data: bytes) -> None:
     # The kubelet's uid was checked at the door, and a claim of another one is refused.
     if claim.metadata.uid not in ("uid-c", "uid-d", "uid-e"):
         return
-    arguments: dict[str, Any] = {"driver": worlds.DRIVER, "pool": worlds.NODE, "prepared": ()}
+    arguments: dict[str, Any] = {"driver": worlds.DRIVER, "pool": worlds.NODE, "neighbours": ()}
     try:
         prepared = plan.plan(claim, inventory=_INVENTORY, now="2026-01-01T00:00:00Z", **arguments)
         spec = cdi.build(prepared, _INVENTORY)
@@ -541,7 +541,7 @@ def _checkpoints() -> list[bytes]:
         driver=worlds.DRIVER,
         pool=worlds.NODE,
         inventory=_INVENTORY,
-        prepared=(),
+        neighbours=(),
         now="2026-01-01T00:00:00Z",
     )
     return [checkpoint.encode(checkpoint.Checkpoint(version=1, boot_id="b", claim=prepared))]

@@ -17,7 +17,7 @@ def prepared(*results, name="c", config=None, inventory_=None):
         driver=DRIVER,
         pool=NODE,
         inventory=inventory_ or inventory(),
-        prepared=(),
+        neighbours=(),
         now="2026-01-01T00:00:00Z",
     )
 

@@ -26,7 +26,7 @@ def prepared(name="c", device=0):
         driver=DRIVER,
         pool=NODE,
         inventory=inventory(),
-        prepared=(),
+        neighbours=(),
         now="2026-01-01T00:00:00Z",
     )
 

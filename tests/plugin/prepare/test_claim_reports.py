@@ -20,7 +20,7 @@ def prepared(name: str = "c", device: str = FIRST, now: str = "2026-01-01T00:00:
         driver=DRIVER,
         pool=NODE,
         inventory=inventory(),
-        prepared=(),
+        neighbours=(),
         now=now,
     )
 

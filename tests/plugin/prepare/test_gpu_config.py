@@ -25,7 +25,7 @@ def planned(*configs, results=None, gpus=2):
         driver=DRIVER,
         pool=NODE,
         inventory=inventory(gpus),
-        prepared=(),
+        neighbours=(),
         now=NOW,
     )
 

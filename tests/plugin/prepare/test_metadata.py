@@ -28,7 +28,7 @@ def prepared(*results, known=None, **meta):
         driver=DRIVER,
         pool=NODE,
         inventory=known or inventory(),
-        prepared=(),
+        neighbours=(),
         now="2026-01-01T00:00:00Z",
     )
 

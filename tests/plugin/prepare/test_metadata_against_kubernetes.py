@@ -56,7 +56,7 @@ def prepared(device, how, known, template):
         driver=DRIVER,
         pool=NODE,
         inventory=known,
-        prepared=(),
+        neighbours=(),
         now="2026-01-01T00:00:00Z",
     )
 

@@ -10,13 +10,13 @@ FIRST, SECOND = gpu(0).name, gpu(1).name
 NOW = "2026-01-01T00:00:00Z"
 
 
-def planned(claim_, prepared=(), inventory_=None):
+def planned(claim_, neighbours=(), inventory_=None):
     return plan.plan(
         claim_,
         driver=DRIVER,
         pool=NODE,
         inventory=inventory_ or inventory(),
-        prepared=prepared,
+        neighbours=neighbours,
         now=NOW,
     )
 

@@ -20,7 +20,7 @@ def prepared(name: str, *devices: str) -> PreparedClaim:
         driver=DRIVER,
         pool=NODE,
         inventory=inventory(),
-        prepared=(),
+        neighbours=(),
         now="2026-01-01T00:00:00Z",
     )
 

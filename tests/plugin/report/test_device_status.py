@@ -21,7 +21,7 @@ def prepared(*results: dict[str, object]) -> PreparedClaim:
         driver=DRIVER,
         pool=NODE,
         inventory=inventory(),
-        prepared=(),
+        neighbours=(),
         now=NOW,
     )
 
@@ -105,7 +105,7 @@ def libraries_condition(given: Inventory, now: Inventory) -> tuple[str, str] | N
         driver=DRIVER,
         pool=NODE,
         inventory=given,
-        prepared=(),
+        neighbours=(),
         now=NOW,
     )
     (entry,) = device_status.entries(claim_, DRIVER, now)

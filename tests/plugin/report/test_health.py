@@ -94,7 +94,7 @@ def test_a_long_sentence_fits_the_kubelet() -> None:
 def test_the_condition_of_a_claim() -> None:
     allocated = claim("c", result(FIRST), result(SECOND))
     prepared = plan.plan(
-        allocated, driver=DRIVER, pool=NODE, inventory=inventory(2), prepared=(), now=MOMENT
+        allocated, driver=DRIVER, pool=NODE, inventory=inventory(2), neighbours=(), now=MOMENT
     )
     told = report(finding(kind="aer-fatal"))
     said = {name: [condition] for name, condition in health.conditions(told).items()}

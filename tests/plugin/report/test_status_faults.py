@@ -48,7 +48,7 @@ async def test_what_was_sent_is_cleared_although_a_newer_report_was_not_sent(api
         driver=DRIVER,
         pool=NODE,
         inventory=inventory(),
-        prepared=(),
+        neighbours=(),
         now="2026-01-01T00:00:00Z",
     )
     api.put("resourceclaims", claim_object("c", result(device)))

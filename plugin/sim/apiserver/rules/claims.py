@@ -114,8 +114,10 @@ def validate(errors: FieldErrors, spec: Document, profile: Profile, path: str) -
 def _validate_requests(
     errors: FieldErrors, requests: list[Document], profile: Profile, path: str
 ) -> None:
+    # From 1.37 on `declarative` says so, and this is silent.
     if errors.too_many(path, len(requests), limits.REQUESTS, declared=True):
         return
+
     seen = set()
     for index, request in enumerate(requests):
         item_path, name = f"{path}[{index}]", request.get("name", "")
