@@ -36,6 +36,13 @@ CALL_TIMEOUT = 45.0
 # connection has. A kubelet has one connection, and a call for each pod that starts or ends. Whoever
 # asks for more is no kubelet, and is answered at once that it has to ask again.
 MOST_CLAIMS = 2048
+# Seconds before the kubelet gives up at which each claim is answered, whatever its work waits for.
+# The driver ends by itself a second earlier, unless a disk, the kernel or the like keeps it.
+LAST_CALL = 1.0
+LATE = (
+    "it takes longer than the kubelet waits: a disk, the kernel or another instance of the plugin "
+    "does not come back; the work goes on, and the next call finds it done"
+)
 STOPPING = "the plugin is being stopped; ask again"
 BUSY = f"calls for {MOST_CLAIMS:,} claims are under way, which is the most; ask again"
 
@@ -67,7 +74,7 @@ class DRAPlugin(v1_grpc.DRAPluginServicer):
     async def NodeUnprepareResources(
         self, request: v1.NodeUnprepareResourcesRequest, context: Context
     ) -> v1.NodeUnprepareResourcesResponse:
-        answers = await self._calls.unprepare(request.claims)
+        answers = await self._calls.unprepare(request.claims, context)
 
         response: v1.NodeUnprepareResourcesResponse
         response = self._messages.NodeUnprepareResourcesResponse()
@@ -106,27 +113,32 @@ class Calls:
         self, claims: Iterable[Any], context: Context
     ) -> dict[str, PreparedClaim | str]:
         """What the driver says to each claim, by uid: see Driver.prepare."""
-        remaining = context.time_remaining()
-        seconds = CALL_TIMEOUT if remaining is None else min(remaining, CALL_TIMEOUT)
-        deadline = asyncio.get_running_loop().time() + seconds
-
-        refs = _refs(claims)
+        refs, deadline = _refs(claims), _deadline(context)
+        answers: dict[str, PreparedClaim | str] = {}
+        work = self._driver.prepare(refs, deadline, answers)
         try:
-            answers = await self._shielded("prepare", refs, self._driver.prepare(refs, deadline))
+            answers = await self._shielded("prepare", refs, deadline, work)
         except _NoAnswerError as reason:
-            return {ref.uid: str(reason) for ref in refs}
+            # The work may go on, and add to them.
+            answers = {ref.uid: answers.get(ref.uid, str(reason)) for ref in refs}
+            if not reason.is_news:
+                return answers
         for uid, answer in answers.items():
             if isinstance(answer, str):
                 log.warning("claim uid %s was not prepared: %s", plain_text.brief(uid), answer)
         return answers
 
-    async def unprepare(self, claims: Iterable[Any]) -> dict[str, str | None]:
+    async def unprepare(self, claims: Iterable[Any], context: Context) -> dict[str, str | None]:
         """Likewise; None for a claim that is unprepared, else why it is not."""
-        refs = _refs(claims)
+        refs, deadline = _refs(claims), _deadline(context)
+        answers: dict[str, str | None] = {}
+        work = self._driver.unprepare(refs, deadline, answers)
         try:
-            answers = await self._shielded("unprepare", refs, self._driver.unprepare(refs))
+            answers = await self._shielded("unprepare", refs, deadline, work)
         except _NoAnswerError as reason:
-            return {ref.uid: str(reason) for ref in refs}
+            answers = {ref.uid: answers.get(ref.uid, str(reason)) for ref in refs}
+            if not reason.is_news:
+                return answers
         for uid, error in answers.items():
             if error:
                 log.warning("claim uid %s was not unprepared: %s", plain_text.brief(uid), error)
@@ -141,13 +153,15 @@ class Calls:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout)
         for answer in self._answers:
-            if not answer.done():
-                answer.set_exception(_NoAnswerError(STOPPING))
+            _end(answer, _NoAnswerError(STOPPING))
 
-    async def _shielded(self, name: str, refs: Sized, work: Coroutine[Any, Any, T]) -> T:
-        """The result of the work, which a kubelet that hangs up does not stop.
+    async def _shielded(
+        self, name: str, refs: Sized, deadline: float, work: Coroutine[Any, Any, T]
+    ) -> T:
+        """The result of the work, which neither the deadline nor a kubelet that hangs up stops.
 
         Half of a prepare is worth nothing. The whole of it is the answer to the next call.
+        _NoAnswerError if the deadline is near and there is no result.
         """
         claims = max(1, len(refs))
         if self._claims + claims > MOST_CLAIMS:
@@ -158,9 +172,13 @@ class Calls:
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         self._claims += claims
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
         self._answers.add(answer)
         task.add_done_callback(functools.partial(self._deliver, answer, claims))
+        # Half of the time of somebody who is less patient than a kubelet.
+        margin = min(LAST_CALL, (deadline - loop.time()) / 2)
+        last_call = loop.call_at(deadline - margin, _end, answer, _NoAnswerError(LATE))
         try:
             return await answer
         except asyncio.CancelledError:
@@ -170,6 +188,8 @@ class Calls:
                 name,
             )
             raise
+        finally:
+            last_call.cancel()
 
     def _deliver(self, answer: asyncio.Future[T], claims: int, task: asyncio.Task[T]) -> None:
         """The work has ended: its result is the answer, if anybody waits for one still."""
@@ -189,7 +209,25 @@ class Calls:
 
 
 class _NoAnswerError(Exception):
-    """There is no answer of the driver's; the sentence is that of every claim of the call."""
+    """There is no answer of the driver's; the sentence is that of every claim that has no other."""
+
+    @property
+    def is_news(self) -> bool:
+        """Whether each claim is a line of the log, as one is that the driver refuses."""
+        return str(self) == LATE
+
+
+def _end(answer: asyncio.Future[Any], reason: _NoAnswerError) -> None:
+    """Whoever waits for the answer hears that there is none, unless there is."""
+    if not answer.done():
+        answer.set_exception(reason)
+
+
+def _deadline(context: Context) -> float:
+    """When the kubelet gives up, by the loop's clock."""
+    remaining = context.time_remaining()
+    seconds = CALL_TIMEOUT if remaining is None else min(remaining, CALL_TIMEOUT)
+    return asyncio.get_running_loop().time() + seconds
 
 
 def add_to(server: grpc.aio.Server, calls: Calls) -> None:

@@ -11,11 +11,13 @@ gRPC, the words of the API server's protocol and what is said of a claim do not 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import math
 import re
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -46,6 +48,9 @@ REQUEST_TIMEOUT = 10.0
 # Seconds kept back for the answer to reach the kubelet before it gives up: its deadline is read from
 # the call, in `kubelet.dra`.
 MARGIN = 2.0
+# Seconds that one look at the hardware may take. Each device that hangs costs it two, once; what
+# hangs for longer hangs for ever.
+SCAN_PATIENCE = 10.0
 
 
 class Hardware(Protocol):
@@ -85,6 +90,7 @@ class Driver:
     record_event: events.RecordEvent = events.discard
     require_libraries: bool = False
     library_hook: library_hook.LibraryHook = library_hook.NONE
+    scan_patience: float = SCAN_PATIENCE
 
     # Claims with a checkpoint whose allocation this process has seen in the API server.
     _confirmed: set[str] = field(default_factory=set)
@@ -104,7 +110,10 @@ class Driver:
     # ------------------------------------------------------------------ what the kubelet asks for
 
     async def prepare(
-        self, refs: Iterable[ClaimRef], deadline: float
+        self,
+        refs: Iterable[ClaimRef],
+        deadline: float,
+        answers: dict[str, PreparedClaim | str] | None = None,
     ) -> dict[str, PreparedClaim | str]:
         """Prepares the claims; for each, by uid, what was prepared or why it was not.
 
@@ -119,10 +128,13 @@ class Driver:
         to 90 seconds, so trouble that may pass within the call is waited out: an API server that
         does not answer, a GPU whose driver is coming up, a device that its last claim has not yet
         given back. A caller that stops waiting should let the work go on, as kubelet.dra does: the
-        next call then finds it done.
+        next call then finds it done. No deadline ends what waits for a disk or the kernel. Each
+        answer is put into `answers`, if the caller gives it, as soon as there is one.
         """
-        answers = await self._answer_each(
-            refs, metrics.PREPARES, self._prepare_claim, deadline - MARGIN
+        answers = {} if answers is None else answers
+        until = deadline - MARGIN
+        await self._answer_each(
+            refs, answers, until, metrics.PREPARES, lambda ref: self._prepare_claim(ref, until)
         )
 
         # Only now, since what the kubelet waits for comes first.
@@ -131,13 +143,22 @@ class Driver:
                 self.reports.report(answer, first=self._first_report.pop(uid))
         return answers
 
-    async def unprepare(self, refs: Iterable[ClaimRef]) -> dict[str, str | None]:
+    async def unprepare(
+        self,
+        refs: Iterable[ClaimRef],
+        deadline: float | None = None,
+        answers: dict[str, str | None] | None = None,
+    ) -> dict[str, str | None]:
         """Gives the claims back; for each, by uid, None or why it could not be done.
 
         Needs nothing but the disk: claim and API server may be gone. A claim that is not prepared
         is a success. After a failure the claim is still prepared, and the kubelet asks again.
+        `deadline` and `answers` are those of `prepare`.
         """
-        return await self._answer_each(refs, metrics.UNPREPARES, self._unprepare_claim)
+        answers = {} if answers is None else answers
+        until = None if deadline is None else deadline - MARGIN
+        await self._answer_each(refs, answers, until, metrics.UNPREPARES, self._unprepare_claim)
+        return answers
 
     async def collect(
         self, prepared: PreparedClaim, still_unused: Callable[[], Awaitable[bool]]
@@ -148,7 +169,11 @@ class Driver:
         no. It is asked while nobody can prepare the claim: neither this process, since it is the
         claim's turn, nor another one, since the checkpoints are locked.
         """
-        async with self._turn(prepared.uid), self.checkpoints.locked():
+        turn = self._turn(prepared.uid)
+        # It is in use, or hangs: garbage of other claims is not kept waiting.
+        if turn.locked():
+            return False
+        async with turn, self.checkpoints.locked():
             if self.checkpoints.claims.get(prepared.uid) != prepared or not await still_unused():
                 return False
 
@@ -161,28 +186,32 @@ class Driver:
     async def _answer_each(
         self,
         refs: Iterable[ClaimRef],
+        answers: dict[str, T | str],
+        deadline: float | None,
         histogram: metrics.Histogram,
-        work: Callable[..., Awaitable[T]],
-        *args: object,
-    ) -> dict[str, T | str]:
+        work: Callable[[ClaimRef], Awaitable[T]],
+    ) -> None:
         """Does `work` for all claims at once; by uid, its result or why it failed.
 
-        It is `_prepare_claim(ref, deadline)` or `_unprepare_claim(ref)`.
+        It is `_prepare_claim` or `_unprepare_claim`.
         """
-        claims = list({ref.uid: ref for ref in refs}.values())
-        answers = [self._answer(ref, histogram, work, *args) for ref in claims]
+
+        async def answer(ref: ClaimRef) -> None:
+            answers[ref.uid] = await self._answer(ref, deadline, histogram, work)
 
         # Nearly every call has one claim, which needs no task of its own.
-        if len(answers) == 1:
-            return {claims[0].uid: await answers[0]}
-        return dict(zip((ref.uid for ref in claims), await asyncio.gather(*answers), strict=True))
+        claims = list({ref.uid: ref for ref in refs}.values())
+        if len(claims) == 1:
+            await answer(claims[0])
+        else:
+            await asyncio.gather(*(answer(ref) for ref in claims))
 
     async def _answer(
         self,
         ref: ClaimRef,
+        deadline: float | None,
         histogram: metrics.Histogram,
-        work: Callable[..., Awaitable[T]],
-        *args: object,
+        work: Callable[[ClaimRef], Awaitable[T]],
     ) -> T | str:
         """One claim, in its turn. No failure of it gets past here to its neighbours."""
         began, result = time.monotonic(), "failed"
@@ -192,8 +221,8 @@ class Driver:
                     f"a claim has the uid '{plain_text.brief(ref.uid)}', which cannot name a file"
                 )
             # On with `_prepare_claim` or `_unprepare_claim`, below.
-            async with self._turn(ref.uid):
-                answer = await work(ref, *args)
+            async with self._turn_of(ref, deadline):
+                answer = await work(ref)
             result = "ok"
             return answer
         except errors.ClaimError as error:
@@ -209,6 +238,22 @@ class Driver:
             return f"unexpected trouble in the plugin, see its log: {error!r}"
         finally:
             histogram.add(time.monotonic() - began, result)
+
+    @contextlib.asynccontextmanager
+    async def _turn_of(self, ref: ClaimRef, deadline: float | None) -> AsyncIterator[None]:
+        """While no other call is at the claim. ClaimError if one still is at the deadline."""
+        turn = self._turn(ref.uid)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await turn.acquire()
+        except TimeoutError:
+            raise errors.ClaimError(
+                f"an earlier call for the claim with uid {ref.uid} has not come to its end; ask again"
+            ) from None
+        try:
+            yield
+        finally:
+            turn.release()
 
     def _turn(self, uid: str) -> asyncio.Lock:
         return self._turns.setdefault(uid, asyncio.Lock())
@@ -253,7 +298,9 @@ class Driver:
                 log.info("claim %s/%s has to wait: %s", ref.namespace, ref.name, error)
 
             await asyncio.sleep(pause)
-            await self.hardware.rescan()
+            # What hangs may be about hardware that the claim has nothing to do with.
+            with contextlib.suppress(_LookHangsError):
+                await self._rescan(deadline)
 
     async def _read_claim(self, ref: ClaimRef, deadline: float) -> ResourceClaim | None:
         """The claim as the API server has it, or None if its checkpoint has to do instead.
@@ -387,12 +434,12 @@ class Driver:
         with self.binder.working_on(prepared.uid):
             prepared = await self._bind_by(self.binder, prepared)
             if any(self._lacks_nodes(device) for device in prepared.devices):
-                await self.hardware.rescan()
+                await self._rescan()
         return prepared
 
     async def _bind_by(self, binder: passthrough.Binder, prepared: PreparedClaim) -> PreparedClaim:
         try:
-            return await binder.bind(prepared, self.checkpoints.put, self.hardware.rescan)
+            return await binder.bind(prepared, self.checkpoints.put, self._rescan)
         except errors.ClaimError:
             # Nothing is left of a claim that was not prepared before, if nothing was done for it.
             if not passthrough.is_touched(self.checkpoints.claims[prepared.uid]):
@@ -414,7 +461,7 @@ class Driver:
             # By an inventory that has the nodes still, a restore would write the CDI file again.
             with self.binder.working_on(prepared.uid):
                 await self.binder.give_back(prepared)
-                await self.hardware.rescan()
+                await self._rescan()
         except errors.ClaimError as error:
             log.error("claim %s stays prepared: %s", prepared.title, error)
             self.record_event(
@@ -450,6 +497,17 @@ class Driver:
     def _remove_files(self, prepared: PreparedClaim) -> None:
         self.specs.remove(prepared.uid)
         self.metadata.remove(prepared)
+
+    async def _rescan(self, deadline: float = math.inf) -> Inventory:
+        """A new look at the hardware; what it raises is raised. _LookHangsError if it is not back
+        in time, which it may be later.
+        """
+        now = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout_at(min(deadline, now + self.scan_patience)):
+                return await self.hardware.rescan()
+        except TimeoutError:
+            raise _LookHangsError from None
 
     @property
     def _inventory(self) -> Inventory:
@@ -580,6 +638,16 @@ class Driver:
             f"Prepared on {self.node}, but {error}",
         )
         self.reports.report(prepared)
+
+
+class _LookHangsError(errors.ClaimError):
+    """A device hangs in a way that no deadline of a read ends."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the look at the hardware has not come back: a device hangs, or its driver; "
+            "see the plugin's log and the kernel's"
+        )
 
 
 def _check_same_claim(ref: ClaimRef, prepared: PreparedClaim) -> None:

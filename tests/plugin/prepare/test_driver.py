@@ -295,6 +295,57 @@ async def test_what_would_have_to_wait_for_too_long_is_told_at_once(world):
     assert isinstance(await world.prepare(c), PreparedClaim)
 
 
+async def test_a_look_at_the_hardware_that_hangs_does_not_keep_the_answer(world):
+    """Of a claim that waits for the API server, which has nothing to do with the hardware."""
+    hangs = asyncio.Event()
+    world.hardware.rescan = hangs.wait
+    world.api.fail(503, times=100, path="resourceclaims/c")
+    async with asyncio.timeout(20):
+        answer = await world.prepare(world.claim("c"), patience=driver.MARGIN + 0.5)
+    assert "cannot read claim default/c" in answer
+
+    world.driver.scan_patience = 0.01
+    world.api.fail(503, path="resourceclaims/d")
+    async with asyncio.timeout(20):
+        answer = await world.prepare(world.claim("d", result(SECOND)))
+    assert isinstance(answer, PreparedClaim), "what has come right is found all the same"
+
+
+async def test_a_claim_that_another_call_is_at_is_answered_in_time(world, monkeypatch):
+    c, hangs = world.claim("c"), asyncio.Event()
+    monkeypatch.setattr(world.driver.library_hook, "ensure", hangs.wait)
+    stuck = asyncio.create_task(world.prepare(c))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(20):
+        answer = await world.prepare(c, patience=driver.MARGIN + 0.05)
+    assert answer == (
+        "an earlier call for the claim with uid uid-c has not come to its end; ask again"
+    )
+
+    deadline = asyncio.get_running_loop().time() + driver.MARGIN + 0.05
+    async with asyncio.timeout(20):
+        answers = await world.driver.unprepare([ref(c)], deadline)
+    assert answers["uid-c"] == answer
+    hangs.set()
+    assert isinstance(await stuck, PreparedClaim), "which goes on"
+    assert await world.unprepare(c) is None
+
+
+async def test_answers_are_there_as_soon_as_each_claim_has_its_own(world):
+    """So that what hangs for one claim of a call keeps nobody else's."""
+    c, d = world.claim("c"), world.claim("d", result(SECOND))
+    world.api.fail(503, times=1000, path="resourceclaims/c")
+    answers = {}
+    refs, deadline = [ref(c), ref(d)], asyncio.get_running_loop().time() + 45
+    call = asyncio.create_task(world.driver.prepare(refs, deadline, answers))
+    await apiserver.until(lambda: answers)
+    assert isinstance(answers["uid-d"], PreparedClaim)
+    assert list(answers) == ["uid-d"]
+    world.api.faults.clear()
+    assert await call == answers
+    assert isinstance(answers["uid-c"], PreparedClaim)
+
+
 async def test_long_trouble_is_told_before_the_kubelet_gives_up(world):
     c = world.claim("c")
     await world.api.stop()

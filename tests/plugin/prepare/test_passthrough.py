@@ -561,6 +561,41 @@ async def test_a_restore_by_what_the_gpu_was_a_moment_ago(
     assert world.events == []
 
 
+async def test_a_look_that_hangs_keeps_neither_the_answer_nor_other_instances(world: World) -> None:
+    """Asked for in the middle of the work, under the lock of the checkpoints: both are let go."""
+    claimd, c = await world.start(), world.claim()
+    watch, hangs = claimd.hardware, [True]
+
+    class Hanging:
+        @property
+        def last(self) -> Inventory | None:
+            return watch.last
+
+        async def rescan(self) -> Inventory:
+            if hangs[0]:
+                await asyncio.Event().wait()
+            return await watch.rescan()
+
+    claimd.hardware, claimd.scan_patience = Hanging(), 0.01
+    async with asyncio.timeout(20):
+        answer = await prepare(claimd, c)
+    assert "the look at the hardware has not come back" in str(answer)
+    assert (world.checkpoint(), world.kernel.state()) == (None, OWN)
+
+    hangs[0] = False
+    assert isinstance(await prepare(claimd, c), PreparedClaim)
+    hangs[0] = True
+    async with asyncio.timeout(20):
+        answer = await unprepare(claimd, c)
+    assert "the look at the hardware has not come back" in str(answer)
+    assert (world.checkpoint() is not None, world.kernel.state()) == (True, OWN)
+    assert not claimd.checkpoints._users
+
+    hangs[0] = False
+    assert await unprepare(claimd, c) is None
+    assert world.checkpoint() is None
+
+
 async def test_what_is_no_passthrough_is_not_looked_at() -> None:
     binder = passthrough.Binder(roots=Roots.under(Path("/nowhere")), boot_id="boot")
     device = PreparedDevice(requests=("gpu",), pool="p", device="d", address="0000:41:00.0")
