@@ -26,9 +26,16 @@ KNOWN = re.compile(
 )
 
 
-def observe(plugin: Path, cdi: Path, must: Collection[str], may: Collection[str] = ()) -> set[str]:
+def observe(
+    plugin: Path,
+    cdi: Path,
+    must: Collection[str],
+    may: Collection[str] = (),
+    unbound: Collection[str] = (),
+) -> set[str]:
     """Raises Broken unless exactly the claims of `must`, and some of `may`, are recorded and have a
-    CDI file and metadata, whole, and nothing else of ours is there. By uid. Says what is recorded.
+    CDI file and metadata, whole, and nothing else of ours is there. Those of `unbound` may lack the
+    files: their GPU has no nodes yet, or none any more. By uid. Says what is recorded.
     """
     recorded = set(records(plugin / "claims"))
     if missing := sorted(set(must) - recorded):
@@ -38,12 +45,14 @@ def observe(plugin: Path, cdi: Path, must: Collection[str], may: Collection[str]
     if surplus := sorted(recorded - set(must) - set(may)):
         raise Broken(f"left over: a checkpoint of {', '.join(surplus)}, which is not prepared")
     written = set(specs(cdi))
-    if written != recorded:
+    may_lack = recorded & set(unbound) - written
+    if written != recorded - may_lack:
         raise Broken(
             f"recorded are {sorted(recorded)}, but CDI files are there for {sorted(written)}"
         )
     described = set(metadata(plugin / "metadata"))
-    if described != recorded:
+    may_lack = recorded & set(unbound) - described
+    if described != recorded - may_lack:
         raise Broken(
             f"recorded are {sorted(recorded)}, but metadata is there for {sorted(described)}"
         )

@@ -13,6 +13,7 @@ from plugin import names
 from tests.support.worlds import DRIVER
 
 from .stage import PREPARED, Stage
+from .world import FOR_MACHINES
 
 OLD, NEW = "0b9b1c5e-6f0a-4d55-8e7f-000000000001", "0b9b1c5e-6f0a-4d55-8e7f-000000000002"
 STALE = "uid-stale"  # a claim that nobody records, with a file of ours
@@ -81,6 +82,27 @@ async def _share(stage: Stage) -> None:
     if await stage.prepare(("share-b", 0)) and await stage.unprepare("share-a"):
         await stage.prepare(("share-c", 0))
     await stage.settled()
+
+
+async def _prepare_for_a_machine(stage: Stage) -> None:
+    await stage.prepare(("m", FOR_MACHINES))
+    await stage.settled()
+
+
+async def _unprepare_of_a_machine(stage: Stage) -> None:
+    await stage.unprepare("m")
+    await stage.settled()
+
+
+async def _next_machine(stage: Stage) -> None:
+    if await stage.unprepare("m"):
+        await stage.prepare(("n", FOR_MACHINES))
+    await stage.settled()
+
+
+async def _start_with_a_machine(stage: Stage) -> None:
+    await _start(stage)
+    await _prepare_for_a_machine(stage)
 
 
 async def _damage(stage: Stage) -> None:
@@ -165,6 +187,15 @@ SCENARIOS = {
         Scenario(name="unprepare", before=_prepare, act=_unprepare),
         Scenario(name="hand-over", before=_prepare, act=_hand_over),
         Scenario(name="share", before=_prepare_a_share, act=_share),
+        Scenario(name="vfio", before=_nothing, act=_prepare_for_a_machine),
+        Scenario(name="vfio-back", before=_prepare_for_a_machine, act=_unprepare_of_a_machine),
+        Scenario(name="vfio-next", before=_prepare_for_a_machine, act=_next_machine),
+        Scenario(
+            name="vfio-start",
+            before=_prepare_for_a_machine,
+            act=_start_with_a_machine,
+            starts=True,
+        ),
         Scenario(name="start", before=_many, act=_start, starts=True),
         Scenario(name="restore", before=_damage, act=_start, starts=True),
         Scenario(

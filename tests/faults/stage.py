@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from tests.support import progress
 
 from . import observer
-from .world import CONSUMED, Broken, Claimd, Object, World, expected, is_share
+from .world import CONSUMED, FOR_MACHINES, Broken, Claimd, Object, World, expected, is_share
 
 IDLE, PREPARING, PREPARED, UNPREPARING, GONE = (
     "idle",
@@ -110,8 +110,19 @@ class Stage:
         patience = progress.Patience(self.patience)
         while True:
             try:
+                unfinished = self.uids(PREPARING, UNPREPARING)
+                for_machines = {
+                    f"uid-{name}" for name, index in self.claims.items() if index == FOR_MACHINES
+                }
                 observer.observe(
-                    plugin, cdi, self.uids(PREPARED), self.uids(PREPARING, UNPREPARING)
+                    plugin,
+                    cdi,
+                    self.uids(PREPARED),
+                    unfinished,
+                    unbound=unfinished & for_machines,
+                )
+                self.world.check_drivers(
+                    self.uids(PREPARED) & for_machines, unfinished & for_machines
                 )
                 return
             except Broken:

@@ -16,19 +16,19 @@ import socket
 import sys
 import tempfile
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 import grpc
 
 from devices import fake, scan
-from devices.gpu import Roots
+from devices.gpu import Roots, Rules
 from plugin import names
 from plugin.kubelet.wire.dra.v1 import api_pb2
 from plugin.kubelet.wire.pluginregistration.v1 import api_pb2 as registration
 from plugin.kubelet.wire.pluginregistration.v1 import api_pb2_grpc as registration_grpc
-from tests.support import apiserver, progress
+from tests.support import apiserver, playing_kernel, progress
 from tests.support.kubelet import calling
 from tests.support.worlds import DRIVER, NODE, claim_object, result
 
@@ -38,6 +38,9 @@ from . import strace
 PATIENCE = 30.0
 PF_SIGNALED = 0x400  # of the kernel: a signal has killed it, though it may not be gone yet
 FOREIGN = "vendor.example-other.json"  # a CDI file of somebody else
+
+VFIO_GPU = "10de:27b8"  # which model is for virtual machines
+FOR_MACHINES = 4  # the index of the one that there is
 
 Object = dict[str, Any]
 CONSUMED = {"memory": "20Gi"}  # by each share
@@ -49,15 +52,18 @@ class Broken(Exception):
 
 
 class World:
-    def __init__(self, folder: Path, api: apiserver.ApiServer) -> None:
-        self.folder, self.api = folder, api
+    def __init__(
+        self, folder: Path, api: apiserver.ApiServer, kernel: playing_kernel.PlayingKernel
+    ) -> None:
+        self.folder, self.api, self.kernel = folder, api, kernel
         self.kubelet, self.cdi = folder / "kubelet", folder / "cdi"
         self.plugin = names.plugin_folder(self.kubelet, DRIVER)
         for path in (self.kubelet / "plugins_registry", self.kubelet / "plugins", self.cdi):
             path.mkdir(parents=True)
         (self.cdi / FOREIGN).write_text("{}")
-        fake.write(folder / "fake", fake.parse(["amd:mi300x=2", "nvidia:h100=2"]))
-        self.gpus = scan.scan(Roots.under(folder / "fake")).gpus
+        self.gpus = scan.scan(Roots.under(folder / "fake"), Rules(vfio_bind=(VFIO_GPU,))).gpus
+        assert self.gpus[FOR_MACHINES].kind == "vfio"
+        self.unclaimed = kernel.state()
         api.put("nodes", {"metadata": {"name": NODE, "uid": "node-uid"}})
         cluster = {
             "current-context": "t",
@@ -93,12 +99,14 @@ class World:
             "root": self.folder / "fake",
             "kubeconfig": self.folder / "kubeconfig",
             "log-format": "text",
+            "vfio-bind": VFIO_GPU,
             **({"pod-uid": pod_uid} if pod_uid else {}),
         }
         for dead in [claimd for claimd in self.running if claimd.dead]:
             # until its last thread is gone it holds its files and locks, which no real start meets
             await dead.kill()
             self.running.remove(dead)
+        self.kernel.finish()  # what the dead have begun
         log = self.folder / "log"
         flags = [f"--{key}={value}" for key, value in settings.items()]
         with log.open("ab") as file:
@@ -121,6 +129,23 @@ class World:
         for claimd in self.running:
             await claimd.kill()
 
+    def check_drivers(self, holders: Collection[str], others: Collection[str]) -> None:
+        """Broken unless vfio-pci has the GPU of these holders, and its driver has it if it is nobody's.
+        While one of the `others` is about to get it or to give it back, either may be.
+        """
+        self.kernel.finish()
+        state = self.kernel.state()
+        has_it = {
+            driver for address, (driver, _) in state.items() if self._is_for_machines(address)
+        }
+        if holders and has_it != {"vfio-pci"}:
+            raise Broken(f"{', '.join(holders)} is prepared, and its GPU is bound to {has_it}")
+        if not holders and not others and state != self.unclaimed:
+            raise Broken(f"nobody has the GPU for machines, and it is {state}")
+
+    def _is_for_machines(self, address: str) -> bool:
+        return address[:-1] == self.gpus[FOR_MACHINES].address[:-1]
+
     def forget(self) -> None:
         """What the API server keeps of each request and event would fill the memory of a long
         campaign.
@@ -134,6 +159,8 @@ class World:
         for path in self.cdi.iterdir():
             path.unlink()
         (self.cdi / FOREIGN).write_text("{}")
+        self.kernel.finish()
+        self.kernel.rebind()
 
     def tail(self, lines: int = 15) -> str:
         """The end of what claimd logged."""
@@ -290,9 +317,16 @@ async def world() -> AsyncIterator[World]:
     """
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="f-", dir=memory) as folder:
+        tree = Path(folder) / "fake"
+        fake.write(tree, fake.parse(["amd:mi300x=2", "nvidia:h100=2", "nvidia:l4", "iommu=1"]))
         async with apiserver.serve() as api:
-            made = World(Path(folder), api)
-            try:
-                yield made
-            finally:
-                await made.end()
+            with playing_kernel.playing(tree) as kernel:
+                gpu = scan.scan(Roots.under(tree)).gpus[FOR_MACHINES].address
+                kernel.add_neighbour(
+                    f"{gpu[:-1]}1", of=gpu, driver=playing_kernel.SOUND, class_code="040300"
+                )
+                made = World(Path(folder), api, kernel)
+                try:
+                    yield made
+                finally:
+                    await made.end()

@@ -177,9 +177,14 @@ class PlayingKernel:
 
     def reboot(self, boot_id: str) -> None:
         """Every function is bound anew to its driver, and nothing is left of any override."""
+        path = self.folder / "proc/sys/kernel/random/boot_id"
+        path.unlink()
+        path.write_text(f"{boot_id}\n")
+        self.rebind()
+
+    def rebind(self) -> None:
+        """Every function is bound to its driver, as if nothing had ever been done."""
         with self._lock:
-            (self.folder / "proc/sys/kernel/random/boot_id").unlink()
-            (self.folder / "proc/sys/kernel/random/boot_id").write_text(f"{boot_id}\n")
             for address, driver in self._home.items():
                 (self._bus / "devices" / address / "driver_override").write_text("(null)\n")
                 self._set_driver(address, driver)
