@@ -433,7 +433,7 @@ class Driver:
         assert self.binder is not None, "only who has one finds such GPUs"
         with self.binder.working_on(prepared.uid):
             prepared = await self._bind_by(self.binder, prepared)
-            if any(self._lacks_nodes(device) for device in prepared.devices):
+            if self._lacks_bound_nodes(prepared):
                 await self._rescan()
         return prepared
 
@@ -446,6 +446,10 @@ class Driver:
                 first = self._first_report.get(prepared.uid, True)
                 await self._remove(prepared, uncleared=not first)
             raise
+
+    def _lacks_bound_nodes(self, prepared: PreparedClaim) -> bool:
+        """Whether a GPU that is bound for the claim has no nodes, as far as is known."""
+        return prepared.has_passthrough and any(map(self._lacks_nodes, prepared.devices))
 
     def _lacks_nodes(self, device: PreparedDevice) -> bool:
         gpu = self._inventory.named(device.device)
@@ -569,18 +573,27 @@ class Driver:
         """
         await self.library_hook.ensure()
         async with self.checkpoints.locked():
+            # Another instance may have bound a GPU since it was last seen here.
+            if any(self._lacks_bound_nodes(prepared) for prepared in self._idle_claims()):
+                with contextlib.suppress(_LookHangsError):
+                    await self._rescan()
+
             self._restore_failed = False
-            busy = self.binder.busy if self.binder is not None else set()
-            for uid, prepared in list(self.checkpoints.claims.items()):
-                # A call that is at the claim at this moment leaves the files right itself.
-                if uid not in self.checkpoints.in_flight | busy:
-                    self._restore_files(prepared)
+            for prepared in self._idle_claims():
+                self._restore_files(prepared)
 
             for uid in self.specs.sweep() - set(self.checkpoints.claims):
                 log.warning("removing the CDI file of claim uid %s: no checkpoint names it", uid)
                 self.specs.remove(uid)
             self.specs.keep(set(self.checkpoints.claims))
             self.metadata.keep(self.checkpoints.claims.values())
+
+    def _idle_claims(self) -> list[PreparedClaim]:
+        """Those at which no call is at this moment: it leaves the files right itself."""
+        busy = self.binder.busy if self.binder is not None else set()
+        under_way = self.checkpoints.in_flight | busy
+        claims = self.checkpoints.claims.items()
+        return [prepared for uid, prepared in claims if uid not in under_way]
 
     async def repair(self) -> None:
         """Puts right what others did to our CDI files, and follows up other instances' commits.

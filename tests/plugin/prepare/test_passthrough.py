@@ -561,39 +561,80 @@ async def test_a_restore_by_what_the_gpu_was_a_moment_ago(
     assert world.events == []
 
 
+class Hanging:
+    """Hardware of which a look does not come back, from `hang` on until `resume`."""
+
+    def __init__(self, claimd: driver.Driver) -> None:
+        self._claimd, self._watch, self._hangs = claimd, claimd.hardware, False
+        claimd.hardware = self
+        self.hang()
+
+    def hang(self) -> None:
+        self._hangs, self._claimd.scan_patience = True, 0.01
+
+    def resume(self) -> None:
+        self._hangs, self._claimd.scan_patience = False, driver.SCAN_PATIENCE
+
+    @property
+    def last(self) -> Inventory | None:
+        return self._watch.last
+
+    async def rescan(self) -> Inventory:
+        if self._hangs:
+            await asyncio.Event().wait()
+        return await self._watch.rescan()
+
+
 async def test_a_look_that_hangs_keeps_neither_the_answer_nor_other_instances(world: World) -> None:
     """Asked for in the middle of the work, under the lock of the checkpoints: both are let go."""
     claimd, c = await world.start(), world.claim()
-    watch, hangs = claimd.hardware, [True]
-
-    class Hanging:
-        @property
-        def last(self) -> Inventory | None:
-            return watch.last
-
-        async def rescan(self) -> Inventory:
-            if hangs[0]:
-                await asyncio.Event().wait()
-            return await watch.rescan()
-
-    claimd.hardware, claimd.scan_patience = Hanging(), 0.01
+    hardware = Hanging(claimd)
     async with asyncio.timeout(20):
         answer = await prepare(claimd, c)
     assert "the look at the hardware has not come back" in str(answer)
     assert (world.checkpoint(), world.kernel.state()) == (None, OWN)
 
-    hangs[0] = False
+    hardware.resume()
     assert isinstance(await prepare(claimd, c), PreparedClaim)
-    hangs[0] = True
+    hardware.hang()
     async with asyncio.timeout(20):
         answer = await unprepare(claimd, c)
     assert "the look at the hardware has not come back" in str(answer)
     assert (world.checkpoint() is not None, world.kernel.state()) == (True, OWN)
     assert not claimd.checkpoints._users
 
-    hangs[0] = False
+    hardware.resume()
     assert await unprepare(claimd, c) is None
     assert world.checkpoint() is None
+
+
+async def test_what_another_instance_bound_keeps_its_file(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a rolling update: the old one has not seen yet what the GPU has become."""
+    old, new, c = await world.start(), await world.start(), world.claim()
+    assert isinstance(await prepare(new, c), PreparedClaim)
+    nodes = world.nodes()
+
+    with caplog.at_level(logging.WARNING):
+        await old.repair()
+    assert world.nodes() == nodes == ["/dev/vfio/20", "/dev/vfio/vfio"]
+    assert said(caplog) == []
+    assert world.events == []
+
+
+async def test_a_restore_with_a_look_that_hangs_restores_the_others(world: World) -> None:
+    old, new, c = await world.start(), await world.start(), world.claim()
+    other = world.claim("d", "gpu-0000-13-00-0")
+    assert isinstance(await prepare(old, other), PreparedClaim)
+    assert isinstance(await prepare(new, c), PreparedClaim)
+    (world.folder / "cdi" / names.cdi_file(DRIVER, other.uid)).unlink()
+
+    Hanging(old)
+    async with asyncio.timeout(20):
+        await old.restore()
+    assert (world.folder / "cdi" / names.cdi_file(DRIVER, other.uid)).exists()
+    assert not old.checkpoints._users
 
 
 async def test_what_is_no_passthrough_is_not_looked_at() -> None:
