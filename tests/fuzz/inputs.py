@@ -48,6 +48,9 @@ NASTY = (
         b"{" * 300,
         b"(" * 300,
         b"a" * 300,
+        # Deeper than parsers go that call themselves.
+        b"[" * 3000,
+        b'{"a":' * 3000,
     ),
 )
 
