@@ -153,7 +153,7 @@ class Calls:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout)
         for answer in self._answers:
-            _end(answer, _NoAnswerError(STOPPING))
+            _end(answer, STOPPING)
 
     async def _shielded(
         self, name: str, refs: Sized, deadline: float, work: Coroutine[Any, Any, T]
@@ -178,7 +178,7 @@ class Calls:
         task.add_done_callback(functools.partial(self._deliver, answer, claims))
         # Half of the time of somebody who is less patient than a kubelet.
         margin = min(LAST_CALL, (deadline - loop.time()) / 2)
-        last_call = loop.call_at(deadline - margin, _end, answer, _NoAnswerError(LATE))
+        last_call = loop.call_at(deadline - margin, _end, answer, LATE)
         try:
             return await answer
         except asyncio.CancelledError:
@@ -217,10 +217,10 @@ class _NoAnswerError(Exception):
         return str(self) == LATE
 
 
-def _end(answer: asyncio.Future[Any], reason: _NoAnswerError) -> None:
+def _end(answer: asyncio.Future[Any], reason: str) -> None:
     """Whoever waits for the answer hears that there is none, unless there is."""
     if not answer.done():
-        answer.set_exception(reason)
+        answer.set_exception(_NoAnswerError(reason))
 
 
 def _deadline(context: Context) -> float:
