@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-UNFINISHED = ".new"  # ends the name of a file that a Folder is writing
+UNFINISHED = ".new"  # ends the name of a file while it is being written
 
 
 # A file that was not there before, not even as a link.

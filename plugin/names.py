@@ -60,7 +60,7 @@ def cdi_id(claim_uid: str, device: str, share_id: str | None) -> str:
 
 
 def cdi_file(driver: str, claim_uid: str) -> str:
-    """Of a claim's CDI file; who writes it (`claim_files`) puts it together from the prefix."""
+    """For who looks for a claim's CDI file; `claim_files` writes it, by the prefix."""
     return f"{cdi_prefix(driver)}{claim_uid}.json"
 
 

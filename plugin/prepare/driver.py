@@ -99,7 +99,7 @@ class Driver:
     # Prepared claims without a CDI file, and why their GPU was missing at the last restore.
     _unavailable: dict[str, str] = field(default_factory=dict)
     # A CDI file could not be written, or a checkpoint not be removed: the next repair restores.
-    _restore_failed: bool = False
+    _restore_due: bool = False
     # The read of the checkpoints that was followed up last, by their count of reads.
     _followed_read: int = 0
     # One call at a time for each claim. A lock vanishes when nobody holds it or waits for it.
@@ -463,19 +463,12 @@ class Driver:
             )
             raise
 
-    def _ensure_files(self, prepared: PreparedClaim) -> None:
-        """Writes the claim's files where they are not right.
-
-        Also for a claim that is prepared: runtimes' folders are often wiped under running pods.
-        """
-        if self._write_files(prepared):
-            log.debug("wrote the CDI file of claim %s", prepared.title)
-
-    def _write_files(self, prepared: PreparedClaim) -> bool:
+    def _ensure_files(self, prepared: PreparedClaim) -> bool:
         """Makes the CDI file right, and what it mounts; whether the CDI file had to be written.
 
-        For a claim that has devices of ours. ClaimError, before anything is written, if a device is
-        not there.
+        Also for a claim that is prepared: runtimes' folders are often wiped under running pods.
+        ClaimError, before anything is written, if a device is not there: the checkpoint stays, and
+        the next try or the next restore goes on from it.
         """
         if not prepared.devices:
             return False
@@ -547,7 +540,7 @@ class Driver:
             await self.checkpoints.remove(prepared.uid, uncleared=uncleared)
         except BaseException:
             # The claim is still prepared, so its files have to be there.
-            self._restore_failed = True
+            self._restore_due = True
             raise
 
     # ------------------------------------------------------------------ restore and repair
@@ -566,7 +559,7 @@ class Driver:
                 with contextlib.suppress(_LookHangsError):
                     await self._rescan()
 
-            self._restore_failed = False
+            self._restore_due = False
             for prepared in self._idle_claims():
                 self._restore_files(prepared)
 
@@ -597,7 +590,7 @@ class Driver:
         )
         if others_committed:
             await self.follow_up()
-        elif self._restore_failed or disturbed:
+        elif self._restore_due or disturbed:
             await self.restore()
 
     async def follow_up(self) -> None:
@@ -608,7 +601,7 @@ class Driver:
 
     def _restore_files(self, prepared: PreparedClaim) -> None:
         try:
-            if self._write_files(prepared):
+            if self._ensure_files(prepared):
                 metrics.CDI_RESTORED.add()
                 log.info(
                     "restored the CDI file of claim %s",
@@ -626,7 +619,7 @@ class Driver:
                 self._unavailable[prepared.uid] = str(error)
                 self._announce_unavailable(prepared, error)
         except OSError as error:
-            self._restore_failed = True
+            self._restore_due = True
             log.error(
                 "cannot restore the CDI file of claim %s, trying again: %s", prepared.title, error
             )

@@ -729,7 +729,7 @@ async def test_a_repair_with_nothing_to_do_touches_nothing(world):
     for _ in range(3):
         await world.driver.repair()
     assert world.driver.checkpoints.reads == reads
-    assert not world.driver._restore_failed
+    assert not world.driver._restore_due
 
 
 # ---------------------------------------------------------------------- device metadata
