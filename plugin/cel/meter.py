@@ -15,6 +15,7 @@ MOST_STEPS = 300_000
 # An evaluation that has cost no more than this has had no more steps than this, and they are not
 # counted: selectors of devices cost less than a hundred.
 CHEAP = 10_000
+_COUNT_FROM_THE_FIRST = -1
 
 
 _running: ContextVar[Meter | None] = ContextVar("meter", default=None)
@@ -59,7 +60,7 @@ class Meter:
 
     def _exceeded(self) -> StepsExceededError:
         # Who catches it on the way cannot go on either: the next step raises it again.
-        self._cheap = -1
+        self._cheap = _COUNT_FROM_THE_FIRST
         return StepsExceededError(
             f"the expression takes too long: more than {MOST_STEPS:,} steps for this device"
         )

@@ -55,8 +55,8 @@ def _call(node: Call) -> str:
             return f"{arguments[0]}[?{arguments[1]}]"
         case "_?._":
             field = node.arguments[1]
-            name = field.value if isinstance(field, Literal) else arguments[1]
-            return f"{arguments[0]}.?{name}"
+            assert isinstance(field, Literal)
+            return f"{arguments[0]}.?{field.value}"
 
     receiver = "" if node.target is None else f"{_operand(node.target)}."
     return f"{receiver}{node.function}({', '.join(arguments)})"

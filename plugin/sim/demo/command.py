@@ -38,6 +38,12 @@ class DemoOptions:
     plain: bool = False
     speed: float | None = None  # None: that of a person at a terminal, no pauses elsewhere
 
+    def speed_at(self, *, is_live: bool) -> float:
+        """How fast texts follow each other; 0: without a pause."""
+        if self.speed is not None:
+            return self.speed
+        return 1.0 if is_live else 0.0
+
 
 def run(options: DemoOptions) -> None:
     """Returns when the story is told, and served until a signal if that was asked for.
@@ -128,7 +134,8 @@ class _Demo:
             seen = views.Views(up, group)
             drawing = group.create_task(self._draw(up, seen), name="the picture")
             if not self._resumes:
-                await narrator.Narrator(up, seen, self._screen, self._speed()).tell(self._story)
+                speed = self._options.speed_at(is_live=self._screen.live)
+                await narrator.Narrator(up, seen, self._screen, speed).tell(self._story)
                 self._screen.line()
                 seconds = time.monotonic() - started
                 self._screen.line((f"Told in {seconds:.0f} seconds.", "bold"))
@@ -137,11 +144,6 @@ class _Demo:
                 await self._serve(up)
             drawing.cancel()
             seen.close()
-
-    def _speed(self) -> float:
-        if self._options.speed is not None:
-            return self._options.speed
-        return 1.0 if self._screen.live else 0.0
 
     async def _draw(self, up: cluster.Cluster, seen: views.Views) -> None:
         async with seen.changes() as changed:

@@ -7,6 +7,7 @@ from string import ascii_lowercase as ALPHABET
 import pytest
 
 from plugin import cel
+from plugin.cel import meter
 from plugin.cel.documents import BUDGET, LIMIT, Budget, Expression
 
 DEVICE = cel.Device(
@@ -78,6 +79,44 @@ def test_a_chain_that_doubles_is_refused(start):
             cel.compile(start + ".optMap(x, x)" * 40 + ".hasValue()")
 
     within_a_second(run)
+
+
+def test_the_last_step_may_be_taken():
+    counted = meter.Meter()
+    counted.spend(meter.MOST_STEPS)
+    with pytest.raises(cel.EvalError, match="takes too long"):
+        counted.spend(1)
+
+
+def test_who_catches_it_cannot_go_on():
+    counted = meter.Meter()
+    counted.charge(0)
+    with pytest.raises(cel.EvalError):
+        counted.spend(meter.MOST_STEPS + 1)
+    with pytest.raises(cel.EvalError):
+        counted.charge(0)
+
+
+def test_steps_count_from_where_it_is_no_longer_cheap():
+    counted = meter.Meter()
+    counted.charge(meter.CHEAP)
+    counted.spend(meter.MOST_STEPS)
+    with pytest.raises(cel.EvalError, match="takes too long"):
+        counted.charge(1)
+
+
+@pytest.mark.parametrize("limit", [7, meter.CHEAP + 7])
+def test_the_last_unit_may_be_spent(limit):
+    counted = meter.Meter(limit)
+    counted.charge(limit)
+    with pytest.raises(cel.EvalError, match=f"costs more than {limit}"):
+        counted.charge(1)
+
+
+def test_what_runs_outside_of_an_evaluation_is_not_counted():
+    with meter.Meter():
+        meter.spend(meter.MOST_STEPS)
+    meter.spend(1)
 
 
 def test_a_policy_takes_no_longer():

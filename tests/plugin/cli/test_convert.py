@@ -64,6 +64,7 @@ def test_json_and_stdin(file):
         ),
         ("- 1", "v1", "document 1: expected an object with apiVersion and kind, got [1]"),
         (FILE, "v2", "ResourceClaim ns/a: expected one of v1, v1beta2,"),
+        ("kind: ConfigMap\napiVersion: v1\ndata: {on: x}", "v1", "a key is no text: "),
     ],
 )
 def test_what_cannot_be_converted_is_named(capsys, tmp_path, content, to, words):

@@ -150,6 +150,18 @@ def test_binding_conditions(true, blocker):
     assert of_pod(waiting, bound(*true)).blockers == ([blocker] if blocker else [])
 
 
+def test_binding_conditions_concern_the_claim_and_whom_it_is_reserved_for():
+    waits = (
+        "device gpu-0000-41-00-0 has to become Ready "
+        "(allocated at 2026-01-01T10:00:00Z; given back at 10:10:00 if it does not)"
+    )
+    assert of_claim(bound()).blockers[1:] == [waits]
+
+    another = pod(resourceClaims=CLAIM)
+    another["metadata"]["uid"] = "another"
+    assert of_pod(another, bound()).blockers == []
+
+
 def test_a_deleted_claim():
     found = of_claim(claim(deleted="2026-01-01T00:00:00Z"), class_())
     assert found.blockers == ["it is being deleted since 2026-01-01T00:00:00Z"]

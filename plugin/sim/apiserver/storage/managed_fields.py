@@ -31,7 +31,6 @@ UNOWNED: frozenset[Path] = frozenset(
     {("f:apiVersion",), ("f:kind",), ("f:metadata",)}
     | {("f:metadata", f"f:{name}") for name in UNOWNED_METADATA}
 )
-MANAGED_FIELDS = ("f:metadata", "f:managedFields")
 
 
 @dataclass(frozen=True)
@@ -214,7 +213,8 @@ def _compare(
 
 
 def _ownable(paths: Iterable[Path]) -> frozenset[Path]:
-    return frozenset(path for path in paths if path not in UNOWNED and path[:2] != MANAGED_FIELDS)
+    # Lists of metadata count as one: there are no paths into managedFields.
+    return frozenset(paths) - UNOWNED
 
 
 # ---------------------------------------------------------------- entries of an object

@@ -32,9 +32,10 @@ def test_pods_that_want_a_node():
 
 
 def test_the_order_of_their_turns():
-    early, late = pod("early"), pod("late")
+    early, middle, late = pod("early"), pod("middle", priority=0), pod("late")
     early["metadata"]["creationTimestamp"] = "2025-01-01T00:00:00Z"
-    late["metadata"]["creationTimestamp"] = "2025-01-01T00:00:01Z"
+    middle["metadata"]["creationTimestamp"] = "2025-01-01T00:00:01Z"
+    late["metadata"]["creationTimestamp"] = "2025-01-01T00:00:02Z"
     assert queue(
         late,
         pod("low", priority=-1),
@@ -43,7 +44,8 @@ def test_the_order_of_their_turns():
         pod("cluster", priorityClassName="system-cluster-critical"),
         pod("node", priorityClassName="system-node-critical"),
         pod("said", priority=6, priorityClassName="system-node-critical"),
-    ) == ["node", "cluster", "said", "high", "early", "late", "low"]
+        middle,
+    ) == ["node", "cluster", "said", "high", "early", "middle", "late", "low"]
 
 
 @pytest.fixture

@@ -268,3 +268,17 @@ async def test_an_update_knows_both_states(raw):
         assert (await raw("POST", MAPS, new)).status == 201
         assert (await raw("PUT", f"{MAPS}/m", new)).status == 200
         assert (await raw("PUT", f"{MAPS}/m", new | {"data": {"a": "2"}})).status == 422
+
+
+async def test_policies_do_not_hold_for_themselves(raw):
+    """Or nobody could mend one that denies everything."""
+    everything = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"]}
+    rules = {"resourceRules": [everything | {"resources": ["*"]}]}
+    never = [{"expression": "false", "message": "never"}]
+    async with policy(raw, DENY, matchConstraints=rules, validations=never):
+        assert (await raw("POST", MAPS, {"metadata": {"name": "m"}})).status == 422
+        policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+        mended = (await raw("GET", f"{policies}/p")).json
+        mended["spec"]["validations"] = [{"expression": "true"}]
+        assert (await raw("PUT", f"{policies}/p", mended)).status == 200
+        assert (await raw("POST", MAPS, {"metadata": {"name": "m"}})).status == 201
