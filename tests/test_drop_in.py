@@ -187,3 +187,101 @@ def test_instances_may_be_shared_as_well() -> None:
     asked = asks("mig.nvidia.com")
     assert driver.given({"a": asked, "b": asked, "c": asked}) is not None
     assert driver.given({"a": asked, "b": asked, "c": asked, "d": asked}) is None
+
+
+# ---------------------------------------------------------------- AMD
+
+AMDS, AMD_HAS = 'device.attributes["gpu.amd.com"]', 'device.capacity["gpu.amd.com"]'
+
+
+@pytest.fixture(scope="module")
+def amd() -> Driver:
+    words = ("amd:mi300x", "amd:mi210", "amd:mi300x=2,mode=cpx,memory_mode=nps4", "nvidia:l4")
+    return Driver("amd", seen(words, "amd"))
+
+
+def test_amds_class_has_whole_gpus_and_partitions_and_no_divided_gpu(amd: Driver) -> None:
+    found = amd.given({"all": asks("gpu.amd.com", allocationMode="All", count=0)})
+    assert found is not None
+    types = [amd.devices[name].attributes["type"].string for name in found["all"]]
+    assert sorted(types) == ["amdgpu"] * 2 + ["amdgpu-partition"] * 16
+    assert len(amd.devices) == 20
+
+
+@pytest.mark.parametrize(
+    ("expression", "count"),
+    [
+        (f'{AMDS}.type == "amdgpu"', 2),
+        (f'{AMDS}.type == "amdgpu-partition"', 16),
+        (f'{AMDS}.partitionProfile == "cpx_nps4"', 16),
+        (f'{AMDS}.computePartition == "spx" && {AMDS}.memoryPartition == "nps1"', 1),
+        (f'{AMDS}.productName.contains("MI210")', 1),
+        (f'{AMDS}.driverVersion.compareTo(semver("6.0.0")) >= 0', 18),
+        (f'{AMD_HAS}.memory.compareTo(quantity("128Gi")) >= 0', 1),
+        (f'{AMD_HAS}.simdUnits.compareTo(quantity("1000")) >= 0', 1),
+    ],
+)
+def test_selectors_as_amds_specs_have_them(amd: Driver, expression: str, count: int) -> None:
+    assert amd.given({"one": asks("gpu.amd.com", expression, count=count)}) is not None
+    assert amd.given({"one": asks("gpu.amd.com", expression, count=count + 1)}) is None
+
+
+def test_a_partition_of_a_profile_is_asked_for_by_count(amd: Driver) -> None:
+    of_profile = f'{AMDS}.computePartition == "cpx" && {AMDS}.memoryPartition == "nps4"'
+    one = {"requests": {"partitions": "1"}}
+    assert amd.given({"gpu": asks("gpu.amd.com", of_profile, capacity=one)}) is not None
+
+
+def test_two_partitions_of_one_device_id(amd: Driver) -> None:
+    part = asks("gpu.amd.com", f'{AMDS}.type == "amdgpu-partition"')
+    same = [{"requests": ["p0", "p1"], "matchAttribute": "gpu.amd.com/deviceID"}]
+    assert amd.given({"p0": part, "p1": part}, constraints=same) is not None
+
+
+# ---------------------------------------------------------------- Intel
+
+INTELS, INTEL_HAS = 'device.attributes["gpu.intel.com"]', 'device.capacity["gpu.intel.com"]'
+
+
+@pytest.fixture(scope="module")
+def intel() -> Driver:
+    words = (
+        "intel:flex170",
+        "intel:arc",
+        "intel:b580",
+        "intel:flex170,vfs=2",
+        "intel:b580,driver=vfio-pci",
+        "amd:mi210",
+    )
+    return Driver("intel", seen(words, "intel"))
+
+
+@pytest.mark.parametrize(
+    ("class_", "expression", "count"),
+    [
+        ("gpu.intel.com", "true", 5),
+        ("gpu-vfio.intel.com", "true", 1),
+        ("gpu.intel.com", f'{INTELS}.type == "vf"', 2),
+        ("gpu.intel.com", f'{INTELS}.family == "Data Center Flex"', 3),
+        ("gpu.intel.com", f'{INTELS}.family.startsWith("Arc")', 2),
+        ("gpu.intel.com", f'{INTELS}.model == "A770"', 1),
+        ("gpu.intel.com", f'{INTELS}.driver == "i915"', 4),
+        ("gpu.intel.com", f'{INTELS}.driver == "xe"', 1),
+        ("gpu.intel.com", f'{INTELS}.pciId == "0xe20b"', 1),
+        ("gpu.intel.com", f'{INTEL_HAS}.memory.compareTo(quantity("12Gi")) >= 0', 2),
+        ("gpu.intel.com", f'{INTEL_HAS}.millicores.compareTo(quantity("1k")) >= 0', 5),
+    ],
+)
+def test_selectors_as_intels_specs_have_them(
+    intel: Driver, class_: str, expression: str, count: int
+) -> None:
+    assert intel.given({"one": asks(class_, expression, count=count)}) is not None
+    assert intel.given({"one": asks(class_, expression, count=count + 1)}) is None
+
+
+def test_gpus_below_one_root() -> None:
+    driver = Driver("intel", seen(("intel:arc=4", "roots=2"), "intel"))
+    below_one = [{"matchAttribute": "gpu.intel.com/pciRoot"}]
+    two = {"gpu": asks("gpu.intel.com", count=2)}
+    assert driver.given(two, constraints=below_one) is not None
+    assert driver.given({"gpu": asks("gpu.intel.com", count=3)}, constraints=below_one) is None

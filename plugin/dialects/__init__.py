@@ -13,7 +13,8 @@ from devices.gpu import Gpu
 
 from ..api.resource import DeviceAttribute, DeviceCapacity
 
-NOT_KNOWN = "0.0.0"  # of a version, as everywhere: below every other
+# A device has 32 attributes and capacities at most. What of ours no vendor has ever had goes.
+_MAKES_ROOM = {"console", "integrated", "libraries", "linkSpeed", "linkWidth", "placement", "vbios"}
 
 
 class Dialect(Protocol):
@@ -52,4 +53,20 @@ def of_driver(name: str) -> Dialect | None:
         from . import nvidia
 
         return nvidia
+    if name == "gpu.amd.com":
+        from . import amd
+
+        return amd
+    if name == "gpu.intel.com":
+        from . import intel
+
+        return intel
     return None
+
+
+def attributes(
+    dialect: Dialect, published: Mapping[str, DeviceAttribute], gpu: Gpu, whole: Gpu | None
+) -> dict[str, DeviceAttribute]:
+    """What claimd publishes of the GPU in a vendor's words, without what makes room for them."""
+    kept = {name: value for name, value in published.items() if name not in _MAKES_ROOM}
+    return dialect.attributes(kept, gpu, whole)

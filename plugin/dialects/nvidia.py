@@ -6,14 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-import msgspec
-
 from devices.gpu import UNKNOWN, Gpu
 
-from .. import errors, plain_text
+from .. import errors
 from ..api.resource import DeviceAttribute, DeviceCapacity
-from ..names import CONFIG_API_VERSION
-from . import NOT_KNOWN
+from . import documents, values
 
 VENDOR = "nvidia"
 _API_VERSION = "resource.nvidia.com/v1beta1"
@@ -80,7 +77,7 @@ def capacities(published: Mapping[str, DeviceCapacity], gpu: Gpu) -> dict[str, D
     """
     words = dict(published)
     if gpu.kind == "partition":
-        words["multiprocessors"] = words.get("computeUnits", DeviceCapacity(value="0"))
+        words["multiprocessors"] = words.get("computeUnits", values.capacity_beside(published, "0"))
     return words
 
 
@@ -94,12 +91,12 @@ def _brand(product: str | None) -> str:
 def _compute_capability(architecture: str | None) -> str:
     """Of sm_90 it is 9.0, of sm_120 it is 12.0."""
     target = _TARGET.fullmatch(architecture or "")
-    return f"{int(target[1])}.{target[2]}.0" if target else NOT_KNOWN
+    return f"{int(target[1])}.{target[2]}.0" if target else values.NOT_KNOWN
 
 
 def _cuda(driver_version: str | None) -> str:
     branch, _, _ = (driver_version or "").partition(".")
-    return _CUDA.get(int(branch), NOT_KNOWN) if branch.isdecimal() else NOT_KNOWN
+    return _CUDA.get(int(branch), values.NOT_KNOWN) if branch.isdecimal() else values.NOT_KNOWN
 
 
 def _minor(gpu: Gpu) -> int | None:
@@ -113,31 +110,18 @@ def _minor(gpu: Gpu) -> int | None:
 # ---------------------------------------------------------------------- configurations
 
 
-class _Document(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
-):
-    api_version: str
-    kind: str
-
-
-class _Strict(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
-):
-    pass
-
-
-class _TimeSlicing(_Strict, frozen=True, kw_only=True):
+class _TimeSlicing(documents.Strict, frozen=True, kw_only=True):
     interval: Literal["Default", "Short", "Medium", "Long"] = "Default"
 
 
-class _Mps(_Strict, frozen=True, kw_only=True):
+class _Mps(documents.Strict, frozen=True, kw_only=True):
     default_active_thread_percentage: int | None = None
     default_pinned_device_memory_limit: str | int | None = None
-    default_per_device_pinned_memory_limit: dict[str, str | int] = {}
+    default_per_device_pinned_memory_limit: dict[str, str | int] | None = None
     multi_user: bool | None = None
 
 
-class _MigSharing(_Strict, frozen=True, kw_only=True):
+class _MigSharing(documents.Strict, frozen=True, kw_only=True):
     strategy: Literal["TimeSlicing", "MPS"]
     mps_config: _Mps | None = None
 
@@ -146,48 +130,24 @@ class _Sharing(_MigSharing, frozen=True, kw_only=True):
     time_slicing_config: _TimeSlicing | None = None
 
 
-class _GpuConfig(_Document, frozen=True, kw_only=True):
+class _GpuConfig(documents.Config, frozen=True, kw_only=True):
     sharing: _Sharing | None = None
 
 
-class _MigDeviceConfig(_Document, frozen=True, kw_only=True):
+class _MigDeviceConfig(documents.Config, frozen=True, kw_only=True):
     sharing: _MigSharing | None = None
 
 
-class _Iommu(_Strict, frozen=True, kw_only=True):
-    backend_policy: Literal["LegacyOnly", "PreferIommuFD"] = "LegacyOnly"
-    enable_api_device: bool = msgspec.field(name="enableAPIDevice", default=False)
-
-
-class _VfioDeviceConfig(_Document, frozen=True, kw_only=True):
-    """Taken as it is: a container gets the nodes of both interfaces, and each of their API devices."""
-
-    iommu: _Iommu | None = None
-
-
-_KINDS: dict[str, type[_GpuConfig | _MigDeviceConfig | _VfioDeviceConfig]] = {
+_KINDS: dict[str, type[_GpuConfig | _MigDeviceConfig | documents.VfioDeviceConfig]] = {
     "GpuConfig": _GpuConfig,
     "MigDeviceConfig": _MigDeviceConfig,
-    "VfioDeviceConfig": _VfioDeviceConfig,
+    "VfioDeviceConfig": documents.VfioDeviceConfig,
 }
 
 
 def check_config(document: Mapping[str, object]) -> None:
-    api_version, kind = document.get("apiVersion"), document.get("kind")
-    form = _KINDS.get(kind) if isinstance(kind, str) else None
-    if api_version != _API_VERSION or form is None:
-        raise errors.ClaimError(
-            f"it is {plain_text.brief(str(kind))} of {plain_text.brief(str(api_version))}; this driver "
-            f"takes {', '.join(_KINDS)} of {_API_VERSION}, and GpuConfig of {CONFIG_API_VERSION}"
-        )
-
-    try:
-        config = msgspec.convert(document, form)
-    except msgspec.ValidationError as error:
-        raise errors.ClaimError(
-            f"{kind} of {_API_VERSION}: {plain_text.brief(str(error))}"
-        ) from error
-    if not isinstance(config, _VfioDeviceConfig) and config.sharing is not None:
+    config = documents.read(document, _API_VERSION, _KINDS)
+    if not isinstance(config, documents.VfioDeviceConfig) and config.sharing is not None:
         _check_sharing(config.sharing)
 
 

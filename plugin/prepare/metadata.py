@@ -100,7 +100,7 @@ def build(
         attributes = published.attributes(gpu, is_shared=device.share_id is not None)
         if dialect is not None:
             whole = inventory.named(gpu.parent) if gpu.parent else None
-            attributes = dialect.attributes(attributes, gpu, whole)
+            attributes = dialects.attributes(dialect, attributes, gpu, whole)
         described = Device(
             driver=driver,
             pool=device.pool,

@@ -174,7 +174,7 @@ def _translated(
     whole = inventory.named(gpu.parent) if gpu.parent else None
     return msgspec.structs.replace(
         described,
-        attributes=dialect.attributes(described.attributes, gpu, whole),
+        attributes=dialects.attributes(dialect, described.attributes, gpu, whole),
         capacity=dialect.capacities(described.capacity, gpu),
     )
 

@@ -36,7 +36,7 @@ MACHINES = {
         ("nvidia:a100,mig=3g.40gb:2g.20gb:1g.10gb:1g.10gb", "nvidia:h100=2"),
         ("nvidia:l4,driver=vfio-pci", "iommu=1"),
     ),
-    "gpu.amd.com": (("amd:mi300x=2",), ("amd:mi300x=2,mode=cpx",)),
+    "gpu.amd.com": (("amd:mi300x=2",), ("amd:mi300x=2,mode=cpx,memory_mode=nps4",)),
     "gpu.intel.com": (("intel:flex170=2", "intel:arc=2"), ("intel:b580=2", "intel:flex170,vfs=4")),
 }
 # What a suite fills into its templates; each is true of a machine above.
@@ -104,8 +104,11 @@ class Suite:
         """What the component is, beside the settings."""
         role = (DEPLOY / "base/rbac.yaml").read_text().replace(BASE_DRIVER, driver)
         classes = (DEPLOY / f"components/{COMPONENTS[driver]}/deviceclasses.yaml").read_text()
-        for document in [*yaml.safe_load_all(role), *yaml.safe_load_all(classes)]:
-            if document["kind"] in ("ClusterRole", "DeviceClass"):
+        # Where Intel's tests are; its own installation makes it.
+        namespace = {"apiVersion": "v1", "kind": "Namespace"}
+        namespace |= {"metadata": {"name": "intel-gpu-resource-driver"}}
+        for document in [namespace, *yaml.safe_load_all(role), *yaml.safe_load_all(classes)]:
+            if document["kind"] in ("Namespace", "ClusterRole", "DeviceClass"):
                 await self._kinds.apply(document)
 
     async def items(self, path):
