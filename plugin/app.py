@@ -38,6 +38,7 @@ from .prepare import (
     garbage,
     library_hook,
     metadata,
+    mps,
     passthrough,
 )
 from .prepared import PreparedClaim
@@ -365,6 +366,7 @@ def build(config: Config) -> App:
         record_event=events_.record,
         require_libraries=config.refuses_without_libraries,
         library_hook=library_hook.LibraryHook(library_hook.of_image(), config.library_hook_dir),
+        mps_daemons=mps.Daemons(host=config.roots.host),
     )
     announcements_ = _announcements(config, reports, events_)
     publisher_ = publisher.Publisher(

@@ -20,6 +20,8 @@ LIBRARY_HOOK = "claimd-ld-cache"
 CONFIG_API_VERSION = "claimd.dev/v1alpha1"
 # Tells a program that it was given devices which others work on; the same with other drivers.
 ADMIN_VARIABLE = "DRA_ADMIN_ACCESS"
+# What CUDA reads in a client of an MPS daemon: the daemon's folder, and the memory that it may have.
+MPS_PIPES, MPS_LIMIT = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 # Bytes of a unix socket's path; the kernel has room for 108 with the closing NUL.
 SOCKET_LIMIT = 107
 

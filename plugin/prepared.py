@@ -52,6 +52,7 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     # What its container wants of NVIDIA's user space beside compute and utility.
     capabilities: tuple[str, ...] = ()
     passthrough: Passthrough | None = None
+    mps: str = ""  # the folder of the MPS daemon that its containers are clients of
 
 
 class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -118,6 +118,7 @@ def _device(
         **dict(gpu.environment),
         names.variable(device.device): gpu.address,
         **_share(device),
+        **_mps(device),
         **({names.ADMIN_VARIABLE: "true"} if device.admin else {}),
         # Triton asks ldconfig where libcuda is, which not every image has, unless it is told.
         **({"TRITON_LIBCUDA_PATH": folder} if folder else {}),
@@ -139,8 +140,8 @@ def _device(
             for node in gpu.nodes
         ],
     }
-    if mounts:
-        edits["mounts"] = [_mount(mount) for mount in mounts]
+    if mounts or device.mps:
+        edits["mounts"] = [*map(_mount, mounts), *_mps_mounts(device)]
     if folder and hook:
         edits["hooks"] = [_hook(hook, gpu, folder, mounts)]
     return {
@@ -157,6 +158,29 @@ def _share(device: PreparedDevice) -> dict[str, str]:
         name = names.share_variable(device.device, device.share_id, capacity)
         variables[name] = str(quantity.whole(amount))
     return variables
+
+
+def _mps(device: PreparedDevice) -> dict[str, str]:
+    """What makes a program a client of an MPS daemon, with its share of the memory as its limit.
+
+    In the container the claim's only GPU has the number 0.
+    """
+    if not device.mps:
+        return {}
+    variables = {names.MPS_PIPES: device.mps}
+    memory = device.consumed_capacity.get("memory")
+    if memory is not None:
+        mebibytes = max(quantity.whole(memory) >> 20, 1)
+        variables[names.MPS_LIMIT] = f"0={mebibytes}M"
+    return variables
+
+
+def _mps_mounts(device: PreparedDevice) -> list[dict[str, Any]]:
+    """The daemon's folder: its sockets can be connected to, and nobody can put others there."""
+    if not device.mps:
+        return []
+    mount = _mount(Mount(source=device.mps, target=device.mps))
+    return [mount | {"options": [*_MOUNT_OPTIONS, "noexec"]}]
 
 
 def _mounts(device: PreparedDevice, gpu: Gpu) -> list[Mount]:

@@ -31,7 +31,7 @@ from ..kube import errors as kube_errors
 from ..kube import resources
 from ..prepared import PreparedClaim, PreparedDevice
 from ..report import events
-from . import cdi, checkpoint, claim_reports, library_hook, metadata, passthrough, plan
+from . import cdi, checkpoint, claim_reports, library_hook, metadata, mps, passthrough, plan
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +90,7 @@ class Driver:
     record_event: events.RecordEvent = events.discard
     require_libraries: bool = False
     library_hook: library_hook.LibraryHook = library_hook.NONE
+    mps_daemons: mps.Daemons = field(default_factory=mps.Daemons)
     scan_patience: float = SCAN_PATIENCE
 
     # Claims with a checkpoint whose allocation this process has seen in the API server.
@@ -398,6 +399,8 @@ class Driver:
         )
         if self.require_libraries:
             plan.refuse_without_libraries(prepared, self._inventory)
+        if any(device.mps for device in prepared.devices):
+            await asyncio.to_thread(self.mps_daemons.refuse_without, prepared)
         uid = prepared.uid
 
         # Not the first report if the claim was prepared before: the API server may still have what

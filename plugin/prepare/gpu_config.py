@@ -17,11 +17,13 @@ from devices.gpu import CAPABILITIES
 
 from .. import budgets, dialects, errors, plain_text
 from ..api.resource import DeviceAllocationConfiguration, ResourceClaim
-from ..names import ADMIN_VARIABLE, CONFIG_API_VERSION
+from ..names import ADMIN_VARIABLE, CONFIG_API_VERSION, MPS_LIMIT, MPS_PIPES
 
 CLASS, CLAIM = "the class", "the claim"
 # What a variable takes in files and in memory, its name and value aside.
 BYTES_BESIDE = 32
+# Whole, and without links by its text: no name in it begins with a dot.
+_FOLDER = r"(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+"
 PERMISSIONS = "permissions"  # as claimsMaySet has it, beside the names of variables
 
 # Variables that a claim cannot set, by their names or, with a star, by how they begin; and why.
@@ -47,6 +49,8 @@ class GpuConfig(
     claims_may_set: tuple[str, ...] = ()
     # What a container wants of NVIDIA's user space beside compute and utility.
     capabilities: tuple[str, ...] = ()
+    # For classes: the folder on the node of the MPS daemon that containers are clients of.
+    mps: str | None = None
 
 
 FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(GpuConfig))
@@ -57,6 +61,7 @@ SHAPES = {
     "permissions": "text",
     "claimsMaySet": "a list of text",
     "capabilities": "a list of text",
+    "mps": "text",
 }
 
 
@@ -83,6 +88,7 @@ class DeviceConfig(msgspec.Struct):
     environment: dict[str, str] = {}
     permissions: str = "rw"
     capabilities: set[str] = msgspec.field(default_factory=set)
+    mps: str = ""
 
 
 def of_claim(claim: ResourceClaim, driver: str) -> list[SourcedConfig]:
@@ -135,6 +141,8 @@ def for_device(
         if config.permissions is not None:
             merged.permissions = config.permissions
             fixed_permissions = True
+        if config.mps is not None:
+            merged.mps = config.mps
     fixed = dict(merged.environment)
 
     for entry in relevant:
@@ -158,7 +166,8 @@ def for_device(
         merged.permissions = permissions
 
     # These nobody may set, whatever a class leaves to claims.
-    for name in sorted(merged.environment.keys() & owned.keys()):
+    of_mps = (MPS_PIPES, MPS_LIMIT) if merged.mps else ()
+    for name in sorted(merged.environment.keys() & {*owned, *of_mps}):
         raise errors.ClaimError(
             f"the configuration sets {name}, which claimd sets itself for this GPU"
         )
@@ -218,6 +227,10 @@ def _sourced(
     if config.claims_may_set and source == CLAIM:
         raise errors.ClaimError(
             "configuration from the claim: claimsMaySet is for classes, which say by it what claims may set"
+        )
+    if config.mps is not None and source == CLAIM:
+        raise errors.ClaimError(
+            "configuration from the claim: mps is for classes, since it mounts a folder of the node"
         )
     return SourcedConfig(
         source=source,
@@ -286,6 +299,7 @@ def _decoded(
                 f"configuration from {source}: '{plain_text.brief(capability)}' is no capability; "
                 f"known are {', '.join(CAPABILITIES)}"
             )
+    _check_folder(config.mps, source)
     return config
 
 
@@ -316,6 +330,14 @@ def _check_text(name: str, value: str, source: str) -> None:
         raise errors.ClaimError(
             f"configuration from {source}: the value of {plain_text.brief(name)} has a character that cannot stand in a "
             "CDI spec; expected text, with spaces, tabs and line feeds"
+        )
+
+
+def _check_folder(path: str | None, source: str) -> None:
+    if path is not None and not re.fullmatch(_FOLDER, path):
+        raise errors.ClaimError(
+            f"configuration from {source}: mps is the path of a folder of the node, such as "
+            f"/run/nvidia-mps, not '{plain_text.brief(path)}'"
         )
 
 

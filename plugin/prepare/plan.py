@@ -28,6 +28,7 @@ from . import gpu_config
 HOLDER_PATIENCE = 5.0
 # The capacity of which the kernel tells how much there is.
 MEMORY = "memory"
+NVIDIA = "nvidia"
 
 _POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
@@ -61,6 +62,7 @@ def plan(
         device = _device(shared, configs, inventory)
         spent = gpu_config.spend(spent, device.environment)
         devices.append(device)
+    _refuse_several_clients(devices)
 
     # The claim itself may be among them: it was prepared for another allocation.
     others = [other for other in neighbours if other.uid != claim.metadata.uid]
@@ -156,6 +158,11 @@ def _device(
 
     requests = [result.request for result in results]
     config = gpu_config.for_device(configs, requests, dict(gpu.environment))
+    if config.mps and gpu.vendor != NVIDIA:
+        raise errors.ClaimError(
+            f"the class makes containers clients of an MPS daemon, which NVIDIA's GPUs alone have; "
+            f"{gpu.name} is of {gpu.vendor}"
+        )
 
     # The kubelet compares a container's request with these names as they are, and a container never
     # names a subrequest. In a container they are parts of paths.
@@ -181,6 +188,7 @@ def _device(
         permissions=config.permissions,
         capabilities=tuple(sorted(config.capabilities)),
         passthrough=Passthrough() if gpu.is_bound_on_demand and not admin else None,
+        mps="" if admin else config.mps,
     )
 
 
@@ -198,6 +206,20 @@ def _amount(text: str, name: str, device: str) -> int:
         return quantity.whole(text)
     except ValueError as error:
         raise errors.ClaimError(f"the claim's share of {device}: {name}: {error}") from error
+
+
+def _refuse_several_clients(devices: list[PreparedDevice]) -> None:
+    """Raises ClaimError where a client of an MPS daemon has more than one device.
+
+    The limit of its memory names GPUs by their numbers in the container, and of one GPU alone the
+    number is known.
+    """
+    if len(devices) > 1 and any(device.mps for device in devices):
+        raise errors.ClaimError(
+            f"the claim has {len(devices)} devices, and its class makes containers clients of an MPS "
+            "daemon: that is for claims of one device, since of several nobody knows their numbers "
+            "in a container"
+        )
 
 
 def _reason_divided(gpu: Gpu, inventory: Inventory) -> str:

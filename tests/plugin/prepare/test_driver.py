@@ -6,6 +6,7 @@
 import asyncio
 import json
 import os
+import socket
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ from devices.gpu import Inventory
 from plugin import budgets, metrics, names
 from plugin.api.resource import ResourceClaim
 from plugin.kube import auth, client, errors, resources
-from plugin.prepare import cdi, checkpoint, claim_reports, driver, metadata
+from plugin.prepare import cdi, checkpoint, claim_reports, driver, metadata, mps
 from plugin.prepared import PreparedClaim
 from plugin.report import events, status
 from tests.support import apiserver
@@ -377,6 +378,29 @@ async def test_configuration_is_refused_by_the_name_of_the_unknown_field(world):
     answer = await world.prepare(world.claim("c", config=[opaque(gpu_config(enviroment={}))]))
     assert "enviroment" in answer
     assert world.records() == []
+
+
+async def test_a_claim_for_an_mps_daemon_waits_for_the_daemon(world):
+    world.hardware.last = Inventory.of([gpu(0, vendor="nvidia")])
+    world.driver.mps_daemons = mps.Daemons(host=str(world.tmp_path), owner=os.getuid())
+    folder = world.tmp_path / "mps"
+    folder.mkdir(mode=0o755)
+    claim = world.claim("c", config=[opaque(gpu_config(mps="/mps"), "FromClass")])
+    answer = await world.prepare(claim)
+    assert "no MPS daemon runs in /mps, which the class names: /mps/control: No such file" in answer
+    assert world.records() == world.specs() == []
+
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(folder / "control"))
+        assert isinstance(await world.prepare(claim), PreparedClaim)
+    spec = world.spec(claim).read_text()
+    assert "CUDA_MPS_PIPE_DIRECTORY=/mps" in spec and '"hostPath": "/mps"' in spec
+
+    # What stands in the checkpoint says it again after a restart.
+    fresh = world.instance()
+    world.spec(claim).unlink()
+    await fresh.restore()
+    assert world.spec(claim).read_text() == spec
 
 
 async def test_a_checkpoint_that_cannot_be_written_is_that_claims_error(world):
