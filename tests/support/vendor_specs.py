@@ -21,6 +21,7 @@ from plugin.kube import errors
 from plugin.sim import cluster
 from plugin.sim.apiserver import server
 from plugin.sim.dynamic_client import DynamicClient, UnknownKindError
+from tests.support import nvml_stub
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 BASE_DRIVER = "gpu.claimd.dev"
@@ -33,12 +34,15 @@ COMPONENTS = {
 MACHINES = {
     "gpu.nvidia.com": (
         ("nvidia:a100=2", "nvidia:h100=2"),
-        ("nvidia:a100,mig=3g.40gb:2g.20gb:1g.10gb:1g.10gb", "nvidia:h100=2"),
+        ("nvidia:a100,mig=4g.40gb:2g.20gb:1g.10gb", "nvidia:h100=2"),
         ("nvidia:l4,driver=vfio-pci", "iommu=1"),
     ),
     "gpu.amd.com": (("amd:mi300x=2",), ("amd:mi300x=2,mode=cpx,memory_mode=nps4",)),
     "gpu.intel.com": (("intel:flex170=2", "intel:arc=2"), ("intel:b580=2", "intel:flex170,vfs=4")),
 }
+# What NVIDIA's library would tell of the instances of the second.
+LIBRARY = "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05"
+PARTS = '{1, 0, "4g.40gb", 56, 40192}, {3, 0, "2g.20gb", 28, 19968}, {7, 0, "1g.10gb", 14, 9728},'
 # What a suite fills into its templates; each is true of a machine above.
 VALUES = {
     "DriverVersion": "550.0.0",
@@ -123,6 +127,11 @@ class Suite:
                 return found
             await asyncio.sleep(0.1)
 
+    async def told(self):
+        """Once a device has what the library alone knows."""
+        while "4g.40gb" not in str(await self.items("/apis/resource.k8s.io/v1/resourceslices")):
+            await asyncio.sleep(0.1)
+
     async def outcome(self, objects):
         """`runs`, or why not. Nothing is left of them afterwards."""
         made = []
@@ -192,7 +201,7 @@ class Suite:
             await asyncio.sleep(0.1)
 
 
-async def run(driver, folder, files, share):
+async def run(driver, folder, files, share, nvml):
     machines = [
         cluster.Machine(
             name=f"node-{number}",
@@ -203,6 +212,7 @@ async def run(driver, folder, files, share):
                 "require-libraries": "false",
                 "vfio": "true",
                 "share": share,
+                "nvml": str(nvml).lower(),
             },
         )
         for number, gpus in enumerate(MACHINES[driver])
@@ -212,6 +222,11 @@ async def run(driver, folder, files, share):
             suite = Suite(up)
             await suite.install(driver)
             await suite.published(driver, [machine.name for machine in machines])
+            if nvml:
+                divided = up.nodes["node-1"]
+                nvml_stub.build(divided.tree / LIBRARY, parts=PARTS)
+                divided.daemon.kill()  # it looks for the library at its start
+                await suite.told()
             for file in files:
                 try:
                     texts = [
@@ -244,9 +259,12 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("files", nargs="*", help="all, unless some are named; A+B are one spec")
     parser.add_argument("--share", default="", help="the setting of that name")
+    parser.add_argument(
+        "--nvml", action="store_true", help="with a library that tells of instances"
+    )
     asked = parser.parse_args()
     files = asked.files or specs(asked.folder)
-    asyncio.run(run(asked.driver, asked.folder, files, asked.share))
+    asyncio.run(run(asked.driver, asked.folder, files, asked.share, asked.nvml))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,9 @@
-"""A device has room for a vendor's words, whatever there is to tell of it and however it is shared."""
+"""A device has room for a vendor's words, whatever there is to tell of it and however it is shared; and who does not
+use them does not load them.
+"""
+
+import subprocess
+import sys
 
 import pytest
 
@@ -44,3 +49,16 @@ def test_there_are_never_more_attributes_and_capacities_than_a_device_may_have(v
         found = len(words) + len(dialect.capacities(described.capacity, one))
         assert found <= limits.ATTRIBUTES_AND_CAPACITIES
         assert "console" not in words
+
+
+def test_no_vendors_words_are_loaded_under_our_own_name():
+    program = (
+        "import sys; from plugin.publish import slices; from plugin.prepare import metadata, plan;"
+        "slices.Builder('gpu.claimd.dev', 'n');"
+        "print([name for name in sys.modules if name.startswith('plugin.dialects.')]);"
+        "slices.Builder('gpu.intel.com', 'n'); print('plugin.dialects.intel' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\nTrue\n"
