@@ -6,7 +6,7 @@ import pytest
 
 from tests.faults import callers
 
-NAMES = ("claims that do not exist", "a device that another claim has", "on four connections")
+NAMES = ("claims that do not exist", "a device that another claim has", "on three connections")
 
 
 @pytest.mark.parametrize("name", NAMES)
