@@ -52,7 +52,7 @@ cluster: dev  ## the suite on a real one-node cluster (needs root; the first bui
 cluster-matrix: dev  ## the same over API versions and kubelets
 	$(BIN)/python -m tests.cluster --matrix
 
-recordings: dev  ## what a real scheduler says of pods that wait, recorded anew in tests/cases/pending (needs root; 12 minutes)
+recordings: dev  ## what a real scheduler says of pods that wait, recorded anew in tests/cases/pending (needs root; half an hour)
 	$(BIN)/python -m tests.cluster.pending
 
 faults: dev  ## every campaign in full: killed at every step, power loss, a model, a sick API server (needs root, strace, faketime)

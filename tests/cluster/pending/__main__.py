@@ -17,7 +17,7 @@ from tests.cluster.pending import clusters, recorder
 from tests.cluster.pending.api import Refused
 from tests.cluster.pending.situations import SITUATIONS
 from tests.cluster.rig import places
-from tests.support import recorded_pods
+from tests.support import recorded_pods, recorded_shares
 
 
 def main() -> int:
@@ -26,16 +26,20 @@ def main() -> int:
         "--only", metavar="PATTERN", help="situations of this name, and nothing random"
     )
     parser.add_argument("--random", action="store_true", help="random pods alone")
+    parser.add_argument("--shared", action="store_true", help="claims on shared GPUs alone")
     parser.add_argument("--clusters", type=int, default=28, help="random ones, of 12 pods each")
+    parser.add_argument("--worlds", type=int, default=204, help="of shared GPUs, of 10 steps each")
     asked = parser.parse_args()
 
     with recorder.control_plane_of(places.KUBE) as api:
         recording = recorder.Recorder(api, places.KUBE)
         failed = 0
-        if not asked.random:
+        if not asked.random and not asked.shared:
             failed |= _situations(recording, asked.only or "")
-        if asked.only is None:
+        if asked.only is None and not asked.shared:
             failed |= _clusters(recording, asked.clusters)
+        if asked.only is None and not asked.random:
+            failed |= _shares(recording, asked.worlds)
     return failed
 
 
@@ -80,6 +84,25 @@ def _clusters(recording: recorder.Recorder, count: int) -> int:
             bound = sum("node" in step["scheduler"] for step in recorded["steps"])
             seconds = time.monotonic() - began
             print(f"cluster {seed}: {bound} pods bound, {seconds:.0f} s", flush=True)
+    return failed
+
+
+def _shares(recording: recorder.Recorder, count: int) -> int:
+    failed = 0
+    with open(recorded_shares.RECORDED, "w") as lines:
+        for seed in range(count):
+            began = time.monotonic()
+            try:
+                recorded = recording.record_shares(seed)
+            except Refused as refused:
+                print(f"world {seed}: the API server refuses it: {refused}", flush=True)
+                recording.clear()
+                failed = 1
+                continue
+            lines.write(json.dumps(recorded, separators=(",", ":")) + "\n")
+            lines.flush()
+            counts = dict(recorded_shares.outcomes([recorded]))
+            print(f"world {seed}: {counts}, {time.monotonic() - began:.0f} s", flush=True)
     return failed
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import json
 import re
 import shutil
@@ -22,7 +23,7 @@ from tests.cluster.pending.documents import READY
 from tests.cluster.pending.situation import OWN_UID, Situation
 from tests.cluster.rig import build, control_plane, daemons
 from tests.cluster.rig.places import LOGS, STATE, Choices, kube_binary
-from tests.support import recorded_pods
+from tests.support import recorded_pods, recorded_shares
 
 # The kinds that `claimd explain` reads, and volumes, which the scheduler reads as well.
 KINDS = (
@@ -33,6 +34,7 @@ _SEEN = 1.2  # seconds in which the scheduler sees objects
 _SETTLED = 0.3  # seconds in which it may think again
 _PATIENCE = 6.0  # seconds in which it does, where claimd expects another answer
 _SILENCE = 2.0  # seconds after which it has nothing to say
+_ANSWER = 60.0  # seconds after which it has not said anything of a pod that it must decide about
 _ALLOCATED = "resource.kubernetes.io/delete-protection"
 _FINALIZER = "recorded.example.com/kept"
 _MOMENT = "2026-01-01T00:00:00Z"
@@ -292,6 +294,61 @@ class Recorder:
             "changed": list(map(_pruned, changed)),
         }
 
+    # Shared GPUs
+
+    def record_shares(self, seed: int) -> Object:
+        """A world of recorded_shares: its slices, and each pod with its verdict and what its claims
+        got. One that is not bound is gone again.
+        """
+        documents, drawn = recorded_shares.numbered(seed)
+        created = [self._create(document) for document in documents]
+        time.sleep(_SEEN)
+        slices = [document["spec"] for document in created if document["kind"] == "ResourceSlice"]
+
+        steps: list[Object] = []
+        there: list[list[Object]] = []  # pods, each with its claims
+        for step in drawn:
+            if not isinstance(step, int):
+                known = [*created, *itertools.chain.from_iterable(there)]
+                recorded, arrived = self._shared_step(step, known)
+                steps.append(recorded)
+                there += [arrived] if arrived else []
+            elif step < len(there):
+                pod, *claims = there.pop(step)
+                self._delete(pod, *claims)
+                # Or else the next pod may come while these hold their devices.
+                time.sleep(_SETTLED)
+                steps.append({"gone": [claim["metadata"]["name"] for claim in claims]})
+        self.clear()
+        return {"seed": seed, "slices": slices, "steps": steps}
+
+    def _shared_step(self, asked: list[Object], known: list[Object]) -> tuple[Object, list[Object]]:
+        """What is recorded, and the pod with its claims if it is bound."""
+        claims = [self._create(claim) for claim in asked]
+        devices = {claim["metadata"]["name"]: claim["spec"]["devices"] for claim in claims}
+        pod = self._create(recorded_shares.pod_of(list(devices)))
+        start = (LOGS / "scheduler.log").stat().st_size
+        verdict = self._verdict(pod, [*known, *claims, pod], start, _ANSWER)
+        if not verdict.node:
+            self._delete(pod, *claims)
+            message = verdict.message.partition(" preemption: ")[0]
+            return {
+                "claims": devices,
+                "scheduler": {"reason": verdict.reason, "message": message},
+            }, []
+
+        claims = [claim | self._api.get(claim) for claim in claims]
+        allocated = {
+            claim["metadata"]["name"]: recorded_shares.plain(claim["status"]["allocation"])
+            for claim in claims
+        }
+        scheduler = {"node": verdict.node, "allocated": allocated}
+        return {"claims": devices, "scheduler": scheduler}, [pod, *claims]
+
+    def _delete(self, *documents: Object) -> None:
+        for document in documents:
+            self._api.delete(document)
+
     # All objects
 
     def objects(self) -> list[Object]:
@@ -323,7 +380,7 @@ def _placed(document: Object) -> Object:
     """As the API server takes it, in the namespace default where it has to be in one."""
     if document["kind"] in ("Pod", "ResourceClaim", "ResourceClaimTemplate"):
         return document | {"metadata": {"namespace": "default"} | document["metadata"]}
-    if document["kind"] == "ResourceSlice" and not document["spec"]["devices"]:
+    if document["kind"] == "ResourceSlice" and not document["spec"].get("devices"):
         spec = {key: value for key, value in document["spec"].items() if key != "devices"}
         return document | {"spec": spec}
     return document
