@@ -162,5 +162,11 @@ async def test_a_watch_ends_when_there_is_nothing_to_wait_for(alone, capsys):
         document = cluster_objects.claim("x", held=["gpu-0"])
         api.put("resourceclaims", {k: document[k] for k in ("metadata", "spec", "status")})
         code = await asyncio.to_thread(cli.main, ["explain", "x", "--watch"])
-    assert code == 0
-    assert "claim default/x: it is allocated already" in capsys.readouterr().out
+        assert code == 0
+        told = capsys.readouterr().out
+        assert told.startswith("--- ")
+        assert "claim default/x: it is allocated already" in told
+
+        code = await asyncio.to_thread(cli.main, ["explain", "x", "--watch", "-o", "json"])
+        assert code == 0
+        assert json.loads(capsys.readouterr().out)["subject"] == "claim default/x"

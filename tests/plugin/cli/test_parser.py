@@ -85,6 +85,11 @@ def test_a_flag_that_was_not_given_leaves_no_trace():
     assert set(vars(parsed)) == {"command", "output"}
 
 
+def test_what_was_not_said_of_the_simulator():
+    parsed = parser.parse(["sim"])
+    assert (parsed.profile, parsed.port, parsed.db, parsed.kubeconfig) == ("1.37", 0, None, None)
+
+
 def test_a_flag_of_another_command_is_refused(capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(["probe", "live", "--node-name", "n"])

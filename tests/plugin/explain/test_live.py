@@ -131,3 +131,55 @@ async def test_a_watch_that_breaks_off_does_not_go_back_in_time():
         await apiserver.until(lambda: len(connection.watched_from) == 2)
         assert connection.watched_from == ["5", "9"]
         assert [one.spec.node_name for one in copy.objects().pods] == ["node-1"]
+
+
+class Forgetful(Cut):
+    """A connection whose first watch of pods starts too late; every other one ends at once."""
+
+    async def lines(self, path, query, *, idle):
+        if path != "/api/v1/pods":
+            await asyncio.Event().wait()
+        self.watched_from.append(query["resourceVersion"])
+        if len(self.watched_from) == 1:
+            raise errors.Gone("expired")
+        for line in ():
+            yield line
+
+
+async def test_a_new_list_is_watched_from_its_own_version():
+    connection = Forgetful()
+    async with live.watched(connection, sources.Scope(name="pod/web")):
+        await apiserver.until(lambda: len(connection.watched_from) == 2)
+        assert connection.watched_from == ["5", "5"]
+
+        # And a server that ends each watch at once is given time.
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(connection.watched_from) < 10
+
+
+class Damaged(Cut):
+    """A connection whose pod cannot be read, in one way and then in another."""
+
+    def __init__(self):
+        super().__init__()
+        self.next_change = asyncio.Event()
+
+    async def lines(self, path, query, *, idle):
+        if path != "/api/v1/pods":
+            await asyncio.Event().wait()
+        for damage in (1, 2):
+            await self.next_change.wait()
+            self.next_change.clear()
+            broken = self.pod(6) | {"spec": damage}
+            yield json.dumps({"type": "MODIFIED", "object": broken}).encode()
+        await asyncio.Event().wait()
+
+
+async def test_another_damage_is_a_change():
+    connection = Damaged()
+    async with live.watched(connection, sources.Scope(name="pod/web")) as copy:
+        for _ in range(2):
+            connection.next_change.set()
+            async with asyncio.timeout(30):
+                await copy.changed()

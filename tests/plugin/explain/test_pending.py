@@ -359,3 +359,40 @@ def test_a_node_without_slices_is_told_from_one_whose_slices_are_empty(explain):
     )
     _, out = explain(node("node-1"), slice_([]), claim())
     assert out.splitlines()[0].endswith("no driver has usable devices on node-1")
+
+
+@pytest.fixture
+def known():
+    def of(*documents):
+        found = objects.Objects()
+        for document in (class_(), node("node-1"), slice_(gpus(2)), *documents):
+            found.add(document)
+        return found
+
+    return of
+
+
+def test_where_nothing_is_asked_for_no_node_is_asked(known):
+    held = known(claim(held=[name(0)]))
+    assert pending.report(held, held.claims[0]).nodes == ()
+    asked = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "train"}]}
+    for spec, is_asked in ((asked, True), (asked | {"nodeName": "node-1"}, False)):
+        world = known(claim(), pod(**spec))
+        assert bool(pending.report(world, world.pods[0]).nodes) == is_asked
+
+
+def test_what_cannot_be_seen_decides_nothing(known):
+    world = known(pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "train"}]))
+    world.unseen.append("resourceclaims")
+    answer = pending.report(world, world.pods[0])
+    assert (answer.verdict, answer.nodes) == ("unknown", ())
+
+
+@pytest.mark.parametrize(
+    ("unseen", "verdict"),
+    [("pods", "pending"), ("deviceclasses", "unknown"), ("resourceslices", "unknown")],
+)
+def test_a_class_whose_devices_may_not_be_seen(known, unseen, verdict):
+    world = known()
+    world.unseen.append(unseen)
+    assert pending.of_class(world, "other").verdict == verdict

@@ -150,6 +150,13 @@ def test_binding_conditions(true, blocker):
     assert of_pod(waiting, bound(*true)).blockers == ([blocker] if blocker else [])
 
 
+def test_a_time_that_is_none_is_shown_as_it_is():
+    waiting = bound()
+    waiting["status"]["allocation"]["allocationTimestamp"] = "yesterday"
+    [blocker] = of_claim(waiting).blockers[1:]
+    assert blocker.endswith("has to become Ready (allocated at yesterday)")
+
+
 def test_binding_conditions_concern_the_claim_and_whom_it_is_reserved_for():
     waits = (
         "device gpu-0000-41-00-0 has to become Ready "

@@ -115,6 +115,14 @@ def test_slices_of_several_nodes_keep_each_on_its_own(load):
     assert found == {"n-0": "", "n-1": "n-0"}
 
 
+def test_a_pool_of_several_nodes_keeps_them_on_their_own(load):
+    parts = places(2)
+    for part in parts:
+        part["spec"]["pool"] |= {"name": "shared", "resourceSliceCount": 2}
+    found, _ = like(load(*parts, claim(count=3)))
+    assert found == {"n-0": "", "n-1": ""}
+
+
 def test_a_rule_for_all_devices_leaves_nodes_alike(load):
     found, answer = like(load(*places(3), rule("r", "hot", driver="gpu.claimd.dev"), claim()))
     assert found == {"n-0": "", "n-1": "n-0", "n-2": "n-0"}

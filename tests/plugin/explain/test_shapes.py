@@ -84,6 +84,12 @@ def test_a_list_is_kept_apart_as_it_takes_a_feature():
     devices, _ = lists(frozenset(), other, one)
     assert devices[0] != devices[1]
 
+    # Also where both devices have lists.
+    one["attributes"]["ports"] = {"int": 1}
+    other["attributes"]["ports"] = {"ints": [1]}
+    devices, _ = lists(frozenset(), other, one)
+    assert devices[0] != devices[1]
+
 
 def test_what_comes_as_json_is_what_comes_as_plain_data():
     document = slice_(gpus(8))

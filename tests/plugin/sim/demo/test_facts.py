@@ -93,3 +93,11 @@ def test_variables_are_filled_in_everywhere():
     }
     with pytest.raises(ValueError, match="nothing was kept as 'gpu'; there is node"):
         facts.filled(written, {"node": "n"})
+
+
+def test_what_is_long_is_cut_to_the_longest():
+    longest = "x" * 120
+    assert facts.shown(longest) == longest
+    assert facts.shown(f"{longest}y") == f"{'x' * 117}..."
+    assert facts.shown(["a", 1]) == "['a', 1]"
+    assert facts.shown("a\n  b") == "a b"

@@ -160,3 +160,15 @@ def test_many_pods_are_counted():
 
 def test_nothing_is_there_yet():
     assert picture.draw(scene.Scene(), PLAIN) == ["no nodes yet"]
+
+
+def test_a_long_name_ends_before_the_edge_of_its_box():
+    lines = picture.draw(of(nodes=["n" * 200]), PLAIN)
+    assert re.fullmatch(r"╭─ n+… ─╮", lines[0])
+    assert len(lines[0]) == len(lines[1])
+
+
+def test_a_pod_that_has_no_claim():
+    plain = pod("plain", None)
+    plain["spec"]["resourceClaims"] = []
+    assert picture.draw(of(pods=[plain]), PLAIN)[-1].split()[-1] == "-"
