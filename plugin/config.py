@@ -41,7 +41,9 @@ class Config:
         "", "uid of the pod we run in: gives sockets of our own, so that two pods can overlap"
     )
     driver_name: str = _setting(
-        "gpu.claimd.dev", "name of the driver, as in ResourceSlices and claims"
+        "gpu.claimd.dev",
+        "name of the driver, as in ResourceSlices and claims; with gpu.nvidia.com, gpu.amd.com or "
+        "gpu.intel.com claimd speaks as that vendor's driver (docs/drop-in.md)",
     )
     kubelet_dir: Path = _setting(
         Path("/var/lib/kubelet"), "the kubelet's folder, under the same path as on the host"
