@@ -202,8 +202,8 @@ def _split(cluster: _Entry[Cluster]) -> tuple[SplitResult, int]:
     """The server's address and its port."""
     server = cluster.value.server
     problem = f"{cluster.file}: server {server!r}: expected https://HOST:PORT"
-    url = urlsplit(server)
     try:
+        url = urlsplit(server)
         port = url.port
     except ValueError as error:
         raise errors.UsageError(problem) from error

@@ -88,6 +88,7 @@ def test_skipping_verification_is_honoured(tmp_path: Path) -> None:
     [
         ({"server": ""}, {}, "server '': expected https://HOST:PORT"),
         ({"server": "https://h:x"}, {}, "expected https://HOST:PORT"),
+        ({"server": "https://["}, {}, "expected https://HOST:PORT"),
         ({"server": "https://h", "proxy-url": "http://p"}, {}, "proxy-url is not supported"),
         ({"server": "https://h"}, {"username": "me", "password": "x"}, "username is not supported"),
         ({"server": "https://h"}, {"as": "root"}, "as is not supported"),
