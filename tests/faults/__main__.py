@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from . import campaign, deaths, power, recording
+from . import campaign, deaths, power, recording, scenarios
 from .world import Broken, world
 
 STATES = Path(tempfile.gettempdir()) / "claimd-faults"
@@ -41,7 +41,7 @@ async def _deaths(asked: argparse.Namespace) -> int:
             )
         run = campaign.Campaign.begin("deaths", asked.seed, _state(asked))
         try:
-            points = await deaths.points(made, asked.seed)
+            points = await deaths.points(made, asked.seed, asked.scenario or scenarios.SCENARIOS)
             await run.run(points[: asked.count], lambda point: deaths.attempt(made, point))
         finally:
             failed = run.report(time.monotonic() - began)
@@ -114,6 +114,13 @@ def _arguments() -> argparse.ArgumentParser:
             "--resume", type=Path, help="file with the state, to go on from (default: by the seed)"
         )
         command.add_argument("--only", action="append", help="this point alone, no state")
+        if name == "deaths":
+            command.add_argument(
+                "--scenario",
+                action="append",
+                choices=scenarios.SCENARIOS,
+                help="only the points of this one (default: of all)",
+            )
         if name == "power":
             command.add_argument(
                 "--variants", type=int, default=8, help="losses at each step (default: 8)"

@@ -84,6 +84,33 @@ async def _share(stage: Stage) -> None:
     await stage.settled()
 
 
+async def _prepare_two_shares(stage: Stage) -> None:
+    await stage.prepare(("share-a", 0), ("share-b", 0))
+    await stage.settled()
+
+
+async def _damage_shares(stage: Stage) -> None:
+    """What a start has to put right, of each of them something else."""
+    await _prepare_two_shares(stage)
+    await stage.claimd.kill()
+    (stage.world.cdi / names.cdi_file(DRIVER, "uid-share-a")).unlink()
+    for path in (stage.world.plugin / "metadata").glob("uid-share-b_*.json"):
+        path.write_bytes(b'{"api')
+
+
+async def _start_with_shares(stage: Stage) -> None:
+    await _start(stage)
+    await _prepare_two_shares(stage)
+    await _share_next(stage)
+
+
+async def _share_next(stage: Stage) -> None:
+    """One of two leaves, and a third takes its place."""
+    if await stage.unprepare("share-a"):
+        await stage.prepare(("share-c", 0))
+    await stage.settled()
+
+
 async def _prepare_for_a_machine(stage: Stage) -> None:
     await stage.prepare(("m", FOR_MACHINES))
     await stage.settled()
@@ -103,6 +130,18 @@ async def _next_machine(stage: Stage) -> None:
 async def _start_with_a_machine(stage: Stage) -> None:
     await _start(stage)
     await _prepare_for_a_machine(stage)
+
+
+async def _reboot_with_a_machine(stage: Stage) -> None:
+    """The kernel has bound the GPU to its driver, and the kubelet has to start the pod again."""
+    await _prepare_for_a_machine(stage)
+    await stage.claimd.kill()
+    stage.reboot()
+
+
+async def _start_and_next_machine(stage: Stage) -> None:
+    await _start_with_a_machine(stage)
+    await _next_machine(stage)
 
 
 async def _damage(stage: Stage) -> None:
@@ -143,10 +182,24 @@ async def _start_and_prepare(stage: Stage) -> None:
 
 async def _before_update(stage: Stage) -> None:
     """The old instance runs and has a claim."""
+    await _start_the_old_one(stage)
+    await _prepare(stage)
+
+
+async def _before_update_with_shares(stage: Stage) -> None:
+    await _start_the_old_one(stage)
+    await _prepare_two_shares(stage)
+
+
+async def _before_update_with_a_machine(stage: Stage) -> None:
+    await _start_the_old_one(stage)
+    await _prepare_for_a_machine(stage)
+
+
+async def _start_the_old_one(stage: Stage) -> None:
     await stage.claimd.stop()
     stage.claimd = stage.old = await stage.world.start(OLD)
     assert await stage.claimd.register(), stage.world.tail()
-    await _prepare(stage)
 
 
 async def _update(stage: Stage) -> None:
@@ -155,6 +208,17 @@ async def _update(stage: Stage) -> None:
         await asyncio.gather(stage.prepare(("d", 1)), stage.prepare(("e", 2)))
         await stage.unprepare("c")
         await stage.settled()
+
+
+async def _update_with_shares(stage: Stage) -> None:
+    if await stage.claimd.register():
+        await _share_next(stage)
+
+
+async def _update_with_a_machine(stage: Stage) -> None:
+    if await stage.claimd.register():
+        await _prepare_for_a_machine(stage)
+        await _next_machine(stage)
 
 
 async def _be_replaced(stage: Stage) -> None:
@@ -187,6 +251,14 @@ SCENARIOS = {
         Scenario(name="unprepare", before=_prepare, act=_unprepare),
         Scenario(name="hand-over", before=_prepare, act=_hand_over),
         Scenario(name="share", before=_prepare_a_share, act=_share),
+        Scenario(name="share-start", before=_damage_shares, act=_start_with_shares, starts=True),
+        Scenario(
+            name="share-update",
+            before=_before_update_with_shares,
+            act=_update_with_shares,
+            starts=True,
+            pod_uid=NEW,
+        ),
         Scenario(name="vfio", before=_nothing, act=_prepare_for_a_machine),
         Scenario(name="vfio-back", before=_prepare_for_a_machine, act=_unprepare_of_a_machine),
         Scenario(name="vfio-next", before=_prepare_for_a_machine, act=_next_machine),
@@ -195,6 +267,19 @@ SCENARIOS = {
             before=_prepare_for_a_machine,
             act=_start_with_a_machine,
             starts=True,
+        ),
+        Scenario(
+            name="vfio-reboot",
+            before=_reboot_with_a_machine,
+            act=_start_and_next_machine,
+            starts=True,
+        ),
+        Scenario(
+            name="vfio-update",
+            before=_before_update_with_a_machine,
+            act=_update_with_a_machine,
+            starts=True,
+            pod_uid=NEW,
         ),
         Scenario(name="start", before=_many, act=_start, starts=True),
         Scenario(name="restore", before=_damage, act=_start, starts=True),

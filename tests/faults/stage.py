@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 import time
 from dataclasses import dataclass, field
 
@@ -24,6 +25,8 @@ IDLE, PREPARING, PREPARED, UNPREPARING, GONE = (
     "gone",
 )
 STATUS_PATIENCE = 15.0  # seconds; what another instance owes is left to it for some of them
+# What an answer says that came too late for an answer.
+LATE = re.compile("no answer from|an earlier call|does not come back")
 BRIEF = 2.05  # seconds: a call with so little time is tried once, and its refusal comes at once
 
 
@@ -124,6 +127,9 @@ class Stage:
                 self.world.check_drivers(
                     self.uids(PREPARED) & for_machines, unfinished & for_machines
                 )
+                self.world.check_shares(
+                    name for name, state in self.states.items() if state == PREPARED
+                )
                 return
             except Broken:
                 if patience.over():
@@ -131,6 +137,14 @@ class Stage:
             await asyncio.sleep(0.05)
 
     # ------------------------------------------------------------------ after a death
+
+    def reboot(self) -> None:
+        """The machine starts anew, without claimd so far: no container runs, so the kubelet asks
+        for everything again.
+        """
+        self.world.reboot()
+        for name in [name for name, state in self.states.items() if state == PREPARED]:
+            self._became(name, PREPARING)
 
     async def recover(self) -> None:
         """As after a death, if there was one: claimd runs again, and the kubelet repeats what it
@@ -206,13 +220,14 @@ class Stage:
             await asyncio.sleep(0.01)
 
     async def _answer_at_once(self, claim: Object, name: str) -> object:
-        """What a call with little time says of the claim. On a busy machine that may be that the API
-        server was too slow for it, which says nothing.
+        """What a call with little time says of the claim. On a busy machine that may be nothing, or
+        that the API server or an earlier call was too slow for it, which says nothing either.
         """
         patience = progress.Patience(STATUS_PATIENCE)
         while True:
             answer = (await self.claimd.prepare(claim, timeout=BRIEF) or {}).get(name)
-            if not isinstance(answer, str) or "no answer from" not in answer or patience.over():
+            is_late = answer is None or (isinstance(answer, str) and bool(LATE.search(answer)))
+            if not is_late or self.claimd.dead or patience.over():
                 return answer
 
     def _became(self, name: str, state: str) -> None:

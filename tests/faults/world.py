@@ -44,6 +44,7 @@ FOR_MACHINES = 4  # the index of the one that there is
 
 Object = dict[str, Any]
 CONSUMED = {"memory": "20Gi"}  # by each share
+CONSUMED_BYTES = 20 << 30
 Devices = tuple[tuple[str, tuple[str, ...]], ...]  # device and CDI ids, as a kubelet gets them
 
 
@@ -142,6 +143,22 @@ class World:
             raise Broken(f"{', '.join(holders)} is prepared, and its GPU is bound to {has_it}")
         if not holders and not others and state != self.unclaimed:
             raise Broken(f"nobody has the GPU for machines, and it is {state}")
+
+        for uid in holders:
+            if '"/dev/vfio/' not in (self.cdi / names.cdi_file(DRIVER, uid)).read_text():
+                raise Broken(f"the CDI file of {uid} names no node of vfio-pci's")
+
+    def check_shares(self, prepared: Iterable[str]) -> None:
+        """Broken unless the CDI files of those that have a share tell how much."""
+        for name in filter(is_share, prepared):
+            variable = f"_{share_id(name)[:8].upper()}_MEMORY={CONSUMED_BYTES}"
+            if variable not in (self.cdi / names.cdi_file(DRIVER, f"uid-{name}")).read_text():
+                raise Broken(f"the CDI file of {name} does not tell that it has {CONSUMED}")
+
+    def reboot(self) -> None:
+        """Every process is dead by now."""
+        self.kernel.finish()
+        self.kernel.reboot(str(uuid.uuid4()))
 
     def _is_for_machines(self, address: str) -> bool:
         return address[:-1] == self.gpus[FOR_MACHINES].address[:-1]
