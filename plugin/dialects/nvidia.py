@@ -41,6 +41,7 @@ _CUDA = {
     575: "12.9.0",
     580: "13.0.0",
     590: "13.1.0",
+    595: "13.2.0",
 }
 
 # NVIDIA's word for a brand by how the product is called, where that leaves no doubt: a Tesla V100 and

@@ -89,6 +89,7 @@ def test_a_divided_gpu_is_no_gpu_and_no_instance():
         ({"architecture": "sm_89"}, "cudaComputeCapability", "8.9.0"),
         ({"architecture": None}, "cudaComputeCapability", "0.0.0"),
         ({"driver_version": "535.183.01"}, "cudaDriverVersion", "12.2.0"),
+        ({"driver_version": "595.71.05"}, "cudaDriverVersion", "13.2.0"),
         ({"driver_version": "999.1"}, "cudaDriverVersion", "0.0.0"),
         ({"driver_version": None}, "cudaDriverVersion", "0.0.0"),
         ({"product": "NVIDIA GeForce RTX 3080"}, "brand", "GeForce"),
