@@ -1,11 +1,15 @@
-"""A device plugin of the kind that vendors ship, without hardware: so many devices of one resource, each told to its
-container by a variable. For handing a node over from it.
+"""Device plugins without hardware, for handing a node over from one: of the kind that vendors ship, with so many devices
+of one resource, each told to its container by a variable; and Intel's own, on a tree of files.
 """
 
 from __future__ import annotations
 
 import os
 import queue
+import re
+import shutil
+import stat
+import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent import futures
@@ -13,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+
+from tests.cluster.rig import build
 
 FOLDER = Path("/var/lib/kubelet/device-plugins")
 VARIABLE = "DEVICE_PLUGIN_GAVE"
@@ -74,3 +80,32 @@ class DevicePlugin(grpc.GenericRpcHandler):
             containers, rest = containers + 1, rest[2 + rest[1] :]
         variable = field(1, VARIABLE) + field(2, self._resource)
         return b"".join(field(1, field(1, variable)) for _ in range(containers))
+
+
+class IntelPlugin:
+    """Intel's own, as a process of the node. It has each card of a fake tree, with nodes that can be opened."""
+
+    RESOURCE = "gpu.intel.com/i915"
+
+    def __init__(self, folder: Path, tree: Path) -> None:
+        """`tree` is that of other fake GPUs of Intel's; the plugin gets its own in `folder`."""
+        self.nodes = folder / "dev/dri"
+        self._program = build.intel_gpu_plugin()
+        self._folder = folder
+        self._running: subprocess.Popen[bytes] | None = None
+        shutil.copytree(tree / "sys", folder / "sys", symlinks=True)
+        self.nodes.mkdir(parents=True)
+        for name in os.listdir(folder / "sys/class/drm"):
+            if re.fullmatch(r"(card|renderD)\d+", name):
+                os.mknod(self.nodes / name, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+
+    def start(self) -> None:
+        words = (str(self._program), f"-prefix={self._folder}", "-bypath=none")
+        with open(self._folder / "log", "ab") as log:
+            self._running = subprocess.Popen(words, stdout=log, stderr=log)
+
+    def stop(self) -> None:
+        if self._running is not None:
+            self._running.terminate()
+            self._running.wait(20)
+            self._running = None

@@ -11,9 +11,10 @@ import pytest
 
 from tests.cluster import device_plugin, test_14_parts
 from tests.cluster import driver as drivers
+from tests.cluster.__main__ import FAKE_TREE
 from tests.cluster.conftest import ROOT, Rig, Running
 from tests.cluster.deadline import wait_for
-from tests.cluster.device_plugin import DevicePlugin
+from tests.cluster.device_plugin import DevicePlugin, IntelPlugin
 from tests.cluster.driver import Driver, allotted, given, phase, variables
 from tests.cluster.kubectl import Kubectl, Object
 from tests.cluster.objects import DRIVER, container, pod
@@ -121,8 +122,8 @@ def test_the_api_server_finds_nothing_wrong_with_the_policies(
 RESOURCE = "nvidia.com/gpu"
 
 
-def allocatable(kube: Kubectl, node: str) -> str | None:
-    found: str | None = kube.get("node", node)["status"]["allocatable"].get(RESOURCE)
+def allocatable(kube: Kubectl, node: str, resource: str = RESOURCE) -> str | None:
+    found: str | None = kube.get("node", node)["status"]["allocatable"].get(resource)
     return found
 
 
@@ -166,3 +167,39 @@ def test_a_node_goes_from_a_device_plugin_to_claimd_and_back(
         assert allotted(claim_of(ns, "new"))
     finally:
         plugin.stop()
+
+
+def test_intel_s_own_device_plugin_hands_a_node_over_and_has_it_back(
+    kube: Kubectl, ns: Kubectl, driver: Driver, running: Running, rig: Rig, tmp_path: Path
+) -> None:
+    if not Path(device_plugin.FOLDER).is_dir():
+        pytest.skip("the kubelet has no folder for device plugins on this machine")
+    plugin, node = IntelPlugin(tmp_path, FAKE_TREE), driver.node
+    resource = plugin.RESOURCE
+
+    def by_the_plugin(name: str) -> None:
+        plugin.start()
+        wait_for("the plugin's GPUs", lambda: allocatable(kube, node, resource) == "2", 60)
+        ns.create(asking(name, node, {resource: "1"}))
+        running(name)
+        assert ns.exec(name, "ls", str(plugin.nodes), container="c0").startswith("card")
+        assert given(ns, name, "c0") == []
+        ns.delete("pod", name)
+
+    try:
+        by_the_plugin("old")
+    finally:
+        plugin.stop()
+
+    # By claimd it has the nodes where programs look for them.
+    wait_for("no GPUs of the plugin", lambda: allocatable(kube, node, resource) in (None, "0"), 90)
+    ns.create(asking("new", node, {resource: "1"}))
+    running("new")
+    assert len(given(ns, "new", "c0")) == 1
+    assert allotted(claim_of(ns, "new"))
+    ns.delete("pod", "new")
+    try:
+        by_the_plugin("again")
+    finally:
+        plugin.stop()
+        wait_for("no GPUs of the plugin", lambda: allocatable(kube, node, resource) == "0", 90)

@@ -12,7 +12,16 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from . import packages
-from .places import CACHE, CONTAINERD, ETCD, containerd_folder, etcd_binary, kube_binary, run
+from .places import (
+    CACHE,
+    CONTAINERD,
+    ETCD,
+    INTEL_PLUGINS,
+    containerd_folder,
+    etcd_binary,
+    kube_binary,
+    run,
+)
 
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 NODE_TOOLS = ("kubelet",)
@@ -41,6 +50,14 @@ def containerd() -> None:
         containerd_folder(),
         tags,
     )
+
+
+def intel_gpu_plugin() -> Path:
+    """Intel's device plugin for GPUs, which does without hardware; no part of a cluster."""
+    folder = CACHE / "bin" / f"intel-device-plugins-{INTEL_PLUGINS}"
+    package = "github.com/intel/intel-device-plugins-for-kubernetes/cmd/gpu_plugin"
+    _module("intel-device-plugins", INTEL_PLUGINS, {"gpu_plugin": package}, folder)
+    return folder / "gpu_plugin"
 
 
 def kubernetes(version: str, tools: Iterable[str]) -> None:
