@@ -29,6 +29,12 @@ def test_a_name_is_cut_where_it_begins_to_be_too_long():
     assert names.shorten("a" * 9 + ".-" + "b" * 20, 20).startswith("a" * 9 + "-"), "no .--"
 
 
+def test_folders_that_outlive_the_process():
+    ours = KUBELET / "plugins" / DRIVER
+    assert names.plugin_folder(KUBELET, DRIVER) == ours
+    assert names.metadata_folder(KUBELET, DRIVER) == ours / "metadata"
+
+
 def test_sockets_without_and_with_a_pod():
     assert names.dra_socket(KUBELET, DRIVER, "") == KUBELET / "plugins" / DRIVER / "dra.sock"
     assert (
