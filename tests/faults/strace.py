@@ -116,8 +116,9 @@ async def attached(
         try:
             async with asyncio.timeout(2.0):
                 await tracer.wait()
-        except TimeoutError:  # it slept over the end of a thread
-            tracer.kill()
+        except TimeoutError:  # it slept over the end of a thread, or ended at this moment
+            with contextlib.suppress(ProcessLookupError):
+                tracer.kill()
             await tracer.wait()
         await draining
 
