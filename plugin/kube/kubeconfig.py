@@ -6,7 +6,6 @@ Only what we can honour; the rest is refused by name. Not loaded in a pod.
 from __future__ import annotations
 
 import base64
-import binascii
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -226,9 +225,9 @@ def _pem(file: Path, name: str, inline: str, path: str) -> Path | str:
     if not inline:
         return file.parent / path if path else ""
     try:
-        return base64.b64decode(inline, validate=True).decode("ascii", errors="replace")
-    except binascii.Error as error:
-        raise errors.UsageError(f"{file}: {name}-data is not base64: {error}") from error
+        return base64.b64decode(inline, validate=True).decode("ascii")
+    except ValueError as error:
+        raise errors.UsageError(f"{file}: {name}-data is not base64 of PEM: {error}") from error
 
 
 def _credentials(cluster: _Entry[Cluster], user: _Entry[User]) -> Credentials:
