@@ -11,7 +11,7 @@ import socket
 import msgspec
 import pytest
 
-from devices.gpu import Inventory
+from devices.gpu import NONE, Inventory, Libraries
 from plugin import budgets, metrics, names
 from plugin.api.resource import ResourceClaim
 from plugin.kube import auth, client, errors, resources
@@ -754,6 +754,17 @@ async def test_a_repair_with_nothing_to_do_touches_nothing(world):
         await world.driver.repair()
     assert world.driver.checkpoints.reads == reads
     assert not world.driver._restore_due
+
+
+async def test_a_gpu_without_libraries_is_refused_where_they_are_required(world):
+    lacking = Libraries(how=NONE, reason="as it was found")
+    world.hardware.last = Inventory.of([gpu(0, libraries=lacking), gpu(1)])
+    world.driver.require_libraries = True
+    assert "as it was found" in await world.prepare(world.claim("c"))
+    assert (world.records(), world.specs()) == ([], []), "nothing is left behind"
+
+    world.driver.require_libraries = False
+    assert isinstance(await world.prepare(world.claim("c")), PreparedClaim)
 
 
 # ---------------------------------------------------------------------- device metadata
