@@ -404,8 +404,10 @@ class Driver:
         uid = prepared.uid
 
         # Not the first report if the claim was prepared before: the API server may still have what
-        # was said of it then. Asked before the write, which takes the claim out of `uncleared`.
-        first = replaces is None and uid not in self.checkpoints.uncleared
+        # was said of it then, also where the checkpoint of that was lost. Asked before the write,
+        # which takes the claim out of `uncleared`.
+        was_reported = any(entry.driver == self.name for entry in claim.status.devices)
+        first = replaces is None and uid not in self.checkpoints.uncleared and not was_reported
         await self.checkpoints.put(prepared)
         self._first_report[uid] = first
         if replaces is not None:

@@ -628,6 +628,19 @@ async def test_a_gpu_that_goes_and_comes_is_told_in_the_status(world):
         await apiserver.until(lambda expected=expected: ready() == expected)
 
 
+async def test_what_was_said_of_a_claim_before_its_checkpoint_was_lost_is_cleared(world):
+    """Its report is not the first that the API server hears, though it is the first of ours."""
+    claim = world.claim("c")
+    await world.prepare(claim)
+    await apiserver.until(lambda: world.devices("c"))
+    (world.tmp_path / "plugin" / "claims" / "uid-c.json").unlink()
+
+    fresh = world.instance()
+    assert isinstance(await world.prepare(claim, by=fresh), PreparedClaim)
+    assert await world.unprepare(claim, by=fresh) is None
+    await apiserver.until(lambda: not world.devices("c"))
+
+
 async def test_what_could_not_be_cleared_is_cleared_by_the_next_process(world):
     c = world.claim("c")
     await world.prepare(c)
