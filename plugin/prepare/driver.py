@@ -48,6 +48,9 @@ REQUEST_TIMEOUT = 10.0
 # Seconds kept back for the answer to reach the kubelet before it gives up: its deadline is read from
 # the call, in `kubelet.dra`.
 MARGIN = 2.0
+# Seconds that another try has to have: one cut short would blame the API server for being slow, and
+# what it said before would not be told.
+SHORTEST_TRY = 1.0
 # Seconds that one look at the hardware may take. Each device that hangs costs it two, once; what
 # hangs for longer hangs for ever.
 SCAN_PATIENCE = 10.0
@@ -282,7 +285,7 @@ class Driver:
                 return await self._prepare_from_claim(ref, claim)
             except errors.NotReadyError as error:
                 pause = max(backoff.next_delay(), error.retry_after)
-                if loop.time() + pause > min(deadline, began + error.patience):
+                if loop.time() + pause > min(deadline - SHORTEST_TRY, began + error.patience):
                     raise
                 log.info("claim %s/%s has to wait: %s", ref.namespace, ref.name, error)
 

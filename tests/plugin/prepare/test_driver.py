@@ -19,6 +19,7 @@ from plugin.prepare import cdi, checkpoint, claim_reports, driver, metadata, mps
 from plugin.prepared import PreparedClaim
 from plugin.report import events, status
 from tests.support import apiserver
+from tests.support.apiserver import Fault
 from tests.support.worlds import (
     DRIVER,
     NODE,
@@ -302,7 +303,9 @@ async def test_a_look_at_the_hardware_that_hangs_does_not_keep_the_answer(world)
     world.hardware.rescan = hangs.wait
     world.api.fail(503, times=100, path="resourceclaims/c")
     async with asyncio.timeout(20):
-        answer = await world.prepare(world.claim("c"), patience=driver.MARGIN + 0.5)
+        answer = await world.prepare(
+            world.claim("c"), patience=driver.MARGIN + driver.SHORTEST_TRY + 0.5
+        )
     assert "cannot read claim default/c" in answer
 
     world.driver.scan_patience = 0.01
@@ -345,6 +348,13 @@ async def test_answers_are_there_as_soon_as_each_claim_has_its_own(world):
     world.api.faults.clear()
     assert await call == answers
     assert isinstance(answers["uid-c"], PreparedClaim)
+
+
+async def test_what_the_api_server_said_last_is_told_and_not_that_our_time_is_up(world):
+    world.api.fail(500, times=1, path="resourceclaims/c")
+    world.api.faults.append(Fault(path="resourceclaims/c", passes="nothing"))
+    answer = await world.prepare(world.claim("c"), patience=driver.MARGIN + driver.SHORTEST_TRY)
+    assert "500" in answer
 
 
 async def test_long_trouble_is_told_before_the_kubelet_gives_up(world):
