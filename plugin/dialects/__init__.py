@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from devices.gpu import Gpu
+from devices.gpu import Gpu, Inventory
 
 from ..api.resource import DeviceAttribute, DeviceCapacity
 
@@ -65,8 +65,9 @@ def of_driver(name: str) -> Dialect | None:
 
 
 def attributes(
-    dialect: Dialect, published: Mapping[str, DeviceAttribute], gpu: Gpu, whole: Gpu | None
+    dialect: Dialect, published: Mapping[str, DeviceAttribute], gpu: Gpu, inventory: Inventory
 ) -> dict[str, DeviceAttribute]:
     """What claimd publishes of the GPU in a vendor's words, without what makes room for them."""
+    whole = inventory.named(gpu.parent) if gpu.parent else None
     kept = {name: value for name, value in published.items() if name not in _MAKES_ROOM}
     return dialect.attributes(kept, gpu, whole)

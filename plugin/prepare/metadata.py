@@ -99,8 +99,7 @@ def build(
         gpu = gpu_of(device, inventory)
         attributes = published.attributes(gpu, is_shared=device.share_id is not None)
         if dialect is not None:
-            whole = inventory.named(gpu.parent) if gpu.parent else None
-            attributes = dialects.attributes(dialect, attributes, gpu, whole)
+            attributes = dialects.attributes(dialect, attributes, gpu, inventory)
         described = Device(
             driver=driver,
             pool=device.pool,

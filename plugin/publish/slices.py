@@ -171,10 +171,9 @@ def _translated(
     """Told anew each time: of a part, it depends on the whole as well."""
     if dialect is None:
         return described
-    whole = inventory.named(gpu.parent) if gpu.parent else None
     return msgspec.structs.replace(
         described,
-        attributes=dialects.attributes(dialect, described.attributes, gpu, whole),
+        attributes=dialects.attributes(dialect, described.attributes, gpu, inventory),
         capacity=dialect.capacities(described.capacity, gpu),
     )
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from devices.gpu import DeviceNode
+from devices.gpu import DeviceNode, Inventory
 from plugin import dialects
 from plugin.api import limits
 from plugin.publish import device, sharing
@@ -41,11 +41,13 @@ FULL = {
 def test_there_are_never_more_attributes_and_capacities_than_a_device_may_have(vendor, kind):
     dialect = dialects.of_driver(f"gpu.{vendor}.com")
     whole = worlds.gpu(0, vendor=vendor)
-    one = worlds.gpu(0, **FULL | {"vendor": vendor, "kind": kind})
+    own = {"vendor": vendor, "kind": kind, "name": f"{whole.name}-part"}
+    one = worlds.gpu(0, **FULL | own)
+    known = Inventory.of([whole, one])
     for rule in ("*=memory", "*=shares:4"):
         (how,) = sharing.parse([rule])
         described = device.of_gpu(one, [], shared=how.sharing)
-        words = dialects.attributes(dialect, described.attributes, one, whole)
+        words = dialects.attributes(dialect, described.attributes, one, known)
         found = len(words) + len(dialect.capacities(described.capacity, one))
         assert found <= limits.ATTRIBUTES_AND_CAPACITIES
         assert "console" not in words
