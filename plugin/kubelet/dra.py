@@ -47,6 +47,7 @@ STOPPING = "the plugin is being stopped; ask again"
 BUSY = f"calls for {MOST_CLAIMS:,} claims are under way, which is the most; ask again"
 
 T = TypeVar("T")
+A = TypeVar("A")  # a good answer to a claim; a sentence is a bad one
 
 
 class DRAPlugin(v1_grpc.DRAPluginServicer):
@@ -116,8 +117,26 @@ class Calls:
         refs, deadline = _refs(claims), _deadline(context)
         answers: dict[str, PreparedClaim | str] = {}
         work = self._driver.prepare(refs, deadline, answers)
+        return await self._answered("prepare", refs, deadline, work, answers)
+
+    async def unprepare(self, claims: Iterable[Any], context: Context) -> dict[str, str | None]:
+        """Likewise; None for a claim that is unprepared, else why it is not."""
+        refs, deadline = _refs(claims), _deadline(context)
+        answers: dict[str, str | None] = {}
+        work = self._driver.unprepare(refs, deadline, answers)
+        return await self._answered("unprepare", refs, deadline, work, answers)
+
+    async def _answered(
+        self,
+        name: str,
+        refs: list[driver.ClaimRef],
+        deadline: float,
+        work: Coroutine[Any, Any, dict[str, A | str]],
+        answers: dict[str, A | str],
+    ) -> dict[str, A | str]:
+        """What the work says to each claim. It puts each answer into `answers` as soon as it has it."""
         try:
-            answers = await self._shielded("prepare", refs, deadline, work)
+            answers = await self._shielded(name, refs, deadline, work)
         except _NoAnswerError as reason:
             # The work may go on, and add to them.
             answers = {ref.uid: answers.get(ref.uid, str(reason)) for ref in refs}
@@ -125,23 +144,7 @@ class Calls:
                 return answers
         for uid, answer in answers.items():
             if isinstance(answer, str):
-                log.warning("claim uid %s was not prepared: %s", plain_text.brief(uid), answer)
-        return answers
-
-    async def unprepare(self, claims: Iterable[Any], context: Context) -> dict[str, str | None]:
-        """Likewise; None for a claim that is unprepared, else why it is not."""
-        refs, deadline = _refs(claims), _deadline(context)
-        answers: dict[str, str | None] = {}
-        work = self._driver.unprepare(refs, deadline, answers)
-        try:
-            answers = await self._shielded("unprepare", refs, deadline, work)
-        except _NoAnswerError as reason:
-            answers = {ref.uid: answers.get(ref.uid, str(reason)) for ref in refs}
-            if not reason.is_news:
-                return answers
-        for uid, error in answers.items():
-            if error:
-                log.warning("claim uid %s was not unprepared: %s", plain_text.brief(uid), error)
+                log.warning("claim uid %s was not %sd: %s", plain_text.brief(uid), name, answer)
         return answers
 
     async def finish(self, timeout: float) -> None:
