@@ -70,6 +70,10 @@ def _run(arguments: argparse.Namespace) -> int:
             from . import explain
 
             return explain.run(arguments)
+        case "doctor":
+            from . import doctor
+
+            return doctor.run(arguments)
         case "sim":
             from . import sim
 

@@ -39,6 +39,7 @@ SETTINGS = {
     "capture": _HARDWARE,
     "probe": ("endpoint",),
     "explain": ("kubeconfig", "service_account"),
+    "doctor": config.NAMES,
 }
 
 
@@ -91,6 +92,7 @@ def _build(command: str) -> argparse.ArgumentParser:
         "capture": _add_capture,
         "probe": _add_probe,
         "explain": _add_explain,
+        "doctor": _add_doctor,
         "sim": _add_sim,
         "demo": _add_demo,
     }
@@ -357,6 +359,20 @@ def _add_explain(commands: Commands) -> None:
         help="wide: each node by itself, as --all (default: text)",
     )
     explain.add_argument("--all", action="store_true", help="each node by itself, not in groups")
+
+
+def _add_doctor(commands: Commands) -> None:
+    doctor = _add(
+        commands, "doctor", "tell what stands between this node and GPUs that work, and what to do"
+    )
+    doctor.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "wide", "json"),
+        default="table",
+        help="wide: what is well, too, as --all (default: table)",
+    )
+    doctor.add_argument("--all", action="store_true", help="what is well, too")
 
 
 def _add_sim(commands: Commands) -> None:

@@ -23,6 +23,7 @@ from devices import fake, scan, vendors
 from devices.gpu import Roots
 from plugin import budgets, cli, config, metrics, prepared
 from plugin.api import versions
+from plugin.doctor import examine
 from plugin.kubelet import dra
 from plugin.kubelet import health as kubelet_health
 from plugin.prepare import cdi, gpu_config, metadata
@@ -103,6 +104,14 @@ def config_fields() -> str:
 def budget_table() -> str:
     rows = [[budget.what, str(budget), budget.why] for budget in budgets.ALL]
     return table(["what", "at most", "why"], rows)
+
+
+def doctor_checks() -> str:
+    rows = []
+    for check in examine.CHECKS:
+        remedy = " ".join(line.strip() for line in check.remedy.splitlines())
+        rows.append([code(check.name), check.level.value, check.looks_at, remedy])
+    return table(["check", "if not", "looks at", "what to do"], rows)
 
 
 # ---------------------------------------------------------------- device metadata
@@ -247,6 +256,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "configfields": config_fields,
     "reserved": reserved_variables,
     "budgets": budget_table,
+    "doctor": doctor_checks,
     "metadata": device_metadata,
     "attributes": hardware.attributes,
     "core": hardware.core,

@@ -1,0 +1,328 @@
+"""The container runtime: whether it takes CDI devices, and from where.
+
+A runtime with CDI turned off starts no container that has a GPU ("unresolvable CDI devices"), and
+one that looks into other folders does not either.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import tomllib
+from dataclasses import dataclass
+from typing import Any
+
+from .check import Check, Finding, Level
+from .sight import Sight, names
+
+RUNTIME_VERSION = Check(
+    name="runtime-version",
+    level=Level.ERROR,
+    looks_at="the Node's `containerRuntimeVersion`",
+    expected="containerd 1.7 or later, or CRI-O: others take no CDI devices from the kubelet",
+    remedy="update the container runtime of the node, or change it",
+)
+CDI_ENABLED = Check(
+    name="cdi-enabled",
+    level=Level.ERROR,
+    looks_at="`enable_cdi` in containerd's configuration; CRI-O has CDI always",
+    expected="CDI turned on: a container gets its GPU as a CDI device",
+    remedy="set `enable_cdi = true` in the table of the CRI plugin, and restart containerd",
+)
+CDI_FOLDERS = Check(
+    name="cdi-folders",
+    level=Level.ERROR,
+    looks_at="`cdi_spec_dirs` of containerd or CRI-O, beside the setting `cdi-dir`",
+    expected="the runtime looks for CDI specs where claimd writes them",
+    remedy="add the folder to `cdi_spec_dirs` and restart the runtime, or set `cdi-dir` to one of "
+    "the folders that it has",
+)
+CDI_FOLDER = Check(
+    name="cdi-folder",
+    level=Level.ERROR,
+    looks_at="the folder `cdi-dir`: that it is there, can be written, and is still the host's",
+    expected="a folder in which claimd can write",
+    remedy="make it on the node, and see that claimd's mount leads there and is not read-only",
+)
+CHECKS = (RUNTIME_VERSION, CDI_ENABLED, CDI_FOLDERS, CDI_FOLDER)
+
+# Where distributions put containerd's configuration, if its command line does not say.
+CONTAINERD_FILES = (
+    "/etc/containerd/config.toml",
+    "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+    "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
+    "/etc/k0s/containerd.toml",
+    "/run/k0s/containerd-cri.toml",
+    "/var/snap/microk8s/current/args/containerd.toml",
+)
+CRIO_FILE, CRIO_FOLDER = "/etc/crio/crio.conf", "/etc/crio/crio.conf.d"
+DEFAULT_FOLDERS = ("/etc/cdi", "/var/run/cdi")
+
+# The table of containerd's CRI plugin, in the configuration's versions 2 and 3.
+_CRI_PLUGINS = ("io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime")
+_LARGEST_MINOR_WITHOUT_DEFAULT = (1, 7)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is known of the runtime. `version` is as the Node has it: containerd://2.1.4."""
+
+    version: str = ""
+    config: str = ""  # the file; empty: there is none, or it was not seen
+    seen: bool = False  # the places were looked at where a configuration would be
+    trouble: str = ""  # why the configuration cannot be understood
+    enable_cdi: bool | None = None  # None: not said
+    folders: tuple[str, ...] | None = None
+    systemd_cgroup: bool | None = None
+    cdi_dir: str = "/var/run/cdi"
+    cdi_dir_trouble: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.version.partition("://")[0]
+
+    @property
+    def number(self) -> tuple[int, ...]:
+        """Major and minor; empty if they are not known."""
+        digits = re.match(r"v?([0-9]{1,6})\.([0-9]{1,6})", self.version.partition("://")[2])
+        return (int(digits[1]), int(digits[2])) if digits else ()
+
+    @property
+    def called(self) -> str:
+        """For people: containerd 2.1.4."""
+        return self.version.replace("://", " ") or "the container runtime"
+
+
+def judge(facts: Facts, how: str) -> list[Finding]:
+    """`how` says how somebody could see a configuration that is not seen from here."""
+    return [_version(facts), _enabled(facts, how), _folders(facts, how), _folder(facts)]
+
+
+def _version(facts: Facts) -> Finding:
+    if not facts.version:
+        return RUNTIME_VERSION.unseen(
+            "the Node could not be read, which names the runtime",
+            "kubectl get node NODE -o wide",
+        )
+    if facts.name == "docker":
+        return RUNTIME_VERSION.failed(f"the node runs {facts.called} by cri-dockerd")
+    if facts.name == "containerd" and facts.number and facts.number < (1, 7):
+        return RUNTIME_VERSION.failed(f"the node runs {facts.called}")
+    return RUNTIME_VERSION.well(facts.called)
+
+
+def _enabled(facts: Facts, how: str) -> Finding:
+    if facts.name == "cri-o":
+        return CDI_ENABLED.well(f"{facts.called} has CDI always")
+    if not facts.seen:
+        return CDI_ENABLED.unseen("the runtime's configuration cannot be seen from here", how)
+    if facts.trouble:
+        return CDI_ENABLED.failed(facts.trouble, expected="a configuration in TOML")
+
+    place = facts.config or "there is no configuration, and by default"
+    if facts.enable_cdi is not None:
+        if facts.enable_cdi:
+            return CDI_ENABLED.well(f"{facts.config}: enable_cdi = true")
+        return CDI_ENABLED.failed(
+            f"{facts.config}: enable_cdi = false", remedy=_to_turn_on(facts.config)
+        )
+
+    # Not said: what the version does by itself.
+    if facts.number and facts.number <= _LARGEST_MINOR_WITHOUT_DEFAULT:
+        where = f"{facts.config} does not set enable_cdi" if facts.config else place
+        return CDI_ENABLED.failed(
+            f"{facts.called} has CDI off by default: {where}",
+            remedy=_to_turn_on(facts.config or CONTAINERD_FILES[0]),
+        )
+    if facts.number:
+        return CDI_ENABLED.well(f"{facts.called} has CDI on by default")
+    return CDI_ENABLED.unseen(
+        "the configuration does not set enable_cdi, and the runtime's version is not known: "
+        "containerd 1.7 has CDI off by default, 2.0 on",
+        "containerd --version, on the node",
+    )
+
+
+def _to_turn_on(config: str) -> str:
+    lines = [
+        f"in {config}, on the node, set",
+        '    [plugins."io.containerd.grpc.v1.cri"]',
+        "      enable_cdi = true",
+        '      cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]',
+        f'(in a configuration with version = 3 the table is [plugins."{_CRI_PLUGINS[1]}"])',
+        "and `systemctl restart containerd`: running containers stay",
+    ]
+    if "/rancher/" in config:
+        lines.append("k3s and rke2 make this file anew: write it into config.toml.tmpl beside it")
+    return "\n".join(lines)
+
+
+def _folders(facts: Facts, how: str) -> Finding:
+    if not facts.seen or facts.trouble:
+        return CDI_FOLDERS.unseen("the runtime's configuration cannot be seen from here", how)
+    folders = DEFAULT_FOLDERS if facts.folders is None else facts.folders
+    if _same(facts.cdi_dir) in map(_same, folders):
+        return CDI_FOLDERS.well(f"{facts.cdi_dir} is among {', '.join(folders)}")
+    return CDI_FOLDERS.failed(
+        f"claimd writes into {facts.cdi_dir}, the runtime looks in {', '.join(folders) or 'none'}"
+        + (f" ({facts.config})" if facts.config else "")
+    )
+
+
+def _same(folder: str) -> str:
+    """/var/run is /run, on every host there is."""
+    return re.sub(r"^/var/run(?=/|$)", "/run", folder.rstrip("/"))
+
+
+def _folder(facts: Facts) -> Finding:
+    if facts.cdi_dir_trouble:
+        return CDI_FOLDER.failed(facts.cdi_dir_trouble)
+    return CDI_FOLDER.well(f"{facts.cdi_dir} is there and can be written")
+
+
+# ---------------------------------------------------------------- looking
+
+
+def look(sight: Sight, version: str) -> Facts:
+    """What the node's files say; `version` as the Node has it, empty if it is not known."""
+    cdi_dir = sight.settings.cdi_dir
+    facts: dict[str, Any] = {
+        "version": version,
+        "cdi_dir": str(cdi_dir),
+        "cdi_dir_trouble": folder_trouble(str(sight.place(cdi_dir)), str(cdi_dir)),
+    }
+    if sight.files is None:
+        return Facts(**facts)
+
+    facts["seen"] = True
+    if version.startswith("cri-o") or (not version and sight.files.real(CRIO_FILE)):
+        return Facts(**facts | {"version": version or "cri-o://"} | _crio(sight))
+    return Facts(**facts | _containerd(sight))
+
+
+def folder_trouble(place: str, name: str) -> str:
+    """What is wrong with a folder that we write in; empty if nothing is."""
+    try:
+        status = os.stat(place)
+    except FileNotFoundError:
+        return f"there is no folder {name}"
+    except OSError as error:
+        return f"{name}: {error.strerror}"
+    if not os.path.isdir(place):
+        return f"{name} is no folder"
+    if status.st_nlink == 0:
+        return (
+            f"{name} was removed on the host and made anew: our mount leads to the old one; "
+            "delete the claimd pod of this node"
+        )
+    if place != name:
+        # Through the host's root, which is mounted as it is for us, not for claimd.
+        return ""
+    if os.statvfs(place).f_flag & os.ST_RDONLY:
+        return f"{name} is mounted read-only"
+    if not os.access(place, os.W_OK | os.X_OK):
+        return f"{name} may not be written by user {os.getuid()}"
+    return ""
+
+
+def _containerd(sight: Sight) -> dict[str, Any]:
+    assert sight.files is not None
+    config = _from_command_line(sight)
+    if not config:
+        there = [path for path in CONTAINERD_FILES if sight.files.real(path) is not None]
+        config = there[0] if there else ""
+    if not config:
+        return {}
+
+    try:
+        document = _with_imports(sight, config)
+    except (ValueError, OSError) as error:
+        return {"config": config, "trouble": f"{config}: {error}"}
+
+    found: dict[str, Any] = {"config": config}
+    plugins = _table(document, "plugins")
+    for plugin in _CRI_PLUGINS:
+        cri = _table(plugins, plugin)
+        if isinstance(cri.get("enable_cdi"), bool):
+            found["enable_cdi"] = cri["enable_cdi"]
+        if isinstance(cri.get("cdi_spec_dirs"), list):
+            found["folders"] = tuple(map(str, cri["cdi_spec_dirs"]))
+        runc = _table(cri, "containerd", "runtimes", "runc", "options")
+        if isinstance(runc.get("SystemdCgroup"), bool):
+            found["systemd_cgroup"] = runc["SystemdCgroup"]
+    return found
+
+
+def _from_command_line(sight: Sight) -> str:
+    """The file that a running containerd was given, as a path of the host."""
+    for _, words in sight.commands():
+        if os.path.basename(words[0]) != "containerd":
+            continue
+        for word, following in zip(words, [*words[1:], ""], strict=True):
+            if word in ("--config", "-c") and following:
+                return following
+            if word.startswith("--config="):
+                return word.removeprefix("--config=")
+    return ""
+
+
+def _with_imports(sight: Sight, config: str) -> dict[str, Any]:
+    """The file and what it imports, which counts more. ValueError if one of them is no TOML."""
+    document = _toml(sight, config)
+    for pattern in document.get("imports") or ():
+        absolute = os.path.join(os.path.dirname(config), str(pattern))
+        folder, name = os.path.split(absolute)
+        assert sight.files is not None
+        for entry in names(sight.files, folder):
+            imported = f"{folder}/{entry}"
+            if fnmatch.fnmatch(entry, name) and imported != config:
+                document = _merged(document, _toml(sight, imported))
+    return document
+
+
+def _toml(sight: Sight, path: str) -> dict[str, Any]:
+    assert sight.files is not None
+    notes: list[str] = []
+    content = sight.files.content(path, notes)
+    if content is None:
+        raise ValueError("; ".join(notes) or "it is not there")
+    return tomllib.loads(content.decode())
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            merged[key] = _merged(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _table(document: object, *keys: str) -> dict[str, Any]:
+    """The table at these keys; an empty one if there is none."""
+    for key in keys:
+        document = document.get(key) if isinstance(document, dict) else None
+    return document if isinstance(document, dict) else {}
+
+
+def _crio(sight: Sight) -> dict[str, Any]:
+    assert sight.files is not None
+    files = [f"{CRIO_FOLDER}/{entry}" for entry in names(sight.files, CRIO_FOLDER)]
+    if sight.files.real(CRIO_FILE) is not None:
+        files.insert(0, CRIO_FILE)
+
+    # Later files win.
+    found: dict[str, Any] = {}
+    for path in files:
+        try:
+            crio = _table(_toml(sight, path), "crio", "runtime")
+        except ValueError as error:
+            return {"config": path, "trouble": f"{path}: {error}"}
+        if isinstance(crio.get("cdi_spec_dirs"), list):
+            found |= {"config": path, "folders": tuple(map(str, crio["cdi_spec_dirs"]))}
+        if isinstance(crio.get("cgroup_manager"), str):
+            found["systemd_cgroup"] = crio["cgroup_manager"] == "systemd"
+    return {"systemd_cgroup": True} | found  # its default

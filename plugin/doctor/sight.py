@@ -1,0 +1,83 @@
+"""What of the host can be seen from where we run: on it, in a pod, or in a pod that has its root.
+
+A pod of the DaemonSet sees the kubelet's and the runtime's folders that are mounted, and the host's
+/sys and /proc; the host's other files only where its root is mounted (`host-root`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from devices import sysfs
+from devices.gpu import Roots
+from devices.host_files import HostFiles
+
+from ..config import Config
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sight:
+    """The places as they can be read from here. Paths that people are told are the host's."""
+
+    settings: Config
+    in_pod: bool
+    roots: Roots
+    # The host's files that are no tree of the kernel's; None: they cannot be seen.
+    files: HostFiles | None
+
+    @property
+    def how(self) -> str:
+        """How somebody could see more."""
+        node = self.settings.node_name or "NODE"
+        return (
+            f"run it where the host's files are seen: deploy/doctor/pod.yaml on {node}, "
+            "or `claimd doctor` on the host"
+        )
+
+    def place(self, folder: Path) -> Path:
+        """A folder of the kubelet's or the runtime's: where it is mounted, or within the host's root."""
+        if not folder.exists() and self.files is not None:
+            within = Path(f"{self.files.host}{folder}")
+            if within.exists():
+                return within
+        return folder
+
+    def commands(self) -> Iterator[tuple[int, list[str]]]:
+        """The processes that can be seen, with their command lines."""
+        for name in sysfs.names(str(self.roots.proc), []) or ():
+            if name.isdecimal():
+                words = sysfs.content(f"{self.roots.proc}/{name}/cmdline", [])
+                if words:
+                    yield int(name), words.decode(errors="replace").rstrip("\0").split("\0")
+
+
+def of(settings: Config, environment: Mapping[str, str] | None = None) -> Sight:
+    """What these settings let us see."""
+    if environment is None:
+        environment = os.environ
+    in_pod = "KUBERNETES_SERVICE_HOST" in environment
+
+    roots = settings.roots
+    host: str | None
+    if settings.root:
+        host = settings.root
+    elif roots.host:
+        host = roots.host
+        # A container has a /dev of its own, in which little of the host's is.
+        default = Config().dev_root
+        if settings.dev_root == default and Path(f"{host}/dev").is_dir():
+            roots = dataclasses.replace(roots, dev=Path(f"{host}/dev"))
+    else:
+        host = None if in_pod else ""
+
+    files = HostFiles(host) if host is not None else None
+    return Sight(settings=settings, in_pod=in_pod, roots=roots, files=files)
+
+
+def names(files: HostFiles, folder: str) -> list[str]:
+    """What a folder of the host's holds, sorted; nothing if there is none."""
+    return files.names(folder)[1]

@@ -1,0 +1,270 @@
+"""A node on which everything is well says nothing; each thing that is broken is named, and no other."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from devices import faults
+from plugin.doctor import examine
+from plugin.doctor.check import Level
+from tests.support import doctor_node
+from tests.support.doctor_node import CONTAINERD, DRIVER
+
+# What takes an API server to know.
+WITHOUT_API = {"kubelet-version", "runtime-version"}
+
+
+@pytest.fixture
+async def node():
+    with tempfile.TemporaryDirectory(prefix="c-") as folder:
+        async with doctor_node.serving(Path(folder)) as furnished:
+            yield furnished
+
+
+async def findings(node, environment=None):
+    return await examine.node(node.settings, environment or {})
+
+
+def not_well(found):
+    return {
+        (finding.check, finding.level.value) for finding in found if finding.level != Level.WELL
+    }
+
+
+UNSEEN = {(name, "not looked at") for name in WITHOUT_API}
+
+
+async def test_nothing_is_said_of_a_node_that_is_well(node):
+    found = await findings(node)
+    assert not_well(found) == UNSEEN, [f for f in found if f.level != Level.WELL]
+
+
+async def test_every_check_says_something(node):
+    said = {finding.check for finding in await findings(node)}
+    assert said == {check.name for check in examine.CHECKS}
+
+
+def gone(path):
+    def break_(node):
+        place = node.root / path
+        if place.is_dir():
+            shutil.rmtree(place)
+        else:
+            place.unlink()
+
+    return break_
+
+
+def setting(**changes):
+    return lambda node: node.set(**changes)
+
+
+def with_containerd(old, new):
+    return lambda node: node.containerd(CONTAINERD.format(cdi=node.cdi_dir).replace(old, new))
+
+
+def silent(name):
+    return lambda node: doctor_node.silence(node, name)
+
+
+def unready(words):
+    def break_(node):
+        node.unready = words
+
+    return break_
+
+
+def without_claimd(node):
+    node.set(endpoint="")
+    doctor_node.silence(node, "dra.sock")
+    doctor_node.silence(node, f"{DRIVER}-reg.sock")
+
+
+def other_libraries(node):
+    shutil.rmtree(node.root / "usr")
+    (node.root / "etc/ld.so.cache").unlink()
+    doctor_node.driver_layouts.write(node.root, "debian", version="570.10.01")
+
+
+def without_uvm(node):
+    devices = node.root / "proc/devices"
+    lines = [line for line in devices.read_text().splitlines() if "nvidia-uvm" not in line]
+    devices.write_text("\n".join(lines) + "\n")
+
+
+def unbound(node):
+    (node.root / "sys/bus/pci/devices/0000:11:00.0/driver").unlink()
+
+
+def fault(kind, device, value=""):
+    return lambda node: faults.inject(node.root, kind, device, value)
+
+
+def denied(node):
+    node.enforce_selinux("system_u:system_r:spc_t:s0")
+    node.write(
+        "var/log/audit/audit.log",
+        'type=AVC msg=audit(1): avc:  denied  { write } for  pid=1 comm="claimd" name="cdi"\n',
+    )
+
+
+ERROR, WARNING, NOTE = "error", "warning", "note"
+
+# What is done to the node, and what has to be said: a check with its level, and words of the finding.
+BROKEN = {
+    "no registry": (
+        gone("var/lib/kubelet/plugins_registry"),
+        "kubelet-folder",
+        ERROR,
+        "there is no",
+    ),
+    "kubelet away": (
+        gone("var/lib/kubelet/pod-resources/kubelet.sock"),
+        "kubelet-answers",
+        ERROR,
+        "no kubelet runs with this folder",
+    ),
+    "not registered": (
+        unready("the kubelet has not registered us yet"),
+        "registered",
+        ERROR,
+        "has not registered us",
+    ),
+    "registration socket silent": (
+        silent(f"{DRIVER}-reg.sock"),
+        "dra-socket",
+        ERROR,
+        "registration socket",
+    ),
+    "dra socket silent": (silent("dra.sock"), "dra-socket", ERROR, "a DRA socket"),
+    "claimd away": (without_claimd, "claimd-runs", ERROR, "nobody listens at"),
+    "nobody at the endpoint": (
+        setting(endpoint="unix:/nowhere/e.sock"),
+        "claimd-runs",
+        ERROR,
+        "no answer at",
+    ),
+    "cdi off": (
+        with_containerd("enable_cdi = true", "enable_cdi = false"),
+        "cdi-enabled",
+        ERROR,
+        "enable_cdi = false",
+    ),
+    "no toml": (with_containerd("version = 3", "version ="), "cdi-enabled", ERROR, "config.toml: "),
+    "other cdi folders": (
+        lambda node: node.containerd(CONTAINERD.format(cdi="/run/other")),
+        "cdi-folders",
+        ERROR,
+        "the runtime looks in /etc/cdi, /run/other",
+    ),
+    "no cdi folder": (gone("run/cdi"), "cdi-folder", ERROR, "there is no folder"),
+    "no gpu": (setting(include=("0000:99:00.0",)), "gpus", WARNING, "there is no GPU"),
+    "no driver": (unbound, "driver-loaded", ERROR, "0000:11:00.0: bound to no kernel driver"),
+    "no uvm": (without_uvm, "nvidia-uvm", ERROR, "is not loaded"),
+    "other libraries": (other_libraries, "driver-versions", ERROR, "are of 570.10.01"),
+    "no libraries": (
+        setting(nvidia_driver_root="/opt"),
+        "driver-libraries",
+        ERROR,
+        "gpu-0000-11-00-0, gpu-0000-13-00-0: none are mounted",
+    ),
+    "no hook": (
+        setting(library_hook_dir="/var/lib/nowhere"),
+        "library-hook",
+        WARNING,
+        "/var/lib/nowhere/claimd-ld-cache is not there",
+    ),
+    "daemon-reload": (gone("dev/char/195:0"), "dev-char-links", WARNING, "/dev/nvidia0 (195:0)"),
+    "kfd shut": (gone("sys/class/kfd"), "kfd", NOTE, "missing"),
+    "sick": (fault("link", "gpu-0000-11-00-0", "4"), "gpu-health", WARNING, "4 of 16 lanes"),
+    "wedged": (fault("wedge", "gpu-0000-11-00-0"), "gpu-health", ERROR, "failed: the GPU hangs"),
+    "selinux": (
+        lambda node: node.enforce_selinux("system_u:system_r:container_t:s0:c1,c2"),
+        "selinux",
+        ERROR,
+        "container_t",
+    ),
+    "denials": (denied, "selinux-denials", WARNING, 'comm="claimd"'),
+    "iommu off": (setting(vfio_bind=("amd",)), "iommu", ERROR, "no IOMMU group"),
+    "driver root": (
+        setting(nvidia_driver_root="/run/nvidia/driver"),
+        "driver-root",
+        ERROR,
+        "/run/nvidia/driver, which is not there",
+    ),
+    "long path": (
+        setting(kubelet_dir=Path("/var/lib/" + "k" * 90)),
+        "socket-path",
+        ERROR,
+        "socket path too long",
+    ),
+    "many files": (
+        lambda node: node.runs_claimd(files=900),
+        "open-files",
+        WARNING,
+        "900 files open, and may have 1024",
+    ),
+    "low limit": (lambda node: node.runs_claimd(limit=64), "open-files", WARNING, "may have 64"),
+}
+# What is not looked at besides, as it cannot be.
+THEN_UNSEEN = {
+    "driver root": {"driver-libraries"},
+    "long path": {"dra-socket"},
+    "no registry": {"dra-socket"},
+    "claimd away": {"registered", "dra-socket"},
+    "nobody at the endpoint": {"registered", "dra-socket"},
+    "no toml": {"cdi-folders"},
+    "other libraries": {"driver-libraries"},
+}
+# And what is broken by the same.
+ALSO = {
+    "iommu off": {("vfio-pci", ERROR)},
+    "long path": {("kubelet-folder", ERROR), ("kubelet-answers", ERROR)},
+}
+
+
+async def test_a_pod_that_does_not_see_the_host_says_so(node):
+    """Its own files are not the host's: neither well nor broken."""
+    node.set(
+        root="",
+        sys_root=node.root / "sys",
+        proc_root=node.root / "proc",
+        dev_root=node.root / "dev",
+        require_libraries="false",
+    )
+    found = await findings(node, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+    unseen = {finding.check: finding for finding in found if finding.level is Level.UNSEEN}
+    assert unseen.keys() == WITHOUT_API | {"cdi-enabled", "cdi-folders", "dev-char-links"}
+    assert "deploy/doctor/pod.yaml on node-1" in unseen["cdi-enabled"].remedy
+    broken = [finding for finding in found if finding.level in (Level.ERROR, Level.WARNING)]
+    assert broken == []
+
+
+async def test_a_pod_with_the_hosts_root_sees_all(node):
+    """As with deploy/components/nvidia, where no folder of the kubelet is mounted by itself."""
+    host = node.root
+    node.set(
+        root="",
+        host_root=host,
+        sys_root=host / "sys",
+        proc_root=host / "proc",
+        require_libraries="true",
+    )
+    assert not_well(await findings(node, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})) == UNSEEN
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_what_is_broken_is_named_and_nothing_else(node, name):
+    break_, check, level, words = BROKEN[name]
+    os.makedirs(node.root / "opt", exist_ok=True)
+    break_(node)
+    found = await findings(node)
+    unseen = {(other, "not looked at") for other in THEN_UNSEEN.get(name, ())}
+    assert not_well(found) == UNSEEN | unseen | {(check, level)} | ALSO.get(name, set())
+    (finding,) = [finding for finding in found if finding.check == check and finding.level == level]
+    assert words in finding.seen
+    assert finding.expected, "what would be well"
+    assert finding.remedy, "what to do"
