@@ -184,14 +184,14 @@ NAMES = tuple(setting.name for setting in dataclasses.fields(Config))
 _DEFAULTS = {setting.name: setting.default for setting in dataclasses.fields(Config)}
 
 # What is allowed where a setting has words to choose from, or seconds.
-_CHOICES = {
+CHOICES = {
     "log_level": LEVELS,
     "log_format": FORMATS,
     "taint_failed": EFFECTS,
     "taint_degraded": EFFECTS,
     "require_libraries": ("auto", "true", "false"),
 }
-_SECONDS = {
+SECONDS = {
     "rescan": (1, 3600),
     "health_interval": (1, 3600),
     "absent_grace": (0, 86400),
@@ -373,12 +373,12 @@ def _check(config: Config, given: Mapping[str, _Given]) -> None:
         expected = "a DNS name in lower case of at most 63 characters, such as gpu.claimd.dev"
         raise refusal("driver_name", expected, repr(config.driver_name))
 
-    for name, allowed in _CHOICES.items():
+    for name, allowed in CHOICES.items():
         value = getattr(config, name)
         if value not in allowed:
             raise refusal(name, f"one of {', '.join(allowed)}", repr(value))
 
-    for name, (least, most) in _SECONDS.items():
+    for name, (least, most) in SECONDS.items():
         seconds = getattr(config, name)
         if not least <= seconds <= most:
             raise refusal(name, f"{least} to {most} seconds", f"{seconds:g}")

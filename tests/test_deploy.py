@@ -4,13 +4,8 @@ what it is for.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
-import os
-import shutil
-import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +13,7 @@ import pytest
 import yaml
 
 from plugin import config, names
-from tests.cluster.rig import places
+from tests.support import manifests
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = sorted(
@@ -29,30 +24,14 @@ FOLDERS = sorted(
 )
 
 
-def kubectl() -> str:
-    """The one on the path, or the rig's."""
-    return (
-        shutil.which("kubectl", path=f"{os.environ['PATH']}:{places.kube_binary('', places.KUBE)}")
-        or ""
-    )
-
-
 pytestmark = pytest.mark.skipif(
-    not kubectl(), reason="no kubectl: the rig has one (`python3 -m tests.cluster.rig up`)"
+    not manifests.kubectl(),
+    reason="no kubectl: the rig has one (`python3 -m tests.cluster.rig up`)",
 )
 
 
-@functools.cache
-def built(folder: str) -> list[dict[str, Any]]:
-    done = subprocess.run(
-        [kubectl(), "kustomize", str(ROOT / folder)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return list(yaml.safe_load_all(done.stdout))
-
-
 def pod_of(folder: str) -> Any:
-    (daemonset,) = [one for one in built(folder) if one["kind"] == "DaemonSet"]
+    (daemonset,) = [one for one in manifests.built(folder) if one["kind"] == "DaemonSet"]
     assert (daemonset["metadata"]["name"], daemonset["metadata"]["namespace"]) == (
         "claimd",
         "claimd-system",
@@ -64,7 +43,7 @@ def pod_of(folder: str) -> Any:
 def test_it_is_built_and_its_settings_are_known(folder: str) -> None:
     assert len(FOLDERS) >= 7
     known = {config.variable_of(name) for name in config.Config.__dataclass_fields__}
-    for one in built(folder):
+    for one in manifests.built(folder):
         if one["kind"] == "DaemonSet":
             (container,) = one["spec"]["template"]["spec"]["containers"]
             assert {variable["name"] for variable in container["env"]} <= known
@@ -80,21 +59,6 @@ AS_VENDOR = [name for name in COMPONENTS if name.startswith("as-")]
 OTHERS = [name for name in COMPONENTS if name not in AS_VENDOR]
 
 
-@functools.cache
-def _built_with(components: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The base with these components, in this order, as a kustomization of somebody's own has it."""
-    with tempfile.TemporaryDirectory(prefix="claimd-test-") as folder:
-        deploy = os.path.relpath(ROOT / "deploy", os.path.realpath(folder))
-        kustomization = {
-            "apiVersion": "kustomize.config.k8s.io/v1beta1",
-            "kind": "Kustomization",
-            "resources": [f"{deploy}/base"],
-            "components": [f"{deploy}/components/{name}" for name in components],
-        }
-        Path(folder, "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
-        return built(folder)
-
-
 def container_of(documents: list[dict[str, Any]]) -> Any:
     (daemonset,) = [document for document in documents if document["kind"] == "DaemonSet"]
     (container,) = daemonset["spec"]["template"]["spec"]["containers"]
@@ -108,11 +72,11 @@ def test_there_are_components() -> None:
 @pytest.mark.parametrize("pair", list(itertools.combinations(OTHERS, 2)), ids="+".join)
 def test_any_two_components_can_be_combined(pair: tuple[str, str]) -> None:
     """In either order, with the same outcome; neither takes anything away from the other."""
-    both = _built_with(pair)
-    assert _sorted_lists(both) == _sorted_lists(_built_with((pair[1], pair[0])))
-    base, container = container_of(_built_with(())), container_of(both)
+    both = manifests.built_with(pair)
+    assert _sorted_lists(both) == _sorted_lists(manifests.built_with((pair[1], pair[0])))
+    base, container = container_of(manifests.built_with(())), container_of(both)
     for name in pair:
-        alone = container_of(_built_with((name,)))
+        alone = container_of(manifests.built_with((name,)))
         for part in ("env", "volumeMounts"):
             added = [item for item in alone[part] if item not in base[part]]
             assert [item for item in added if item not in container[part]] == []
@@ -132,8 +96,8 @@ def _sorted_lists(value: Any) -> Any:
 @pytest.mark.parametrize("last", AS_VENDOR)
 def test_all_of_them_together(last: str) -> None:
     """In either order, with the same outcome."""
-    documents = _built_with((*OTHERS, last))
-    assert _sorted_lists(documents) == _sorted_lists(_built_with((last, *OTHERS)))
+    documents = manifests.built_with((*OTHERS, last))
+    assert _sorted_lists(documents) == _sorted_lists(manifests.built_with((last, *OTHERS)))
     together = container_of(documents)
     known = {config.variable_of(name) for name in config.Config.__dataclass_fields__}
     assert {variable["name"] for variable in together["env"]} <= known
@@ -141,14 +105,17 @@ def test_all_of_them_together(last: str) -> None:
 
 @pytest.mark.parametrize("name", ["fake", "kernel-log", "nvidia"])
 def test_an_overlay_is_the_base_with_its_component(name: str) -> None:
-    assert built(f"deploy/overlays/{name}") == _built_with((name,))
+    assert manifests.built(f"deploy/overlays/{name}") == manifests.built_with((name,))
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_component_takes_nothing_away(name: str) -> None:
     if name == "fake":
         pytest.skip("it has no port: two pods of an update share the host's network")
-    before, after = container_of(_built_with(())), container_of(_built_with((name,)))
+    before, after = (
+        container_of(manifests.built_with(())),
+        container_of(manifests.built_with((name,))),
+    )
     for part in ("env", "volumeMounts", "ports"):
         assert [item for item in before[part] if item not in after[part]] == []
     assert (before["livenessProbe"], before["resources"]) == (
@@ -177,7 +144,10 @@ def test_nvidias_shows_the_host_and_lets_nobody_write_it() -> None:
 
 
 def test_that_for_the_kernels_log_adds_one_capability() -> None:
-    before, after = container_of(_built_with(())), container_of(_built_with(("kernel-log",)))
+    before, after = (
+        container_of(manifests.built_with(())),
+        container_of(manifests.built_with(("kernel-log",))),
+    )
     given = before["securityContext"]
     assert after["securityContext"] == given | {
         "capabilities": given["capabilities"] | {"add": ["SYSLOG"]}
@@ -189,7 +159,7 @@ def test_one_in_a_vendors_place_is_the_base_under_another_name(name: str) -> Non
     """What the base says of the driver's name in the role and the pod, and nothing else but the classes."""
     vendor = name.removeprefix("as-")
     driver = f"gpu.{vendor}.com"
-    before, after = _built_with(()), _built_with((name,))
+    before, after = manifests.built_with(()), manifests.built_with((name,))
     added = [
         one
         for one in after
@@ -232,4 +202,4 @@ def test_the_check_of_a_vendor_runs_the_images_program(vendor: str) -> None:
     assert request["exactly"]["deviceClassName"] == f"{vendor}.gpu.claimd.dev"
     (container,) = pod["spec"]["containers"]
     assert container["command"] == [CHECK]
-    assert container["image"] == container_of(_built_with(()))["image"]
+    assert container["image"] == container_of(manifests.built_with(()))["image"]

@@ -1,5 +1,5 @@
-"""`python -m tests.docs`: writes the generated tables of docs/ and the output of its commands
-anew.
+"""`python -m tests.docs`: writes the generated tables of docs/, the output of its commands, and the
+settings in the schema of the chart's values anew.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import pages, tables
+from . import chart, pages, tables
 
 
 def main() -> int:
@@ -27,6 +27,11 @@ def main() -> int:
         if after != before:
             page.write_text(after)
             print(f"written: {page.relative_to(pages.ROOT)}")
+    before = chart.SCHEMA.read_text()
+    after = chart.schema(before)
+    if after != before:
+        chart.SCHEMA.write_text(after)
+        print(f"written: {chart.SCHEMA.relative_to(pages.ROOT)}")
     return 0
 
 

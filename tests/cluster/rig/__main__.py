@@ -96,6 +96,10 @@ def build_image(asked: argparse.Namespace) -> None:
     images.build(asked.folder, asked.file or asked.folder / "Containerfile", asked.tag)
 
 
+def helm(_: argparse.Namespace) -> None:
+    print(build.helm())
+
+
 def env(_: argparse.Namespace) -> None:
     folders = f"{kube_binary('', Choices.saved().kube)}:{containerd_folder()}"
     print(f"export KUBECONFIG={STATE}/admin.kubeconfig PATH={folders}:$PATH")
@@ -193,6 +197,7 @@ def arguments() -> argparse.ArgumentParser:
     making.add_argument("folder", type=Path)
     making.add_argument("file", type=Path, nargs="?")
     making.add_argument("--tag", default="localhost/claimd:dev")
+    verb("helm", helm, "build Helm, three minutes the first time, and say where it is")
     verb("env", env, "print KUBECONFIG and PATH for `eval`")
     verb("status", status, "say what runs")
     return parser

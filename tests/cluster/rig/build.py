@@ -16,9 +16,11 @@ from .places import (
     CACHE,
     CONTAINERD,
     ETCD,
+    HELM,
     INTEL_PLUGINS,
     containerd_folder,
     etcd_binary,
+    helm_binary,
     kube_binary,
     run,
 )
@@ -58,6 +60,12 @@ def intel_gpu_plugin() -> Path:
     package = "github.com/intel/intel-device-plugins-for-kubernetes/cmd/gpu_plugin"
     _module("intel-device-plugins", INTEL_PLUGINS, {"gpu_plugin": package}, folder)
     return folder / "gpu_plugin"
+
+
+def helm() -> Path:
+    """Helm, for the chart; no part of a cluster."""
+    _module("helm", HELM, {"helm": "helm.sh/helm/v4/cmd/helm"}, helm_binary().parent)
+    return helm_binary()
 
 
 def kubernetes(version: str, tools: Iterable[str]) -> None:

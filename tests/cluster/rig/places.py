@@ -24,6 +24,7 @@ CDI_FOLDER = Path("/var/run/cdi")
 KUBE = "1.37.1"
 CONTAINERD = os.environ.get("RIG_CONTAINERD", "2.2.9")  # or 1.7.35, for kubelets up to 1.35
 ETCD = "3.7.3"
+HELM = "4.3.1"
 INTEL_PLUGINS = "0.36.0"
 
 # The address of the `kubernetes` service as well: pods on the host's network reach the API server
@@ -73,6 +74,10 @@ def kube_binary(tool: str, version: str) -> Path:
 
 def etcd_binary() -> Path:
     return CACHE / "bin" / f"etcd-{ETCD}" / "etcd"
+
+
+def helm_binary() -> Path:
+    return CACHE / "bin" / f"helm-{HELM}" / "helm"
 
 
 def containerd_folder() -> Path:

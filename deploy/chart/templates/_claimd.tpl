@@ -1,0 +1,51 @@
+{{/* The driver's name: a vendor's with a component as-…, else the value. */}}
+{{- define "claimd.driver" -}}
+{{- $name := .Values.driverName -}}
+{{- range .Values.components -}}
+{{- if hasPrefix "as-" . -}}
+{{- $name = printf "gpu.%s.com" (trimPrefix "as-" .) -}}
+{{- end -}}
+{{- end -}}
+{{- $name -}}
+{{- end -}}
+
+{{- define "claimd.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether probes go by a socket in the pod, since its ports are the node's or nobody's. */}}
+{{- define "claimd.socket" -}}
+{{- if or .Values.hostNetwork (has "fake" .Values.components) -}}true{{- end -}}
+{{- end -}}
+
+{{/* What the schema cannot say: values that do not go together. */}}
+{{- define "claimd.check" -}}
+{{- $v := .Values -}}
+{{- $drivers := list -}}
+{{- range $v.components -}}
+{{- if hasPrefix "as-" . -}}
+{{- $drivers = append $drivers . -}}
+{{- end -}}
+{{- end -}}
+{{- if gt (len $drivers) 1 -}}
+{{- fail (printf "components: %s: a driver has one name, so claimd takes the place of one vendor's driver at most" (join " and " $drivers)) -}}
+{{- end -}}
+{{- if and $drivers (ne $v.driverName "gpu.claimd.dev") -}}
+{{- fail (printf "driverName: the component %s says the driver's name; leave this one out" (first $drivers)) -}}
+{{- end -}}
+{{- if and (index $v.settings "vfio-bind") (not (has "vfio" $v.components)) -}}
+{{- fail "settings.vfio-bind: claimd may not bind GPUs to vfio-pci without the component vfio; add it to components" -}}
+{{- end -}}
+{{- if and $v.monitor.kind (not (has "metrics" $v.components)) -}}
+{{- fail (printf "monitor.kind: there is nothing that a %s could read without the component metrics; add it to components" $v.monitor.kind) -}}
+{{- end -}}
+{{- if and $v.hostNetwork (has "metrics" $v.components) (ne (toString $v.updateStrategy.maxSurge) "0") -}}
+{{- fail "hostNetwork: the two pods of an update cannot both have the metrics' port of the node; set updateStrategy to maxSurge 0 and maxUnavailable 1, or leave the component metrics out" -}}
+{{- end -}}
+{{- end -}}
