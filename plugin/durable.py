@@ -162,7 +162,7 @@ def _sync(folder: Path) -> None:
         os.close(descriptor)
 
 
-async def in_thread(work: Callable[[], None]) -> None:
+async def in_thread(work: Callable[[], object]) -> None:
     """Runs `work` in a thread and returns when it has ended, even if the caller is cancelled.
 
     A caller that held a lock over the work and let go of it in the middle would let others see half

@@ -6,6 +6,8 @@ forge a second line, steer a terminal, or make a file that nobody can read.
 
 from __future__ import annotations
 
+import re
+
 BRIEF = 200  # characters of a stranger's text in a sentence
 
 # Control characters; line and paragraph separators; what turns the direction of text; the byte order
@@ -19,6 +21,8 @@ _STEERING = (
 )
 _ESCAPES = {code: chr(code).encode("unicode_escape").decode() for code in _STEERING}
 _JSON_ESCAPES = {code: f"\\u{code:04x}" for code in _STEERING}
+# Control characters but tabs and line feeds; separators; halves of characters; what Unicode has not.
+_STRANGE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
 
 def strange(text: str) -> str | None:
@@ -29,16 +33,8 @@ def strange(text: str) -> str | None:
     """
     if text.isprintable():
         return None
-    for character in text:
-        code = ord(character)
-        is_control = code < 0x20 or 0x7F <= code < 0xA0
-        if character not in "\t\n" and (
-            is_control
-            or code in (0x2028, 0x2029, 0xFEFF, 0xFFFE, 0xFFFF)
-            or 0xD800 <= code < 0xE000
-        ):
-            return character
-    return None
+    found = _STRANGE.search(text)
+    return found.group() if found else None
 
 
 def one_line(text: str) -> str:

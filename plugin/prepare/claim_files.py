@@ -105,7 +105,9 @@ class ClaimFiles:
 
     def disturbed(self) -> bool:
         """Whether a file of ours is gone or was changed by others since `ensure`."""
-        return any(durable.mark(self.path(name)) != mark for name, (_, mark) in self._seen.items())
+        # A copy, since a thread may be adding to it.
+        seen = self._seen.copy()
+        return any(durable.mark(self.path(name)) != mark for name, (_, mark) in seen.items())
 
     def _write(self, path: str, content: bytes) -> None:
         """Replaces a file at once, so that nobody reads half of one.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import math
 import re
@@ -25,7 +26,7 @@ import msgspec
 
 from devices.gpu import Inventory
 
-from .. import budgets, errors, metrics, pacing, plain_text, timestamps
+from .. import budgets, durable, errors, metrics, pacing, plain_text, timestamps
 from ..api.resource import ResourceClaim
 from ..kube import errors as kube_errors
 from ..kube import resources
@@ -54,6 +55,8 @@ SHORTEST_TRY = 1.0
 # Seconds that one look at the hardware may take. Each device that hangs costs it two, once; what
 # hangs for longer hangs for ever.
 SCAN_PATIENCE = 10.0
+# Files of metadata that a claim may have and be prepared by the loop: each takes 0.1 ms of it.
+MOST_FILES = 8
 
 
 class Hardware(Protocol):
@@ -104,6 +107,8 @@ class Driver:
     _unavailable: dict[str, str] = field(default_factory=dict)
     # A CDI file could not be written, or a checkpoint not be removed: the next repair restores.
     _restore_due: bool = False
+    # Claims whose files a thread is writing.
+    _writing: set[str] = field(default_factory=set)
     # The read of the checkpoints that was followed up last, by their count of reads.
     _followed_read: int = 0
     # One call at a time for each claim. A lock vanishes when nobody holds it or waits for it.
@@ -360,7 +365,7 @@ class Driver:
                 _check_same_claim(ref, prepared)
                 if prepared.has_passthrough:
                     prepared = await self._bind(prepared)
-                self._ensure_files(prepared)
+                await self._make_files(prepared)
             return prepared
 
     async def _prepare_from_claim(self, ref: ClaimRef, claim: ResourceClaim) -> PreparedClaim:
@@ -375,7 +380,7 @@ class Driver:
                 prepared = await self._plan_and_store(claim, replaces=prepared)
             if prepared.has_passthrough:
                 prepared = await self._bind(prepared)
-            self._ensure_files(prepared)
+            await self._make_files(prepared)
             self._confirmed.add(ref.uid)
             return prepared
 
@@ -471,6 +476,19 @@ class Driver:
             )
             raise
 
+    async def _make_files(self, prepared: PreparedClaim) -> None:
+        """`_ensure_files`; by a thread where there are many, for the loop is everybody's."""
+        if metadata.count(prepared) <= MOST_FILES:
+            self._ensure_files(prepared)
+            return
+
+        # A restore passes these files over, and is made up for.
+        self._writing.add(prepared.uid)
+        try:
+            await durable.in_thread(functools.partial(self._ensure_files, prepared))
+        finally:
+            self._writing.discard(prepared.uid)
+
     def _ensure_files(self, prepared: PreparedClaim) -> bool:
         """Makes the CDI file right, and what it mounts; whether the CDI file had to be written.
 
@@ -480,11 +498,12 @@ class Driver:
         """
         if not prepared.devices:
             return False
+        inventory = self._inventory
         mounts = self.metadata.mounts(prepared)
-        spec = cdi.build(prepared, self._inventory, self.library_hook.path, mounts)
+        spec = cdi.build(prepared, inventory, self.library_hook.path, mounts)
 
         # A container cannot start where the spec names a file that is not there.
-        self.metadata.ensure(prepared, self._inventory)
+        self.metadata.ensure(prepared, inventory)
         return self.specs.ensure(prepared.uid, spec)
 
     def _remove_files(self, prepared: PreparedClaim) -> None:
@@ -571,6 +590,10 @@ class Driver:
             for prepared in self._idle_claims():
                 self._restore_files(prepared)
 
+            # What a thread is writing looks like what a dead writer has left.
+            if self._writing:
+                self._restore_due = True
+                return
             for uid in self.specs.sweep() - set(self.checkpoints.claims):
                 log.warning("removing the CDI file of claim uid %s: no checkpoint names it", uid)
                 self.specs.remove(uid)
@@ -580,7 +603,7 @@ class Driver:
     def _idle_claims(self) -> list[PreparedClaim]:
         """Those at which no call is at this moment: it leaves the files right itself."""
         busy = self.binder.busy if self.binder is not None else set()
-        under_way = self.checkpoints.in_flight | busy
+        under_way = self.checkpoints.in_flight | busy | self._writing
         claims = self.checkpoints.claims.items()
         return [prepared for uid, prepared in claims if uid not in under_way]
 

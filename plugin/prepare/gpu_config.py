@@ -22,6 +22,7 @@ from ..names import ADMIN_VARIABLE, CONFIG_API_VERSION, MPS_LIMIT, MPS_PIPES
 CLASS, CLAIM = "the class", "the claim"
 # What a variable takes in files and in memory, its name and value aside.
 BYTES_BESIDE = 32
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Whole, and without links by its text: no name in it begins with a dot.
 _FOLDER = r"(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+"
 PERMISSIONS = "permissions"  # as claimsMaySet has it, beside the names of variables
@@ -35,6 +36,9 @@ RESERVED = {
     "GLIBC_TUNABLES": "the loader of every program acts on it, that of a hook on the host included",
     "GCONV_PATH": "the C library loads code from where it points to",
 }
+_RESERVED_BEGINNINGS = tuple(
+    pattern.removesuffix("*") for pattern in RESERVED if pattern.endswith("*")
+)
 
 
 class GpuConfig(
@@ -73,13 +77,9 @@ class SourcedConfig(msgspec.Struct, frozen=True, kw_only=True):
     config: GpuConfig
     reserved: frozenset[str] = frozenset()  # its variables that a claim cannot set by itself
 
-    def covers(self, request: str) -> bool:
-        """A configuration for "req" is also for the subrequest "req/sub" that was chosen."""
-        return (
-            not self.requests
-            or request in self.requests
-            or request.split("/", maxsplit=1)[0] in self.requests
-        )
+    def covers(self, names: frozenset[str]) -> bool:
+        """Whether it is for one of these requests; `_all_names` has what it may call them."""
+        return not self.requests or not names.isdisjoint(self.requests)
 
 
 class DeviceConfig(msgspec.Struct):
@@ -125,8 +125,8 @@ def for_device(
     Of one source the later wins. `owned` are the variables that come with the GPU itself. Raises
     ClaimError where a claim wants what is not a claim's to say.
     """
-    asked = tuple(requests)
-    relevant = [config for config in configs if any(map(config.covers, asked))]
+    asked = _all_names(requests)
+    relevant = [config for config in configs if config.covers(asked)]
     of_class = [entry.config for entry in relevant if entry.source == CLASS]
 
     # What the classes set and do not leave to claims is fixed. Capabilities only add up.
@@ -174,14 +174,20 @@ def for_device(
     return merged
 
 
+def _all_names(requests: Iterable[str]) -> frozenset[str]:
+    """A configuration for "req" is also for the subrequest "req/sub" that was chosen."""
+    asked = frozenset(requests)
+    return asked | {request.partition("/")[0] for request in asked}
+
+
 def spend(spent: int, environment: Mapping[str, str]) -> int:
     """What the devices of a claim have spent of the budget with one more.
 
     ClaimError if it is more than a claim may: then nobody has to look at the others.
     """
-    for name, value in environment.items():
-        spent += len(name.encode()) + len(value.encode()) + BYTES_BESIDE
-
+    # Names are ASCII.
+    spent += len("".join(environment)) + len("".join(environment.values()).encode())
+    spent += len(environment) * BYTES_BESIDE
     if spent > budgets.ENVIRONMENT.limit:
         raise errors.ClaimError(
             f"the configuration sets {spent:,} bytes of variables or more over all devices of the claim, "
@@ -209,6 +215,8 @@ def _check_variable(name: str, value: str, fixed: Mapping[str, str]) -> None:
 
 def reserved(name: str) -> str | None:
     """Why a claim cannot set this variable; None if it can."""
+    if name not in RESERVED and not name.startswith(_RESERVED_BEGINNINGS):
+        return None
     for pattern, reason in RESERVED.items():
         prefix = pattern.removesuffix("*")
         if name == pattern or (prefix != pattern and name.startswith(prefix)):
@@ -320,7 +328,7 @@ def _has_its_shape(document: Mapping[str, object], field: str) -> bool:
 
 
 def _check_text(name: str, value: str, source: str) -> None:
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+    if not _VARIABLE.fullmatch(name):
         raise errors.ClaimError(
             f"configuration from {source}: '{plain_text.brief(name)}' is no name of an environment variable"
         )
