@@ -11,8 +11,10 @@ from devices import scan
 from .. import config, errors
 from ..config import Config
 from ..doctor import check, examine, report
-from ..doctor.check import Level
-from . import output
+from ..doctor.check import Finding, Level
+from ..kube import auth, client
+from ..publish import sharing
+from . import machine, output
 from .exit_codes import OK
 
 # Beside 0, by the worst that was found. 1 and 2 are errors, as everywhere.
@@ -23,9 +25,9 @@ _EXIT_CODES = {Level.WARNING: WARNING, Level.ERROR: ERROR}
 
 def run(arguments: argparse.Namespace) -> int:
     """Tell what is not well. 0: nothing, notes aside; 3: warnings; 4: errors."""
-    settings = config.load(vars(arguments))
-    _check(settings)
-    findings = asyncio.run(examine.node(settings))
+    with machine.opened(config.load(vars(arguments))) as here:
+        _check(here.settings)
+        findings = asyncio.run(_findings(arguments, here.settings))
 
     if arguments.output == "json":
         print(output.text_of(report.as_data(findings)), end="")
@@ -35,9 +37,30 @@ def run(arguments: argparse.Namespace) -> int:
     return _EXIT_CODES.get(check.worst(findings), OK)
 
 
+async def _findings(arguments: argparse.Namespace, settings: Config) -> list[Finding]:
+    """Of the node; what no API server can be asked about is not looked at."""
+    if settings.root and not settings.kubeconfig:
+        return await examine.node(settings, "a tree is looked at, which belongs to no cluster")
+    try:
+        client_config = auth.as_kubectl(
+            settings.kubeconfig, arguments.context, settings.service_account, os.environ
+        )
+    except errors.UsageError as error:
+        if settings.kubeconfig or arguments.context:
+            raise
+        return await examine.node(settings, str(error))
+
+    server = client.Client(client_config, agent="claimd-doctor")
+    try:
+        return await examine.node(settings, server)
+    finally:
+        await server.close()
+
+
 def _check(settings: Config) -> None:
     try:
         scan.check_rules(settings.rules)
+        sharing.parse(settings.share)
     except ValueError as error:
         raise errors.UsageError(str(error)) from error
 

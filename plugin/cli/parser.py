@@ -373,6 +373,12 @@ def _add_doctor(commands: Commands) -> None:
         help="wide: what is well, too, as --all (default: table)",
     )
     doctor.add_argument("--all", action="store_true", help="what is well, too")
+    doctor.add_argument(
+        "--context",
+        default="",
+        metavar="NAME",
+        help="of the kubeconfig; default: its current context",
+    )
 
 
 def _add_sim(commands: Commands) -> None:

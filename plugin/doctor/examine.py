@@ -1,36 +1,73 @@
-"""All the looking and all the judging of a node, put together."""
+"""All the looking and all the judging, put together."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 
 from ..config import Config
-from . import drivers, host, kubelet, runtime, sight
-from .check import Check, Finding
+from ..kube import client, errors, resources
+from . import agreement, api, drivers, host, kubelet, runtime, sight
+from .check import Check, Finding, Level
 
 CHECKS: tuple[Check, ...] = (
     *kubelet.CHECKS,
     *runtime.CHECKS,
     *drivers.CHECKS,
     *host.CHECKS,
+    *api.CHECKS,
+    *agreement.CHECKS,
 )
 
+# Seconds until what does not agree is looked at again: a claim may be just being prepared.
+SECOND_LOOK = 1.5
 
-async def node(settings: Config, environment: Mapping[str, str] | None = None) -> list[Finding]:
-    """What every check says of the node that we run on. Changes nothing."""
+
+async def node(
+    settings: Config,
+    server: client.Client | str,
+    *,
+    environment: Mapping[str, str] | None = None,
+    second_look: float = SECOND_LOOK,
+) -> list[Finding]:
+    """What every check says of the node that we run on. Changes nothing.
+
+    `server` is the API server, or why none is known.
+    """
     seen = sight.of(settings, environment)
-    kubelet_version = runtime_version = ""
 
-    kubelet_facts = await kubelet.look(seen, kubelet_version)
     # The kernel's files may take their time, or never answer.
     driver_facts = await asyncio.to_thread(drivers.look, seen)
-    runtime_facts = runtime.look(seen, runtime_version)
+    inventory = driver_facts.inventory
+    if isinstance(server, str):
+        api_facts = api.Facts(unknown=server)
+    else:
+        api_facts = await api.look(server, settings, inventory)
+
+    known: api.NodeFacts = api_facts.node.value or api.NodeFacts(name=settings.node_name)
+    kubelet_facts = await kubelet.look(seen, known.kubelet_version)
+    runtime_facts = runtime.look(seen, known.runtime_version)
     host_facts = host.look(seen)
+
+    async def agree() -> list[Finding]:
+        ours = published = None
+        if not isinstance(server, str) and not api_facts.trouble and not api_facts.node_missing:
+            ours = resources.Resources(server, settings.driver_name, settings.node_name)
+            with contextlib.suppress(errors.ApiError):
+                published = await ours.all_slices(settings.node_name)
+        return agreement.judge(await agreement.look(seen, inventory, ours, published))
+
+    agreed = await agree()
+    if any(finding.level in (Level.ERROR, Level.WARNING) for finding in agreed):
+        await asyncio.sleep(second_look)
+        agreed = await agree()
 
     return [
         *kubelet.judge(kubelet_facts),
         *runtime.judge(runtime_facts, seen.how),
         *drivers.judge(driver_facts, runtime_facts.systemd_cgroup, seen.how),
         *host.judge(host_facts, seen.how),
+        *api.judge(api_facts, inventory),
+        *agreed,
     ]

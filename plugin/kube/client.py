@@ -254,6 +254,15 @@ class Client:
             if connection is not None:
                 self._discard(connection)
 
+    async def date(self) -> str:
+        """The clock of the API server, as its answers carry it in HTTP's form; empty if they do not."""
+        connection, response = await self._begin("GET /version", self._target("/version", None))
+        self._discard(connection)
+        for name, value in response.headers:
+            if name == b"date":
+                return value.decode(errors="replace")
+        return ""
+
     async def close(self) -> None:
         """Cuts every connection; requests under way fail."""
         if self._trimmer is not None:

@@ -46,12 +46,8 @@ class PolicyCheck:
     async def check(self) -> bool:
         """Whether there was an answer. Tells people if the wrong slice would have been kept."""
         try:
-            await self.resources.create_slice(
-                _slice_of_another(self.node, self.driver), dry_run=True
-            )
-        except (kube_errors.Forbidden, kube_errors.Invalid) as refusal:
-            log.debug("admission holds us to this node: %s", refusal)
-            return True
+            if await is_held(self.resources, self.driver, self.node):
+                return True
         except kube_errors.ApiError as error:
             log.debug("cannot try what admission has to refuse, trying again: %s", error)
             return False
@@ -64,6 +60,19 @@ class PolicyCheck:
         log.warning("%s", sentence)
         self.record_event(REASON, sentence)
         return True
+
+
+async def is_held(resources_: resources.Resources, driver: str, node: str) -> bool:
+    """Whether the API server refuses us a slice of another node; nothing is kept if it does not.
+
+    ApiError if there was no answer.
+    """
+    try:
+        await resources_.create_slice(_slice_of_another(node, driver), dry_run=True)
+    except (kube_errors.Forbidden, kube_errors.Invalid) as refusal:
+        log.debug("admission holds us to this node: %s", refusal)
+        return True
+    return False
 
 
 def _slice_of_another(node: str, driver: str) -> ResourceSlice:

@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 
 from devices import faults
-from plugin.doctor import examine
+from plugin.doctor import api, examine
 from plugin.doctor.check import Level
 from tests.support import doctor_node
 from tests.support.doctor_node import CONTAINERD, DRIVER
 
 # What takes an API server to know.
-WITHOUT_API = {"kubelet-version", "runtime-version"}
+WITHOUT_API = {
+    *("kubelet-version", "runtime-version", "claims", "slices"),
+    *(check.name for check in api.CHECKS),
+}
 
 
 @pytest.fixture
@@ -25,7 +28,8 @@ async def node():
 
 
 async def findings(node, environment=None):
-    return await examine.node(node.settings, environment or {})
+    nobody = "no API server is known"
+    return await examine.node(node.settings, nobody, environment=environment or {}, second_look=0)
 
 
 def not_well(found):
@@ -211,8 +215,10 @@ BROKEN = {
 }
 # What is not looked at besides, as it cannot be.
 THEN_UNSEEN = {
+    "kubelet away": {"kubelet-claims"},
+    "no cdi folder": {"cdi-files"},
     "driver root": {"driver-libraries"},
-    "long path": {"dra-socket"},
+    "long path": {"dra-socket", "kubelet-claims"},
     "no registry": {"dra-socket"},
     "claimd away": {"registered", "dra-socket"},
     "nobody at the endpoint": {"registered", "dra-socket"},

@@ -1,0 +1,324 @@
+"""Whether those who say what was given say the same: checkpoints, CDI files, slices, claims, kubelet.
+
+Claims come and go while this looks. Whoever asks looks a second time at what does not agree.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from devices.gpu import Inventory
+
+from .. import errors, names
+from ..api.document import Document
+from ..config import Config
+from ..kube import errors as kube_errors
+from ..kube import resources
+from ..kubelet import podresources
+from ..prepare import checkpoint
+from ..prepared import PreparedClaim, gpu_of
+from ..publish import sharing, slices
+from .check import Check, Finding, Level
+from .sight import Sight
+
+CHECKPOINTS = Check(
+    name="checkpoints",
+    level=Level.ERROR,
+    looks_at="the files in `claims` of our folder: that each is whole, and none was set aside",
+    expected="checkpoints that can be read",
+    remedy="claimd sets a damaged one aside at its next start and prepares the claim anew; look for "
+    "the cause: `dmesg`, the disk; then remove the file named *.damaged-*",
+)
+CDI_FILES = Check(
+    name="cdi-files",
+    level=Level.ERROR,
+    looks_at="our files in `cdi-dir`, one for each prepared claim",
+    expected="a CDI file for each checkpoint, and none besides",
+    remedy="a running claimd writes it again within a second: see that it runs, and its log",
+)
+KUBELET_CLAIMS = Check(
+    name="kubelet-claims",
+    level=Level.ERROR,
+    looks_at="which CDI ids of ours the kubelet has given to containers, beside the checkpoints",
+    expected="a checkpoint for each claim that a container was given",
+    remedy="these GPUs may be given to others: delete the pods that are named, and see in the log of "
+    "claimd what became of the checkpoints",
+)
+CLAIMS = Check(
+    name="claims",
+    level=Level.WARNING,
+    looks_at="the claim of each checkpoint, in the API server",
+    expected="claims that are there, with the same uid, allocated to this node",
+    remedy="claimd gives back what no pod uses after `garbage-grace`, two minutes by default; if it "
+    "stays longer, a pod still uses it: kubectl get pods -A --field-selector spec.nodeName=NODE",
+)
+SLICES = Check(
+    name="slices",
+    level=Level.ERROR,
+    looks_at="our ResourceSlices of this node, beside the GPUs that are here",
+    expected="each GPU that can be given away is in a slice, and the pool is complete",
+    remedy="kubectl -n claimd-system logs POD | grep -E 'not written|refuse|published'",
+)
+CHECKS = (CHECKPOINTS, CDI_FILES, KUBELET_CLAIMS, CLAIMS, SLICES)
+
+_MOST_CLAIMS = 64  # that the API server is asked about
+_UID = 36  # characters
+_SHOWN = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    folder: str
+    prepared: tuple[PreparedClaim, ...] = ()
+    problems: tuple[str, ...] = ()  # checkpoints that cannot be read
+    damaged: tuple[str, ...] = ()  # that were set aside
+    # Uids of the claims that have a CDI file; None: the folder cannot be read.
+    cdi_files: frozenset[str] | None = frozenset()
+    # Uids of claims whose GPUs are all here, so that they can have a CDI file.
+    possible: frozenset[str] = frozenset()
+    # By uid of a claim, the pods that were given it; None: the kubelet does not tell.
+    given: Mapping[str, str] | None = field(default_factory=dict)
+    # By title, what is wrong with the claim in the API server; None: it could not be asked.
+    claims: Mapping[str, str] | None = field(default_factory=dict)
+    # Names of the devices that should be published, with and without those of gates that are off;
+    # and those that are. None: the slices could not be read.
+    expected: frozenset[str] = frozenset()
+    at_least: frozenset[str] = frozenset()
+    published: Mapping[str, bool] | None = None  # by name: tainted
+    incomplete: str = ""
+
+
+def judge(facts: Facts) -> list[Finding]:
+    return [
+        *_checkpoints(facts),
+        *_cdi_files(facts),
+        _given(facts),
+        *_claims(facts),
+        *_slices(facts),
+    ]
+
+
+def _checkpoints(facts: Facts) -> list[Finding]:
+    found = [CHECKPOINTS.failed(problem) for problem in facts.problems]
+    found += [
+        CHECKPOINTS.failed(f"{facts.folder}/{name} was damaged and set aside", level=Level.WARNING)
+        for name in facts.damaged
+    ]
+    return found or [CHECKPOINTS.well(f"{len(facts.prepared)} claims are prepared")]
+
+
+def _cdi_files(facts: Facts) -> list[Finding]:
+    if facts.cdi_files is None:
+        return [CDI_FILES.unseen("the folder cannot be read", "mend cdi-folder first")]
+
+    titles = {claim.uid: claim.title for claim in facts.prepared}
+    missing = sorted(titles[uid] for uid in titles.keys() & facts.possible - facts.cdi_files)
+    # A checkpoint that cannot be read may well be the file's.
+    surplus = sorted(facts.cdi_files - titles.keys()) if not facts.problems else []
+    found = []
+    if missing:
+        found.append(
+            CDI_FILES.failed(
+                f"there is no CDI file of {_some(missing)}: a container that restarts finds "
+                '"unresolvable CDI devices"'
+            )
+        )
+    if surplus:
+        found.append(
+            CDI_FILES.failed(
+                f"{_some(surplus)} has a CDI file and no checkpoint",
+                level=Level.WARNING,
+                remedy="claimd removes it at its next start: delete the claimd pod of this node",
+            )
+        )
+    return found or [CDI_FILES.well("one for each prepared claim")]
+
+
+def _some(items: Collection[str]) -> str:
+    listed = list(items)
+    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    return f"{', '.join(listed[:_SHOWN])}{more}"
+
+
+def _given(facts: Facts) -> Finding:
+    if facts.given is None:
+        return KUBELET_CLAIMS.unseen("the kubelet does not answer", "mend kubelet-answers first")
+    known = {claim.uid for claim in facts.prepared}
+    unknown = sorted(
+        f"{pod} (claim uid {uid})" for uid, pod in facts.given.items() if uid not in known
+    )
+    if unknown and not facts.problems:
+        return KUBELET_CLAIMS.failed(f"without a checkpoint: {_some(unknown)}")
+    return KUBELET_CLAIMS.well(f"{len(facts.given)} claims are in use")
+
+
+def _claims(facts: Facts) -> list[Finding]:
+    if facts.claims is None:
+        return [CLAIMS.unseen("the API server could not be asked", "kubectl get resourceclaims -A")]
+    found = [
+        CLAIMS.failed(f"{title}: {trouble}") for title, trouble in sorted(facts.claims.items())
+    ]
+    return found or [CLAIMS.well("as they were prepared")]
+
+
+def _slices(facts: Facts) -> list[Finding]:
+    if facts.published is None:
+        return [
+            SLICES.unseen(
+                "the slices could not be read",
+                "kubectl get resourceslices --field-selector spec.nodeName=NODE",
+            )
+        ]
+    if not facts.published and facts.expected:
+        return [SLICES.failed("no device of this node is published")]
+    if facts.incomplete:
+        return [SLICES.failed(facts.incomplete)]
+
+    found = []
+    missing = sorted(facts.at_least - facts.published.keys())
+    surplus = sorted(
+        name
+        for name, tainted in facts.published.items()
+        if name not in facts.expected and not tainted
+    )
+    if missing:
+        found.append(SLICES.failed(f"not published: {_some(missing)}"))
+    if surplus:
+        found.append(SLICES.failed(f"published, and not here: {_some(surplus)}"))
+    return found or [SLICES.well(f"{len(facts.published)} devices, as they are here")]
+
+
+# ---------------------------------------------------------------- looking
+
+
+async def look(
+    sight: Sight,
+    inventory: Inventory,
+    ours: resources.Resources | None,
+    published: list[Document] | None,
+) -> Facts:
+    """`ours` is None where no API server is asked; `published` are slices of all drivers here."""
+    settings = sight.settings
+    folder = names.plugin_folder(sight.place(settings.kubelet_dir), settings.driver_name)
+    prepared, problems = checkpoint.read_only(folder)
+    devices, incomplete = _of_ours(published, settings.driver_name)
+    return Facts(
+        folder=str(folder / "claims"),
+        prepared=tuple(prepared),
+        problems=tuple(problems),
+        damaged=_damaged(str(folder / "claims")),
+        cdi_files=_cdi_uids(str(sight.place(settings.cdi_dir)), settings.driver_name),
+        possible=frozenset(claim.uid for claim in prepared if _is_whole(claim, inventory)),
+        given=await _given_by_kubelet(sight),
+        claims=await _in_api(ours, prepared, settings) if ours is not None else None,
+        expected=_expected(settings, inventory, partitions=True),
+        at_least=_expected(settings, inventory, partitions=False)
+        & _expected(settings, inventory, partitions=True),
+        published=devices,
+        incomplete=incomplete,
+    )
+
+
+def _damaged(folder: str) -> tuple[str, ...]:
+    marker = checkpoint.DAMAGED.partition("{")[0]
+    try:
+        return tuple(sorted(name for name in os.listdir(folder) if marker in name))
+    except OSError:
+        return ()
+
+
+def _cdi_uids(folder: str, driver: str) -> frozenset[str] | None:
+    prefix = names.cdi_prefix(driver)
+    try:
+        entries = os.listdir(folder)
+    except OSError:
+        return None
+    return frozenset(
+        entry.removeprefix(prefix).removesuffix(".json")
+        for entry in entries
+        if entry.startswith(prefix) and entry.endswith(".json")
+    )
+
+
+def _is_whole(claim: PreparedClaim, inventory: Inventory) -> bool:
+    try:
+        for device in claim.devices:
+            gpu_of(device, inventory)
+    except errors.ClaimError:
+        return False
+    return True
+
+
+async def _given_by_kubelet(sight: Sight) -> dict[str, str] | None:
+    socket = names.pod_resources_socket(sight.place(sight.settings.kubelet_dir))
+    if not socket.exists():
+        return None
+    try:
+        pods = await podresources.pods(socket)
+    except ConnectionError:
+        return None
+    given = {}
+    for (namespace, name), claims in pods.items():
+        for ids in claims.values():
+            for id_ in ids:
+                kind, _, device = id_.partition("=")
+                if kind == names.CDI_KIND:
+                    given[device[:_UID]] = f"pod {namespace}/{name}"
+    return given
+
+
+async def _in_api(
+    ours: resources.Resources, prepared: list[PreparedClaim], settings: Config
+) -> dict[str, str] | None:
+    """What is wrong with the claims; None if the API server does not tell."""
+    troubles = {}
+    for known in prepared[:_MOST_CLAIMS]:
+        try:
+            claim = await ours.claim(known.namespace, known.name)
+        except kube_errors.NotFound:
+            troubles[known.title] = "it is prepared here, and there is no such claim any more"
+            continue
+        except kube_errors.ApiError:
+            return None
+        if claim.metadata.uid != known.uid:
+            troubles[known.title] = "it is prepared here, and was deleted and created anew since"
+            continue
+        allocation = claim.status.allocation
+        results = allocation.devices.results if allocation else []
+        pools = {result.pool for result in results if result.driver == settings.driver_name}
+        if settings.node_name and settings.node_name not in pools:
+            troubles[known.title] = "it is prepared here, and not allocated to this node any more"
+    return troubles
+
+
+def _expected(settings: Config, inventory: Inventory, *, partitions: bool) -> frozenset[str]:
+    options = slices.Options(
+        partitions=partitions,
+        numa_list=settings.numa_list,
+        sharing=sharing.parse(settings.share),
+    )
+    built, _ = slices.build(inventory, settings.driver_name, settings.node_name or "node", options)
+    return frozenset(device.name for slice_ in built for device in slice_.spec.devices)
+
+
+def _of_ours(published: list[Document] | None, driver: str) -> tuple[dict[str, bool] | None, str]:
+    """Our devices, with whether they are tainted; and what the pool lacks."""
+    if published is None:
+        return None, ""
+    specs = [slice_["spec"] for slice_ in published if slice_["spec"].get("driver") == driver]
+    generation = max((spec["pool"].get("generation", 0) for spec in specs), default=0)
+    newest = [spec for spec in specs if spec["pool"].get("generation", 0) == generation]
+    count = max((spec["pool"].get("resourceSliceCount", 0) for spec in newest), default=0)
+    incomplete = ""
+    if len(newest) < count:
+        incomplete = (
+            f"the pool has {len(newest)} of {count} slices: no scheduler takes a device of it"
+        )
+    devices = {
+        device["name"]: bool(device.get("taints"))
+        for spec in newest
+        for device in spec.get("devices") or ()
+    }
+    return devices, incomplete

@@ -1,0 +1,83 @@
+"""What claimd may have to do at the API server: one table, which a test compares with deploy's role."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .check import Level
+
+# The minor version of Kubernetes from which a report of devices needs a right of its own.
+OWN_RIGHT_SINCE = 36
+DRIVER = "DRIVER"  # stands for the driver's name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Right:
+    """One verb on one resource, and what does not work without it."""
+
+    group: str
+    resource: str  # perhaps with a subresource
+    verb: str
+    name: str = ""  # of the object; DRIVER for our driver's name
+    without: str
+    level: Level = Level.ERROR
+    since: int = 0  # the minor version of Kubernetes that asks for it
+
+    def attributes(self, driver: str) -> dict[str, str]:
+        """As a review of access wants them."""
+        resource, _, subresource = self.resource.partition("/")
+        attributes = {
+            "group": self.group,
+            "resource": resource,
+            "subresource": subresource,
+            "verb": self.verb,
+            "name": driver if self.name == DRIVER else self.name,
+        }
+        return {key: value for key, value in attributes.items() if value}
+
+    def __str__(self) -> str:
+        group = f".{self.group}" if self.group else ""
+        return f"{self.verb} {self.resource}{group}"
+
+
+_DRA = "resource.k8s.io"
+_SLICES = "the GPUs are not published as they are"
+_STATUS = "claims' status.devices does not say what was given"
+_POLICY = "the admission policies do not hold claimd to its node, or refuse what it writes"
+
+RIGHTS = (
+    Right(group=_DRA, resource="resourceclaims", verb="get", without="no claim is prepared"),
+    Right(
+        group=_DRA,
+        resource="resourceclaims/status",
+        verb="patch",
+        without=_STATUS,
+        level=Level.WARNING,
+    ),
+    *(
+        Right(
+            group=_DRA,
+            resource="resourceclaims/driver",
+            verb=f"associated-node:{verb}",
+            name=DRIVER,
+            without=f"{_STATUS} (Kubernetes 1.36 and later ask for it)",
+            level=Level.WARNING,
+            since=OWN_RIGHT_SINCE,
+        )
+        for verb in ("patch", "update")
+    ),
+    *(
+        Right(group=_DRA, resource="resourceslices", verb=verb, without=_SLICES)
+        for verb in ("get", "list", "watch", "create", "update", "delete")
+    ),
+    Right(group="", resource="nodes", verb="get", without="the slices have no owner"),
+    Right(
+        group="events.k8s.io",
+        resource="events",
+        verb="create",
+        without="nobody is told by Events",
+        level=Level.WARNING,
+    ),
+    Right(group="claimd.dev", resource="nodes", verb="own", without=_POLICY),
+    Right(group="claimd.dev", resource="drivers", verb="serve", name=DRIVER, without=_POLICY),
+)
