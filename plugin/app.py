@@ -39,6 +39,7 @@ from .prepare import (
     library_hook,
     metadata,
     mps,
+    node_claims,
     passthrough,
 )
 from .prepared import PreparedClaim
@@ -190,7 +191,7 @@ class App:
     async def _restore(self) -> None:
         """Makes CDI files and statuses what the checkpoints say; tried again if it fails."""
         try:
-            await self.driver.follow_up()
+            await self.driver.claims.follow_up()
         except (OSError, errors.ClaimError) as error:
             log.error("cannot make the CDI files what the checkpoints say, trying again: %s", error)
             self.restore_due = True
@@ -285,7 +286,7 @@ class App:
                 if self.restore_due:
                     self.restore_due = False
                     await self._restore()
-                await self.driver.repair()
+                await self.driver.claims.repair()
                 self.instance.refresh()
 
                 may_publish = self.instance.may_publish()
@@ -349,10 +350,9 @@ def build(config: Config) -> App:
         inventory=lambda: watch_.last or Inventory(),
     )
     sharing_rules = sharing.parse(config.share)
-    driver_ = driver.Driver(
+    claims = node_claims.NodeClaims(
         name=config.driver_name,
         node=config.node_name,
-        resources=resources_,
         checkpoints=checkpoints,
         specs=cdi.SpecFolder(config.cdi_dir, config.driver_name),
         metadata=metadata.MetadataFolder(
@@ -368,6 +368,7 @@ def build(config: Config) -> App:
         library_hook=library_hook.LibraryHook(library_hook.of_image(), config.library_hook_dir),
         mps_daemons=mps.Daemons(host=config.roots.host),
     )
+    driver_ = driver.Driver(resources=resources_, claims=claims)
     announcements_ = _announcements(config, reports, events_)
     publisher_ = publisher.Publisher(
         resources_,
@@ -440,7 +441,7 @@ def _garbage_collector(
         driver=driver_,
         pods=functools.partial(podresources.pods, socket),
         may_collect=instance_.may_publish,
-        record_event=driver_.record_event,
+        record_event=driver_.claims.record_event,
         grace=config.garbage_grace,
     )
 

@@ -15,6 +15,14 @@ from . import errors
 DEVICE_PATIENCE = 20.0  # seconds to wait for a device that is coming up
 
 
+class ClaimRef(msgspec.Struct, frozen=True):
+    """A claim as the kubelet names it."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
 class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a function of the PCI bus was bound to before vfio-pci had it."""
 

@@ -18,7 +18,7 @@ import grpc.aio
 from .. import log as logs
 from .. import names, plain_text
 from ..prepare import driver
-from ..prepared import PreparedClaim
+from ..prepared import ClaimRef, PreparedClaim
 from .wire.dra.v1 import api_pb2 as v1
 from .wire.dra.v1 import api_pb2_grpc as v1_grpc
 from .wire.dra.v1beta1 import api_pb2 as v1beta1
@@ -129,7 +129,7 @@ class Calls:
     async def _answered(
         self,
         name: str,
-        refs: list[driver.ClaimRef],
+        refs: list[ClaimRef],
         deadline: float,
         work: Coroutine[Any, Any, dict[str, A | str]],
         answers: dict[str, A | str],
@@ -238,5 +238,5 @@ def add_to(server: grpc.aio.Server, calls: Calls) -> None:
     v1beta1_grpc.add_DRAPluginServicer_to_server(cast("Any", DRAPlugin(calls, v1beta1)), server)
 
 
-def _refs(claims: Iterable[Any]) -> list[driver.ClaimRef]:
-    return [driver.ClaimRef(claim.namespace, claim.name, claim.uid) for claim in claims]
+def _refs(claims: Iterable[Any]) -> list[ClaimRef]:
+    return [ClaimRef(claim.namespace, claim.name, claim.uid) for claim in claims]

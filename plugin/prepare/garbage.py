@@ -77,8 +77,9 @@ class GarbageCollector:
         if not self.may_collect():
             return
 
-        async with self.driver.checkpoints.locked():
-            claims = dict(self.driver.checkpoints.claims)
+        checkpoints = self.driver.claims.checkpoints
+        async with checkpoints.locked():
+            claims = dict(checkpoints.claims)
         self._confirmed_at = {uid: at for uid, at in self._confirmed_at.items() if uid in claims}
         if not claims:
             return
@@ -134,7 +135,7 @@ class GarbageCollector:
         )
         log.warning("%s", note, extra={"claim_uid": prepared.uid})
         self.record_event(
-            events.node(self.driver.node), "ClaimCollected", f"{note}.", warning=False
+            events.node(self.driver.claims.node), "ClaimCollected", f"{note}.", warning=False
         )
         return True
 
@@ -146,7 +147,9 @@ class GarbageCollector:
             )
         except kube_errors.NotFound:
             return "it does not exist any more"
-        return reason_to_unprepare(prepared, claim, self.driver.name, self.driver.node)
+        return reason_to_unprepare(
+            prepared, claim, self.driver.claims.name, self.driver.claims.node
+        )
 
     async def _kubelets_pods(self) -> Pods | None:
         """The kubelet's pods and what they were given; None, logged once, if it cannot be asked."""

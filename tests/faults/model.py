@@ -24,8 +24,7 @@ import hypothesis
 from hypothesis import stateful
 from hypothesis import strategies as st
 
-from plugin.prepare import driver
-from plugin.prepared import PreparedClaim
+from plugin.prepared import ClaimRef, PreparedClaim
 from tests.faults import node, promises, turns
 from tests.support import apiserver, progress, worlds
 
@@ -51,7 +50,7 @@ Kind = Literal["prepare", "unprepare"]
 class Call:
     kind: Kind
     instance: node.Instance
-    refs: list[driver.ClaimRef]
+    refs: list[ClaimRef]
     crossed: set[
         str
     ]  # claims for which the opposite was asked at the same time: either may have come last
@@ -84,7 +83,7 @@ class Model(stateful.RuleBasedStateMachine):
         self.kernel = node.Kernel()
         self.slots: list[node.Instance | None] = [None, None]
         self.dead: list[node.Instance] = []
-        self.refs: list[driver.ClaimRef] = []
+        self.refs: list[ClaimRef] = []
         self.moved: set[str] = (
             set()
         )  # claims allocated anew: nobody has to report them before a prepare
@@ -146,14 +145,14 @@ class Model(stateful.RuleBasedStateMachine):
         self.api.put("resourceclaims", obj)
         # Whoever has allocated it anew has forgotten who had reported what.
         self.api.forget_managers("resourceclaims", name, "default")
-        ref = driver.ClaimRef("default", name, uid)
+        ref = ClaimRef("default", name, uid)
         if ref not in self.refs:
             self.refs.append(ref)
 
     def claim(self, name: str) -> dict[str, Any] | None:
         return self.api.get("resourceclaims", name, "default")
 
-    def allocated(self, ref: driver.ClaimRef) -> list[dict[str, Any]] | None:
+    def allocated(self, ref: ClaimRef) -> list[dict[str, Any]] | None:
         """Our results of this very claim, as the API server has it."""
         claim = self.claim(ref.name)
         if (
@@ -283,7 +282,7 @@ class Model(stateful.RuleBasedStateMachine):
                 index,
             )
 
-    def must_work(self, ref: driver.ClaimRef) -> bool | None:
+    def must_work(self, ref: ClaimRef) -> bool | None:
         """What a prepare has to come to while nothing else happens; None if it may come to either."""
         if any(
             instance and (instance.life.frozen or not instance.sees_all) for instance in self.slots
@@ -444,7 +443,7 @@ class Model(stateful.RuleBasedStateMachine):
                 )
                 await asyncio.sleep(0.5)
 
-    def status_right(self, ref: driver.ClaimRef, allocated: set[str]) -> bool:
+    def status_right(self, ref: ClaimRef, allocated: set[str]) -> bool:
         entries = self.api.objects["resourceclaims", "default", ref.name]["status"].get(
             "devices", []
         )

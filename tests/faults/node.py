@@ -16,7 +16,7 @@ from typing import Any
 from devices.gpu import DeviceNode, Inventory
 from plugin import errors
 from plugin.kube import client, client_config, credentials, resources
-from plugin.prepare import cdi, checkpoint, claim_reports, driver, metadata
+from plugin.prepare import cdi, checkpoint, claim_reports, driver, metadata, node_claims
 from plugin.report import status
 from tests.faults import turns
 from tests.support import apiserver, worlds
@@ -101,16 +101,16 @@ class Instance:
             reporter=self._reporter,
             inventory=lambda: self._hardware.last or Inventory(),
         )
-        self.driver = driver.Driver(
+        claims = node_claims.NodeClaims(
             name=worlds.DRIVER,
             node=worlds.NODE,
-            resources=resources_,
             checkpoints=self.checkpoints,
             specs=self.specs,
             metadata=self.metadata,
             reports=self.reports,
             hardware=self._hardware,
         )
+        self.driver = driver.Driver(resources=resources_, claims=claims)
         self.life.at_death.append(self._release)
 
     @property
@@ -146,11 +146,11 @@ class Instance:
         with contextlib.suppress(errors.ClaimError):
             if await self._hardware.rescan() != self._restored:
                 await self._restore()
-            await self.driver.repair()
+            await self.driver.claims.repair()
 
     async def _restore(self) -> None:
         seen = self._hardware.last
-        await self.driver.follow_up()
+        await self.driver.claims.follow_up()
         self._restored = seen
 
     def _release(self) -> None:

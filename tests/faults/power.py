@@ -20,8 +20,8 @@ from pathlib import Path
 
 from devices.gpu import Gpu, Inventory
 from plugin import app, config, names
-from plugin.prepare import cdi, driver
-from plugin.prepared import PreparedClaim
+from plugin.prepare import cdi
+from plugin.prepared import ClaimRef, PreparedClaim
 from plugin.report import status
 from tests.support import apiserver
 from tests.support.worlds import DRIVER, NODE
@@ -147,14 +147,14 @@ class Bench:
             kubeconfig=str(world.folder / "kubeconfig"),
         )
         built = app.build(settings)
-        built.driver.hardware = Hardware(self._inventory)
+        built.driver.claims.hardware = Hardware(self._inventory)
         built.reports.inventory = lambda: self._inventory
         status.OTHERS_TURN = 0.05  # who owed something has died with the power
         built.instance.enter()
         reporting = asyncio.ensure_future(built.reporter.run())
         try:
             try:
-                await built.driver.restore()
+                await built.driver.claims.restore()
                 await built.reports.catch_up()
                 built.instance.registered()
             except Exception as error:
@@ -203,14 +203,14 @@ class InProcess:
             if [device.device for device in prepared.devices] != [stage.world.gpus[index].name]:
                 raise Broken(f"claim {name} is recorded with {prepared.devices}")
             path = stage.world.cdi / names.cdi_file(DRIVER, prepared.uid)
-            mounts = self._built.driver.metadata.mounts(prepared)
+            mounts = self._built.driver.claims.metadata.mounts(prepared)
             if path.read_bytes() != cdi.build(prepared, self._inventory, metadata=mounts):
                 raise Broken(f"the CDI file of claim {name} is not of this boot")
 
 
-def _ref(claim: Object) -> driver.ClaimRef:
+def _ref(claim: Object) -> ClaimRef:
     meta = claim["metadata"]
-    return driver.ClaimRef(meta["namespace"], meta["name"], meta["uid"])
+    return ClaimRef(meta["namespace"], meta["name"], meta["uid"])
 
 
 def _given(answer: PreparedClaim | str) -> Devices | str:

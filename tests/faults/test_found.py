@@ -11,8 +11,7 @@ from pathlib import Path
 
 from devices import fake
 from plugin import app, config, names
-from plugin.prepare import driver
-from plugin.prepared import PreparedClaim
+from plugin.prepared import ClaimRef, PreparedClaim
 from tests.faults import node, promises, turns
 from tests.support import apiserver, worlds
 
@@ -35,7 +34,7 @@ class Scene:
     def claim(self, name="c", index=0):
         obj = worlds.claim_object(name, worlds.result(worlds.gpu(index).name))
         self.api.put("resourceclaims", obj)
-        return driver.ClaimRef("default", name, obj["metadata"]["uid"])
+        return ClaimRef("default", name, obj["metadata"]["uid"])
 
     async def prepare(self, by, ref):
         answers = await by.done(by.life.start(by.driver.prepare([ref], self.loop.time() + 45.0)))

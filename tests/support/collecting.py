@@ -9,8 +9,8 @@ import os
 from plugin import names
 from plugin.kube import auth, client, resources
 from plugin.kubelet import podresources
-from plugin.prepare import cdi, checkpoint, claim_reports, driver, garbage, metadata
-from plugin.prepared import PreparedClaim
+from plugin.prepare import cdi, checkpoint, claim_reports, driver, garbage, metadata, node_claims
+from plugin.prepared import ClaimRef, PreparedClaim
 from plugin.report import events, status
 from tests.support import clock
 from tests.support.worlds import DRIVER, NODE, claim_object, gpu, inventory, result
@@ -36,10 +36,9 @@ class Instance:
         resources_ = resources.Resources(self.client, DRIVER, NODE)
         self.reporter = status.StatusReporter(resources_, DRIVER)
         checkpoints = checkpoint.CheckpointFolder(world.tmp_path / "plugin", "boot-1")
-        self.driver = driver.Driver(
+        claims = node_claims.NodeClaims(
             name=DRIVER,
             node=NODE,
-            resources=resources_,
             checkpoints=checkpoints,
             specs=cdi.SpecFolder(world.tmp_path / "cdi", DRIVER),
             metadata=metadata.MetadataFolder(
@@ -53,6 +52,7 @@ class Instance:
             ),
             hardware=Hardware(),
         )
+        self.driver = driver.Driver(resources=resources_, claims=claims)
         self.events = events.EventRecorder(resources_, DRIVER, NODE)
         self.socket = names.pod_resources_socket(world.tmp_path)
         self.asking = None  # awaited before the kubelet is asked
@@ -76,7 +76,7 @@ class Instance:
         return await podresources.pods(self.socket)
 
     async def prepare(self, obj):
-        ref = driver.ClaimRef(*(obj["metadata"][key] for key in ("namespace", "name", "uid")))
+        ref = ClaimRef(*(obj["metadata"][key] for key in ("namespace", "name", "uid")))
         return (await self.driver.prepare([ref], asyncio.get_running_loop().time() + 20))[ref.uid]
 
     async def close(self):

@@ -12,8 +12,7 @@ from plugin.kubelet.wire.dra.v1 import api_pb2 as v1
 from plugin.kubelet.wire.dra.v1 import api_pb2_grpc as v1_grpc
 from plugin.kubelet.wire.dra.v1beta1 import api_pb2 as v1beta1
 from plugin.kubelet.wire.dra.v1beta1 import api_pb2_grpc as v1beta1_grpc
-from plugin.prepare.driver import ClaimRef
-from plugin.prepared import PreparedClaim, PreparedDevice
+from plugin.prepared import ClaimRef, PreparedClaim, PreparedDevice
 from tests.support import sockets
 
 VERSIONS = [(v1, v1_grpc), (v1beta1, v1beta1_grpc)]

@@ -15,8 +15,8 @@ from devices.gpu import NONE, Inventory, Libraries
 from plugin import budgets, metrics, names
 from plugin.api.resource import ResourceClaim
 from plugin.kube import auth, client, errors, resources
-from plugin.prepare import cdi, checkpoint, claim_reports, driver, metadata, mps
-from plugin.prepared import PreparedClaim
+from plugin.prepare import cdi, checkpoint, claim_reports, driver, metadata, mps, node_claims
+from plugin.prepared import ClaimRef, PreparedClaim
 from plugin.report import events, status
 from tests.support import apiserver
 from tests.support.apiserver import Fault
@@ -74,10 +74,9 @@ class World:
         self.closing.append((client_, reporting))
         hardware = hardware or self.hardware
         checkpoints = checkpoint.CheckpointFolder(self.tmp_path / "plugin", "boot-1")
-        return driver.Driver(
+        claims = node_claims.NodeClaims(
             name=DRIVER,
             node=NODE,
-            resources=resources_,
             checkpoints=checkpoints,
             specs=cdi.SpecFolder(self.tmp_path / "cdi", DRIVER),
             metadata=metadata.MetadataFolder(
@@ -91,6 +90,7 @@ class World:
             ),
             hardware=hardware,
         )
+        return driver.Driver(resources=resources_, claims=claims)
 
     async def close(self):
         for client_, reporting in self.closing:
@@ -145,7 +145,7 @@ class World:
 
 def ref(obj):
     meta = obj["metadata"]
-    return driver.ClaimRef(meta["namespace"], meta["name"], meta["uid"])
+    return ClaimRef(meta["namespace"], meta["name"], meta["uid"])
 
 
 @pytest.fixture
@@ -308,7 +308,7 @@ async def test_a_look_at_the_hardware_that_hangs_does_not_keep_the_answer(world)
         )
     assert "cannot read claim default/c" in answer
 
-    world.driver.scan_patience = 0.01
+    world.driver.claims.scan_patience = 0.01
     world.api.fail(503, path="resourceclaims/d")
     async with asyncio.timeout(20):
         answer = await world.prepare(world.claim("d", result(SECOND)))
@@ -317,7 +317,7 @@ async def test_a_look_at_the_hardware_that_hangs_does_not_keep_the_answer(world)
 
 async def test_a_claim_that_another_call_is_at_is_answered_in_time(world, monkeypatch):
     c, hangs = world.claim("c"), asyncio.Event()
-    monkeypatch.setattr(world.driver.library_hook, "ensure", hangs.wait)
+    monkeypatch.setattr(world.driver.claims.library_hook, "ensure", hangs.wait)
     stuck = asyncio.create_task(world.prepare(c))
     await asyncio.sleep(0)
     async with asyncio.timeout(20):
@@ -369,7 +369,7 @@ async def test_the_checkpoint_answers_when_the_api_server_is_away(world):
     c = world.claim("c")
     before = await world.prepare(c)
     fresh = world.instance()  # knows the claim from its checkpoint alone
-    await fresh.restore()
+    await fresh.claims.restore()
     await world.api.stop()
     assert await world.prepare(c, by=fresh) == before
 
@@ -378,7 +378,7 @@ async def test_an_allocation_that_changed_is_prepared_anew(world):
     await world.prepare(world.claim("c"))
     changed = world.claim("c", result(SECOND))
     fresh = world.instance()
-    await fresh.restore()
+    await fresh.claims.restore()
     prepared = await world.prepare(changed, by=fresh)
     assert [device.device for device in prepared.devices] == [SECOND]
     assert SECOND in world.spec(changed).read_text()
@@ -392,7 +392,7 @@ async def test_configuration_is_refused_by_the_name_of_the_unknown_field(world):
 
 async def test_a_claim_for_an_mps_daemon_waits_for_the_daemon(world):
     world.hardware.last = Inventory.of([gpu(0, vendor="nvidia")])
-    world.driver.mps_daemons = mps.Daemons(host=str(world.tmp_path), owner=os.getuid())
+    world.driver.claims.mps_daemons = mps.Daemons(host=str(world.tmp_path), owner=os.getuid())
     folder = world.tmp_path / "mps"
     folder.mkdir(mode=0o755)
     claim = world.claim("c", config=[opaque(gpu_config(mps="/mps"), "FromClass")])
@@ -409,7 +409,7 @@ async def test_a_claim_for_an_mps_daemon_waits_for_the_daemon(world):
     # What stands in the checkpoint says it again after a restart.
     fresh = world.instance()
     world.spec(claim).unlink()
-    await fresh.restore()
+    await fresh.claims.restore()
     assert world.spec(claim).read_text() == spec
 
 
@@ -470,7 +470,7 @@ async def test_restore_makes_the_folder_what_the_checkpoints_say(world):
     world.spec(c).unlink()
     (world.tmp_path / "cdi" / names.cdi_file(DRIVER, "orphan")).write_text("{}")
     (world.tmp_path / "cdi" / "nvidia.yaml").write_text("theirs")
-    await world.instance().restore()
+    await world.instance().claims.restore()
     assert world.spec(c).read_bytes() == good
     assert world.specs() == sorted([world.spec(c).name, "nvidia.yaml"])
 
@@ -483,7 +483,7 @@ async def test_restore_takes_the_numbers_of_now(world):
         type(n)(path="/dev/dri/renderD199", major=226, minor=199) for n in gpu(0).nodes[:1]
     )
     moved.last = Inventory.of([gpu(0, nodes=nodes)])
-    await world.instance(moved).restore()
+    await world.instance(moved).claims.restore()
     assert "renderD199" in world.spec(c).read_text()
 
 
@@ -498,7 +498,7 @@ async def test_a_gpu_that_was_given_as_a_whole_and_is_divided_now_stays_with_its
     part = gpu(0, name=f"{FIRST}-xcp-0", parent=FIRST, kind="partition")
     divided.last = Inventory.of([gpu(0, kind="divided", memory=None), part, gpu(1)])
     fresh = world.instance(divided)
-    await fresh.restore()
+    await fresh.claims.restore()
     assert world.spec(c).read_bytes() == good
     assert not isinstance(await world.prepare(c, by=fresh), str)
 
@@ -515,7 +515,7 @@ async def test_restore_without_the_gpu_keeps_the_checkpoint_and_no_file(world):
     empty = Hardware()
     empty.last = Inventory()
     fresh = world.instance(empty)
-    await fresh.restore()
+    await fresh.claims.restore()
     assert (world.records(), world.specs()) == (["uid-c.json"], [])
     answer = await world.prepare(c, by=fresh, patience=3)
     assert "not available on this node" in answer
@@ -526,18 +526,18 @@ async def test_a_gpu_that_is_gone_or_another_one_is_told(world):
     await world.prepare(c)
     told = []
     fresh = world.instance(Hardware())
-    fresh.record_event = lambda *what: told.append(what)
+    fresh.claims.record_event = lambda *what: told.append(what)
     for gpus, words in (
         ([], "is not available on this node"),
         ([gpu(0, uuid="x")], "is another GPU than the one"),
     ):
-        fresh.hardware.last = Inventory.of(gpus)
-        await fresh.restore()
+        fresh.claims.hardware.last = Inventory.of(gpus)
+        await fresh.claims.restore()
         about, reason, note = told.pop()
         assert (about, reason) == (events.claim("default", "c", "uid-c"), "DeviceUnavailable")
         assert words in note
-    fresh.hardware.last = inventory()
-    await fresh.restore()
+    fresh.claims.hardware.last = inventory()
+    await fresh.claims.restore()
     assert told == []
 
 
@@ -547,7 +547,7 @@ async def test_repair_after_the_folder_was_wiped(world):
     world.spec(c).unlink()
     (world.tmp_path / "cdi").rmdir()
     before = metrics.CDI_RESTORED.values[()]
-    await world.driver.repair()
+    await world.driver.claims.repair()
     assert world.specs() == [world.spec(c).name]
     assert metrics.CDI_RESTORED.values[()] == before + 1
 
@@ -573,7 +573,7 @@ async def test_a_checkpoint_that_another_instance_took_away_meanwhile_does_not_a
     c = world.claim("c")
     await world.prepare(c)
     other = world.instance()
-    await other.restore()
+    await other.claims.restore()
     await world.unprepare(c)
     world.api.fail(500, path="resourceclaims/c")
     assert isinstance(await world.prepare(c, by=other), PreparedClaim)
@@ -591,7 +591,7 @@ async def test_an_instance_does_not_bring_back_what_the_other_unprepared(world):
     c = world.claim("c")
     await world.prepare(c)
     assert await world.unprepare(c, by=world.instance()) is None
-    await world.driver.repair()
+    await world.driver.claims.repair()
     assert world.specs() == []
     assert isinstance(await world.prepare(world.claim("d"), patience=3), PreparedClaim)
 
@@ -634,7 +634,7 @@ async def test_a_gpu_that_goes_and_comes_is_told_in_the_status(world):
 
     for now, expected in ((Inventory(), "False"), (there, "True")):
         world.hardware.last = now
-        await world.driver.restore()
+        await world.driver.claims.restore()
         await apiserver.until(lambda expected=expected: ready() == expected)
 
 
@@ -661,7 +661,7 @@ async def test_what_could_not_be_cleared_is_cleared_by_the_next_process(world):
     _, reporting = world.closing[0]
     reporting.cancel()  # and here it died
     world.api.faults.clear()
-    await world.instance(world.hardware).reports.catch_up()
+    await world.instance(world.hardware).claims.reports.catch_up()
     await apiserver.until(lambda: not world.devices("c"))
     await apiserver.until(lambda: not os.listdir(world.tmp_path / "plugin" / "claims"))
 
@@ -677,15 +677,17 @@ async def test_an_uncleared_claim_whose_file_the_disk_keeps_is_cleared_when_it_l
     debt = world.tmp_path / "plugin" / "claims" / "uid-c.gone"
     debt.unlink()
     debt.mkdir()  # cannot be unlinked
-    world.driver.checkpoints._fingerprint = (
-        world.driver.checkpoints._files.fingerprint()
+    world.driver.claims.checkpoints._fingerprint = (
+        world.driver.claims.checkpoints._files.fingerprint()
     )  # as if nobody had touched it
     world.api.faults.clear()
     await apiserver.until(lambda: "could not be noted" in caplog.text)
     assert not world.devices("c")
     debt.rmdir()
     debt.touch()
-    world.driver.checkpoints._fingerprint = world.driver.checkpoints._files.fingerprint()
+    world.driver.claims.checkpoints._fingerprint = (
+        world.driver.claims.checkpoints._files.fingerprint()
+    )
     await apiserver.until(lambda: not debt.exists())
 
 
@@ -706,8 +708,8 @@ async def test_an_unprepare_that_fails_still_reports(world):
     text = checkpoint_file.read_bytes()
     checkpoint_file.unlink()
     checkpoint_file.mkdir()  # cannot be unlinked
-    world.driver.checkpoints._fingerprint = (
-        world.driver.checkpoints._files.fingerprint()
+    world.driver.claims.checkpoints._fingerprint = (
+        world.driver.claims.checkpoints._files.fingerprint()
     )  # as if nobody had touched it
     assert "cannot keep the checkpoint" in await world.unprepare(c)
     checkpoint_file.rmdir()
@@ -721,11 +723,11 @@ async def test_a_restore_in_the_middle_of_a_call_leaves_the_cdi_file_to_it(world
     c = world.claim("c")
     if call == "unprepare":
         await world.prepare(c)
-    files = world.driver.checkpoints._files
+    files = world.driver.claims.checkpoints._files
     with files._syncing:
         running = asyncio.create_task(getattr(world, call)(c))
         await apiserver.until(lambda: files._changes == (1 if call == "prepare" else 2))
-        await world.driver.restore()
+        await world.driver.claims.restore()
         assert world.specs() == []
     await running
     assert len(world.specs()) == (1 if call == "prepare" else 0)
@@ -738,7 +740,7 @@ async def test_a_checkpoint_that_could_not_be_removed_keeps_its_cdi_file(world):
     (claims_folder / "uid-c.gone").mkdir()  # a file cannot take its place
     assert "cannot keep the checkpoint" in await world.unprepare(c)
     (claims_folder / "uid-c.gone").rmdir()
-    await world.driver.repair()
+    await world.driver.claims.repair()
     assert len(world.specs()) == 1
     assert await world.unprepare(c) is None
     assert world.specs() == []
@@ -748,45 +750,45 @@ async def test_what_could_not_be_restored_is_restored_by_the_next_repair(world, 
     c = world.claim("c")
     await world.prepare(c)
     fresh = world.instance()
-    await fresh.repair()
+    await fresh.claims.repair()
     world.spec(c).unlink()
     blocked = world.tmp_path / "cdi" / names.cdi_unfinished(world.spec(c).name)
     blocked.mkdir()  # the write will fail
-    await fresh.restore()
+    await fresh.claims.restore()
     assert "cannot restore the CDI file of claim default/c, trying again" in caplog.text
     blocked.rmdir()
-    await fresh.repair()
+    await fresh.claims.repair()
     assert world.specs() == [world.spec(c).name]
 
 
 async def test_what_a_start_has_followed_up_is_not_gone_over_again(world):
     await world.prepare(world.claim("c"))
     fresh = world.instance()
-    await fresh.follow_up()
+    await fresh.claims.follow_up()
     unfinished = world.tmp_path / "cdi" / names.cdi_unfinished(world.spec(world.claim("d")).name)
     unfinished.touch()
-    await fresh.repair()
+    await fresh.claims.repair()
     assert unfinished.exists(), "a file that a call writes just then"
 
 
 async def test_a_repair_with_nothing_to_do_touches_nothing(world):
     await world.prepare(world.claim("c"))
-    await world.driver.repair()
-    reads = world.driver.checkpoints.reads
+    await world.driver.claims.repair()
+    reads = world.driver.claims.checkpoints.reads
     for _ in range(3):
-        await world.driver.repair()
-    assert world.driver.checkpoints.reads == reads
-    assert not world.driver._restore_due
+        await world.driver.claims.repair()
+    assert world.driver.claims.checkpoints.reads == reads
+    assert not world.driver.claims._restore_due
 
 
 async def test_a_gpu_without_libraries_is_refused_where_they_are_required(world):
     lacking = Libraries(how=NONE, reason="as it was found")
     world.hardware.last = Inventory.of([gpu(0, libraries=lacking), gpu(1)])
-    world.driver.require_libraries = True
+    world.driver.claims.require_libraries = True
     assert "as it was found" in await world.prepare(world.claim("c"))
     assert (world.records(), world.specs()) == ([], []), "nothing is left behind"
 
-    world.driver.require_libraries = False
+    world.driver.claims.require_libraries = False
     assert isinstance(await world.prepare(world.claim("c")), PreparedClaim)
 
 
@@ -819,14 +821,14 @@ async def test_metadata_that_was_harmed_is_put_right(world, harm, by):
         file.write_bytes(b"" if harm == "empty" else good.replace(b"MI300X", b"MI300Y"))
 
     if by == "start":
-        await world.instance().restore()
+        await world.instance().claims.restore()
     elif by == "glance":
-        await world.driver.repair()
+        await world.driver.claims.repair()
     else:
         await world.prepare(c)
     right = good if harm != "edited" else good.replace(b'"generation":1', b'"generation":2')
     assert file.read_bytes() == right
-    assert not world.driver.metadata.disturbed() or by == "start"
+    assert not world.driver.claims.metadata.disturbed() or by == "start"
 
 
 async def test_a_claim_that_an_older_claimd_prepared_gets_metadata_at_the_next_start(world):
@@ -837,7 +839,7 @@ async def test_a_claim_that_an_older_claimd_prepared_gets_metadata_at_the_next_s
     world.spec(c).write_bytes(old)
     os.unlink(world.tmp_path / "plugin" / "metadata" / "uid-c_gpu.json")
     fresh = world.instance()
-    await fresh.restore()
+    await fresh.claims.restore()
     assert (world.metadata(), world.missing_mounts()) == (["uid-c_gpu.json"], [])
     spec = world.spec(c).read_text()
     assert "/plugin/metadata/uid-c_gpu.json" in spec
@@ -850,7 +852,7 @@ async def test_metadata_that_no_checkpoint_names_goes_with_the_next_start(world)
     folder = world.tmp_path / "plugin" / "metadata"
     for stray in ("uid-gone_gpu.json", "uid-c_other.json", ".uid-c_gpu.json.new"):
         (folder / stray).write_text("{}")
-    await world.instance().restore()
+    await world.instance().claims.restore()
     assert world.metadata() == ["uid-c_gpu.json"]
 
 
@@ -858,7 +860,7 @@ async def test_metadata_of_another_allocation_goes_with_it(world):
     await world.prepare(world.claim("c", result(FIRST, "a"), result(SECOND, "b")))
     changed = world.claim("c", result(SECOND, "b"))
     fresh = world.instance()
-    await fresh.restore()
+    await fresh.claims.restore()
     await world.prepare(changed, by=fresh)
     assert (world.metadata(), world.missing_mounts()) == (["uid-c_b.json"], [])
 
@@ -884,7 +886,7 @@ async def test_metadata_that_cannot_be_removed_keeps_the_claim(world):
     file.mkdir()
     assert "cannot keep the checkpoint" in await world.unprepare(c)
     file.rmdir()
-    await world.driver.repair()
+    await world.driver.claims.repair()
     assert (world.metadata(), len(world.specs())) == ([file.name], 1)
     assert await world.unprepare(c) is None
     assert (world.metadata(), world.specs(), world.records()) == ([], [], [])
@@ -894,10 +896,10 @@ async def test_metadata_of_a_gpu_that_is_gone_waits_for_it(world):
     """Nothing mounts it meanwhile, and its generation goes on when the GPU is back."""
     await world.prepare(world.claim("c"))
     whole, world.hardware.last = world.hardware.last, Inventory()
-    await world.driver.restore()
+    await world.driver.claims.restore()
     assert (world.metadata(), world.specs()) == (["uid-c_gpu.json"], [])
     world.hardware.last = whole
-    await world.driver.restore()
+    await world.driver.claims.restore()
     assert (world.metadata(), world.missing_mounts()) == (["uid-c_gpu.json"], [])
     assert await world.unprepare(world.claim("c")) is None
     assert world.metadata() == []
@@ -907,9 +909,9 @@ async def test_metadata_of_a_gpu_that_is_gone_may_be_harmed(world):
     """It is no reason to restore at every glance, for ever, what cannot be restored."""
     await world.prepare(world.claim("c"))
     whole, world.hardware.last = world.hardware.last, Inventory()
-    await world.driver.restore()
+    await world.driver.claims.restore()
     (world.tmp_path / "plugin" / "metadata" / "uid-c_gpu.json").unlink()
-    assert not world.driver.metadata.disturbed()
+    assert not world.driver.claims.metadata.disturbed()
     world.hardware.last = whole
-    await world.driver.restore()
+    await world.driver.claims.restore()
     assert (world.metadata(), world.missing_mounts()) == (["uid-c_gpu.json"], [])

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 from plugin import app, config
-from plugin.prepare.driver import ClaimRef
+from plugin.prepared import ClaimRef
 from tests.faults.power import Hardware
 from tests.faults.world import world
 from tests.support.worlds import NODE, inventory
@@ -20,7 +20,7 @@ async def driver(made):
         kubeconfig=str(made.folder / "kubeconfig"),
     )
     built = app.build(settings)
-    built.driver.hardware = Hardware(inventory())
+    built.driver.claims.hardware = Hardware(inventory())
     try:
         yield built.driver
     finally:
@@ -34,5 +34,7 @@ async def test_a_claim_that_another_instance_unprepared_is_looked_after_no_more(
         ref = ClaimRef("default", "c", "uid-c")
         await one.prepare([ref], asyncio.get_running_loop().time() + 10)
         await two.unprepare([ref])
-        await one.repair()
-        assert not one.specs.disturbed(), "it would put the folder right twice a second, for ever"
+        await one.claims.repair()
+        assert not one.claims.specs.disturbed(), (
+            "it would put the folder right twice a second, for ever"
+        )

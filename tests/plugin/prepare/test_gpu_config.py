@@ -179,7 +179,7 @@ def test_the_worst_legal_claim_is_refused_quickly(name):
 def test_a_full_budget_stays_small_on_disk(name):
     """The most that is served, on 128 devices with a request each and the longest names: a megabyte.
     A container runtime reads the spec at every start of a container: 350 kB took its library 22 ms.
-    What it takes of the loop is in test_driver_worst.
+    What it takes of the loop is in test_node_claims.
     """
     prepared = msgspec.structs.replace(
         planned(*worst_claims.SERVED[name], results=worst_claims.RESULTS, gpus=128),

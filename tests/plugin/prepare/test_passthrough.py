@@ -20,8 +20,8 @@ import pytest
 from devices import fake, rebind
 from devices.gpu import Inventory, Roots
 from plugin import app, config, names
-from plugin.prepare import driver, passthrough
-from plugin.prepared import PreparedClaim, PreparedDevice
+from plugin.prepare import driver, node_claims, passthrough
+from plugin.prepared import ClaimRef, PreparedClaim, PreparedDevice
 from tests.support import apiserver, playing_kernel
 from tests.support.worlds import DRIVER, NODE, claim_object, result
 
@@ -59,19 +59,19 @@ class World:
         built = app.build(settings)
         self.built.append(built)
         driver_ = built.driver
-        assert driver_.binder is not None
-        driver_.binder.attempt = lambda _: playing_kernel.Attempt(self.kernel)
-        driver_.record_event = self._record
-        await driver_.hardware.rescan()
-        await driver_.follow_up()
+        assert driver_.claims.binder is not None
+        driver_.claims.binder.attempt = lambda _: playing_kernel.Attempt(self.kernel)
+        driver_.claims.record_event = self._record
+        await driver_.claims.hardware.rescan()
+        await driver_.claims.follow_up()
         return driver_
 
     def _record(self, about: object, reason: str, note: str, *, warning: bool = True) -> None:
         self.events.append(reason)
 
-    def claim(self, name: str = "c", device: str = NAME, **more: Any) -> driver.ClaimRef:
+    def claim(self, name: str = "c", device: str = NAME, **more: Any) -> ClaimRef:
         self.api.put("resourceclaims", claim_object(name, result(device, **more)))
-        return driver.ClaimRef("default", name, f"uid-{name}")
+        return ClaimRef("default", name, f"uid-{name}")
 
     def checkpoint(self, name: str = "c") -> Any:
         path = names.plugin_folder(self.folder / "kubelet", DRIVER) / f"claims/uid-{name}.json"
@@ -89,12 +89,12 @@ class World:
 BRIEF = 3.0  # seconds of a call in which what may pass is not waited for long
 
 
-async def prepare(by: driver.Driver, ref: driver.ClaimRef, seconds: float = 30) -> object:
+async def prepare(by: driver.Driver, ref: ClaimRef, seconds: float = 30) -> object:
     answers = await by.prepare([ref], asyncio.get_running_loop().time() + seconds)
     return answers[ref.uid]
 
 
-async def unprepare(by: driver.Driver, ref: driver.ClaimRef) -> str | None:
+async def unprepare(by: driver.Driver, ref: ClaimRef) -> str | None:
     return (await by.unprepare([ref]))[ref.uid]
 
 
@@ -251,7 +251,7 @@ async def test_a_write_that_never_comes_back(world: World) -> None:
     """
     claimd, c = await world.start(), world.claim()
     other = world.claim("d", "gpu-0000-13-00-0")
-    binder = claimd.binder
+    binder = claimd.claims.binder
     assert binder is not None
     world.kernel.hang("nvidia")
     binder.patience = 0.1
@@ -364,7 +364,7 @@ async def test_a_file_that_blocks_does_not_block_the_process(world: World) -> No
     writer = threading.Thread(target=write, daemon=True)
     writer.start()
     preparing = asyncio.ensure_future(prepare(claimd, c))
-    while writer.is_alive() and not preparing.done() and not claimd.binder._hung:  # type: ignore[union-attr]
+    while writer.is_alive() and not preparing.done() and not claimd.claims.binder._hung:  # type: ignore[union-attr]
         await asyncio.sleep(0)
     assert not preparing.done(), "it waits for the file, and nobody else waits for it"
     assert writer.is_alive()
@@ -443,8 +443,8 @@ async def test_a_repeated_prepare_binds_what_somebody_took_away(world: World) ->
     device = world.checkpoint()["devices"][0]["passthrough"]
     functions = [rebind.Binding(**one) for one in device["functions"]]
     rebind.give_back(playing_kernel.Attempt(world.kernel), functions)
-    await claimd.hardware.rescan()
-    await claimd.restore()
+    await claimd.claims.hardware.rescan()
+    await claimd.claims.restore()
     assert world.nodes() is None
     assert await prepare(claimd, c) == first
     assert world.kernel.state() == TAKEN
@@ -459,7 +459,7 @@ async def test_the_nodes_are_those_of_after_it_was_bound(world: World) -> None:
     rebind.give_back(
         playing_kernel.Attempt(world.kernel), [rebind.Binding(**one) for one in functions]
     )
-    watch, seen = claimd.hardware, []
+    watch, seen = claimd.claims.hardware, []
 
     class Watched:
         @property
@@ -470,7 +470,7 @@ async def test_the_nodes_are_those_of_after_it_was_bound(world: World) -> None:
             seen.append(world.kernel.driver(GPU))
             return await watch.rescan()
 
-    claimd.hardware = Watched()
+    claimd.claims.hardware = Watched()
     assert isinstance(await prepare(claimd, c), PreparedClaim)
     assert seen == ["nvidia", "vfio-pci"]
     assert await prepare(claimd, c)
@@ -526,7 +526,7 @@ async def test_a_restore_meanwhile_says_nothing(
 
     def restoring(attempt: rebind.Attempt, functions: Any) -> None:
         take(attempt, functions[:1])
-        asyncio.run_coroutine_threadsafe(claimd.restore(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(claimd.claims.restore(), loop).result(10)
         take(attempt, functions)
 
     monkeypatch.setattr(rebind, "take", restoring)
@@ -541,7 +541,7 @@ async def test_a_restore_by_what_the_gpu_was_a_moment_ago(
 ) -> None:
     """Once the driver has changed, it is not yet known: no file comes or goes by that."""
     claimd, c = await world.start(), world.claim()
-    watch = claimd.hardware
+    watch = claimd.claims.hardware
 
     class Late:
         @property
@@ -549,10 +549,10 @@ async def test_a_restore_by_what_the_gpu_was_a_moment_ago(
             return watch.last
 
         async def rescan(self) -> Inventory:
-            await claimd.restore()
+            await claimd.claims.restore()
             return await watch.rescan()
 
-    claimd.hardware = Late()
+    claimd.claims.hardware = Late()
     with caplog.at_level(logging.WARNING):
         assert isinstance(await prepare(claimd, c), PreparedClaim)
         assert await unprepare(claimd, c) is None
@@ -565,15 +565,15 @@ class Hanging:
     """Hardware of which a look does not come back, from `hang` on until `resume`."""
 
     def __init__(self, claimd: driver.Driver) -> None:
-        self._claimd, self._watch, self._hangs = claimd, claimd.hardware, False
-        claimd.hardware = self
+        self._claimd, self._watch, self._hangs = claimd, claimd.claims.hardware, False
+        claimd.claims.hardware = self
         self.hang()
 
     def hang(self) -> None:
-        self._hangs, self._claimd.scan_patience = True, 0.01
+        self._hangs, self._claimd.claims.scan_patience = True, 0.01
 
     def resume(self) -> None:
-        self._hangs, self._claimd.scan_patience = False, driver.SCAN_PATIENCE
+        self._hangs, self._claimd.claims.scan_patience = False, node_claims.SCAN_PATIENCE
 
     @property
     def last(self) -> Inventory | None:
@@ -601,7 +601,7 @@ async def test_a_look_that_hangs_keeps_neither_the_answer_nor_other_instances(wo
         answer = await unprepare(claimd, c)
     assert "the look at the hardware has not come back" in str(answer)
     assert (world.checkpoint() is not None, world.kernel.state()) == (True, OWN)
-    assert not claimd.checkpoints._users
+    assert not claimd.claims.checkpoints._users
 
     hardware.resume()
     assert await unprepare(claimd, c) is None
@@ -617,7 +617,7 @@ async def test_what_another_instance_bound_keeps_its_file(
     nodes = world.nodes()
 
     with caplog.at_level(logging.WARNING):
-        await old.repair()
+        await old.claims.repair()
     assert world.nodes() == nodes == ["/dev/vfio/20", "/dev/vfio/vfio"]
     assert said(caplog) == []
     assert world.events == []
@@ -632,9 +632,9 @@ async def test_a_restore_with_a_look_that_hangs_restores_the_others(world: World
 
     Hanging(old)
     async with asyncio.timeout(20):
-        await old.restore()
+        await old.claims.restore()
     assert (world.folder / "cdi" / names.cdi_file(DRIVER, other.uid)).exists()
-    assert not old.checkpoints._users
+    assert not old.claims.checkpoints._users
 
 
 async def test_what_is_no_passthrough_is_not_looked_at() -> None:

@@ -79,7 +79,7 @@ async def test_what_a_thread_is_writing_is_left_alone(world):
     assert isinstance(await world.prepare(small), PreparedClaim)
     stray = folder / "uid-gone_r0.json"
     stray.write_text("{}")
-    await world.driver.restore()
+    await world.driver.claims.restore()
     assert pipe.exists()
     assert stray.exists(), "nothing is tidied up beside a writer"
     assert world.specs() == [world.spec(small).name], "a mount of it would be missing"
@@ -88,7 +88,7 @@ async def test_what_a_thread_is_writing_is_left_alone(world):
     world.hardware.last = inventory(11)
     with open(pipe, "rb"):
         assert isinstance(await preparing, PreparedClaim)
-    await world.driver.repair()
+    await world.driver.claims.repair()
     assert len(world.specs()) == 1, "what the restore passed over is made up for"
     assert not stray.exists()
     assert world.missing_mounts() == []
