@@ -26,7 +26,7 @@ _EXIT_CODES = {Level.WARNING: WARNING, Level.ERROR: ERROR}
 def run(arguments: argparse.Namespace) -> int:
     """Tell what is not well. 0: nothing, notes aside; 3: warnings; 4: errors."""
     with machine.opened(config.load(vars(arguments))) as here:
-        _check(here.settings)
+        _check(here.settings, of_node=not arguments.cluster)
         findings = asyncio.run(_findings(arguments, here.settings))
 
     if arguments.output == "json":
@@ -39,25 +39,27 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _findings(arguments: argparse.Namespace, settings: Config) -> list[Finding]:
     """Of the node; what no API server can be asked about is not looked at."""
-    if settings.root and not settings.kubeconfig:
+    if settings.root and not arguments.cluster and not settings.kubeconfig:
         return await examine.node(settings, "a tree is looked at, which belongs to no cluster")
     try:
         client_config = auth.as_kubectl(
             settings.kubeconfig, arguments.context, settings.service_account, os.environ
         )
     except errors.UsageError as error:
-        if settings.kubeconfig or arguments.context:
+        if settings.kubeconfig or arguments.context or arguments.cluster:
             raise
         return await examine.node(settings, str(error))
 
     server = client.Client(client_config, agent="claimd-doctor")
     try:
+        if arguments.cluster:
+            return await examine.whole_cluster(settings, server)
         return await examine.node(settings, server)
     finally:
         await server.close()
 
 
-def _check(settings: Config) -> None:
+def _check(settings: Config, *, of_node: bool) -> None:
     try:
         scan.check_rules(settings.rules)
         sharing.parse(settings.share)
@@ -66,5 +68,5 @@ def _check(settings: Config) -> None:
 
     # What root alone may see would look broken to others.
     folder = settings.kubelet_dir
-    if folder.exists() and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+    if of_node and folder.exists() and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         raise errors.Fatal(f"{folder} is root's, as is most of what is looked at: run this as root")

@@ -366,6 +366,11 @@ def _add_doctor(commands: Commands) -> None:
         commands, "doctor", "tell what stands between this node and GPUs that work, and what to do"
     )
     doctor.add_argument(
+        "--cluster",
+        action="store_true",
+        help="what can be seen of all nodes from outside, with an administrator's kubeconfig",
+    )
+    doctor.add_argument(
         "-o",
         "--output",
         choices=("table", "wide", "json"),

@@ -143,10 +143,14 @@ CHECKS = (
     KUBELET_GATES,
 )
 
+# What is so on one node and not on another.
+OF_A_NODE = (OTHER_DRIVERS, DEVICE_PLUGINS, STALE_CAPACITY, KUBELET_GATES)
+
 SELECTOR = "app.kubernetes.io/name=claimd"  # of claimd's pods, as the manifests have them
 MOST_SKEW = 10.0  # seconds
 _OLDEST = 32
 _GATE = re.compile(r'^kubernetes_feature_enabled\{name="(\w+)"[^}]*\} ([01])\b', re.M)
+_NO_NODE, _GIVE_NODE = "node-name is not set", "give --node-name NAME"
 _ACCOUNT = "system:serviceaccount:"
 
 
@@ -268,9 +272,9 @@ def judge(facts: Facts, inventory: Inventory) -> list[Finding]:
         _clock(facts),
         *_rights(facts),
         _policy(facts),
-        *_rivals(facts, inventory),
+        *judge_rivals(facts, inventory),
         *_server_gates(facts),
-        *_kubelet_gates(facts),
+        *judge_kubelet_gates(facts),
     ]
 
 
@@ -336,7 +340,13 @@ def _policy(facts: Facts) -> Finding:
     )
 
 
-def _rivals(facts: Facts, inventory: Inventory) -> list[Finding]:
+def conflicts_of(inventory: Inventory, specs: Sequence[Document], driver: str) -> tuple[str, ...]:
+    """A sentence for each GPU of ours that another driver publishes as well."""
+    others = [{"spec": spec} for spec in specs]
+    return tuple(sorted(conflicts.with_drivers(inventory, others, driver).values()))
+
+
+def judge_rivals(facts: Facts, inventory: Inventory) -> list[Finding]:
     return [*_other_drivers(facts, inventory), *_device_plugins(facts, inventory)]
 
 
@@ -380,7 +390,7 @@ def _server_gates(facts: Facts) -> list[Finding]:
     return _gates(SERVER_GATES, SERVER, facts.gates, facts.needed)
 
 
-def _kubelet_gates(facts: Facts) -> list[Finding]:
+def judge_kubelet_gates(facts: Facts) -> list[Finding]:
     return _gates(KUBELET_GATES, KUBELET, facts.kubelet_gates, facts.needed)
 
 
@@ -416,9 +426,9 @@ async def look(api: client.Client, settings: Config, inventory: Inventory) -> Fa
     denied = await _denied(api, settings.driver_name, account, is_admin, minor)
     of_node = await _slices(ours, settings.node_name)
     needed = _needed(settings, inventory)
-    gates = await _metrics(api, "/metrics")
+    gates = await gates_of(api, "/metrics")
     dropped: tuple[str, ...] = ()
-    if gates.value is None and not is_admin:
+    if gates.value is None and not is_admin and settings.node_name:
         dropped = await _dropped(ours, settings, needed)
     return Facts(
         minor=minor,
@@ -432,17 +442,11 @@ async def look(api: client.Client, settings: Config, inventory: Inventory) -> Fa
         denied=denied,
         held=await _held(api, ours, settings, account, is_admin, denied),
         slices=of_node,
-        conflicts=tuple(
-            sorted(
-                conflicts.with_drivers(
-                    inventory, of_node.value or (), settings.driver_name
-                ).values()
-            )
+        conflicts=conflicts_of(
+            inventory, [slice_["spec"] for slice_ in of_node.value or ()], settings.driver_name
         ),
         gates=gates,
-        kubelet_gates=await _metrics(
-            api, f"/api/v1/nodes/{quote(settings.node_name, safe='')}/proxy/metrics"
-        ),
+        kubelet_gates=await _kubelet_gates(api, settings.node_name),
         needed=needed,
         dropped=dropped,
     )
@@ -471,7 +475,7 @@ async def post(api: client.Client, path: str, body: Document) -> Document:
 
 async def _look_at_node(api: client.Client, name: str) -> tuple[Answer, bool]:
     if not name:
-        return Answer(trouble="node-name is not set", how="give --node-name NAME"), False
+        return Answer(trouble=_NO_NODE, how=_GIVE_NODE), False
     path = f"/api/v1/nodes/{quote(name, safe='')}"
     try:
         node = _document(await api.request("GET", path))
@@ -502,6 +506,8 @@ async def _versions(api: client.Client) -> tuple[str, ...] | None:
 
 
 async def _slices(ours: resources.Resources, node: str) -> Answer:
+    if not node:
+        return Answer(trouble=_NO_NODE, how=_GIVE_NODE)
     try:
         return Answer(value=await ours.all_slices(node))
     except errors.ApiError as error:
@@ -536,8 +542,7 @@ async def _who(api: client.Client, node: str) -> tuple[Answer, bool]:
 
     if name.startswith(_ACCOUNT) and not name.endswith(":default"):
         return Answer(value=name), False
-    all_ = {"verb": "*", "group": "*", "resource": "*"}
-    if not await _allowed(api, "", all_):
+    if not await _is_admin(api):
         why = f"we are {name or 'nobody'} here, whose rights are not claimd's"
         return Answer(trouble=why, how=_AS_CLAIMD), False
 
@@ -551,6 +556,13 @@ async def _who(api: client.Client, node: str) -> tuple[Answer, bool]:
     return Answer(
         trouble="there is no claimd pod whose account could be asked about", how=_AS_CLAIMD
     ), True
+
+
+async def _is_admin(api: client.Client) -> bool:
+    try:
+        return await _allowed(api, "", {"verb": "*", "group": "*", "resource": "*"})
+    except errors.ApiError:
+        return False
 
 
 _AS_CLAIMD = "kubectl -n claimd-system exec POD -- claimd doctor"
@@ -567,10 +579,7 @@ async def _allowed(api: client.Client, account: str, attributes: Mapping[str, st
         groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}"]
         spec |= {"user": account, "groups": [*groups, "system:authenticated"]}
     body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
-    try:
-        review = await post(api, f"{_AUTHORIZATION}/{kind.lower()}s", body)
-    except errors.Forbidden:
-        return False
+    review = await post(api, f"{_AUTHORIZATION}/{kind.lower()}s", body)
     return bool(review.get("status", {}).get("allowed"))
 
 
@@ -608,6 +617,8 @@ async def _held(
         return await policies_bound(api)
     if account.value is None or denied.value is None:
         return Answer(trouble=account.trouble or denied.trouble, how=_AS_CLAIMD)
+    if not settings.node_name:
+        return Answer(trouble=_NO_NODE, how=_GIVE_NODE)
     if any(right.verb == "create" and right.group == GROUP for right in denied.value):
         return Answer(trouble="claimd may write no slice at all", how=f"mend {RIGHTS.name} first")
     try:
@@ -671,7 +682,18 @@ def _needed(settings: Config, inventory: Inventory) -> frozenset[str]:
     return frozenset(needed)
 
 
-async def _metrics(api: client.Client, path: str) -> Answer:
+async def _kubelet_gates(api: client.Client, node: str) -> Answer:
+    if not node:
+        return Answer(trouble=_NO_NODE, how=_GIVE_NODE)
+    return await gates_of(api, kubelet_metrics(node))
+
+
+def kubelet_metrics(node: str) -> str:
+    """Where the API server shows the metrics of a node's kubelet."""
+    return f"/api/v1/nodes/{quote(node, safe='')}/proxy/metrics"
+
+
+async def gates_of(api: client.Client, path: str) -> Answer:
     """Which gates are on, as the component's metrics say."""
     try:
         text = (await api.request("GET", path)).decode(errors="replace")

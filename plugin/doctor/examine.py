@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Mapping
+
+from devices.gpu import Inventory
 
 from ..config import Config
 from ..kube import client, errors, resources
-from . import agreement, api, drivers, host, kubelet, runtime, sight
+from . import agreement, api, cluster, drivers, host, kubelet, runtime, sight
 from .check import Check, Finding, Level
 
 CHECKS: tuple[Check, ...] = (
@@ -18,6 +21,14 @@ CHECKS: tuple[Check, ...] = (
     *host.CHECKS,
     *api.CHECKS,
     *agreement.CHECKS,
+)
+
+# And from outside of the nodes.
+CLUSTER_CHECKS: tuple[Check, ...] = (
+    *cluster.CHECKS,
+    *(check for check in api.CHECKS if check not in (api.NODE, api.CLOCK)),
+    kubelet.KUBELET_VERSION,
+    runtime.RUNTIME_VERSION,
 )
 
 # Seconds until what does not agree is looked at again: a claim may be just being prepared.
@@ -70,4 +81,21 @@ async def node(
         *host.judge(host_facts, seen.how),
         *api.judge(api_facts, inventory),
         *agreed,
+    ]
+
+
+async def whole_cluster(settings: Config, server: client.Client) -> list[Finding]:
+    """What every check says that needs no node. Changes nothing."""
+    settings = dataclasses.replace(settings, node_name="")
+    api_facts = await api.look(server, settings, Inventory())
+    judged = api.judge(api_facts, Inventory())
+    if api_facts.trouble:
+        return judged
+
+    # What is of a node is told of each.
+    of_nodes = {check.name for check in (*api.OF_A_NODE, api.NODE, api.CLOCK)}
+    facts = await cluster.look(server, settings)
+    return [
+        *(finding for finding in judged if finding.check not in of_nodes),
+        *cluster.judge(facts),
     ]

@@ -110,7 +110,7 @@ def judge(facts: Facts) -> list[Finding]:
         path = SOCKET_PATH.failed(facts.path_trouble)
     else:
         path = SOCKET_PATH.well("short enough")
-    return [_folder(facts), path, _answers(facts), _version(facts), *_claimd(facts)]
+    return [_folder(facts), path, _answers(facts), judge_version(facts), *_claimd(facts)]
 
 
 def _folder(facts: Facts) -> Finding:
@@ -125,7 +125,7 @@ def _answers(facts: Facts) -> Finding:
     return KUBELET_ANSWERS.well("it answers")
 
 
-def _version(facts: Facts) -> Finding:
+def judge_version(facts: Facts) -> Finding:
     if not facts.version:
         return KUBELET_VERSION.unseen(
             "the Node could not be read, which names it", "kubectl get node NODE -o wide"

@@ -96,10 +96,10 @@ class Facts:
 
 def judge(facts: Facts, how: str) -> list[Finding]:
     """`how` says how somebody could see a configuration that is not seen from here."""
-    return [_version(facts), _enabled(facts, how), _folders(facts, how), _folder(facts)]
+    return [judge_version(facts), _enabled(facts, how), _folders(facts, how), _folder(facts)]
 
 
-def _version(facts: Facts) -> Finding:
+def judge_version(facts: Facts) -> Finding:
     if not facts.version:
         return RUNTIME_VERSION.unseen(
             "the Node could not be read, which names the runtime",

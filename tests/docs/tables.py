@@ -13,7 +13,7 @@ import io
 import json
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +107,17 @@ def budget_table() -> str:
 
 
 def doctor_checks() -> str:
+    return _checks(examine.CHECKS)
+
+
+def doctor_cluster_checks() -> str:
+    of_nodes = {check.name for check in examine.CHECKS}
+    return _checks([check for check in examine.CLUSTER_CHECKS if check.name not in of_nodes])
+
+
+def _checks(checks: Iterable[Any]) -> str:
     rows = []
-    for check in examine.CHECKS:
+    for check in checks:
         remedy = " ".join(line.strip() for line in check.remedy.splitlines())
         rows.append([code(check.name), check.level.value, check.looks_at, remedy])
     return table(["check", "if not", "looks at", "what to do"], rows)
@@ -257,6 +266,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "reserved": reserved_variables,
     "budgets": budget_table,
     "doctor": doctor_checks,
+    "doctorcluster": doctor_cluster_checks,
     "metadata": device_metadata,
     "attributes": hardware.attributes,
     "core": hardware.core,

@@ -562,7 +562,7 @@ async def test_gates_as_the_components_tell_of_them(plain):
     needed = frozenset({"DRAPartitionableDevices"})
     findings = [
         *api._server_gates(api.Facts(gates=answer, needed=needed)),
-        *api._kubelet_gates(api.Facts(kubelet_gates=answer, needed=needed)),
+        *api.judge_kubelet_gates(api.Facts(kubelet_gates=answer, needed=needed)),
     ]
     assert [(f.check, f.level.value, f.seen.split(": ")[0].split()[-3]) for f in findings] == [
         ("api-server-gates", "warning", "DRADeviceTaints"),
