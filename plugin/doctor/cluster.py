@@ -21,8 +21,8 @@ from ..api.resource import GROUP, STANDARD
 from ..api.versions import PREFERRED, spec_from_wire
 from ..config import Config
 from ..kube import client, errors
-from . import api, kubelet, runtime
-from .api import Answer
+from . import access, api, ask, gates, kubelet, runtime
+from .ask import UNASKED, Answer
 from .check import Check, Finding, Level
 
 PODS = Check(
@@ -104,7 +104,7 @@ def _pods(facts: Facts) -> list[Finding]:
     if not pods:
         return [
             PODS.failed(
-                f"the cluster has no pod with the label {api.SELECTOR}",
+                f"the cluster has no pod with the label {access.SELECTOR}",
                 remedy="install claimd: kubectl apply -k deploy/base (docs/install.md)",
             )
         ]
@@ -206,13 +206,13 @@ def _of_node(facts: Facts, node: api.NodeFacts) -> list[Finding]:
         node=Answer(value=node),
         slices=facts.slices,
         conflicts=api.conflicts_of(inventory, _specs(facts, node.name), facts.driver),
-        kubelet_gates=facts.kubelet_gates.get(node.name, Answer(trouble="it was not asked")),
+        kubelet_gates=facts.kubelet_gates.get(node.name, UNASKED),
     )
     return [
         kubelet.judge_version(of_kubelet),
         runtime.judge_version(of_runtime),
         *api.judge_rivals(of_api, inventory),
-        *api.judge_kubelet_gates(of_api),
+        *gates.judge_kubelet(of_api.kubelet_gates, of_api.needed),
     ]
 
 
@@ -245,30 +245,28 @@ def _inventory(facts: Facts, node: str) -> Inventory:
 
 async def look(server: client.Client, settings: Config) -> Facts:
     """Reads what there is; what may not be read is left out, with the reason."""
-    pods = await api.get(server, "/api/v1/pods", labelSelector=api.SELECTOR)
-    nodes = await api.get(server, "/api/v1/nodes")
+    pods = await ask.get(server, "/api/v1/pods", labelSelector=access.SELECTOR)
+    nodes = await ask.get(server, "/api/v1/nodes")
     listed: list[Pod] | None = None
     if pods.value is not None:
         listed = await _asked(server, [_pod(item) for item in pods.value.get("items") or ()])
 
     node_facts: list[api.NodeFacts] | None = None
-    gates: dict[str, Answer] = {}
+    kubelet_gates: dict[str, Answer] = {}
     if nodes.value is not None:
         node_facts = [api.node_facts(item) for item in nodes.value.get("items") or ()]
         with_claimd = sorted(
             {pod.node for pod in listed or ()} & {node.name for node in node_facts}
         )
-        answers = await _at_once(
-            [api.gates_of(server, api.kubelet_metrics(name)) for name in with_claimd]
-        )
-        gates = dict(zip(with_claimd, answers, strict=True))
+        answers = await _at_once([gates.of_kubelet(server, name) for name in with_claimd])
+        kubelet_gates = dict(zip(with_claimd, answers, strict=True))
 
     return Facts(
         nodes=dataclasses.replace(nodes, value=node_facts),
         pods=dataclasses.replace(pods, value=listed),
         slices=await _listed(server, "resourceslices"),
         classes=await _listed(server, "deviceclasses"),
-        kubelet_gates=gates,
+        kubelet_gates=kubelet_gates,
         driver=settings.driver_name,
     )
 
@@ -288,7 +286,7 @@ async def _listed(server: client.Client, kind: str) -> Answer:
     """Objects of the resource API, in the best version that is served; slices as their specs."""
     answer = Answer()
     for version in PREFERRED:
-        answer = await api.get(server, f"/apis/{GROUP}/{version}/{kind}")
+        answer = await ask.get(server, f"/apis/{GROUP}/{version}/{kind}")
         if answer.value is not None:
             items = answer.value.get("items") or []
             if kind == "resourceslices":

@@ -18,7 +18,7 @@ import yaml
 from devices import scan
 from devices.gpu import Inventory
 from plugin.api import versions
-from plugin.doctor import api, examine, rights
+from plugin.doctor import api, ask, examine, gates, rights
 from plugin.doctor.check import Level
 from plugin.kube import auth, client
 from plugin.prepare import checkpoint
@@ -557,12 +557,12 @@ async def test_gates_as_the_components_tell_of_them(plain):
     async with answering(plain, "200 OK", GATES) as facts:
         pass
     assert facts.trouble, "that is no document"
-    known = {name: state == "1" for name, state in api._GATE.findall(GATES)}
-    answer = api.Answer(value=known)
+    known = {name: state == "1" for name, state in gates._GATE.findall(GATES)}
+    answer = ask.Answer(value=known)
     needed = frozenset({"DRAPartitionableDevices"})
     findings = [
-        *api._server_gates(api.Facts(gates=answer, needed=needed)),
-        *api.judge_kubelet_gates(api.Facts(kubelet_gates=answer, needed=needed)),
+        *gates.judge_server(answer, needed, ()),
+        *gates.judge_kubelet(answer, needed),
     ]
     assert [(f.check, f.level.value, f.seen.split(": ")[0].split()[-3]) for f in findings] == [
         ("api-server-gates", "warning", "DRADeviceTaints"),
