@@ -21,6 +21,8 @@ _KINDS = {
     "daemonsets": "DaemonSet",
     "deviceclasses": "DeviceClass",
     "devicetaintrules": "DeviceTaintRule",
+    "priorityclasses": "PriorityClass",
+    "replicasets": "ReplicaSet",
     "resourceclaims": "ResourceClaim",
     "resourceclaimtemplates": "ResourceClaimTemplate",
     "resourceslices": "ResourceSlice",

@@ -22,7 +22,16 @@ from devices import fake, faults
 from .. import names, timestamps
 from ..api.document import Document
 from ..kube import client, errors, kubeconfig
-from . import controllers, crash, daemon, dynamic_client, manifests, requests, scheduler
+from . import (
+    controllers,
+    crash,
+    daemon,
+    dynamic_client,
+    manifests,
+    requests,
+    scheduler,
+    simulated_fields,
+)
 from .apiserver import server
 from .client import ApiClient
 from .controllers import workloads
@@ -109,6 +118,7 @@ async def up(
         admin = _client(stack, api.kubeconfig(folder / "kubeconfig"), "claimd-demo")
         cluster = Cluster(api, admin, folder)
         api.serve_logs(cluster.logs)
+        api.registry.advice = simulated_fields.sentences
         kinds = dynamic_client.DynamicClient(admin)
         daemon_set = await _install(kinds)
 
@@ -208,6 +218,7 @@ async def _install(kinds: dynamic_client.DynamicClient) -> Document:
         if obj["kind"] == "DaemonSet":
             # Its pods are ours to make: they are processes, and not the kubelet's.
             obj["spec"] |= {"updateStrategy": {"type": "OnDelete"}}
+            obj["metadata"]["annotations"] = {kubelets.MIRROR: "claimd-demo"}
             daemon_set = await kinds.apply(obj)
         else:
             await kinds.apply(obj)

@@ -27,6 +27,7 @@ from plugin.doctor import examine
 from plugin.kubelet import dra
 from plugin.kubelet import health as kubelet_health
 from plugin.prepare import cdi, gpu_config, metadata
+from plugin.sim import simulated_fields
 from tests.cluster import __main__ as cluster_suite
 from tests.cluster.rig import places
 from tests.docs import beside_kubectl, hardware
@@ -260,6 +261,23 @@ def mounts() -> str:
     return table(["host folder", "access", "why"], lines)
 
 
+def simulated() -> str:
+    """The fields of a type with the same words in one row, in the schema's order of the first."""
+    rows = []
+    for type_, fields in simulated_fields.table().items():
+        same: dict[tuple[str, str], list[str]] = {}
+        for name, row in fields.items():
+            if row.answer != simulated_fields.SEE:
+                unless = ", ".join(code(json.dumps(value)) for value in row.unless)
+                words_ = f"{row.words}; not of {unless}" if unless else row.words
+                same.setdefault((row.answer, words_), []).append(name)
+        title = type_.rpartition(".")[2]
+        for (answer, words_), names in same.items():
+            rows.append([title, ", ".join(map(code, names)), answer, words_])
+            title = ""
+    return table(["of", "fields", "", "what becomes of them"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "settings": settings,
     "configfields": config_fields,
@@ -291,5 +309,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "rbac": rbac,
     "policies": policies,
     "mounts": mounts,
+    "simulated": simulated,
     "besidekubectl": beside_kubectl.sections,
 }

@@ -18,7 +18,7 @@ from ..assume_cache import AssumeCache
 from ..client import ApiClient
 from ..requests import Request
 from ..work_loop import WorkLoop
-from . import claims, evictions, namespaces, nodes, pod_gc, workloads
+from . import claims, evictions, namespaces, nodes, not_simulated, pod_gc, workloads
 
 NAME = "kube-controller-manager"
 Clock = Callable[[], float]  # seconds since 1970
@@ -168,7 +168,27 @@ class Workloads:
         return await self._loop.send_all(wanted)
 
 
-ALL = (Claims, Evictions, PodGC, Nodes, Namespaces, Workloads)
+class NotSimulated:
+    RESOURCES = not_simulated.RESOURCES
+
+    def __init__(self, loop: WorkLoop, clock: Clock) -> None:
+        del clock
+        self._loop = loop
+        self._told: set[tuple[str, str]] = set()  # an object's uid and a sentence
+
+    async def reconcile(self) -> float | None:
+        found = {}
+        for event in not_simulated.sync(_snapshot(self._loop)):
+            found[event.body["regarding"]["uid"], event.body["note"]] = event
+
+        told = self._told
+        self._told = set(found)
+        return await self._loop.send_all(
+            [event for identity, event in found.items() if identity not in told]
+        )
+
+
+ALL = (Claims, Evictions, PodGC, Nodes, Namespaces, Workloads, NotSimulated)
 
 
 async def run(client_: kube_client.Client, clock: Clock = time.time) -> None:

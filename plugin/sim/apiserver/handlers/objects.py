@@ -240,6 +240,8 @@ class Objects:
     def _written(self, request: ResourceRequest, status: int, stored: Document) -> Result:
         """What was written, with what its writer should hear of it."""
         request.warnings.extend(self._registry.warnings(request.served.kind, stored))
+        if not request.info.subresource:
+            request.warnings.extend(self._registry.advice(stored))
         return Result(status, request.served.from_storage(stored))
 
     def _write_options(self, request: ResourceRequest) -> WriteOptions:

@@ -42,6 +42,8 @@ class Registry:
     ) -> None:
         self.store, self.release = store, release
         self._now, self._new_uid, self._name_suffix = now, new_uid, name_suffix
+        # What whoever stands around the server says to the writer of an object.
+        self.advice: Callable[[Document], list[str]] = lambda _: []
 
     # ------------------------------------------------------------ create
 

@@ -1,0 +1,162 @@
+"""The table has every field of the schema, and an object is told what it asks for in vain."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from plugin.kube import client, kubeconfig
+from plugin.sim import cluster, manifests, simulated_fields
+from plugin.sim.apiserver import server
+from plugin.sim.apiserver.wire import protobuf_fields
+from plugin.sim.kubelet import kubelet
+
+ANSWERS = {"done", "said", "kept", "see"}
+
+
+def pod(**spec):
+    container = {"name": "main", "image": "i", "command": ["sleep", "1"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "default"},
+        "spec": {"containers": [container]} | spec,
+    }
+
+
+def test_every_field_of_the_schema_has_a_row_and_every_row_a_field():
+    for type_, rows in simulated_fields.table().items():
+        assert rows.keys() == {name for name, _ in protobuf_fields.fields_of(type_)}, type_
+
+
+def test_every_row_has_an_answer_and_words():
+    for type_, rows in simulated_fields.table().items():
+        for name, row in rows.items():
+            assert row.answer in ANSWERS, (type_, name)
+            assert row.words, (type_, name)
+
+
+def test_rows_that_are_elsewhere_are_there_by_the_schema():
+    types = simulated_fields.table().keys()
+    reached = set(simulated_fields.KINDS.values())
+    for type_, rows in simulated_fields.table().items():
+        forms = dict(protobuf_fields.fields_of(type_))
+        for name, row in rows.items():
+            if row.answer == "see":
+                assert forms[name] in (row.words, f"list:{row.words}"), (type_, name)
+                reached.add(row.words)
+    assert types == reached
+
+
+def test_a_pod_that_asks_for_nothing_special_hears_nothing():
+    defaults = {
+        "dnsPolicy": "ClusterFirst",
+        "restartPolicy": "Always",
+        "priority": 0,
+        "securityContext": {},
+    }
+    assert simulated_fields.sentences(pod(**defaults)) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        (
+            {"topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]},
+            "spec.topologySpreadConstraints[0].whenUnsatisfiable: the scheduler does not spread",
+        ),
+        ({"volumes": [{"name": "v", "nfs": {"server": "s"}}]}, "spec.volumes[0].nfs: there is no"),
+        ({"dnsPolicy": "None"}, "spec.dnsPolicy: names are looked up as this machine does it"),
+    ],
+)
+def test_a_pod_hears_what_it_asks_for_in_vain(spec, sentence):
+    assert [
+        f"not simulated: {sentence}" == said[: len(sentence) + 15]
+        for said in simulated_fields.sentences(pod(**spec))
+    ] == [True]
+
+
+def test_one_reason_is_one_sentence_however_many_fields_ask():
+    containers = [
+        {"name": f"c{number}", "image": "i", "livenessProbe": {"exec": {"command": ["true"]}}}
+        for number in range(6)
+    ]
+    (said,) = simulated_fields.sentences(pod(containers=containers))
+    assert said.count("livenessProbe") == 4
+    assert "and 2 more: no probe runs" in said
+
+
+def test_a_value_of_another_shape_is_passed_over():
+    for spec in ({"containers": "none"}, {"containers": [None, "x"]}, {"affinity": 3}):
+        assert simulated_fields.sentences(pod(**spec)) == []
+    assert simulated_fields.sentences({"kind": "Pod"}) == []
+
+
+def test_what_the_cluster_only_shows_hears_nothing():
+    shown = pod(dnsPolicy="None")
+    assert simulated_fields.sentences(shown)
+    shown["metadata"]["annotations"] = {kubelet.MIRROR: "node"}
+    assert simulated_fields.sentences(shown) == []
+
+
+def test_an_object_of_another_kind_says_nothing():
+    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "spec": {"x": 1}}
+    assert simulated_fields.sentences(claim) == []
+
+
+def test_the_manifests_hear_little():
+    for obj in manifests.base():
+        assert len(simulated_fields.sentences(obj)) <= 6, obj["kind"]
+
+
+async def test_a_cluster_says_it_with_the_response_and_by_an_event():
+    asking = pod(hostAliases=[{"ip": "10.0.0.1", "hostnames": ["a"]}])
+    with tempfile.TemporaryDirectory(prefix="sim-", dir="/tmp") as folder:
+        async with cluster.up([], Path(folder), options=server.Options()) as up:
+            # nothing of the cluster's own
+            assert await _events(up.client, "claimd-system") == []
+
+            warnings = await _warnings(up.api.address, up.api.token, asking)
+            said = "not simulated: spec.hostAliases: /etc/hosts is this machine's"
+            assert warnings == [f'299 - "{said}"']
+
+            async with asyncio.timeout(20):
+                while ("NotSimulated", "p", said) not in await _events(up.client):
+                    await asyncio.sleep(0.02)
+
+
+async def test_a_server_alone_says_nothing(tmp_path):
+    asking = pod(hostAliases=[{"ip": "10.0.0.1", "hostnames": ["a"]}])
+    async with server.serve(server.Options()) as api:
+        assert await _warnings(api.address, api.token, asking) == []
+        client_ = client.Client(kubeconfig.load(api.kubeconfig(tmp_path / "kc")), agent="test")
+        assert await _events(client_) == []
+        await client_.close()
+
+
+async def _warnings(address, token, obj):
+    """The Warning headers of its creation."""
+    host, _, port = address.removeprefix("http://").partition(":")
+    body = msgspec.json.encode(obj)
+    reader, writer = await asyncio.open_connection(host, int(port))
+    head = (
+        "POST /api/v1/namespaces/default/pods HTTP/1.1\r\nhost: sim\r\nconnection: close\r\n"
+        f"authorization: Bearer {token}\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\n\r\n"
+    )
+    writer.write(head.encode() + body)
+    answer = (await reader.read()).partition(b"\r\n\r\n")[0].decode()
+    writer.close()
+    assert " 201 " in answer.splitlines()[0]
+    headers = [line.partition(": ") for line in answer.splitlines()[1:]]
+    return [value for name, _, value in headers if name.lower() == "warning"]
+
+
+async def _events(api, namespace="default"):
+    path = f"/api/v1/namespaces/{namespace}/events"
+    found = msgspec.json.decode(await api.request("GET", path))
+    return [
+        (one["reason"], one["involvedObject"]["name"], one["message"]) for one in found["items"]
+    ]
