@@ -10,7 +10,7 @@ from devices import scan
 
 from .. import config, errors
 from ..config import Config
-from ..doctor import check, examine, report
+from ..doctor import check, examine, report, sight
 from ..doctor.check import Finding, Level
 from ..kube import auth, client
 from ..publish import sharing
@@ -39,7 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _findings(arguments: argparse.Namespace, settings: Config) -> list[Finding]:
     """Of the node; what no API server can be asked about is not looked at."""
-    if settings.root and not arguments.cluster and not settings.kubeconfig:
+    is_tree = settings.root and not settings.kubeconfig and not sight.is_pod(os.environ)
+    if is_tree and not arguments.cluster:
         return await examine.node(settings, "a tree is looked at, which belongs to no cluster")
     try:
         client_config = auth.as_kubectl(

@@ -262,11 +262,10 @@ def _libraries(facts: Facts) -> list[Finding]:
     if not by_reason:
         return [DRIVER_LIBRARIES.well("every GPU that needs libraries has them")]
 
-    level = Level.ERROR if facts.needs_libraries else Level.NOTE
-    return [
-        DRIVER_LIBRARIES.failed(f"{_some(gpus)}: {reason}", level=level)
-        for reason, gpus in by_reason.items()
-    ]
+    sentences = [f"{_some(gpus)}: {reason}" for reason, gpus in by_reason.items()]
+    if not facts.needs_libraries:
+        return [DRIVER_LIBRARIES.well(f"not required: {'; '.join(sentences)}")]
+    return [DRIVER_LIBRARIES.failed(sentence) for sentence in sentences]
 
 
 def _some(gpus: list[str]) -> str:

@@ -130,7 +130,7 @@ def _open_files(facts: Facts) -> Finding:
 
 
 def look(sight: Sight) -> Facts:
-    roots, settings = sight.roots, sight.settings
+    roots, settings = sight.machine, sight.settings
     enforced = sysfs.text(f"{roots.sys}/fs/selinux/enforce", []) == "1"
     process = running_claimd(sight)
     context = ""
@@ -196,14 +196,14 @@ def _denials(sight: Sight) -> tuple[str, ...] | None:
 def _open_of(sight: Sight, process: int | None) -> int | None:
     if process is None:
         return None
-    listed = sysfs.names(f"{sight.roots.proc}/{process}/fd", [])
+    listed = sysfs.names(f"{sight.machine.proc}/{process}/fd", [])
     return len(listed) if listed is not None else None
 
 
 def _limit_of(sight: Sight, process: int | None) -> int | None:
     if process is None:
         return None
-    for line in sysfs.lines(f"{sight.roots.proc}/{process}/limits", []) or ():
+    for line in sysfs.lines(f"{sight.machine.proc}/{process}/limits", []) or ():
         if line.startswith("Max open files"):
             soft = line.split()[3]
             return int(soft) if soft.isdecimal() else 1 << 20

@@ -25,7 +25,8 @@ class Sight:
 
     settings: Config
     in_pod: bool
-    roots: Roots
+    roots: Roots  # where GPUs are looked for, which may be a fake tree
+    machine: Roots  # where processes run
     # The host's files that are no tree of the kernel's; None: they cannot be seen.
     files: HostFiles | None
 
@@ -48,9 +49,10 @@ class Sight:
 
     def commands(self) -> Iterator[tuple[int, list[str]]]:
         """The processes that can be seen, with their command lines."""
-        for name in sysfs.names(str(self.roots.proc), []) or ():
+        proc = self.machine.proc
+        for name in sysfs.names(str(proc), []) or ():
             if name.isdecimal():
-                words = sysfs.content(f"{self.roots.proc}/{name}/cmdline", [])
+                words = sysfs.content(f"{proc}/{name}/cmdline", [])
                 if words:
                     yield int(name), words.decode(errors="replace").rstrip("\0").split("\0")
 
@@ -59,23 +61,31 @@ def of(settings: Config, environment: Mapping[str, str] | None = None) -> Sight:
     """What these settings let us see."""
     if environment is None:
         environment = os.environ
-    in_pod = "KUBERNETES_SERVICE_HOST" in environment
+    in_pod = is_pod(environment)
+    roots = machine = settings.roots
+    if in_pod:
+        # A pod with fake GPUs runs on a real machine.
+        machine = dataclasses.replace(settings, root="").roots
 
-    roots = settings.roots
+    default = Config()
     host: str | None
-    if settings.root:
-        host = settings.root
-    elif roots.host:
-        host = roots.host
+    if settings.host_root != default.host_root:
+        host = str(settings.host_root).rstrip("/")
         # A container has a /dev of its own, in which little of the host's is.
-        default = Config().dev_root
-        if settings.dev_root == default and Path(f"{host}/dev").is_dir():
+        is_own = settings.dev_root == default.dev_root and not settings.root
+        if is_own and Path(f"{host}/dev").is_dir():
             roots = dataclasses.replace(roots, dev=Path(f"{host}/dev"))
+    elif in_pod:
+        host = None
     else:
-        host = None if in_pod else ""
+        host = settings.root  # empty: the machine itself
 
     files = HostFiles(host) if host is not None else None
-    return Sight(settings=settings, in_pod=in_pod, roots=roots, files=files)
+    return Sight(settings=settings, in_pod=in_pod, roots=roots, machine=machine, files=files)
+
+
+def is_pod(environment: Mapping[str, str]) -> bool:
+    return "KUBERNETES_SERVICE_HOST" in environment
 
 
 def names(files: HostFiles, folder: str) -> list[str]:

@@ -249,6 +249,13 @@ async def test_a_pod_that_does_not_see_the_host_says_so(node):
     assert broken == []
 
 
+async def test_a_pod_with_fake_gpus_runs_on_a_real_machine(node):
+    """What lies beside the fake GPUs is not the host's, and so says nothing of it."""
+    found = await findings(node, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+    unseen = {finding.check for finding in found if finding.level is Level.UNSEEN}
+    assert {"cdi-enabled", "cdi-folders", "dev-char-links"} <= unseen
+
+
 async def test_a_pod_with_the_hosts_root_sees_all(node):
     """As with deploy/components/nvidia, where no folder of the kubelet is mounted by itself."""
     host = node.root

@@ -1,0 +1,293 @@
+"""`claimd doctor` on a real node: it says nothing of one that is well, and names what is broken, one thing
+after the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from tests.cluster import driver as drivers
+from tests.cluster.conftest import ROOT, Rig
+from tests.cluster.deadline import wait_for
+from tests.cluster.driver import Driver
+from tests.cluster.kubectl import Kubectl, Object
+from tests.cluster.objects import API, DRIVER, claim, pod
+from tests.cluster.rig import places
+
+BAD = ("error", "warning")
+Findings = list[Object]
+
+
+def in_pod(driver: Driver, *words: str) -> Findings:
+    """As an administrator types it; the exit code says the same as the document."""
+    command = f'claimd doctor -o json {" ".join(words)}; echo "exit code $?" >&2'
+    return parsed(driver.exec("sh", "-c", command))
+
+
+def parsed(text: str) -> Findings:
+    findings: Findings = json.loads(text)["findings"]
+    return findings
+
+
+def bad(findings: Findings) -> set[str]:
+    return {finding["check"] for finding in findings if finding["level"] in BAD}
+
+
+def seen(findings: Findings, check: str) -> str:
+    return "; ".join(finding["seen"] for finding in findings if finding["check"] == check)
+
+
+def from_outside(kube: Kubectl, *words: str, clock: str = "") -> Findings:
+    """With an administrator's kubeconfig, on the machine that is the node."""
+    command = [sys.executable, "-m", "plugin", "doctor", "-o", "json"]
+    command += [f"--kubeconfig={kube.kubeconfig}", *words]
+    if clock:
+        command = ["faketime", "-f", clock, *command]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    return parsed(done.stdout)
+
+
+@pytest.fixture
+def doctor_pod(kube: Kubectl, driver: Driver, rig: Rig) -> Iterator[Kubectl]:
+    """deploy/doctor/pod.yaml, as it looks at the host; it sleeps, to be asked more than once."""
+    document = yaml.safe_load((ROOT / "deploy/doctor/pod.yaml").read_text())
+    spec = document["spec"]
+    spec["nodeName"] = driver.node
+    spec["hostNetwork"] = True  # what leads to the rig's API server
+    (container,) = spec["containers"]
+    container |= {
+        "image": "localhost/claimd:dev",
+        "imagePullPolicy": "Never",
+        "command": ["sleep", "3600"],
+    }
+    container["env"][0]["value"] = driver.node
+    container["env"].append({"name": "CLAIMD_ROOT", "value": drivers.TREE})
+    container["volumeMounts"].append({"name": "fake", "mountPath": drivers.TREE})
+    spec["volumes"].append({"name": "fake", "hostPath": {"path": "/var/lib/claimd-fake"}})
+
+    there = kube.within(drivers.NAMESPACE)
+    there.create(document)
+    wait_for(
+        "the doctor's pod",
+        lambda: there.get("pod", "claimd-doctor")["status"]["phase"] == "Running",
+    )
+    yield there
+    there.delete("pod", "claimd-doctor", force=True)
+
+
+def by_doctor_pod(there: Kubectl) -> Findings:
+    return parsed(there.exec("claimd-doctor", "sh", "-c", "claimd doctor -o json || true"))
+
+
+# ---------------------------------------------------------------- well
+
+
+def test_a_node_that_is_well_has_nothing(ns: Kubectl, driver: Driver, running: object) -> None:
+    assert callable(running)
+    ns.create(claim("c"), pod("p", driver.node, {"c": "c"}))
+    running("p")
+    findings = in_pod(driver)
+    assert bad(findings) == set(), [f for f in findings if f["level"] in BAD]
+    levels = {finding["check"]: finding["level"] for finding in findings}
+    assert levels["kubelet-answers"] == levels["registered"] == levels["rights"] == "well"
+    assert levels["admission-policy"] == levels["slices"] == levels["cdi-files"] == "well"
+    assert levels["cdi-enabled"] == "not looked at", (
+        "a pod does not see the runtime's configuration"
+    )
+    assert "1 claims are in use" in seen(findings, "kubelet-claims")
+
+
+def test_a_pod_that_sees_the_host_sees_the_runtime(doctor_pod: Kubectl) -> None:
+    findings = by_doctor_pod(doctor_pod)
+    assert bad(findings) == set(), [f for f in findings if f["level"] in BAD]
+    assert "containerd.toml: enable_cdi = true" in seen(findings, "cdi-enabled")
+    assert "/var/run/cdi is among" in seen(findings, "cdi-folders")
+    assert "files open, and may have" in seen(findings, "open-files")
+
+
+def test_a_cluster_that_is_well_has_nothing(kube: Kubectl, driver: Driver, rig: Rig) -> None:
+    findings = from_outside(kube, "--cluster")
+    assert bad(findings) == set(), [f for f in findings if f["level"] in BAD]
+    levels = {finding["check"]: finding["level"] for finding in findings}
+    assert levels["api-server-gates"] == levels["kubelet-gates"] == "well"
+    assert levels["rights"] == levels["admission-policy"] == levels["claimd-pods"] == "well"
+
+
+# ---------------------------------------------------------------- broken
+
+
+@contextlib.contextmanager
+def cdi_off() -> Iterator[None]:
+    config = places.STATE / "containerd.toml"
+    before = config.read_text()
+    config.write_text(before.replace("enable_cdi = true", "enable_cdi = false"))
+    yield
+    config.write_text(before)
+
+
+@contextlib.contextmanager
+def without(kube: Kubectl, kind: str, name: str) -> Iterator[None]:
+    stored = kube.get(kind, name)
+    kube.delete(kind, name)
+    yield
+    stored["metadata"] = {"name": name, "labels": stored["metadata"].get("labels", {})}
+    kube.create(stored)
+
+
+@contextlib.contextmanager
+def without_verb(kube: Kubectl, resource: str, verb: str) -> Iterator[None]:
+    role = kube.get("clusterrole", "claimd")
+    rules = json.loads(json.dumps(role["rules"]))
+    for rule in rules:
+        if resource in rule["resources"]:
+            rule["verbs"].remove(verb)
+    rules = [rule for rule in rules if rule["verbs"]]
+    kube.patch("clusterrole", "claimd", "merge", {"rules": rules})
+    yield
+    kube.patch("clusterrole", "claimd", "merge", {"rules": role["rules"]})
+
+
+@contextlib.contextmanager
+def created(kube: Kubectl, document: Object) -> Iterator[None]:
+    kube.create(document)
+    yield
+    kube.delete(document["kind"], document["metadata"]["name"])
+
+
+def slice_(name: str, driver: str, node: str, address: str) -> Object:
+    attributes = {"resource.kubernetes.io/pciBusID": {"string": address}}
+    spec = {
+        "driver": driver,
+        "nodeName": node,
+        "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "d0", "attributes": attributes}],
+    }
+    return {"apiVersion": API, "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
+
+
+@contextlib.contextmanager
+def file_there(driver: Driver, path: str) -> Iterator[None]:
+    driver.exec("sh", "-c", f"echo '{{}}' > {path}")
+    yield
+    driver.exec("rm", path)
+
+
+@contextlib.contextmanager
+def device_plugin(kube: Kubectl, node: str) -> Iterator[None]:
+    """What a Node has once a device plugin has registered."""
+    escaped = "nvidia.com~1gpu"
+    add = [
+        {"op": "add", "path": f"/status/{kind}/{escaped}", "value": "2"}
+        for kind in ("capacity", "allocatable")
+    ]
+    kube("patch", "node", node, "--subresource=status", "--type=json", f"--patch={json.dumps(add)}")
+    yield
+    remove = [{"op": "remove", "path": change["path"]} for change in add]
+    kube(
+        *("patch", "node", node, "--subresource=status", "--type=json"),
+        f"--patch={json.dumps(remove)}",
+    )
+
+
+def test_cdi_off_in_the_runtime(doctor_pod: Kubectl) -> None:
+    with cdi_off():
+        findings = by_doctor_pod(doctor_pod)
+    assert bad(findings) == {"cdi-enabled"}
+    (remedy,) = [f["remedy"] for f in findings if f["check"] == "cdi-enabled"]
+    assert str(places.STATE / "containerd.toml") in remedy
+
+
+def test_a_policy_that_is_not_bound(kube: Kubectl, driver: Driver) -> None:
+    with without(kube, "validatingadmissionpolicybinding", f"resourceslices.{DRIVER}"):
+
+        def look() -> None:
+            # The API server takes a moment to see it.
+            assert bad(in_pod(driver)) == {"admission-policy"}
+
+        wait_for("the doctor to notice", lambda: look() or True, seconds=30)
+
+    def well() -> None:
+        assert bad(in_pod(driver)) == set()
+
+    wait_for("the policy to hold again", lambda: well() or True, seconds=30)
+
+
+@pytest.mark.parametrize(
+    ("resource", "verb"),
+    [
+        ("resourceslices", "update"),
+        ("resourceclaims/driver", "associated-node:patch"),
+        ("events", "create"),
+    ],
+)
+def test_a_verb_that_is_gone(kube: Kubectl, driver: Driver, resource: str, verb: str) -> None:
+    with without_verb(kube, resource, verb):
+        findings = wait_for("the doctor to notice", lambda: _with(in_pod(driver), "rights"), 30)
+    assert bad(findings) == {"rights"}
+    assert f"{verb} {resource}" in seen(findings, "rights")
+    wait_for("the right to be back", lambda: not bad(in_pod(driver)), seconds=30)
+
+
+def _with(findings: Findings, check: str) -> Findings:
+    assert check in bad(findings)
+    return findings
+
+
+def test_a_clock_that_is_wrong(kube: Kubectl, driver: Driver, rig: Rig) -> None:
+    if shutil.which("faketime") is None:
+        pytest.skip("needs faketime")
+    words = (f"--node-name={driver.node}", "--root=/var/lib/claimd-fake")
+    assert "clock" not in bad(from_outside(kube, *words))
+    findings = from_outside(kube, *words, clock="+3600s")
+    assert "clock" in bad(findings)
+    assert "s ahead of the API server's" in seen(findings, "clock")
+
+
+def test_files_that_nobody_knows(driver: Driver) -> None:
+    stray = f"{drivers.CDI}/claimd.dev-claim_{DRIVER}_00000000-0000-0000-0000-000000000000.json"
+    with file_there(driver, stray):
+        assert bad(in_pod(driver)) == {"cdi-files"}
+    with file_there(driver, f"{drivers.CLAIMS}/x.json.damaged-1"):
+        assert bad(in_pod(driver)) == {"checkpoints"}
+    assert bad(in_pod(driver)) == set()
+
+
+def test_another_driver_and_a_device_plugin(kube: Kubectl, driver: Driver, rig: Rig) -> None:
+    address = driver.tree_addresses()[0]
+    with created(kube, slice_("suite-rival", "gpu.example.com", driver.node, address)):
+        findings = in_pod(driver)
+        assert bad(findings) == {"other-drivers"}
+        assert "the driver gpu.example.com as well" in seen(findings, "other-drivers")
+        assert bad(from_outside(kube, "--cluster")) == {"other-drivers"}
+    with device_plugin(kube, driver.node):
+        findings = in_pod(driver)
+        assert bad(findings) == {"device-plugins"}
+        assert "nvidia.com/gpu" in seen(findings, "device-plugins")
+    assert bad(in_pod(driver)) == set()
+
+
+def test_the_kubelets_folder_is_another(driver: Driver) -> None:
+    findings = in_pod(driver, "--kubelet-dir=/var/lib/k0s/kubelet")
+    assert {"kubelet-folder", "kubelet-answers"} <= bad(findings)
+    assert "there is no folder /var/lib/k0s/kubelet" in seen(findings, "kubelet-folder")
+
+
+def test_what_is_seen_from_outside_alone(kube: Kubectl, driver: Driver, rig: Rig) -> None:
+    with created(kube, slice_("suite-ghost", DRIVER, "suite-no-node", "0000:01:00.0")):
+        findings = from_outside(kube, "--cluster")
+    assert bad(findings) == {"node-slices"}
+    assert {f.get("node") for f in findings if f["level"] in BAD} == {"suite-no-node"}
+    with contextlib.ExitStack() as stack:
+        for each in kube.list("deviceclasses"):
+            if DRIVER in json.dumps(each["spec"]):
+                stack.enter_context(without(kube, "deviceclass", each["metadata"]["name"]))
+        assert bad(from_outside(kube, "--cluster")) == {"device-classes"}
