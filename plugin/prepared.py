@@ -85,6 +85,11 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         return any(device.passthrough is not None for device in self.devices)
 
     @property
+    def is_mps_client(self) -> bool:
+        """Whether its containers are clients of an MPS daemon of the node."""
+        return any(device.mps for device in self.devices)
+
+    @property
     def device_names(self) -> str:
         """For messages."""
         return ", ".join(device.device for device in self.devices) or "no device of ours"

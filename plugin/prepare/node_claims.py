@@ -97,6 +97,7 @@ class NodeClaims:
                 return None
 
             _check_same_claim(ref, prepared)
+            await self._refuse_without_daemon(prepared)
             if prepared.has_passthrough:
                 prepared = await self._bind(prepared)
             await self._make_files(prepared)
@@ -113,6 +114,8 @@ class NodeClaims:
             prepared = self.checkpoints.claims.get(uid)
             if prepared is None or not plan.still_allocated(prepared, claim, self.name, self.node):
                 prepared = await self._plan_and_store(claim, replaces=prepared)
+            else:
+                await self._refuse_without_daemon(prepared)
             if prepared.has_passthrough:
                 prepared = await self._bind(prepared)
             await self._make_files(prepared)
@@ -138,18 +141,11 @@ class NodeClaims:
         if replaces is not None:
             await self._give_back(replaces)
 
-        prepared = plan.plan(
-            claim,
-            driver=self.name,
-            pool=self.node,  # a node's GPUs are one pool of its name
-            inventory=self._inventory,
-            neighbours=self.checkpoints.claims.values(),
-            now=timestamps.now(),
-        )
-        if self.require_libraries:
-            plan.refuse_without_libraries(prepared, self._inventory)
-        if any(device.mps for device in prepared.devices):
-            await asyncio.to_thread(self.mps_daemons.refuse_without, prepared)
+        prepared = self._plan(claim)
+        if prepared.is_mps_client:
+            # Meanwhile another claim may have got the device.
+            await self._refuse_without_daemon(prepared)
+            prepared = self._plan(claim)
         uid = prepared.uid
 
         # Not the first report if the claim was prepared before: the API server may still have what
@@ -169,6 +165,27 @@ class NodeClaims:
             extra={"claim_uid": uid},
         )
         return prepared
+
+    def _plan(self, claim: ResourceClaim) -> PreparedClaim:
+        prepared = plan.plan(
+            claim,
+            driver=self.name,
+            pool=self.node,  # a node's GPUs are one pool of its name
+            inventory=self._inventory,
+            neighbours=self.checkpoints.claims.values(),
+            now=timestamps.now(),
+        )
+        if self.require_libraries:
+            plan.refuse_without_libraries(prepared, self._inventory)
+        return prepared
+
+    async def _refuse_without_daemon(self, prepared: PreparedClaim) -> None:
+        """ClaimError where the claim's containers would be clients of an MPS daemon that is not there.
+
+        A claim that is prepared is asked once, too: another boot's folder is another folder.
+        """
+        if prepared.is_mps_client and prepared.uid not in self._confirmed:
+            await asyncio.to_thread(self.mps_daemons.refuse_without, prepared)
 
     async def _make_files(self, prepared: PreparedClaim) -> None:
         """`_ensure_files`; by a thread where there are many, for the loop is everybody's."""

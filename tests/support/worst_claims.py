@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.support.worlds import gpu, gpu_config, opaque, result
 
-DEVICES = 128  # as many as a claim can have
+DEVICES = 128  # four times as many as the API allows
 RESULTS = [result(gpu(index).name, f"r{index}") for index in range(DEVICES)]
 
 Configs = list[dict[str, Any]]

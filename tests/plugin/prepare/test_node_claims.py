@@ -3,15 +3,21 @@ a thread writes meanwhile.
 """
 
 import asyncio
+import contextlib
 import os
+import shutil
+import socket
+import threading
 import time
 
 import pytest
 
+from devices.gpu import Inventory
+from plugin.prepare import driver, mps
 from plugin.prepared import PreparedClaim
 from tests.plugin.prepare.test_driver import World, world
 from tests.support import apiserver, worst_claims
-from tests.support.worlds import claim_object, gpu, inventory, result
+from tests.support.worlds import claim_object, gpu, gpu_config, inventory, opaque, result
 
 __all__ = ["world"]  # the fixture
 
@@ -92,3 +98,65 @@ async def test_what_a_thread_is_writing_is_left_alone(world):
     assert len(world.specs()) == 1, "what the restore passed over is made up for"
     assert not stray.exists()
     assert world.missing_mounts() == []
+
+
+# ---------------------------------------------------------------------- MPS daemons
+
+
+@contextlib.contextmanager
+def mps_daemon(world, *instances):
+    """One that runs in /mps, as these instances see the node, until the end of the block."""
+    for instance in instances:
+        instance.claims.mps_daemons = mps.Daemons(host=str(world.tmp_path), owner=os.getuid())
+    (world.tmp_path / "mps").mkdir(mode=0o755)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(world.tmp_path / "mps/control"))
+        yield
+    shutil.rmtree(world.tmp_path / "mps")
+
+
+# Seconds of a call in which what may pass is not waited for long.
+PATIENCE = driver.MARGIN + driver.SHORTEST_TRY + 0.5
+OF_MPS = [opaque(gpu_config(mps="/mps"), "FromClass")]
+
+
+class _Together:
+    """Looks for a daemon, the first time for two claims at once."""
+
+    def __init__(self):
+        self._first = threading.Barrier(2)
+        self._have_met = False
+
+    def refuse_without(self, prepared):
+        if not self._have_met:
+            self._first.wait(20)
+            self._have_met = True
+
+
+async def test_two_claims_do_not_get_one_gpu_while_a_daemon_is_looked_for(world):
+    """The look takes a thread: meanwhile the other claim is planned."""
+    world.hardware.last = Inventory.of([gpu(0, vendor="nvidia")])
+    world.driver.claims.mps_daemons = _Together()
+    first, second = (world.claim(name, config=OF_MPS) for name in ("a", "b"))
+    answers = await world.prepare(first, second, patience=PATIENCE)
+    refused = [answer for answer in answers.values() if isinstance(answer, str)]
+    assert len(refused) == 1, answers
+    assert "is still prepared for claim" in refused[0]
+
+
+@pytest.mark.parametrize("api", ["answers", "is away"])
+async def test_a_daemon_has_to_be_there_again_after_a_reboot(world, api):
+    """Its folder is of the boot: what stands there now may be anybody's, or nothing."""
+    world.hardware.last = Inventory.of([gpu(0, vendor="nvidia")])
+    claim, fresh = world.claim("c", config=OF_MPS), world.instance()
+    with mps_daemon(world, world.driver, fresh):
+        assert isinstance(await world.prepare(claim), PreparedClaim)
+    if api == "is away":
+        await world.api.stop()
+
+    await fresh.claims.restore()
+    assert "no MPS daemon runs in /mps" in await world.prepare(claim, by=fresh)
+    assert world.records() == ["uid-c.json"], "the next call goes on from it"
+    with mps_daemon(world):
+        assert isinstance(await world.prepare(claim, by=fresh), PreparedClaim)
+    assert await world.unprepare(claim, by=fresh) is None
