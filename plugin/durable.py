@@ -18,6 +18,11 @@ from pathlib import Path
 UNFINISHED = ".new"  # ends the name of a file while it is being written
 
 
+def unfinished(file: str) -> str:
+    """What a file is called while it is written, for which no reader takes it."""
+    return f".{file}{UNFINISHED}"
+
+
 # A file that was not there before, not even as a link.
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -109,8 +114,8 @@ class Folder:
     def write(self, name: str, content: bytes) -> None:
         """The file has this content, durably. If this raises OSError, the content is not there."""
         path = f"{self.path}/{name}"
-        unfinished = f"{self.path}/.{name}{UNFINISHED}"
-        replace(path, content, beside=unfinished, mode=0o600, sync=True)
+        beside = f"{self.path}/{unfinished(name)}"
+        replace(path, content, beside=beside, mode=0o600, sync=True)
 
         try:
             self._sync_entries()

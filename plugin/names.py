@@ -62,13 +62,8 @@ def cdi_id(claim_uid: str, device: str, share_id: str | None) -> str:
 
 
 def cdi_file(driver: str, claim_uid: str) -> str:
-    """For who looks for a claim's CDI file; `claim_files` writes it, by the prefix."""
-    return f"{cdi_prefix(driver)}{claim_uid}.json"
-
-
-def cdi_unfinished(file: str) -> str:
-    """What a CDI file is called while it is written. No runtime reads such a name."""
-    return f".{file}.new"
+    """The CDI file of a claim, in the folder of all drivers."""
+    return claim_file(cdi_prefix(driver), claim_uid)
 
 
 def cdi_prefix(driver: str) -> str:
@@ -88,6 +83,11 @@ def share_variable(device: str, share_id: str, capacity: str) -> str:
     """
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", capacity)
     return f"{variable(device)}_{share_id[:8].upper()}_{name.upper()}"
+
+
+def claim_file(prefix: str, name: str) -> str:
+    """A file about a claim in a folder in which others, by other prefixes, may have theirs."""
+    return f"{prefix}{name}.json"
 
 
 # ---------------------------------------------------------------------- device metadata

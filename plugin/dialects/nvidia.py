@@ -8,7 +8,7 @@ from typing import Literal
 
 from devices.gpu import UNKNOWN, Gpu
 
-from .. import errors
+from .. import errors, names
 from ..api.resource import DeviceAttribute, DeviceCapacity
 from . import documents, values
 
@@ -156,8 +156,9 @@ def _check_sharing(sharing: _MigSharing) -> None:
     """Default time slices are what a GPU has anyway; instances have no others."""
     if sharing.strategy == "MPS":
         raise errors.ClaimError(
-            "sharing by MPS needs NVIDIA's MPS daemon, which claimd does not start; the setting share "
-            "lets claims have a GPU by memory or by count"
+            "sharing by MPS needs NVIDIA's MPS daemon, which claimd does not start; where one runs, a "
+            f"class makes containers its clients by `mps: FOLDER` in a GpuConfig of {names.CONFIG_API_VERSION}, "
+            "and the setting share lets claims have a GPU by memory or by count"
         )
     slicing = sharing.time_slicing_config if isinstance(sharing, _Sharing) else None
     if slicing is not None and slicing.interval != "Default":

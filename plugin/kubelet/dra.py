@@ -156,7 +156,7 @@ class Calls:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout)
         for answer in self._answers:
-            _end(answer, STOPPING)
+            _end(answer, STOPPING, is_news=False)
 
     async def _shielded(
         self, name: str, refs: Sized, deadline: float, work: Coroutine[Any, Any, T]
@@ -169,7 +169,7 @@ class Calls:
         claims = max(1, len(refs))
         if self._claims + claims > MOST_CLAIMS:
             work.close()
-            raise _NoAnswerError(BUSY)
+            raise _NoAnswerError(BUSY, is_news=False)
 
         logs.begin()
         task = asyncio.create_task(work, name=name)
@@ -181,7 +181,8 @@ class Calls:
         task.add_done_callback(functools.partial(self._deliver, answer, claims))
         # Half of the time of somebody who is less patient than a kubelet.
         margin = min(LAST_CALL, (deadline - loop.time()) / 2)
-        last_call = loop.call_at(deadline - margin, _end, answer, LATE)
+        give_up = functools.partial(_end, answer, LATE, is_news=True)
+        last_call = loop.call_at(deadline - margin, give_up)
         try:
             return await answer
         except asyncio.CancelledError:
@@ -212,18 +213,20 @@ class Calls:
 
 
 class _NoAnswerError(Exception):
-    """There is no answer of the driver's; the sentence is that of every claim that has no other."""
+    """There is no answer of the driver's; the sentence is that of every claim that has no other.
 
-    @property
-    def is_news(self) -> bool:
-        """Whether each claim is a line of the log, as one is that the driver refuses."""
-        return str(self) == LATE
+    `is_news`: each claim is a line of the log, as one is that the driver refuses.
+    """
+
+    def __init__(self, reason: str, *, is_news: bool) -> None:
+        super().__init__(reason)
+        self.is_news = is_news
 
 
-def _end(answer: asyncio.Future[Any], reason: str) -> None:
+def _end(answer: asyncio.Future[Any], reason: str, *, is_news: bool) -> None:
     """Whoever waits for the answer hears that there is none, unless there is."""
     if not answer.done():
-        answer.set_exception(_NoAnswerError(reason))
+        answer.set_exception(_NoAnswerError(reason, is_news=is_news))
 
 
 def _deadline(context: Context) -> float:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from .. import durable
+from .. import durable, names
 
 
 class ClaimFiles:
@@ -30,7 +30,7 @@ class ClaimFiles:
         self._seen: dict[str, tuple[object, tuple[int, int, int]]] = {}
 
     def path(self, name: str) -> str:
-        return f"{self._folder}/{self._prefix}{name}.json"
+        return f"{self._folder}/{names.claim_file(self._prefix, name)}"
 
     def ensure(
         self, name: str, source: object, text: Callable[[bytes | None], bytes] | None = None
@@ -116,7 +116,7 @@ class ClaimFiles:
         Nobody else writes under the temporary name, since the checkpoints' lock is held.
         """
         folder, _, file = path.rpartition("/")
-        temporary = f"{folder}/.{file}{durable.UNFINISHED}"
+        temporary = f"{folder}/{durable.unfinished(file)}"
         try:
             durable.replace(path, content, beside=temporary, sync=False)
         except FileNotFoundError:

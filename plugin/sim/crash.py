@@ -12,7 +12,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from .. import names
+from .. import durable, names
 from . import daemon
 
 _POLL = 0.005  # seconds between two looks for a checkpoint
@@ -35,7 +35,7 @@ class CrashInPrepare:
     def hang_at(self, uid: str) -> None:
         """If this claim is prepared next, its CDI file will not be written."""
         if uid not in self._before:
-            self._pipes[uid] = self._cdi / names.cdi_unfinished(names.cdi_file(self._driver, uid))
+            self._pipes[uid] = self._cdi / durable.unfinished(names.cdi_file(self._driver, uid))
             self._make_pipes()
 
     async def kill(self, within: float) -> str:

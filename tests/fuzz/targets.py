@@ -84,7 +84,7 @@ def _file(name: str, data: bytes) -> Path:
 
 # ---------------------------------------------------------------- the API server's answers
 
-_INVENTORY = worlds.inventory(2)
+_INVENTORY = Inventory.of([worlds.gpu(0), worlds.gpu(1, vendor="nvidia")])
 
 
 def _claim(data: bytes) -> None:
@@ -112,11 +112,15 @@ def _claim(data: bytes) -> None:
 
 def _claims() -> list[bytes]:
     first = _INVENTORY.gpus[0].name
+    second = _INVENTORY.gpus[1].name
     configured = worlds.opaque(worlds.gpu_config(environment={"A": "b"}, permissions="rw"))
+    of_mps = worlds.opaque(worlds.gpu_config(mps="/run/nvidia-mps"), "FromClass")
+    share: dict[str, Any] = {"shareID": "s1", "consumedCapacity": {"memory": "20Gi"}}
     objects = [
         worlds.claim_object("c", worlds.result(first), config=[configured]),
         worlds.claim_object("d", worlds.result(first, "a"), worlds.result(first, "b/c")),
         worlds.claim_object("e"),
+        worlds.claim_object("c", worlds.result(second, **share), config=[of_mps]),
     ]
     return [json.dumps(obj).encode() for obj in objects]
 

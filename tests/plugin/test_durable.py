@@ -42,6 +42,11 @@ def folder(tmp_path):
 # ---------------------------------------------------------------- replace
 
 
+def test_what_is_being_written_has_a_name_that_no_reader_takes():
+    """Neither .json nor .yaml, by which container runtimes find CDI files."""
+    assert durable.unfinished("claim.json") == ".claim.json.new"
+
+
 @pytest.mark.parametrize("sync", [True, False])
 def test_a_file_is_made_and_replaced(tmp_path, sync):
     path, beside = tmp_path / "file", tmp_path / ".file"

@@ -144,6 +144,7 @@ def test_what_asks_for_what_a_gpu_has_anyway_is_taken(document):
     [
         (config(sharing={"strategy": "MPS", "mpsConfig": {}}), "MPS daemon, which claimd does not"),
         (config("MigDeviceConfig", sharing={"strategy": "MPS"}), "the setting share"),
+        (config(sharing={"strategy": "MPS"}), "where one runs, a class .*`mps: FOLDER`"),
         (
             config(sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}),
             "the interval Long",

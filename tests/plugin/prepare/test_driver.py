@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from devices.gpu import NONE, Inventory, Libraries
-from plugin import budgets, metrics, names
+from plugin import budgets, durable, metrics, names
 from plugin.api.resource import ResourceClaim
 from plugin.kube import auth, client, errors, resources
 from plugin.prepare import cdi, checkpoint, claim_reports, driver, metadata, mps, node_claims
@@ -752,7 +752,7 @@ async def test_what_could_not_be_restored_is_restored_by_the_next_repair(world, 
     fresh = world.instance()
     await fresh.claims.repair()
     world.spec(c).unlink()
-    blocked = world.tmp_path / "cdi" / names.cdi_unfinished(world.spec(c).name)
+    blocked = world.tmp_path / "cdi" / durable.unfinished(world.spec(c).name)
     blocked.mkdir()  # the write will fail
     await fresh.claims.restore()
     assert "cannot restore the CDI file of claim default/c, trying again" in caplog.text
@@ -765,7 +765,7 @@ async def test_what_a_start_has_followed_up_is_not_gone_over_again(world):
     await world.prepare(world.claim("c"))
     fresh = world.instance()
     await fresh.claims.follow_up()
-    unfinished = world.tmp_path / "cdi" / names.cdi_unfinished(world.spec(world.claim("d")).name)
+    unfinished = world.tmp_path / "cdi" / durable.unfinished(world.spec(world.claim("d")).name)
     unfinished.touch()
     await fresh.claims.repair()
     assert unfinished.exists(), "a file that a call writes just then"

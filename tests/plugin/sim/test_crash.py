@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from plugin import names
+from plugin import durable, names
 from plugin.sim.crash import CrashInPrepare
 
 DRIVER = "gpu.example.com"
@@ -34,7 +34,7 @@ class Plugin:
         return self.cdi / names.cdi_file(DRIVER, uid)
 
     def pipe(self, uid):
-        return self.cdi / names.cdi_unfinished(names.cdi_file(DRIVER, uid))
+        return self.cdi / durable.unfinished(names.cdi_file(DRIVER, uid))
 
 
 @pytest.fixture
