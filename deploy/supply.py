@@ -1,6 +1,6 @@
 """What claimd is made of: `sbom` writes it down, `audit` looks for what is wrong with it.
 
-    python deploy/supply.py sbom requirements.txt [--site-packages DIR] > claimd.cdx.json
+    python deploy/supply.py sbom requirements.txt [--site-packages DIR] [--dpkg STATUS] > claimd.cdx.json
     python deploy/supply.py audit requirements.txt
 
 Needs nothing but Python, since the image is built with it. The lock file says which packages there
@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 # Licences that may be linked and handed on with ours, which is Apache-2.0.
 ALLOWED = {
@@ -79,9 +80,36 @@ def licence(package: Package, site_packages: Sequence[str]) -> str:
     raise Wrong(f"{package.name} is not installed: make dev")
 
 
-def sbom(text: str, version: str, site_packages: Sequence[str]) -> dict[str, object]:
-    """A bill of materials in CycloneDX 1.5. The same lock file gives the same bytes."""
-    components = []
+def debian(status: str) -> list[dict[str, object]]:
+    """What is installed by dpkg's own list. Licences are in the file that each package brings."""
+    components: list[dict[str, object]] = []
+    for paragraph in status.strip().split("\n\n"):
+        fields = dict(re.findall(r"^([A-Z][\w-]*): (.*)$", paragraph, re.M))
+        if fields.get("Status") != "install ok installed":
+            continue
+        name, version, architecture = fields["Package"], fields["Version"], fields["Architecture"]
+        purl = f"pkg:deb/debian/{name}@{quote(version, safe='')}?arch={architecture}"
+        place = f"/usr/share/doc/{name}/copyright"
+        components.append(
+            {
+                "type": "library",
+                "bom-ref": purl,
+                "name": name,
+                "version": version,
+                "purl": purl,
+                "properties": [{"name": "claimd:copyright", "value": place}],
+            }
+        )
+    return components
+
+
+def sbom(
+    text: str, version: str, site_packages: Sequence[str], status: str = ""
+) -> dict[str, object]:
+    """A bill of materials in CycloneDX 1.5: of a lock file and, for an image, of dpkg's list. The
+    same two give the same bytes.
+    """
+    components: list[dict[str, object]] = []
     for package in locked(text):
         components.append(
             {
@@ -97,8 +125,10 @@ def sbom(text: str, version: str, site_packages: Sequence[str]) -> dict[str, obj
                 ],
             }
         )
+    components += debian(status)
     ours = f"pkg:generic/claimd@{version}"
-    serial = uuid.uuid5(uuid.NAMESPACE_URL, hashlib.sha256(f"{ours}\n{text}".encode()).hexdigest())
+    made_of = hashlib.sha256(f"{ours}\n{text}{status}".encode())
+    serial = uuid.uuid5(uuid.NAMESPACE_URL, made_of.hexdigest())
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
@@ -162,6 +192,7 @@ def main() -> int:
     parser.add_argument("verb", choices=("sbom", "audit"))
     parser.add_argument("requirements", type=Path)
     parser.add_argument("--site-packages", default="", help="default: those of this Python")
+    parser.add_argument("--dpkg", type=Path, help="dpkg's list, of an image: its packages as well")
     parser.add_argument("--version", default="0", help="claimd's, for the bill of materials")
     arguments = parser.parse_args()
 
@@ -169,7 +200,8 @@ def main() -> int:
     try:
         if arguments.verb == "sbom":
             text = arguments.requirements.read_text()
-            print(json.dumps(sbom(text, arguments.version, site_packages), indent=1))
+            status = arguments.dpkg.read_text() if arguments.dpkg else ""
+            print(json.dumps(sbom(text, arguments.version, site_packages, status), indent=1))
         else:
             for line in audit(arguments.requirements, site_packages):
                 print(line)

@@ -97,7 +97,23 @@ def test_the_bill_of_materials_names_every_package_with_its_licence():
         assert part["purl"] == f"pkg:pypi/{part['name']}@{part['version']}"
 
 
+def test_an_images_bill_of_materials_names_what_dpkg_installed(tmp_path):
+    status = tmp_path / "status"
+    status.write_text(
+        "Package: libc6\nStatus: install ok installed\nArchitecture: arm64\nVersion: 2.36-9+deb12u14\n"
+        "Description: C library\n more words\n\n"
+        "Package: perl-base\nStatus: deinstall ok config-files\nArchitecture: arm64\nVersion: 5\n"
+    )
+    plain = json.loads(supply("sbom", ROOT / "requirements.txt").stdout)
+    bill = json.loads(supply("sbom", ROOT / "requirements.txt", "--dpkg", status).stdout)
+    (added,) = [part for part in bill["components"] if part not in plain["components"]]
+    assert added["purl"] == "pkg:deb/debian/libc6@2.36-9%2Bdeb12u14?arch=arm64"
+    assert added["properties"][0]["value"] == "/usr/share/doc/libc6/copyright"
+    assert added["bom-ref"] in bill["dependencies"][0]["dependsOn"]
+    assert bill["serialNumber"] != plain["serialNumber"]
+
+
 def test_the_image_has_its_bill_of_materials():
     text = (ROOT / "deploy/Containerfile").read_text()
-    assert "supply.py sbom requirements.txt" in text
+    assert "supply.py sbom /tmp/requirements.txt" in text
     assert "/opt/claimd/claimd.cdx.json" in text
