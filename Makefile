@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-requirements
 
-.PHONY: dev demo docs ids lint test unit slow mutants containers cluster cluster-matrix recordings faults faults-short fuzz audit sbom soak soak-short oracle bench proto lock image clean
+.PHONY: dev demo docs ids lint test unit slow mutants containers cluster cluster-matrix recordings faults faults-short fuzz audit sbom soak soak-short oracle bench proto lock image release clean
 
 dev: $(STAMP)  ## everything a developer needs, in .venv
 
@@ -96,8 +96,15 @@ lock:  ## resolve the dependencies anew (needs uv)
 	$(LOCK) pyproject.toml --group dev -o requirements-dev.txt
 	$(LOCK) pyproject.toml -c requirements-dev.txt -o requirements.txt
 
-image: dev  ## the container image (podman, or BUILDER=docker)
-	$(BUILDER) build -t claimd -f deploy/Containerfile .
+# podman's way to have one image of one commit; docker takes the variable SOURCE_DATE_EPOCH.
+COMMITTED := $(shell git log -1 --format=%ct 2> /dev/null)
+TIMESTAMP := $(if $(COMMITTED),$(if $(filter podman buildah,$(BUILDER)),--timestamp=$(COMMITTED)))
+
+image:  ## the container image (podman, or BUILDER=docker; BUILDFLAGS= for more words to it)
+	$(BUILDER) build $(TIMESTAMP) $(BUILDFLAGS) -t claimd -f deploy/Containerfile .
+
+release: dev  ## what a release has, into dist/: image, chart, manifests, wheel, bill of materials, checksums (needs podman, helm, kubectl)
+	@$(BIN)/python deploy/release.py --builder "$(BUILDER)" --build-flags "$(BUILDFLAGS)" $(ARGS)
 
 oracle: dev  ## the allocator, its CEL and server-side apply against Kubernetes' own, at random and in full (needs Go; ten minutes)
 	$(BIN)/python -m tests.oracle.campaign allocator --count 25000

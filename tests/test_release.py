@@ -1,0 +1,154 @@
+"""What `make release` makes, but for the image, which needs podman and its bases."""
+
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support import manifests
+
+ROOT = Path(__file__).resolve().parent.parent
+TOOL = ROOT / "deploy/release.py"
+
+
+@pytest.fixture
+def release():
+    spec = importlib.util.spec_from_file_location("release", TOOL)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def source(tmp_path):
+    """What says a version, and what each file says."""
+
+    def write(changelog="0.2.0", program="0.2.0", chart="0.2.0"):
+        (tmp_path / "plugin").mkdir()
+        (tmp_path / "deploy/chart").mkdir(parents=True)
+        (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## {changelog}\n\n## 0.1.0\n")
+        (tmp_path / "plugin/__init__.py").write_text(f'__version__ = "{program}"\n')
+        (tmp_path / "deploy/chart/Chart.yaml").write_text(f"version: {chart}\n")
+        return tmp_path
+
+    return write
+
+
+def test_the_version_is_the_changelogs(release, source):
+    assert release.version(source("0.2.0 (2026-12-01)")) == "0.2.0"
+
+
+def test_what_is_not_released_yet_says_so(release, source):
+    assert release.version(source("Unreleased")) == "0.2.0-unreleased"
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({"changelog": "0.3.0"}, "CHANGELOG.md begins with 0.3.0, claimd is 0.2.0"),
+        ({"chart": "0.1.0"}, "the chart is 0.1.0, claimd 0.2.0: make them the same"),
+    ],
+)
+def test_versions_that_differ_are_no_release(release, source, said, reason):
+    with pytest.raises(release.Wrong, match=reason):
+        release.version(source(**said))
+
+
+def test_a_tool_that_is_not_there_is_named_before_anything_is_made(tmp_path):
+    command = [sys.executable, str(TOOL), "--out", str(tmp_path / "dist")]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=os.environ | {"PATH": "/nowhere"}
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("release: not on the PATH: git, kubectl, helm (`python3 -m")
+    assert "podman" in done.stderr
+    assert not (tmp_path / "dist").exists()
+
+
+def test_an_images_archive_is_read(release):
+    """In the way that the specification of OCI images has it: every blob by its digest."""
+    files = {}
+
+    def put(content):
+        digest = hashlib.sha256(content).hexdigest()
+        files[f"blobs/sha256/{digest}"] = content
+        return {"digest": f"sha256:{digest}"}
+
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w:gz") as tar:
+        entry = tarfile.TarInfo(release.BILL)
+        entry.size = 2
+        tar.addfile(entry, io.BytesIO(b"{}"))
+    config = put(b'{"architecture": "arm64"}')
+    manifest = put(json.dumps({"config": config, "layers": [put(layer.getvalue())]}).encode())
+    files["index.json"] = json.dumps({"manifests": [manifest]}).encode()
+
+    image = release.inside(files)
+    assert (image.machine, image.bill) == ("arm64", b"{}")
+    assert image.digest == manifest["digest"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Two releases of one commit, made one after the other."""
+    if not (manifests.helm() and manifests.kubectl()):
+        pytest.skip("no helm or no kubectl: the rig makes both")
+    outs = [tmp_path_factory.mktemp("release") / f"dist{number}" for number in range(2)]
+    folders = {str(Path(tool).parent) for tool in (manifests.helm(), manifests.kubectl())}
+    path = ":".join([*folders, os.environ["PATH"]])
+    for out in outs:
+        command = [sys.executable, str(TOOL), "--without-image", "--out", str(out)]
+        subprocess.run(command, check=True, env=os.environ | {"PATH": path})
+    return outs
+
+
+@pytest.mark.slow
+def test_two_releases_of_one_commit_are_the_same(made):
+    first, second = ({path.name: path.read_bytes() for path in out.iterdir()} for out in made)
+    assert first == second
+    assert len(first) == 4
+
+
+@pytest.mark.slow
+def test_the_checksums_are_of_the_files(made):
+    out = made[0]
+    lines = (out / "SHA256SUMS").read_text().splitlines()
+    said = {name: digest for digest, name in (line.split("  ") for line in lines)}
+    assert set(said) == {path.name for path in out.iterdir()} - {"SHA256SUMS"}
+    for name, digest in said.items():
+        assert hashlib.sha256((out / name).read_bytes()).hexdigest() == digest
+
+
+@pytest.mark.slow
+def test_what_is_in_the_files(made):
+    (wheel,) = made[0].glob("*.whl")
+    assert "plugin/__main__.py" in zipfile.ZipFile(wheel).namelist()
+
+    (chart,) = made[0].glob("*.tgz")
+    command = [manifests.helm(), "template", "claimd", str(chart), "--namespace=claimd-system"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    objects = manifests.read(told)
+    assert len(objects) == len(manifests.rendered())
+    (daemonset,) = [one for one in objects if one["kind"] == "DaemonSet"]
+    (container,) = daemonset["spec"]["template"]["spec"]["containers"]
+
+    (packed,) = made[0].glob("*-manifests.tar.gz")
+    top = packed.name.removesuffix(".tar.gz")
+    with tarfile.open(packed) as tar:
+        names = tar.getnames()
+        text = tar.extractfile(f"{top}/rendered/base-and-nvidia.yaml").read().decode()
+    for component in (ROOT / "deploy/components").iterdir():
+        assert f"{top}/rendered/base-and-{component.name}.yaml" in names
+    assert f"{top}/base/kustomization.yaml" in names
+    assert f"image: {container['image']}\n" in text
+    assert "CLAIMD_HOST_ROOT" in json.dumps(list(yaml.safe_load_all(text)))
