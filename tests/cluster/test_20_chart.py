@@ -1,0 +1,173 @@
+"""Line 20: the Helm chart, as docs/install.md has it: from kustomize to the chart, upgraded, rolled back,
+removed and installed again. Pods that have GPUs notice nothing, and new ones get theirs.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import driver as drivers
+from tests.cluster.__main__ import IMAGE, OVERLAY
+from tests.cluster.conftest import ROOT, Rig, Running
+from tests.cluster.deadline import wait_for
+from tests.cluster.driver import Driver, given, is_ready, nodes
+from tests.cluster.kubectl import Kubectl, Object
+from tests.cluster.objects import claim, pod
+from tests.cluster.rig import build
+
+REPOSITORY, TAG = IMAGE.rsplit(":", 1)
+# What tests/cluster/overlay is as values, but for one setting, which must not stay behind.
+VALUES = {
+    "image": {"repository": REPOSITORY, "tag": TAG, "pullPolicy": "Never"},
+    "components": ["fake"],
+    "settings": {"taint-failed": "NoExecute"},
+    "hostNetwork": True,
+}
+
+
+class Helm:
+    """As a person calls it, from the repository's root; what it says is what it returns."""
+
+    def __init__(self, kube: Kubectl, values: Path) -> None:
+        self._program = build.helm()
+        self._options = (f"--kubeconfig={kube.kubeconfig}", f"--namespace={drivers.NAMESPACE}")
+        self._values = values
+
+    def __call__(self, verb: str, *words: str) -> str:
+        command = [str(self._program), verb, *words, *self._options]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"helm {verb} {' '.join(words)}: {done.stderr}"
+        return done.stdout
+
+    def put(self, verb: str, *words: str) -> str:
+        """Installs or upgrades, and waits for it."""
+        values = f"--values={self._values}"
+        return self(verb, "claimd", "deploy/chart", values, "--wait", "--timeout=240s", *words)
+
+    def releases(self) -> list[str]:
+        return [one["name"] for one in json.loads(self("list", "--output=json"))]
+
+
+@pytest.fixture(scope="module")
+def helm(
+    kube: Kubectl, driver: Driver, rig: Rig, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Helm]:
+    """The suite's own overlay stands again when the last test is through."""
+    if not shutil.which("go"):
+        pytest.skip("no Go, with which Helm is built")
+    values = tmp_path_factory.mktemp("chart") / "values.json"
+    values.write_text(json.dumps(VALUES))
+    program = Helm(kube, values)
+    yield program
+    if "claimd" in program.releases():
+        program("uninstall", "claimd", "--wait")
+    driver.kube("apply", "--server-side", "--force-conflicts", f"--kustomize={ROOT / OVERLAY}")
+    settle(driver)
+
+
+def settle(driver: Driver) -> None:
+    driver.kube("rollout", "status", "daemonset/claimd", "--timeout=240s")
+    wait_for("one pod of claimd", lambda: [is_ready(each) for each in driver.pods()] == [True], 60)
+
+
+def start(ns: Kubectl, driver: Driver, running: Running, name: str) -> Object:
+    ns.create(claim(name), pod(name, driver.node, {"gpu": name}))
+    started = running(name)
+    assert len(given(ns, name)) == 1
+    return started
+
+
+def has(ns: Kubectl, name: str) -> tuple[object, ...]:
+    """What must not change of a pod that has a GPU."""
+    found = ns.get("pod", name)
+    restarts = [one["restartCount"] for one in found["status"]["containerStatuses"]]
+    return found["metadata"]["uid"], restarts, given(ns, name), nodes(ns, name)
+
+
+def settings(driver: Driver) -> dict[str, str]:
+    containers = driver.pod()["spec"]["containers"]
+    return {variable["name"]: variable.get("value") for variable in containers[0]["env"]}
+
+
+def published(driver: Driver) -> list[tuple[str, str]]:
+    return [(each["metadata"]["name"], each["metadata"]["uid"]) for each in driver.slices()]
+
+
+def test_from_kustomize_to_the_chart_and_through_upgrades(
+    ns: Kubectl, driver: Driver, helm: Helm, running: Running
+) -> None:
+    assert helm.releases() == []
+    start(ns, driver, running, "by-kustomize")
+    kept, slices = has(ns, "by-kustomize"), published(driver)
+    assert "CLAIMD_ABSENT_GRACE" in settings(driver)
+
+    # what kustomize made becomes the release's; its pods are left to the DaemonSet that Helm makes, for which
+    # they are up to date: both DaemonSets are in their first generation
+    driver.kube("delete", "daemonset", "claimd", "--cascade=orphan")
+    told = helm.put("install", "--take-ownership", "--force-conflicts")
+    driver.kube("rollout", "restart", "daemonset/claimd")
+    settle(driver)
+    assert "serves the driver gpu.claimd.dev in the namespace claimd-system" in told
+    assert (has(ns, "by-kustomize"), published(driver)) == (kept, slices)
+    assert "CLAIMD_ABSENT_GRACE" not in settings(driver)
+    labels = driver.kube.get("daemonset", "claimd")["metadata"]["labels"]
+    assert labels["app.kubernetes.io/managed-by"] == "Helm"
+
+    # one pod leaves and one comes by the release's first revision
+    ns.delete("pod", "by-kustomize")
+    ns.delete("resourceclaim", "by-kustomize")
+    start(ns, driver, running, "by-helm")
+    kept = has(ns, "by-helm")
+
+    helm.put("upgrade", "--set=settings.log-level=debug", "--set=components={fake,nvidia}")
+    settle(driver)
+    assert settings(driver)["CLAIMD_LOG_LEVEL"] == "debug"
+    assert settings(driver)["CLAIMD_HOST_ROOT"] == "/host"
+    assert (has(ns, "by-helm"), published(driver)) == (kept, slices)
+    start(ns, driver, running, "while-upgraded")
+
+    helm("rollback", "claimd", "--wait", "--timeout=240s")
+    settle(driver)
+    assert not {"CLAIMD_LOG_LEVEL", "CLAIMD_HOST_ROOT"} & set(settings(driver))
+    assert (has(ns, "by-helm"), published(driver)) == (kept, slices)
+    start(ns, driver, running, "rolled-back")
+
+
+def test_what_the_api_server_has_is_what_the_chart_says(helm: Helm, driver: Driver) -> None:
+    if "claimd" not in helm.releases():
+        helm.put("install")
+        settle(driver)
+    manifest = helm("get", "manifest", "claimd")
+    changes = driver.kube("diff", "--server-side", "--force-conflicts", "-f", "-", text=manifest)
+    assert changes == ""
+
+
+def test_removed_and_installed_again(
+    kube: Kubectl, ns: Kubectl, driver: Driver, helm: Helm, running: Running
+) -> None:
+    if "claimd" not in helm.releases():
+        helm.put("install")
+    settle(driver)
+    start(ns, driver, running, "last")
+    ns.delete("pod", "last")
+    wait_for("its claim to be given back", lambda: driver.cdi_files() == [])
+
+    helm("uninstall", "claimd", "--wait")
+    kinds = (
+        "daemonsets,serviceaccounts,clusterroles,clusterrolebindings,deviceclasses,"
+        "validatingadmissionpolicies,validatingadmissionpolicybindings"
+    )
+    label = "--selector=app.kubernetes.io/name=claimd"
+    assert kube.within(drivers.NAMESPACE).list(kinds, label) == []
+    # the kubelet takes them away half a minute after the driver has gone
+    wait_for("the slices to go", lambda: driver.slices() == [], 90)
+
+    helm.put("install")
+    settle(driver)
+    start(ns, driver, running, "again")
