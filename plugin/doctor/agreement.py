@@ -72,6 +72,8 @@ _SHOWN = 4
 class Facts:
     folder: str
     prepared: tuple[PreparedClaim, ...] = ()
+    # There is a folder of ours: else nothing is known of what was prepared.
+    is_there: bool = True
     problems: tuple[str, ...] = ()  # checkpoints that cannot be read
     damaged: tuple[str, ...] = ()  # that were set aside
     # Uids of the claims that have a CDI file; None: the folder cannot be read.
@@ -88,6 +90,12 @@ class Facts:
     at_least: frozenset[str] = frozenset()
     published: Mapping[str, bool] | None = None  # by name: tainted
     incomplete: str = ""
+    cdi_dir: str = ""
+    driver: str = ""
+
+    def cdi_path(self, uid: str) -> str:
+        """Of a claim's CDI file, on the host."""
+        return f"{self.cdi_dir}/{names.cdi_file(self.driver, uid)}"
 
 
 def judge(facts: Facts) -> list[Finding]:
@@ -103,7 +111,11 @@ def judge(facts: Facts) -> list[Finding]:
 def _checkpoints(facts: Facts) -> list[Finding]:
     found = [CHECKPOINTS.failed(problem) for problem in facts.problems]
     found += [
-        CHECKPOINTS.failed(f"{facts.folder}/{name} was damaged and set aside", level=Level.WARNING)
+        CHECKPOINTS.failed(
+            f"{facts.folder}/{name} was damaged and set aside; its claim was prepared anew",
+            level=Level.WARNING,
+            remedy="look for the cause: `dmesg`, the disk; then remove this file, nobody reads it",
+        )
         for name in facts.damaged
     ]
     return found or [CHECKPOINTS.well(f"{len(facts.prepared)} claims are prepared")]
@@ -112,6 +124,8 @@ def _checkpoints(facts: Facts) -> list[Finding]:
 def _cdi_files(facts: Facts) -> list[Finding]:
     if facts.cdi_files is None:
         return [CDI_FILES.unseen("the folder cannot be read", "mend cdi-folder first")]
+    if not facts.is_there:
+        return [CDI_FILES.unseen(f"there is no {facts.folder}", "mend kubelet-folder first")]
 
     titles = {claim.uid: claim.title for claim in facts.prepared}
     missing = sorted(titles[uid] for uid in titles.keys() & facts.possible - facts.cdi_files)
@@ -128,9 +142,9 @@ def _cdi_files(facts: Facts) -> list[Finding]:
     if surplus:
         found.append(
             CDI_FILES.failed(
-                f"{_some(surplus)} has a CDI file and no checkpoint",
+                f"there is no checkpoint for {_some([facts.cdi_path(uid) for uid in surplus])}",
                 level=Level.WARNING,
-                remedy="claimd removes it at its next start: delete the claimd pod of this node",
+                remedy="remove it, or delete the claimd pod of this node: claimd removes it at its start",
             )
         )
     return found or [CDI_FILES.well("one for each prepared claim")]
@@ -205,7 +219,10 @@ async def look(
     prepared, problems = checkpoint.read_only(folder)
     devices, incomplete = _of_ours(published, settings.driver_name)
     return Facts(
-        folder=str(folder / "claims"),
+        folder=str(names.plugin_folder(settings.kubelet_dir, settings.driver_name) / "claims"),
+        is_there=folder.is_dir(),
+        cdi_dir=str(settings.cdi_dir),
+        driver=settings.driver_name,
         prepared=tuple(prepared),
         problems=tuple(problems),
         damaged=_damaged(str(folder / "claims")),

@@ -10,6 +10,7 @@ import fnmatch
 import os
 import re
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +62,7 @@ DEFAULT_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 
 # The table of containerd's CRI plugin, in the configuration's versions 2 and 3.
 _CRI_PLUGINS = ("io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime")
+_NEWEST_VERSION = 3
 _LARGEST_MINOR_WITHOUT_DEFAULT = (1, 7)
 
 
@@ -70,6 +72,9 @@ class Facts:
 
     version: str = ""
     config: str = ""  # the file; empty: there is none, or it was not seen
+    # Where enable_cdi and cdi_spec_dirs are said, which may be a file that is imported; and the table.
+    place: str = ""
+    table: str = ""
     seen: bool = False  # the places were looked at where a configuration would be
     trouble: str = ""  # why the configuration cannot be understood
     enable_cdi: bool | None = None  # None: not said
@@ -120,20 +125,19 @@ def _enabled(facts: Facts, how: str) -> Finding:
     if facts.trouble:
         return CDI_ENABLED.failed(facts.trouble, expected="a configuration in TOML")
 
-    place = facts.config or "there is no configuration, and by default"
-    if facts.enable_cdi is not None:
-        if facts.enable_cdi:
-            return CDI_ENABLED.well(f"{facts.config}: enable_cdi = true")
-        return CDI_ENABLED.failed(
-            f"{facts.config}: enable_cdi = false", remedy=_to_turn_on(facts.config)
-        )
+    place = facts.place or facts.config
+    if facts.enable_cdi:
+        return CDI_ENABLED.well(f"{place}: enable_cdi = true")
+    if facts.enable_cdi is False:
+        return CDI_ENABLED.failed(f"{place}: enable_cdi = false", remedy=_to_turn_on(facts))
 
     # Not said: what the version does by itself.
     if facts.number and facts.number <= _LARGEST_MINOR_WITHOUT_DEFAULT:
-        where = f"{facts.config} does not set enable_cdi" if facts.config else place
+        where = f"{facts.config} does not set enable_cdi"
+        if not facts.config:
+            where = "there is no configuration"
         return CDI_ENABLED.failed(
-            f"{facts.called} has CDI off by default: {where}",
-            remedy=_to_turn_on(facts.config or CONTAINERD_FILES[0]),
+            f"{facts.called} has CDI off by default, and {where}", remedy=_to_turn_on(facts)
         )
     if facts.number:
         return CDI_ENABLED.well(f"{facts.called} has CDI on by default")
@@ -144,13 +148,14 @@ def _enabled(facts: Facts, how: str) -> Finding:
     )
 
 
-def _to_turn_on(config: str) -> str:
+def _to_turn_on(facts: Facts) -> str:
+    config = facts.place or facts.config or CONTAINERD_FILES[0]
+    table = facts.table or _CRI_PLUGINS[0]
     lines = [
         f"in {config}, on the node, set",
-        '    [plugins."io.containerd.grpc.v1.cri"]',
+        f'    [plugins."{table}"]',
         "      enable_cdi = true",
-        '      cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]',
-        f'(in a configuration with version = 3 the table is [plugins."{_CRI_PLUGINS[1]}"])',
+        f'      cdi_spec_dirs = ["/etc/cdi", "{facts.cdi_dir}"]',
         "and `systemctl restart containerd`: running containers stay",
     ]
     if "/rancher/" in config:
@@ -235,17 +240,29 @@ def _containerd(sight: Sight) -> dict[str, Any]:
     if not config:
         return {}
 
-    try:
-        document = _with_imports(sight, config)
-    except (ValueError, OSError) as error:
-        return {"config": config, "trouble": f"{config}: {error}"}
-
+    # Later files win, setting by setting.
     found: dict[str, Any] = {"config": config}
+    path = config
+    try:
+        main = _toml(sight, config)
+        if main.get("version") == _NEWEST_VERSION:
+            found["table"] = _CRI_PLUGINS[1]
+        found |= _of_cri(main, config)
+        for path in _imports(sight, config, main):
+            found |= _of_cri(_toml(sight, path), path)
+    except ValueError as error:
+        return {"config": config, "trouble": f"{path}: {error}"}
+    return found
+
+
+def _of_cri(document: dict[str, Any], path: str) -> dict[str, Any]:
+    """What one file says of containerd's CRI plugin."""
+    found: dict[str, Any] = {}
     plugins = _table(document, "plugins")
     for plugin in _CRI_PLUGINS:
         cri = _table(plugins, plugin)
         if isinstance(cri.get("enable_cdi"), bool):
-            found["enable_cdi"] = cri["enable_cdi"]
+            found |= {"enable_cdi": cri["enable_cdi"], "place": path, "table": plugin}
         if isinstance(cri.get("cdi_spec_dirs"), list):
             found["folders"] = tuple(map(str, cri["cdi_spec_dirs"]))
         runc = _table(cri, "containerd", "runtimes", "runc", "options")
@@ -267,18 +284,16 @@ def _from_command_line(sight: Sight) -> str:
     return ""
 
 
-def _with_imports(sight: Sight, config: str) -> dict[str, Any]:
-    """The file and what it imports, which counts more. ValueError if one of them is no TOML."""
-    document = _toml(sight, config)
+def _imports(sight: Sight, config: str, document: dict[str, Any]) -> Iterator[str]:
+    """The files that a configuration imports, in the order in which they count."""
+    assert sight.files is not None
     for pattern in document.get("imports") or ():
         absolute = os.path.join(os.path.dirname(config), str(pattern))
         folder, name = os.path.split(absolute)
-        assert sight.files is not None
         for entry in names(sight.files, folder):
             imported = f"{folder}/{entry}"
             if fnmatch.fnmatch(entry, name) and imported != config:
-                document = _merged(document, _toml(sight, imported))
-    return document
+                yield imported
 
 
 def _toml(sight: Sight, path: str) -> dict[str, Any]:
@@ -288,17 +303,6 @@ def _toml(sight: Sight, path: str) -> dict[str, Any]:
     if content is None:
         raise ValueError("; ".join(notes) or "it is not there")
     return tomllib.loads(content.decode())
-
-
-def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(below)
-    for key, value in above.items():
-        old = merged.get(key)
-        if isinstance(old, dict) and isinstance(value, dict):
-            merged[key] = _merged(old, value)
-        else:
-            merged[key] = value
-    return merged
 
 
 def _table(document: object, *keys: str) -> dict[str, Any]:

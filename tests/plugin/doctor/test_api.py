@@ -358,7 +358,7 @@ SITUATIONS = [
     (
         lambda world: written(world, world.cdi_file("another")),
         {("cdi-files", WARNING)},
-        "another has a CDI file and no checkpoint",
+        f"claimd.dev-claim_{DRIVER}_another.json",
     ),
     (damaged, {("checkpoints", ERROR)}, "its checksum does not fit its content"),
     (
@@ -510,7 +510,7 @@ def found_of(facts, check):
     ("seconds", "level", "words"),
     [
         (0, Level.WELL, ""),
-        (-3600, Level.WARNING, "3,600 s ahead of"),
+        (-3600, Level.WARNING, " s ahead of the API server's"),
         (90, Level.WARNING, "s behind the API server's"),
     ],
 )

@@ -218,7 +218,7 @@ THEN_UNSEEN = {
     "kubelet away": {"kubelet-claims"},
     "no cdi folder": {"cdi-files"},
     "driver root": {"driver-libraries"},
-    "long path": {"dra-socket", "kubelet-claims"},
+    "long path": {"dra-socket", "kubelet-claims", "cdi-files"},
     "no registry": {"dra-socket"},
     "claimd away": {"registered", "dra-socket"},
     "nobody at the endpoint": {"registered", "dra-socket"},

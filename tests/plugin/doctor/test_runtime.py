@@ -66,6 +66,7 @@ def test_the_configuration_that_containerd_was_started_with(root):
     (root / "proc/7/cmdline").write_bytes(b"/usr/bin/containerd\0--config\0/opt/c.toml\0")
     facts = look(root, "containerd://1.7.35")
     assert (facts.config, facts.enable_cdi, facts.folders) == ("/opt/c.toml", True, ("/run/cdi/",))
+    assert facts.place == "/opt/conf.d/a.toml", "where it is to be changed"
     assert set(levels(facts).values()) == {Level.WELL}, "/var/run is /run"
 
 
