@@ -101,6 +101,7 @@ def test_a_library_of_a_newer_driver_is_given(tmp_path: Path) -> None:
     for name in ("libnvidia-novel", "libnvidia-inner"):
         (folder / f"{name}.so.{VERSION}").touch()
     (folder / "libnvidia-novel.so.3").symlink_to(f"libnvidia-novel.so.{VERSION}")
+    (folder / "libalias.so.9").symlink_to(f"libnvidia-novel.so.{VERSION}")
     given = mounts(tmp_path)
     assert given[f"{REDHAT}/libnvidia-novel.so.3"].capability == "compute"
     assert f"{REDHAT}/libnvidia-inner.so.{VERSION}" in given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -215,6 +216,7 @@ def test_a_process_that_cannot_be_ended_is_left_alone(
     clock.now = nvml.FRESH
     check_as_without(library, made, "the process that asked it cannot be ended")
     assert len(asked) == 1
+    assert os.getsid(asked[0].pid) == asked[0].pid, "no signal of our terminal's ends it"
 
     # It has ended after all: then it may be tried again, with the time that a busy machine takes.
     library._seconds = 60
