@@ -5,6 +5,7 @@ on releases where Kubernetes itself tells a report from an allocation, and on th
 import asyncio
 import http.client
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ import yaml
 from plugin.sim.apiserver.server import Options, serve
 
 BASE = Path(__file__).parents[1] / "deploy" / "base"
+DOCS = BASE.parents[1] / "docs/security.md"
+COMPONENTS = BASE.parent / "components"
 DRA = "/apis/resource.k8s.io/v1"
 SLICES = f"{DRA}/resourceslices"
 CLAIMS = f"{DRA}/namespaces/default/resourceclaims"
@@ -27,6 +30,7 @@ COLLECTIONS = {
     "ValidatingAdmissionPolicyBinding": f"{ADMISSION}/validatingadmissionpolicybindings",
 }
 APPLY = {"Content-Type": "application/apply-patch+yaml"}
+JSON_PATCH = {"Content-Type": "application/json-patch+json"}
 MERGE = {"Content-Type": "application/merge-patch+json"}
 OURS = "gpu.claimd.dev"
 
@@ -62,7 +66,7 @@ class Cluster:
 
     async def set_up(self):
         await self.admin("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}})
-        for name in ("namespace.yaml", "rbac.yaml", "admission.yaml"):
+        for name in ("namespace.yaml", "rbac.yaml", "admission.yaml", "gpu-config.yaml"):
             for document in yaml.safe_load_all((BASE / name).read_text()):
                 await self._apply(document)
 
@@ -103,6 +107,121 @@ async def cluster(request, release):
         made = Cluster(api, *request.param)
         await made.set_up()
         yield made
+
+
+# ---------------------------------------------------------------------- what RBAC says
+
+# What every authenticated caller of Kubernetes may ask: about itself.
+ANYBODYS = {
+    ("authentication.k8s.io", "selfsubjectreviews", "create"),
+    ("authorization.k8s.io", "selfsubjectaccessreviews", "create"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews", "create"),
+}
+NAME = "nobody"
+AS_SHIPPED = pytest.mark.parametrize("cluster", [("claimd-system", "claimd")], indirect=True)
+
+
+def granted():
+    """What docs/security.md says of objects that there are: group, resource, verb."""
+    _, _, table = DOCS.read_text().partition("<!-- generated: rbac -->\n")
+    found = set()
+    for row in table.partition("<!-- end -->")[0].strip().splitlines()[2:]:
+        objects, verbs, *_ = (re.findall("`([^`]+)`", cell) for cell in row.strip("|").split("|"))
+        group, _, resource = objects[0].partition("/")
+        if group == "claimd.dev" or resource.endswith("/driver"):
+            continue  # not a kind of object: what a policy, or Kubernetes itself, asks about a write
+        found |= {("" if group == "core" else group, resource, verb) for verb in verbs}
+    return found
+
+
+async def served(cluster):
+    """Every resource in every version: its group, the path of its version, what discovery says of it."""
+    places = [
+        ("", f"/api/{version}") for version in (await cluster.admin("GET", "/api"))["versions"]
+    ]
+    for group in (await cluster.admin("GET", "/apis"))["groups"]:
+        for version in group["versions"]:
+            places.append((group["name"], f"/apis/{version['groupVersion']}"))
+    for group, place in places:
+        for resource in (await cluster.admin("GET", place))["resources"]:
+            yield group, place, resource
+
+
+def request_of(place, resource, verb):
+    """The request that is this verb: its method, path, body and headers."""
+    name, _, below = resource["name"].partition("/")
+    collection = (
+        f"{place}/namespaces/default/{name}" if resource["namespaced"] else f"{place}/{name}"
+    )
+    one = f"{collection}/{NAME}/{below}" if below else f"{collection}/{NAME}"
+    return {
+        "get": ("GET", one, None, {}),
+        "list": ("GET", collection, None, {}),
+        "watch": ("GET", f"{collection}?watch=true&timeoutSeconds=1", None, {}),
+        "create": ("POST", one if below else collection, {}, {}),
+        "update": ("PUT", one, {}, {}),
+        "patch": ("PATCH", one, {}, MERGE),
+        "delete": ("DELETE", one, None, {}),
+        "deletecollection": ("DELETE", collection, None, {}),
+    }[verb]
+
+
+@AS_SHIPPED
+async def test_every_verb_on_every_kind_of_object(cluster):
+    """Nothing is let through but what the role names and what is everybody's."""
+    expected = granted() | ANYBODYS
+    found, asked = set(), 0
+    async for group, place, resource in served(cluster):
+        verbs = [
+            verb for verb in resource["verbs"] if (group, resource["name"], verb) not in expected
+        ]
+        # Those that are expected are tried in the newest version, which comes first; a watch by
+        # claimd itself, since an answer to it has no end.
+        for verb in resource["verbs"]:
+            right = group, resource["name"], verb
+            if right in expected and right not in found and verb != "watch":
+                verbs.append(verb)
+        requests = [cluster.ask(*request_of(place, resource, verb)) for verb in verbs]
+        answers = await asyncio.gather(*requests)
+        asked += len(answers)
+        for verb, (status, _) in zip(verbs, answers, strict=True):
+            if status != 403:
+                found.add((group, resource["name"], verb))
+    assert found == {right for right in expected if right[2] != "watch"}
+    assert asked > 200
+
+
+@AS_SHIPPED
+async def test_in_a_vendors_place_the_token_serves_that_driver_alone(cluster):
+    """By the patch of the component, as kustomize applies it."""
+    for vendor in ("nvidia", "amd", "intel"):
+        component = yaml.safe_load((COMPONENTS / f"as-{vendor}/kustomization.yaml").read_text())
+        (patch,) = (
+            patch["patch"]
+            for patch in component["patches"]
+            if patch.get("target", {}).get("kind") == "ClusterRole"
+        )
+        operations = yaml.safe_load(patch)
+        await cluster.admin("PATCH", f"{RBAC}/clusterroles/claimd", operations, JSON_PATCH)
+
+        theirs = f"gpu.{vendor}.com"
+        await eventually(cluster, slice_of(driver=theirs, name=vendor), 201)
+        status, document = await cluster.ask("POST", SLICES, slice_of())
+        assert (status, f"not write a slice of driver {OURS}" in document["message"]) == (422, True)
+        await allocated(cluster, vendor, (theirs, "n1"), (OURS, "n1"))
+        assert (await report(cluster, vendor, entry(theirs, "n1")))[0] == 200
+        assert (await report(cluster, vendor, entry(OURS, "n1", "gpu-1")))[0] in (403, 422)
+
+
+async def eventually(cluster, slice_, expected):
+    """A real API server takes a moment to see a role that has changed."""
+    async with asyncio.timeout(30):
+        while (answer := await cluster.ask("POST", SLICES, slice_))[0] != expected:
+            await asyncio.sleep(0.05)
+    return answer
+
+
+# ---------------------------------------------------------------------- what the policies say
 
 
 def slice_of(node="n1", driver=OURS, pool=None, name="s"):

@@ -135,6 +135,10 @@ async def cluster(
     yield made
 
 
+test_every_verb_on_every_kind_of_object = cases.test_every_verb_on_every_kind_of_object
+test_in_a_vendors_place_the_token_serves_that_driver_alone = (
+    cases.test_in_a_vendors_place_the_token_serves_that_driver_alone
+)
 test_slices_of_others_are_refused = cases.test_slices_of_others_are_refused
 test_its_own_slices_are_its_own = cases.test_its_own_slices_are_its_own
 test_a_token_without_a_node_writes_nothing = cases.test_a_token_without_a_node_writes_nothing
