@@ -397,6 +397,11 @@ def _add_sim(commands: Commands) -> None:
     )
     sim.add_argument("--port", type=int, default=0, help="of 127.0.0.1; default: one that is free")
     sim.add_argument(
+        "--http",
+        action="store_true",
+        help="no TLS, and the token in the address, where logs show it",
+    )
+    sim.add_argument(
         "--db",
         type=Path,
         metavar="FILE",

@@ -17,6 +17,12 @@ def run(arguments: argparse.Namespace) -> int:
     if not 0 <= port <= 65535:
         raise errors.UsageError(f"port {port}: expected 0 to 65535")
 
-    options = server.Options(profile=profile, port=port, db=arguments.db, end_namespaces=True)
+    options = server.Options(
+        profile=profile,
+        port=port,
+        tls=not arguments.http,
+        db=arguments.db,
+        end_namespaces=True,
+    )
     asyncio.run(command.run(options, arguments.kubeconfig))
     return OK

@@ -53,9 +53,10 @@ class Dispatch:
         bookmark_interval: float,
     ) -> None:
         self.logs: pod_logs.Logs | None = None  # once somebody runs pods
+        self.token_in_path = True  # without TLS
         self.non_resource = NonResource(catalog)
         self._now = now
-        self._catalog, self._registry, self._tokens = catalog, registry, tokens
+        self.catalog, self._registry, self._tokens = catalog, registry, tokens
         self._policies = Policies(registry.store)
         self._objects = Objects(registry, self._admission)
         self._subresources = Subresources(registry, tokens, now)
@@ -86,12 +87,14 @@ class Dispatch:
     def _authenticate(self, http: HttpRequest) -> tuple[User, HttpRequest]:
         """Who the request counts as, and the request without the token in its path.
 
-        Clients send tokens only over TLS, which there is none of here. So the address that they
-        are given has the token as its prefix; a header counts more.
+        Clients of Go send tokens over TLS alone. So without it the address that they are given has
+        the token as its prefix; a header counts more.
         """
-        token, path = _split_token(http.path)
-        if path != http.path:
-            http = dataclasses.replace(http, path=path)
+        token = ""
+        if self.token_in_path:
+            token, path = _split_token(http.path)
+            if path != http.path:
+                http = dataclasses.replace(http, path=path)
         scheme, _, credentials = http.header("authorization").partition(" ")
         if scheme.lower() == "bearer":
             token = credentials.strip()
@@ -109,10 +112,10 @@ class Dispatch:
         if (info.group, info.resource) in kinds.REVIEWS:
             return self._review(info, user, http)
 
-        served = self._catalog.served_version(info.group, info.version, info.resource)
+        served = self.catalog.served_version(info.group, info.version, info.resource)
         if served is None:
             # Of a group that is not there at all, not even its handler is.
-            if info.group not in self._catalog.versions:
+            if info.group not in self.catalog.versions:
                 return responses.PAGE_NOT_FOUND
             raise resource_not_found()
 
@@ -137,7 +140,7 @@ class Dispatch:
 
     def _watch(self, request: ResourceRequest) -> HttpResponse:
         output = responses.negotiate(request.http, stream=True)
-        options = watches.WatchOptions.of(request.http, self._catalog.release)
+        options = watches.WatchOptions.of(request.http, self.catalog.release)
 
         def transform(obj: Document) -> Document:
             return self._transform(request, request.served.from_storage(obj), output)
@@ -207,7 +210,7 @@ class Dispatch:
 
         def validate(old: Document | None, new: Document | None) -> None:
             # Rights come first: a policy is asked about what may be written.
-            claim_status.check(self._registry.store, self._catalog.release, request, old, new)
+            claim_status.check(self._registry.store, self.catalog.release, request, old, new)
             validate_policies(old, new)
 
         return validate
@@ -232,7 +235,7 @@ class Dispatch:
     def _with_deprecation_warning(self, http: HttpRequest, response: HttpResponse) -> HttpResponse:
         """Users of an old version are told so, whatever else they are told."""
         info = request_info.of(http)
-        served = self._catalog.served_version(info.group, info.version, info.resource)
+        served = self.catalog.served_version(info.group, info.version, info.resource)
         if response.status in (401, 415) or not served or not served.deprecation_warning:
             return response
         warning = ("Warning", f'299 - "{served.deprecation_warning}"')

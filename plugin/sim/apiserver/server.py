@@ -6,6 +6,7 @@ async with serve(Options()) as api:
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import logging
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from ... import durable, timestamps
 from . import kinds
+from .access import certificates
 from .access.tokens import Tokens
 from .catalog import Catalog
 from .dispatch import Dispatch
@@ -46,6 +48,8 @@ class Options:
     profile: str = kinds.NEWEST  # the release of Kubernetes that it is like
     host: str = "127.0.0.1"
     port: int = 0  # 0: the system chooses
+    # Without it the token is in the address, which logs and lists of processes show.
+    tls: bool = False
     window: int = 10_000  # changes that watches and continued lists may go back
     max_in_flight: int = 400  # requests
     bookmark_interval: float = 60.0  # seconds
@@ -58,20 +62,26 @@ class Api:
     """A server that runs. `registry` is for looking inside; clients use the address."""
 
     def __init__(
-        self, registry: Registry, catalog: Catalog, dispatch: Dispatch, tokens: Tokens, address: str
+        self, registry: Registry, dispatch: Dispatch, tokens: Tokens, address: str, ca: str
     ) -> None:
-        self.registry, self.catalog, self._dispatch = registry, catalog, dispatch
-        self.address = address  # http://127.0.0.1:PORT
+        self.registry, self.catalog, self._dispatch = registry, dispatch.catalog, dispatch
+        self.address = address  # https://127.0.0.1:PORT
+        self.ca = ca  # as PEM; empty without TLS
         self.token = tokens.admin
         self._tokens = tokens
 
     @property
     def url(self) -> str:
-        """As the administrator."""
+        """As the administrator, without TLS."""
         return self.url_as(self.token)
 
     def url_as(self, token: str) -> str:
-        """Clients without TLS send no token, so that it is in the address."""
+        """Clients without TLS send no token, so that it is in the address.
+
+        ValueError with TLS, where it is in a header alone.
+        """
+        if self.ca:
+            raise ValueError("with TLS the token is no part of an address: see kubeconfig")
         return f"{self.address}/as/{token}"
 
     def token_of(self, name: str, groups: Sequence[str] = ()) -> str:
@@ -87,13 +97,18 @@ class Api:
 
         OSError if it cannot be, or if there is something else than a file.
         """
-        cluster = {"server": self.url_as(token or self.token)}
+        token = token or self.token
+        cluster, user = {"server": self.address}, {"token": token}
+        if self.ca:
+            cluster["certificate-authority-data"] = base64.b64encode(self.ca.encode()).decode()
+        else:
+            cluster, user = {"server": self.url_as(token)}, {}
         context = {"cluster": "sim", "user": "sim", "namespace": namespace}
         document = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "sim", "cluster": cluster}],
-            "users": [{"name": "sim", "user": {}}],
+            "users": [{"name": "sim", "user": user}],
             "contexts": [{"name": "sim", "context": context}],
             "current-context": "sim",
         }
@@ -119,6 +134,11 @@ async def serve(options: Options) -> AsyncIterator[Api]:
         store, timestamps.now, lambda: str(uuid.uuid4()), _name_suffix, options.profile
     )
     tokens = Tokens(secrets, store, time.time)
+    ca, context = "", None
+    if options.tls:
+        # Of the secret that outlives us, so that clients from before trust us again.
+        made = certificates.make(secrets.signing_key, options.host)
+        ca, context = made.ca, certificates.context(made)
 
     # What a cluster has from the start is there before anybody listens.
     housekeeping = Housekeeping(registry, catalog, options.end_namespaces)
@@ -127,18 +147,20 @@ async def serve(options: Options) -> AsyncIterator[Api]:
     store.listeners.append(housekeeping.changed)
 
     dispatch = Dispatch(catalog, registry, tokens, time.time, options.bookmark_interval)
+    dispatch.token_in_path = not options.tls
     server = Server(
         _respond_durably(dispatch.respond, disk) if disk else dispatch.respond,
         dispatch.too_many_requests,
         options.max_in_flight,
     )
-    port = await server.start(options.host, options.port)
+    port = await server.start(options.host, options.port, context)
     dispatch.non_resource.address = f"{options.host}:{port}"
 
     running = asyncio.create_task(housekeeping.run() if options.housekeeping else asyncio.sleep(0))
     running.add_done_callback(_housekeeping_ended)
     try:
-        yield Api(registry, catalog, dispatch, tokens, f"http://{options.host}:{port}")
+        scheme = "https" if options.tls else "http"
+        yield Api(registry, dispatch, tokens, f"{scheme}://{options.host}:{port}", ca)
     finally:
         running.cancel()
         await server.stop()

@@ -128,7 +128,7 @@ class _Demo:
         ]
         db = self._folder / DB if self._options.state else None
         async with (
-            cluster.up(machines, self._folder, options=server.Options(db=db)) as up,
+            cluster.up(machines, self._folder, options=server.Options(db=db, tls=True)) as up,
             asyncio.TaskGroup() as group,
         ):
             seen = views.Views(up, group)

@@ -25,18 +25,18 @@ def test_a_kubeconfig_that_cannot_be_written(claimd):
     )
 
 
-@pytest.mark.parametrize("port", [0, 65535])
-def test_it_serves_what_was_asked_for(claimd, monkeypatch, tmp_path, port):
+@pytest.mark.parametrize(("port", "more", "tls"), [(0, [], True), (65535, ["--http"], False)])
+def test_it_serves_what_was_asked_for(claimd, monkeypatch, tmp_path, port, more, tls):
     served = []
 
     async def run(options, kubeconfig):
         served.append((options, kubeconfig))
 
     monkeypatch.setattr(command, "run", run)
-    arguments = ["--port", str(port), "--profile", "1.34", "--db", str(tmp_path / "db")]
+    arguments = ["--port", str(port), "--profile", "1.34", "--db", str(tmp_path / "db"), *more]
     assert claimd("sim", *arguments, "--kubeconfig", str(tmp_path / "k")) == (0, "", "")
     ((options, kubeconfig),) = served
     assert options == server.Options(
-        profile="1.34", port=port, db=tmp_path / "db", end_namespaces=True
+        profile="1.34", port=port, tls=tls, db=tmp_path / "db", end_namespaces=True
     )
     assert kubeconfig == tmp_path / "k"

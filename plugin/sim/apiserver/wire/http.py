@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -78,10 +79,10 @@ class Server:
         self._server: asyncio.Server | None = None
         self._stopped = False
 
-    async def start(self, host: str, port: int) -> int:
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """The port, which the system chooses for 0."""
         self._server = await asyncio.start_server(
-            self._connected, host, port, limit=READ_SIZE, backlog=BACKLOG
+            self._connected, host, port, limit=READ_SIZE, backlog=BACKLOG, ssl=tls
         )
         chosen: int = self._server.sockets[0].getsockname()[1]
         return chosen

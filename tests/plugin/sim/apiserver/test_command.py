@@ -1,7 +1,9 @@
 """`claimd sim` as a program."""
 
+import base64
 import json
 import signal
+import ssl
 import stat
 import subprocess
 import sys
@@ -16,20 +18,32 @@ def start(*words):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def opened(kubeconfig, path):
+    """The answer to a client who knows no more than the file."""
+    document = json.loads(kubeconfig.read_text())
+    cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
+    context, headers = None, {}
+    if "certificate-authority-data" in cluster:
+        ca = base64.b64decode(cluster["certificate-authority-data"]).decode()
+        context = ssl.create_default_context(cadata=ca)
+        headers = {"Authorization": f"Bearer {user['token']}"}
+    request = urllib.request.Request(cluster["server"] + path, headers=headers)
+    return urllib.request.urlopen(request, context=context, timeout=60)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_serves_until_a_signal(tmp_path, number):
     with start("--kubeconfig", str(tmp_path / "kc"), "--profile", "1.34") as server:
         assert server.stdout.readline().startswith(
-            "serving like Kubernetes 1.34 at http://127.0.0.1:"
+            "serving like Kubernetes 1.34 at https://127.0.0.1:"
         )
         assert (
             server.stdout.readline()
             == f"use it with: kubectl --kubeconfig {tmp_path / 'kc'} get deviceclasses\n"
         )
-        address = json.loads((tmp_path / "kc").read_text())["clusters"][0]["cluster"]["server"]
-        with urllib.request.urlopen(f"{address}/version") as answer:
+        with opened(tmp_path / "kc", "/version") as answer:
             assert json.loads(answer.read())["minor"] == "34"
-        watch = urllib.request.urlopen(f"{address}/api/v1/namespaces?watch=1")
+        watch = opened(tmp_path / "kc", "/api/v1/namespaces?watch=1")
         assert watch.readline().startswith(b'{"type":"ADDED"')
         server.send_signal(number)
         assert server.wait(60) == 0
@@ -57,9 +71,10 @@ def test_the_administrator_s_token_is_for_its_owner_alone_and_on_no_screen(tmp_p
     kubeconfig.chmod(0o666)
     with kubeconfig.open() as theirs, start("--kubeconfig", str(kubeconfig)) as server:
         first, second = server.stdout.readline(), server.stdout.readline()
-        address = json.loads(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
-        token = address.rpartition("/")[2]
+        document = json.loads(kubeconfig.read_text())
+        token = document["users"][0]["user"]["token"]
         assert len(token) > 20
+        assert token not in document["clusters"][0]["cluster"]["server"]
         assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
         assert token not in theirs.read(), "somebody who has it open from before reads it"
         server.terminate()
@@ -95,5 +110,29 @@ def test_the_objects_in_a_file_are_for_its_owner_alone(tmp_path):
     with start("--db", str(db)) as server:
         server.stdout.readline()
         assert stat.S_IMODE(db.stat().st_mode) == 0o600
+        server.terminate()
+        assert server.wait(60) == 0
+
+
+def test_without_tls_the_address_has_the_token(tmp_path):
+    with start("--http", "--kubeconfig", str(tmp_path / "kc")) as server:
+        assert server.stdout.readline().startswith("serving like Kubernetes 1.37 at http://127.")
+        with opened(tmp_path / "kc", "/api/v1/namespaces/default") as answer:
+            assert json.loads(answer.read())["metadata"]["name"] == "default"
+        server.terminate()
+        assert server.wait(60) == 0
+
+
+def test_who_starts_again_with_its_file_is_trusted_again(tmp_path):
+    """By the kubeconfig of before: neither the CA nor the token is another one."""
+    kubeconfig, words = tmp_path / "kc", ["--db", str(tmp_path / "db"), "--kubeconfig"]
+    with start(*words, str(kubeconfig)) as server:
+        port = server.stdout.readline().strip().rpartition(":")[2]
+        server.terminate()
+        assert server.wait(60) == 0
+    with start(*words, str(tmp_path / "new"), "--port", port) as server:
+        server.stdout.readline()
+        with opened(kubeconfig, "/api/v1/nodes") as answer:
+            assert answer.status == 200
         server.terminate()
         assert server.wait(60) == 0

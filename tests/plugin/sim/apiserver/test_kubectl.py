@@ -56,6 +56,13 @@ class Kubectl:
 
 
 @pytest.fixture
+async def api():
+    """As `claimd sim` serves: kubectl sends its token over TLS alone."""
+    async with serve(Options(tls=True)) as found:
+        yield found
+
+
+@pytest.fixture
 async def kubectl(api, tmp_path):
     return Kubectl(api.kubeconfig(tmp_path / "kubeconfig"), tmp_path)
 
@@ -169,7 +176,7 @@ async def test_the_manifests_of_this_project(kubectl):
     ) >= 13
 
 
-async def test_what_kubectl_sends_as_protobuf(kubectl, api):
+async def test_what_kubectl_sends_as_protobuf(kubectl, api, tmp_path):
     await kubectl("create", "namespace", "team")
     await kubectl("create", "serviceaccount", "sa", "-n", "team")
     await kubectl("create", "role", "r", "--verb=get", "--resource=pods", "-n", "team")
@@ -180,9 +187,9 @@ async def test_what_kubectl_sends_as_protobuf(kubectl, api):
     )
     assert await kubectl("auth", "can-i", "get", "pods", "-n", "team", someone) == "yes\n"
     token = await kubectl("create", "token", "sa", "-n", "team")
-    said = await kubectl("auth", "whoami", f"--server={api.url_as(token.strip())}")
-    assert "system:serviceaccount:team:sa" in said
-    said = await kubectl("get", "nodes", f"--server={api.url_as(token.strip())}", code=1)
+    account = Kubectl(api.kubeconfig(tmp_path / "account", token.strip()), tmp_path)
+    assert "system:serviceaccount:team:sa" in await account("auth", "whoami")
+    said = await account("get", "nodes", code=1)
     assert (
         'User "system:serviceaccount:team:sa" cannot list resource "nodes" in API group "" at the cluster'
         in said
@@ -191,6 +198,28 @@ async def test_what_kubectl_sends_as_protobuf(kubectl, api):
     assert await kubectl("get", "deployment", "d", "-o", "jsonpath={.spec.replicas}") == "0"
     await kubectl("scale", "deployment", "d", "--replicas=3", "--current-replicas=0")
     assert await kubectl("get", "deployment", "d", "-o", "jsonpath={.spec.replicas}") == "3"
+
+
+async def test_paths_as_they_are(kubectl):
+    assert json.loads(await kubectl("get", "--raw", "/version"))["minor"] == "37"
+    assert json.loads(await kubectl("get", "--raw", "/api/v1/nodes"))["items"] == []
+
+
+async def test_a_proxy_s_clients_are_its_own_user(kubectl):
+    proxy = await kubectl.start("proxy", "--port=0")
+    try:
+        async with asyncio.timeout(30):
+            line = (await proxy.stdout.readline()).decode()
+        port = int(line.strip().rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /api/v1/nodes HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        async with asyncio.timeout(30):
+            answer = await reader.read()
+        writer.close()
+        assert answer.startswith(b"HTTP/1.1 200 OK"), answer
+    finally:
+        proxy.terminate()
+        await proxy.communicate()
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,15 @@
 """The server over HTTP, asked by the project's own client."""
 
 import asyncio
+import http.client
 import json
+import ssl
 import urllib.request
 
 import pytest
 
 from plugin.kube import errors, resources, watch
+from plugin.sim.apiserver.server import Options, serve
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
@@ -107,3 +110,35 @@ async def test_an_address_says_who_asks(api):
     assert await asyncio.to_thread(who, api.url) == "kubernetes-admin"
     jane = api.url_as(api.token_of("jane", []))
     assert await asyncio.to_thread(who, jane) == "jane"
+
+
+async def test_with_tls_a_token_is_in_a_header_alone(connect, made):
+    async with serve(Options(tls=True)) as api, connect(api) as ask:
+        await ask("POST", CLAIMS, made["claim"]())
+        assert (await ask("GET", f"{CLAIMS}/c"))["metadata"]["name"] == "c"
+        with pytest.raises(ValueError, match="no part of an address"):
+            _ = api.url
+        with pytest.raises(errors.NotFound):
+            await ask("GET", f"/as/{api.token}{CLAIMS}/c")
+
+
+async def test_a_connection_with_tls_is_kept_and_used_again():
+    """As urllib3 has it: after a watch that ended, too."""
+
+    def ask(api):
+        context = ssl.create_default_context(cadata=api.ca)
+        address = api.address.removeprefix("https://")
+        connection = http.client.HTTPSConnection(address, timeout=60, context=context)
+        headers = {"Authorization": f"Bearer {api.token}"}
+        sockets = set()
+        for path in ("/version", "/api/v1/nodes", "/api/v1/pods?watch=1&timeoutSeconds=1") * 2:
+            connection.request("GET", path, headers=headers)
+            sockets.add(connection.sock)
+            answer = connection.getresponse()
+            assert answer.read() is not None
+            assert answer.status == 200
+        connection.close()
+        return len(sockets)
+
+    async with serve(Options(tls=True)) as server:
+        assert await asyncio.to_thread(ask, server) == 2, "one more, since the watch closes its own"
