@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-requirements
 
-.PHONY: dev demo docs ids lint test unit slow mutants containers cluster cluster-matrix recordings faults faults-short fuzz audit sbom soak soak-short oracle bench proto lock image release clean
+.PHONY: dev demo docs ids lint test unit slow mutants containers browser cluster cluster-matrix recordings faults faults-short fuzz audit sbom soak soak-short oracle bench proto lock image release clean
 
 dev: $(STAMP)  ## everything a developer needs, in .venv
 
@@ -45,6 +45,9 @@ mutants: dev  ## small mistakes put into a copy, one at a time: do the tests not
 
 containers: dev  ## containers that get a GPU, run by runc and crun, on nodes of every kind (needs root, musl-tools, Go, Debian's packages)
 	$(BIN)/pytest -q tests/containers
+
+browser: dev  ## the page of `claimd view` in Debian's chromium, at 3 nodes and at 1,000 (PICTURES=docs takes those of the docs anew)
+	$(BIN)/pytest -q tests/browser
 
 cluster: dev  ## the suite on a real one-node cluster (needs root; the first build takes about 12 minutes)
 	$(BIN)/python -m tests.cluster

@@ -50,14 +50,11 @@ def _run(arguments: argparse.Namespace) -> int:
             from . import capture
 
             return capture.run(arguments)
-        case "fake write":
+        case "fake write" | "fake fault":
             from . import fake
 
-            return fake.write(arguments)
-        case "fake fault":
-            from . import fake
-
-            return fake.fault(arguments)
+            action = fake.write if arguments.command == "fake write" else fake.fault
+            return action(arguments)
         case "convert":
             from . import convert
 
@@ -74,6 +71,10 @@ def _run(arguments: argparse.Namespace) -> int:
             from . import doctor
 
             return doctor.run(arguments)
+        case "view":
+            from . import view
+
+            return view.run(arguments)
         case "sim":
             from . import sim
 

@@ -9,11 +9,18 @@ from .exit_codes import OK
 
 
 def run(arguments: argparse.Namespace) -> int:
+    page = None
+    if arguments.serve:
+        from ..view import server  # few demos are served
+
+        page = server.serve_cluster
+
     command.run(
         command.DemoOptions(
             story=arguments.story,
             state=arguments.state,
             serve=arguments.serve,
+            page=page,
             plain=arguments.plain,
             speed=arguments.speed,
         )

@@ -39,6 +39,7 @@ SETTINGS = {
     "capture": _HARDWARE,
     "probe": ("endpoint",),
     "explain": ("kubeconfig", "service_account"),
+    "view": ("kubeconfig", "service_account"),
     "doctor": config.NAMES,
 }
 
@@ -93,6 +94,7 @@ def _build(command: str) -> argparse.ArgumentParser:
         "probe": _add_probe,
         "explain": _add_explain,
         "doctor": _add_doctor,
+        "view": _add_view,
         "sim": _add_sim,
         "demo": _add_demo,
     }
@@ -384,6 +386,30 @@ def _add_doctor(commands: Commands) -> None:
         metavar="NAME",
         help="of the kubeconfig; default: its current context",
     )
+
+
+def _add_view(commands: Commands) -> None:
+    view = _add(
+        commands, "view", "show a cluster's GPUs in a browser: who has them, what waits, live"
+    )
+    view.add_argument(
+        "-f",
+        "--file",
+        action="append",
+        type=Path,
+        help="what `kubectl get -o yaml` or json wrote, a folder of such files, or - for standard "
+        "input, instead of the API server",
+    )
+    view.add_argument(
+        "--context",
+        default="",
+        metavar="NAME",
+        help="of the kubeconfig; default: its current context",
+    )
+    view.add_argument(
+        "--port", type=int, default=0, help="on 127.0.0.1; default: one that the system chooses"
+    )
+    view.add_argument("--open", action="store_true", help="open it in the browser")
 
 
 def _add_sim(commands: Commands) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -43,14 +43,21 @@ class _WatchEvent(msgspec.Struct, frozen=True):
 _Key = tuple[str, str, str]  # path, namespace, name
 
 
+# Told each object that is read or has changed: its kind, namespace/name, JSON and version; None in
+# the place of the JSON of one that is gone.
+Observer = Callable[[str, str, "msgspec.Raw | None", str], None]
+
+
 @contextlib.asynccontextmanager
-async def watched(client_: client.Client, scope: sources.Scope) -> AsyncIterator[LiveObjects]:
+async def watched(
+    client_: client.Client, scope: sources.Scope, observer: Observer | None = None
+) -> AsyncIterator[LiveObjects]:
     """All that counts, kept current as long as the context is open.
 
     Watches that end are taken up again where they ended, and trouble of the API server is waited
     out; only that of the first lists is an ApiError.
     """
-    live = LiveObjects(client_, scope)
+    live = LiveObjects(client_, scope, observer)
     await live.start()
     try:
         yield live
@@ -61,8 +68,11 @@ async def watched(client_: client.Client, scope: sources.Scope) -> AsyncIterator
 class LiveObjects:
     """A copy of all that counts, in JSON; `objects` makes what a question takes of it."""
 
-    def __init__(self, client_: client.Client, scope: sources.Scope) -> None:
+    def __init__(
+        self, client_: client.Client, scope: sources.Scope, observer: Observer | None = None
+    ) -> None:
         self._client, self._scope = client_, scope
+        self._observer = observer
         self._items: dict[_Key, tuple[msgspec.Raw, str, str]] = {}
         self._lists = sources.Lists()
         self._changed = asyncio.Event()
@@ -70,11 +80,25 @@ class LiveObjects:
 
     def objects(self) -> Objects:
         """As of now; what was made before stays as it was."""
-        objects = Objects(asked=self._scope.asked)
-        objects.unseen += self._lists.unseen
-        for item, kind, version in self._items.values():
-            objects.add_json(item, kind, version)
+        return self.frozen()()
+
+    def frozen(self) -> Callable[[], Objects]:
+        """What makes the objects of this moment, later or in another thread."""
+        items, unseen = tuple(self._items.values()), tuple(self._lists.unseen)
+
+        def objects() -> Objects:
+            made = Objects(asked=self._scope.asked)
+            made.unseen += unseen
+            for item, kind, version in items:
+                made.add_json(item, kind, version)
+            return made
+
         return objects
+
+    @property
+    def unseen(self) -> Sequence[str]:
+        """The collections that the API server does not let us see."""
+        return self._lists.unseen
 
     async def changed(self) -> None:
         """Returns when something has changed that may count, with what came along with it."""
@@ -108,6 +132,8 @@ class LiveObjects:
         before = self._items.get(key)
         # A copy, or each object would keep the page that it came in.
         self._items[key] = msgspec.Raw(bytes(item)), kind, version
+        if self._observer and (before is None or before[0] != item):
+            self._observer(kind, _name_of(key), item, version)
         if before is None or _read(before[0], kind) != _read(item, kind):
             self._changed.set()
 
@@ -140,9 +166,15 @@ class LiveObjects:
         query = self._lists.queries[path]
         version = await sources.read_list(self._client, path, query, take)
         for key in [key for key in self._items if key[0] == path and key not in listed]:
-            del self._items[key]
-            self._changed.set()
+            self._drop(key)
         return version
+
+    def _drop(self, key: _Key) -> None:
+        """Forget an object, if it is there."""
+        if (dropped := self._items.pop(key, None)) is not None:
+            self._changed.set()
+            if self._observer:
+                self._observer(dropped[1], _name_of(key), None, dropped[2])
 
     async def _watch(self, path: str, well: Callable[[], None]) -> None:
         """One watch, to its end.
@@ -171,13 +203,18 @@ class LiveObjects:
                 well()
                 if event.type == "DELETED":
                     key = path, head.metadata.namespace, head.metadata.name
-                    if self._items.pop(key, None):
-                        self._changed.set()
+                    self._drop(key)
                 elif event.type != "BOOKMARK":
                     api_version = head.api_version.rpartition("/")[2]
                     self._take(path, event.object, head.kind, api_version)
                 if head.metadata.resource_version:
                     self._lists.versions[path] = head.metadata.resource_version
+
+
+def _name_of(key: _Key) -> str:
+    """namespace/name, or the name alone of what has no namespace."""
+    _, namespace, name = key
+    return f"{namespace}/{name}" if namespace else name
 
 
 def _read(item: msgspec.Raw, kind: str) -> Any:

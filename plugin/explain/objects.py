@@ -257,6 +257,24 @@ def _covers(read: frozenset[str] | None, attributes: frozenset[str] | None) -> b
     return read is None or (attributes is not None and attributes <= read)
 
 
+def read_whole(item: msgspec.Raw, kind: str, version: str) -> Any:
+    """One object of KINDS with all that its type has, a slice with all of its devices.
+
+    ValueError or TypeError where it cannot be read.
+    """
+    type_ = KINDS[kind][1]
+    if version != "v1beta1":
+        try:
+            return msgspec.json.decode(item, type=type_)
+        except msgspec.ValidationError:
+            pass  # perhaps it has a null where an API server writes none
+    try:
+        document = {"kind": kind, "apiVersion": version, **_document(item)}
+        return _typed(_v1(document, version), type_)
+    except (errors.Fatal, AttributeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+
+
 def _is_complete(typed: object, item: msgspec.Raw) -> bool:
     """Whether it has what an API server fills in."""
     metadata = typed.metadata  # type: ignore[attr-defined]

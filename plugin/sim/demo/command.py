@@ -14,11 +14,13 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ... import errors
+from ...kube import client
 from .. import cluster
 from ..apiserver import server
 from . import narrator, screen, story, views
@@ -28,14 +30,19 @@ LOG = "demo.log"
 REDRAW_PERIOD = 0.05  # seconds between two pictures at least
 
 
+# Serves a page of the cluster that a client sees, and gives its address, until the context ends.
+ServePage = Callable[[client.Client], AbstractAsyncContextManager[str]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class DemoOptions:
-    """What was asked for on the command line."""
+    """What was asked for on the command line; `page` is what shows the cluster while it is served."""
 
     story: str = story.DEFAULT
     state: Path | None = None  # a folder that stays; None: one that goes
     serve: bool = False
     plain: bool = False
+    page: ServePage | None = None
     speed: float | None = None  # None: that of a person at a terminal, no pauses elsewhere
 
     def speed_at(self, *, is_live: bool) -> float:
@@ -141,7 +148,7 @@ class _Demo:
                 self._screen.line((f"Told in {seconds:.0f} seconds.", "bold"))
             self._finished = True
             if self._options.serve:
-                await self._serve(up)
+                await self._serve_with_page(up)
             drawing.cancel()
             seen.close()
 
@@ -152,6 +159,16 @@ class _Demo:
                 self._screen.show(await narrator.build_scene(up, seen))
                 await changed.wait()
                 await asyncio.sleep(REDRAW_PERIOD)
+
+    async def _serve_with_page(self, up: cluster.Cluster) -> None:
+        if self._options.page is None:
+            await self._serve(up)
+            return
+        async with self._options.page(up.client) as address:
+            self._screen.line()
+            self._screen.line(("Its GPUs, in a browser:", "bold"))
+            self._screen.block([address])
+            await self._serve(up)
 
     async def _serve(self, up: cluster.Cluster) -> None:
         self._screen.line()

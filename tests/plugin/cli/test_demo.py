@@ -1,6 +1,7 @@
 """What the demo is told by the command line; its stories have tests of their own."""
 
 from plugin.sim.demo import command
+from plugin.view import server as view
 
 
 def test_what_was_asked_for_is_told(claimd, monkeypatch, tmp_path):
@@ -11,5 +12,12 @@ def test_what_was_asked_for_is_told(claimd, monkeypatch, tmp_path):
     assert claimd("demo", *arguments) == (0, "", "")
     assert told == [
         command.DemoOptions(),
-        command.DemoOptions(story="partitions", state=tmp_path, serve=True, plain=True, speed=2.0),
+        command.DemoOptions(
+            story="partitions",
+            state=tmp_path,
+            serve=True,
+            plain=True,
+            page=view.serve_cluster,
+            speed=2.0,
+        ),
     ]

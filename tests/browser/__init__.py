@@ -1,0 +1,1 @@
+"""The page of `claimd view` in a real browser."""
