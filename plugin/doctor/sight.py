@@ -42,9 +42,10 @@ class Sight:
     def place(self, folder: Path) -> Path:
         """A folder of the kubelet's or the runtime's: where it is mounted, or within the host's root."""
         if not folder.exists() and self.files is not None:
-            within = Path(f"{self.files.host}{folder}")
-            if within.exists():
-                return within
+            # /var/run is a link to /run, which would be our own.
+            real = self.files.real(str(folder))
+            if real is not None:
+                return Path(f"{self.files.host}{real}")
         return folder
 
     def commands(self) -> Iterator[tuple[int, list[str]]]:

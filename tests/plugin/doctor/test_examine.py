@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from devices import faults
-from plugin.doctor import api, examine
+from plugin.doctor import api, examine, sight
 from plugin.doctor.check import Level
 from tests.support import doctor_node
 from tests.support.doctor_node import CONTAINERD, DRIVER
@@ -266,7 +266,14 @@ async def test_a_pod_with_the_hosts_root_sees_all(node):
         proc_root=host / "proc",
         require_libraries="true",
     )
-    assert not_well(await findings(node, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})) == UNSEEN
+    pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    assert not_well(await findings(node, pod)) == UNSEEN
+
+    # As hosts have it, where the link would lead to the pod's own folder.
+    (node.root / "var/run").symlink_to("/run")
+    (node.root / "run/of-this-host").mkdir()
+    seen = sight.of(node.settings, pod)
+    assert seen.place(Path("/var/run/of-this-host")) == node.root / "run/of-this-host"
 
 
 @pytest.mark.parametrize("name", BROKEN)
