@@ -367,6 +367,7 @@ def build(config: Config) -> App:
         require_libraries=config.refuses_without_libraries,
         library_hook=library_hook.LibraryHook(library_hook.of_image(), config.library_hook_dir),
         mps_daemons=mps.Daemons(host=config.roots.host),
+        another_publishes=instance_.another_publishes,
     )
     driver_ = driver.Driver(resources=resources_, claims=claims)
     announcements_ = _announcements(config, reports, events_)

@@ -102,6 +102,14 @@ class Instance:
             return False
         return self._take_over()
 
+    def another_publishes(self) -> bool:
+        """Whether it is another instance that publishes, and that one lives."""
+        try:
+            publisher = self._publisher.read_text()
+        except OSError:
+            return False
+        return publisher not in ("", self._identity) and self._is_alive(publisher)
+
     def _take_over(self) -> bool:
         """Writes down that we publish. What the disk refuses now is tried again when asked next."""
         unfinished = self._folder / f"{_UNFINISHED}{self._identity}"

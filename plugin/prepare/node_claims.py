@@ -67,6 +67,8 @@ class NodeClaims:
     library_hook: library_hook.LibraryHook = library_hook.NONE
     mps_daemons: mps.Daemons = field(default_factory=mps.Daemons)
     scan_patience: float = SCAN_PATIENCE
+    # Whether another instance that lives is the one that publishes: then it restores, too.
+    another_publishes: Callable[[], bool] = lambda: False
 
     # Claims with a checkpoint whose allocation this process has seen in the API server.
     _confirmed: set[str] = field(default_factory=set)
@@ -76,6 +78,7 @@ class NodeClaims:
     _unavailable: dict[str, str] = field(default_factory=dict)
     # A CDI file could not be written, or a checkpoint not be removed: the next repair restores.
     _restore_due: bool = False
+    _left_to_another: bool = False  # the last restore
     # Claims whose files a thread is writing.
     _writing: set[str] = field(default_factory=set)
     # The read of the checkpoints that was followed up last, by their count of reads.
@@ -352,10 +355,18 @@ class NodeClaims:
 
         Files of ours without a checkpoint go, those of others are not touched. A claim whose GPU
         is missing keeps its checkpoint and loses its file. Level-triggered: right at any time, and
-        what could not be written is left to the next `repair`.
+        what could not be written is left to the next `repair`. Of several instances one does it.
         """
         await self.library_hook.ensure()
         async with self.checkpoints.locked():
+            # Another version may write the same file in its own way: each would undo what the other
+            # has done, for as long as both live.
+            self._left_to_another = self.another_publishes()
+            if self._left_to_another:
+                self._restore_due = False
+                self._forget_files()
+                return
+
             # Another instance may have bound a GPU since it was last seen here.
             if any(self._lacks_bound_nodes(prepared) for prepared in self._idle_claims()):
                 with contextlib.suppress(LookHangsError):
@@ -374,6 +385,12 @@ class NodeClaims:
                 self.specs.remove(uid)
             self.specs.keep(set(self.checkpoints.claims))
             self.metadata.keep(self.checkpoints.claims.values())
+
+    def _forget_files(self) -> None:
+        """What others do to them is not minded until they are restored."""
+        self.specs.keep(set())
+        for prepared in self.checkpoints.claims.values():
+            self.metadata.forget(prepared)
 
     def _idle_claims(self) -> list[PreparedClaim]:
         """Those at which no call is at this moment: it leaves the files right itself."""
@@ -394,9 +411,10 @@ class NodeClaims:
         disturbed = (
             self.specs.disturbed() or self.metadata.disturbed() or self.library_hook.disturbed()
         )
+        is_ours_now = self._left_to_another and not self.another_publishes()
         if others_committed:
             await self.follow_up()
-        elif self._restore_due or disturbed:
+        elif self._restore_due or disturbed or is_ours_now:
             await self.restore()
 
     async def follow_up(self) -> None:

@@ -28,6 +28,17 @@ def test_the_newest_registered_publishes(tmp_path):
     assert (one.may_publish(), two.may_publish()) == (False, True)
 
 
+def test_whether_another_one_publishes(tmp_path):
+    one, two = start(tmp_path, "one"), start(tmp_path, "two")
+    assert not one.another_publishes(), "nobody does yet"
+    one.registered()
+    assert (one.another_publishes(), two.another_publishes()) == (False, True)
+    two.registered()
+    assert (one.another_publishes(), two.another_publishes()) == (True, False)
+    two.leave()
+    assert not one.another_publishes(), "it has, and does not live"
+
+
 def test_another_takes_over_from_the_one_that_left(tmp_path):
     one, two = start(tmp_path, "one"), start(tmp_path, "two")
     one.registered()

@@ -15,7 +15,7 @@ import pytest
 from devices.gpu import Inventory
 from plugin.prepare import driver, mps
 from plugin.prepared import PreparedClaim
-from tests.plugin.prepare.test_driver import World, world
+from tests.plugin.prepare.test_driver import Hardware, World, world
 from tests.support import apiserver, worst_claims
 from tests.support.worlds import claim_object, gpu, gpu_config, inventory, opaque, result
 
@@ -98,6 +98,39 @@ async def test_what_a_thread_is_writing_is_left_alone(world):
     assert len(world.specs()) == 1, "what the restore passed over is made up for"
     assert not stray.exists()
     assert world.missing_mounts() == []
+
+
+# ---------------------------------------------------------------------- two versions of us
+
+
+async def test_two_versions_do_not_rewrite_each_others_files_for_ever(world):
+    """During an update: what the newest that the kubelet has registered says stands."""
+    seen = Hardware()
+    seen.last = Inventory.of(gpu(index, nodes=gpu(index + 1).nodes) for index in range(4))
+    old, new, publisher = world.driver.claims, world.instance(seen).claims, "old"
+    old.another_publishes = lambda: publisher == "new"
+    new.another_publishes = lambda: publisher == "old"
+    claim = world.claim("c")
+    await world.prepare(claim)
+    before = world.spec(claim).read_bytes()
+
+    # It starts, and is not registered yet.
+    await new.restore()
+    assert world.spec(claim).read_bytes() == before
+
+    publisher = "new"
+    found = []
+    for _ in range(3):
+        await new.repair()
+        await old.repair()
+        found.append((world.spec(claim).read_bytes(), os.stat(world.spec(claim)).st_ino))
+    assert len(set(found)) == 1, "each writes its own in turn"
+    assert found[0][0] != before
+    assert not old.specs.disturbed() and not old.metadata.disturbed()
+
+    publisher = ""  # it has died
+    await old.repair()
+    assert world.spec(claim).read_bytes() == before
 
 
 # ---------------------------------------------------------------------- MPS daemons
