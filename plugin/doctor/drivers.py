@@ -197,7 +197,8 @@ def _gpus(facts: Facts) -> Finding:
         return GPUS.well(f"{len(facts.inventory.gpus)} GPUs and parts")
     if facts.left_alone:
         return GPUS.failed(f"none of {len(facts.left_alone)} display devices can be published")
-    return GPUS.failed("there is no GPU on the PCI bus, or the rules leave all alone")
+    seen = "there is no GPU on the PCI bus, or the rules leave all alone"
+    return GPUS.failed(seen, level=Level.NOTE)
 
 
 def _bound(facts: Facts) -> list[Finding]:
@@ -235,8 +236,9 @@ def _uvm(facts: Facts) -> Finding:
 
 def _versions(facts: Facts) -> Finding:
     loaded = facts.module_version
-    if loaded is None or not facts.library_versions:
-        return DRIVER_VERSION.well("there are no two versions to differ")
+    has_none = any(gpu.libraries and gpu.libraries.how == NONE for gpu in facts.inventory.gpus)
+    if loaded is None or not facts.library_versions or not has_none:
+        return DRIVER_VERSION.well("no libraries are missing for their version")
     if loaded in facts.library_versions:
         return DRIVER_VERSION.well(
             f"{loaded}, in the kernel and in {facts.library_versions[loaded]}"

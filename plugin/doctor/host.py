@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +54,8 @@ LEAST_LIMIT, MOST_OPEN = 256, 0.75
 
 _AUDIT_LOG = "/var/log/audit/audit.log"
 _TAIL = 1 << 20  # bytes of it
+_RECENT = 3600.0  # seconds
+_STAMP = re.compile(r"audit\(([0-9]{1,11})")
 _OURS = re.compile(r"claimd|/cdi\b|plugins_registry|dra[-.\w]*sock|nvidia\d|/dev/dri|kfd")
 
 
@@ -93,8 +96,8 @@ def _selinux(facts: Facts, how: str) -> list[Finding]:
         return [process, DENIALS.unseen(f"{_AUDIT_LOG} cannot be read from here", how)]
     if facts.denials:
         last = facts.denials[-1]
-        return [process, DENIALS.failed(f"{len(facts.denials)} of late, the last: {last}")]
-    return [process, DENIALS.well("none of late")]
+        return [process, DENIALS.failed(f"{len(facts.denials)} in the last hour, the last: {last}")]
+    return [process, DENIALS.well("none in the last hour")]
 
 
 def _disk(facts: Facts) -> Finding:
@@ -190,7 +193,13 @@ def _denials(sight: Sight) -> tuple[str, ...] | None:
             lines = log.read().decode(errors="replace").splitlines()
     except OSError:
         return None
-    return tuple(line for line in lines if "avc:  denied" in line and _OURS.search(line))
+    denied = [line for line in lines if "avc:  denied" in line and _OURS.search(line)]
+    return tuple(line for line in denied if _is_recent(line))
+
+
+def _is_recent(line: str) -> bool:
+    stamp = _STAMP.search(line)
+    return stamp is not None and time.time() - float(stamp[1]) < _RECENT
 
 
 def _open_of(sight: Sight, process: int | None) -> int | None:

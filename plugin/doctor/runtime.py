@@ -62,6 +62,7 @@ DEFAULT_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 
 # The table of containerd's CRI plugin, in the configuration's versions 2 and 3.
 _CRI_PLUGINS = ("io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime")
+_CGROUP_DRIVER = re.compile(r'^\s*"?cgroupDriver"?: *"?(systemd|cgroupfs)\b', re.M)
 _NEWEST_VERSION = 3
 _LARGEST_MINOR_WITHOUT_DEFAULT = (1, 7)
 
@@ -201,9 +202,23 @@ def look(sight: Sight, version: str) -> Facts:
         return Facts(**facts)
 
     facts["seen"] = True
+    facts["systemd_cgroup"] = _by_kubelet(sight)
     if version.startswith("cri-o") or (not version and sight.files.real(CRIO_FILE)):
         return Facts(**facts | {"version": version or "cri-o://"} | _crio(sight))
     return Facts(**facts | _containerd(sight))
+
+
+def _by_kubelet(sight: Sight) -> bool | None:
+    """Whether the kubelet wants systemd to make the cgroups, where the runtime does not say."""
+    assert sight.files is not None
+    path = f"{sight.settings.kubelet_dir}/config.yaml"
+    for _, words in sight.commands():
+        if os.path.basename(words[0]) == "kubelet":
+            given = [word for word in words if word.startswith("--config=")]
+            path = given[0].removeprefix("--config=") if given else path
+    content = sight.files.content(path, []) or b""
+    driver = _CGROUP_DRIVER.search(content.decode(errors="replace"))
+    return driver[1] == "systemd" if driver else None
 
 
 def folder_trouble(place: str, name: str) -> str:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from devices import faults
 from plugin.doctor import api, examine, sight
 from plugin.doctor.check import Level
+from tests.plugin.doctor import test_api
 from tests.support import doctor_node
 from tests.support.doctor_node import CONTAINERD, DRIVER
 
@@ -111,7 +113,9 @@ def denied(node):
     node.enforce_selinux("system_u:system_r:spc_t:s0")
     node.write(
         "var/log/audit/audit.log",
-        'type=AVC msg=audit(1): avc:  denied  { write } for  pid=1 comm="claimd" name="cdi"\n',
+        'type=AVC msg=audit(1.2:3): avc:  denied  { write } for  comm="of old" name="cdi"\n'
+        f"type=AVC msg=audit({time.time():.3f}:4): avc:  denied  {{ write }} for  pid=1 "
+        'comm="claimd" name="cdi"\n',
     )
 
 
@@ -165,7 +169,19 @@ BROKEN = {
         "the runtime looks in /etc/cdi, /run/other",
     ),
     "no cdi folder": (gone("run/cdi"), "cdi-folder", ERROR, "there is no folder"),
-    "no gpu": (setting(include=("0000:99:00.0",)), "gpus", WARNING, "there is no GPU"),
+    "no gpu": (setting(include=("0000:99:00.0",)), "gpus", NOTE, "there is no GPU"),
+    "half a driver": (
+        gone("sys/bus/pci/devices/0000:17:00.0/drm"),
+        "gpus-left-alone",
+        WARNING,
+        "0000:17:00.0: not ready",
+    ),
+    "no kernel log": (
+        lambda node: (node.root / "dev/kmsg").mkdir(),
+        "kernel-log",
+        NOTE,
+        "dev/kmsg: Is a directory",
+    ),
     "no driver": (unbound, "driver-loaded", ERROR, "0000:11:00.0: bound to no kernel driver"),
     "no uvm": (without_uvm, "nvidia-uvm", ERROR, "is not loaded"),
     "other libraries": (other_libraries, "driver-versions", ERROR, "are of 570.10.01"),
@@ -191,7 +207,7 @@ BROKEN = {
         ERROR,
         "container_t",
     ),
-    "denials": (denied, "selinux-denials", WARNING, 'comm="claimd"'),
+    "denials": (denied, "selinux-denials", WARNING, "1 in the last hour"),
     "iommu off": (setting(vfio_bind=("amd",)), "iommu", ERROR, "no IOMMU group"),
     "driver root": (
         setting(nvidia_driver_root="/run/nvidia/driver"),
@@ -288,3 +304,23 @@ async def test_what_is_broken_is_named_and_nothing_else(node, name):
     assert words in finding.seen
     assert finding.expected, "what would be well"
     assert finding.remedy, "what to do"
+
+
+def test_each_check_of_a_node_has_a_test_in_which_it_fails():
+    """Here, or with an API server, or by facts that no test can make."""
+    here = {check for _, check, _, _ in BROKEN.values()}
+    besides = {name for pairs in ALSO.values() for name, _ in pairs}
+    in_test_host = {"disk"}
+    in_test_api = {
+        *(
+            "api-server",
+            "api-version",
+            "resource-api",
+            "clock",
+            "api-server-gates",
+            "kubelet-gates",
+        ),
+        *(check for _, expected, _ in test_api.SITUATIONS for check, _ in expected),
+    }
+    tested = here | besides | in_test_host | in_test_api
+    assert tested >= {check.name for check in examine.CHECKS}

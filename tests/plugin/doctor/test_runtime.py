@@ -70,6 +70,19 @@ def test_the_configuration_that_containerd_was_started_with(root):
     assert set(levels(facts).values()) == {Level.WELL}, "/var/run is /run"
 
 
+def test_cgroups_by_the_kubelet_where_the_runtime_does_not_say(root):
+    assert look(root, "containerd://2.2.9").systemd_cgroup is None
+    write(root, "var/lib/kubelet/config.yaml", "kind: X\ncgroupDriver: systemd\n")
+    assert look(root, "containerd://2.2.9").systemd_cgroup is True
+    (root / "proc/9").mkdir()
+    (root / "proc/9/cmdline").write_bytes(b"/usr/bin/kubelet\0--config=/opt/k.json\0")
+    write(root, "opt/k.json", '{\n "cgroupDriver": "cgroupfs"}')
+    assert look(root, "containerd://2.2.9").systemd_cgroup is False
+    runc = '[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]\n'
+    write(root, "etc/containerd/config.toml", f"{runc}SystemdCgroup = true\n")
+    assert look(root, "containerd://2.2.9").systemd_cgroup is True, "the runtime makes them"
+
+
 def test_crio_has_cdi_and_perhaps_other_folders(root):
     facts = look(root, "cri-o://1.36.0")
     assert set(levels(facts).values()) == {Level.WELL}
