@@ -52,7 +52,7 @@ browser: dev  ## the page of `claimd view` in Debian's chromium, at 3 nodes and 
 cluster: dev  ## the suite on a real one-node cluster (needs root; the first build takes about 12 minutes)
 	$(BIN)/python -m tests.cluster
 
-cluster-matrix: dev  ## the same over API versions and kubelets
+cluster-matrix: dev  ## the same over API versions, kubelets and container runtimes (an hour and a half)
 	$(BIN)/python -m tests.cluster --matrix
 
 recordings: dev  ## what a real scheduler says of pods that wait, recorded anew in tests/cases/pending (needs root; half an hour)

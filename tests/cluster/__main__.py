@@ -17,12 +17,12 @@ from pathlib import Path
 
 from tests.cluster.deadline import wait_for
 from tests.cluster.rig import build, packages, places
+from tests.cluster.rig.places import KUBE, OCI_RUNTIMES, OLDER_KUBELET, RUNTIMES, Choices
 
 ROOT = Path(__file__).resolve().parents[2]
 OVERLAY = "tests/cluster/overlay"
 IMAGE = "localhost/claimd:dev"
 FAKE_TREE = Path("/var/lib/claimd-fake")  # as deploy/overlays/fake has it
-OLDER_KUBELET = "1.34.4"
 # They start control planes of their own, one after the other, once the cluster is down.
 OTHER_SERVERS = (
     "tests/cluster/test_11_api_versions.py",
@@ -36,7 +36,13 @@ def main() -> int:
     parser.add_argument(
         "--matrix",
         action="store_true",
-        help=f"also with kubelet {OLDER_KUBELET} and other API servers",
+        help=f"also with kubelet {OLDER_KUBELET}, other API servers and other container runtimes",
+    )
+    parser.add_argument(
+        "--runtime", choices=RUNTIMES, default="containerd", help="the container runtime"
+    )
+    parser.add_argument(
+        "--oci", choices=OCI_RUNTIMES, help="what starts its containers (default: as it is usual)"
     )
     parser.add_argument("--keep", action="store_true", help="leave the cluster up at the end")
     parser.add_argument("pytest", nargs="*", help="for pytest, after `--`: files, -k, -x, …")
@@ -46,49 +52,61 @@ def main() -> int:
             f"testing claimd on the cluster of {os.environ['KUBECONFIG']}; tests that need the rig are skipped"
         )
         return suite(*asked.pytest)
+
     say("packages")
     packages.install()
-    say("binaries (12 minutes the first time)")
-    build.everything(places.KUBE)
+
+    chosen = runtime(asked.runtime, asked.oci)
     failed = 0
-    with cluster(keep=asked.keep and not asked.matrix):
+    with cluster(chosen, keep=asked.keep and not asked.matrix):
         failed |= suite(*asked.pytest)
-        if asked.matrix:
+        if asked.matrix and chosen.kubelet != OLDER_KUBELET:
             say(f"the same under kubelet {OLDER_KUBELET}")
             change_kubelet()
             failed |= suite(*asked.pytest)
-    if asked.matrix:
-        say("other API servers")
-        failed |= suite(*OTHER_SERVERS)
+    if not asked.matrix:
+        return failed
+
+    say("other API servers")
+    failed |= suite(*OTHER_SERVERS)
+    for other in every_runtime():
+        if other != chosen:
+            with cluster(other, keep=False):
+                failed |= suite(*asked.pytest)
     return failed
 
 
+def runtime(name: str, oci: str | None = None) -> Choices:
+    return Choices(
+        runtime=name,
+        oci=oci or RUNTIMES[name].oci,
+        kubelet=places.newest_kubelet(KUBE, name),
+    )
+
+
+def every_runtime() -> list[Choices]:
+    """Each container runtime with the OCI runtime that is usual there, and containerd with crun."""
+    return [*(runtime(name) for name in RUNTIMES), runtime("containerd", "crun")]
+
+
 @contextlib.contextmanager
-def cluster(*, keep: bool) -> Iterator[None]:
-    say("cluster up")
+def cluster(choices: Choices, *, keep: bool) -> Iterator[None]:
+    say("binaries (12 minutes the first time, and 5 for CRI-O)")
+    build.everything(choices)
+
+    version = RUNTIMES[choices.runtime].version
+    say(f"cluster up: {choices.runtime} {version}, {choices.oci}, kubelet {choices.kubelet}")
     shutil.rmtree(FAKE_TREE, ignore_errors=True)
-    rig("up")
-    path = f"{places.kube_binary('', places.KUBE)}:{os.environ['PATH']}"
+    rig("up", "--runtime", choices.runtime, "--oci", choices.oci, "--kubelet", choices.kubelet)
+
+    path = f"{places.kube_binary('', choices.kube)}:{os.environ['PATH']}"
     os.environ.update(KUBECONFIG=f"{places.STATE}/admin.kubeconfig", PATH=path)
     try:
         say("image")
         rig("build-image", ".", "deploy/Containerfile", "--tag", IMAGE)
+
         say("deploy")
-        command("kubectl", "apply", "--server-side", "--kustomize", OVERLAY)
-        there = "--namespace=claimd-system"
-        try:
-            command("kubectl", there, "rollout", "status", "daemonset/claimd", "--timeout=240s")
-        except subprocess.CalledProcessError:
-            command("kubectl", there, "describe", "pods")
-            command(
-                "kubectl",
-                there,
-                "logs",
-                "--selector=app.kubernetes.io/name=claimd",
-                "--all-containers",
-                check=False,
-            )
-            raise
+        deploy()
         yield
     finally:
         if not keep:
@@ -96,6 +114,27 @@ def cluster(*, keep: bool) -> Iterator[None]:
             del os.environ["KUBECONFIG"]
             rig("down")
             shutil.rmtree(FAKE_TREE, ignore_errors=True)
+
+
+def deploy() -> None:
+    """claimd with fake GPUs. If its pod does not become ready, what the cluster says of it is
+    printed.
+    """
+    command("kubectl", "apply", "--server-side", "--kustomize", OVERLAY)
+    there = "--namespace=claimd-system"
+    try:
+        command("kubectl", there, "rollout", "status", "daemonset/claimd", "--timeout=240s")
+    except subprocess.CalledProcessError:
+        command("kubectl", there, "describe", "pods")
+        command(
+            "kubectl",
+            there,
+            "logs",
+            "--selector=app.kubernetes.io/name=claimd",
+            "--all-containers",
+            check=False,
+        )
+        raise
 
 
 def change_kubelet() -> None:

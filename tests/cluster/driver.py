@@ -53,6 +53,13 @@ class Driver:
         ].split(".")
         return int(major), int(minor)
 
+    def runtime(self) -> str:
+        """The node's container runtime with its version: containerd://2.2.9, cri-o://1.34.0."""
+        told: str = self.kube.get("node", self.node)["status"]["nodeInfo"][
+            "containerRuntimeVersion"
+        ]
+        return told
+
     def exec(self, *command: str) -> str:
         return self.kube.exec(self.pod()["metadata"]["name"], *command, container="claimd")
 

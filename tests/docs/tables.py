@@ -28,7 +28,6 @@ from plugin.kubelet import dra
 from plugin.kubelet import health as kubelet_health
 from plugin.prepare import cdi, gpu_config, metadata
 from plugin.sim import simulated_fields
-from tests.cluster import __main__ as cluster_suite
 from tests.cluster.rig import places
 from tests.docs import beside_kubectl, hardware
 from tests.docs.common import NONE, Incomplete, code, described, manifests, table, words
@@ -203,12 +202,19 @@ def protocols() -> str:
 
 
 def rig() -> str:
+    runtimes = places.RUNTIMES
+    others = (
+        f"containerd {runtimes['containerd'].version} with crun, "
+        f"containerd {runtimes['containerd-1.7'].version} with runc, "
+        f"CRI-O {runtimes['crio'].version} with crun"
+    )
     return table(
         ["part", "version"],
         [
             ["Kubernetes (API server, scheduler, kubelet)", places.KUBE],
-            ["an older kubelet beside it (`make cluster-matrix`)", cluster_suite.OLDER_KUBELET],
-            ["containerd, with runc", places.CONTAINERD],
+            ["an older kubelet beside it (`make cluster-matrix`)", places.OLDER_KUBELET],
+            ["containerd, with runc", runtimes["containerd"].version],
+            ["other container runtimes (`make cluster-matrix`)", others],
             ["etcd", places.ETCD],
         ],
     )

@@ -30,7 +30,7 @@ def up(*, keep: bool, same_image: bool) -> Iterator[None]:
     found = daemons.pid_of("apiserver") is not None
     if not found:
         packages.install()
-        build.everything(places.KUBE)
+        build.everything(places.Choices())
         shutil.rmtree(FAKE_TREE, ignore_errors=True)
         rig("up")
     os.environ.update(KUBECONFIG=f"{places.STATE}/admin.kubeconfig")

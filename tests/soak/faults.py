@@ -85,7 +85,7 @@ class Faults(threading.Thread):
 
     def _kill_containerd(self) -> None:
         daemons.stop("containerd", signal.SIGKILL)
-        node.start_containerd()
+        node.start_runtime(places.Choices.saved())
 
     def _kill_apiserver(self) -> None:
         daemons.stop("apiserver", signal.SIGKILL)

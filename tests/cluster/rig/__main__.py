@@ -13,7 +13,20 @@ import sys
 from pathlib import Path
 
 from . import build, control_plane, daemons, images, node, packages
-from .places import CACHE, KUBE, STATE, Choices, RigError, containerd_folder, kube_binary
+from .places import (
+    CACHE,
+    CDI_CHOICES,
+    KUBE,
+    OCI_RUNTIMES,
+    RUNTIMES,
+    STATE,
+    Choices,
+    NoCluster,
+    RigError,
+    kube_binary,
+    newest_kubelet,
+    runtime_folder,
+)
 
 
 def packages_(_: argparse.Namespace) -> None:
@@ -21,36 +34,50 @@ def packages_(_: argparse.Namespace) -> None:
 
 
 def build_(asked: argparse.Namespace) -> None:
-    build.everything(asked.kube or KUBE, control_plane_only=asked.control_plane_only)
+    build.everything(_choices(asked))
 
 
 def up(asked: argparse.Namespace) -> None:
-    version = asked.kube or KUBE
-    choices = Choices(
-        kube=version,
-        kubelet=asked.kubelet or version,
+    choices = dataclasses.replace(
+        _choices(asked),
         feature_gates=asked.feature_gates or "",
         runtime_config=asked.runtime_config or Choices.runtime_config,
         control_plane_only=asked.control_plane_only or asked.api_server_only,
         api_server_only=asked.api_server_only,
         etcd_fsync=asked.etcd_fsync,
+        cdi=asked.cdi or Choices.cdi,
     )
     if choices.api_server_only:
         build.etcd()
-        build.kubernetes(version, ["kube-apiserver"])
+        build.kubernetes(choices.kube, ["kube-apiserver"])
     else:
-        build.everything(version, control_plane_only=choices.control_plane_only)
+        build.everything(choices)
     control_plane.up(choices)
     if not choices.control_plane_only:
-        node.start_containerd()
+        node.start_runtime(choices)
         images.load_own()
         node.start_kubelet(choices)
         node.wait_until_ready()
-    print(f"up: Kubernetes {version}, KUBECONFIG={STATE}/admin.kubeconfig")
+    print(f"up: Kubernetes {choices.kube}, KUBECONFIG={STATE}/admin.kubeconfig")
+
+
+def _choices(asked: argparse.Namespace) -> Choices:
+    """What binaries depend on."""
+    kube, runtime = asked.kube or KUBE, asked.runtime or Choices.runtime
+    return Choices(
+        kube=kube,
+        kubelet=getattr(asked, "kubelet", None) or newest_kubelet(kube, runtime),
+        control_plane_only=asked.control_plane_only,
+        runtime=runtime,
+        oci=getattr(asked, "oci", None) or RUNTIMES[runtime].oci,
+    )
 
 
 def down(_: argparse.Namespace) -> None:
-    node.down()
+    try:
+        node.down(Choices.saved())
+    except NoCluster:
+        node.down(Choices())
     control_plane.down()
     shutil.rmtree(STATE, ignore_errors=True)
 
@@ -80,6 +107,11 @@ def apiserver(asked: argparse.Namespace) -> None:
     )
 
 
+def runtime(asked: argparse.Namespace) -> None:
+    saved = Choices.saved()
+    node.restart_runtime(dataclasses.replace(saved, cdi=asked.cdi or saved.cdi))
+
+
 def reboot(_: argparse.Namespace) -> None:
     node.reboot(Choices.saved())
 
@@ -101,7 +133,8 @@ def helm(_: argparse.Namespace) -> None:
 
 
 def env(_: argparse.Namespace) -> None:
-    folders = f"{kube_binary('', Choices.saved().kube)}:{containerd_folder()}"
+    saved = Choices.saved()
+    folders = f"{kube_binary('', saved.kube)}:{runtime_folder(saved.runtime)}"
     print(f"export KUBECONFIG={STATE}/admin.kubeconfig PATH={folders}:$PATH")
 
 
@@ -126,7 +159,7 @@ def arguments() -> argparse.ArgumentParser:
             "--kubelet": {"metavar": "VERSION", "help": "if it is to be an older one"},
             "--control-plane-only": {
                 "action": "store_true",
-                "help": "no containerd and no kubelet",
+                "help": "no container runtime and no kubelet",
             },
             "--api-server-only": {"action": "store_true", "help": "etcd and the API server alone"},
             "--feature-gates": {"metavar": "A=true,B=false"},
@@ -136,6 +169,18 @@ def arguments() -> argparse.ArgumentParser:
             "--etcd-fsync": {
                 "action": "store_true",
                 "help": "etcd as safe, and as slow, as in production",
+            },
+            "--runtime": {
+                "choices": list(RUNTIMES),
+                "help": "containers are run by this (default containerd)",
+            },
+            "--oci": {
+                "choices": OCI_RUNTIMES,
+                "help": "the runtime starts them with this (default runc, CRI-O's crun)",
+            },
+            "--cdi": {
+                "choices": CDI_CHOICES,
+                "help": "whether the runtime reads CDI specs, and ours among them (default on)",
             },
         }
         for option in options:
@@ -149,6 +194,7 @@ def arguments() -> argparse.ArgumentParser:
         "build the binaries (12 minutes on 2 cores, then cached)",
         "--kube",
         "--control-plane-only",
+        "--runtime",
     )
     sizes = ("--control-plane-only", "--api-server-only")
     all_options = (
@@ -158,6 +204,9 @@ def arguments() -> argparse.ArgumentParser:
         "--feature-gates",
         "--runtime-config",
         "--etcd-fsync",
+        "--runtime",
+        "--oci",
+        "--cdi",
     )
     verb("up", up, "build what is missing and start the cluster", *all_options)
     verb("down", down, "stop everything that the rig started, unmount, delete the state")
@@ -178,6 +227,10 @@ def arguments() -> argparse.ArgumentParser:
         "--runtime-config",
     )
     server.add_argument("what", choices=["restart"])
+    replacing = verb(
+        "runtime", runtime, "replace the container runtime; its containers live on", "--cdi"
+    )
+    replacing.add_argument("what", choices=["restart"])
     verb(
         "reboot",
         reboot,

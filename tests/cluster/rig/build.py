@@ -1,4 +1,4 @@
-"""Builds etcd, containerd and Kubernetes from their Go modules into the cache. What is there is not
+"""Builds etcd, the container runtimes and Kubernetes from their Go modules into the cache. What is there is not
 built again.
 """
 
@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,44 +17,114 @@ from pathlib import Path
 from . import packages
 from .places import (
     CACHE,
-    CONTAINERD,
+    CRUN,
+    CRUN_DEBIAN,
     ETCD,
     HELM,
     INTEL_PLUGINS,
-    containerd_folder,
+    RUNTIMES,
+    STATE,
+    Choices,
+    RigError,
     etcd_binary,
     helm_binary,
     kube_binary,
+    oci_binary,
     run,
+    runtime_folder,
 )
 
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 NODE_TOOLS = ("kubelet",)
 CONTAINERD_TOOLS = ("containerd", "containerd-shim-runc-v2", "ctr")
+CRIO_TOOLS = ("crio", "pinns")
+# no libgpgme, no OSTree, no btrfs; without `seccomp`, `apparmor` and `selinux` no library of these
+CRIO_TAGS = "containers_image_openpgp containers_image_ostree_stub exclude_graphdriver_btrfs btrfs_noversion"
 
 
-def everything(version: str, *, control_plane_only: bool = False) -> None:
+def everything(choices: Choices) -> None:
     etcd()
-    kubernetes(version, CONTROL_PLANE if control_plane_only else CONTROL_PLANE + NODE_TOOLS)
-    if not control_plane_only:
-        containerd()
+    kubernetes(choices.kube, CONTROL_PLANE)
+    if choices.control_plane_only:
+        return
+
+    kubernetes(choices.kubelet, NODE_TOOLS)
+    if choices.runtime == "crio":
+        crio()
+    else:
+        containerd(choices.runtime)
+    if choices.oci == "crun":
+        crun()
 
 
 def etcd() -> None:
     _module("etcd", ETCD, {"etcd": "go.etcd.io/etcd/server/v3"}, etcd_binary().parent)
 
 
-def containerd() -> None:
-    major = "v2/" if CONTAINERD.startswith("2.") else ""
+def containerd(runtime: str) -> None:
+    version, folder = RUNTIMES[runtime].version, runtime_folder(runtime)
+    major = "v2/" if version.startswith("2.") else ""
     commands = f"github.com/containerd/containerd/{major}cmd/"
     tags = "no_btrfs no_devmapper no_zfs no_aufs"
-    _module(
-        "containerd",
-        CONTAINERD,
-        {t: commands + t for t in CONTAINERD_TOOLS},
-        containerd_folder(),
-        tags,
-    )
+    _module("containerd", version, {t: commands + t for t in CONTAINERD_TOOLS}, folder, tags)
+
+
+def crio() -> None:
+    """CRI-O is built in its own module, with the versions that it names itself. Its own C code, and
+    pinns, need a compiler; tags keep out what would need libraries.
+    """
+    folder = runtime_folder("crio")
+    if all((folder / tool).exists() for tool in CRIO_TOOLS):
+        return
+
+    source = _downloaded(f"github.com/cri-o/cri-o@v{RUNTIMES['crio'].version}")
+    _compile(source, "./cmd/crio", folder / "crio", "-tags", CRIO_TAGS, "-ldflags", "-s -w", cgo=1)
+
+    files = sorted((source / "pinns" / "src").glob("*.c"))
+    run("gcc", "-std=c99", "-Os", "-static", "-o", folder / "pinns", *files)
+
+
+def crun() -> None:
+    """crun of a later Debian, with the libraries that it needs from there beside it."""
+    target = oci_binary("crun")
+    if target.exists():
+        return
+
+    print(f"taking crun from Debian {CRUN_DEBIAN} …", flush=True)
+    with tempfile.TemporaryDirectory(dir=_made(CACHE)) as folder:
+        root = Path(folder) / "root"
+        options = ("--quiet", "--variant=extract", "--include=crun", "--format=directory")
+        run("mmdebstrap", *options, CRUN_DEBIAN, root)
+
+        libraries = _made(target.parent / "lib")
+        for pattern in ("usr/lib/*/ld-linux-*.so.*", "usr/lib/*/lib*.so.*"):
+            for file in root.glob(pattern):
+                shutil.copy(file, libraries)
+
+        # it runs copies of itself, so that a script that names its loader would not do
+        (loader,) = libraries.glob("ld-linux-*")
+        unfinished = target.with_name(".crun")
+        shutil.copy(root / "usr/bin/crun", unfinished)
+        paths = ("--set-interpreter", loader, "--force-rpath", "--set-rpath", libraries)
+        run("patchelf", *paths, unfinished)
+
+    told = run(unfinished, "--version", capture_output=True, text=True).stdout
+    if f"crun version {CRUN}\n" not in told:
+        raise RigError(
+            f"expected crun {CRUN} of Debian {CRUN_DEBIAN}, found: {told.splitlines()[0]}"
+        )
+    unfinished.rename(target)
+
+
+def oci_script(oci: str) -> Path:
+    """What a container runtime is told to start: one of OCI_RUNTIMES, as it works on a machine that
+    is itself a container. Written anew with each cluster.
+    """
+    script = STATE / f"oci-{oci}"
+    start = f"exec {sys.executable} -I -S {Path(__file__).with_name('oci.py')} {oci_binary(oci)}"
+    script.write_text(f'#!/bin/sh\n{start} "$@"\n')
+    script.chmod(0o755)
+    return script
 
 
 def intel_gpu_plugin() -> Path:
@@ -101,9 +174,8 @@ def _kubernetes_module(version: str) -> Path:
     """
     work = CACHE / "src" / f"kube-{version}"
     work.mkdir(parents=True, exist_ok=True)
-    module = f"k8s.io/kubernetes@v{version}"
-    told = _go("mod", "download", "-json", module, cwd=CACHE, capture_output=True, text=True)
-    lines = Path(json.loads(told.stdout)["Dir"], "go.mod").read_text().splitlines()
+    source = _downloaded(f"k8s.io/kubernetes@v{version}")
+    lines = (source / "go.mod").read_text().splitlines()
     staging = [line.split()[0] for line in lines if line.strip().endswith(" v0.0.0")]
     text = ["module rig", next(line for line in lines if line.startswith("go "))]
     text += [line for line in lines if line.startswith("godebug ")]
@@ -112,6 +184,12 @@ def _kubernetes_module(version: str) -> Path:
     (work / "go.mod").write_text("\n".join(text) + "\n")
     _tidy(work, [f"k8s.io/kubernetes/cmd/{tool}" for tool in CONTROL_PLANE + NODE_TOOLS])
     return work
+
+
+def _downloaded(module: str) -> Path:
+    """The folder in which Go keeps the sources of `path@version`."""
+    told = _go("mod", "download", "-json", module, cwd=CACHE, capture_output=True, text=True)
+    return Path(json.loads(told.stdout)["Dir"])
 
 
 def _module(name: str, version: str, wanted: dict[str, str], folder: Path, tags: str = "") -> None:
@@ -135,24 +213,29 @@ def _tidy(work: Path, imports: Iterable[str]) -> None:
     _go("mod", "tidy", "-e", cwd=work, stderr=subprocess.DEVNULL)
 
 
-def _compile(work: Path, package: str, target: Path, *flags: str) -> None:
+def _compile(work: Path, package: str, target: Path, *flags: str, cgo: int = 0) -> None:
     began = time.monotonic()
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f".{target.name}")
     print(f"building {target.parent.name}/{target.name} …", flush=True)
-    _go("build", "-trimpath", *flags, "-o", unfinished, package, cwd=work)
+    _go("build", "-trimpath", *flags, "-o", unfinished, package, cwd=work, cgo=cgo)
     unfinished.rename(target)
     print(
         f"built {target.parent.name}/{target.name} in {time.monotonic() - began:.0f} s", flush=True
     )
 
 
-def _go(*words: object, **options: object) -> subprocess.CompletedProcess[str]:
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _go(*words: object, cgo: int = 0, **options: object) -> subprocess.CompletedProcess[str]:
     packages.check_go()
     CACHE.mkdir(parents=True, exist_ok=True)
     return run(
         "go",
         *words,
-        env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"},
+        env={**os.environ, "CGO_ENABLED": str(cgo), "GOFLAGS": "-buildvcs=false"},
         **options,
     )

@@ -1,4 +1,6 @@
-"""Images without a registry: from a folder, an archive or a Containerfile into containerd."""
+"""Images without a registry: from a folder, an archive or a Containerfile into the container
+runtime.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-from . import node
-from .places import CACHE, STATE, RigError, run
+from . import runtimes
+from .places import CACHE, PAUSE, STATE, Choices, RigError, run
 
 BUSYBOX = "docker.io/library/busybox:latest"
 PYTHON = "docker.io/library/python:3.11-slim-bookworm"
@@ -47,12 +49,12 @@ def load_folder(folder: Path, name: str, command: tuple[str, ...] = ("/bin/sh",)
         name += ":latest"
     archive = STATE / "image.tar"
     _write_archive(folder, name, command, archive)
-    node.ctr("images", "import", "--no-unpack", archive, capture_output=True)
+    _load(archive, unpack=False)
     archive.unlink()
 
 
 def load_archive(archive: Path) -> None:
-    node.ctr("images", "import", archive, capture_output=True)
+    _load(archive)
 
 
 def build(context: Path, file: Path, tag: str) -> None:
@@ -79,7 +81,7 @@ def build(context: Path, file: Path, tag: str) -> None:
     archive = STATE / "build.tar"
     archive.unlink(missing_ok=True)  # podman adds to what is there
     run("podman", "save", "-q", "--format=oci-archive", "-o", archive, tag)
-    node.ctr("images", "import", archive, capture_output=True)
+    _load(archive)
     archive.unlink()
 
 
@@ -87,7 +89,7 @@ def load_own() -> None:
     """The images that every cluster needs: pause for sandboxes, busybox for pods."""
     work = STATE / "rootfs"
     shutil.rmtree(work, ignore_errors=True)
-    load_folder(_pause(work / "pause"), node.PAUSE, ("/pause",))
+    load_folder(_pause(work / "pause"), PAUSE, ("/pause",))
     load_folder(_busybox(work / "busybox"), BUSYBOX)
 
 
@@ -137,6 +139,11 @@ def _make_base(name: str, folder: str, packages: str, more: str = "") -> None:
         (work / "unfinished.tar").rename(work / "rootfs.tar")
     (work / "Containerfile").write_text(f"FROM scratch\nADD rootfs.tar /\n{more}")
     run(*PODMAN_BUILD, "-q", "-t", name, work, stdout=subprocess.DEVNULL)
+
+
+def _load(archive: Path, *, unpack: bool = True) -> None:
+    choices = Choices.saved()
+    runtimes.of(choices).load(choices, archive, unpack=unpack)
 
 
 def _write_archive(folder: Path, name: str, command: tuple[str, ...], archive: Path) -> None:

@@ -11,14 +11,16 @@ import subprocess
 from .places import RigError, run
 
 PACKAGES = {
-    "runc": "runs containers for containerd",
+    "runc": "runs containers",
+    "conmon": "watches over CRI-O's containers",
     "containernetworking-plugins": "the pod network",
     "busybox-static": "the busybox image",
     "openssl": "certificates",
-    "gcc": "the pause image",
-    "libc6-dev": "the pause image",
+    "gcc": "the pause image, CRI-O",
+    "libc6-dev": "the pause image, CRI-O",
     "podman": "builds images",
-    "mmdebstrap": "the python image",
+    "mmdebstrap": "the python image, crun",
+    "patchelf": "crun",
     "iptables": "the pod network",
 }
 OLDEST_GO = (1, 26)
