@@ -129,6 +129,12 @@ def test_whether_nothing_need_change_may_be_undecided(monkeypatch):
     assert ways_out(alloc_hard.pairs(8)) == ["free nic-0 (claim h0)", "leave out request nic-0"]
 
 
+def test_two_changes_of_which_one_may_be_enough_are_no_way_out(monkeypatch):
+    """To leave out nic-0 alone is enough, but the question ends before that is seen."""
+    monkeypatch.setattr(relax, "STEPS_OF_A_QUESTION", 60)
+    assert ways_out(alloc_hard.pairs(8)) == []
+
+
 def test_the_time_is_over():
     numbers = itertools.count()
     verdict = remedies.verdict_of(alloc_hard.pairs(8), expired=lambda: next(numbers) > 3)
