@@ -29,10 +29,13 @@ BASE_PATHS = {
     "nodes": "/api/v1",
     "pods": "/api/v1",
     "serviceaccounts": "/api/v1",
+    "services": "/api/v1",
     "daemonsets": "/apis/apps/v1",
     "deployments": "/apis/apps/v1",
+    "replicasets": "/apis/apps/v1",
     "leases": "/apis/coordination.k8s.io/v1",
     "events": "/apis/events.k8s.io/v1",
+    "priorityclasses": "/apis/scheduling.k8s.io/v1",
 }
 
 RETRY_PERIOD = 5.0  # seconds until what failed is tried again

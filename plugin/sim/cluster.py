@@ -34,7 +34,7 @@ from . import (
 )
 from .apiserver import server
 from .client import ApiClient
-from .controllers import workloads
+from .controllers import templates
 from .kubelet import kubelet as kubelets
 from .kubelet.timing import Timing
 from .runtime.runtime import Runtime
@@ -241,14 +241,14 @@ async def _create_plugin_pod(
         "controller": True,
         "blockOwnerDeletion": True,
     }
-    digest = workloads.template_hash(template)
+    digest = templates.template_hash(template)
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
             "name": f"{metadata['name']}-{node}",
             "namespace": NAMESPACE,
-            "labels": template["metadata"]["labels"] | {workloads.TEMPLATE_HASH: digest},
+            "labels": template["metadata"]["labels"] | {templates.TEMPLATE_HASH: digest},
             "annotations": {kubelets.MIRROR: node},
             "ownerReferences": [owner],
         },

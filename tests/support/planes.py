@@ -154,7 +154,8 @@ def copies(**collections):
         "resourceslices",
         "devicetaintrules",
     )
-    found = {kind: {} for kind in (*kinds, "deployments", "daemonsets", "namespaces")}
+    kinds += ("deployments", "replicasets", "daemonsets", "namespaces")
+    found = {kind: {} for kind in kinds}
     for kind, objects in collections.items():
         for one in objects:
             metadata = one["metadata"]

@@ -157,7 +157,7 @@ class Namespaces:
 
 
 class Workloads:
-    RESOURCES = ("pods", "nodes", "deployments", "daemonsets")
+    RESOURCES = ("pods", "nodes", "deployments", "replicasets", "daemonsets")
 
     def __init__(self, loop: WorkLoop, clock: Clock) -> None:
         self._loop = loop
@@ -165,7 +165,9 @@ class Workloads:
 
     async def reconcile(self) -> float | None:
         wanted = workloads.sync(_snapshot(self._loop), self._clock())
-        return await self._loop.send_all(wanted)
+        waits = [await self._loop.send_all(wanted)]
+        waits.append(workloads.next_look(_snapshot(self._loop), self._clock()))
+        return _soonest(waits)
 
 
 class NotSimulated:

@@ -8,9 +8,11 @@ import msgspec
 import pytest
 
 from plugin.kube import client, kubeconfig
+from plugin.sim import client as client_paths
 from plugin.sim import cluster, manifests, simulated_fields
 from plugin.sim.apiserver import server
 from plugin.sim.apiserver.wire import protobuf_fields
+from plugin.sim.controllers import not_simulated
 from plugin.sim.kubelet import kubelet
 
 ANSWERS = {"done", "said", "kept", "see"}
@@ -125,6 +127,10 @@ async def test_a_cluster_says_it_with_the_response_and_by_an_event():
             async with asyncio.timeout(20):
                 while ("NotSimulated", "p", said) not in await _events(up.client):
                     await asyncio.sleep(0.02)
+
+
+def test_every_kind_that_events_are_about_is_one_that_clients_find():
+    assert set(not_simulated.RESOURCES) <= set(client_paths.BASE_PATHS)
 
 
 async def test_a_server_alone_says_nothing(tmp_path):

@@ -218,7 +218,7 @@ async def test_the_other_loops_send_what_is_wanted():
     loop = Sent(deployments=[deployment], nodes=[planes.node("n")])
     loop.answers = [5.0]
     assert await Workloads(loop, lambda: START).reconcile() == 5.0
-    assert ("POST", "pods") in [request[:2] for request in loop.sent[0]]
+    assert ("POST", "replicasets") in [request[:2] for request in loop.sent[0]]
 
     stale = planes.node("old")
     loop = Sent(nodes=[stale])
