@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-requirements
 
-.PHONY: dev demo docs ids lint test unit slow mutants containers browser cluster cluster-matrix recordings faults faults-short fuzz audit sbom soak soak-short oracle bench proto lock image release clean
+.PHONY: dev demo clients docs ids lint test unit slow mutants containers browser cluster cluster-matrix recordings faults faults-short fuzz audit sbom soak soak-short oracle bench proto lock image release clean
 
 dev: $(STAMP)  ## everything a developer needs, in .venv
 
@@ -39,6 +39,9 @@ unit: dev  ## the unit tests alone (PYTHON=/usr/bin/python3 VENV=.venv-debian: w
 
 slow: dev  ## the unit tests that take many seconds each
 	$(BIN)/pytest -q -n auto -m slow --timeout=900
+
+clients: dev  ## programs on the clients that people use, against `claimd sim` (npm, Maven, helm, kubectl where they are)
+	$(BIN)/pytest -q tests/clients
 
 mutants: dev  ## small mistakes put into a copy, one at a time: do the tests notice? (ARGS="--seed 2 --count 40 plugin/prepare")
 	$(BIN)/python -m tests.mutants $(ARGS)
