@@ -20,8 +20,8 @@ RIGHTS = Check(
     level=Level.ERROR,
     looks_at="each verb that claimd needs, by reviews of access",
     expected="every right of deploy/base/rbac.yaml",
-    remedy="apply deploy/base of this version of claimd (`kubectl apply -k deploy/base`, or your "
-    "overlay of it); where driver-name is another than gpu.claimd.dev, the resourceNames of the "
+    remedy="apply deploy/base of this version of claimd (`kubectl apply -k deploy/base`, your "
+    "overlay of it, or `helm upgrade` of deploy/chart); where driver-name is another than gpu.claimd.dev, the resourceNames of the "
     "role have to say so",
 )
 
@@ -31,7 +31,8 @@ POLICY = Check(
     looks_at="a write that the admission policies have to refuse, as a dry run; for an "
     "administrator the policies and their bindings",
     expected="the API server refuses a slice of another node to the token of this one",
-    remedy="kubectl apply -f deploy/base/admission.yaml: each policy there needs its binding; the role "
+    remedy="kubectl apply -f deploy/base/admission.yaml, or `helm upgrade` of deploy/chart: each policy "
+    "needs its binding; the role "
     "has to grant `own`, and not `any`, on nodes of the group claimd.dev (deploy/base/rbac.yaml)",
 )
 
