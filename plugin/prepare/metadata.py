@@ -234,10 +234,5 @@ class MetadataFolder:
         return self._files.disturbed()
 
 
-def count(prepared: PreparedClaim) -> int:
-    """How many files the claim has."""
-    return len(_requests(prepared))
-
-
 def _requests(prepared: PreparedClaim) -> set[str]:
     return {request for device in prepared.devices for request in device.requests}

@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 # Seconds that one look at the hardware may take. Each device that hangs costs it two, once; what
 # hangs for longer hangs for ever.
 SCAN_PATIENCE = 10.0
-# Files of metadata that a claim may have and be prepared by the loop: each takes 0.1 ms of it.
-MOST_FILES = 8
+# Devices that a claim may have and its files be written by the loop: each device takes 0.1 ms of it.
+MOST_DEVICES = 8
 
 
 class Hardware(Protocol):
@@ -100,7 +100,8 @@ class NodeClaims:
                 return None
 
             _check_same_claim(ref, prepared)
-            await self._refuse_without_daemon(prepared)
+            if ref.uid not in self._confirmed:
+                await self._refuse_without_daemon(prepared)
             if prepared.has_passthrough:
                 prepared = await self._bind(prepared)
             await self._make_files(prepared)
@@ -187,12 +188,12 @@ class NodeClaims:
 
         A claim that is prepared is asked once, too: another boot's folder is another folder.
         """
-        if prepared.is_mps_client and prepared.uid not in self._confirmed:
+        if prepared.is_mps_client:
             await asyncio.to_thread(self.mps_daemons.refuse_without, prepared)
 
     async def _make_files(self, prepared: PreparedClaim) -> None:
         """`_ensure_files`; by a thread where there are many, for the loop is everybody's."""
-        if metadata.count(prepared) <= MOST_FILES:
+        if len(prepared.devices) <= MOST_DEVICES:
             self._ensure_files(prepared)
             return
 
