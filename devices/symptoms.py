@@ -32,7 +32,7 @@ _NO_LANES = 255  # what a width says where there is no link
 
 _SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9])?) GT/s")
 _UNCORRECTED = re.compile(r"^ue: ([0-9]{1,18})$", re.M)
-_SENSOR = re.compile(r"temp[0-9]+_input")
+SENSOR = re.compile(r"temp[0-9]+_input")
 
 # Lines of the kernel's log. They are matched from their first character on: within a line there may
 # be text of anybody's, such as the name of a program that has crashed.
@@ -84,9 +84,9 @@ def read(roots: Roots, address: str) -> tuple[Symptom, ...]:
     if deadline.is_hung(folder):
         return (unresponsive(),)
 
-    files = _Files(folder)
+    files = Files(folder)
     symptoms: list[Symptom] = []
-    if not _is_asleep(files):
+    if not is_asleep(files):
         head = files.bytes("config")[:4]
         if head and not head.strip(b"\xff"):
             return (_lost(address),)
@@ -119,7 +119,7 @@ def unresponsive() -> Symptom:
     return Symptom(kind="unresponsive", severity=UNKNOWN, sentence=sentence)
 
 
-class _Files:
+class Files:
     """Files below one GPU's folder, and what could not be read for an error of input or output."""
 
     def __init__(self, folder: str) -> None:
@@ -161,7 +161,7 @@ class _Files:
         return tuple(symptoms)
 
 
-def _is_asleep(files: _Files) -> bool:
+def is_asleep(files: Files) -> bool:
     """Neither file wakes it."""
     if files.text("power/runtime_status") == "suspended":
         return True
@@ -175,15 +175,15 @@ def _lost(address: str) -> Symptom:
     return Symptom(kind="lost", severity=FAILED, sentence=sentence)
 
 
-def _of_link(files: _Files) -> list[Symptom]:
+def _of_link(files: Files) -> list[Symptom]:
     """The link to the slot against the most that both of its ends can do."""
     vendor_id = sysfs.hexadecimal(f"{files.folder}/vendor", [])
     target = sysfs.link(files.folder, [])
     path, port_path = pci.ends(files.folder, target, vendor_id or 0)
     if path is None:
         return []
-    link = files if path == files.folder else _Files(path)
-    port = _Files(port_path or path)
+    link = files if path == files.folder else Files(path)
+    port = Files(port_path or path)
 
     # A port without a link is inside of a package.
     width, most = link.number("current_link_width"), link.number("max_link_width")
@@ -213,13 +213,13 @@ def _of_link(files: _Files) -> list[Symptom]:
     return symptoms
 
 
-def _speed(files: _Files, name: str) -> float:
+def _speed(files: Files, name: str) -> float:
     """In GT/s; 0 if it is not known."""
     match = _SPEED.match(files.text(name))
     return float(match[1]) if match else 0.0
 
 
-def _of_counters(files: _Files) -> list[Symptom]:
+def _of_counters(files: Files) -> list[Symptom]:
     fatal = "the PCIe port has reported fatal errors of the GPU (AER)"
     nonfatal = "the PCIe port has reported errors of the GPU that were not fatal (AER)"
     symptoms = []
@@ -243,11 +243,11 @@ def _of_counters(files: _Files) -> list[Symptom]:
     return symptoms
 
 
-def _of_sensors(files: _Files) -> list[Symptom]:
+def _of_sensors(files: Files) -> list[Symptom]:
     """The first sensor that is at its critical temperature, or above."""
     for monitor in files.names("hwmon"):
         for name in files.names(f"hwmon/{monitor}"):
-            if not _SENSOR.fullmatch(name):
+            if not SENSOR.fullmatch(name):
                 continue
             sensor = f"hwmon/{monitor}/{name.removesuffix('_input')}"
             now = files.number(f"{sensor}_input")
@@ -262,7 +262,7 @@ def _of_sensors(files: _Files) -> list[Symptom]:
     return []
 
 
-def _of_xe(files: _Files) -> list[Symptom]:
+def _of_xe(files: Files) -> list[Symptom]:
     if files.text("survivability_mode") in ("", "0", "disabled"):
         return []
     sentence = (

@@ -177,6 +177,8 @@ class App:
             probes, metrics_ = self.config.endpoint, self.config.metrics_endpoint
             for name, endpoint_ in endpoint.serving(probes, metrics_, self._unready):
                 start(name, endpoint_.run)
+            if metrics_ or probes.startswith("unix:"):
+                self._show_devices()
 
             _release_startup_memory()
             await stop.wait()
@@ -212,6 +214,31 @@ class App:
     @property
     def _folder(self) -> Path:
         return names.plugin_folder(self.config.kubelet_dir, self.config.driver_name)
+
+    def _show_devices(self) -> None:
+        """Scrapes are told which device is whose, and how it is."""
+        from .report import device_metrics  # nothing of it is loaded where nobody scrapes
+
+        loop = asyncio.get_running_loop()
+        socket = names.pod_resources_socket(self.config.kubelet_dir)
+
+        def containers() -> device_metrics.ContainersOf:
+            asked = asyncio.run_coroutine_threadsafe(podresources.containers(socket), loop)
+            try:
+                return asked.result(podresources.TIMEOUT)
+            except (OSError, TimeoutError):
+                asked.cancel()
+                return {}
+
+        device_metrics.DeviceMetrics(
+            node=self.config.node_name,
+            roots=self.config.roots,
+            inventory=lambda: self.watch.last or Inventory(),
+            report=lambda: self.monitor.last,
+            claims=lambda: self.driver.claims.checkpoints.claims,
+            containers=containers,
+        ).install()
+        device_metrics.install_process()
 
     # ------------------------------------------------------------------ what happens
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 Labels = tuple[str, ...]  # their values, in the order of the metric's label names
 
@@ -68,6 +68,18 @@ class Gauge(Counter):
         self.values = zeros | {(label,): value for label, value in values.items()}
 
 
+class Scraped(_Metric):
+    """Is looked up when somebody asks. `source` gives labels and values, in the asker's thread."""
+
+    def __init__(self, kind: str, name: str, about: str, *labels: str) -> None:
+        super().__init__(name, about, *labels)
+        self.kind = kind
+        self.source: Callable[[], Iterable[tuple[Labels, float]]] = tuple
+
+    def samples(self) -> list[tuple[str, str, float]]:
+        return [("", _label_text(self.labels, labels), value) for labels, value in self.source()]
+
+
 class Histogram(_Metric):
     """How many observations took how many seconds."""
 
@@ -104,9 +116,10 @@ def text() -> str:
     """Everything that is counted, in the order of this file, without the last line's end."""
     lines = []
     for metric in _ALL:
+        samples = metric.samples()
         lines.append(f"# HELP {metric.name} {metric.about}")
         lines.append(f"# TYPE {metric.name} {metric.kind}")
-        for suffix, labels, value in metric.samples():
+        for suffix, labels, value in samples:
             number = repr(float(value)).removesuffix(".0")
             lines.append(f"{metric.name}{suffix}{labels} {number}")
     return "\n".join(lines)
@@ -157,3 +170,48 @@ SICK = Gauge(
     "kind",
 )
 GPUS = Gauge("claimd_gpus", "GPUs that were found, by vendor.", "vendor")
+
+# What is looked up at each scrape; report/device_metrics and process_metrics say how.
+_DEVICE = ("device", "uuid", "pci")
+DEVICE_INFO = Scraped(
+    "gauge",
+    "claimd_device_info",
+    "1 for each device, and for each use of one that pods share.",
+    "node",
+    *_DEVICE,
+    "vendor",
+    "model",
+    "namespace",
+    "pod",
+    "container",
+    "claim",
+    "share",
+)
+DEVICE_HEALTHY = Scraped(
+    "gauge", "claimd_device_healthy", "0 while something is found to be wrong with it.", *_DEVICE
+)
+DEVICE_TEMPERATURE = Scraped(
+    "gauge",
+    "claimd_device_temperature_celsius",
+    "What a sensor of the kernel's says.",
+    *_DEVICE,
+    "sensor",
+)
+DEVICE_POWER = Scraped(
+    "gauge", "claimd_device_power_watts", "What it takes, where the kernel tells.", *_DEVICE
+)
+DEVICE_BUSY = Scraped(
+    "gauge", "claimd_device_busy_ratio", "How busy it is, 0 to 1 (amdgpu).", *_DEVICE
+)
+DEVICE_MEMORY_USED = Scraped(
+    "gauge", "claimd_device_memory_used_bytes", "Memory in use (amdgpu).", *_DEVICE
+)
+DEVICE_MEMORY = Scraped(
+    "gauge", "claimd_device_memory_bytes", "Memory that the device has.", *_DEVICE
+)
+BUILD = Scraped("gauge", "claimd_build_info", "1, with versions as labels.", "version", "python")
+CPU = Scraped("counter", "process_cpu_seconds_total", "Time of the processor.")
+RESIDENT = Scraped("gauge", "process_resident_memory_bytes", "Resident memory.")
+OPEN_FDS = Scraped("gauge", "process_open_fds", "Open file descriptors.")
+MAX_FDS = Scraped("gauge", "process_max_fds", "The most there may be.")
+STARTED = Scraped("gauge", "process_start_time_seconds", "When it was started, since 1970.")

@@ -6,6 +6,7 @@ by the caller.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,11 +23,31 @@ TIMEOUT = 3.0
 Pods = dict[tuple[str, str], dict[str, frozenset[str]]]
 
 
+# A pod's namespace, its name and a claim's, to the containers that were given the claim.
+ContainersOf = Mapping[tuple[str, str, str], Sequence[str]]
+
+
 async def pods(socket: Path) -> Pods:
     """All pods of the node; ConnectionError if the kubelet cannot be asked.
 
     Kubelets before 1.34 name no claims. Init containers that have ended are not among them.
     """
+    found = await _list(socket)
+    return {(pod.namespace, pod.name): _claims(pod) for pod in found}
+
+
+async def containers(socket: Path) -> ContainersOf:
+    """Which containers were given which claim; ConnectionError as above."""
+    users: dict[tuple[str, str, str], list[str]] = {}
+    for pod in await _list(socket):
+        for container in pod.containers:
+            for resource in container.dynamic_resources:
+                key = pod.namespace, pod.name, resource.claim_name
+                users.setdefault(key, []).append(container.name)
+    return users
+
+
+async def _list(socket: Path) -> Sequence[api_pb2.PodResources]:
     # Loaded when first needed: a node without claims never asks.
     from .wire.podresources.v1 import api_pb2, api_pb2_grpc
 
@@ -41,7 +62,7 @@ async def pods(socket: Path) -> Pods:
             response = await stub.List(api_pb2.ListPodResourcesRequest(), timeout=TIMEOUT)
     except grpc.aio.AioRpcError as error:
         raise ConnectionError(f"{socket}: {error.code().name}: {error.details()}") from error
-    return {(pod.namespace, pod.name): _claims(pod) for pod in response.pod_resources}
+    return response.pod_resources
 
 
 def _claims(pod: api_pb2.PodResources) -> dict[str, frozenset[str]]:

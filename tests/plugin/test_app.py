@@ -418,7 +418,11 @@ async def test_a_damaged_checkpoint_is_told_and_the_claim_prepared_anew(world):
             assert not (await caller.prepare(claim))["uid-c"].error
         assert "claimd_records_damaged_total 1" in await plugin.metrics()
         assert "claimd_records 1" in await plugin.metrics()
-        assert 'claimd_prepare_seconds_count{result="ok"} 1' in await plugin.metrics()
+        text = await plugin.metrics()
+        assert 'claimd_prepare_seconds_count{result="ok"} 1' in text
+        info_of_claim = [line for line in text if 'claim="default/c"' in line]
+        assert [line.split("{")[0] for line in info_of_claim] == ["claimd_device_info"]
+        assert any(line.startswith("process_resident_memory_bytes ") for line in text)
 
 
 async def test_a_folder_that_cannot_be_used_is_said_at_once(world):
