@@ -13,11 +13,13 @@ from ..api.objects import convert
 from . import output
 from .exit_codes import OK
 
+SUFFIXES = (".yaml", ".yml", ".json")  # of what is read in a folder, as kubectl has them
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the documents on stdout, and on stderr what the other version cannot say."""
     documents = _read(arguments.file)
-    converted = []
+    converted, is_lost = [], False
     for number, document in enumerate(documents, start=1):
         name = convert.name_of(document) or f"document {number}"
         try:
@@ -28,7 +30,10 @@ def run(arguments: argparse.Namespace) -> int:
             converted.append(conversion.document)
         for note in conversion.notes:
             print(f"claimd: {name}: {note}", file=sys.stderr)
+            is_lost = is_lost or note.lost
 
+    if arguments.strict and is_lost:
+        raise errors.Fatal(f"{arguments.to} cannot say all of it: nothing is written (--strict)")
     try:
         _print(converted, arguments.output)
     except TypeError as error:  # YAML allows any key
@@ -46,6 +51,20 @@ def _print(documents: list[Document], form: str) -> None:
 
 
 def _read(file: str) -> list[Document]:
+    """Of a folder, what its files have, in the order of their names, and not of folders in it."""
+    if file == "-" or not Path(file).is_dir():
+        return _read_file(file)
+
+    files = [path for path in sorted(Path(file).iterdir()) if path.suffix in SUFFIXES]
+    if not files:
+        raise errors.Fatal(f"{file} has no files whose names end in {', '.join(SUFFIXES)}")
+    documents = []
+    for path in files:
+        documents += _read_file(str(path))
+    return documents
+
+
+def _read_file(file: str) -> list[Document]:
     try:
         content = sys.stdin.read() if file == "-" else Path(file).read_text()
         return text.load_all(content)

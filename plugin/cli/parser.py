@@ -240,13 +240,16 @@ def _add_convert(commands: Commands) -> None:
         "write objects of resource.k8s.io in another version, and what is lost by it",
     )
     convert.add_argument(
-        "-f", "--file", required=True, help="YAML or JSON, one document or several; - is stdin"
+        "-f", "--file", required=True, help="YAML or JSON, or a folder of such files; - is stdin"
     )
     convert.add_argument(
         "--to",
         default="v1",
         metavar="VERSION",
         help="v1, v1beta2, v1beta1, v1alpha3, v1alpha3-1.31",
+    )
+    convert.add_argument(
+        "--strict", action="store_true", help="write nothing, and exit 1, if anything would be lost"
     )
     convert.add_argument(
         "-o", "--output", choices=("json", "yaml"), default="yaml", help="default: yaml"

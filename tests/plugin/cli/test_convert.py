@@ -75,6 +75,33 @@ def test_what_cannot_be_converted_is_named(capsys, tmp_path, content, to, words)
     assert not out
 
 
+def test_strictly_nothing_is_lost(capsys, file):
+    assert cli.main(["convert", "--strict", "-f", str(file)]) == 1
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.splitlines() == [
+        "claimd: ResourceClaim ns/a: spec.devices.mood: lost: v1 has no such field",
+        "claimd: v1 cannot say all of it: nothing is written (--strict)",
+    ]
+    file.write_text(FILE.replace(", mood: 1", ""))
+    assert cli.main(["convert", "--strict", "-f", str(file)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_the_files_of_a_folder_in_the_order_of_their_names(capsys, tmp_path):
+    (tmp_path / "2.json").write_text('{"apiVersion": "v1", "kind": "ConfigMap"}')
+    (tmp_path / "1.yml").write_text("{apiVersion: v1, kind: Secret}")
+    (tmp_path / "README").write_text("no: [")
+    assert cli.main(["convert", "-f", str(tmp_path)]) == 0
+    kinds = [document["kind"] for document in yaml.safe_load_all(capsys.readouterr().out)]
+    assert kinds == ["Secret", "ConfigMap"]
+
+
+def test_a_folder_without_files_to_read(capsys, tmp_path):
+    assert cli.main(["convert", "-f", str(tmp_path)]) == 1
+    assert "has no files whose names end in .yaml, .yml, .json" in capsys.readouterr().err
+
+
 def test_a_file_that_is_not_there(capsys):
     assert cli.main(["convert", "-f", "/does/not/exist.yaml"]) == 1
     said = capsys.readouterr().err
