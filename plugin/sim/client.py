@@ -28,6 +28,7 @@ BASE_PATHS = {
     "namespaces": "/api/v1",
     "nodes": "/api/v1",
     "pods": "/api/v1",
+    "secrets": "/api/v1",
     "serviceaccounts": "/api/v1",
     "services": "/api/v1",
     "daemonsets": "/apis/apps/v1",

@@ -5,6 +5,7 @@ When they are made, and what follows from a failure, is decided by the callers.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import time
 
@@ -41,6 +42,23 @@ class KubeletApi:
             return msgspec.json.decode(msgspec.json.encode(document), type=ResourceClaim)
         except msgspec.ValidationError as error:
             raise errors.Malformed(f"{request.target}: {error}") from error
+
+    async def read_values(self, resource: str, namespace: str, name: str) -> dict[str, str] | None:
+        """What a config map or a secret has, as text; None if it does not exist.
+
+        Malformed for a secret whose values are no base64.
+        """
+        found = await self._api.find(resource, namespace, name)
+        if found is None:
+            return None
+        values = found.get("data") or {}
+        if resource != "secrets":
+            return dict(values)
+        try:
+            decoded = {key: base64.b64decode(value) for key, value in values.items()}
+        except ValueError as error:
+            raise errors.Malformed(f"secrets/{namespace}/{name}: {error}") from error
+        return {key: value.decode(errors="replace") for key, value in decoded.items()}
 
     async def patch_pod_status(self, pod: Document, status: Document) -> None:
         """Conflict if the pod was made anew since."""

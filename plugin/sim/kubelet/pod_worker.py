@@ -187,12 +187,22 @@ class PodWorker:
         """One attempt of a container. What comes of it is told as an event."""
         container = _container_spec(self.pod, name)
         cdi_ids = container_config.cdi_devices(self._claims.uses_of(self.pod, container))
-        config = container_config.generate(
-            self.pod, container, cdi_ids, sandbox.address, self._node_address
-        )
+        values = {}
+        for resource, source in container_config.sources(container):
+            namespace = self.pod["metadata"]["namespace"]
+            read = await self._api.read_values(resource, namespace, source)
+            values[resource, source] = read
+
         self._not_before.pop(name, None)
         try:
+            config = container_config.generate(
+                self.pod, container, cdi_ids, sandbox.address, self._node_address, values
+            )
             await self._runtime.start(sandbox, config)
+        except container_config.MissingSource as error:
+            self._waiting[name] = ("CreateContainerConfigError", str(error))
+            self._not_before[name] = time.time() + self._timing.prepare_retry
+            await self._api.record_event(self.pod, "Failed", f"Error: {error}")
         except cdi_spec.InvalidSpec as error:
             self._waiting[name] = ("CreateContainerError", str(error))
             self._not_before[name] = time.time() + self._timing.prepare_retry

@@ -169,3 +169,42 @@ async def test_tokens_stand_in_files_of_their_owner_alone_and_in_no_message(runn
         for path in running.folder.rglob("*"):
             if path.is_file() and not path.is_symlink() and path.stat().st_mode & 0o077:
                 assert token not in path.read_bytes(), path
+
+
+async def test_a_container_waits_for_the_config_map_of_its_variables(running):
+    source = {"configMapKeyRef": {"name": "settings", "key": "word"}}
+    container = {
+        "name": "main",
+        "image": "i",
+        "command": ["sh", "-c", "echo $WORD; exec sleep 1000"],
+        "env": [{"name": "WORD", "valueFrom": source}],
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {
+            "nodeName": "one",
+            "terminationGracePeriodSeconds": 0,
+            "containers": [container],
+        },
+    }
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"word": "found"}}
+    config_map["metadata"] = {"name": "settings"}
+    namespace = "/api/v1/namespaces/default"
+    await running.client.request("POST", f"{namespace}/pods", body=json.dumps(pod).encode())
+
+    async def waits():
+        found = await get(running.client, f"{namespace}/pods/p")
+        statuses = found["status"].get("containerStatuses") or [{}]
+        reason = statuses[0].get("state", {}).get("waiting", {}).get("reason")
+        return reason == "CreateContainerConfigError"
+
+    await until(waits)
+    body = json.dumps(config_map).encode()
+    await running.client.request("POST", f"{namespace}/configmaps", body=body)
+
+    async def said():
+        return running.logs("default", "p") == "found\n"
+
+    await until(said)

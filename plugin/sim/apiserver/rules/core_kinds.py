@@ -46,6 +46,14 @@ NODE_INFO: Document = {
     "osImage": "",
     "systemUUID": "",
 }
+GATED: Document = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "SchedulingGated",
+    "message": "Scheduling is blocked due to non-empty scheduling gates",
+    "lastProbeTime": None,
+    "lastTransitionTime": None,
+}
 KUBELET_ENDPOINT: Document = {"kubeletEndpoint": {"Port": 0}}
 EMPTY: dict[str, Document] = {
     "Pod": {"spec": {"containers": None}, "status": {}},
@@ -181,7 +189,10 @@ def _new_pod(obj: Document, given: Document) -> Document:
         "serviceAccount": account,
         "tolerations": tolerations,
     }
-    return obj | {"spec": spec, "status": {"phase": "Pending", "qosClass": _qos_class(spec)}}
+    status: Document = {"phase": "Pending", "qosClass": _qos_class(spec)}
+    if spec.get("schedulingGates"):
+        status["conditions"] = [GATED]
+    return obj | {"spec": spec, "status": status}
 
 
 def _qos_class(spec: Document) -> str:

@@ -1,5 +1,7 @@
 """What the kubelet has the runtime start, from the pod's spec."""
 
+import re
+
 import pytest
 
 from plugin.sim.kubelet import container_config
@@ -74,9 +76,45 @@ def test_fields_that_the_pod_does_not_have_are_empty():
         assert generated(pod, env=env).env == {"F": ""}
 
 
-def test_a_variable_from_elsewhere_is_empty():
-    env = [{"name": "S", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
-    assert generated(env=env).env == {"S": ""}
+CONFIG = {("configmaps", "c"): {"a": "1", "b": "2"}, ("secrets", "s"): {"k": "hush"}}
+
+
+def from_sources(values=CONFIG, **container):
+    container = {"name": "main"} | container
+    return container_config.generate(POD, container, (), "", "", values).env
+
+
+def test_variables_from_a_config_map_and_a_secret():
+    env = [
+        {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "a"}}},
+        {"name": "S", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+        {"name": "both", "value": "$(A)$(S)"},
+    ]
+    assert from_sources(env=env) == {"A": "1", "S": "hush", "both": "1hush"}
+    assert container_config.sources({"env": env}) == CONFIG.keys()
+
+
+def test_all_of_a_source_before_what_a_container_says_itself():
+    whole = [{"prefix": "X_", "configMapRef": {"name": "c"}}, {"secretRef": {"name": "s"}}]
+    env = [{"name": "k", "value": "said"}]
+    assert from_sources(envFrom=whole, env=env) == {"X_a": "1", "X_b": "2", "k": "said"}
+    assert container_config.sources({"envFrom": whole}) == CONFIG.keys()
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"configMapKeyRef": {"name": "c", "key": "z"}}, "couldn't find key z in ConfigMap team/c"),
+        ({"secretKeyRef": {"name": "no", "key": "k"}}, 'secret "no" not found'),
+    ],
+)
+def test_what_is_not_there_has_to_be_there_unless_it_is_optional(source, message):
+    env = [{"name": "A", "valueFrom": source}]
+    with pytest.raises(container_config.MissingSource, match=re.escape(message)):
+        from_sources(CONFIG | {("secrets", "no"): None}, env=env)
+    (reference,) = source.values()
+    reference["optional"] = True
+    assert from_sources(CONFIG | {("secrets", "no"): None}, env=env) == {}
 
 
 def test_folder_and_host_name():

@@ -233,6 +233,13 @@ def test_a_claim_of_a_pod_has_one_source(source, why):
     assert cause.endswith(why)
 
 
+def test_a_pod_with_scheduling_gates_says_so_from_the_start():
+    new = core_kinds.prepare_for_create("Pod", pod(schedulingGates=[{"name": "a"}]))
+    (condition,) = new["status"]["conditions"]
+    assert (condition["status"], condition["reason"]) == ("False", "SchedulingGated")
+    assert "conditions" not in core_kinds.prepare_for_create("Pod", pod())["status"]
+
+
 # ---------------------------------------------------------------- updates of pods
 
 
