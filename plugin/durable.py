@@ -27,8 +27,13 @@ def unfinished(file: str) -> str:
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def replace(path: str, content: bytes, *, beside: str, mode: int = 0o644, sync: bool) -> None:
+Mark = tuple[int, int, int]  # inode, size and time of change of a file
+
+
+def replace(path: str, content: bytes, *, beside: str, mode: int = 0o644, sync: bool) -> Mark:
     """The file at `path` has this content; if this raises OSError, it is what it was before.
+
+    The mark is that of the file that was written, whatever others have done to it since.
 
     The content is written at `beside`, a name in the same folder that no reader takes for the file
     and no other writer uses now, and renamed. A file that lies there is removed, never written to:
@@ -47,6 +52,7 @@ def replace(path: str, content: bytes, *, beside: str, mode: int = 0o644, sync: 
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), beside)
             if sync:
                 os.fsync(descriptor)
+            written = _mark_of(os.fstat(descriptor))
         finally:
             os.close(descriptor)
         os.rename(beside, path)
@@ -54,6 +60,7 @@ def replace(path: str, content: bytes, *, beside: str, mode: int = 0o644, sync: 
         with contextlib.suppress(OSError):
             os.unlink(beside)
         raise
+    return written
 
 
 def _open_again(beside: str, mode: int) -> int:
@@ -67,12 +74,15 @@ def _open_again(beside: str, mode: int) -> int:
     return os.open(beside, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
-def mark(path: str) -> tuple[int, int, int] | None:
-    """Inode, size and time of change: another one if somebody changed the file. None without one."""
+def mark(path: str) -> Mark | None:
+    """Another one if somebody changed the file; None if there is none."""
     try:
-        status = os.stat(path)
+        return _mark_of(os.stat(path))
     except OSError:
         return None
+
+
+def _mark_of(status: os.stat_result) -> Mark:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 

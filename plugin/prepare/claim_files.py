@@ -27,7 +27,7 @@ class ClaimFiles:
 
         # For what each file was right when we last saw it, and what it looked like then: a glance
         # tells whether anyone touched it since.
-        self._seen: dict[str, tuple[object, tuple[int, int, int]]] = {}
+        self._seen: dict[str, tuple[object, durable.Mark]] = {}
 
     def path(self, name: str) -> str:
         return f"{self._folder}/{names.claim_file(self._prefix, name)}"
@@ -62,10 +62,8 @@ class ClaimFiles:
             self._seen[name] = (source, mark)
             return False
 
-        self._write(path, desired)
-        mark = durable.mark(path)
-        if mark is not None:
-            self._seen[name] = (source, mark)
+        # Not a look at the file afterwards: somebody may have touched it by then.
+        self._seen[name] = (source, self._write(path, desired))
         return True
 
     def remove(self, name: str) -> None:
@@ -109,8 +107,8 @@ class ClaimFiles:
         seen = self._seen.copy()
         return any(durable.mark(self.path(name)) != mark for name, (_, mark) in seen.items())
 
-    def _write(self, path: str, content: bytes) -> None:
-        """Replaces a file at once, so that nobody reads half of one.
+    def _write(self, path: str, content: bytes) -> durable.Mark:
+        """Replaces a file at once, so that nobody reads half of one; the new one's mark.
 
         Not synced: after a crash of the machine everything here is made anew from the checkpoints.
         Nobody else writes under the temporary name, since the checkpoints' lock is held.
@@ -118,10 +116,10 @@ class ClaimFiles:
         folder, _, file = path.rpartition("/")
         temporary = f"{folder}/{durable.unfinished(file)}"
         try:
-            durable.replace(path, content, beside=temporary, sync=False)
+            return durable.replace(path, content, beside=temporary, sync=False)
         except FileNotFoundError:
             self._folder.mkdir(parents=True, exist_ok=True)
-            durable.replace(path, content, beside=temporary, sync=False)
+            return durable.replace(path, content, beside=temporary, sync=False)
 
 
 def _content(path: str) -> bytes | None:

@@ -87,11 +87,12 @@ class LibraryHook:
             self._mark = mark
             return
 
-        self._works = self._put_and_try(self._target)
         # What did not work is tried again by whoever ensures it next.
-        self._mark = durable.mark(self._target) if self._works else None
+        self._mark = self._put_and_try(self._target)
+        self._works = self._mark is not None
 
-    def _put_and_try(self, target: str) -> bool:
+    def _put_and_try(self, target: str) -> durable.Mark | None:
+        """The mark of the program that works; None if it does not."""
         try:
             content = self._program.read_bytes()
             if _content(target) != content:
@@ -99,14 +100,16 @@ class LibraryHook:
                 self._sweep()
                 unfinished = f"{self._folder}/{_UNFINISHED}{os.urandom(4).hex()}"
                 durable.replace(target, content, beside=unfinished, mode=0o755, sync=True)
+            # Before it is tried: somebody may put another one in its place while it is.
+            mark = durable.mark(target)
             # The folder may be on a file system where nothing may be run.
             _try(target)
         except (OSError, subprocess.SubprocessError) as error:
             self._say(str(error))
-            return False
+            return None
         self._trouble = ""
         self._has_worked = True
-        return True
+        return mark
 
     def _runs(self) -> bool:
         try:

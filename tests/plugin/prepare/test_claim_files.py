@@ -27,6 +27,24 @@ def test_ensure_writes_once_and_puts_right(folder, tmp_path):
     assert os.listdir(tmp_path / "files") == [path.name], "no temporary file is left"
 
 
+@pytest.mark.parametrize("damage", [os.unlink, lambda path: os.truncate(path, 0)])
+def test_what_is_touched_in_the_moment_after_it_was_written_is_put_right(
+    folder, tmp_path, monkeypatch, damage
+):
+    rename = os.rename
+
+    def rename_and_damage(source, target):
+        rename(source, target)
+        damage(target)
+
+    monkeypatch.setattr(os, "rename", rename_and_damage)
+    assert folder.ensure("u1", b"text")
+    monkeypatch.setattr(os, "rename", rename)
+    assert folder.disturbed()
+    assert folder.ensure("u1", b"text")
+    assert (tmp_path / "files" / f"{PREFIX}u1.json").read_bytes() == b"text"
+
+
 def test_a_folder_that_was_wiped_is_made_anew(folder, tmp_path):
     folder.ensure("u1", b"text")
     for file in (tmp_path / "files").iterdir():
