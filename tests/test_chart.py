@@ -221,6 +221,10 @@ def test_on_the_nodes_network_two_pods_of_an_update_do_not_meet() -> None:
     assert {"name": "endpoint", "mountPath": "/run/claimd"} in container["volumeMounts"]
 
 
+# docs/metrics.md and the alerts count on this label.
+BY_NODE = {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"}
+
+
 @needs_helm
 def test_who_reads_metrics() -> None:
     peers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
@@ -243,14 +247,16 @@ def test_who_reads_metrics() -> None:
 
     monitor = by_pod["PodMonitor"]
     assert monitor["metadata"]["labels"]["release"] == "p"
-    assert monitor["spec"]["podMetricsEndpoints"] == [{"port": "metrics", "interval": "30s"}]
+    assert monitor["spec"]["podMetricsEndpoints"] == [
+        {"port": "metrics", "interval": "30s", "relabelings": [BY_NODE]}
+    ]
     (container,) = pod_of(list(by_pod.values()))["containers"]
     assert {"name": "metrics", "containerPort": 8082} in container["ports"]
 
     service, monitor = by_service["Service"], by_service["ServiceMonitor"]
     assert service["metadata"]["labels"] == monitor["spec"]["selector"]["matchLabels"]
     assert [port["name"] for port in service["spec"]["ports"]] == ["metrics"]
-    assert monitor["spec"]["endpoints"] == [{"port": "metrics"}]
+    assert monitor["spec"]["endpoints"] == [{"port": "metrics", "relabelings": [BY_NODE]}]
 
 
 # ---------------------------------------------------------------- refusals
@@ -319,6 +325,18 @@ def test_a_packed_chart_is_the_same_and_has_no_file_of_kustomizes(tmp_path: Path
 def test_the_chart_has_the_version_of_what_it_installs() -> None:
     text = yaml.safe_load((manifests.CHART / "Chart.yaml").read_text())
     assert text["version"] == text["appVersion"] == plugin.__version__
+
+
+@needs_helm
+def test_alerts_and_dashboard_are_those_of_the_folder() -> None:
+    values = {"components": ["metrics"], "monitor": {"alerts": True, "dashboard": True}}
+    by_kind = {one["kind"]: one for one in manifests.rendered(values)}
+    folder = ROOT / "deploy" / "monitoring"
+    alerts = yaml.safe_load((folder / "alerts.yaml").read_text())
+    assert by_kind["PrometheusRule"]["spec"] == alerts
+    dashboard = by_kind["ConfigMap"]["data"]["claimd.json"]
+    assert json.loads(dashboard) == json.loads((folder / "dashboard.json").read_text())
+    assert "PodMonitor" not in by_kind
 
 
 def test_every_value_is_described_once_in_words_and_once_in_the_schema() -> None:
