@@ -412,6 +412,13 @@ def _add_view(commands: Commands) -> None:
     view.add_argument(
         "--port", type=int, default=0, help="on 127.0.0.1; default: one that the system chooses"
     )
+    view.add_argument(
+        "-o",
+        "--output",
+        choices=("page", "table", "json"),
+        default="page",
+        help="table, json: the devices as they are now, printed once (default: page)",
+    )
     view.add_argument("--open", action="store_true", help="open it in the browser")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 # Seconds of silence that end a watch: bookmarks come about once a minute.
 _IDLE = 90.0
+# Seconds between two tries at most, and until a try that goes wrong has done so.
+_LONGEST_PAUSE = 30.0
+_ANSWER = 5.0
 # Seconds that one change waits for those that come with it.
 _TOGETHER = 0.2
 
@@ -77,6 +81,7 @@ class LiveObjects:
         self._lists = sources.Lists()
         self._changed = asyncio.Event()
         self._watching: list[asyncio.Task[None]] = []
+        self._trouble: dict[str, tuple[str, float]] = {}  # by path, with its time
 
     def objects(self) -> Objects:
         """As of now; what was made before stays as it was."""
@@ -94,6 +99,15 @@ class LiveObjects:
             return made
 
         return objects
+
+    @property
+    def trouble(self) -> Sequence[str]:
+        """Why some of it may be old: how the last tries went wrong.
+
+        A watch that stands says nothing for a minute, so what is not said again is over.
+        """
+        recent = time.monotonic() - _LONGEST_PAUSE - _ANSWER
+        return sorted({text for text, moment in self._trouble.values() if moment > recent})
 
     @property
     def unseen(self) -> Sequence[str]:
@@ -141,7 +155,7 @@ class LiveObjects:
         """Watch a collection for ever."""
         from ..kube import errors as kube_errors  # loaded with the client
 
-        backoff = pacing.Backoff(0.5, 30.0, jitter=(0.67, 1.0))
+        backoff = pacing.Backoff(0.5, _LONGEST_PAUSE, jitter=(0.67, 1.0))
         versions = self._lists.versions
         while True:
             try:
@@ -149,6 +163,7 @@ class LiveObjects:
                     versions[path] = await self._list_anew(path)
                 await self._watch(path, backoff.reset)
             except kube_errors.ApiError as error:
+                self._trouble[path] = str(error), time.monotonic()
                 if isinstance(error, kube_errors.Gone):
                     versions[path] = ""
             # Also after a clean end: a server that ends each watch at once is sick.
@@ -201,6 +216,7 @@ class LiveObjects:
                     raise kube_errors.from_status(f"watching {path}", status)
 
                 well()
+                self._trouble.pop(path, None)
                 if event.type == "DELETED":
                     key = path, head.metadata.namespace, head.metadata.name
                     self._drop(key)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .. import errors
-from ..explain import live, sources, survey
+from ..explain import headline, live, sources, survey
 from ..explain.objects import KINDS as READABLE
 from ..explain.objects import Objects, read_whole
 from ..scheduling.objects import Pod
@@ -35,6 +35,7 @@ _EXPLAIN_PAUSE = 0.5
 # Seconds that changes wait for those that come with them.
 _TOGETHER = 0.05
 _FORGET_PERIOD = 60.0
+_TROUBLE_PERIOD = 1.0
 # Pods that wait beyond these are counted, not listed.
 _MOST_WAITING = 500
 
@@ -111,12 +112,24 @@ class Picture:
         if self._pods_changed:
             self._draw_waiting()
             self._pods_changed = False
+        self._draw_problems()
+
+    def _draw_problems(self) -> None:
         self._board.put("problems", sorted(self._problems.values()) or None)
 
     def explained(self, found: survey.Survey) -> None:
         """What explain says of the pods that wait."""
         self._answers = {pod: group for group in found.groups for pod in group.pods}
         self._pods_changed = True
+
+    def set_trouble(self, trouble: Iterable[str]) -> None:
+        """What keeps the picture from being that of now; nothing where all is well."""
+        known = [key for key in self._problems if key.startswith("watch ")]
+        for key in known:
+            del self._problems[key]
+        for text in trouble:
+            self._problems[f"watch {text}"] = f"not up to date: {text}"
+        self._draw_problems()
 
     def cannot_explain(self, why: str) -> None:
         self._problems["explain"] = f"why pods wait cannot be said: {why}"
@@ -167,8 +180,9 @@ def _waiting_pod(pod: Pod, group: PodGroup | None) -> rows.Row:
         made["verdict"] = group.verdict
         made["help"] = list(group.answer.help)
         made["with"] = len(group.pods)
-        if group.answer.nearest:
-            made["nearest"] = group.answer.nearest
+        for node in group.answer.nodes:
+            if node.node == group.answer.nearest:
+                made["nearest"] = f"{node.node}: {headline.own_words(node)}"
     return made
 
 
@@ -215,6 +229,7 @@ async def from_cluster(board: Board, client_: client.Client) -> AsyncIterator[Pi
             asyncio.create_task(_draw(picture, changed), name="draw what changes"),
             asyncio.create_task(_explain(picture, copy, changed), name="explain what waits"),
             asyncio.create_task(_forget(picture), name="forget what is old"),
+            asyncio.create_task(_tell_trouble(picture, copy), name="tell trouble"),
         ]
         try:
             yield picture
@@ -250,6 +265,12 @@ async def _explain_once(picture: Picture, objects: Callable[[], Objects]) -> Non
         picture.explained(await asyncio.to_thread(asked))
     except errors.Fatal as error:
         picture.cannot_explain(str(error))
+
+
+async def _tell_trouble(picture: Picture, copy: live.LiveObjects) -> None:
+    while True:
+        await asyncio.sleep(_TROUBLE_PERIOD)
+        picture.set_trouble(copy.trouble)
 
 
 async def _forget(picture: Picture) -> None:

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
+from plugin.view import follow
 from plugin.view.server import MOST_STREAMS
 from tests.support import apiserver, viewing
 from tests.support.cluster_objects import claim, gpus, name, node, pod, slice_
@@ -142,6 +143,19 @@ async def test_what_changes_is_sent_on_and_why_a_pod_waits(api, page):
     api.delete("pods", "job", "default")
     await until(lambda: entries["pod/default/job"] is None)
     writer.close()
+
+
+async def test_an_api_server_that_is_away_is_told(api, page, monkeypatch):
+    monkeypatch.setattr(follow, "_TROUBLE_PERIOD", 0.05)
+    await api.close()
+    async with asyncio.timeout(60):
+        while True:
+            _, _, body = await asked(page, "/api/watch", **bearer(page))
+            problems = json.loads(body)["set"].get("problems") or []
+            if any(problem.startswith("not up to date: ") for problem in problems):
+                break
+            await page._board.wait(page._board.version, 1)
+    assert json.loads(body)["set"]["node/node-1"], "what was seen last stays"
 
 
 @pytest.mark.parametrize("since", ["", "-1", "x", "\u0661", "9" * 40, "1e3"])
