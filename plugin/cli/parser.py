@@ -35,7 +35,15 @@ _HARDWARE = (
 SETTINGS = {
     "run": config.NAMES,
     "devices": (*_HARDWARE, "driver_name", "kubelet_dir", "share"),
-    "slices": (*_HARDWARE, "driver_name", "node_name", "numa_list", "share"),
+    "slices": (
+        *_HARDWARE,
+        "driver_name",
+        "node_name",
+        "numa_list",
+        "share",
+        "kubeconfig",
+        "service_account",
+    ),
     "capture": _HARDWARE,
     "probe": ("endpoint",),
     "explain": ("kubeconfig", "service_account"),
@@ -148,7 +156,18 @@ def _add_devices(commands: Commands) -> None:
 
 def _add_slices(commands: Commands) -> None:
     about = "show the ResourceSlices that `claimd run` would publish"
-    _add_output(_add(commands, "slices", about))
+    slices = _add(commands, "slices", about)
+    _add_output(slices)
+    slices.add_argument(
+        "--template",
+        nargs="?",
+        const="here",
+        default="",
+        metavar="WHAT",
+        help="what autoscalers need to know of a node that does not exist yet, in YAML or JSON: of a "
+        "machine (machine:dgx-h100, or what `claimd fake write` takes, in quotes), of the live "
+        "node:NAME, or of what this command sees; docs/autoscalers.md",
+    )
 
 
 def _add_output(command: argparse.ArgumentParser) -> None:

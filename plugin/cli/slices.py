@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
 
 from .. import config, errors
 from ..api import versions
 from ..api.resource import Device, ResourceSlice
-from ..publish import sharing, slices
+from ..publish import sharing, slices, template
+from ..publish.template import Document
 from . import machine, output
 from .exit_codes import OK
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.template.startswith("node:"):
+        _print_template(asyncio.run(_of_node(arguments)), arguments)
+        return OK
+    if arguments.template not in ("", "here"):
+        return _of_machine(arguments)
+
     with machine.opened(config.load(vars(arguments))) as here:
         settings = here.settings
         try:
@@ -28,8 +40,10 @@ def run(arguments: argparse.Namespace) -> int:
             slices.Options(numa_list=settings.numa_list, sharing=sharing_rules),
         )
 
-    if arguments.output in ("json", "yaml"):
-        items = [versions.slice_to_wire(slice_, versions.PREFERRED[0]) for slice_ in built]
+    items = [versions.slice_to_wire(slice_, versions.PREFERRED[0]) for slice_ in built]
+    if arguments.template:
+        _print_template(items, arguments)
+    elif arguments.output in ("json", "yaml"):
         output.document({"apiVersion": "v1", "kind": "List", "items": items}, arguments.output)
     elif arguments.output == "wide":
         output.rows(_wide(built))
@@ -38,6 +52,57 @@ def run(arguments: argparse.Namespace) -> int:
     for problem in problems:
         print(f"claimd: {problem}", file=sys.stderr)
     return OK
+
+
+# ---------------------------------------------------------------- templates
+
+
+def _of_machine(arguments: argparse.Namespace) -> int:
+    """The same of a machine that is written for the moment."""
+    from devices import fake
+
+    with tempfile.TemporaryDirectory(prefix="claimd-") as folder:
+        try:
+            fake.write(Path(folder) / "tree", fake.parse(arguments.template.split()))
+        except ValueError as error:
+            raise errors.UsageError(f"--template {arguments.template}: {error}") from error
+        words = vars(arguments) | {"root": f"{folder}/tree", "template": "here"}
+        return run(argparse.Namespace(**words))
+
+
+async def _of_node(arguments: argparse.Namespace) -> list[Document]:
+    """What the drivers of a live node publish, ours and others."""
+    from ..explain import sources
+    from ..kube import auth, client
+    from ..kube import errors as kube_errors
+
+    name = arguments.template.removeprefix("node:")
+    settings = config.load(vars(arguments))
+    client_config = auth.as_kubectl(settings.kubeconfig, "", settings.service_account, os.environ)
+    api = client.Client(client_config, agent="claimd-slices")
+    try:
+        objects = await sources.from_cluster(api, sources.Scope(everywhere=True))
+    except kube_errors.ApiError as error:
+        raise errors.Fatal(str(error)) from error
+    finally:
+        await api.close()
+
+    slices = [slice_ for slice_ in objects.slices_for(None) if slice_.spec.node_name == name]
+    if not slices:
+        raise errors.Fatal(f"no driver has published a slice of a node {name!r}")
+    return [msgspec.to_builtins(slice_) for slice_ in slices]
+
+
+def _print_template(items: list[Document], arguments: argparse.Namespace) -> None:
+    pool = arguments.template.replace(":", "-") if arguments.template != "here" else "template"
+    made = template.of(items, pool)
+    form = "json" if arguments.output == "json" else "yaml"
+    output.document(
+        made | {"clusterAPI": {"annotations": template.cluster_api_annotations(made)}}, form
+    )
+
+
+# ---------------------------------------------------------------- tables
 
 
 def _narrow(built: list[ResourceSlice]) -> list[list[str]]:
