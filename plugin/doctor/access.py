@@ -20,8 +20,8 @@ RIGHTS = Check(
     level=Level.ERROR,
     looks_at="each verb that claimd needs, by reviews of access",
     expected="every right of deploy/base/rbac.yaml",
-    remedy="apply deploy/base of this version of claimd (`kubectl apply -k deploy/base`, your "
-    "overlay of it, or `helm upgrade` of deploy/chart); where driver-name is another than gpu.claimd.dev, the resourceNames of the "
+    remedy="apply this version of claimd in the way that it was installed: `helm upgrade` of "
+    "deploy/chart, or `kubectl apply -k` of your overlay or of deploy/base; where driver-name is another than gpu.claimd.dev, the resourceNames of the "
     "role have to say so",
 )
 

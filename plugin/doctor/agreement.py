@@ -29,7 +29,8 @@ CHECKPOINTS = Check(
     looks_at="the files in `claims` of our folder: that each is whole, and none was set aside",
     expected="checkpoints that can be read",
     remedy="claimd sets a damaged one aside at its next start and prepares the claim anew; look for "
-    "the cause: `dmesg`, the disk; then remove the file named *.damaged-*",
+    "the cause: errors of the disk or the file system in `dmesg`, about the time of the file; then "
+    "remove the file named *.damaged-*",
 )
 CDI_FILES = Check(
     name="cdi-files",
@@ -59,7 +60,9 @@ SLICES = Check(
     level=Level.ERROR,
     looks_at="our ResourceSlices of this node, beside the GPUs that are here",
     expected="each GPU that can be given away is in a slice, and the pool is complete",
-    remedy="kubectl -n claimd-system logs POD | grep -E 'not written|refuse|published'",
+    remedy="if a setting was changed just now, such as `exclude`, let claimd start with it (kubectl -n "
+    "claimd-system delete pod POD); else see why it does not write them: kubectl -n claimd-system "
+    "logs POD | grep -E 'not written|refuse|published'",
 )
 CHECKS = (CHECKPOINTS, CDI_FILES, KUBELET_CLAIMS, CLAIMS, SLICES)
 

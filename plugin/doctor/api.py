@@ -70,7 +70,8 @@ OTHER_DRIVERS = Check(
     level=Level.ERROR,
     looks_at="slices of other drivers with PCI addresses of our GPUs",
     expected="one driver for each GPU",
-    remedy="take the other driver off this node, or leave the GPU to it by the setting `exclude`; "
+    remedy="decide whose they are: take the other driver off this node, or leave the GPUs to it (in "
+    "claimd's settings `exclude: 'ADDRESS'`, then kubectl -n claimd-system delete pod POD); "
     "docs/migrate.md has the order",
 )
 DEVICE_PLUGINS = Check(

@@ -319,7 +319,8 @@ def _to_link(nodes: tuple[tuple[str, str], ...]) -> str:
         lines.append(f"    ln -sf ..{path.removeprefix('/dev')} /dev/char/{numbers}")
     lines.append(
         "or `nvidia-ctk system create-dev-char-symlinks --create-all` where NVIDIA's toolkit is; "
-        "a container that has lost its GPU needs a restart"
+        "/dev is made anew at each boot, so put either into a unit that starts after the driver. "
+        "A container that has lost its GPU needs a restart"
     )
     return "\n".join(lines)
 

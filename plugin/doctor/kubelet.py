@@ -22,8 +22,9 @@ KUBELET_FOLDER = Check(
     level=Level.ERROR,
     looks_at="`plugins_registry` and our folder in `plugins`, below the setting `kubelet-dir`",
     expected="the kubelet's own folder, under the same path as on the host, writable",
-    remedy="set `kubelet-dir` to the folder that the kubelet has (its flag --root-dir; k0s and "
-    "microk8s have others than /var/lib/kubelet), and mount it under the same path",
+    remedy="set `kubelet-dir` (CLAIMD_KUBELET_DIR, `kubeletDir` of the chart) to the folder that the "
+    "kubelet has: its flag --root-dir, mostly /var/lib/kubelet; k0s /var/lib/k0s/kubelet, MicroK8s "
+    "/var/snap/microk8s/common/var/lib/kubelet. In a pod its volumes mount it under the same path",
 )
 SOCKET_PATH = Check(
     name="socket-path",
@@ -37,8 +38,8 @@ KUBELET_ANSWERS = Check(
     level=Level.ERROR,
     looks_at="a call to the kubelet at `pod-resources/kubelet.sock` below `kubelet-dir`",
     expected="a kubelet that answers there: so this is its folder, and it runs",
-    remedy="on the node see `systemctl status kubelet`; if it runs, set `kubelet-dir` to its folder "
-    "(its flag --root-dir), and mount that under the same path",
+    remedy="where kubelet-folder is wrong, mend that first; else on the node see `systemctl status "
+    "kubelet`, and if it runs, set `kubelet-dir` to its folder (its flag --root-dir)",
 )
 KUBELET_VERSION = Check(
     name="kubelet-version",

@@ -97,4 +97,8 @@ def _count(findings: Sequence[Finding]) -> str:
         count = sum(finding.level is level for finding in findings)
         if count:
             parts.append(f"{count} {one if count == 1 else several}")
-    return ", ".join(parts) or "nothing was looked at"
+    told = ", ".join(parts) or "nothing was looked at"
+    bad = {Level.ERROR, Level.WARNING}
+    if parts and not any(finding.level in bad for finding in findings):
+        told += ": nothing to mend"
+    return told

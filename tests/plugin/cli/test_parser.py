@@ -44,7 +44,7 @@ def test_run_takes_all_settings():
 
 COMMANDS = {
     "devices": [["devices", "-o", "wide"], ["devices", "-o", "wide", "--root", "{tree}"]],
-    "slices": [["slices"], ["slices", "--root", "{tree}"]],
+    "slices": [["slices"], ["slices", "--root", "{tree}"], ["slices", "--template", "node:x"]],
     "capture": [["capture", "{new}"], ["capture", "{new}", "--root", "{tree}"]],
     "probe": [["probe", "live", "--endpoint", "unix:/nowhere"]],
     "explain": [["explain", "x"]],
