@@ -247,16 +247,15 @@ def test_who_reads_metrics() -> None:
 
     monitor = by_pod["PodMonitor"]
     assert monitor["metadata"]["labels"]["release"] == "p"
-    assert monitor["spec"]["podMetricsEndpoints"] == [
-        {"port": "metrics", "interval": "30s", "relabelings": [BY_NODE]}
-    ]
+    of_port = {"port": "metrics", "honorLabels": True, "relabelings": [BY_NODE]}
+    assert monitor["spec"]["podMetricsEndpoints"] == [{**of_port, "interval": "30s"}]
     (container,) = pod_of(list(by_pod.values()))["containers"]
     assert {"name": "metrics", "containerPort": 8082} in container["ports"]
 
     service, monitor = by_service["Service"], by_service["ServiceMonitor"]
     assert service["metadata"]["labels"] == monitor["spec"]["selector"]["matchLabels"]
     assert [port["name"] for port in service["spec"]["ports"]] == ["metrics"]
-    assert monitor["spec"]["endpoints"] == [{"port": "metrics", "relabelings": [BY_NODE]}]
+    assert monitor["spec"]["endpoints"] == [of_port]
 
 
 # ---------------------------------------------------------------- refusals
