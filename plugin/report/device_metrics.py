@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from devices import telemetry
 from devices.gpu import Gpu, Inventory, Roots
-from devices.health import HealthReport
+from devices.health import NOTE, HealthReport
 
 from .. import __version__, metrics
 from ..metrics import Labels
@@ -79,6 +79,9 @@ class DeviceMetrics:
         uses: dict[str, list[_Use]] = {}
         for claim in claims.values():
             for device in claim.devices:
+                # Who has admin access looks on, beside whoever has the device.
+                if device.admin:
+                    continue
                 uses.setdefault(device.device, []).extend(_uses(claim, device, containers))
 
         samples = []
@@ -91,8 +94,14 @@ class DeviceMetrics:
         return samples[:MOST_USES]
 
     def healthy(self) -> Samples:
-        sick = {name for name, findings in self._report().findings if findings}
-        for gpu in self._inventory().gpus:
+        """0 for what is sick or has vanished. A note is none: a link slows down while a GPU rests."""
+        report = self._report()
+        sick = set()
+        for name, findings in report.findings:
+            if any(finding.severity != NOTE for finding in findings):
+                sick.add(name)
+        gpus = {gpu.name: gpu for gpu in (*report.retained, *self._inventory().gpus)}
+        for _, gpu in sorted(gpus.items()):
             yield _identity(gpu), float(gpu.name not in sick)
 
     def temperatures(self) -> Samples:

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from devices.gpu import Gpu, Inventory, Roots
-from devices.health import HealthReport
+from devices.health import Finding, HealthReport
 from plugin import metrics
 from plugin.prepared import PreparedClaim, PreparedDevice
 from plugin.report import device_metrics
@@ -63,6 +63,29 @@ def made(tmp_path):
 def uses(made):
     """Of the first GPU: namespace, pod, container, claim, share."""
     return [labels[6:] for labels, _ in made.info() if labels[1] == GPU.name]
+
+
+def test_a_note_is_no_sickness_and_what_has_vanished_is_sick(made):
+    def found(severity):
+        return (Finding(kind="k", severity=severity, sentence="It is so.", since=0),)
+
+    gone = dataclasses.replace(OTHER, name="gpu-0000-43-00-0", address="0000:43:00.0")
+    findings = (
+        (GPU.name, found("note")),
+        (OTHER.name, found("degraded")),
+        (gone.name, found("failed")),
+    )
+    made._report = lambda: HealthReport(retained=(gone,), findings=findings)
+    assert {labels[0]: value for labels, value in made.healthy()} == {
+        GPU.name: 1,
+        OTHER.name: 0,
+        gone.name: 0,
+    }
+
+
+def test_who_only_looks_has_nothing(made):
+    made.claims_given["train"] = claim(admin=True)
+    assert uses(made) == [("", "", "", "", "")]
 
 
 def test_devices_that_nobody_has(made):
