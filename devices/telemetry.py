@@ -18,7 +18,7 @@ _MICRO = 1_000_000
 class Reading(NamedTuple):
     """One figure, in SI units. `sensor` tells those apart of which a GPU has several."""
 
-    kind: str  # temperature, power, busy, memory used
+    kind: str  # temperature, power, energy, busy, memory used
     value: float
     sensor: str = ""
 
@@ -73,3 +73,8 @@ def _of_sensors(files: symptoms.Files) -> Iterable[Reading]:
             if microwatts is not None:
                 yield Reading("power", microwatts / _MICRO)
                 break
+
+        # xe and i915 count energy, and leave it to the reader to divide by time.
+        microjoules = files.number(f"{folder}/energy1_input") if "energy1_input" in names else None
+        if microjoules is not None:
+            yield Reading("energy", microjoules / _MICRO)

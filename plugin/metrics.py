@@ -200,6 +200,12 @@ DEVICE_TEMPERATURE = Scraped(
 DEVICE_POWER = Scraped(
     "gauge", "claimd_device_power_watts", "What it takes, where the kernel tells.", *_DEVICE
 )
+DEVICE_ENERGY = Scraped(
+    "counter",
+    "claimd_device_energy_joules_total",
+    "What it has taken since its driver counts (xe, i915).",
+    *_DEVICE,
+)
 DEVICE_BUSY = Scraped(
     "gauge", "claimd_device_busy_ratio", "How busy it is, 0 to 1 (amdgpu).", *_DEVICE
 )

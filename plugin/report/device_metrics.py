@@ -68,6 +68,7 @@ class DeviceMetrics:
         metrics.DEVICE_HEALTHY.source = self.healthy
         metrics.DEVICE_TEMPERATURE.source = self.temperatures
         metrics.DEVICE_POWER.source = lambda: self._of_kind("power")
+        metrics.DEVICE_ENERGY.source = lambda: self._of_kind("energy")
         metrics.DEVICE_BUSY.source = lambda: self._of_kind("busy")
         metrics.DEVICE_MEMORY_USED.source = lambda: self._of_kind("memory used")
         metrics.DEVICE_MEMORY.source = self.memory

@@ -57,6 +57,15 @@ def test_power_of_a_chip_without_an_average(folder, tmp_path):
     assert readings(tmp_path)["gpu-0000-41-00-0"] == (("power", 99.5, ""),)
 
 
+def test_what_xe_tells(folder, tmp_path):
+    write(folder, hwmon__hwmon2__temp2_input=40000, hwmon__hwmon2__temp2_label="pkg")
+    write(folder, hwmon__hwmon2__energy1_input=7500000)
+    assert readings(tmp_path)["gpu-0000-41-00-0"] == (
+        ("temperature", 40.0, "pkg"),
+        ("energy", 7.5, ""),
+    )
+
+
 def test_nothing_is_invented(folder, tmp_path):
     write(folder, gpu_busy_percent="busy", hwmon__hwmon0__temp1_input="", mem_info_vram_used="-")
     assert readings(tmp_path)["gpu-0000-41-00-0"] == ()
