@@ -69,6 +69,7 @@ def test_there_are_components() -> None:
     assert {"amd", "fake", "kernel-log", "nvidia"} <= set(COMPONENTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", list(itertools.combinations(OTHERS, 2)), ids="+".join)
 def test_any_two_components_can_be_combined(pair: tuple[str, str]) -> None:
     """In either order, with the same outcome; neither takes anything away from the other."""

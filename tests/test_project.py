@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -206,3 +207,10 @@ def test_no_merge_was_left_unfinished():
         check=False,
     )
     assert tracked.stdout == ""
+
+
+def test_every_file_of_tests_is_run():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    run = settings["tool"]["pytest"]["ini_options"]["testpaths"]
+    files = {f"tests/{path.name}" for path in (ROOT / "tests").glob("test_*.py")}
+    assert files - set(run) == set()
