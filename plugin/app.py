@@ -226,7 +226,7 @@ class App:
             asked = asyncio.run_coroutine_threadsafe(podresources.containers(socket), loop)
             try:
                 return asked.result(podresources.TIMEOUT)
-            except (OSError, TimeoutError):
+            except (OSError, TimeoutError, futures.CancelledError):  # away, or we stop
                 asked.cancel()
                 return {}
 

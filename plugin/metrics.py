@@ -116,10 +116,9 @@ def text() -> str:
     """Everything that is counted, in the order of this file, without the last line's end."""
     lines = []
     for metric in _ALL:
-        samples = metric.samples()
         lines.append(f"# HELP {metric.name} {metric.about}")
         lines.append(f"# TYPE {metric.name} {metric.kind}")
-        for suffix, labels, value in samples:
+        for suffix, labels, value in metric.samples():
             number = repr(float(value)).removesuffix(".0")
             lines.append(f"{metric.name}{suffix}{labels} {number}")
     return "\n".join(lines)
@@ -171,7 +170,7 @@ SICK = Gauge(
 )
 GPUS = Gauge("claimd_gpus", "GPUs that were found, by vendor.", "vendor")
 
-# What is looked up at each scrape; report/device_metrics and process_metrics say how.
+# What is looked up at each scrape; report/device_metrics says how.
 _DEVICE = ("device", "uuid", "pci")
 DEVICE_INFO = Scraped(
     "gauge",
