@@ -180,6 +180,26 @@ def _add_output(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_context(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--context",
+        default="",
+        metavar="NAME",
+        help="of the kubeconfig; default: its current context",
+    )
+
+
+def _add_files(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "-f",
+        "--file",
+        action="append",
+        type=Path,
+        help="what `kubectl get -o yaml` or json wrote, a folder of such files, or - for standard "
+        "input, instead of the API server",
+    )
+
+
 def _add_fake(commands: Commands) -> None:
     fake = _add(commands, "fake", "write a tree of fake GPUs that `--root` can read")
     actions = fake.add_subparsers(
@@ -361,20 +381,8 @@ def _add_explain(commands: Commands) -> None:
         metavar="SECONDS",
         help="what is not decided by then is unknown (default 10, as the scheduler has for a node)",
     )
-    explain.add_argument(
-        "--context",
-        default="",
-        metavar="NAME",
-        help="of the kubeconfig; default: its current context",
-    )
-    explain.add_argument(
-        "-f",
-        "--file",
-        action="append",
-        type=Path,
-        help="what `kubectl get -o yaml` or json wrote, a folder of such files, or - for standard "
-        "input, instead of the API server",
-    )
+    _add_context(explain)
+    _add_files(explain)
     explain.add_argument(
         "-o",
         "--output",
@@ -402,32 +410,15 @@ def _add_doctor(commands: Commands) -> None:
         help="wide: what is well, too, as --all (default: table)",
     )
     doctor.add_argument("--all", action="store_true", help="what is well, too")
-    doctor.add_argument(
-        "--context",
-        default="",
-        metavar="NAME",
-        help="of the kubeconfig; default: its current context",
-    )
+    _add_context(doctor)
 
 
 def _add_view(commands: Commands) -> None:
     view = _add(
         commands, "view", "show a cluster's GPUs in a browser: who has them, what waits, live"
     )
-    view.add_argument(
-        "-f",
-        "--file",
-        action="append",
-        type=Path,
-        help="what `kubectl get -o yaml` or json wrote, a folder of such files, or - for standard "
-        "input, instead of the API server",
-    )
-    view.add_argument(
-        "--context",
-        default="",
-        metavar="NAME",
-        help="of the kubeconfig; default: its current context",
-    )
+    _add_files(view)
+    _add_context(view)
     view.add_argument(
         "--port", type=int, default=0, help="on 127.0.0.1; default: one that the system chooses"
     )

@@ -30,7 +30,7 @@ async def opened(documents, folder):
     """A tab with the page of these objects, the API server, the browser's process."""
     async with apiserver.serve() as api:
         for document in documents:
-            viewing.put(api, document)
+            api.put_document(document)
         async with viewing.served(api, folder) as page, chromium.browser() as (tab, process):
             shown = await tab()
             await shown.size(1440, 860)
@@ -79,7 +79,7 @@ async def test_an_event_is_seen_and_told(tmp_path):
         await tab.open(page.address)
         await tab.until(DRAWN)
         assert not await tab.value(f"{cell(name(7), 'dgx-1')}.classList.contains('taken')")
-        viewing.put(api, claim("late", held=[name(7)], on="dgx-1", reserved=["late-0"]))
+        api.put_document(claim("late", held=[name(7)], on="dgx-1", reserved=["late-0"]))
         await tab.until(f"{cell(name(7), 'dgx-1')}.classList.contains('taken')")
         await tab.until("document.querySelector('#timeline').innerText.includes('default/late')")
         api.delete("resourceclaims", "late", "default")
@@ -164,7 +164,7 @@ async def test_a_thousand_nodes(tmp_path):
             assert await tab.value(f"{device}.classList.contains('free')")
             began = time.monotonic()
             document = claim(f"new-{number}", held=[name(7)], on=f"node-{number}")
-            viewing.put(api, document)
+            api.put_document(document)
             await tab.until(f"{device}.classList.contains('taken')")
             delays.append(time.monotonic() - began)
             await asyncio.sleep(0)

@@ -53,6 +53,14 @@ SHAPES = {
     "deviceclasses": (GROUP, "v1"),
     "events": ("events.k8s.io", "v1"),
 }
+PLURALS = {
+    "Node": "nodes",
+    "Pod": "pods",
+    "ResourceClaim": "resourceclaims",
+    "DeviceClass": "deviceclasses",
+    "ResourceSlice": "resourceslices",
+    "DeviceTaintRule": "devicetaintrules",
+}
 Object = dict[str, Any]
 Key = tuple[str, str, str]  # resource, namespace, name
 
@@ -143,6 +151,12 @@ class ApiServer(FaultProxy):
         else:
             stored = self._store.replace(served.kind.resource, old, new)
         return copy.deepcopy(served.from_storage(stored))
+
+    def put_document(self, document: Object) -> Object:
+        """The same of an object as `kubectl get -o yaml` would write it."""
+        head = ("apiVersion", "kind")
+        stored = {field: value for field, value in document.items() if field not in head}
+        return self.put(PLURALS[document["kind"]], stored)
 
     def delete(self, resource: str, name: str, namespace: str = "") -> Object:
         """At once, whatever finalizers say."""

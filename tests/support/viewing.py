@@ -10,14 +10,6 @@ from tests.support import cluster_objects as objects
 from tests.support import kubeconfigs
 from tests.support.cluster_objects import DRIVER, MI300X, claim, class_, gpu, gpus, name, node, pod
 
-PLURALS = {
-    "Node": "nodes",
-    "Pod": "pods",
-    "ResourceClaim": "resourceclaims",
-    "DeviceClass": "deviceclasses",
-    "ResourceSlice": "resourceslices",
-    "DeviceTaintRule": "devicetaintrules",
-}
 # What somebody may write into an object that is shown.
 HOSTILE = (
     "<script>document.title='owned'</script>",
@@ -26,12 +18,6 @@ HOSTILE = (
     "javascript:alert(1)//'); --",
     "</textarea>&lt;b&gt;&#0;",
 )
-
-
-def put(api, document):
-    head = ("apiVersion", "kind")
-    stored = {field: value for field, value in document.items() if field not in head}
-    api.put(PLURALS[document["kind"]], stored)
 
 
 @contextlib.asynccontextmanager

@@ -11,26 +11,13 @@ from plugin.kube import auth, client, errors
 from tests.support import apiserver, kubeconfigs
 from tests.support.cluster_objects import claim, class_, gpus, name, node, pod, slice_
 
-PLURALS = {
-    "Node": "nodes",
-    "ResourceClaim": "resourceclaims",
-    "DeviceClass": "deviceclasses",
-    "ResourceSlice": "resourceslices",
-}
-
 
 @pytest.fixture
 async def api():
     async with apiserver.serve() as server:
         for document in (class_(), node("node-1"), slice_(gpus(2)), claim(count=2)):
-            put(server, document)
+            server.put_document(document)
         yield server
-
-
-def put(server, document):
-    head = ("apiVersion", "kind")
-    stored = {field: value for field, value in document.items() if field not in head}
-    server.put(PLURALS[document["kind"]], stored)
 
 
 @contextlib.asynccontextmanager
@@ -64,7 +51,7 @@ async def follow(api):
 async def test_what_changes_is_told(api, tmp_path):
     async with watched(api, tmp_path) as line:
         assert await line() == YES
-        put(api, claim("other", held=[name(0)]))
+        api.put_document(claim("other", held=[name(0)]))
         assert await line() == NO
         api.delete("resourceclaims", "other", "default")
         assert await line() == YES
@@ -75,8 +62,8 @@ async def test_what_is_not_read_is_no_change(api, tmp_path):
         assert await line() == YES
         beat = node("node-1")
         beat["status"]["nodeInfo"] = {"kernelVersion": "6.9"}
-        put(api, beat)
-        put(api, claim("other", held=[name(0)]))
+        api.put_document(beat)
+        api.put_document(claim("other", held=[name(0)]))
         assert await line() == NO
 
 
@@ -89,7 +76,7 @@ async def test_a_watch_that_ends_is_taken_up_again(api, tmp_path, forgotten):
         if forgotten:
             api.expire()
         api.end_watches()
-        put(api, claim("other", held=[name(0)]))
+        api.put_document(claim("other", held=[name(0)]))
         assert await waiting == NO
 
 

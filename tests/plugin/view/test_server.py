@@ -16,7 +16,7 @@ from tests.support.cluster_objects import claim, gpus, name, node, pod, slice_
 async def api():
     async with apiserver.serve() as server:
         for document in (node("node-1"), slice_(gpus(2))):
-            viewing.put(server, document)
+            server.put_document(document)
         yield server
 
 
@@ -133,10 +133,10 @@ async def test_what_changes_is_sent_on_and_why_a_pod_waits(api, page):
                 await reader.readexactly(2)
 
     await until(lambda: "node/node-1" in entries)
-    viewing.put(api, claim("a", held=[name(1)], reserved=["p"]))
+    api.put_document(claim("a", held=[name(1)], reserved=["p"]))
     await until(lambda: entries["node/node-1"]["devices"][1]["use"] == "taken")
-    viewing.put(
-        api, pod("job", containers=[{"name": "c", "resources": {"requests": {"cpu": "900"}}}])
+    api.put_document(
+        pod("job", containers=[{"name": "c", "resources": {"requests": {"cpu": "900"}}}])
     )
     await until(lambda: "line" in (entries.get("pod/default/job") or {}))
     assert entries["pod/default/job"]["line"].startswith("0 of 1 nodes could run it: ")
