@@ -45,7 +45,7 @@ def _line(answer: Answer) -> str:
     line = f"{answer.subject}: {count(answer)}"
     if any(node.outcome == "yes" for node in answer.nodes):
         return line + _reservation(answer)
-    return f"{line}: {_in_the_way(answer)}"
+    return f"{line}: {'; '.join(in_the_way(answer))}"
 
 
 def _reservation(answer: Answer) -> str:
@@ -69,12 +69,18 @@ def count(answer: Answer) -> str:
     return line
 
 
-def _in_the_way(answer: Answer) -> str:
-    """Each group with its number of nodes, the largest first; a single node with its own words."""
+def in_the_way(answer: Answer) -> list[str]:
+    """Each group with its number of nodes, the largest first; a single node with its own words.
+
+    Nothing where no node was looked at, or where one is good for it.
+    """
+    is_possible = any(node.outcome == "yes" for node in answer.nodes)
+    if answer.blockers or is_possible or not answer.nodes:
+        return []
     if len(answer.nodes) == 1 or all(node.outcome == "unknown" for node in answer.nodes):
         node = answer.nodes[0]
         words = own_words(node).removeprefix(_NOT_DECIDED)
-        return f"on {node.node} {words}" if node.refusals else words
+        return [f"on {node.node} {words}" if node.refusals else words]
 
     by_size = sorted(answer.groups, key=lambda group: -len(group.nodes))
     parts = []
@@ -88,7 +94,7 @@ def _in_the_way(answer: Answer) -> str:
     others = sum(len(group.nodes) for group in by_size[len(named) :])
     if others:
         parts.append(f"{others} for other reasons")
-    return "; ".join(parts)
+    return parts
 
 
 def own_words(node: NodeAnswer) -> str:

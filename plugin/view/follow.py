@@ -179,6 +179,9 @@ def _waiting_pod(pod: Pod, group: PodGroup | None) -> rows.Row:
         made["line"] = group.line
         made["verdict"] = group.verdict
         made["help"] = list(group.answer.help)
+        reasons = headline.in_the_way(group.answer)
+        if reasons:
+            made["count"], made["reasons"] = headline.count(group.answer), reasons
         made["with"] = len(group.pods)
         for node in group.answer.nodes:
             if node.node == group.answer.nearest:

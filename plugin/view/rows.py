@@ -230,7 +230,10 @@ def _is_short(device: Device, key: DeviceKey, free: _Counters) -> bool:
 def _parents(
     found: Mapping[DeviceKey, tuple[Device, list[Holding]]], slices: Sequence[ResourceSlice]
 ) -> dict[DeviceKey, DeviceKey]:
-    """The whole device of each part: by the attribute that says so, or by their counters."""
+    """The whole device of each part.
+
+    By the attribute that says so (`parent` is claimd's, `parentUUID` NVIDIA's), or by the counters.
+    """
     wholes: dict[tuple[str, str, str], DeviceKey] = {}
     for slice_ in slices:
         for counter_set in slice_.spec.shared_counters:
@@ -246,11 +249,18 @@ def _parents(
                     ):
                         wholes[key.driver, key.pool, counter_set.name] = key
 
+    by_uuid = {
+        (key.driver, uuid): key
+        for key, (device, _) in found.items()
+        if (uuid := _first(device.attributes, key.driver, ["uuid"]))
+    }
     parents = {}
     for key, (device, _) in found.items():
         told = DeviceKey(key.driver, key.pool, _first(device.attributes, key.driver, ["parent"]))
-        if told in found:
-            parents[key] = told
+        uuid = _first(device.attributes, key.driver, ["parentUUID"])
+        whole = told if told in found else by_uuid.get((key.driver, uuid))
+        if whole is not None:
+            parents[key] = whole
             continue
         for consumed in device.consumes_counters:
             whole = wholes.get((key.driver, key.pool, consumed.counter_set))

@@ -63,6 +63,7 @@ async def test_three_nodes(tmp_path):
         waiting = await tab.value("document.querySelector('#waiting').innerText")
         assert "default/big-model-0" in waiting
         assert "nearest: dgx-1: " in waiting
+        assert await tab.value("document.querySelectorAll('#waiting .reasons li').length") == 3
 
         await tab.value(f"{cell(name(6), 'dgx-1')}.click()")
         await tab.until("document.querySelector('#details table tr')")

@@ -69,7 +69,9 @@ def documents(nodes=NODES):
     for number in range(nodes):
         held = [cluster_objects.name(index) for index in range(5 + number % 3)]
         on = f"node-{number}"
-        yield cluster_objects.claim(f"job-{number}", held=held, on=on, pinned=on, reserved=[on])
+        yield cluster_objects.claim(
+            f"job-{number}", held=held, on=on, pinned=on, reserved=[f"job-{number}"]
+        )
         reference = [{"name": "gpus", "resourceClaimName": f"job-{number}"}]
         pod = cluster_objects.pod(
             f"job-{number}",

@@ -253,7 +253,7 @@ function drawWait(pods) {
   const [pod] = pods;
   const names = pods.slice(0, 3).map((one) => one.pod).join(", ");
   const more = pods.length > 3 ? ` and ${pods.length - 3} more` : "";
-  const why = pod.line || pod.scheduler || "";
+  const why = pod.line || pod.scheduler || "claimd is looking for the reason …";
   const name = make("button", { title: "filter by this pod" }, make("b", {}, names + more));
   name.onclick = () => search(pod.pod);
   const since = ago(Date.parse(pod.since), Date.now());
@@ -262,10 +262,16 @@ function drawWait(pods) {
     {},
     name,
     since ? make("time", { dateTime: pod.since, title: pod.since }, ` for ${since}`) : null,
-    make("div", {}, why || "claimd is looking for the reason …"),
+    ...(pod.reasons ? reasonsOf(pod) : [make("div", {}, why)]),
     ...(pod.help || []).slice(0, 2).map((text) => make("span", { className: "help" }, `→ ${text}`)),
     pod.nearest ? make("span", { className: "help" }, `nearest: ${pod.nearest}`) : null,
   );
+}
+
+// What stands in the way, each group of nodes in a line of its own.
+function reasonsOf(pod) {
+  const reasons = pod.reasons.map((text) => make("li", {}, text));
+  return [make("div", {}, `${pod.count}:`), make("ul", { className: "reasons" }, ...reasons)];
 }
 
 function drawTimeline() {

@@ -84,6 +84,20 @@ def test_parts_that_do_not_name_their_gpu_are_found_by_its_counters():
     assert [device.get("parent", "") for device in devices] == [*[""] * 4, *[name(3)] * 4]
 
 
+def test_parts_that_name_their_gpu_as_nvidias_driver_does():
+    whole = gpu(0)
+    whole["attributes"]["gpu.nvidia.com/uuid"] = {"string": "GPU-1"}
+    part = {"name": "gpu-0-mig-9-0", "attributes": {"parentUUID": {"string": "GPU-1"}}}
+    published = slice_([gpu(1), part, whole])
+    published["spec"]["driver"] = "gpu.nvidia.com"
+    held = claim("part", held=[part["name"]])
+    held["status"]["allocation"]["devices"]["results"][0]["driver"] = "gpu.nvidia.com"
+    picture = pictured(published, held)
+    devices = rows.row(picture.world, "node-1")["devices"]
+    assert [device["name"] for device in devices] == [name(0), part["name"], name(1)]
+    assert [device["use"] for device in devices] == ["divided", "taken", "free"]
+
+
 def test_a_taint_and_its_rule():
     sick = gpu(0)
     sick["taints"] = [{"key": "x.dev/hot", "effect": "NoSchedule"}]

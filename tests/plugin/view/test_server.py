@@ -139,7 +139,9 @@ async def test_what_changes_is_sent_on_and_why_a_pod_waits(api, page):
         pod("job", containers=[{"name": "c", "resources": {"requests": {"cpu": "900"}}}])
     )
     await until(lambda: "line" in (entries.get("pod/default/job") or {}))
-    assert entries["pod/default/job"]["line"].startswith("0 of 1 nodes could run it: ")
+    shown = entries["pod/default/job"]
+    assert shown["line"] == f"{shown['count']}: {'; '.join(shown['reasons'])}"
+    assert shown["count"] == "0 of 1 nodes could run it"
     api.delete("pods", "job", "default")
     await until(lambda: entries["pod/default/job"] is None)
     writer.close()
