@@ -238,7 +238,7 @@ class App:
             claims=lambda: self.driver.claims.checkpoints.claims,
             containers=containers,
         ).install()
-        device_metrics.install_process()
+        device_metrics.install_process(lambda: self.resources.version)
 
     # ------------------------------------------------------------------ what happens
 
@@ -513,7 +513,10 @@ def _scan(config: Config) -> watch.Scan:
 
 def _counted_scan(roots: Roots, rules: Rules) -> Inventory:
     metrics.SCANS.add()
-    return scan.scan(roots, rules)
+    began = time.monotonic()
+    inventory = scan.scan(roots, rules)
+    metrics.SCAN_SECONDS.add(time.monotonic() - began)
+    return inventory
 
 
 def _socket_paths(config: Config) -> tuple[Path, Path]:

@@ -52,8 +52,7 @@ ACCEPTS_A_TURN = 16
 ACCEPT_PAUSE = 0.1
 
 END_OF_HEAD = b"\r\n\r\n"
-# 0.0.4 is the version of Prometheus' format.
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PLAIN = "text/plain; charset=utf-8"
 
 
 class _Client:
@@ -257,19 +256,24 @@ class Endpoint:
         return select.EPOLLOUT if client.response else 0
 
     def _response(self, head: bytes) -> bytes:
-        request_line = head.split(b"\r\n", 1)[0].decode("latin-1")
+        request_line, *lines = head.decode("latin-1").split("\r\n")
         method, _, rest = request_line.partition(" ")
         path = rest.split(" ", 1)[0].split("?", 1)[0]
-        status, text = self._answer(method, path)
+        if path == "/metrics" and method in ("GET", "HEAD") and self._shows_metrics:
+            status = "200 OK"
+            content_type, text = _scraped(_field(lines, "accept"))
+        else:
+            content_type = PLAIN
+            status, text = self._answer(method, path)
 
         body = f"{text}\n".encode()
-        fields = f"Content-Type: {CONTENT_TYPE}\r\nContent-Length: {len(body)}\r\nConnection: close"
+        fields = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\nConnection: close"
         if method == "HEAD":
             body = b""
         return f"HTTP/1.1 {status}\r\n{fields}\r\n\r\n".encode() + body
 
     def _answer(self, method: str, path: str) -> tuple[str, str]:
-        """The status and the words."""
+        """The status and the words, metrics aside."""
         if method not in ("GET", "HEAD"):
             return "405 Method Not Allowed", "only GET"
         match path:
@@ -282,11 +286,27 @@ class Endpoint:
             case "/readyz":
                 reason = self._unready()
                 return ("503 Service Unavailable", reason) if reason else ("200 OK", "ok")
-            case "/metrics" if self._shows_metrics:
-                return "200 OK", metrics.text()
             case "/metrics":
                 return "404 Not Found", "metrics are where the setting metrics-endpoint says"
         return "404 Not Found", "there are /livez, /readyz and /metrics"
+
+
+def _scraped(accept: str) -> tuple[str, str]:
+    """The metrics in the format that the client asks for: its content type, and the text."""
+    from . import exposition  # nobody may ever scrape
+
+    form = exposition.content_type(accept)
+    return form, exposition.text(metrics.ALL, form)
+
+
+def _field(lines: list[str], name: str) -> str:
+    """A field of a request's head, its name in small letters; given twice it is one list."""
+    values = []
+    for line in lines:
+        key, _, value = line.partition(":")
+        if key.lower() == name:
+            values.append(value.strip())
+    return ",".join(values)
 
 
 def serving(probes: str, metrics_: str, unready: Callable[[], str]) -> list[tuple[str, Endpoint]]:

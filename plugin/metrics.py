@@ -1,9 +1,9 @@
-"""What is counted, and its text for Prometheus (format 0.0.4).
+"""What is counted. `exposition` makes the text of it that Prometheus reads.
 
 Whoever sees a thing happen counts it here, so this module is at the bottom of all layers.
 Written by hand: Prometheus' client library would cost 1.5 MB of the plugin's resident memory, for
-which there is a limit that we only just keep. No log, no clock, no I/O: the endpoint serves the
-text, in a thread of its own while others count.
+which there is a limit that we only just keep. No log, no clock, no I/O: who scrapes reads it in a
+thread of the endpoint's, while others count.
 """
 
 from __future__ import annotations
@@ -17,24 +17,28 @@ Labels = tuple[str, ...]  # their values, in the order of the metric's label nam
 # Upper bounds of the buckets. The last is how long a kubelet waits for an answer.
 SECONDS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 45.0)
 
-_ALL: list[_Metric] = []
+# The end of a sample's name, the values of its labels, and its own. A bucket has one label more than
+# its family: `le`, its upper bound.
+Sample = tuple[str, Labels, float]
+
+ALL: list[Metric] = []
 
 
-class _Metric(ABC):
+class Metric(ABC):
     """One family of samples. Making it registers it."""
 
     kind = ""
 
     def __init__(self, name: str, about: str, *labels: str) -> None:
         self.name, self.about, self.labels = name, about, labels
-        _ALL.append(self)
+        ALL.append(self)
 
     @abstractmethod
-    def samples(self) -> list[tuple[str, str, float]]:
-        """Suffix of the name, labels as text, value."""
+    def samples(self) -> list[Sample]:
+        """As they are now."""
 
 
-class Counter(_Metric):
+class Counter(Metric):
     """Only grows."""
 
     kind = "counter"
@@ -47,11 +51,8 @@ class Counter(_Metric):
     def add(self, *labels: str) -> None:
         self.values[labels] = self.values.get(labels, 0.0) + 1
 
-    def samples(self) -> list[tuple[str, str, float]]:
-        return [
-            ("", _label_text(self.labels, labels), value)
-            for labels, value in sorted(self.values.items())
-        ]
+    def samples(self) -> list[Sample]:
+        return [("", labels, value) for labels, value in sorted(self.values.items())]
 
 
 class Gauge(Counter):
@@ -68,7 +69,7 @@ class Gauge(Counter):
         self.values = zeros | {(label,): value for label, value in values.items()}
 
 
-class Scraped(_Metric):
+class Scraped(Metric):
     """Is looked up when somebody asks. `source` gives labels and values, in the asker's thread."""
 
     def __init__(self, kind: str, name: str, about: str, *labels: str) -> None:
@@ -76,20 +77,23 @@ class Scraped(_Metric):
         self.kind = kind
         self.source: Callable[[], Iterable[tuple[Labels, float]]] = tuple
 
-    def samples(self) -> list[tuple[str, str, float]]:
-        return [("", _label_text(self.labels, labels), value) for labels, value in self.source()]
+    def samples(self) -> list[Sample]:
+        return [("", labels, value) for labels, value in self.source()]
 
 
-class Histogram(_Metric):
+class Histogram(Metric):
     """How many observations took how many seconds."""
 
     kind = "histogram"
 
     def __init__(self, name: str, about: str, *labels: str) -> None:
         super().__init__(name, about, *labels)
-        # By bucket, each by itself; the last has no bound.
+        # By bucket, each by itself; the last has no bound. As with counters, one without labels is
+        # there from the start.
         self.counts: dict[Labels, list[int]] = {}
         self.sums: dict[Labels, float] = {}
+        if not labels:
+            self.counts[()], self.sums[()] = [0] * (len(SECONDS) + 1), 0.0
 
     def add(self, value: float, *labels: str) -> None:
         # Whoever is in the counts has a sum, at every moment.
@@ -97,41 +101,18 @@ class Histogram(_Metric):
         counts = self.counts.setdefault(labels, [0] * (len(SECONDS) + 1))
         counts[bisect_left(SECONDS, value)] += 1
 
-    def samples(self) -> list[tuple[str, str, float]]:
+    def samples(self) -> list[Sample]:
         bounds = [*(f"{bound:g}" for bound in SECONDS), "+Inf"]
-        names = (*self.labels, "le")
-        samples: list[tuple[str, str, float]] = []
+        samples: list[Sample] = []
         for labels, counts in sorted(self.counts.items()):
             # A bucket counts everything up to its bound, so the smaller ones as well.
             total = 0
             for bound, count in zip(bounds, counts, strict=True):
                 total += count
-                samples.append(("_bucket", _label_text(names, (*labels, bound)), float(total)))
-            samples.append(("_sum", _label_text(self.labels, labels), self.sums[labels]))
-            samples.append(("_count", _label_text(self.labels, labels), float(total)))
+                samples.append(("_bucket", (*labels, bound), float(total)))
+            samples.append(("_sum", labels, self.sums[labels]))
+            samples.append(("_count", labels, float(total)))
         return samples
-
-
-def text() -> str:
-    """Everything that is counted, in the order of this file, without the last line's end."""
-    lines = []
-    for metric in _ALL:
-        lines.append(f"# HELP {metric.name} {metric.about}")
-        lines.append(f"# TYPE {metric.name} {metric.kind}")
-        for suffix, labels, value in metric.samples():
-            number = repr(float(value)).removesuffix(".0")
-            lines.append(f"{metric.name}{suffix}{labels} {number}")
-    return "\n".join(lines)
-
-
-def _label_text(names: Labels, values: Labels) -> str:
-    if not names:
-        return ""
-    pairs = []
-    for name, value in zip(names, values, strict=True):
-        escaped = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-        pairs.append(f'{name}="{escaped}"')
-    return "{" + ",".join(pairs) + "}"
 
 
 PREPARES = Histogram(
@@ -139,6 +120,11 @@ PREPARES = Histogram(
 )
 UNPREPARES = Histogram(
     "claimd_unprepare_seconds", "Time to unprepare a claim, by result.", "result"
+)
+PREPARE_PHASES = Histogram(
+    "claimd_prepare_phase_seconds",
+    "Time that parts of a prepare took: claim, checkpoint, files.",
+    "phase",
 )
 CHECKPOINTS = Gauge("claimd_records", "Claims that are recorded as prepared on this node.")
 CHECKPOINTS_DAMAGED = Counter(
@@ -162,6 +148,13 @@ GARBAGE = Counter(
 API_REQUESTS = Counter(
     "claimd_api_requests_total", "Requests to the API server, watches aside.", "method", "outcome"
 )
+API_SECONDS = Histogram(
+    "claimd_api_request_seconds", "Time of requests to the API server, watches aside.", "method"
+)
+PUBLISHES = Histogram(
+    "claimd_publish_seconds", "Time from a change of the GPUs until all slices say so."
+)
+SCAN_SECONDS = Histogram("claimd_scan_seconds", "Time of a look at the node's hardware.")
 SCANS = Counter("claimd_scans_total", "Looks at the node's hardware.")
 SICK = Gauge(
     "claimd_gpu_findings",
@@ -214,7 +207,9 @@ DEVICE_MEMORY_USED = Scraped(
 DEVICE_MEMORY = Scraped(
     "gauge", "claimd_device_memory_bytes", "Memory that the device has.", *_DEVICE
 )
-BUILD = Scraped("gauge", "claimd_build_info", "1, with versions as labels.", "version", "python")
+BUILD = Scraped(
+    "gauge", "claimd_build_info", "1, with versions as labels.", "version", "python", "api_version"
+)
 CPU = Scraped("counter", "process_cpu_seconds_total", "Time of the processor.")
 RESIDENT = Scraped("gauge", "process_resident_memory_bytes", "Resident memory.")
 OPEN_FDS = Scraped("gauge", "process_open_fds", "Open file descriptors.")

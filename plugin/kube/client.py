@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import time
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 from urllib.parse import urlencode
@@ -186,6 +187,7 @@ class Client:
         does, so that an error leaves open whether it was carried out.
         """
         operation, outcome = f"{method} {path}", "Abandoned"
+        began = time.monotonic()
         target = self._target(path, query)
         fields = []
         if body is not None:
@@ -207,6 +209,7 @@ class Client:
             ) from None
         finally:
             metrics.API_REQUESTS.add(method, outcome)
+            metrics.API_SECONDS.add(time.monotonic() - began, method)
 
     async def lines(
         self, path: str, query: Mapping[str, str], *, idle: float

@@ -134,6 +134,7 @@ class CheckpointFolder:
         before = self.claims.get(uid)
         self.claims[uid] = prepared
         self.in_flight.add(uid)
+        began = time.monotonic()
         try:
             self._lock.announce()
             await durable.in_thread(functools.partial(self._store, prepared))
@@ -147,6 +148,8 @@ class CheckpointFolder:
             raise
         finally:
             self.in_flight.discard(uid)
+
+        metrics.PREPARE_PHASES.add(time.monotonic() - began, "checkpoint")
 
         # The new checkpoint will be reported, which replaces what would have to be cleared.
         self.mark_cleared(uid)

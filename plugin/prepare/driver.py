@@ -254,8 +254,10 @@ class Driver:
         remaining = deadline - asyncio.get_running_loop().time()
         timeout = min(max(0.1, min(patience, remaining)), REQUEST_TIMEOUT)
 
+        began = time.monotonic()
         try:
             claim = await self.resources.claim(ref.namespace, ref.name, timeout)
+            metrics.PREPARE_PHASES.add(time.monotonic() - began, "claim")
         except kube_errors.NotFound:
             raise errors.ClaimError(
                 f"claim {ref.namespace}/{ref.name} does not exist any more"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -65,6 +66,7 @@ class Publisher:
         self._taints: slices.Taints = {}
         self._builder = slices.Builder(driver, node)
         self._desired: list[ResourceSlice] | None = None
+        self._changed_at = 0.0  # by the clock, if not all of it stands yet
         self._problems: list[str] = []  # what had to be left out; each is logged once
 
         # What the API server has told us.
@@ -107,6 +109,7 @@ class Publisher:
 
         if desired != self._desired:
             self._desired = desired
+            self._changed_at = self._changed_at or time.monotonic()
             devices = {device.name for slice_ in desired for device in slice_.spec.devices}
             self._rejected = [part for part in self._rejected if part.device in devices]
             self.resync()
@@ -176,6 +179,9 @@ class Publisher:
             if self._desired is None or not self._resources.slices.synced:
                 return None
             if not self._may_publish():
+                # What another instance takes for it is no time of ours.
+                if self._changed_at:
+                    self._changed_at = time.monotonic()
                 return None
             for support in (self._counters, self._sharing):
                 if await support.learn(self._inventory):
@@ -234,6 +240,9 @@ class Publisher:
         self._last = target
         self._verified.update(target.bodies)
 
+        if self._changed_at:
+            metrics.PUBLISHES.add(time.monotonic() - self._changed_at)
+            self._changed_at = 0.0
         if wrote or not self.published.is_set():
             devices = sum(len(body.get("devices", ())) for body in target.bodies.values())
             counts = {

@@ -155,11 +155,14 @@ def _uses(claim: PreparedClaim, device: PreparedDevice, containers: ContainersOf
 # ---------------------------------------------------------------- this process
 
 
-def install_process() -> None:
-    """What is said of every process, under the names that every library uses."""
+def install_process(api_version: Callable[[], str]) -> None:
+    """What is said of every process, under the names that every library uses.
+
+    `api_version` is that of resource.k8s.io which is in use.
+    """
     started = time.time()
     python = ".".join(str(part) for part in sys.version_info[:3])
-    metrics.BUILD.source = lambda: [((__version__, python), 1.0)]
+    metrics.BUILD.source = lambda: [((__version__, python, api_version()), 1.0)]
     metrics.CPU.source = lambda: [((), sum(os.times()[:2]))]
     metrics.RESIDENT.source = lambda: [((), float(_resident()))]
     metrics.OPEN_FDS.source = lambda: [((), float(len(os.listdir("/proc/self/fd")) - 1))]

@@ -21,7 +21,7 @@ import msgspec
 
 from devices import fake, scan, vendors
 from devices.gpu import Roots
-from plugin import budgets, cli, config, metrics, prepared
+from plugin import budgets, cli, config, exposition, metrics, prepared
 from plugin.api import versions
 from plugin.doctor import examine
 from plugin.kubelet import dra
@@ -157,16 +157,13 @@ def device_metadata() -> str:
 
 
 def metric_families() -> list[Any]:
-    return [
-        metric
-        for metric in vars(metrics).values()
-        if isinstance(getattr(metric, "name", None), str) and hasattr(metric, "samples")
-    ]
+    return [metric for metric in vars(metrics).values() if isinstance(metric, metrics.Metric)]
 
 
 def metric_table() -> str:
     families = metric_families()
-    named = re.findall(r"^# TYPE (\S+) (\S+)$", metrics.text(), re.M)
+    text = exposition.text(metrics.ALL, exposition.PLAIN)
+    named = re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M)
     if named != [(metric.name, metric.kind) for metric in families]:
         raise Incomplete("plugin.metrics serves other families than its names tell")
     rows = described("metrics", [metric.name for metric in families])

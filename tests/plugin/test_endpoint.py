@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from plugin import endpoint, errors, listening, metrics, probe
+from plugin import endpoint, errors, exposition, listening, metrics, probe
 from tests.support import flood
 
 
@@ -53,8 +53,20 @@ async def test_metrics_are_served_as_prometheus_reads_them(served):
     head, _, body = (await raw(address, b"GET /metrics HTTP/1.1\r\n\r\n")).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\n")
     assert b"Content-Type: text/plain; version=0.0.4" in head
-    assert body.decode() == metrics.text() + "\n"
+    assert body.decode() == exposition.text(metrics.ALL, exposition.PLAIN) + "\n"
     assert b"claimd_records_damaged_total" in body
+
+
+async def test_who_asks_for_openmetrics_gets_it(served):
+    address, _ = served
+    request = (
+        b"GET /metrics HTTP/1.1\r\naccept: text/plain;q=0.3\r\n"
+        b"Accept:application/openmetrics-text;version=1.0.0;q=0.5\r\n\r\n"
+    )
+    head, _, body = (await raw(address, request)).partition(b"\r\n\r\n")
+    assert b"\r\nContent-Type: application/openmetrics-text; version=1.0.0; charset=utf-8" in head
+    assert f"\r\nContent-Length: {len(body)}\r\n" in head.decode()
+    assert body.endswith(b"\n# EOF\n")
 
 
 async def test_a_client_whose_answer_fails_is_hung_up_on(tmp_path):

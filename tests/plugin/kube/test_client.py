@@ -60,6 +60,8 @@ async def test_requests_are_counted_by_what_became_of_them(
 ) -> None:
     kube = connect(api.url)
     before = dict(metrics.API_REQUESTS.values)
+    timed = sum(metrics.API_SECONDS.counts.get(("GET",), []))
+    seconds = metrics.API_SECONDS.sums.get(("GET",), 0.0)
     await kube.request("GET", NODE)
     api.fail(503)
     for path in (NODE, "/api/v1/nodes/other"):
@@ -77,6 +79,8 @@ async def test_requests_are_counted_by_what_became_of_them(
     assert [values["GET", outcome] - before.get(("GET", outcome), 0) for outcome in outcomes] == [
         1
     ] * 5
+    assert sum(metrics.API_SECONDS.counts["GET",]) - timed == 5
+    assert metrics.API_SECONDS.sums["GET",] - seconds >= 0.05
 
 
 async def test_many_requests_share_the_connections(

@@ -166,6 +166,17 @@ async def test_prepare_and_unprepare(world):
     assert (world.records(), world.specs()) == ([], [])
 
 
+async def test_the_time_of_each_phase_is_counted(world):
+    def counts():
+        return {labels: sum(counts) for labels, counts in metrics.PREPARE_PHASES.counts.items()}
+
+    c, before = world.claim("c"), counts()
+    for expected in ([1, 1, 1], [1, 1, 2]):  # the second time only the files are looked at
+        await world.prepare(c)
+        phases = [("claim",), ("checkpoint",), ("files",)]
+        assert [counts()[phase] - before.get(phase, 0) for phase in phases] == expected
+
+
 async def test_a_repeated_prepare_gives_the_same_and_asks_nobody(world):
     c = world.claim("c")
     first = await world.prepare(c)

@@ -67,6 +67,31 @@ async def test_equal_is_not_written_again(world: World):
         assert world.writes() == ["POST 00000", "PUT 00000"]
 
 
+async def test_the_time_from_a_change_to_its_end_is_counted(world: World):
+    def seen():
+        return sum(metrics.PUBLISHES.counts[()]), metrics.PUBLISHES.sums[()]
+
+    allowed = False
+    async with world.running(gpus(1), may_publish=lambda: allowed) as one:
+        # Nobody's time but that of whoever publishes meanwhile.
+        await until(lambda: world.api.count("GET") > 0)
+        one._changed_at = 1.0
+        one.resync()
+        await until(lambda: one._changed_at > 1.0)
+        count, seconds = seen()
+        allowed = True
+        one.resync()
+        await published(one)
+        assert seen()[0] == count + 1
+        assert seen()[1] - seconds < 60
+
+        one.resync()
+        world.api.fail(503)
+        one.set(gpus(1, _0="new"))
+        await until(lambda: seen()[0] == count + 2)
+        assert seen()[1] - seconds >= publisher.FIRST_DELAY / 2
+
+
 async def test_a_restart_writes_nothing(world: World):
     async with world.running(gpus(65)) as one:
         await published(one)

@@ -2,12 +2,13 @@
 
 import dataclasses
 import os
+import re
 
 import pytest
 
 from devices.gpu import Gpu, Inventory, Roots
 from devices.health import Finding, HealthReport
-from plugin import metrics
+from plugin import exposition, metrics
 from plugin.prepared import PreparedClaim, PreparedDevice
 from plugin.report import device_metrics
 
@@ -129,12 +130,12 @@ def test_there_are_never_more_than_so_many(made):
 
 
 def test_every_family_is_served_as_text(made, monkeypatch):
-    scraped = [metric for metric in metrics._ALL if isinstance(metric, metrics.Scraped)]
+    scraped = [metric for metric in metrics.ALL if isinstance(metric, metrics.Scraped)]
     for metric in scraped:
         monkeypatch.setattr(metric, "source", metric.source)
     made.install()
-    device_metrics.install_process()
-    text = metrics.text()
+    device_metrics.install_process(lambda: "v1beta1")
+    text = exposition.text(metrics.ALL, exposition.PLAIN)
     assert (
         'claimd_device_healthy{device="gpu-0000-41-00-0",uuid="GPU-1",pci="0000:41:00.0"} 1' in text
     )
@@ -146,4 +147,6 @@ def test_every_family_is_served_as_text(made, monkeypatch):
         if line.startswith("process_open_fds "):
             assert 3 <= int(line.split()[1]) <= len(os.listdir("/proc/self/fd")) + 5
     assert "process_resident_memory_bytes " in text
-    assert 'claimd_build_info{version="' in text
+    assert re.search(
+        r'claimd_build_info\{version="[^"]+",python="3[^"]+",api_version="v1beta1"\} 1', text
+    )
