@@ -6,16 +6,15 @@ one that looks into other folders does not either.
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import re
-import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from . import runtime_config
 from .check import Check, Finding, Level
-from .sight import Sight, names
+from .runtime_config import CONTAINERD_FILES, CRI_PLUGINS
+from .sight import Sight
 
 RUNTIME_VERSION = Check(
     name="runtime-version",
@@ -27,14 +26,16 @@ RUNTIME_VERSION = Check(
 CDI_ENABLED = Check(
     name="cdi-enabled",
     level=Level.ERROR,
-    looks_at="`enable_cdi` in containerd's configuration; CRI-O has CDI always",
+    looks_at="`enable_cdi` in the configuration that containerd was started with, and in what that "
+    "imports; CRI-O has CDI always",
     expected="CDI turned on: a container gets its GPU as a CDI device",
     remedy="set `enable_cdi = true` in the table of the CRI plugin, and restart containerd",
 )
 CDI_FOLDERS = Check(
     name="cdi-folders",
     level=Level.ERROR,
-    looks_at="`cdi_spec_dirs` of containerd or CRI-O, beside the setting `cdi-dir`",
+    looks_at="`cdi_spec_dirs` of containerd, or of CRI-O in the files and flags that it was started "
+    "with, beside the setting `cdi-dir`",
     expected="the runtime looks for CDI specs where claimd writes them",
     remedy="add the folder to `cdi_spec_dirs` and restart the runtime, or set `cdi-dir` to one of "
     "the folders that it has",
@@ -48,23 +49,10 @@ CDI_FOLDER = Check(
 )
 CHECKS = (RUNTIME_VERSION, CDI_ENABLED, CDI_FOLDERS, CDI_FOLDER)
 
-# Where distributions put containerd's configuration, if its command line does not say.
-CONTAINERD_FILES = (
-    "/etc/containerd/config.toml",
-    "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
-    "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
-    "/etc/k0s/containerd.toml",
-    "/run/k0s/containerd-cri.toml",
-    "/var/snap/microk8s/current/args/containerd.toml",
-)
-CRIO_FILE, CRIO_FOLDER = "/etc/crio/crio.conf", "/etc/crio/crio.conf.d"
 DEFAULT_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 
-# The table of containerd's CRI plugin, in the configuration's versions 2 and 3.
-_CRI_PLUGINS = ("io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime")
 _CGROUP_DRIVER = re.compile(r'^\s*"?cgroupDriver"?: *"?(systemd|cgroupfs)\b', re.M)
-_NEWEST_VERSION = 3
-_LARGEST_MINOR_WITHOUT_DEFAULT = (1, 7)
+_LAST_OF_VERSION_1 = (1, 7)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,9 +61,12 @@ class Facts:
 
     version: str = ""
     config: str = ""  # the file; empty: there is none, or it was not seen
-    # Where enable_cdi and cdi_spec_dirs are said, which may be a file that is imported; and the table.
+    # Where enable_cdi is said or has to be, which may be a file that is imported; and its table.
     place: str = ""
     table: str = ""
+    # The file that is imported and replaces that table as a whole, as containerd 1.7 has it.
+    replacing: str = ""
+    folders_place: str = ""  # where cdi_spec_dirs is said: a file, or a flag
     seen: bool = False  # the places were looked at where a configuration would be
     trouble: str = ""  # why the configuration cannot be understood
     enable_cdi: bool | None = None  # None: not said
@@ -133,10 +124,15 @@ def _enabled(facts: Facts, how: str) -> Finding:
         return CDI_ENABLED.failed(f"{place}: enable_cdi = false", remedy=_to_turn_on(facts))
 
     # Not said: what the version does by itself.
-    if facts.number and facts.number <= _LARGEST_MINOR_WITHOUT_DEFAULT:
+    if facts.number and facts.number <= _LAST_OF_VERSION_1:
         where = f"{facts.config} does not set enable_cdi"
         if not facts.config:
             where = "there is no configuration"
+        elif facts.replacing:
+            where = (
+                f"{facts.replacing}, which replaces the table of the CRI plugin in "
+                f"{facts.config}, does not set enable_cdi"
+            )
         return CDI_ENABLED.failed(
             f"{facts.called} has CDI off by default, and {where}", remedy=_to_turn_on(facts)
         )
@@ -151,7 +147,7 @@ def _enabled(facts: Facts, how: str) -> Finding:
 
 def _to_turn_on(facts: Facts) -> str:
     config = facts.place or facts.config or CONTAINERD_FILES[0]
-    table = facts.table or _CRI_PLUGINS[0]
+    table = facts.table or CRI_PLUGINS[0]
     lines = [
         f"in {config}, on the node, set",
         f'    [plugins."{table}"]',
@@ -165,14 +161,43 @@ def _to_turn_on(facts: Facts) -> str:
 
 
 def _folders(facts: Facts, how: str) -> Finding:
-    if not facts.seen or facts.trouble:
+    if not facts.seen:
         return CDI_FOLDERS.unseen("the runtime's configuration cannot be seen from here", how)
+    if facts.trouble and facts.name == "cri-o":
+        return CDI_FOLDERS.failed(
+            facts.trouble,
+            expected="a configuration in TOML; all files of the folder of drop-ins count",
+            remedy="mend it, or take the file away: CRI-O does not start with it",
+        )
+    if facts.trouble:
+        return CDI_FOLDERS.unseen(
+            "the runtime's configuration cannot be read: cdi-enabled says why", "mend that first"
+        )
+
     folders = DEFAULT_FOLDERS if facts.folders is None else facts.folders
     if _same(facts.cdi_dir) in map(_same, folders):
         return CDI_FOLDERS.well(f"{facts.cdi_dir} is among {', '.join(folders)}")
+    place = facts.folders_place or facts.config
     return CDI_FOLDERS.failed(
         f"claimd writes into {facts.cdi_dir}, the runtime looks in {', '.join(folders) or 'none'}"
-        + (f" ({facts.config})" if facts.config else "")
+        + (f" ({place})" if place else ""),
+        remedy=_to_add_folder(facts, folders),
+    )
+
+
+def _to_add_folder(facts: Facts, folders: tuple[str, ...]) -> str:
+    """For a configuration that is known; else what holds in general."""
+    if not facts.folders_place:
+        return ""
+    listed = ", ".join(f'"{folder}"' for folder in (*folders, facts.cdi_dir))
+    what = f"set `cdi_spec_dirs = [{listed}]`"
+    if facts.folders_place == runtime_config.FLAG:
+        what = f"start it with {facts.cdi_dir} as well"
+    service = "crio" if facts.name == "cri-o" else "containerd"
+    return (
+        f"in {facts.folders_place}, on the node, {what}\n"
+        f"and `systemctl restart {service}`: running containers stay; "
+        "or set claimd's `cdi-dir` to one of the folders that it has"
     )
 
 
@@ -203,9 +228,11 @@ def look(sight: Sight, version: str) -> Facts:
 
     facts["seen"] = True
     facts["systemd_cgroup"] = _by_kubelet(sight)
-    if version.startswith("cri-o") or (not version and sight.files.real(CRIO_FILE)):
-        return Facts(**facts | {"version": version or "cri-o://"} | _crio(sight))
-    return Facts(**facts | _containerd(sight))
+    if version.startswith("cri-o") or (not version and runtime_config.has_crio(sight)):
+        return Facts(**facts | {"version": version or "cri-o://"} | runtime_config.crio(sight))
+    known = Facts(version=version)
+    replaces = bool(known.number) and known.number <= _LAST_OF_VERSION_1
+    return Facts(**facts | runtime_config.containerd(sight, replaces=replaces))
 
 
 def _by_kubelet(sight: Sight) -> bool | None:
@@ -244,104 +271,3 @@ def folder_trouble(place: str, name: str) -> str:
     if not os.access(place, os.W_OK | os.X_OK):
         return f"{name} may not be written by user {os.getuid()}"
     return ""
-
-
-def _containerd(sight: Sight) -> dict[str, Any]:
-    assert sight.files is not None
-    config = _from_command_line(sight)
-    if not config:
-        there = [path for path in CONTAINERD_FILES if sight.files.real(path) is not None]
-        config = there[0] if there else ""
-    if not config:
-        return {}
-
-    # Later files win, setting by setting.
-    found: dict[str, Any] = {"config": config}
-    path = config
-    try:
-        main = _toml(sight, config)
-        if main.get("version") == _NEWEST_VERSION:
-            found["table"] = _CRI_PLUGINS[1]
-        found |= _of_cri(main, config)
-        for path in _imports(sight, config, main):
-            found |= _of_cri(_toml(sight, path), path)
-    except ValueError as error:
-        return {"config": config, "trouble": f"{path}: {error}"}
-    return found
-
-
-def _of_cri(document: dict[str, Any], path: str) -> dict[str, Any]:
-    """What one file says of containerd's CRI plugin."""
-    found: dict[str, Any] = {}
-    plugins = _table(document, "plugins")
-    for plugin in _CRI_PLUGINS:
-        cri = _table(plugins, plugin)
-        if isinstance(cri.get("enable_cdi"), bool):
-            found |= {"enable_cdi": cri["enable_cdi"], "place": path, "table": plugin}
-        if isinstance(cri.get("cdi_spec_dirs"), list):
-            found["folders"] = tuple(map(str, cri["cdi_spec_dirs"]))
-        runc = _table(cri, "containerd", "runtimes", "runc", "options")
-        if isinstance(runc.get("SystemdCgroup"), bool):
-            found["systemd_cgroup"] = runc["SystemdCgroup"]
-    return found
-
-
-def _from_command_line(sight: Sight) -> str:
-    """The file that a running containerd was given, as a path of the host."""
-    for _, words in sight.commands():
-        if os.path.basename(words[0]) != "containerd":
-            continue
-        for word, following in zip(words, [*words[1:], ""], strict=True):
-            if word in ("--config", "-c") and following:
-                return following
-            if word.startswith("--config="):
-                return word.removeprefix("--config=")
-    return ""
-
-
-def _imports(sight: Sight, config: str, document: dict[str, Any]) -> Iterator[str]:
-    """The files that a configuration imports, in the order in which they count."""
-    assert sight.files is not None
-    for pattern in document.get("imports") or ():
-        absolute = os.path.join(os.path.dirname(config), str(pattern))
-        folder, name = os.path.split(absolute)
-        for entry in names(sight.files, folder):
-            imported = f"{folder}/{entry}"
-            if fnmatch.fnmatch(entry, name) and imported != config:
-                yield imported
-
-
-def _toml(sight: Sight, path: str) -> dict[str, Any]:
-    assert sight.files is not None
-    notes: list[str] = []
-    content = sight.files.content(path, notes)
-    if content is None:
-        raise ValueError("; ".join(notes) or "it is not there")
-    return tomllib.loads(content.decode())
-
-
-def _table(document: object, *keys: str) -> dict[str, Any]:
-    """The table at these keys; an empty one if there is none."""
-    for key in keys:
-        document = document.get(key) if isinstance(document, dict) else None
-    return document if isinstance(document, dict) else {}
-
-
-def _crio(sight: Sight) -> dict[str, Any]:
-    assert sight.files is not None
-    files = [f"{CRIO_FOLDER}/{entry}" for entry in names(sight.files, CRIO_FOLDER)]
-    if sight.files.real(CRIO_FILE) is not None:
-        files.insert(0, CRIO_FILE)
-
-    # Later files win.
-    found: dict[str, Any] = {}
-    for path in files:
-        try:
-            crio = _table(_toml(sight, path), "crio", "runtime")
-        except ValueError as error:
-            return {"config": path, "trouble": f"{path}: {error}"}
-        if isinstance(crio.get("cdi_spec_dirs"), list):
-            found |= {"config": path, "folders": tuple(map(str, crio["cdi_spec_dirs"]))}
-        if isinstance(crio.get("cgroup_manager"), str):
-            found["systemd_cgroup"] = crio["cgroup_manager"] == "systemd"
-    return {"systemd_cgroup": True} | found  # its default
