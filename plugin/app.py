@@ -222,8 +222,8 @@ class App:
         loop = asyncio.get_running_loop()
         socket = names.pod_resources_socket(self.config.kubelet_dir)
 
-        def containers() -> device_metrics.ContainersOf:
-            asked = asyncio.run_coroutine_threadsafe(podresources.containers(socket), loop)
+        def users() -> device_metrics.Users:
+            asked = asyncio.run_coroutine_threadsafe(podresources.users(socket), loop)
             try:
                 return asked.result(podresources.TIMEOUT)
             except (OSError, TimeoutError, futures.CancelledError):  # away, or we stop
@@ -236,7 +236,7 @@ class App:
             inventory=lambda: self.watch.last or Inventory(),
             report=lambda: self.monitor.last,
             claims=lambda: self.driver.claims.checkpoints.claims,
-            containers=containers,
+            users=users,
         ).install()
         device_metrics.install_process(lambda: self.resources.version)
 

@@ -179,6 +179,9 @@ DEVICE_INFO = Scraped(
     "claim",
     "share",
 )
+DEVICE_INFO_DROPPED = Scraped(
+    "gauge", "claimd_device_info_dropped", "Uses of devices that claimd_device_info leaves out."
+)
 DEVICE_HEALTHY = Scraped(
     "gauge", "claimd_device_healthy", "0 while something is found to be wrong with it.", *_DEVICE
 )

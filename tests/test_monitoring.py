@@ -87,7 +87,7 @@ def test_promtool_accepts_the_metrics(monkeypatch):
         "ns",
         "p",
         "c",
-        "ns/c",
+        "c",
         "",
     )
     monkeypatch.setattr(metrics.DEVICE_INFO, "source", lambda: [(values, 1.0)])

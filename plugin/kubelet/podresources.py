@@ -6,7 +6,7 @@ by the caller.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,9 +22,9 @@ TIMEOUT = 3.0
 # A pod, as namespace and name, to its claims, each with the CDI ids that its containers were given.
 Pods = dict[tuple[str, str], dict[str, frozenset[str]]]
 
-
-# A pod's namespace, its name and a claim's, to the containers that were given the claim.
-ContainersOf = Mapping[tuple[str, str, str], Sequence[str]]
+# A claim, as namespace and name, to the pods and containers that use it, each with the CDI ids that
+# the kubelet names for it.
+Users = dict[tuple[str, str], dict[str, dict[str, frozenset[str]]]]
 
 
 async def pods(socket: Path) -> Pods:
@@ -36,15 +36,22 @@ async def pods(socket: Path) -> Pods:
     return {(pod.namespace, pod.name): _claims(pod) for pod in found}
 
 
-async def containers(socket: Path) -> ContainersOf:
-    """Which containers were given which claim; ConnectionError as above."""
-    users: dict[tuple[str, str, str], list[str]] = {}
+async def users(socket: Path) -> Users:
+    """Which pods and containers use which claim; ConnectionError as above.
+
+    Kubelets up to 1.37 name all devices of the claim, also for a container that uses one of its
+    requests alone.
+    """
+    found: Users = {}
     for pod in await _list(socket):
         for container in pod.containers:
             for resource in container.dynamic_resources:
-                key = pod.namespace, pod.name, resource.claim_name
-                users.setdefault(key, []).append(container.name)
-    return users
+                pods = found.setdefault((pod.namespace, resource.claim_name), {})
+                containers = pods.setdefault(pod.name, {})
+                # A container that uses two requests may be named twice.
+                before = containers.get(container.name, frozenset())
+                containers[container.name] = before | _ids(resource)
+    return found
 
 
 async def _list(socket: Path) -> Sequence[api_pb2.PodResources]:
@@ -70,8 +77,13 @@ def _claims(pod: api_pb2.PodResources) -> dict[str, frozenset[str]]:
     claims: dict[str, frozenset[str]] = {}
     for container in pod.containers:
         for resource in container.dynamic_resources:
-            ids = set(claims.get(resource.claim_name, ()))
-            for claim in resource.claim_resources:
-                ids.update(device.name for device in claim.cdi_devices)
-            claims[resource.claim_name] = frozenset(ids)
+            before = claims.get(resource.claim_name, frozenset())
+            claims[resource.claim_name] = before | _ids(resource)
     return claims
+
+
+def _ids(resource: api_pb2.DynamicResource) -> frozenset[str]:
+    ids: set[str] = set()
+    for claim in resource.claim_resources:
+        ids.update(device.name for device in claim.cdi_devices)
+    return frozenset(ids)

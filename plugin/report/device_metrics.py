@@ -18,18 +18,20 @@ from devices import telemetry
 from devices.gpu import Gpu, Inventory, Roots
 from devices.health import NOTE, HealthReport
 
-from .. import __version__, metrics
+from .. import __version__, metrics, names
 from ..metrics import Labels
-from ..prepared import PreparedClaim, PreparedDevice
+from ..prepared import PreparedClaim
 
-# Samples of the family that joins devices with pods. A node has some hundred parts and shares at
-# most; what is beyond would be the work of somebody who wants to fill a database.
+# Samples of the family that joins devices with pods, where the node has fewer devices. It has some
+# hundred parts and shares at most; what is beyond would be the work of somebody who wants to fill a
+# database.
 MOST_USES = 2000
 # Seconds for which neither sensors nor the kubelet are asked again, however many scrape.
 _READ_AGAIN = 5.0
 
-# A pod's namespace, its name and a claim's, to the containers that were given the claim.
-ContainersOf = Mapping[tuple[str, str, str], Sequence[str]]
+# A claim, as namespace and name, to the pods and containers that use it, each with the CDI ids that
+# the kubelet names for it.
+Users = Mapping[tuple[str, str], Mapping[str, Mapping[str, frozenset[str]]]]
 Samples = Iterable[tuple[Labels, float]]
 
 
@@ -51,20 +53,22 @@ class DeviceMetrics:
         inventory: Callable[[], Inventory],
         report: Callable[[], HealthReport],
         claims: Callable[[], Mapping[str, PreparedClaim]],
-        containers: Callable[[], ContainersOf],
+        users: Callable[[], Users],
     ) -> None:
-        """`containers` asks the kubelet, by namespace, pod and claim; nothing where it is away."""
+        """`users` asks the kubelet; nothing where it is away."""
         self._node, self._roots = node, roots
         self._inventory, self._report = inventory, report
-        self._claims, self._containers = claims, containers
+        self._claims, self._ask_users = claims, users
         self._readings: dict[str, tuple[telemetry.Reading, ...]] = {}
         self._read_at = -_READ_AGAIN
-        self._users: ContainersOf = {}
+        self._users: Users = {}
         self._asked_at = -_READ_AGAIN
+        self._dropped = 0
 
     def install(self) -> None:
         """From now on scrapes are answered from here."""
         metrics.DEVICE_INFO.source = self.info
+        metrics.DEVICE_INFO_DROPPED.source = self.dropped
         metrics.DEVICE_HEALTHY.source = self.healthy
         metrics.DEVICE_TEMPERATURE.source = self.temperatures
         metrics.DEVICE_POWER.source = lambda: self._of_kind("power")
@@ -74,25 +78,32 @@ class DeviceMetrics:
         metrics.DEVICE_MEMORY.source = self.memory
 
     def info(self) -> Samples:
-        """A sample for each use of a device, and one for each device that nobody uses."""
-        claims = dict(self._claims())
-        containers = self._ask_kubelet() if claims else {}
-        uses: dict[str, list[_Use]] = {}
-        for claim in claims.values():
-            for device in claim.devices:
-                # Who has admin access looks on, beside whoever has the device.
-                if device.admin:
-                    continue
-                uses.setdefault(device.device, []).extend(_uses(claim, device, containers))
+        """A sample for each use of a device, and one for each device that nobody uses.
 
-        samples = []
-        for gpu in self._inventory().gpus:
+        Past MOST_USES the devices with the most uses lose some of them, which `dropped` counts; none
+        is left out altogether.
+        """
+        claims = dict(self._claims())
+        users = self._ask_kubelet() if claims else {}
+        uses: dict[str, set[_Use]] = {}
+        for claim in claims.values():
+            for device, use in _uses(claim, users.get((claim.namespace, claim.name), {})):
+                uses.setdefault(device, set()).add(use)
+
+        gpus = self._inventory().gpus
+        of_each = [sorted(uses.get(gpu.name, ())) or [_Use()] for gpu in gpus]
+        kept = _fair([len(uses) for uses in of_each], MOST_USES)
+        self._dropped = sum(len(uses) for uses in of_each) - sum(kept)
+
+        samples: list[tuple[Labels, float]] = []
+        for gpu, uses_of_it, count in zip(gpus, of_each, kept, strict=True):
             fixed = (self._node, *_identity(gpu), gpu.vendor, gpu.product or "")
-            # A claim may have a device for two requests: that is one use.
-            for use in sorted(set(uses.get(gpu.name, ()))) or [_Use()]:
-                labels = (use.namespace, use.pod, use.container, use.claim, use.share)
-                samples.append(((*fixed, *labels), 1.0))
-        return samples[:MOST_USES]
+            samples += [((*fixed, *use), 1.0) for use in uses_of_it[:count]]
+        return samples
+
+    def dropped(self) -> Samples:
+        """How many uses the last `info` left out."""
+        yield (), float(self._dropped)
 
     def healthy(self) -> Samples:
         """0 for what is sick or has vanished. A note is none: a link slows down while a GPU rests."""
@@ -125,10 +136,10 @@ class DeviceMetrics:
                     yield _identity(gpu), reading.value
                     break
 
-    def _ask_kubelet(self) -> ContainersOf:
+    def _ask_kubelet(self) -> Users:
         if time.monotonic() - self._asked_at > _READ_AGAIN:
             self._asked_at = time.monotonic()
-            self._users = self._containers()
+            self._users = self._ask_users()
         return self._users
 
     def _read(self) -> Mapping[str, tuple[telemetry.Reading, ...]]:
@@ -142,14 +153,54 @@ def _identity(gpu: Gpu) -> Labels:
     return gpu.name, gpu.uuid or "", gpu.address
 
 
-def _uses(claim: PreparedClaim, device: PreparedDevice, containers: ContainersOf) -> Iterator[_Use]:
-    """One for each container; one without pod or container where that is not known."""
-    title, share = claim.title, device.share_id or ""
-    pods = [one.split()[0].removeprefix("pods/") for one in claim.reserved_for if one]
+def _uses(
+    claim: PreparedClaim, users: Mapping[str, Mapping[str, frozenset[str]]]
+) -> Iterator[tuple[str, _Use]]:
+    """Devices of the claim and who has them, by what the kubelet tells of its pods and containers.
+
+    One for each container; one without pod or container where that is not known.
+    """
+    # Who has admin access looks on, beside whoever has the device.
+    devices = [device for device in claim.devices if not device.admin]
+    ids = [names.cdi_id(claim.uid, device.device, device.share_id) for device in devices]
+    has_several = len({device.requests for device in devices}) > 1
+
+    # A claim may be reserved for a group of pods, and then the kubelet alone knows which are here.
+    reserved = [one.split()[0] for one in claim.reserved_for if one]
+    pods = {one.removeprefix("pods/") for one in reserved if one.startswith("pods/")}
+    for pod, containers in users.items():
+        # One that has gone may have had another claim of this name.
+        if any(not told.isdisjoint(ids) for told in containers.values()):
+            pods.add(pod)
+
     for pod in pods or [""]:
-        names = containers.get((claim.namespace, pod, claim.name), ())
-        for container in names or [""]:
-            yield _Use(claim.namespace, pod, container, title, share)
+        containers = users.get(pod, {})
+        tells_apart = any(not told.issuperset(ids) for told in containers.values())
+        for device, id_ in zip(devices, ids, strict=True):
+            holders = [container for container, told in containers.items() if id_ in told]
+            # Each of them may use another request of the claim, and this kubelet does not say which.
+            if len(holders) > 1 and has_several and not tells_apart:
+                holders = []
+            for container in holders or [""]:
+                share = device.share_id or ""
+                yield device.device, _Use(claim.namespace, pod, container, claim.name, share)
+
+
+def _fair(counts: Sequence[int], most: int) -> list[int]:
+    """How many of each to keep, so that there are `most` in all: who has the most loses first.
+
+    Each keeps one, however many there are.
+    """
+    kept = [min(count, 1) for count in counts]
+    room = most - sum(kept)
+    more = [index for index, count in enumerate(counts) if count > 1]
+    while more and room > 0:
+        # One for each of them as long as there is room.
+        for index in more[:room]:
+            kept[index] += 1
+        room -= len(more)
+        more = [index for index in more if counts[index] > kept[index]]
+    return kept
 
 
 # ---------------------------------------------------------------- this process

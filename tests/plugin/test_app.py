@@ -406,6 +406,23 @@ async def test_what_was_left_behind_is_collected_once_the_kubelet_has_registered
         assert 'claimd_gpus{vendor="amd"} 2' in await plugin.metrics()
 
 
+async def test_a_scrape_says_which_container_has_which_gpu(world):
+    claim = world.claim("c")
+    async with (
+        podresources.serve(names.pod_resources_socket(world.tmp_path / "kubelet")) as pods,
+        world.plugin() as plugin,
+    ):
+        info = await world.kubelet.register()
+        async with calling(info.endpoint) as caller:
+            given = (await caller.prepare(claim))["uid-c"].devices[0].cdi_device_ids
+        pods.runs("p", c=given)
+        lines = await plugin.metrics()
+    holder = 'namespace="default",pod="p",container="main",claim="c",share=""} 1'
+    [line] = [line for line in lines if line.endswith(holder)]
+    assert f'device="{world.gpus[0].name}"' in line
+    assert "claimd_device_info_dropped 0" in lines
+
+
 async def test_a_damaged_checkpoint_is_told_and_the_claim_prepared_anew(world):
     claim = world.claim("c")
     folder = world.tmp_path / "kubelet" / "plugins" / DRIVER / "claims"
@@ -420,7 +437,7 @@ async def test_a_damaged_checkpoint_is_told_and_the_claim_prepared_anew(world):
         assert "claimd_records 1" in await plugin.metrics()
         text = await plugin.metrics()
         assert 'claimd_prepare_seconds_count{result="ok"} 1' in text
-        info_of_claim = [line for line in text if 'claim="default/c"' in line]
+        info_of_claim = [line for line in text if 'claim="c"' in line]
         assert [line.split("{")[0] for line in info_of_claim] == ["claimd_device_info"]
         assert any(line.startswith("process_resident_memory_bytes ") for line in text)
 

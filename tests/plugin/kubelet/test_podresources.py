@@ -32,6 +32,17 @@ async def test_pods_and_what_they_were_given(socket):
         }
 
 
+async def test_which_container_uses_which_claim(socket):
+    async with kubelets.serve(socket) as kubelet:
+        kubelet.runs("p", c=["claimd.dev/claim=u-gpu"], d=[])
+        kubelet.runs("q", c=["claimd.dev/claim=u-gpu"])
+        ids = {"main": {"claimd.dev/claim=u-gpu"}}
+        assert await podresources.users(socket) == {
+            ("default", "c"): {"p": ids, "q": ids},
+            ("default", "d"): {"p": {"main": frozenset()}},
+        }
+
+
 async def test_a_kubelet_that_cannot_be_asked(socket):
     with pytest.raises(ConnectionError, match=str(socket)):
         await podresources.pods(socket)

@@ -4,11 +4,12 @@ import dataclasses
 import os
 import re
 
+import msgspec
 import pytest
 
 from devices.gpu import Gpu, Inventory, Roots
 from devices.health import Finding, HealthReport
-from plugin import exposition, metrics
+from plugin import exposition, metrics, names
 from plugin.prepared import PreparedClaim, PreparedDevice
 from plugin.report import device_metrics
 
@@ -45,19 +46,19 @@ def claim(name="train", reserved=("pods/train-0 uid-1",), device=GPU, **more):
 
 @pytest.fixture
 def made(tmp_path):
-    """Device metrics of two GPUs; claims and containers are put into the two dicts."""
-    claims, containers, asked = {}, {}, []
+    """Device metrics of two GPUs; claims and users are put into the two dicts."""
+    claims, users, asked = {}, {}, []
 
     def ask():
         asked.append(1)
-        return containers
+        return users
 
     roots = Roots(sys=str(tmp_path), proc=str(tmp_path), dev=str(tmp_path))
     inventory = Inventory(gpus=(GPU, OTHER))
     made = device_metrics.DeviceMetrics(
         "n1", roots, lambda: inventory, HealthReport, lambda: claims, ask
     )
-    made.claims_given, made.containers_given, made.asked = claims, containers, asked
+    made.claims_given, made.users_given, made.asked = claims, users, asked
     return made
 
 
@@ -99,11 +100,26 @@ def test_devices_that_nobody_has(made):
 
 def test_a_sample_for_each_container(made):
     made.claims_given["train"] = claim()
-    assert uses(made) == [("ml", "train-0", "", "ml/train", "")]
-    made.containers_given["ml", "train-0", "train"] = ["main", "side"]
+    assert uses(made) == [("ml", "train-0", "", "train", "")]
+    id_ = names.cdi_id("train", GPU.name, None)
+    made.users_given["ml", "train"] = {
+        "train-0": {"main": {id_}, "side": {id_}, "other": set()},
+        "of-another-claim-of-this-name": {"main": {"claimd.dev/claim=older"}},
+    }
+    made._asked_at = -1000.0
     assert uses(made) == [
-        ("ml", "train-0", "main", "ml/train", ""),
-        ("ml", "train-0", "side", "ml/train", ""),
+        ("ml", "train-0", "main", "train", ""),
+        ("ml", "train-0", "side", "train", ""),
+    ]
+
+
+def test_a_claim_that_a_group_of_pods_has(made):
+    made.claims_given["train"] = claim(reserved=("podgroups/g u", "pods/train-0 u"))
+    id_ = names.cdi_id("train", GPU.name, None)
+    made.users_given["ml", "train"] = {"train-1": {"main": {id_}}}
+    assert uses(made) == [
+        ("ml", "train-0", "", "train", ""),
+        ("ml", "train-1", "main", "train", ""),
     ]
 
 
@@ -118,15 +134,66 @@ def test_shares_and_claims_without_a_pod(made):
     made.claims_given["a"] = claim("a", ("pods/a-0 u", "pods/a-1 u"), share_id="s1")
     made.claims_given["b"] = claim("b", (), share_id="s2")
     assert uses(made) == [
-        ("ml", "", "", "ml/b", "s2"),
-        ("ml", "a-0", "", "ml/a", "s1"),
-        ("ml", "a-1", "", "ml/a", "s1"),
+        ("ml", "", "", "b", "s2"),
+        ("ml", "a-0", "", "a", "s1"),
+        ("ml", "a-1", "", "a", "s1"),
     ]
 
 
-def test_there_are_never_more_than_so_many(made):
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ({GPU}, {OTHER}, (["a"], ["b"])),
+        ({GPU, OTHER}, {OTHER}, (["a"], ["a", "b"])),
+        # As kubelets up to 1.37 answer, whatever each of the two uses.
+        ({GPU, OTHER}, {GPU, OTHER}, ([""], [""])),
+        ({GPU, OTHER}, None, (["a"], ["a"])),
+        (set(), set(), ([""], [""])),
+    ],
+)
+def test_a_claim_of_two_requests(made, first, second, expected):
+    """`first` and `second`: of which devices the kubelet says that the containers have them."""
+    two = [
+        PreparedDevice(requests=(name,), pool="n1", device=gpu.name, address=gpu.address)
+        for name, gpu in (("one", GPU), ("two", OTHER))
+    ]
+    made.claims_given["train"] = msgspec.structs.replace(claim(), devices=tuple(two))
+    given = {}
+    for name, gpus in (("a", first), ("b", second)):
+        if gpus is not None:
+            given[name] = {names.cdi_id("train", gpu.name, None) for gpu in gpus}
+    made.users_given["ml", "train"] = {"train-0": given}
+    holders = ([], [])
+    for labels, _ in made.info():
+        holders[labels[1] == OTHER.name].append(labels[8])
+    assert holders == expected
+
+
+def test_there_are_never_more_than_so_many_and_each_device_has_one(made):
     made.claims_given["a"] = claim("a", tuple(f"pods/p-{n} u" for n in range(5000)))
-    assert len(list(made.info())) == device_metrics.MOST_USES
+    samples = list(made.info())
+    assert len(samples) == device_metrics.MOST_USES
+    assert [labels[1] for labels, _ in samples].count(OTHER.name) == 1
+    assert list(made.dropped()) == [((), 3001)]
+
+    made.claims_given.clear()
+    assert len(list(made.info())) == 2
+    assert list(made.dropped()) == [((), 0)]
+
+
+@pytest.mark.parametrize(
+    ("counts", "most", "kept"),
+    [
+        ([], 5, []),
+        ([1, 2, 3], 6, [1, 2, 3]),
+        ([1, 9, 9], 6, [1, 3, 2]),
+        ([9, 2, 9], 9, [4, 2, 3]),
+        ([1, 1, 1], 2, [1, 1, 1]),
+        ([3, 1, 3], 2, [1, 1, 1]),
+    ],
+)
+def test_who_has_the_most_loses_first(counts, most, kept):
+    assert device_metrics._fair(counts, most) == kept
 
 
 def test_every_family_is_served_as_text(made, monkeypatch):
