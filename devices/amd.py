@@ -11,10 +11,9 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from . import amd_ids, drm, sysfs
+from . import amd_ids, drm, sysfs, values
 from .gpu import NOT_READY, Detail, DeviceNode, NotUsable, Part, Roots
 from .pci import ACCELERATOR, DISPLAY, Function
 
@@ -249,7 +248,7 @@ def _check_agents(count: int, agents: list[kfd.Agent], *, is_closed: bool) -> No
         raise NotUsable(f"KFD tells of {len(agents)} partitions, current_compute_partition of none")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class _Partition:
     node: DeviceNode
     memory: int | None = None  # None: its share of the GPU's

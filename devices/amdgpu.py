@@ -8,9 +8,8 @@ of a pod without privileges. How a GPU is divided
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
-from . import drm, sysfs
+from . import drm, sysfs, values
 from .gpu import NOT_READY, DeviceNode, NotUsable, Roots
 from .pci import Function
 
@@ -39,7 +38,7 @@ _TARGETS = {
 # ---------------------------------------------------------------- the chip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Cores:
     """The graphics cores of a GPU, by the table in its firmware."""
 
@@ -106,7 +105,7 @@ def can_be_divided(roots: Roots, function: Function, own: tuple[DeviceNode, ...]
     return bool(_devices_behind(roots, function, _render_node(own)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class _Device:
     """A render node, by its link in /sys/class/drm."""
 

@@ -16,10 +16,9 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
-from . import fake, uevents
+from . import fake, uevents, values
 from .gpu import name_of
 
 _SAVED = ".claimd-faults"  # beside sys/: what the files were before
@@ -40,7 +39,7 @@ _NAME = re.compile(r"gpu-([0-9a-f]{4,8})-([0-9a-f]{2})-([0-9a-f]{2})-([0-7])(-[a
 _LISTED = 16  # GPUs that an error lists, those with the nearest names
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """Something that can be done to one GPU of a fake tree."""
 
@@ -51,7 +50,7 @@ class Fault:
     accepts: Callable[[str], bool] = lambda value: not value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class _Target:
     """The GPU that a fault is injected into."""
 

@@ -7,11 +7,13 @@ the other side; nothing that reads the trees does.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from . import values
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Roots:
     """Where the kernel's trees are for us.
 
@@ -42,7 +44,7 @@ def address_of(name: str) -> str:
     return f"{domain}:{bus}:{device}.{function}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class DeviceNode:
     """A character device that a user of the GPU opens.
 
@@ -61,7 +63,7 @@ GRAPHICS, VIDEO, DISPLAY, NGX = "graphics", "video", "display", "ngx"
 CAPABILITIES = (COMPUTE, UTILITY, GRAPHICS, VIDEO, DISPLAY, NGX)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Mount:
     """A file of the host that a user of the GPU needs, and where a container sees it.
 
@@ -73,7 +75,7 @@ class Mount:
     capability: str = COMPUTE  # what it is for: one of CAPABILITIES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Libraries:
     """How a container gets the libraries of the vendor that belong to the host's driver."""
 
@@ -87,7 +89,7 @@ class Libraries:
 CDI, MOUNTED, NONE = "cdi", "mounted", "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """A GPU, or a part of one that can be given away by itself, as the kernel shows it.
 
@@ -146,7 +148,7 @@ class Gpu:
     libraries: Libraries | None = None  # None where a container needs none of the host's
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Skipped:
     """A display controller or accelerator that is no Gpu of ours, and why."""
 
@@ -175,7 +177,7 @@ VFIO = "vfio"  # a GPU that vfio-pci holds, or will hold for whoever is given it
 NOT_READY = "not ready: "  # how the reason begins when the driver is still at it: look again soon
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """A part of a GPU that its driver made and that can be given away by itself."""
 
@@ -190,7 +192,7 @@ class Part:
     libraries: Libraries | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Detail:
     """What a vendor's kernel driver tells of one GPU: the part of a Gpu that is not PCI's."""
 
@@ -214,7 +216,7 @@ class Detail:
     parts: tuple[Part, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
     """All GPUs of the node at one moment, sorted by name. Two that are equal show the same."""
 
@@ -236,7 +238,7 @@ class Inventory:
         return self._by_name.get(name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """Which GPUs to take: what matches `include`, or all if it is empty, but not what is in `exclude`.
 

@@ -8,8 +8,9 @@ symptom is read from is in `symptoms`; when to look is the monitor's.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from . import values
 from .gpu import Gpu
 
 NOTE, DEGRADED, UNKNOWN, FAILED = "note", "degraded", "unknown", "failed"
@@ -41,7 +42,7 @@ _CHECKS_TO_CLEAR = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Symptom:
     """What one check shows. With a count, only its growth matters."""
 
@@ -52,7 +53,7 @@ class Symptom:
     count: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """What the kernel said once, of the GPU at this address."""
 
@@ -65,7 +66,7 @@ class Event:
     lasts: float | None = None  # seconds; None: until a driver is bound anew
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Finding:
     """What is wrong with a GPU, for people and for programs."""
 
@@ -79,7 +80,7 @@ class Finding:
 FindingsByName = tuple[tuple[str, tuple[Finding, ...]], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class HealthReport:
     """How all GPUs are at one moment. A GPU without findings is well."""
 
@@ -98,7 +99,7 @@ class HealthReport:
         return self._by_name.get(name, ())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class HealthState:
     """What is told once and must outlive the process that heard it. Field names are on disk."""
 
@@ -107,7 +108,7 @@ class HealthState:
     findings: FindingsByName = ()  # of the last HealthReport, for those who look but once
 
 
-@dataclass(slots=True)
+@values.dataclass(slots=True, kw_only=True)
 class _Persistence:
     """How long a symptom has been there, or has not been."""
 
@@ -118,7 +119,7 @@ class _Persistence:
     symptom: Symptom | None = None
 
 
-@dataclass(slots=True)
+@values.dataclass(slots=True, kw_only=True)
 class _ErrorCounter:
     """A counter of errors, and when it has grown."""
 
@@ -215,7 +216,7 @@ class History:
         # What was counted before the first check is not news, but a counter that was not there then
         # began at zero.
         if kind not in self._counters:
-            self._counters[kind] = _ErrorCounter(0 if self._observed else value)
+            self._counters[kind] = _ErrorCounter(value=0 if self._observed else value)
 
         counter = self._counters[kind]
         if value < counter.value:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from . import values
 from .host_files import HostFiles
 
 FOLDERS = ("/etc/cdi", "/var/run/cdi")
@@ -27,7 +27,7 @@ _GPU_NODE = re.compile(r"/dev/nvidia[0-9]+")
 _HOST_PATH = re.compile(r"""\b(?:hostPath|path)["']?:\s*["']?(/[^"',\s}\]]+)""")
 
 
-@dataclass(frozen=True, slots=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """A device of a spec. `nodes` are the GPUs' own among its nodes, without those for control."""
 
@@ -40,7 +40,7 @@ class Device:
         return self.id.partition("=")[2]
 
 
-@dataclass(frozen=True, slots=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
     """A spec file, and the first of the files it names that is not there, if any is not."""
 
@@ -82,9 +82,11 @@ def _devices_in(files: HostFiles, path: str, notes: list[str]) -> list[Device]:
     if not _KIND.fullmatch(kind):
         return []
 
-    spec = Spec(path, _missing(files.host, text))
+    spec = Spec(path=path, missing=_missing(files.host, text))
     return [
-        Device(f"{kind}={name}", nodes, spec) for name, nodes in devices if _NAME.fullmatch(name)
+        Device(id=f"{kind}={name}", nodes=nodes, spec=spec)
+        for name, nodes in devices
+        if _NAME.fullmatch(name)
     ]
 
 

@@ -8,9 +8,9 @@ in here.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from . import sysfs
+from . import sysfs, values
 from .gpu import Roots
 
 _LINE = re.compile(r"([a-z_0-9]{1,64}) ([0-9]{1,20})")
@@ -19,7 +19,7 @@ _REQUIRED = ("vendor_id", "device_id", "location_id", "drm_render_minor")
 _REASONS = 3  # that are told of what could not be read
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
     """A GPU, or one partition of it, as a program on it sees it."""
 
@@ -33,7 +33,7 @@ class Agent:
     memory: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
     """All agents of the node."""
 

@@ -17,9 +17,9 @@ import os
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from . import deadline
+from . import deadline, values
 from .gpu import Roots
 
 # Of /dev/kmsg: facility and level, number, microseconds since the boot, flags; then the text. What
@@ -41,7 +41,7 @@ _ROOM, _ROOM_LATER = 1 << 18, 1 << 16
 _MOST_RECORDS = 20_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """A line that the kernel wrote, from its first character on."""
 

@@ -6,14 +6,12 @@ driver's files are mounted one by one. Nothing is loaded or run here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from . import host_cdi, nvidia_files
+from . import host_cdi, nvidia_files, values
 from .gpu import CDI, MOUNTED, NONE, Libraries, Roots
 from .host_files import HostFiles
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """What the host has for all its GPUs."""
 

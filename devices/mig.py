@@ -9,9 +9,8 @@ must not be guessed.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
-from . import sysfs
+from . import sysfs, values
 from .gpu import DIVIDED, DeviceNode, Gpu, NotUsable, Part, Roots, name_of
 
 COUNTER = "instances"
@@ -33,7 +32,7 @@ _SMALLEST_BY_ID = {0x20B7: 4}  # an A30
 _ARCHITECTURES = (*_SMALLEST_BY_ARCHITECTURE, "sm_120")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
     """What the names of profiles need to know of the GPU."""
 

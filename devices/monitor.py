@@ -10,9 +10,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from . import deadline, health, kmsg, symptoms, vfio
+from . import deadline, health, kmsg, symptoms, values, vfio
 from .gpu import Gpu, Inventory, Roots, Skipped, name_of
 from .health import Finding, HealthReport, HealthState, Symptom
 from .uevents import Uevent
@@ -28,7 +28,7 @@ Listener = Callable[[HealthReport], None]
 ReadSymptoms = Callable[[Roots, Iterable[Gpu]], dict[str, tuple[Symptom, ...]]]
 
 
-@dataclass(slots=True)
+@values.dataclass(slots=True, kw_only=True)
 class _TrackedGpu:
     """A GPU that was in an Inventory, and what befell it since."""
 
@@ -149,7 +149,7 @@ class Monitor:
         self._earlier_events = state.events
         for gpu, since in state.gone:
             missing = _absent(since, _VANISHED)
-            self._tracked[gpu.name] = _TrackedGpu(gpu, missing=missing, missing_since=since)
+            self._tracked[gpu.name] = _TrackedGpu(gpu=gpu, missing=missing, missing_since=since)
 
     async def run(self, changed: Listener) -> None:
         """Calls `changed` with the last report and with every one that differs from it, until
@@ -207,7 +207,7 @@ class Monitor:
         """The GPU is in the Inventory: begins to track it, or goes on."""
         tracked = self._tracked.get(gpu.name)
         if tracked is None:
-            self._tracked[gpu.name] = tracked = _TrackedGpu(gpu)
+            self._tracked[gpu.name] = tracked = _TrackedGpu(gpu=gpu)
             for event in self._earlier_events:
                 if event.address == gpu.address:
                     tracked.history.add_event(event)

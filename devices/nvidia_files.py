@@ -10,9 +10,9 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from . import ld_so_cache
+from . import ld_so_cache, values
 from .gpu import COMPUTE, DISPLAY, GRAPHICS, NGX, UTILITY, VIDEO, Mount
 from .host_files import HostFiles
 
@@ -163,7 +163,7 @@ _XORG_FOLDERS = ("/usr/lib/xorg/modules", "/usr/lib64/xorg/modules")
 _FILE = re.compile(r"(lib[\w+-]+)\.so\.([\w.]+)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
     """The user space of a driver on the host: where it lies and what a container needs of it."""
 
@@ -173,7 +173,7 @@ class Driver:
     libraries: int
 
 
-@dataclass(slots=True, kw_only=True)
+@values.dataclass(slots=True, kw_only=True)
 class _Libraries:
     """Libraries of one root, by the names that programs load."""
 

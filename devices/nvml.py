@@ -14,11 +14,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
-from . import libraries, mig
+from . import libraries, mig, values
 from .gpu import DIVIDED, Gpu, Inventory, Roots
 
 SECONDS = 10.0  # that an answer may take; the driver may have to wake a GPU up first
@@ -44,7 +44,7 @@ _ON_WITHOUT_INSTANCE = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """What the library knows of an instance; None where it does not tell."""
 
@@ -54,7 +54,7 @@ class Part:
     multiprocessors: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What it knows of the machine, or why it could not be asked."""
 

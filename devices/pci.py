@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from . import sysfs
+from . import sysfs, values
 from .gpu import Roots, Skipped
 
 # A domain may have more than four digits.
@@ -26,7 +26,7 @@ _MOST_LANES = 32  # a width of 255 says that there is no link
 _IN_PACKAGE = ((0x1022, 0x14C7), (0x1022, 0x1500))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
     """One display controller or accelerator. It may be a virtual function: PCI makes no difference."""
 
@@ -60,7 +60,7 @@ class Function:
         return f"{self.vendor_id:04x}:{self.device_id:04x}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class _Link:
     """A PCIe link: what it can be at most, and what it is now."""
 

@@ -14,9 +14,8 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
-from . import drm, sysfs, vfio
+from . import drm, sysfs, values, vfio
 from .gpu import NotUsable, Roots
 
 log = logging.getLogger(__name__)
@@ -40,7 +39,7 @@ class _GivenUp(Exception):
     """Nobody waits for this attempt any more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
     """What a function was bound to, so that it can be given back."""
 

@@ -17,10 +17,10 @@ import re
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from . import values
 from .gpu import Roots
 
 _log = logging.getLogger("claimd.devices")
@@ -32,7 +32,7 @@ _LARGEST = 8192  # bytes of an event
 _SEND_TIMEOUT = 1.0  # seconds for a listener that does not read
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Uevent:
     """What an event says."""
 

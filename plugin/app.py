@@ -17,11 +17,11 @@ import signal
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent import futures
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from devices import monitor, scan, watch
+from devices import monitor, scan, values, watch
 from devices.gpu import Inventory, Roots, Rules
 from devices.health import HealthReport
 
@@ -64,7 +64,7 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 Start = Callable[[str, Work], None]
 
 
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+@values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class App:
     """One running plugin. Made by `build`; `run` may be called once."""
 

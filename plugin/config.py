@@ -11,10 +11,11 @@ import dataclasses
 import os
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from devices import values
 from devices.gpu import Roots, Rules
 
 from . import errors
@@ -32,7 +33,7 @@ def _setting(default: Any, about: str) -> Any:
     return field(default=default, metadata={"about": about})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """Every setting, as it holds: given, or its default."""
 

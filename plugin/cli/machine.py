@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from devices import values
 
 from .. import errors
 from ..config import Config
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from devices.gpu import Inventory
 
 
-@dataclass(frozen=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """`settings` has roots that can be read, also where the machine is a capture."""
 
@@ -52,7 +53,7 @@ class Machine:
 def opened(settings: Config) -> Iterator[Machine]:
     """The machine of these settings; a capture of one lies unpacked in a folder until the end."""
     if not settings.root or not Path(settings.root).is_file():
-        yield Machine(settings)
+        yield Machine(settings=settings)
         return
 
     import tempfile
@@ -65,6 +66,6 @@ def opened(settings: Config) -> Iterator[Machine]:
         except (ValueError, OSError) as error:
             raise errors.UsageError(str(error)) from error
         try:
-            yield Machine(dataclasses.replace(settings, root=folder), replay)
+            yield Machine(settings=dataclasses.replace(settings, root=folder), replay=replay)
         finally:
             capture.stop_replay()

@@ -6,12 +6,14 @@ provide what goes with each request.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Protocol
 
+from devices import values
 
-@dataclass(frozen=True, kw_only=True)
+
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
     """What goes with a request; the certificate and key are PEM texts of a credential plugin."""
 
@@ -31,7 +33,7 @@ class Credentials(Protocol):
         """
 
 
-@dataclass(frozen=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
     """The API server's address and the two sides' identities.
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from devices import values
 from devices.gpu import Inventory
 
 from .. import errors
@@ -20,7 +21,7 @@ from ..report import announcements, device_status, status
 from . import checkpoint
 
 
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+@values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class ClaimReports:
     """Keeps claim.status.devices true of the claims that have a checkpoint, or had one.
 

@@ -16,8 +16,10 @@ import re
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
+
+from devices import values
 
 from .. import errors, metrics, pacing, plain_text
 from ..api.resource import ResourceClaim
@@ -46,7 +48,7 @@ MARGIN = 2.0
 SHORTEST_TRY = 1.0
 
 
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+@values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Driver:
     """Answers the kubelet for the claims of one node, as one of the processes that may do so.
 

@@ -16,7 +16,9 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from devices import values
 
 from .. import errors, metrics, names
 from .. import log as logs
@@ -39,7 +41,7 @@ REQUEST_TIMEOUT = 3.0
 Pods = Mapping[tuple[str, str], Mapping[str, frozenset[str]]]
 
 
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+@values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class GarbageCollector:
     """Sweeps the checkpoints for ever. `sweep` may also be called by itself."""
 

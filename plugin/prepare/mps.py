@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
+
+from devices import values
 
 from .. import errors
 from ..prepared import PreparedClaim
@@ -17,7 +18,7 @@ SOCKET = "control"  # in the daemon's folder
 _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class Daemons:
     """`host` is where we see the host's root, empty for our own; `owner` whom we trust: root."""
 

@@ -18,9 +18,10 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
+from devices import values
 from devices.gpu import Inventory
 
 from .. import budgets, durable, errors, metrics, timestamps
@@ -47,7 +48,7 @@ class Hardware(Protocol):
     async def rescan(self) -> Inventory: ...
 
 
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+@values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class NodeClaims:
     """What this process, as one of those that may, does for the claims of one node.
 

@@ -11,11 +11,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import msgspec
 
-from devices import deadline, rebind
+from devices import deadline, rebind, values
 from devices.gpu import Inventory, Roots
 
 from .. import errors
@@ -32,7 +32,7 @@ PATIENCE = 12.0
 USER_PATIENCE = 10.0
 
 
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+@values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Binder:
     """Binds the functions of GPUs, and gives them back. One GPU is worked on once at a time."""
 

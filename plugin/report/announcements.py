@@ -8,8 +8,8 @@ Taints and the kubelet's stream are made from the same report, by `health`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from devices import values
 from devices.gpu import Inventory
 from devices.health import HealthReport
 
@@ -50,7 +50,7 @@ class DeviceConditions:
         return by_name
 
 
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+@values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Announcements:
     """Tells the claims and the node what has changed with their devices."""
 

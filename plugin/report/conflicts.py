@@ -12,9 +12,9 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from devices import vendors
+from devices import values, vendors
 from devices.gpu import Inventory
 
 from .. import timestamps
@@ -76,7 +76,7 @@ def with_device_plugins(inventory: Inventory, capacity: Mapping[str, str]) -> di
     return conflicts
 
 
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+@values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class ConflictDetector:
     """Checks now and then, for ever. `check` may also be called by itself."""
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from devices import values
 
 from .. import names, pacing
 from ..api.meta import ObjectMeta
@@ -24,7 +25,7 @@ REASON = "AdmissionPolicyMissing"
 FIRST_DELAY, LAST_DELAY = 5.0, 300.0  # seconds between tries while the API server is away
 
 
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+@values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class PolicyCheck:
     """Tries what admission must refuse. `run` may be called once."""
 

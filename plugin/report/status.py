@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from devices import values
 
 from .. import errors, metrics, pacing
 from .. import log as logs
@@ -33,7 +35,7 @@ Build = Callable[[], Awaitable[list[AllocatedDeviceStatus] | None]]
 Done = Callable[[PreparedClaim], Awaitable[None]]
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@values.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class _Report:
     """What status.devices should say of one claim, once it is due."""
 
@@ -68,7 +70,10 @@ class StatusReporter:
         just now, and nobody has reported it before.
         """
         first = first and claim.uid not in self._reported
-        self._queue(_Report(claim, build, logs.operation.get(), AFTER_REPLY, first))
+        operation = logs.operation.get()
+        self._queue(
+            _Report(claim=claim, build=build, operation=operation, due=AFTER_REPLY, first=first)
+        )
 
     def has_report(self, claim: PreparedClaim) -> bool:
         """Whether this process has reported the claim, or will."""
@@ -96,7 +101,8 @@ class StatusReporter:
         if by_another and claim.uid in self._reports:
             return
         delay = OTHERS_TURN if by_another else AFTER_REPLY
-        self._queue(_Report(claim, build, logs.operation.get(), delay, done=done))
+        operation = logs.operation.get()
+        self._queue(_Report(claim=claim, build=build, operation=operation, due=delay, done=done))
 
     async def run(self) -> None:
         """Sends what is due, until cancelled."""
