@@ -180,7 +180,7 @@ class App:
             if metrics_ or probes.startswith("unix:"):
                 self._show_devices()
 
-            _release_startup_memory()
+            start("the release of what the start needed", self._release_startup_memory)
             await stop.wait()
             log.info("told to stop")
             self.streams.close()
@@ -334,6 +334,22 @@ class App:
                     registrar.last_seen,
                     self.config.kubelet_dir / "plugins_registry",
                 )
+
+    async def _release_startup_memory(self) -> None:
+        """Once we serve, gives back what only the start needed, and keeps the rest out of later
+        collections.
+
+        What was built now lives as long as the process: looking through it again and again would cost
+        time in the middle of a prepare. To look through it once takes ten milliseconds, which no
+        start has to wait for.
+        """
+        await pacing.wait(self.publisher.published, REGISTRATION_PATIENCE)
+        gc.collect()
+        gc.freeze()
+        with contextlib.suppress(OSError, AttributeError):
+            import ctypes
+
+            ctypes.CDLL(None).malloc_trim(0)
 
     def _unready(self) -> str:
         """Why /readyz says no; empty if we are ready."""
@@ -549,17 +565,3 @@ async def _keep_sockets(*sockets: server.Socket) -> None:
         await asyncio.sleep(REPAIR_INTERVAL)
         for socket in sockets:
             await socket.mend()
-
-
-def _release_startup_memory() -> None:
-    """Gives back what only the start needed, and keeps the rest out of later collections.
-
-    What was built now lives as long as the process: looking through it again and again would cost
-    time in the middle of a prepare.
-    """
-    gc.collect()
-    gc.freeze()
-    with contextlib.suppress(OSError, AttributeError):
-        import ctypes
-
-        ctypes.CDLL(None).malloc_trim(0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 import os
-import shutil
 import time
 from pathlib import Path
 
@@ -87,6 +86,9 @@ class CredentialPlugin:
     def program(self) -> str:
         """What to run: a path with a slash is relative to the kubeconfig, a bare name looked up."""
         command = self._config.command
+        # Not above, since most kubeconfigs have no command, and it loads what unpacks archives.
+        import shutil
+
         path = str(self._folder / command) if "/" in command else shutil.which(command)
         if not path or not os.access(path, os.X_OK):
             hint = self._config.install_hint or "install it"
