@@ -154,7 +154,7 @@ def copies(**collections):
         "resourceslices",
         "devicetaintrules",
     )
-    kinds += ("deployments", "replicasets", "daemonsets", "namespaces")
+    kinds += ("deployments", "replicasets", "daemonsets", "namespaces", "leases")
     found = {kind: {} for kind in kinds}
     for kind, objects in collections.items():
         for one in objects:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from ...allocator import features
 from ...api.document import Document
@@ -18,7 +18,16 @@ from ..assume_cache import AssumeCache
 from ..client import ApiClient
 from ..requests import Request
 from ..work_loop import WorkLoop
-from . import claims, evictions, namespaces, nodes, not_simulated, pod_gc, workloads
+from . import (
+    claims,
+    evictions,
+    namespaces,
+    nodes,
+    not_simulated,
+    pod_gc,
+    taint_evictions,
+    workloads,
+)
 
 NAME = "kube-controller-manager"
 Clock = Callable[[], float]  # seconds since 1970
@@ -125,14 +134,47 @@ class PodGC:
 
 
 class Nodes:
-    RESOURCES = ("nodes",)
+    RESOURCES = ("nodes", "leases", "pods")
 
     def __init__(self, loop: WorkLoop, clock: Clock) -> None:
-        del clock
         self._loop = loop
+        self._clock = clock
+        self._silences: dict[str, tuple[object, float]] = {}  # as `nodes.silences` has them
+        self._looked = clock()
 
     async def reconcile(self) -> float | None:
-        return await self._loop.send_all(list(nodes.sync(_snapshot(self._loop))))
+        objects, now = _snapshot(self._loop), self._clock()
+        self._silences = nodes.silences(objects, self._silences, now - self._looked)
+        self._looked = now
+
+        silent = [name for name, (_, silent) in self._silences.items() if silent > nodes.GRACE]
+        waits = [
+            await self._loop.send_all(list(nodes.sync_silent(objects, silent, now))),
+            await self._loop.send_all(list(nodes.sync(_snapshot(self._loop), now))),
+            await self._loop.send_all(list(nodes.sync_pods(_snapshot(self._loop), now))),
+        ]
+        if self._silences:
+            waits.append(nodes.MONITOR_PERIOD)
+        return _soonest(waits)
+
+
+class TaintEvictions:
+    RESOURCES = ("pods", "nodes")
+
+    def __init__(self, loop: WorkLoop, clock: Clock) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._due: Mapping[str, float] = {}  # by a pod's uid
+
+    async def reconcile(self) -> float | None:
+        found = taint_evictions.review(_snapshot(self._loop), self._due, self._clock())
+        self._due = found.due
+
+        # A pod is marked before it is deleted: whoever sees it go can read why.
+        waits = [found.next_look]
+        waits.append(await self._loop.send_all(found.marks))
+        waits.append(await self._loop.send_all(found.deletes))
+        return _soonest(waits)
 
 
 class Namespaces:
@@ -190,7 +232,7 @@ class NotSimulated:
         )
 
 
-ALL = (Claims, Evictions, PodGC, Nodes, Namespaces, Workloads, NotSimulated)
+ALL = (Claims, Evictions, TaintEvictions, PodGC, Nodes, Namespaces, Workloads, NotSimulated)
 
 
 async def run(client_: kube_client.Client, clock: Clock = time.time) -> None:

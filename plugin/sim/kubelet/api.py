@@ -114,6 +114,17 @@ class KubeletApi:
             node = await self._api.send(patch)
         return await self._api.send(requests.patch_status("nodes", node, status))
 
+    async def correct_node(self, status: Document) -> None:
+        """Puts right what somebody else has said of this node's conditions."""
+        node = await self._api.find("nodes", "", self.node)
+        if node is None:
+            return
+        conditions = (node.get("status") or {}).get("conditions") or ()
+        known = {condition["type"]: condition["status"] for condition in conditions}
+        ours = status["conditions"]
+        if any(known.get(condition["type"]) != condition["status"] for condition in ours):
+            await self._api.send(requests.patch_status("nodes", node, {"conditions": ours}))
+
     async def renew_lease(self, uid: str, seconds: int) -> None:
         """The sign of life of the node with this uid; the lease is made if it is not there."""
         spec = {

@@ -54,6 +54,7 @@ class Node:
         seconds = int(4 * self._timing.lease_renewal)
         while True:
             await retry_until_success(lambda: self._api.renew_lease(uid, seconds))
+            await retry_until_success(lambda: self._api.correct_node(self._status()))
             await asyncio.sleep(self._timing.lease_renewal)
 
     def _status(self) -> Document:

@@ -152,6 +152,31 @@ async def test_a_taint_moves_a_pod_of_a_deployment(plane):
     assert rule["status"]["conditions"][0]["type"] == "EvictionInProgress"
 
 
+async def test_a_taint_of_the_node_ends_what_does_not_tolerate_it(plane):
+    stays = {"key": "drain", "operator": "Exists"}
+    await plane.make(planes.pod("p", templates=["gpu"]), planes.pod("q", tolerations=[stays]))
+    await plane.until(lambda: plane.place("p") and plane.place("q"))
+    names = {plane.place("p"), plane.place("q")}
+    assert {one["key"] for one in plane.pod("p")["spec"]["tolerations"]} == {
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+    }
+    for name in names:
+        drained = copy.deepcopy(plane.copies["nodes"].objects[name])
+        drained["spec"]["taints"] = [{"key": "drain", "effect": "NoExecute"}]
+        await plane.api.send(update("nodes", drained))
+
+    leaving = await plane.until(
+        lambda: (one := plane.pod("p"))["metadata"].get("deletionTimestamp") and one
+    )
+    conditions = {one["type"]: one for one in leaving["status"]["conditions"]}
+    assert conditions["DisruptionTarget"]["reason"] == "DeletionByTaintManager"
+    assert plane.told("p", "TaintManagerEviction") == ["Marking for deletion Pod default/p"]
+    await plane.ends("p")
+    await plane.until(lambda: plane.devices() == [])
+    assert "deletionTimestamp" not in plane.pod("q")["metadata"]
+
+
 async def test_a_namespace_goes_after_its_content(plane):
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
     mine = planes.claim("mine")

@@ -9,8 +9,16 @@ from plugin.kube import errors
 from plugin.sim import client
 from plugin.sim.apiserver.server import Options, serve
 from plugin.sim.assume_cache import AssumeCache
-from plugin.sim.controllers import namespaces, pod_gc
-from plugin.sim.controllers.loops import Claims, Evictions, Namespaces, Nodes, PodGC, Workloads
+from plugin.sim.controllers import namespaces, nodes, pod_gc
+from plugin.sim.controllers.loops import (
+    Claims,
+    Evictions,
+    Namespaces,
+    Nodes,
+    PodGC,
+    TaintEvictions,
+    Workloads,
+)
 from plugin.sim.requests import delete
 from plugin.sim.work_loop import WorkLoop
 from tests.support import planes
@@ -224,4 +232,38 @@ async def test_the_other_loops_send_what_is_wanted():
     loop = Sent(nodes=[stale])
     loop.answers = [5.0]
     assert await Nodes(loop, time.time).reconcile() == 5.0
-    assert len(loop.sent) == 1
+    assert loop.sent == [[], [], []]
+
+
+async def test_a_node_whose_kubelet_falls_silent_becomes_unknown():
+    lease = {"metadata": planes.meta("n", "kube-node-lease"), "spec": {"renewTime": "1"}}
+    loop = Sent(nodes=[planes.node("n")], leases=[lease])
+    now = START
+    controller = Nodes(loop, lambda: now)
+    looks = 0
+    while not loop.sent or not loop.sent[0]:
+        loop.sent.clear()
+        assert await controller.reconcile() == nodes.MONITOR_PERIOD
+        now += nodes.MONITOR_PERIOD
+        looks += 1
+    assert looks == nodes.GRACE / nodes.MONITOR_PERIOD + 2
+    assert loop.sent == [[("PATCH", "nodes", "n")], [], []]
+
+
+async def test_a_pod_is_evicted_when_its_time_is_over():
+    taint = {"key": "k", "effect": "NoExecute"}
+    patient = [{"key": "k", "operator": "Exists", "tolerationSeconds": 60}]
+    pods = [planes.pod("p", on="n"), planes.pod("q", on="n", tolerations=patient)]
+    loop = Sent(nodes=[planes.node("n", taints=[taint])], pods=pods)
+    now = START
+    controller = TaintEvictions(loop, lambda: now)
+    assert await controller.reconcile() == 60
+    marks, deletes = loop.sent
+    assert [resource for _, resource, _ in marks] == ["events", "pods"]
+    assert deletes == [("DELETE", "pods", "p")]
+
+    del loop.objects("pods")["default/p"]
+    loop.sent.clear()
+    now += 60
+    assert await controller.reconcile() is None
+    assert loop.sent[1] == [("DELETE", "pods", "q")]

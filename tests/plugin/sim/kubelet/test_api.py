@@ -7,7 +7,7 @@ import pytest
 from plugin.kube import errors
 from plugin.sim.apiserver.server import Options, serve
 from plugin.sim.kubelet.api import KubeletApi
-from plugin.sim.requests import Request
+from plugin.sim.requests import Request, patch_status
 from tests.support import planes
 from tests.support.plane import create, until
 
@@ -124,3 +124,20 @@ async def test_the_lease_is_made_and_later_renewed(kubelet):
     assert second["spec"]["leaseDurationSeconds"] == 50
     assert second["spec"]["renewTime"] > first["spec"]["renewTime"]
     assert second["metadata"]["uid"] == first["metadata"]["uid"]
+
+
+async def test_a_node_says_of_itself_what_is_true(kubelet):
+    """Whoever thought that nothing was known of it is corrected."""
+    ready = {"type": "Ready", "status": "True"}
+    status = {"conditions": [ready]}
+    await kubelet.correct_node(status)  # it is not there yet
+    node = await kubelet.ensure_node({}, status)
+    version = node["metadata"]["resourceVersion"]
+    await kubelet.correct_node(status)
+    assert (await listed(kubelet, "nodes"))[0]["metadata"]["resourceVersion"] == version
+
+    unknown = {"conditions": [ready | {"status": "Unknown"}]}
+    await kubelet._api.send(patch_status("nodes", node, unknown))
+    await kubelet.correct_node(status)
+    (condition,) = (await listed(kubelet, "nodes"))[0]["status"]["conditions"]
+    assert condition["status"] == "True"
