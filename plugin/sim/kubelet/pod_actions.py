@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...api.document import Document
+from .. import requests
 from .timing import Timing
 
 PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
 STABLE_AFTER = 600.0  # seconds of running after which earlier ends are forgotten
+DEADLINE_EXCEEDED = "DeadlineExceeded"
+DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,9 @@ class PodActions:
     start: tuple[str, ...] = ()  # these containers, in this order
     look_again: float | None = None  # after so many seconds
     initialized: bool = False
+    # Why the pod has ended, where its containers do not say it.
+    reason: str = ""
+    message: str = ""
 
     @property
     def is_terminal(self) -> bool:
@@ -85,6 +91,26 @@ def compute_pod_actions(
         phase = FAILED if any(final_codes) else SUCCEEDED
         return PodActions(phase=phase, initialized=True)
     return starts.actions(RUNNING if main_started else PENDING, initialized=True)
+
+
+def time_left(pod: Document, now: float) -> float | None:
+    """Seconds until the pod has been active for too long; None where it may be so for ever.
+
+    The time begins when the kubelet has first seen the pod, which its status tells.
+    """
+    seconds = pod["spec"].get("activeDeadlineSeconds")
+    if seconds is None:
+        return None
+    start = (pod.get("status") or {}).get("startTime")
+    if not start:
+        return float(seconds)
+    return requests.parse_time(start) + float(seconds) - now
+
+
+def sidecars(pod: Document) -> list[str]:
+    """Names of the init containers that go on beside the others, in the order of their starts."""
+    containers = pod["spec"].get("initContainers") or ()
+    return [each["name"] for each in containers if each.get("restartPolicy") == "Always"]
 
 
 def restart_backoff(history: ContainerHistory, timing: Timing) -> float:

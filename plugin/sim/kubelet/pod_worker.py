@@ -73,6 +73,12 @@ class PodWorker:
         if self._deleted or _relevant_part(before) != _relevant_part(self.pod):
             self._wake.set()
 
+    @property
+    def _full_name(self) -> str:
+        """As the kubelet writes it."""
+        metadata = self.pod["metadata"]
+        return f"{metadata['name']}_{metadata['namespace']}({self.uid})"
+
     def wake(self) -> None:
         self._wake.set()
 
@@ -116,6 +122,15 @@ class PodWorker:
             await self._claims.unprepare(self.uid)
             return None
 
+        left = pod_actions.time_left(self.pod, time.time())
+        if left is not None and left <= 0:
+            await self._exceed_deadline(sandbox)
+            return None
+        pause = await self._sync_active(sandbox)
+        return min((each for each in (pause, left) if each is not None), default=None)
+
+    async def _sync_active(self, sandbox: Sandbox | None) -> float | None:
+        """A look at a pod that may go on. Seconds until the next."""
         if sandbox is None:
             # A pod whose runtime was lost stays Running until it is started again.
             await self._report(None, pod_actions.PodActions(phase=self.phase))
@@ -134,10 +149,24 @@ class PodWorker:
         # The devices are given back before anybody hears that the pod has ended: who waits for
         # that may want them.
         if actions.is_terminal:
-            await self._runtime.stop(sandbox, 0)  # sidecars
+            await self._stop(sandbox)  # sidecars
             await self._claims.unprepare(self.uid)
+        await self._record_back_offs()
         await self._report(sandbox, actions)
         return actions.look_again
+
+    async def _exceed_deadline(self, sandbox: Sandbox | None) -> None:
+        """The pod has failed, whatever its containers did, and gives back what it had."""
+        reason, message = pod_actions.DEADLINE_EXCEEDED, pod_actions.DEADLINE_MESSAGE
+        await self._api.record_event(self.pod, reason, message, warning=False)
+        if sandbox is not None:
+            await self._stop(sandbox)
+        await self._claims.unprepare(self.uid)
+        initialized = sandbox is not None and self._compute_actions(sandbox).initialized
+        actions = pod_actions.PodActions(
+            phase=pod_actions.FAILED, initialized=initialized, reason=reason, message=message
+        )
+        await self._report(sandbox, actions)
 
     async def _prepare(self) -> bool:
         """Whether all claims are prepared and the pod is still wanted."""
@@ -174,14 +203,22 @@ class PodWorker:
 
             backoff = pod_actions.restart_backoff(history, self._timing)
             if history.exit_code is not None and backoff and now < history.finished + backoff:
-                message = (
-                    f"back-off {backoff:g}s restarting failed "
-                    f"container={name} pod={object_key(self.pod)}"
-                )
-                self._waiting[name] = ("CrashLoopBackOff", message)
+                self._waiting[name] = ("CrashLoopBackOff", self._back_off_message(name, backoff))
             elif name not in self._not_before:
                 self._waiting.pop(name, None)
         return pod_actions.compute_pod_actions(self.pod, histories, now, self._timing)
+
+    def _back_off_message(self, name: str, seconds: float) -> str:
+        minutes, rest = divmod(seconds, 60)
+        period = f"{minutes:g}m{rest:g}s" if minutes else f"{seconds:g}s"
+        return f"back-off {period} restarting failed container={name} pod={self._full_name}"
+
+    async def _record_back_offs(self) -> None:
+        """That a container is waited with is told once, however often it is."""
+        for name, (reason, _) in list(self._waiting.items()):
+            if reason == "CrashLoopBackOff":
+                message = f"Back-off restarting failed container {name} in pod {self._full_name}"
+                await self._api.record_event(self.pod, "BackOff", message)
 
     async def _start(self, sandbox: Sandbox, name: str) -> None:
         """One attempt of a container. What comes of it is told as an event."""
@@ -266,7 +303,8 @@ class PodWorker:
 
     async def _stop(self, sandbox: Sandbox) -> None:
         """Ends the containers within the grace, which may become shorter meanwhile."""
-        stopping = asyncio.create_task(self._runtime.stop(sandbox, self._grace()))
+        last = pod_actions.sidecars(self.pod)[::-1]
+        stopping = asyncio.create_task(self._runtime.stop(sandbox, self._grace(), last))
         try:
             while not stopping.done():
                 self._wake.clear()
@@ -283,6 +321,8 @@ class PodWorker:
         if self._deleted:
             return 0.0
         grace = self.pod["metadata"].get("deletionGracePeriodSeconds")
+        if grace is None:
+            grace = self.pod["spec"].get("terminationGracePeriodSeconds")
         return _DEFAULT_GRACE if grace is None else float(grace)
 
     async def _report_end(self, sandbox: Sandbox | None) -> None:

@@ -50,19 +50,52 @@ def generate_pod_status(
             for container in spec["initContainers"]
         ]
 
-    ready = actions.phase == pod_actions.RUNNING
-    ready = ready and all(container["ready"] for container in container_statuses)
+    if actions.reason:
+        status |= {"reason": actions.reason, "message": actions.message}
+
     has_network = sandbox is not None and not actions.is_terminal
-    reason = None
-    if not ready:
-        reason = "PodCompleted" if actions.is_terminal else "ContainersNotReady"
+    initialized = _initialized(actions, status)
+    ready = _ready(actions, [*container_statuses, *_sidecars(pod, status)])
     status["conditions"] = [
         {"type": "PodReadyToStartContainers", "status": str(has_network)},
-        {"type": "Initialized", "status": str(actions.initialized)},
-        {"type": "Ready", "status": str(ready), "reason": reason},
-        {"type": "ContainersReady", "status": str(ready), "reason": reason},
+        {"type": "Initialized"} | initialized,
+        {"type": "Ready"} | ready,
+        {"type": "ContainersReady"} | ready,
     ]
     return status
+
+
+def _sidecars(pod: Document, status: Document) -> list[Document]:
+    """The statuses of the containers that have to be ready beside the pod's own."""
+    names = pod_actions.sidecars(pod)
+    return [each for each in status.get("initContainerStatuses") or () if each["name"] in names]
+
+
+def _initialized(actions: pod_actions.PodActions, status: Document) -> Document:
+    """Why the condition is as it is, too: what is None is not there."""
+    if actions.initialized:
+        succeeded = actions.phase == pod_actions.SUCCEEDED
+        reason = "PodCompleted" if succeeded else None
+        return {"status": "True", "reason": reason, "message": None}
+    waiting = [
+        each["name"]
+        for each in status.get("initContainerStatuses") or ()
+        if (each["state"].get("terminated") or {}).get("exitCode") != 0
+    ]
+    message = f"containers with incomplete status: [{' '.join(waiting)}]" if waiting else None
+    return {"status": "False", "reason": "ContainersNotInitialized", "message": message}
+
+
+def _ready(actions: pod_actions.PodActions, statuses: list[Document]) -> Document:
+    if actions.phase == pod_actions.SUCCEEDED:
+        return {"status": "False", "reason": "PodCompleted", "message": None}
+    if actions.phase == pod_actions.FAILED:
+        return {"status": "False", "reason": "PodFailed", "message": None}
+    unready = [each["name"] for each in statuses if not each["ready"]]
+    if actions.phase == pod_actions.RUNNING and not unready:
+        return {"status": "True", "reason": None, "message": None}
+    message = f"containers with unready status: [{' '.join(unready)}]"
+    return {"status": "False", "reason": "ContainersNotReady", "message": message}
 
 
 def generate_patch(status: Document, before: Document, now: str) -> Document:

@@ -140,9 +140,22 @@ class Runtime:
             raise container.StartError(str(error)) from error
         return attempt
 
-    async def stop(self, sandbox: Sandbox, grace: float) -> None:
-        """Ends the containers of a sandbox. They can be looked at until it is removed."""
-        await asyncio.gather(*(attempt.stop(grace) for attempt in sandbox.every_container()))
+    async def stop(self, sandbox: Sandbox, grace: float, last: Sequence[str] = ()) -> None:
+        """Ends the containers of a sandbox. They can be looked at until it is removed.
+
+        Those that are named in `last` end when all others have, one after the other, within what
+        is left of the grace.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + grace
+        first = [
+            attempt for attempt in sandbox.every_container() if attempt.config.name not in last
+        ]
+        await asyncio.gather(*(attempt.stop(grace) for attempt in first))
+        for name in last:
+            left = max(0.0, end - loop.time())
+            attempts = sandbox.containers.get(name, ())
+            await asyncio.gather(*(attempt.stop(left) for attempt in attempts))
 
     async def remove(self, uid: str) -> None:
         """Ends a sandbox and all that is in it. One that is not there is removed already."""

@@ -95,6 +95,16 @@ def test_the_pause_has_an_end():
     assert pod_actions.restart_backoff(ContainerHistory(exit_code=1, exits=50), Timing()) == 300
 
 
+def test_the_time_of_a_pod_begins_when_the_kubelet_has_seen_it():
+    about = pod()
+    assert pod_actions.time_left(about, NOW) is None
+    about["spec"]["activeDeadlineSeconds"] = 60
+    assert pod_actions.time_left(about, NOW) == 60
+    about["status"] = {"startTime": "1970-01-01T00:16:00Z"}
+    assert pod_actions.time_left(about, NOW) == 20
+    assert pod_actions.time_left(about, NOW + 30) == -10
+
+
 @pytest.mark.parametrize(
     ("text", "becomes"),
     [("$(A)/x", "a/x"), ("$$(A)", "$(A)"), ("$(NO)", "$(NO)"), ("$A", "$A"), ("$(A)$(A)", "aa")],

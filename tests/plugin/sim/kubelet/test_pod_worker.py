@@ -215,7 +215,9 @@ async def test_pods_that_end(node):
     )
     await node.pod("bad", command=("sh", "-c", "exit 4"), restartPolicy="OnFailure")
     status = await node.wait(lambda s: waiting(s)[0] == "CrashLoopBackOff", "bad")
+    assert waiting(status)[1].startswith("back-off 0.3s restarting failed container=main pod=bad_")
     assert status["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 4
+    await node.told("BackOff", "Back-off restarting failed container main in pod bad_default(")
     await node.wait(lambda s: s["containerStatuses"][0]["restartCount"] >= 2, "bad")
     first = {"name": "first", "image": "i", "command": ["sh", "-c", "echo first"]}
     pod = await node.pod("late", initContainers=[first])
@@ -224,6 +226,61 @@ async def test_pods_that_end(node):
     assert node.kubelet.logs(pod["metadata"]["uid"], "first") == "first\n"
     await node.delete("late")
     await node.gone("late")
+
+
+async def test_a_pod_that_is_active_for_too_long_has_failed(node):
+    await node.claim("c", 0)
+    await node.pod("p", "c", command=("sleep", "100"), activeDeadlineSeconds=1)
+    status = await node.phase("p", "Failed")
+    assert status["reason"] == "DeadlineExceeded"
+    assert status["message"] == "Pod was active on the node longer than the specified deadline"
+    assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 143
+    assert node.records() == set()
+    await node.told("DeadlineExceeded", status["message"])
+
+
+async def test_a_pod_without_its_claim_has_a_deadline_as_well(node):
+    """It holds from when the kubelet has seen the pod, not from its first container on."""
+    await node.claim("c", 0)
+    await node.pod("p", "c", reserved=False, activeDeadlineSeconds=1)
+    status = await node.phase("p", "Failed")
+    assert (status["reason"], status["containerStatuses"][0]["ready"]) == (
+        "DeadlineExceeded",
+        False,
+    )
+
+
+async def test_a_sidecar_ends_after_the_others_and_is_no_failure(node):
+    script = "trap 'echo $(cat log) sidecar > log; exit 1' TERM; echo up; sleep 100 & wait"
+    folder = node.folder / "shared"
+    folder.mkdir()
+    sidecar = {
+        "name": "s",
+        "image": "i",
+        "restartPolicy": "Always",
+        "workingDir": str(folder),
+        "command": ["sh", "-c", script],
+    }
+    main = {
+        "name": "main",
+        "image": "i",
+        "workingDir": str(folder),
+        "command": ["sh", "-c", "trap 'echo main > log; exit 0' TERM; echo up; sleep 100 & wait"],
+    }
+    pod = await node.pod("p", initContainers=[sidecar], containers=[main], restartPolicy="Never")
+    uid = pod["metadata"]["uid"]
+    await until(lambda: all("up" in node.kubelet.logs(uid, name) for name in ("s", "main")))
+    await node.delete("p", gracePeriodSeconds="60")
+    await node.gone("p")
+    assert (folder / "log").read_text() == "main sidecar\n"
+
+    main["command"] = ["true"]
+    await node.pod("q", initContainers=[sidecar], containers=[main], restartPolicy="Never")
+    status = await node.phase("q", "Succeeded")
+    (ended,) = status["initContainerStatuses"]
+    assert ended["state"]["terminated"]["exitCode"] == 1
+    initialized = {each["type"]: each for each in status["conditions"]}["Initialized"]
+    assert (initialized["status"], initialized["reason"]) == ("True", "PodCompleted")
 
 
 async def test_a_pod_that_others_run_is_let_alone(node):

@@ -78,17 +78,43 @@ def test_a_pod_that_runs():
         (PENDING, sandbox(a=[]), "True", ("False", "ContainersNotReady")),
         (RUNNING, sandbox(a=[attempt(1)]), "True", ("False", "ContainersNotReady")),
         (SUCCEEDED, sandbox(a=[attempt(0)]), "False", ("False", "PodCompleted")),
-        (FAILED, sandbox(a=[attempt(1)]), "False", ("False", "PodCompleted")),
+        (FAILED, sandbox(a=[attempt(1)]), "False", ("False", "PodFailed")),
     ],
 )
 def test_conditions_of_a_pod_that_does_not(phase, box, network, ready):
     made = generated(box, phase=phase, initialized=False)
     assert conditions(made) == {
         "PodReadyToStartContainers": (network, None),
-        "Initialized": ("False", None),
+        "Initialized": ("False", "ContainersNotInitialized"),
         "Ready": ready,
         "ContainersReady": ready,
     }
+
+
+def messages(made):
+    return {each["type"]: each.get("message") for each in made["conditions"]}
+
+
+def test_conditions_name_the_containers_that_are_waited_for():
+    about = pod(init=["i", "s"])
+    about["spec"]["initContainers"][1]["restartPolicy"] = "Always"
+    made = generated(sandbox(i=[attempt(0)], s=[]), of=about, phase=PENDING, initialized=False)
+    assert messages(made)["Initialized"] == "containers with incomplete status: [s]"
+    assert messages(made)["Ready"] == "containers with unready status: [a s]"
+
+    made = generated(sandbox(i=[attempt(0)], s=[attempt()], a=[attempt()]), of=about)
+    assert conditions(made)["Ready"] == ("True", None)
+    made = generated(sandbox(i=[attempt(0)], s=[attempt(1)], a=[attempt()]), of=about)
+    assert messages(made)["Ready"] == "containers with unready status: [s]"
+    made = generated(sandbox(a=[attempt(0)]), phase=SUCCEEDED)
+    assert conditions(made)["Initialized"] == ("True", "PodCompleted")
+
+
+def test_a_pod_says_why_it_has_ended():
+    actions = PodActions(phase=FAILED, reason="DeadlineExceeded", message="too long")
+    made = status.generate_pod_status(pod(), None, actions, {}, lambda _: [], "10.0.0.1")
+    assert (made["reason"], made["message"]) == ("DeadlineExceeded", "too long")
+    assert "reason" not in generated(sandbox(a=[attempt(1)]), phase=FAILED)
 
 
 def test_what_is_kept_and_what_is_added():

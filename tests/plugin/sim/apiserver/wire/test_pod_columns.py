@@ -12,8 +12,16 @@ def pod(phase="Running", first=(), deleted=False, **containers):
         for name, state in containers.items()
     ]
     initial = [{"name": str(index), "state": state} for index, state in enumerate(first)]
-    spec = {"containers": [{"name": name} for name in containers or ("c",)]}
-    status = {"phase": phase, "containerStatuses": statuses, "initContainerStatuses": initial}
+    spec = {
+        "containers": [{"name": name} for name in containers or ("c",)],
+        "initContainers": [{"name": each["name"]} for each in initial],
+    }
+    status = {
+        "phase": phase,
+        "containerStatuses": statuses,
+        "initContainerStatuses": initial,
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
     return {"metadata": metadata, "spec": spec, "status": status}
 
 
@@ -73,6 +81,46 @@ def test_what_else_there_is_to_say():
     reasoned = {"terminated": {"exitCode": 1, "reason": "OOMKilled", "signal": 9}}
     assert pod_columns.status(pod("Failed", a=reasoned)) == "OOMKilled"
     not_ready = pod(a=DONE, b=RUNS)
+    not_ready["status"]["conditions"] = []
+    assert pod_columns.status(not_ready) == "NotReady"
     not_ready["status"]["containerStatuses"][1]["ready"] = False
     assert pod_columns.status(not_ready) == "Completed"
+    assert pod_columns.status(pod("Failed", a=DONE, b=FAILED)) == "ExitCode:3"
     assert pod_columns.status({"metadata": {}}) == ""
+
+
+def with_sidecar(shown, state, started=True, initialized=True):
+    sidecar = {"name": "s", "restartPolicy": "Always"}
+    shown["spec"]["initContainers"] = [sidecar]
+    status = {"name": "s", "state": state, "started": started, "restartCount": 2}
+    shown["status"]["initContainerStatuses"] = [status | {"ready": "running" in state}]
+    shown["status"]["conditions"].append({"type": "Initialized", "status": str(initialized)})
+    return shown
+
+
+KILLED = {"terminated": {"exitCode": 143, "reason": "Error"}}
+
+
+@pytest.mark.parametrize(
+    ("shown", "ready", "word", "restarts"),
+    [
+        (with_sidecar(pod(a=RUNS), RUNS), "2/2", "Running", "3"),
+        (with_sidecar(pod("Succeeded", a=DONE), KILLED, started=False), "0/2", "Completed", "3"),
+        (
+            with_sidecar(pod("Pending", a=WAITS), WAITS, started=False, initialized=False),
+            "0/2",
+            "Init:ContainerCreating",
+            "2",
+        ),
+        (
+            with_sidecar(pod("Pending", a=WAITS), RUNS, started=False, initialized=False),
+            "1/2",
+            "Init:0/1",
+            "2",
+        ),
+    ],
+)
+def test_sidecars(shown, ready, word, restarts):
+    assert pod_columns.ready(shown) == ready
+    assert pod_columns.status(shown) == word
+    assert pod_columns.restarts(shown) == restarts
