@@ -207,6 +207,9 @@ class _Parser:
     def _number(self, token: Token) -> Node:
         negative = token.kind == "-"
         digits = self._take() if negative else token
+        if negative and digits.kind not in ("int", "float"):
+            raise CompileError(f"expected a number, found {_shown(digits)}", "", digits.position)
+
         text = digits.text
         if digits.kind == "float":
             value = float(text)

@@ -32,6 +32,7 @@ NVIDIA = "nvidia"
 
 _POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
+_CAPACITY = re.compile(r"(?:[-a-z0-9.]{1,63}/)?[A-Za-z_][A-Za-z0-9_]{0,31}")
 
 
 def plan(
@@ -173,6 +174,12 @@ def _device(
                 f"{first.device} is allocated for request {plain_text.brief(name)!r}, "
                 "which is no name that Kubernetes allows"
             )
+    # A part of the device's name for the container runtime, and of variables.
+    if first.share_id is not None and not _LABEL.fullmatch(first.share_id):
+        raise errors.ClaimError(
+            f"{first.device} is allocated as share {plain_text.brief(first.share_id)!r}, "
+            "which is no id that Kubernetes gives"
+        )
     return PreparedDevice(
         requests=tuple(dict.fromkeys(name for name, _, _ in names)),
         subrequests={name: subrequest for name, _, subrequest in names if subrequest},
@@ -196,16 +203,29 @@ def _consumed(result: DeviceRequestAllocationResult) -> dict[str, str]:
     """What the share has of the device, without that of which it has nothing."""
     consumed = {}
     for name, amount in sorted((result.consumed_capacity or {}).items()):
-        if result.share_id is not None and _amount(amount, name, result.device) > 0:
+        if result.share_id is None:
+            continue
+        if not _CAPACITY.fullmatch(name):
+            raise errors.ClaimError(
+                f"the claim's share of {result.device} has {plain_text.brief(name)!r}, "
+                "which is no capacity that Kubernetes allows"
+            )
+        if _amount(amount, name, result.device) > 0:
             consumed[name] = amount
     return consumed
 
 
 def _amount(text: str, name: str, device: str) -> int:
     try:
-        return quantity.whole(text)
+        amount = quantity.whole(text)
     except ValueError as error:
         raise errors.ClaimError(f"the claim's share of {device}: {name}: {error}") from error
+    if amount > quantity.LARGEST:
+        raise errors.ClaimError(
+            f"the claim's share of {device}: {name}: {plain_text.brief(text)} is more than a "
+            f"quantity may be, which is {quantity.LARGEST}"
+        )
+    return amount
 
 
 def _refuse_several_clients(devices: list[PreparedDevice]) -> None:
@@ -286,9 +306,11 @@ def _refuse_too_much(
                 taken += quantity.whole(held.consumed_capacity[MEMORY])
                 holders.append(other.title)
     if taken + wanted > gpu.memory:
+        # Together they may be more than a quantity says.
+        together = quantity.of_bytes(min(taken + wanted, quantity.LARGEST))
         raise errors.NotReadyError(
             f"{device.device} has {quantity.of_bytes(gpu.memory)} of memory, and with the "
-            f"{device.consumed_capacity[MEMORY]} of this claim {quantity.of_bytes(taken + wanted)} "
+            f"{device.consumed_capacity[MEMORY]} of this claim {together} "
             f"would be given away; still prepared are {', '.join(sorted(set(holders)))}",
             patience=HOLDER_PATIENCE,
         )

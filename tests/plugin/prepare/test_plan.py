@@ -111,6 +111,31 @@ def test_what_a_share_has_is_kept_but_not_what_it_has_nothing_of():
         planned(claim("c", share(1, memory="much")))
 
 
+@pytest.mark.parametrize("share_id", ["", "s1.", "=", "a b", "S1", "s" * 64, "../s"])
+def test_a_share_by_an_id_that_is_none_is_refused(share_id):
+    """A container runtime would not read the CDI file: the device's name there ends in it."""
+    with pytest.raises(errors.ClaimError, match="no id that Kubernetes gives"):
+        planned(claim("c", result(FIRST, shareID=share_id)))
+
+
+@pytest.mark.parametrize("name", ["", "a=b", "a\n", "a b", "/memory", "é"])
+def test_a_share_of_a_capacity_that_is_none_is_refused(name):
+    """A variable of the container is named after it."""
+    with pytest.raises(errors.ClaimError, match="no capacity that Kubernetes allows"):
+        planned(claim("c", share(1, **{name: "1"})))
+
+
+def test_a_share_of_more_than_a_quantity_may_be_is_refused():
+    sized = Inventory.of([gpu(0, memory=16 << 30)])
+    largest = str(2**63 - 1)
+    with pytest.raises(errors.ClaimError, match="9223372036854775808 is more than a quantity"):
+        planned(claim("c", share(1, memory=str(2**63))), [], sized)
+    unknown = Inventory.of([gpu(0, memory=0)])
+    held = planned(claim("held", share(1, memory=largest)), [], unknown)
+    with pytest.raises(errors.NotReadyError, match="would be given away"):
+        planned(claim("c", share(2, memory=largest)), [held], sized)
+
+
 def test_shares_cannot_have_more_memory_than_there_is():
     """The scheduler sees to it; this is the last line of defence."""
     sized = Inventory.of([gpu(0, memory=16 << 30)])
