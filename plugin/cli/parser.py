@@ -59,7 +59,21 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     program as argparse does, or with a UsageError, if the arguments cannot be understood.
     """
     spelt_out = _with_fake_command(arguments)
-    return _build(spelt_out[0] if spelt_out else "").parse_args(spelt_out)
+    spelt_out, words = _without_command_of_sim(spelt_out)
+    parsed = _build(spelt_out[0] if spelt_out else "").parse_args(spelt_out)
+    if words is not None:
+        parsed.words = words
+    return parsed
+
+
+def _without_command_of_sim(
+    arguments: Sequence[str],
+) -> tuple[Sequence[str], Sequence[str] | None]:
+    """`claimd sim … -- COMMAND …` in its two parts: what follows is the command's, also another --."""
+    if not arguments or arguments[0] != "sim" or "--" not in arguments:
+        return arguments, None
+    place = list(arguments).index("--")
+    return arguments[:place], arguments[place + 1 :]
 
 
 def _with_fake_command(arguments: Sequence[str]) -> Sequence[str]:
@@ -435,6 +449,21 @@ def _add_view(commands: Commands) -> None:
 def _add_sim(commands: Commands) -> None:
     sim = _add(
         commands, "sim", "serve an API server for tries and tests, with no cluster behind it"
+    )
+    sim.usage = "claimd sim [OPTION …] [-- COMMAND …]"
+    sim.epilog = (
+        "With a COMMAND it is run with KUBECONFIG set, the exit code is the command's, and whatever "
+        "it has left running is ended: claimd sim --node a=nvidia:h100=2 -- go test ./..."
+    )
+    sim.set_defaults(words=None)
+    sim.add_argument(
+        "--node",
+        action="append",
+        default=[],
+        metavar="NAME[=GPUS]",
+        help="for a COMMAND: a node, with scheduler, controllers and a kubelet that runs pods as "
+        "processes of yours. With GPUs (a=nvidia:h100=2, b=machine:dgx-h100) claimd runs there, "
+        "without any the node waits for your own driver; again for each node",
     )
     sim.add_argument(
         "--profile",

@@ -1,9 +1,10 @@
-"""`claimd sim`: the simulated API server alone."""
+"""`claimd sim`: the simulated API server alone, or a cluster around a command."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 
 from .. import errors
 from ..sim.apiserver import command, kinds, server
@@ -24,5 +25,36 @@ def run(arguments: argparse.Namespace) -> int:
         db=arguments.db,
         end_namespaces=True,
     )
+    if arguments.words is not None:
+        return _run_command(arguments, options)
+    if arguments.node:
+        raise errors.UsageError(
+            "--node is for `claimd sim --node NAME -- COMMAND`; a cluster that stays up is "
+            "`claimd demo --serve`"
+        )
     asyncio.run(command.run(options, arguments.kubeconfig))
     return OK
+
+
+def _run_command(arguments: argparse.Namespace, options: server.Options) -> int:
+    from ..sim.testing import command as around  # a server alone needs none of it
+    from ..sim.testing import words
+
+    if not arguments.words:
+        raise errors.UsageError("after --: expected a COMMAND, such as `-- go test ./...`")
+    machines = [words.machine(given) for given in arguments.node]
+    names = [machine.name for machine in machines]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise errors.UsageError(f"--node: {', '.join(twice)} is there twice")
+    if machines:
+        # The cluster has a controller that does it.
+        options = dataclasses.replace(options, end_namespaces=False)
+    return around.run(
+        around.CommandOptions(
+            words=arguments.words,
+            server=options,
+            machines=machines,
+            kubeconfig=arguments.kubeconfig,
+        )
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
@@ -42,6 +43,7 @@ from .runtime.runtime import Runtime
 log = logging.getLogger(__name__)
 
 NAMESPACE, DRIVER, ACCOUNT = "claimd-system", "gpu.claimd.dev", "claimd"
+WITH_CLAIMD = {"claimd.dev/simulated": "claimd"}  # label of nodes, where there are others as well
 _TOKEN_SECONDS = 10 * 365 * 86400
 # A real kubelet takes a minute or more where this takes a second.
 TIMING = Timing(registry_poll=0.25, prepare_retry=1.0, unprepare_retry=1.0, health_retry=0.5)
@@ -54,6 +56,7 @@ class Machine:
     name: str
     gpus: Sequence[str]  # as `claimd fake write` takes them
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of its `claimd run`
+    claimd: bool = True  # without it, a kubelet alone waits for a driver of somebody else's
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -61,7 +64,6 @@ class Node:
     name: str
     folder: Path
     daemon: daemon.Daemon
-    kubelet: kubelets.Kubelet
 
     @property
     def tree(self) -> Path:
@@ -74,12 +76,43 @@ class Node:
         return crash.CrashInPrepare(self.daemon, checkpoints, self.folder / "cdi", DRIVER)
 
 
+class Part:
+    """A task of the cluster, which can be ended and begun again: a scheduler, a kubelet."""
+
+    def __init__(self, name: str, make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """`make` gives what is to run, a new one at every start."""
+        self.name, self._make = name, make
+        self._task: asyncio.Task[Any] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    def start(self) -> None:
+        """Does nothing if it runs."""
+        if not self.running:
+            self._task = asyncio.create_task(self._make(), name=self.name)
+            self._task.add_done_callback(_log_failure)
+
+    def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def stop(self) -> None:
+        """Returns when it has ended, and it stays away until `start`."""
+        self.cancel()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
 class Cluster:
     """`client` speaks as the administrator, as does the kubeconfig."""
 
     def __init__(self, api: server.Api, client_: client.Client, folder: Path) -> None:
         self.api, self.client, self.folder = api, client_, folder
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, Node] = {}  # those with claimd
+        self.kubelets: dict[str, kubelets.Kubelet] = {}  # by node
+        self.parts: dict[str, Part] = {}  # scheduler, controllers, and `kubelet NODE`
         self.kubeconfig = folder / "kubeconfig"
         self._subscribers: list[Callable[[], None]] = []
 
@@ -94,13 +127,13 @@ class Cluster:
     def logs(self, namespace: str, pod: str, container: str = "") -> str:
         """What the containers of a pod have printed so far, or one of them."""
         printed = []
-        for node in self.nodes.values():
-            for view in node.kubelet.pods.values():
+        for kubelet in self.kubelets.values():
+            for view in kubelet.pods.values():
                 if (view.namespace, view.name) != (namespace, pod):
                     continue
                 for part in view.containers:
                     if container in ("", part.name):
-                        printed.append(node.kubelet.logs(view.uid, part.name))
+                        printed.append(kubelet.logs(view.uid, part.name))
         return "".join(printed)
 
 
@@ -108,7 +141,7 @@ class Cluster:
 async def up(
     machines: Sequence[Machine], folder: Path, *, options: server.Options
 ) -> AsyncIterator[Cluster]:
-    """Running, with claimd's manifests applied, until the context ends.
+    """Running, with claimd's manifests applied if a machine has claimd, until the context ends.
 
     Then nothing is left of it but `folder`. The path should be short, as sockets lie below it.
     """
@@ -120,7 +153,9 @@ async def up(
         api.serve_logs(cluster.logs)
         api.registry.advice = simulated_fields.sentences
         kinds = dynamic_client.DynamicClient(admin)
-        daemon_set = await _install(kinds)
+        daemon_set: Document = {}
+        if any(machine.claimd for machine in machines) or not machines:
+            daemon_set = await _install(kinds, machines)
 
         runtimes = []
         for number, machine in enumerate(machines):
@@ -131,8 +166,8 @@ async def up(
             )
             runtimes.append(await stack.enter_async_context(runtime))
         part_clients = [
-            (part, _client(stack, cluster.kubeconfig, part.NAME))
-            for part in (scheduler, controllers)
+            (name, part, _client(stack, cluster.kubeconfig, part.NAME))
+            for name, part in (("scheduler", scheduler), ("controllers", controllers))
         ]
         kubelet_clients = [_client(stack, cluster.kubeconfig, "kubelet") for _ in machines]
 
@@ -141,42 +176,62 @@ async def up(
         for machine, runtime, kubelet_client in zip(
             machines, runtimes, kubelet_clients, strict=True
         ):
-            kubelet = kubelets.Kubelet(
-                machine.name,
-                folder / machine.name / "kubelet",
-                kubelet_client,
-                runtime,
-                timing=TIMING,
+            labels = WITH_CLAIMD if machine.claimd else {}
+            metadata = {"name": machine.name, "labels": labels}
+            await kinds.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+            _make_folders(folder / machine.name)
+            if machine.claimd:
+                await _add_plugin(cluster, kinds, daemon_set, machine, tasks)
+            run_kubelet = functools.partial(
+                _run_kubelet, cluster, machine.name, kubelet_client, runtime
             )
-            await _add_node(cluster, kinds, daemon_set, machine, kubelet, tasks)
+            cluster.parts[f"kubelet {machine.name}"] = tasks.start(
+                run_kubelet, f"the kubelet of {machine.name}"
+            )
 
         # The controllers would take the plugins' pods for mistakes while there are no nodes.
-        for part, part_client in part_clients:
-            tasks.start(part.run(part_client), part.NAME)
+        for name, part, part_client in part_clients:
+            run_part = functools.partial(part.run, part_client)
+            cluster.parts[name] = tasks.start(run_part, part.NAME)
         yield cluster
 
 
-async def _add_node(
+def _make_folders(node: Path) -> None:
+    """What a driver on a node finds there."""
+    kubelet = node / "kubelet"
+    for path in (kubelet / "plugins_registry", kubelet / "plugins", node / "cdi"):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+async def _run_kubelet(
+    cluster: Cluster, node: str, client_: client.Client, runtime: Runtime
+) -> None:
+    """A new one, which knows what its checkpoint and the runtime have."""
+    kubelet = kubelets.Kubelet(
+        node, cluster.folder / node / "kubelet", client_, runtime, timing=TIMING
+    )
+    cluster.kubelets[node] = kubelet
+    await kubelet.run()
+
+
+async def _add_plugin(
     cluster: Cluster,
     kinds: dynamic_client.DynamicClient,
     daemon_set: Document,
     machine: Machine,
-    kubelet: kubelets.Kubelet,
     tasks: _Tasks,
 ) -> None:
-    """The Node object, the plugin's pod and process, and the kubelet."""
-    await kinds.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": machine.name}})
+    """The plugin's pod and process."""
     pod = await _create_plugin_pod(kinds, daemon_set, machine.name)
     node = Node(
         name=machine.name,
         folder=cluster.folder / machine.name,
         daemon=await _make_daemon(cluster, machine, pod),
-        kubelet=kubelet,
     )
     cluster.nodes[node.name] = node
-    tasks.start(kubelet.run(), f"the kubelet of {node.name}")
-    tasks.start(node.daemon.run(), f"claimd on {node.name}")
-    tasks.start(_report_plugin_pod(cluster, node.daemon, pod), f"the pod of claimd on {node.name}")
+    tasks.start(node.daemon.run, f"claimd on {node.name}")
+    report = functools.partial(_report_plugin_pod, cluster, node.daemon, pod)
+    tasks.start(report, f"the pod of claimd on {node.name}")
 
 
 class _Tasks(contextlib.AbstractAsyncContextManager["_Tasks"]):
@@ -187,17 +242,19 @@ class _Tasks(contextlib.AbstractAsyncContextManager["_Tasks"]):
     """
 
     def __init__(self) -> None:
-        self._tasks: list[asyncio.Task[Any]] = []
+        self._parts: list[Part] = []
 
-    def start(self, work: Coroutine[Any, Any, Any], name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        task.add_done_callback(_log_failure)
-        self._tasks.append(task)
+    def start(self, make: Callable[[], Coroutine[Any, Any, Any]], name: str) -> Part:
+        part = Part(name, make)
+        part.start()
+        self._parts.append(part)
+        return part
 
     async def __aexit__(self, *_: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for part in self._parts:
+            part.cancel()
+        for part in self._parts:
+            await part.stop()
 
 
 def _log_failure(task: asyncio.Task[Any]) -> None:
@@ -211,14 +268,17 @@ def _client(stack: contextlib.AsyncExitStack, path: Path, agent: str) -> client.
     return client_
 
 
-async def _install(kinds: dynamic_client.DynamicClient) -> Document:
+async def _install(kinds: dynamic_client.DynamicClient, machines: Sequence[Machine]) -> Document:
     """What `kubectl apply -k deploy/base` does. The DaemonSet as it is then."""
+    everywhere = all(machine.claimd for machine in machines)
     daemon_set: Document = {}
     for obj in manifests.base():
         if obj["kind"] == "DaemonSet":
             # Its pods are ours to make: they are processes, and not the kubelet's.
             obj["spec"] |= {"updateStrategy": {"type": "OnDelete"}}
             obj["metadata"]["annotations"] = {kubelets.MIRROR: "claimd-demo"}
+            if not everywhere:
+                obj["spec"]["template"]["spec"]["nodeSelector"] = WITH_CLAIMD
             daemon_set = await kinds.apply(obj)
         else:
             await kinds.apply(obj)
@@ -261,8 +321,6 @@ async def _make_daemon(cluster: Cluster, machine: Machine, pod: Document) -> dae
     """The plugin of a node, with its folders and its fake GPUs."""
     folder = cluster.folder / machine.name
     kubelet_folder = folder / "kubelet"
-    for path in (kubelet_folder / "plugins_registry", kubelet_folder / "plugins", folder / "cdi"):
-        path.mkdir(parents=True, exist_ok=True)
     fake.write(folder / "tree", fake.parse(machine.gpus))
     faults.enable(folder / "tree")
 

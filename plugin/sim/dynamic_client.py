@@ -88,6 +88,12 @@ class DynamicClient:
     async def get(self, kind: Kind, namespace: str, name: str) -> Document:
         return await self._send("GET", kind.path(namespace, name))
 
+    async def list(self, kind: Kind, namespace: str) -> list[Document]:
+        """All of the namespace, or of the cluster if the kind has none. Each with its kind."""
+        answer = await self._send("GET", kind.path(namespace))
+        of_kind = {"apiVersion": answer["apiVersion"], "kind": kind.kind}
+        return [of_kind | item for item in answer["items"]]
+
     async def _send(
         self, method: str, path: str, body: Document | None = None, content_type: str = JSON
     ) -> Document:

@@ -33,6 +33,8 @@ from .types.user import ServerSecrets
 from .wire.http import HttpRequest, HttpResponse, Respond, Server
 
 if TYPE_CHECKING:
+    import ssl
+
     from .storage.disk import Disk
 
 log = logging.getLogger(__name__)
@@ -58,15 +60,41 @@ class Options:
     db: Path | None = None  # an SQLite file that the objects outlive us in
 
 
+@dataclass(frozen=True, kw_only=True)
+class Listener:
+    """The port, which can be closed and opened again; the objects stay, as etcd would keep them."""
+
+    server: Server
+    host: str
+    port: int
+    ca: str  # as PEM; empty without TLS
+    context: ssl.SSLContext | None
+
+    @property
+    def address(self) -> str:
+        """https://127.0.0.1:PORT"""
+        scheme = "https" if self.context else "http"
+        return f"{scheme}://{self.host}:{self.port}"
+
+    async def close(self) -> None:
+        """Ends every connection; new ones are refused."""
+        await self.server.stop()
+
+    async def open(self) -> None:
+        """OSError if somebody else has the port by now."""
+        await self.server.start(self.host, self.port, self.context)
+
+
 class Api:
     """A server that runs. `registry` is for looking inside; clients use the address."""
 
     def __init__(
-        self, registry: Registry, dispatch: Dispatch, tokens: Tokens, address: str, ca: str
+        self, registry: Registry, dispatch: Dispatch, tokens: Tokens, listener: Listener
     ) -> None:
         self.registry, self.catalog, self._dispatch = registry, dispatch.catalog, dispatch
-        self.address = address  # https://127.0.0.1:PORT
-        self.ca = ca  # as PEM; empty without TLS
+        self.listener = listener
+        self.address = listener.address
+        self.ca = listener.ca
         self.token = tokens.admin
         self._tokens = tokens
 
@@ -159,8 +187,8 @@ async def serve(options: Options) -> AsyncIterator[Api]:
     running = asyncio.create_task(housekeeping.run() if options.housekeeping else asyncio.sleep(0))
     running.add_done_callback(_housekeeping_ended)
     try:
-        scheme = "https" if options.tls else "http"
-        yield Api(registry, dispatch, tokens, f"{scheme}://{options.host}:{port}", ca)
+        listener = Listener(server=server, host=options.host, port=port, ca=ca, context=context)
+        yield Api(registry, dispatch, tokens, listener)
     finally:
         running.cancel()
         await server.stop()

@@ -11,6 +11,13 @@ from plugin.sim.apiserver import command, server
         (["--profile", "1.2"], "profile '1.2': expected one of 1.30, 1.31, 1.34, 1.37"),
         (["--port", "-1"], "port -1: expected 0 to 65535"),
         (["--port", "65536"], "port 65536: expected 0 to 65535"),
+        (["--"], "after --: expected a COMMAND, such as `-- go test ./...`"),
+        (
+            ["--node", "a"],
+            "--node is for `claimd sim --node NAME -- COMMAND`; a cluster that stays up is "
+            "`claimd demo --serve`",
+        ),
+        (["--node", "a", "--node", "a=nvidia:l4", "--", "true"], "--node: a is there twice"),
     ],
 )
 def test_wrong_use(claimd, arguments, said):

@@ -80,7 +80,8 @@ class Server:
         self._stopped = False
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
-        """The port, which the system chooses for 0."""
+        """The port, which the system chooses for 0. After `stop` it serves again."""
+        self._stopped = False
         self._server = await asyncio.start_server(
             self._connected, host, port, limit=READ_SIZE, backlog=BACKLOG, ssl=tls
         )
