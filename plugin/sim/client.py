@@ -34,6 +34,7 @@ BASE_PATHS = {
     "daemonsets": "/apis/apps/v1",
     "deployments": "/apis/apps/v1",
     "replicasets": "/apis/apps/v1",
+    "jobs": "/apis/batch/v1",
     "leases": "/apis/coordination.k8s.io/v1",
     "events": "/apis/events.k8s.io/v1",
     "priorityclasses": "/apis/scheduling.k8s.io/v1",

@@ -36,6 +36,7 @@ class Request:
     body: Any = None
     content_type: str = JSON
     query: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    then: Request | None = None  # sent once this one has succeeded
 
     @property
     def target(self) -> str:
@@ -139,6 +140,11 @@ def patch_status(resource: str, obj: Document, status: Document) -> Request:
         content_type=STRATEGIC_MERGE_PATCH,
         body={"metadata": {"uid": metadata["uid"]}, "status": status},
     )
+
+
+def with_then(request: Request, then: Request) -> Request:
+    """The request, with one that is sent once it has succeeded."""
+    return dataclasses.replace(request, then=then)
 
 
 def parse_time(text: str) -> float:

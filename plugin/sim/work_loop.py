@@ -74,10 +74,12 @@ class WorkLoop:
         """False if it has to be tried again.
 
         Losing a race, or coming too late, needs no second try: the look that follows from the
-        change decides anew.
+        change decides anew. What comes after a request is sent only if that has succeeded.
         """
         try:
             await self.send(request)
+            if request.then is not None:
+                return await self.try_send(request.then)
         except (errors.Conflict, errors.NotFound) as error:
             log.debug("%s: %s", self.name, error)
         except errors.ApiError as error:

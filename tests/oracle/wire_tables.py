@@ -30,7 +30,8 @@ ROOTS = {  # package: (folder, api version, kinds)
         ],
     ),
     "policy": ("policy/v1", "policy/v1", ["Eviction"]),
-    "apps": ("apps/v1", "apps/v1", ["DaemonSet", "Deployment", "ReplicaSet"]),
+    "apps": ("apps/v1", "apps/v1", ["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"]),
+    "batch": ("batch/v1", "batch/v1", ["CronJob", "Job"]),
     "authentication": (
         "authentication/v1",
         "authentication.k8s.io/v1",
@@ -122,6 +123,7 @@ IMPORTS = {
     "v1": CORE,
     "core": CORE,
     "corev1": CORE,
+    "schedulingv1alpha3": "scheduling/v1alpha3",
     "types": "types",
     "runtime": "runtime",
 }

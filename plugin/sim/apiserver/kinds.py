@@ -53,6 +53,7 @@ OTHER_KINDS: dict[str, tuple[str, ...]] = {
         "deployments Deployment nsg deploy",
         "replicasets ReplicaSet nsg rs",
     ),
+    "batch": ("jobs Job nsg -",),
     "coordination.k8s.io": ("leases Lease n -",),
     "events.k8s.io": ("events Event n ev",),
     "rbac.authorization.k8s.io": (

@@ -21,13 +21,16 @@ from ..work_loop import WorkLoop
 from . import (
     claims,
     evictions,
+    jobs,
     namespaces,
     nodes,
     not_simulated,
     pod_gc,
     taint_evictions,
+    ttl_after_finished,
     workloads,
 )
+from .job_failures import Backoff
 
 NAME = "kube-controller-manager"
 Clock = Callable[[], float]  # seconds since 1970
@@ -212,6 +215,23 @@ class Workloads:
         return _soonest(waits)
 
 
+class Jobs:
+    RESOURCES = ("pods", "jobs")
+
+    def __init__(self, loop: WorkLoop, clock: Clock) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._backoffs: dict[str, Backoff] = {}  # by a Job's uid
+
+    async def reconcile(self) -> float | None:
+        objects, now = _snapshot(self._loop), self._clock()
+        self._backoffs = jobs.backoffs(objects, self._backoffs)
+        wanted, next_look = jobs.sync(objects, self._backoffs, now)
+        expired, next_expiry = ttl_after_finished.sync(objects, now)
+        wait = await self._loop.send_all([*wanted, *expired])
+        return _soonest([wait, next_look, next_expiry])
+
+
 class NotSimulated:
     RESOURCES = not_simulated.RESOURCES
 
@@ -232,7 +252,7 @@ class NotSimulated:
         )
 
 
-ALL = (Claims, Evictions, TaintEvictions, PodGC, Nodes, Namespaces, Workloads, NotSimulated)
+ALL = (Claims, Evictions, TaintEvictions, PodGC, Nodes, Namespaces, Workloads, Jobs, NotSimulated)
 
 
 async def run(client_: kube_client.Client, clock: Clock = time.time) -> None:

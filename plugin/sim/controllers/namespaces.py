@@ -11,6 +11,8 @@ from ..requests import Request
 from .objects import is_terminating
 
 FINALIZER = "kubernetes"
+# Without it, pods would outlive their Jobs for a while.
+OPTIONS = {"propagationPolicy": "Background"}
 
 
 def terminating(namespaces: dict[str, Document]) -> Iterator[Document]:
@@ -58,7 +60,7 @@ async def delete_content(api: client.ApiClient, paths: list[str], namespace: str
     for template in paths:
         path = template.format(namespace)
         if await _has_items(api, path):
-            await api.http.request("DELETE", path)
+            await api.http.request("DELETE", path, query=OPTIONS)
             if await _has_items(api, path):
                 empty = False
     return empty

@@ -16,13 +16,14 @@ RESOURCES = (
     "deployments",
     "replicasets",
     "daemonsets",
+    "jobs",
     "nodes",
     "services",
     "serviceaccounts",
     "priorityclasses",
 )
 # Whose pods have nothing to say that was not said of the template.
-_OF_TEMPLATES = ("Deployment", "ReplicaSet", "DaemonSet")
+_OF_TEMPLATES = ("Deployment", "ReplicaSet", "DaemonSet", "Job")
 
 
 def sync(objects: Objects) -> Iterator[Request]:

@@ -78,11 +78,21 @@ def is_ready(pod: Document) -> bool:
     return ready_since(pod) is not None
 
 
-def create_pod(kind: str, parent: Document, name: str, labels: Document, more: Document) -> Request:
-    """`labels` and `more` of its spec come to what the template says."""
+def create_pod(
+    kind: str,
+    parent: Document,
+    name: str,
+    labels: Document,
+    more: Document,
+    **head: Any,
+) -> Request:
+    """`labels` and `more` of its spec come to what the template says.
+
+    `head` stands in its metadata in place of what the template says.
+    """
     template = parent["spec"]["template"]
     from_template = template.get("metadata") or {}
-    reference = controller_reference("apps/v1", kind, parent)
+    reference = controller_reference(parent["apiVersion"], kind, parent)
     metadata: dict[str, Any] = {
         "name": name,
         "namespace": parent["metadata"]["namespace"],
@@ -94,7 +104,7 @@ def create_pod(kind: str, parent: Document, name: str, labels: Document, more: D
     body = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": metadata,
+        "metadata": metadata | head,
         "spec": template["spec"] | more,
     }
     return Request(method="POST", resource="pods", namespace=metadata["namespace"], body=body)

@@ -77,6 +77,13 @@ def with_defaults(kind: str, obj: Document) -> Document:
     return obj
 
 
+def template_with_defaults(template: Any) -> Any:
+    """Of a workload's pods: what a pod that says no more than this would have."""
+    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+        return template
+    return _pod_with_defaults(template)
+
+
 def _pod_with_defaults(obj: Document) -> Document:
     given = {name: value for name, value in obj["spec"].items() if value not in (None, "")}
     spec: Document = {
@@ -217,7 +224,7 @@ def validate(errors: FieldErrors, kind: str, new: Document, old: Document | None
     elif kind == "Secret":
         _validate_secret(errors, new)
     elif kind == "Pod" and old is None:
-        _validate_pod(errors, new.get("spec") or {})
+        validate_pod_spec(errors, new.get("spec") or {}, "spec")
     elif kind == "Pod" and old is not None:
         _validate_pod_update(errors, new.get("spec") or {}, old.get("spec") or {})
 
@@ -234,16 +241,17 @@ def validate_status(errors: FieldErrors, kind: str, new: Document) -> None:
             errors.invalid(path, claim.get("name", ""), why)
 
 
-def _validate_pod(errors: FieldErrors, spec: Document) -> None:
-    claims = _validate_pod_claims(errors, spec.get("resourceClaims") or [])
+def validate_pod_spec(errors: FieldErrors, spec: Document, path: str) -> None:
+    """Of a new pod, or of the template at this path."""
+    claims = _validate_pod_claims(errors, spec.get("resourceClaims") or [], path)
     if not spec.get("containers"):
-        errors.required("spec.containers")
+        errors.required(f"{path}.containers")
     for field in CONTAINERS:
         for index, container in enumerate(spec.get(field) or ()):
-            _validate_container(errors, container, claims, f"spec.{field}[{index}]")
+            _validate_container(errors, container, claims, f"{path}.{field}[{index}]")
     policy = spec.get("restartPolicy")
     if policy not in RESTART_POLICIES:
-        errors.not_supported("spec.restartPolicy", policy, RESTART_POLICIES)
+        errors.not_supported(f"{path}.restartPolicy", policy, RESTART_POLICIES)
 
 
 def _validate_pod_update(errors: FieldErrors, spec: Document, old: Document) -> None:
@@ -286,17 +294,17 @@ def _only_as_allowed(spec: Document, old: Document) -> bool:
     return grace == old_grace or (grace == 1 and (old_grace or 0) < 0)
 
 
-def _validate_pod_claims(errors: FieldErrors, claims: list[Document]) -> set[str]:
+def _validate_pod_claims(errors: FieldErrors, claims: list[Document], path: str) -> set[str]:
     """Their names, for the containers to refer to."""
     names: set[str] = set()
     for index, claim in enumerate(claims):
-        path, name = f"spec.resourceClaims[{index}]", claim.get("name", "")
+        claim_path, name = f"{path}.resourceClaims[{index}]", claim.get("name", "")
         if name in names:
-            errors.duplicate(f"{path}.name", name)
+            errors.duplicate(f"{claim_path}.name", name)
         else:
-            _validate_name(errors, name, f"{path}.name")
+            _validate_name(errors, name, f"{claim_path}.name")
         names.add(name)
-        _validate_claim_source(errors, claim, path)
+        _validate_claim_source(errors, claim, claim_path)
     return names
 
 

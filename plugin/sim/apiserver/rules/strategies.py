@@ -7,7 +7,7 @@ from functools import cache
 from ....api.document import Document
 from ....api.objects import models
 from ..types.resource import GroupResource
-from . import canonical, classic, core_kinds, dra
+from . import canonical, classic, core_kinds, dra, jobs
 from .field_errors import FieldErrors
 from .profile import Profile
 from .strategy import Context, Strategy
@@ -42,6 +42,31 @@ class CoreStrategy(Strategy):
         core_kinds.validate_status(errors, self.kind, new)
 
 
+class JobStrategy(Strategy):
+    """Jobs of batch."""
+
+    @property
+    def default_propagation_policy(self) -> str:
+        """A Job leaves its pods behind, as in the days when nothing else was possible."""
+        return "Orphan"
+
+    def with_defaults(self, obj: Document, context: Context) -> Document:
+        return jobs.with_defaults(obj)
+
+    def prepare_for_create(self, new: Document, context: Context) -> Document:
+        return jobs.with_selector(new)
+
+    def _validate(
+        self, errors: FieldErrors, new: Document, old: Document | None, context: Context
+    ) -> None:
+        jobs.validate(errors, new, old)
+
+    def _validate_status(
+        self, errors: FieldErrors, new: Document, old: Document, context: Context
+    ) -> None:
+        jobs.validate_status(errors, new, old)
+
+
 class ClassicStrategy(Strategy):
     """The resource API as v1alpha2 had it."""
 
@@ -69,6 +94,8 @@ def of(resource: GroupResource, version: str, release: str) -> Strategy:
     strategy = Strategy
     if resource.group == models.GROUP:
         strategy = ClassicStrategy if version == "v1alpha2" else dra.STRATEGIES[resource.kind]
+    elif resource.group == "batch":
+        strategy = JobStrategy
     elif not resource.group:
         strategy = CoreStrategy
     return strategy(resource, version, Profile(release))

@@ -61,6 +61,11 @@ class Strategy:
         """Whether an object may be created with a status."""
         return False
 
+    @property
+    def default_propagation_policy(self) -> str:
+        """What a deletion does with dependents where whoever deletes says nothing of them."""
+        return ""
+
     # ------------------------------------------------------------ steps of a write, in their order
 
     def with_defaults(self, obj: Document, context: Context) -> Document:

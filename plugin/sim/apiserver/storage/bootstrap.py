@@ -46,7 +46,7 @@ ROLES: dict[str, list[Document]] = {
     "system:public-info-viewer": [{"nonResourceURLs": HEALTH, "verbs": ["get"]}],
     "view": [
         {
-            "apiGroups": ["", "apps", "coordination.k8s.io", "events.k8s.io"],
+            "apiGroups": ["", "apps", "batch", "coordination.k8s.io", "events.k8s.io"],
             "resources": [
                 "configmaps",
                 "events",
@@ -58,6 +58,7 @@ ROLES: dict[str, list[Document]] = {
                 "daemonsets",
                 "deployments",
                 "replicasets",
+                "jobs",
                 "leases",
             ],
             "verbs": READ,

@@ -36,11 +36,12 @@ def _check(
     raise status_errors.conflict(resource, metadata["name"], why)
 
 
-def finalizers(metadata: Document, options: DeleteOptions) -> list[str]:
+def finalizers(metadata: Document, options: DeleteOptions, default_policy: str = "") -> list[str]:
     """Those that the object has, and the one that stands for the policy of this deletion."""
     own = metadata.get("finalizers") or ()
     others = [name for name in own if name not in (ORPHAN, FOREGROUND)]
-    return others + POLICY_FINALIZERS.get(options.propagation_policy, [])
+    policy = options.propagation_policy or default_policy
+    return others + POLICY_FINALIZERS.get(policy, [])
 
 
 def has_contents(obj: Document) -> bool:

@@ -253,7 +253,8 @@ class Registry:
         if options.dry_run:
             return old
 
-        finalizers = deletion.finalizers(old["metadata"], options)
+        default_policy = self._strategy(kind).default_propagation_policy
+        finalizers = deletion.finalizers(old["metadata"], options, default_policy)
         grace = deletion.grace_period(kind, old, options)
         if finalizers or grace or deletion.has_contents(old):
             marked = deletion.mark(kind, old, finalizers, grace, self._now())
@@ -295,6 +296,8 @@ def _checked_metadata(kind: Kind, old: Document, obj: Document) -> Document:
     version = before["resourceVersion"]
     if metadata.get("resourceVersion", version) != version:
         raise status_errors.modified(kind.resource, name)
+    if metadata.get("finalizers") == []:
+        del metadata["finalizers"]  # as a list that has become empty is not written
     return metadata
 
 

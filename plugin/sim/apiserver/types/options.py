@@ -30,7 +30,8 @@ class WriteOptions:
 class DeleteOptions:
     uid: str | None = None  # a precondition, as the next
     resource_version: str | None = None
-    propagation_policy: str = "Background"  # or Orphan, or Foreground
+    # Background, Orphan or Foreground; empty where the kind decides.
+    propagation_policy: str = "Background"
     dry_run: bool = False
     validate_admission: ValidateAdmission = admit_all
     grace_period_seconds: int | None = None  # None: what the pod itself says

@@ -109,7 +109,11 @@ WORKLOAD |= {
     "spec.selector": "atomic",
     "status.conditions": "type",
 }
-MERGE_RULES |= {"Deployment": WORKLOAD, "DaemonSet": WORKLOAD}
+JOB = WORKLOAD | {
+    "status.uncountedTerminatedPods.succeeded": "set",
+    "status.uncountedTerminatedPods.failed": "set",
+}
+MERGE_RULES |= {"Deployment": WORKLOAD, "DaemonSet": WORKLOAD, "Job": JOB}
 
 
 @cache

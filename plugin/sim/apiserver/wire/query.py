@@ -191,11 +191,14 @@ def delete_options(
         why = f'Unsupported value: "{policy}": supported values: {supported}'
         raise invalid("DeleteOptions", "propagationPolicy", "FieldValueNotSupported", why)
 
+    # Without a word the kind decides.
+    if orphan is not None:
+        policy = "Orphan" if orphan else "Background"
     preconditions = fields.get("preconditions") or {}
     options = DeleteOptions(
         uid=preconditions.get("uid"),
         resource_version=preconditions.get("resourceVersion"),
-        propagation_policy=policy or ("Orphan" if orphan else "Background"),
+        propagation_policy=policy or "",
         dry_run=_is_dry_run(list(fields.get("dryRun") or ()), "DeleteOptions"),
         grace_period_seconds=fields.get("gracePeriodSeconds"),
         validate_admission=validate_admission,

@@ -174,6 +174,40 @@ def _ready(total: str) -> Cell:
     return lambda obj: f"{at(obj, 'status.readyReplicas', 0)}/{at(obj, total, 0)}"
 
 
+def _job_status(job: Document) -> str:
+    conditions = set()
+    for condition in at(job, "status.conditions", ()):
+        if condition["status"] == "True":
+            conditions.add(condition["type"])
+    for type_ in ("Complete", "Failed"):
+        if type_ in conditions:
+            return type_
+    if "deletionTimestamp" in job["metadata"]:
+        return "Terminating"
+    for type_ in ("Suspended", "FailureTarget", "SuccessCriteriaMet"):
+        if type_ in conditions:
+            return type_
+    return "Running"
+
+
+def _job_completions(job: Document) -> str:
+    succeeded = at(job, "status.succeeded", 0)
+    completions = at(job, "spec.completions", None)
+    if completions is not None:
+        return f"{succeeded}/{completions}"
+    parallelism = at(job, "spec.parallelism", 0)
+    return f"{succeeded}/1 of {parallelism}" if parallelism > 1 else f"{succeeded}/1"
+
+
+def _job_duration(job: Document) -> str:
+    start, end = at(job, "status.startTime"), at(job, "status.completionTime")
+    if not start:
+        return ""
+    if not end:
+        return Since(start)
+    return age(start, datetime.fromisoformat(end).timestamp())
+
+
 def _event_object(event: Document) -> str:
     about = event.get("involvedObject") or event.get("regarding") or {}
     return f"{about.get('kind', '').lower()}/{about.get('name', '')}"
@@ -275,6 +309,14 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
             "Count", lambda o: o.get("count") or at(o, "series.count", 1), wide=True, type="integer"
         ),
         Column("Name", "metadata.name", wide=True),
+    ),
+    "Job": (
+        NAME,
+        Column("Status", _job_status),
+        Column("Completions", _job_completions),
+        Column("Duration", _job_duration),
+        AGE,
+        *WORKLOAD,
     ),
     "Lease": (NAME, Column("Holder", "spec.holderIdentity"), AGE),
     "Namespace": (NAME, Column("Status", "status.phase"), AGE),

@@ -125,6 +125,22 @@ OBJECTS = {
         {"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "r"}},
         ["b", "ClusterRole/r", "<unknown>"],
     ),
+    "Job": (
+        {
+            "metadata": {"name": "j"},
+            "spec": {"completions": 3, "parallelism": 2},
+            "status": {
+                "succeeded": 3,
+                "startTime": "2024-01-01T00:00:00Z",
+                "completionTime": "2024-01-01T00:00:09Z",
+                "conditions": [
+                    {"type": "SuccessCriteriaMet", "status": "True"},
+                    {"type": "Complete", "status": "True"},
+                ],
+            },
+        },
+        ["j", "Complete", "3/3", "9s", "<unknown>"],
+    ),
     "Unheard": ({"metadata": {"name": "u"}}, ["u", "<unknown>"]),
 }
 
@@ -223,3 +239,30 @@ def test_parameters_of_policies(reference, shown):
     policy = {"spec": {"paramKind": kind if reference else {}}}
     cells = named_cells("ValidatingAdmissionPolicy", policy)
     assert cells["ParamKind"] == ("g/v1/K" if reference else "<unset>")
+
+
+@pytest.mark.parametrize(
+    ("job", "cells"),
+    [
+        ({"spec": {"parallelism": 2}}, ["Running", "0/1 of 2", ""]),
+        ({"spec": {"parallelism": 1}}, ["Running", "0/1", ""]),
+        (
+            {
+                "spec": {"completions": 1},
+                "status": {
+                    "startTime": "2024-01-01T00:00:00Z",
+                    "conditions": [{"type": "FailureTarget", "status": "True"}],
+                },
+            },
+            ["FailureTarget", "0/1", "60s"],
+        ),
+        ({"metadata": {"deletionTimestamp": "now"}}, ["Terminating", "0/1", ""]),
+        (
+            {"status": {"conditions": [{"type": "Suspended", "status": "True"}]}},
+            ["Suspended", "0/1", ""],
+        ),
+    ],
+)
+def test_a_jobs_row(job, cells):
+    shown = {"apiVersion": "batch/v1", "metadata": {"name": "j"}} | job
+    assert tables.table("Job", shown, 1704067200 + 60)["rows"][0]["cells"][1:4] == cells
