@@ -48,3 +48,13 @@ def reasons(cluster, kind="Job"):
         if event["involvedObject"]["kind"] == kind:
             told[event["reason"]] += event.get("count") or 1
     return dict(told)
+
+
+def deployment(name="demo", command="sleep 1000", **spec):
+    template = {"metadata": {"labels": {"app": "demo", "version": "a"}}, "spec": pod_spec(command)}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {"selector": {"matchLabels": {"app": "demo"}}, "template": template} | spec,
+    }

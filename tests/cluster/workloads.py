@@ -1,0 +1,121 @@
+"""Records what a real cluster does with Jobs and Deployments.
+
+    KUBECONFIG=… python -m tests.cluster.workloads [SCENARIO…]
+
+Every scenario of `tests/support/workload_scenarios.py` has a namespace of its own, four at a time,
+and leaves what was seen in `tests/cases/workloads`. `busybox` has to be on the node.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from subprocess import PIPE, Popen
+from typing import Any
+
+from tests.cluster.kubectl import Kubectl, Object
+from tests.support import workload_scenarios
+
+CASES = Path(__file__).parents[1] / "cases" / "workloads"
+AT_ONCE = 4
+PATIENCE = 150.0  # seconds
+GLANCE = 0.3  # seconds between two looks
+QUIET = 3.0  # seconds after a scenario in which Events arrive
+
+
+class RealCluster:
+    """One namespace of it, from the beginning of the scenario to its end."""
+
+    def __init__(self, kubectl: Kubectl) -> None:
+        self._namespace = f"workload-{uuid.uuid4().hex[:8]}"
+        kubectl("create", "namespace", self._namespace)
+        self._kubectl = kubectl.within(self._namespace)
+        self.phases: dict[str, list[str]] = {}
+        words = ["get", "pods", "--watch", "--output-watch-events", "--output=json"]
+        self._watch = Popen(
+            ["kubectl", f"--kubeconfig={kubectl.kubeconfig}", "-n", self._namespace, *words],
+            stdout=PIPE,
+            text=True,
+        )
+        threading.Thread(target=self._note, daemon=True).start()
+
+    def _note(self) -> None:
+        """The phases that each pod has had, as the watch tells them."""
+        decoder, text = json.JSONDecoder(), ""
+        assert self._watch.stdout is not None
+        for line in self._watch.stdout:
+            text += line
+            if line != "}\n":
+                continue
+            event, _ = decoder.raw_decode(text)
+            text = ""
+            pod = event["object"]
+            phases = self.phases.setdefault(pod["metadata"]["name"], [])
+            if phases[-1:] != [pod["status"]["phase"]]:
+                phases.append(pod["status"]["phase"])
+
+    def close(self) -> None:
+        self._watch.terminate()
+        self._watch.wait()
+        self._kubectl("delete", "namespace", self._namespace, "--wait=false")
+
+    def create(self, resource: str, obj: Object) -> None:
+        del resource
+        self._kubectl("create", "-f", "-", text=json.dumps(obj))
+
+    def patch(self, resource: str, name: str, changed: Object) -> None:
+        self._kubectl("patch", resource, name, "--type=merge", "-p", json.dumps(changed))
+
+    def delete(self, resource: str, name: str, policy: str = "Background") -> None:
+        self._kubectl("delete", resource, name, f"--cascade={policy.lower()}", "--wait=false")
+
+    def find(self, resource: str, name: str) -> Object | None:
+        return self._kubectl.find(resource, name)
+
+    def list(self, resource: str) -> list[Object]:
+        return self._kubectl.list(resource)
+
+    def until(self, holds: Callable[[], Any]) -> None:
+        end = time.monotonic() + PATIENCE
+        while not holds():
+            assert time.monotonic() < end, "it takes too long"
+            time.sleep(GLANCE)
+
+
+def record(kubectl: Kubectl, name: str) -> None:
+    cluster = RealCluster(kubectl)
+    try:
+        workload_scenarios.ALL[name](cluster)
+        time.sleep(QUIET)
+        found = workload_scenarios.seen(cluster)
+    finally:
+        cluster.close()
+    text = json.dumps(found, indent=1, ensure_ascii=False)
+    (CASES / f"{name}.json").write_text(f"{text}\n")
+
+
+def main() -> int:
+    kubectl = Kubectl(kubeconfig=Path(os.environ["KUBECONFIG"]))
+    CASES.mkdir(exist_ok=True)
+    names = sys.argv[1:] or list(workload_scenarios.ALL)
+    failed = 0
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        pending = {name: threads.submit(record, kubectl, name) for name in names}
+        for name, future in pending.items():
+            if error := future.exception():
+                failed += 1
+                traceback.print_exception(error)
+            print(f"{name}: {'not recorded' if error else 'recorded'}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
