@@ -15,10 +15,8 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-import h11
-
 from .. import metrics
-from . import errors, tls
+from . import errors, http1, tls
 from .client_config import ClientConfig, Credential
 
 # Bytes of a response, or of one line of a watch. etcd takes objects of at most 1.5 MiB.
@@ -42,7 +40,7 @@ class _Unanswered(Exception):
 
 
 class _Connection:
-    """One HTTP connection: its streams, and h11's view of what has gone over them.
+    """One HTTP connection: its streams, and what HTTP makes of what has come over them.
 
     It serves one request at a time. After `ready_again` has said yes, it serves another; in any
     other case it has to be dropped.
@@ -59,74 +57,61 @@ class _Connection:
         self.writer = writer
         # of the client, that the connection was made with
         self.certificate = credential.certificate
-        self.http = h11.Connection(h11.CLIENT)
+        self.http = http1.Responses()
         self.reused = False
         self.idle_since = 0.0
         self._pieces = 0
         self._largest = largest  # bytes of a response's body
 
-    def send(self, head: h11.Request, body: bytes | None) -> None:
+    def send(self, head: bytes, body: bytes | None) -> None:
         """Writes the whole request at once.
 
         The system has room for it, or the transport keeps it: bodies are ours and small.
         """
-        parts = [self.http.send(head)]
-        if body:
-            parts.append(self.http.send(h11.Data(data=body)))
-        parts.append(self.http.send(h11.EndOfMessage()))
-        self.writer.write(b"".join(part for part in parts if part))
+        self.http.expect()
+        self.writer.write(head + body if body else head)
 
-    async def response(self) -> h11.Response:
+    async def response(self) -> http1.Response:
         """The head of the response; _Unanswered if there is none."""
         for _ in range(MOST_INFORMATIONAL + 1):
             event = await self.event()
-            if isinstance(event, h11.Response):
+            if isinstance(event, http1.Response) and event.status >= 200:
                 return event
-            if isinstance(event, h11.ConnectionClosed):
-                raise _Unanswered
         raise errors.Malformed(f"more than {MOST_INFORMATIONAL} interim responses (1xx)")
 
     async def body(self) -> bytes:
         """The rest of the response, which leaves the connection between two requests."""
         parts: list[bytes] = []
         size = 0
-        while isinstance(event := await self.event(), h11.Data):
-            parts.append(event.data)
-            size += len(event.data)
+        while isinstance(piece := await self.event(), bytes):
+            parts.append(piece)
+            size += len(piece)
             if size > self._largest:
                 raise errors.Malformed(f"an answer of more than {self._largest:,} bytes")
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
-        # h11 hands out its own buffers. Most bodies come in one piece, which is copied only once.
-        return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
-
-    async def event(self) -> h11.Event | type[h11.PAUSED]:
+    async def event(self) -> http1.Response | bytes | http1.Sign:
         """The next piece of the response, waited for."""
         # What has arrived may be thousands of pieces that take no waiting, and seconds.
         self._pieces += 1
         if self._pieces % PIECES_A_TURN == 0:
             await asyncio.sleep(0)
 
-        while (event := self.http.next_event()) is h11.NEED_DATA:
+        while (event := self.http.next()) is http1.Sign.NEED_DATA:
             data = await self.reader.read(CHUNK)
             if not data and not self.answered():
                 raise _Unanswered
-            self.http.receive_data(data)
-        return event  # type: ignore[return-value]
+            self.http.receive(data)
+        return event
 
     def answered(self) -> bool:
         """Whether a response to the request under way has begun to arrive."""
-        if self.http.their_state is not h11.SEND_RESPONSE:
-            return True
-        return bool(self.http.trailing_data[0])
+        return self.http.has_begun
 
     def ready_again(self) -> bool:
         """Whether another request may follow. No if the server wants to close, or said too much."""
-        done = self.http.our_state is h11.DONE and self.http.their_state is h11.DONE
-        if not done or self.http.trailing_data[0]:
-            return False
-        self.http.start_next_cycle()
-        self.reused = True
-        return True
+        self.reused = self.http.may_repeat
+        return self.reused
 
     def closed(self) -> bool:
         """Whether the other side has hung up, as far as we have been told."""
@@ -223,26 +208,24 @@ class Client:
         connection = None
         try:
             connection, response = await self._begin(operation, self._target(path, query))
-            if response.status_code != 200:
+            if response.status != 200:
                 async with asyncio.timeout(idle):
                     answer = await connection.body()
-                raise errors.from_answer(
-                    operation, response.status_code, _headers(response), answer
-                )
+                raise errors.from_answer(operation, response.status, _headers(response), answer)
 
             # A line may come in several pieces, and a piece may have several lines.
             rest = bytearray()
             while True:
                 async with asyncio.timeout(idle):
-                    event = await connection.event()
-                if not isinstance(event, h11.Data):
+                    piece = await connection.event()
+                if not isinstance(piece, bytes):
                     return
-                rest += event.data
+                rest += piece
                 if len(rest) > self._largest:
                     raise errors.Malformed(
                         f"{operation}: a line of more than {self._largest:,} bytes"
                     )
-                if b"\n" not in event.data:
+                if b"\n" not in piece:
                     continue
                 *complete, rest = rest.split(b"\n")
                 for line in complete:
@@ -251,7 +234,7 @@ class Client:
             raise errors.Unreachable(
                 f"{operation}: {self._config.address} was silent for {idle:g} s"
             ) from None
-        except (OSError, _Unanswered, h11.RemoteProtocolError) as error:
+        except (OSError, _Unanswered, http1.ProtocolError) as error:
             raise self._unreachable(operation, error) from error
         finally:
             if connection is not None:
@@ -293,20 +276,29 @@ class Client:
         credential = await self._config.credentials.get()
         async with self._slots:
             head = self._head(method, target, credential, fields)
-            status, headers, answer = await self._exchange(operation, credential, head, body)
+            status, headers, answer = await self._exchange(
+                operation, method, credential, head, body
+            )
             if status == 401:
                 # The same credential would be refused again.
                 fresh = await self._config.credentials.get(refused=credential)
                 if fresh != credential:
                     head = self._head(method, target, fresh, fields)
-                    status, headers, answer = await self._exchange(operation, fresh, head, body)
+                    status, headers, answer = await self._exchange(
+                        operation, method, fresh, head, body
+                    )
 
         if not 200 <= status <= 299:
             raise errors.from_answer(operation, status, headers, answer)
         return answer
 
     async def _exchange(
-        self, operation: str, credential: Credential, head: h11.Request, body: bytes | None
+        self,
+        operation: str,
+        method: str,
+        credential: Credential,
+        head: bytes,
+        body: bytes | None,
     ) -> tuple[int, Mapping[str, str], bytes]:
         """One request and its response; on a fresh connection if a kept one proves to be dead."""
         connection = self._take(credential) or await self._connect(operation, credential)
@@ -317,12 +309,12 @@ class Client:
                 response = await connection.response()
                 answer = await connection.body()
                 keep = connection.ready_again()
-                return response.status_code, _headers(response), answer
-            except (OSError, _Unanswered, h11.RemoteProtocolError) as error:
+                return response.status, _headers(response), answer
+            except (OSError, _Unanswered, http1.ProtocolError) as error:
                 # The server closes idle connections, perhaps in the moment that we use one. Then
                 # what may be repeated is, once: the next connection is a fresh one. A create is
                 # left to the caller, since it may have been carried out.
-                repeatable = head.method.decode() in REPEATABLE
+                repeatable = method in REPEATABLE
                 if not connection.reused or connection.answered() or not repeatable:
                     raise self._unreachable(operation, error) from error
             except errors.Malformed as error:
@@ -334,7 +326,7 @@ class Client:
                     self._discard(connection)
             connection = await self._connect(operation, credential)
 
-    async def _begin(self, operation: str, target: str) -> tuple[_Connection, h11.Response]:
+    async def _begin(self, operation: str, target: str) -> tuple[_Connection, http1.Response]:
         """A connection and the head of an endless response on it, likewise after a 401."""
         credential = await self._config.credentials.get()
         while True:
@@ -356,7 +348,7 @@ class Client:
                 self._discard(connection)
                 raise
 
-            if response.status_code == 401:
+            if response.status == 401:
                 fresh = await self._config.credentials.get(refused=credential)
                 if fresh != credential:
                     self._discard(connection)
@@ -370,11 +362,11 @@ class Client:
 
     def _head(
         self, method: str, target: str, credential: Credential, fields: list[tuple[str, str]]
-    ) -> h11.Request:
+    ) -> bytes:
         headers = [*self._headers, *fields]
         if credential.token:
             headers.append(("Authorization", f"Bearer {credential.token}"))
-        return h11.Request(method=method, target=target, headers=headers)
+        return http1.request(method, target, headers)
 
     def _unreachable(self, operation: str, error: Exception) -> errors.Unreachable:
         config = self._config
@@ -472,15 +464,15 @@ def _reason(error: Exception, config: ClientConfig) -> str:
             return (
                 "refused the connection; is the API server running, and are address and port right?"
             )
-        case h11.RemoteProtocolError():
+        case http1.ProtocolError():
             return f"broke off its answer, or does not speak HTTP: {error}"
         case _Unanswered():
             return "closed the connection without an answer"
     return f"cannot be reached: {error}"
 
 
-def _headers(response: h11.Response) -> Mapping[str, str]:
+def _headers(response: http1.Response) -> Mapping[str, str]:
     """The headers of a failure; nobody asks for those of a success."""
-    if response.status_code < 300:
+    if response.status < 300:
         return {}
     return {name.decode(): value.decode(errors="replace") for name, value in response.headers}

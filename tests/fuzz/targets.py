@@ -31,7 +31,7 @@ from devices.host_files import HostFiles
 from plugin import cel, config, endpoint, errors, plain_text
 from plugin.api import text
 from plugin.api.resource import ResourceClaim
-from plugin.kube import client, kubeconfig, resources, watch
+from plugin.kube import client, http1, kubeconfig, resources, watch
 from plugin.kube import errors as kube_errors
 from plugin.kube.client_config import Credential
 from plugin.prepare import cdi, checkpoint, plan
@@ -165,16 +165,13 @@ def _response(data: bytes) -> None:
         reader.feed_data(data)
         reader.feed_eof()
         connection = client._Connection(reader, None, Credential(), 1 << 20)  # type: ignore[arg-type]
-        connection.http.send(h11.Request(method="GET", target="/", headers=[("Host", "h")]))
-        connection.http.send(h11.EndOfMessage())
+        connection.http.expect()
         try:
             response = await connection.response()
             body = await connection.body()
-        except (h11.RemoteProtocolError, kube_errors.Malformed, client._Unanswered):
+        except (http1.ProtocolError, kube_errors.Malformed, client._Unanswered):
             return
-        error = kube_errors.from_answer(
-            "GET /", response.status_code, client._headers(response), body
-        )
+        error = kube_errors.from_answer("GET /", response.status, client._headers(response), body)
         assert 0 <= (error.retry_after or 0.0) <= kube_errors.LONGEST_RETRY_AFTER
 
     asyncio.run(read())
