@@ -20,7 +20,7 @@ from ..kubelet import podresources
 from ..prepare import checkpoint
 from ..prepared import PreparedClaim, gpu_of
 from ..publish import sharing, slices
-from .check import Check, Finding, Level
+from .check import RESTART, Check, Finding, Level
 from .sight import Sight
 
 CHECKPOINTS = Check(
@@ -60,9 +60,10 @@ SLICES = Check(
     level=Level.ERROR,
     looks_at="our ResourceSlices of this node, beside the GPUs that are here",
     expected="each GPU that can be given away is in a slice, and the pool is complete",
-    remedy="if a setting was changed just now, such as `exclude`, let claimd start with it (kubectl -n "
-    "claimd-system delete pod POD); else see why it does not write them: kubectl -n claimd-system "
-    "logs POD | grep -E 'not written|refuse|published'",
+    remedy="if a setting was changed just now, such as `exclude`, let claimd start with it:\n"
+    f"    {RESTART}\n"
+    "else see why it does not write them: kubectl -n claimd-system logs POD | grep -E "
+    "'not written|refuse|published'",
 )
 CHECKS = (CHECKPOINTS, CDI_FILES, KUBELET_CLAIMS, CLAIMS, SLICES)
 
@@ -101,13 +102,14 @@ class Facts:
         return f"{self.cdi_dir}/{names.cdi_file(self.driver, uid)}"
 
 
-def judge(facts: Facts) -> list[Finding]:
+def judge(facts: Facts, *, registered: bool = True) -> list[Finding]:
+    """`registered`: a claimd that the kubelet has not registered publishes nothing."""
     return [
         *_checkpoints(facts),
         *_cdi_files(facts),
         _given(facts),
         *_claims(facts),
-        *_slices(facts),
+        *_slices(facts, registered),
     ]
 
 
@@ -117,7 +119,8 @@ def _checkpoints(facts: Facts) -> list[Finding]:
         CHECKPOINTS.failed(
             f"{facts.folder}/{name} was damaged and set aside; its claim was prepared anew",
             level=Level.WARNING,
-            remedy="look for the cause: `dmesg`, the disk; then remove this file, nobody reads it",
+            remedy="look in `dmesg` for errors of the disk or the file system at the time of the file "
+            f"(`ls -l`), then remove it, as nobody reads it:\n    rm {facts.folder}/{name}",
         )
         for name in facts.damaged
     ]
@@ -147,7 +150,7 @@ def _cdi_files(facts: Facts) -> list[Finding]:
             CDI_FILES.failed(
                 f"there is no checkpoint for {_some([facts.cdi_path(uid) for uid in surplus])}",
                 level=Level.WARNING,
-                remedy="remove it, or delete the claimd pod of this node: claimd removes it at its start",
+                remedy="see that claimd runs, which removes it by itself, or remove it",
             )
         )
     return found or [CDI_FILES.well("one for each prepared claim")]
@@ -180,7 +183,7 @@ def _claims(facts: Facts) -> list[Finding]:
     return found or [CLAIMS.well("as they were prepared")]
 
 
-def _slices(facts: Facts) -> list[Finding]:
+def _slices(facts: Facts, registered: bool) -> list[Finding]:
     if facts.published is None:
         return [
             SLICES.unseen(
@@ -189,7 +192,12 @@ def _slices(facts: Facts) -> list[Finding]:
             )
         ]
     if not facts.published and facts.expected:
-        return [SLICES.failed("no device of this node is published")]
+        return [
+            SLICES.failed(
+                "no device of this node is published",
+                remedy="" if registered else "mend registered first: nothing is published before",
+            )
+        ]
     if facts.incomplete:
         return [SLICES.failed(facts.incomplete)]
 

@@ -22,7 +22,7 @@ from ..kube import client, errors, resources
 from ..report import conflicts
 from . import access, gates
 from .ask import GIVE_NODE, NO_NODE, UNASKED, Answer, document, get
-from .check import Check, Finding, Level
+from .check import RESTART, Check, Finding, Level
 
 API_SERVER = Check(
     name="api-server",
@@ -70,9 +70,8 @@ OTHER_DRIVERS = Check(
     level=Level.ERROR,
     looks_at="slices of other drivers with PCI addresses of our GPUs",
     expected="one driver for each GPU",
-    remedy="decide whose they are: take the other driver off this node, or leave the GPUs to it (in "
-    "claimd's settings `exclude: 'ADDRESS'`, then kubectl -n claimd-system delete pod POD); "
-    "docs/migrate.md has the order",
+    remedy="decide whose they are: take the other driver off this node, or add their addresses to "
+    f"claimd's setting `exclude` and let claimd start with it: {RESTART}; docs/migrate.md has the order",
 )
 DEVICE_PLUGINS = Check(
     name="device-plugins",
@@ -143,7 +142,8 @@ class Facts:
     # What this node needs gates for.
     needed: frozenset[str] = frozenset()
     dropped: tuple[str, ...] = ()  # sentences on what a dry run has lost
-    conflicts: tuple[str, ...] = ()
+    # Addresses of GPUs that another driver publishes as well, with a sentence.
+    conflicts: tuple[tuple[str, str], ...] = ()
 
 
 def judge(facts: Facts, inventory: Inventory) -> list[Finding]:
@@ -204,10 +204,15 @@ def _clock(facts: Facts) -> Finding:
     return CLOCK.well(f"{abs(facts.skew):.0f} s apart")
 
 
-def conflicts_of(inventory: Inventory, specs: Sequence[Document], driver: str) -> tuple[str, ...]:
-    """A sentence for each GPU of ours that another driver publishes as well."""
+def conflicts_of(
+    inventory: Inventory, specs: Sequence[Document], driver: str
+) -> tuple[tuple[str, str], ...]:
+    """The address and a sentence for each GPU of ours that another driver publishes as well."""
     others = [{"spec": spec} for spec in specs]
-    return tuple(sorted(conflicts.with_drivers(inventory, others, driver).values()))
+    told = conflicts.with_drivers(inventory, others, driver)
+    return tuple(
+        sorted((gpu.address, told[gpu.name]) for gpu in inventory.gpus if gpu.name in told)
+    )
 
 
 def judge_rivals(facts: Facts, inventory: Inventory) -> list[Finding]:
@@ -218,8 +223,18 @@ def _other_drivers(facts: Facts, inventory: Inventory) -> list[Finding]:
     if facts.slices.value is None:
         return [OTHER_DRIVERS.unseen(facts.slices.trouble, facts.slices.how)]
     if facts.conflicts:
-        return [OTHER_DRIVERS.failed(sentence) for sentence in facts.conflicts]
+        remedy = _to_decide([address for address, _ in facts.conflicts])
+        return [OTHER_DRIVERS.failed(sentence, remedy=remedy) for _, sentence in facts.conflicts]
     return [OTHER_DRIVERS.well(f"none of {len(inventory.gpus)} GPUs is another's, too")]
+
+
+def _to_decide(addresses: list[str]) -> str:
+    return (
+        "decide whose the GPUs are; docs/migrate.md has the order\n"
+        "claimd's: take the other driver off this node, and its slices with it\n"
+        f"the other driver's: in claimd's settings `exclude: '{','.join(addresses)}'`, beside what "
+        f"`exclude` has already, then\n    {RESTART}"
+    )
 
 
 def _device_plugins(facts: Facts, inventory: Inventory) -> list[Finding]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
+import re
 from dataclasses import dataclass
 
 
@@ -17,6 +19,12 @@ class Level(enum.StrEnum):
 
 
 _ORDER = list(Level)
+
+# So that claimd takes new settings. NODE is the node's name, where that is known.
+RESTART = (
+    "kubectl -n claimd-system delete pod -l app.kubernetes.io/name=claimd "
+    "--field-selector spec.nodeName=NODE"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,3 +77,9 @@ def rank(finding: Finding) -> int:
 def worst(findings: list[Finding]) -> Level:
     """WELL if there are none."""
     return min((finding.level for finding in findings), key=_ORDER.index, default=Level.WELL)
+
+
+def named(finding: Finding, node: str) -> Finding:
+    """With the node's name in what is to be typed, if it is known."""
+    remedy = re.sub(r"\bNODE\b", node, finding.remedy) if node else finding.remedy
+    return dataclasses.replace(finding, remedy=remedy)

@@ -23,7 +23,7 @@ from ..config import Config
 from ..kube import client, errors
 from . import access, api, ask, gates, kubelet, runtime
 from .ask import UNASKED, Answer
-from .check import Check, Finding, Level
+from .check import Check, Finding, Level, named
 
 PODS = Check(
     name="claimd-pods",
@@ -94,7 +94,7 @@ def judge(facts: Facts) -> list[Finding]:
 
 
 def _on(node: str, findings: Sequence[Finding]) -> list[Finding]:
-    return [dataclasses.replace(finding, node=node) for finding in findings]
+    return [dataclasses.replace(named(finding, node), node=node) for finding in findings]
 
 
 def _pods(facts: Facts) -> list[Finding]:

@@ -84,8 +84,8 @@ DEV_CHAR = Check(
     looks_at="/dev/char of the host, where the runtime has systemd make the cgroups",
     expected="a link in /dev/char for each node of a GPU: systemd knows devices by these alone, and "
     "at the next `systemctl daemon-reload` takes all others from running containers",
-    remedy="on the node make the links, as the finding lists them, at each boot; NVIDIA's toolkit has "
-    "`nvidia-ctk system create-dev-char-symlinks --create-all`",
+    remedy="on the node have systemd-tmpfiles make the links at each boot, as the finding lists them; "
+    "NVIDIA's toolkit has `nvidia-ctk system create-dev-char-symlinks --create-all`",
 )
 KFD = Check(
     name="kfd",
@@ -314,14 +314,17 @@ def _links(facts: Facts, systemd_cgroup: bool | None, how: str) -> Finding:
 
 
 def _to_link(nodes: tuple[tuple[str, str], ...]) -> str:
-    lines = ["on the node, now and at each boot (as root; the driver has to be loaded before):"]
+    lines = [
+        "on the node write these lines into /etc/tmpfiles.d/claimd-gpus.conf: they hold at each boot"
+    ]
     for path, numbers in nodes[:16]:
-        lines.append(f"    ln -sf ..{path.removeprefix('/dev')} /dev/char/{numbers}")
-    lines.append(
-        "or `nvidia-ctk system create-dev-char-symlinks --create-all` where NVIDIA's toolkit is; "
-        "/dev is made anew at each boot, so put either into a unit that starts after the driver. "
-        "A container that has lost its GPU needs a restart"
-    )
+        lines.append(f"    L+ /dev/char/{numbers} - - - - ..{path.removeprefix('/dev')}")
+    lines += [
+        "and for now run, as root",
+        "    systemd-tmpfiles --create /etc/tmpfiles.d/claimd-gpus.conf",
+        "(NVIDIA's toolkit has `nvidia-ctk system create-dev-char-symlinks --create-all`, for a unit "
+        "that starts after the driver.) A container that has lost its GPU needs a restart",
+    ]
     return "\n".join(lines)
 
 

@@ -12,7 +12,7 @@ from devices.gpu import Inventory
 from ..config import Config
 from ..kube import client, errors, resources
 from . import agreement, api, cluster, drivers, host, kubelet, runtime, sight
-from .check import Check, Finding, Level
+from .check import Check, Finding, Level, named
 
 CHECKS: tuple[Check, ...] = (
     *kubelet.CHECKS,
@@ -67,14 +67,17 @@ async def node(
             ours = resources.Resources(server, settings.driver_name, settings.node_name)
             with contextlib.suppress(errors.ApiError):
                 published = await ours.all_slices(settings.node_name)
-        return agreement.judge(await agreement.look(seen, inventory, ours, published))
+        agreed = await agreement.look(seen, inventory, ours, published)
+        return agreement.judge(
+            agreed, registered=kubelet_facts.ready is None or kubelet_facts.ready[0]
+        )
 
     agreed = await agree()
     if any(finding.level in (Level.ERROR, Level.WARNING) for finding in agreed):
         await asyncio.sleep(second_look)
         agreed = await agree()
 
-    return [
+    found = [
         *kubelet.judge(kubelet_facts),
         *runtime.judge(runtime_facts, seen.how),
         *drivers.judge(driver_facts, runtime_facts.systemd_cgroup, seen.how),
@@ -82,6 +85,7 @@ async def node(
         *api.judge(api_facts, inventory),
         *agreed,
     ]
+    return [named(finding, settings.node_name) for finding in found]
 
 
 async def whole_cluster(settings: Config, server: client.Client) -> list[Finding]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from .. import errors, names, probe
 from ..config import Config, key_of
 from ..kubelet import podresources
-from .check import Check, Finding, Level
+from .check import RESTART, Check, Finding, Level
 from .runtime import folder_trouble
 from .sight import Sight
 
@@ -24,7 +24,7 @@ KUBELET_FOLDER = Check(
     expected="the kubelet's own folder, under the same path as on the host, writable",
     remedy="set `kubelet-dir` (CLAIMD_KUBELET_DIR, `kubeletDir` of the chart) to the folder that the "
     "kubelet has: its flag --root-dir, mostly /var/lib/kubelet; k0s /var/lib/k0s/kubelet, MicroK8s "
-    "/var/snap/microk8s/common/var/lib/kubelet. In a pod its volumes mount it under the same path",
+    "/var/snap/microk8s/common/var/lib/kubelet. The DaemonSet's volumes mount it under the same path",
 )
 SOCKET_PATH = Check(
     name="socket-path",
@@ -38,8 +38,8 @@ KUBELET_ANSWERS = Check(
     level=Level.ERROR,
     looks_at="a call to the kubelet at `pod-resources/kubelet.sock` below `kubelet-dir`",
     expected="a kubelet that answers there: so this is its folder, and it runs",
-    remedy="where kubelet-folder is wrong, mend that first; else on the node see `systemctl status "
-    "kubelet`, and if it runs, set `kubelet-dir` to its folder (its flag --root-dir)",
+    remedy="on the node see `systemctl status kubelet`, and if it runs, set `kubelet-dir` to its folder "
+    f"(its flag --root-dir), then\n    {RESTART}",
 )
 KUBELET_VERSION = Check(
     name="kubelet-version",
@@ -67,7 +67,7 @@ DRA_SOCKET = Check(
     level=Level.ERROR,
     looks_at="the sockets in our folder, and in the kubelet's registry: whether somebody listens",
     expected="one of each, of a running claimd",
-    remedy="delete the claimd pod of this node: the next one makes its sockets anew",
+    remedy=f"delete the claimd pod of this node, the next one makes its sockets anew:\n    {RESTART}",
 )
 CHECKS = (
     KUBELET_FOLDER,
@@ -86,6 +86,13 @@ _TROUBLES = {
     (1, 33): "1.33 needs the feature gate DynamicResourceAllocation and the beta API",
 }
 _OLDEST = (1, 32)
+# Where kubelets have their folder, if their command line does not say.
+_FOLDERS = (
+    "/var/lib/kubelet",
+    "/var/lib/k0s/kubelet",
+    "/var/snap/microk8s/common/var/lib/kubelet",
+    "/var/lib/rancher/k3s/agent/kubelet",
+)
 _NOT_REGISTERED = "has not registered us"  # as /readyz says it
 _SECONDS = 3.0
 
@@ -97,6 +104,7 @@ class Facts:
     folder_trouble: str = ""
     path_trouble: str = ""
     answer_trouble: str = ""
+    elsewhere: str = ""  # a folder that is not ours and in which a kubelet answers
     version: str = ""  # empty: the Node could not be read
     endpoint: str = ""
     live: tuple[bool, str] | None = None  # None: there is no endpoint to ask
@@ -116,14 +124,29 @@ def judge(facts: Facts) -> list[Finding]:
 
 def _folder(facts: Facts) -> Finding:
     if facts.folder_trouble:
-        return KUBELET_FOLDER.failed(facts.folder_trouble)
+        return KUBELET_FOLDER.failed(facts.folder_trouble, remedy=_to_set(facts))
     return KUBELET_FOLDER.well(facts.folder)
 
 
 def _answers(facts: Facts) -> Finding:
     if facts.answer_trouble:
-        return KUBELET_ANSWERS.failed(facts.answer_trouble)
+        remedy = _to_set(facts)
+        if facts.folder_trouble:
+            remedy = f"mend {KUBELET_FOLDER.name} first"
+        return KUBELET_ANSWERS.failed(facts.answer_trouble, remedy=remedy)
     return KUBELET_ANSWERS.well("it answers")
+
+
+def _to_set(facts: Facts) -> str:
+    """Where a kubelet was found in another folder; else what holds in general."""
+    if not facts.elsewhere:
+        return ""
+    return (
+        f"a kubelet answers in {facts.elsewhere}. In claimd's settings set\n"
+        f"    kubelet-dir: {facts.elsewhere}\n"
+        "(CLAIMD_KUBELET_DIR, `kubeletDir` of the chart; the DaemonSet's volumes mount it under the "
+        f"same path), then\n    {RESTART}"
+    )
 
 
 def judge_version(facts: Facts) -> Finding:
@@ -187,7 +210,9 @@ def _registered(facts: Facts) -> Finding:
     if is_ready:
         return REGISTERED.well("it is ready")
     remedy = ""
-    if _NOT_REGISTERED in words:
+    if _NOT_REGISTERED in words and facts.answer_trouble:
+        remedy = f"mend {KUBELET_ANSWERS.name} first"
+    elif _NOT_REGISTERED in words:
         remedy = (
             f"the kubelet does not look into {facts.folder}/plugins_registry: set `kubelet-dir` to its "
             "folder (its flag --root-dir), mounted under the same path as on the host\n"
@@ -236,6 +261,7 @@ async def look(sight: Sight, version: str) -> Facts:
         folder_trouble=trouble,
         path_trouble=_path_trouble(settings),
         answer_trouble=await _answer_trouble(sight),
+        elsewhere=_elsewhere(sight),
         version=version,
         endpoint=settings.endpoint,
         live=live,
@@ -245,6 +271,23 @@ async def look(sight: Sight, version: str) -> Facts:
             registry, lambda name: names.is_registration_socket(name, settings.driver_name)
         ),
     )
+
+
+def _elsewhere(sight: Sight) -> str:
+    """A kubelet's folder that is not the one of the settings; empty if none is seen."""
+    named = [flags.path("root-dir") for flags in sight.started("kubelet")]
+    for folder in (*named, *_FOLDERS):
+        if not folder:
+            continue
+        told, place = folder, sight.place(Path(folder))
+        if sight.settings.root:
+            # Of a tree that stands for a machine settings have the whole path.
+            told = f"{sight.settings.root}{folder}"
+            place = Path(told)
+        is_ours = Path(told) == sight.settings.kubelet_dir
+        if not is_ours and _listens(str(names.pod_resources_socket(place))):
+            return told
+    return ""
 
 
 def _path_trouble(settings: Config) -> str:

@@ -239,10 +239,8 @@ def _by_kubelet(sight: Sight) -> bool | None:
     """Whether the kubelet wants systemd to make the cgroups, where the runtime does not say."""
     assert sight.files is not None
     path = f"{sight.settings.kubelet_dir}/config.yaml"
-    for _, words in sight.commands():
-        if os.path.basename(words[0]) == "kubelet":
-            given = [word for word in words if word.startswith("--config=")]
-            path = given[0].removeprefix("--config=") if given else path
+    for flags in sight.started("kubelet"):
+        path = flags.path("config") or path
     content = sight.files.content(path, []) or b""
     driver = _CGROUP_DRIVER.search(content.decode(errors="replace"))
     return driver[1] == "systemd" if driver else None

@@ -8,8 +8,6 @@ decided in `runtime`.
 from __future__ import annotations
 
 import fnmatch
-import itertools
-import os
 import posixpath
 import tomllib
 from collections.abc import Iterator
@@ -17,7 +15,7 @@ from typing import Any
 
 from devices import sysfs
 
-from .sight import Sight, names
+from .sight import Flags, Sight, names
 
 # Where distributions put containerd's configuration, if its command line does not say.
 CONTAINERD_FILES = (
@@ -80,8 +78,8 @@ def containerd(sight: Sight, *, replaces: bool) -> dict[str, Any]:
 
 def _containerd_file(sight: Sight) -> str:
     """The file that a running containerd was given, as a path of the host."""
-    for flags in _started(sight, "containerd"):
-        config = flags.one("config", "c")
+    for flags in sight.started("containerd"):
+        config = flags.path("config", "c")
         if config and not config.startswith(_DOCKER):
             return config
     return ""
@@ -148,20 +146,20 @@ def has_crio(sight: Sight) -> bool:
     assert sight.files is not None
     if sight.files.real(CRIO_FILE) is not None:
         return True
-    return next(_started(sight, "crio"), None) is not None
+    return next(sight.started("crio"), None) is not None
 
 
 def crio(sight: Sight) -> dict[str, Any]:
     """Fields of runtime.Facts; `trouble` where CRI-O could not read it either."""
-    flags = next(_started(sight, "crio"), _Flags([], "/"))
+    flags = next(sight.started("crio"), Flags(()))
 
     # Only the usual file may be missing, and an empty name means that there is none.
-    config = flags.one("config", "c")
+    config = flags.path("config", "c")
     files = [config] if config else []
     if config is None:
         assert sight.files is not None
         files = [CRIO_FILE] if sight.files.real(CRIO_FILE) is not None else []
-    drop_ins = flags.one("config-dir", "d")
+    drop_ins = flags.path("config-dir", "d")
     files += _below(sight, CRIO_FOLDER if drop_ins is None else drop_ins)
 
     # Later files win, and flags win over files.
@@ -177,10 +175,10 @@ def crio(sight: Sight) -> dict[str, Any]:
         if isinstance(of_runtime.get("cgroup_manager"), str):
             found["systemd_cgroup"] = of_runtime["cgroup_manager"] == "systemd"
 
-    lists = flags.all("cdi-spec-dirs")
+    lists = flags.values("cdi-spec-dirs")
     if lists:
         found |= {"folders": tuple(",".join(lists).split(",")), "folders_place": FLAG}
-    for cgroups in flags.all("cgroup-manager"):
+    for cgroups in flags.values("cgroup-manager"):
         found["systemd_cgroup"] = cgroups == "systemd"
     return found
 
@@ -199,39 +197,6 @@ def _below(sight: Sight, folder: str) -> list[str]:
 
 
 # ---------------------------------------------------------------- both
-
-
-class _Flags:
-    """The flags of a process in the way of Go: -x, --x, with the value behind = or as next word."""
-
-    def __init__(self, words: list[str], folder: str) -> None:
-        self._words = words
-        self._folder = folder  # in which it was started
-
-    def all(self, *flags: str) -> list[str]:
-        """The values of a flag by any of its names, in their order."""
-        values = []
-        for word, following in itertools.pairwise([*self._words, ""]):
-            name, equals, value = word.partition("=")
-            if name.startswith("-") and name.lstrip("-") in flags:
-                values.append(value if equals else following)
-        return values
-
-    def one(self, *flags: str) -> str | None:
-        """The path that a flag gives, as an absolute one; None if it is not given."""
-        values = self.all(*flags)
-        if not values:
-            return None
-        path = values[-1]
-        return posixpath.normpath(posixpath.join(self._folder, path)) if path else ""
-
-
-def _started(sight: Sight, program: str) -> Iterator[_Flags]:
-    """How each running process of this program was started."""
-    for number, words in sight.commands():
-        if os.path.basename(words[0]) == program:
-            folder = sysfs.link(f"{sight.machine.proc}/{number}/cwd", [])
-            yield _Flags(words[1:], folder or "/")
 
 
 def _toml(sight: Sight, path: str) -> dict[str, Any]:

@@ -7,7 +7,9 @@ A pod of the DaemonSet sees the kubelet's and the runtime's folders that are mou
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
+import posixpath
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,31 @@ from devices.gpu import Roots
 from devices.host_files import HostFiles
 
 from ..config import Config
+
+
+@dataclass(frozen=True)
+class Flags:
+    """The flags of a process in the way of Go: -x or --x, with the value behind = or as next word."""
+
+    words: tuple[str, ...]
+    folder: str = "/"  # in which it was started
+
+    def values(self, *flags: str) -> list[str]:
+        """What a flag was given by any of its names, in this order."""
+        found = []
+        for word, following in itertools.pairwise((*self.words, "")):
+            name, equals, value = word.partition("=")
+            if name.startswith("-") and name.lstrip("-") in flags:
+                found.append(value if equals else following)
+        return found
+
+    def path(self, *flags: str) -> str | None:
+        """The file or folder that a flag gives, as an absolute path; None if it is not given."""
+        values = self.values(*flags)
+        if not values:
+            return None
+        path = values[-1]
+        return posixpath.normpath(posixpath.join(self.folder, path)) if path else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +74,13 @@ class Sight:
             if real is not None:
                 return Path(f"{self.files.host}{real}")
         return folder
+
+    def started(self, program: str) -> Iterator[Flags]:
+        """The flags of each running process of this program."""
+        for number, words in self.commands():
+            if os.path.basename(words[0]) == program:
+                folder = sysfs.link(f"{self.machine.proc}/{number}/cwd", [])
+                yield Flags(tuple(words[1:]), folder or "/")
 
     def commands(self) -> Iterator[tuple[int, list[str]]]:
         """The processes that can be seen, with their command lines."""

@@ -413,6 +413,25 @@ async def test_a_claim_that_is_gone_or_elsewhere(world):
     assert any("there is no such claim any more" in finding.seen for finding in found)
 
 
+async def test_what_is_to_be_done_about_another_driver(world):
+    async with foreign_slice(world):
+        (remedy,) = [e.remedy for e in await world.findings() if e.check == "other-drivers"]
+    assert f"in claimd's settings `exclude: '{world.gpu.address}'`" in remedy
+    assert "--field-selector spec.nodeName=n1" in remedy.splitlines()[-1]
+
+
+async def test_what_is_to_be_done_about_slices(world):
+    """With the node's name, so that it can be typed; and first what publishing needs."""
+    async with changed(world, slice_path(world), has_more):
+        (remedy,) = [each.remedy for each in await world.findings() if each.check == "slices"]
+    assert "-l app.kubernetes.io/name=claimd --field-selector spec.nodeName=n1\n" in remedy
+
+    world.node.unready = "the kubelet has not registered us yet"
+    async with without(world, slice_path(world)):
+        (remedy,) = [each.remedy for each in await world.findings() if each.check == "slices"]
+    assert remedy == "mend registered first: nothing is published before"
+
+
 async def test_an_administrator_is_told_of_claimds_account(world):
     """Whose own rights say nothing; gates and policies are read instead of tried."""
     admin = world.cluster.api.token

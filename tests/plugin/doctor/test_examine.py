@@ -324,3 +324,59 @@ def test_each_check_of_a_node_has_a_test_in_which_it_fails():
     }
     tested = here | besides | in_test_host | in_test_api
     assert tested >= {check.name for check in examine.CHECKS}
+
+
+def remedy(found, check):
+    (text,) = [finding.remedy for finding in found if finding.check == check]
+    return text
+
+
+RESTART = (
+    "kubectl -n claimd-system delete pod -l app.kubernetes.io/name=claimd "
+    "--field-selector spec.nodeName=node-1"
+)
+
+
+async def test_a_kubelet_in_another_folder_is_named(node):
+    """Whether claimd has made itself folders in the wrong one or not; one cause is mended once."""
+    node.set(kubelet_dir=node.root / "var/lib/k0s/kubelet")
+    node.unready = "the kubelet has not registered us yet"
+    found = await findings(node)
+    right = f"    kubelet-dir: {node.root}/var/lib/kubelet"
+    assert right in remedy(found, "kubelet-folder").splitlines()
+    assert remedy(found, "kubelet-answers") == "mend kubelet-folder first"
+    assert remedy(found, "registered") == "mend kubelet-answers first"
+
+    (node.settings.kubelet_dir / "plugins_registry").mkdir(parents=True)
+    (node.settings.kubelet_dir / f"plugins/{DRIVER}").mkdir(parents=True)
+    lines = remedy(await findings(node), "kubelet-answers").splitlines()
+    assert right in lines
+    assert f"    {RESTART}" in lines
+
+
+@pytest.mark.parametrize("words", ["--root-dir=/opt/kubelet", "--v=2 --root-dir opt/kubelet"])
+async def test_a_kubelet_says_its_folder_itself(node, words):
+    node.set(kubelet_dir=node.root / "var/lib/k0s/kubelet")
+    (node.root / "opt").mkdir()
+    (node.root / "opt/kubelet").symlink_to(node.root / "var/lib/kubelet")
+    command = "/usr/bin/kubelet " + words
+    node.write("proc/77/cmdline", command.replace(" ", "\0") + "\0")
+    told = remedy(await findings(node), "kubelet-folder")
+    assert f"a kubelet answers in {node.root}/opt/kubelet. " in told
+
+
+async def test_links_for_each_boot(node):
+    """In words of tmpfiles.d."""
+    (node.root / "dev/char/195:0").unlink()
+    assert remedy(await findings(node), "dev-char-links").splitlines()[:4] == [
+        "on the node write these lines into /etc/tmpfiles.d/claimd-gpus.conf: they hold at each boot",
+        "    L+ /dev/char/195:0 - - - - ../nvidia0",
+        "and for now run, as root",
+        "    systemd-tmpfiles --create /etc/tmpfiles.d/claimd-gpus.conf",
+    ]
+
+
+async def test_no_kubelet_anywhere(node):
+    (node.kubelet_dir / "pod-resources/kubelet.sock").unlink()
+    told = remedy(await findings(node), "kubelet-answers")
+    assert told.startswith("on the node see `systemctl status kubelet`")
