@@ -18,6 +18,7 @@ def run(arguments: argparse.Namespace) -> int:
     command.run(
         command.DemoOptions(
             story=arguments.story,
+            profile=arguments.profile,
             state=arguments.state,
             serve=arguments.serve,
             page=page,

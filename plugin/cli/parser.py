@@ -500,6 +500,9 @@ def _add_demo(commands: Commands) -> None:
         help="a file, or the name of one that is here; default: tour",
     )
     demo.add_argument(
+        "--profile", default="1.37", help="the release to be like: 1.34 or 1.37 (default)"
+    )
+    demo.add_argument(
         "--serve", action="store_true", help="leave the cluster up, with a kubeconfig for kubectl"
     )
     demo.add_argument(

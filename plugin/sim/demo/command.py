@@ -22,11 +22,13 @@ from pathlib import Path
 from ... import errors
 from ...kube import client
 from .. import cluster
-from ..apiserver import server
+from ..apiserver import kinds, server
 from . import narrator, screen, story, views
 
 DB = "cluster.db"
 LOG = "demo.log"
+# Older releases have no version of the resource API that claimd speaks.
+PROFILES = ("1.34", "1.37")
 REDRAW_PERIOD = 0.05  # seconds between two pictures at least
 
 
@@ -39,6 +41,7 @@ class DemoOptions:
     """What was asked for on the command line; `page` is what shows the cluster while it is served."""
 
     story: str = story.DEFAULT
+    profile: str = kinds.NEWEST  # the release of Kubernetes that the cluster is like
     state: Path | None = None  # a folder that stays; None: one that goes
     serve: bool = False
     plain: bool = False
@@ -60,6 +63,11 @@ def run(options: DemoOptions) -> None:
     told = story.read(options.story)
     if options.speed is not None and not 0 <= options.speed < math.inf:
         raise errors.UsageError(f"--speed: expected 0 or more, got {options.speed:g}")
+    if options.profile not in PROFILES:
+        raise errors.UsageError(
+            f"profile {options.profile!r}: expected one of {', '.join(PROFILES)}"
+        )
+    told = story.fit(told, options.profile)
     if _has_cluster(options.state) and not options.serve:
         raise errors.UsageError(
             f"{options.state} has the cluster of an earlier demo: --serve goes on with it, "
@@ -134,8 +142,9 @@ class _Demo:
             for node in self._story.nodes
         ]
         db = self._folder / DB if self._options.state else None
+        options = server.Options(profile=self._options.profile, db=db, tls=True)
         async with (
-            cluster.up(machines, self._folder, options=server.Options(db=db, tls=True)) as up,
+            cluster.up(machines, self._folder, options=options) as up,
             asyncio.TaskGroup() as group,
         ):
             seen = views.Views(up, group)

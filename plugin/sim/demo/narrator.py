@@ -58,6 +58,9 @@ class Narrator:
             for number, chapter in enumerate(told.chapters, 1):
                 self._screen.line()
                 self._screen.line((f"{number}. {chapter.title}", "bold"))
+                if chapter.left_out:
+                    self._screen.text(f"Left out: {chapter.left_out}.", "dim")
+                    continue
                 for step in chapter.steps:
                     await self._do(chapter, step)
                 self._screen.show(await build_scene(self._cluster, self._views))

@@ -21,6 +21,7 @@ from devices import fake, faults
 
 from ... import config, errors
 from ...api import text
+from ..apiserver.rules import profile
 from . import facts
 
 DEFAULT = "tour"
@@ -161,8 +162,13 @@ def verb(step: Step) -> str:
 
 
 class Chapter(msgspec.Struct, frozen=True, kw_only=True):
+    """`needs` and `lacks` name a feature gate: a chapter is told where it is on, or where it is off."""
+
     title: str
     steps: tuple[Step, ...]
+    needs: str = ""
+    lacks: str = ""
+    left_out: str = ""  # why nothing of it is told
 
 
 class Node(_Strict, frozen=True):
@@ -177,11 +183,13 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[Node, ...]
     settings: dict[str, str | int | float | bool]  # of every node's `claimd run`
     chapters: tuple[Chapter, ...]
+    needs: str = ""  # a feature gate, without which there is nothing to tell
 
 
 class _Document(_Strict, frozen=True):
     title: str
     nodes: list[Node]
+    needs: str = ""
     about: str = ""
     settings: dict[str, str | int | float | bool] = {}
     chapters: list[dict[str, Any]] = []
@@ -212,6 +220,7 @@ def parse(written: str, file: str) -> Story:
     try:
         document = msgspec.convert(text.load(written), _Document)
         _check_nodes(document)
+        _check_gate(document.needs)
     except ValueError as error:  # msgspec's too
         raise errors.UsageError(f"{file}: {error}") from error
 
@@ -224,22 +233,62 @@ def parse(written: str, file: str) -> Story:
         nodes=tuple(document.nodes),
         settings=document.settings,
         chapters=tuple(chapters),
+        needs=document.needs,
     )
     _check_names(story, file)
     return story
 
 
+def fit(story: Story, release: str) -> Story:
+    """The story as it can be told on a cluster like this release of Kubernetes.
+
+    UsageError if that is not at all.
+    """
+    gates = profile.FEATURE_GATES[release]
+    if story.needs and story.needs not in gates:
+        raise errors.UsageError(
+            f"the story {story.title!r} needs the feature {story.needs}, which is off in "
+            f"Kubernetes {release}: {_releases_with(story.needs)} has it"
+        )
+
+    chapters = []
+    for chapter in story.chapters:
+        if chapter.needs and chapter.needs not in gates:
+            why = f"Kubernetes {release} has {chapter.needs} off"
+            chapters.append(msgspec.structs.replace(chapter, left_out=why))
+        elif not chapter.lacks or chapter.lacks not in gates:
+            chapters.append(chapter)
+    return msgspec.structs.replace(story, chapters=tuple(chapters))
+
+
+def _releases_with(gate: str) -> str:
+    releases = [release for release, gates in profile.FEATURE_GATES.items() if gate in gates]
+    return " or ".join(releases)
+
+
+def _check_gate(gate: str) -> None:
+    known = sorted(frozenset().union(*profile.FEATURE_GATES.values()))
+    if gate and gate not in known:
+        raise ValueError(f"no release here has the feature {gate!r}; there are {', '.join(known)}")
+
+
 def _parse_chapter(chapter: dict[str, Any], place: str) -> Chapter:
     title, steps = chapter.get("title"), chapter.get("steps")
-    known_keys = set(chapter) == {"title", "steps"}
+    needs, lacks = chapter.get("needs", ""), chapter.get("lacks", "")
+    known_keys = {"title", "steps"} <= set(chapter) <= {"title", "steps", "needs", "lacks"}
     if not known_keys or not isinstance(title, str) or not isinstance(steps, list):
         keys = ", ".join(map(str, chapter))
         raise errors.UsageError(f"{place}: expected a title and a list of steps, got {keys}")
+    try:
+        for gate in (needs, lacks):
+            _check_gate(gate)
+    except ValueError as error:
+        raise errors.UsageError(f"{place}: {error}") from error
 
     parsed = []
     for number, step in enumerate(steps, 1):
         parsed.append(_parse_step(step, f"{place} ({title}), step {number}"))
-    return Chapter(title=title, steps=tuple(parsed))
+    return Chapter(title=title, steps=tuple(parsed), needs=needs, lacks=lacks)
 
 
 def _parse_step(written: Any, place: str) -> Step:
@@ -349,14 +398,23 @@ def _check_nodes(document: _Document) -> None:
 
 
 def _check_names(story: Story, file: str) -> None:
-    """Nodes and variables, in the order in which they are used."""
+    """Nodes and variables, in the order in which they are used.
+
+    What is kept by a chapter that may be left out is there in that chapter alone.
+    """
     kept: set[str] = set()
+    in_chapter: set[str] = set()
+    before: Chapter | None = None
     nodes = {node.name for node in story.nodes}
-    for place, step in _steps_with_places(story, file):
-        unknown = facts.variables_in(msgspec.to_builtins(step)) - kept
+    for place, chapter, step in _steps_with_places(story, file):
+        if chapter is not before:
+            before, in_chapter = chapter, set()
+        unknown = facts.variables_in(msgspec.to_builtins(step)) - kept - in_chapter
         if isinstance(step, Wait):
             unknown -= set(step.keep)  # its own `tell` may use them
-            kept |= set(step.keep)
+            in_chapter |= set(step.keep)
+            if not chapter.needs and not chapter.lacks:
+                kept |= set(step.keep)
         if unknown:
             names_ = ", ".join(sorted(unknown))
             raise errors.UsageError(f"{place}: nothing was kept as {names_} before")
@@ -368,10 +426,11 @@ def _check_names(story: Story, file: str) -> None:
             )
 
 
-def _steps_with_places(story: Story, file: str) -> Iterator[tuple[str, Step]]:
+def _steps_with_places(story: Story, file: str) -> Iterator[tuple[str, Chapter, Step]]:
     for number, chapter in enumerate(story.chapters, 1):
         for position, step in enumerate(chapter.steps, 1):
-            yield f"{file}, chapter {number} ({chapter.title}), step {position}", step
+            place = f"{file}, chapter {number} ({chapter.title}), step {position}"
+            yield place, chapter, step
 
 
 def _node_of(step: Step) -> str:

@@ -9,11 +9,13 @@ def test_what_was_asked_for_is_told(claimd, monkeypatch, tmp_path):
     monkeypatch.setattr(command, "run", told.append)
     assert claimd("demo") == (0, "", "")
     arguments = ["partitions", "--state", str(tmp_path), "--serve", "--plain", "--speed", "2"]
+    arguments += ["--profile", "1.34"]
     assert claimd("demo", *arguments) == (0, "", "")
     assert told == [
         command.DemoOptions(),
         command.DemoOptions(
             story="partitions",
+            profile="1.34",
             state=tmp_path,
             serve=True,
             plain=True,
@@ -21,3 +23,8 @@ def test_what_was_asked_for_is_told(claimd, monkeypatch, tmp_path):
             speed=2.0,
         ),
     ]
+
+
+def test_a_release_that_claimd_does_not_run_on(claimd):
+    said = "claimd: profile '1.30': expected one of 1.34, 1.37\n"
+    assert claimd("demo", "--profile", "1.30") == (2, "", said)

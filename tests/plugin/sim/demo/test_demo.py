@@ -99,6 +99,16 @@ async def test_the_story_that_comes_with_it():
     assert "\x1b" not in out
 
 
+@pytest.mark.slow
+async def test_it_fits_a_release_without_taints():
+    process = await start("--profile", "1.34")
+    out = (await process.communicate())[0].decode()
+    assert process.returncode == 0, out
+    assert "Left out: Kubernetes 1.34 has DRADeviceTaints off." in out
+    assert "the claim says that" in out
+    assert "Told in" in out
+
+
 async def test_the_story_of_one_gpu_for_four_pods():
     process = await start("sharing")
     out = (await process.communicate())[0].decode()

@@ -125,6 +125,14 @@ def test_a_bad_step_is_told_with_its_place(step, said):
         ),
         ("{title: a, nodes: [{name: a, gpus: []}], acts: []}", "unknown field `acts`"),
         (
+            "{title: a, needs: DRATaints, nodes: [{name: a, gpus: []}]}",
+            "no release here has the feature 'DRATaints'; there are .*DRADeviceTaints",
+        ),
+        (
+            "{title: a, nodes: [{name: a, gpus: []}], chapters: [{title: b, lacks: X, steps: []}]}",
+            "mine.yaml, chapter 1: no release here has the feature 'X'",
+        ),
+        (
             "{title: a, nodes: [{name: a, gpus: []}], settings: {reskan: 5}}",
             "`claimd run` has no setting 'reskan'",
         ),
@@ -137,6 +145,34 @@ def test_a_bad_step_is_told_with_its_place(step, said):
 def test_a_bad_story_is_told(written, said):
     with pytest.raises(errors.UsageError, match=said):
         story.parse(written, "mine.yaml")
+
+
+CHAPTERS = """
+title: A story
+nodes: [{name: one, gpus: []}]
+chapters:
+  - {title: With, needs: DRADeviceTaints, steps: [{wait: pod, keep: {name: metadata.name}}]}
+  - {title: Without, lacks: DRADeviceTaints, steps: [{say: a}]}
+  - {title: Both, steps: [{say: SAID}]}
+"""
+
+
+def test_a_story_is_told_as_a_release_allows():
+    told = story.parse(CHAPTERS, "mine.yaml")
+    assert [one.title for one in story.fit(told, "1.37").chapters] == ["With", "Both"]
+    left_out, without, _ = story.fit(told, "1.34").chapters
+    assert left_out.left_out == "Kubernetes 1.34 has DRADeviceTaints off"
+    assert (without.title, without.left_out) == ("Without", "")
+
+    with pytest.raises(
+        errors.UsageError, match="needs the feature DRAConsumableCapacity, which is"
+    ):
+        story.fit(story.read("sharing"), "1.34")
+
+
+def test_what_a_chapter_keeps_that_may_be_left_out_is_not_there_later():
+    with pytest.raises(errors.UsageError, match=r"chapter 3 \(Both\).* nothing was kept as name"):
+        story.parse(CHAPTERS.replace("SAID", "'${name}'"), "mine.yaml")
 
 
 def test_the_words_of_earlier_releases_are_still_read():
