@@ -19,16 +19,12 @@ from ..api.scheduling import (
     ResourceClaimSpec,
     ResourceSlice,
 )
-from ..scheduling import resources
-from ..scheduling.objects import Claim, Node, Pod
+from ..scheduling import neighbours, resources
+from ..scheduling.objects import Claim, Meta, Namespace, Node, Pod
 from . import manifests, shapes
 
 _T = TypeVar("_T")
 Document = dict[str, Any]
-
-
-class Namespace(ApiStruct, frozen=True, kw_only=True):
-    metadata: ObjectMeta
 
 
 class ClaimTemplateSpec(ApiStruct, frozen=True, kw_only=True):
@@ -90,12 +86,16 @@ class Event(ApiStruct, frozen=True, kw_only=True):
 
 
 class PlacedPod(NamedTuple):
-    """What a pod on a node takes of it; the pod itself only where it opens ports of the node."""
+    """What a pod on a node takes of it.
+
+    The pod itself only where it opens ports of the node; otherwise one that stands for all that
+    have its labels, which has no name.
+    """
 
     key: str
     node: str
     requests: Mapping[str, int]
-    pod: Pod | None
+    pod: Pod
 
 
 @dataclass(kw_only=True)
@@ -125,6 +125,8 @@ class Objects:
     _attributes: frozenset[str] | None = field(default=frozenset(), repr=False)
     # Requests that many pods have in common, by their text.
     _requests: dict[str, Mapping[str, int]] = field(default_factory=dict, repr=False)
+    # One pod for all whose namespace and labels are the same.
+    _alike: dict[tuple[str, str, bool], Pod] = field(default_factory=dict, repr=False)
 
     def put(self, more: Objects) -> None:
         """These beside ours, or in the place of those that have their names."""
@@ -212,14 +214,27 @@ class Objects:
             return True
         if (pod.metadata.namespace, pod.metadata.name) in self.asked:
             return True
-        affinity = pod.spec.affinity.pod_anti_affinity
-        return bool(affinity.required_during_scheduling_ignored_during_execution)
+        return neighbours.is_watchful(pod)
 
     def _place(self, pod: Pod) -> None:
         own = resources.pod_requests(pod)
         requests = self._requests.setdefault(str(own), own)
-        kept = pod if pod.host_ports else None
+        kept = pod if pod.host_ports else self._one_like(pod)
         self.placed.append(PlacedPod(pod.key, pod.spec.node_name, requests, kept))
+
+    def _one_like(self, pod: Pod) -> Pod:
+        metadata = pod.metadata
+        key = (metadata.namespace, str(metadata.labels), bool(metadata.deletion_timestamp))
+        like = self._alike.get(key)
+        if like is None:
+            like = self._alike[key] = Pod(
+                metadata=Meta(
+                    namespace=metadata.namespace,
+                    labels=metadata.labels,
+                    deletion_timestamp=metadata.deletion_timestamp,
+                )
+            )
+        return like
 
     def slices_for(self, attributes: frozenset[str] | None) -> list[ResourceSlice]:
         """All slices, for a question that looks at these attributes; None where it may at any.

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..allocator.requests import claim_name
-from ..scheduling import filters
 from ..scheduling.objects import Claim, Meta, Pod
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def _notes_of_pod(pod: Pod, objects: Objects) -> Iterator[str]:
     scheduler = pod.spec.scheduler_name
     if scheduler not in ("", "default-scheduler"):
         yield f"scheduler {scheduler} decides, this is what the default one would say"
-    unseen = list(_not_looked_at(pod, objects))
+    unseen = list(_not_looked_at(pod))
     if unseen:
         yield f"not looked at: {', '.join(unseen)}"
     for condition in pod.status.conditions:
@@ -94,28 +93,11 @@ def _notes_of_pod(pod: Pod, objects: Objects) -> Iterator[str]:
             yield f"the scheduler says: {condition.message or condition.reason}"
 
 
-def _not_looked_at(pod: Pod, objects: Objects) -> Iterator[str]:
+def _not_looked_at(pod: Pod) -> Iterator[str]:
     """What the scheduler has rules about that are not kept here, as far as they concern the pod."""
     spec = pod.spec
     if any(volume.persistent_volume_claim or volume.ephemeral for volume in spec.volumes):
         yield "where its volumes are"
-    if any(
-        constraint.when_unsatisfiable != "ScheduleAnyway"
-        for constraint in spec.topology_spread_constraints
-    ):
-        yield "its topology spread constraints"
-    for affinity in (spec.affinity.pod_affinity, spec.affinity.pod_anti_affinity):
-        if affinity.required_during_scheduling_ignored_during_execution:
-            yield "which pods it has to be near to or far from"
-            break
-    others = [
-        other.key
-        for other in objects.pods
-        if other.spec.node_name and not other.has_ended and filters.may_keep_away(other, pod)
-    ]
-    if others:
-        more = f" and {len(others) - 2} more" if len(others) > 2 else ""
-        yield f"whether pods that keep it away are near (pod {', '.join(others[:2])}{more})"
     if spec.scheduling_group:
         yield "the other pods of its group"
 

@@ -16,7 +16,7 @@ from ..allocator import explain, extended, features, nodes, state, taints
 from ..allocator.identity import DeviceID
 from ..allocator.requests import claim_name
 from ..allocator.verdicts import NodeVerdict
-from ..scheduling import filters, resources
+from ..scheduling import filters, neighbours, resources
 from . import preconditions, shapes
 from .answer import NodeAnswer
 
@@ -56,6 +56,13 @@ class Cluster:
         self.pods_by_node: dict[str, list[Pod]] = {}
         self.used: dict[str, Amounts] = {}
         self._count_pods()
+        self._nodes = {node.metadata.name: node for node in objects.nodes}
+        self._namespaces = {each.metadata.name: each.metadata.labels for each in objects.namespaces}
+        self._watchful = [
+            pod
+            for pod in objects.pods
+            if pod.spec.node_name and not pod.has_ended and neighbours.is_watchful(pod)
+        ]
 
     def _count_pods(self) -> None:
         for pod in self.objects.pods:
@@ -65,8 +72,17 @@ class Cluster:
                 resources.add(self.used.setdefault(name, {}), resources.pod_requests(pod))
         for placed in self.objects.placed:
             resources.add(self.used.setdefault(placed.node, {}), placed.requests)
-            if placed.pod:
-                self.pods_by_node.setdefault(placed.node, []).append(placed.pod)
+            self.pods_by_node.setdefault(placed.node, []).append(placed.pod)
+
+    def neighbours_of(self, pod: Pod) -> neighbours.Neighbours:
+        """The cluster's pods as the pod's rules about others see them."""
+        return neighbours.Neighbours(
+            pod,
+            self._nodes,
+            self.pods_by_node,
+            self._watchful,
+            self._namespaces,
+        )
 
     def shape_of(self, node: Node) -> Hashable:
         """The same for nodes for which the allocator says the same, pools' names aside."""
@@ -189,6 +205,7 @@ class Question:
         # What was judged, and by each node's name what it was answered with.
         self._verdicts: dict[Hashable, NodeVerdict] = {}
         self._by_node: dict[str, NodeVerdict] = {}
+        self._neighbours = cluster.neighbours_of(pod) if pod else None
 
     def ask(
         self, places: Sequence[Node], time_limit: float, *, full: bool, always: bool = False
@@ -328,6 +345,8 @@ class Question:
             # A node that nobody has described, in a file of slices alone, has resources too.
             if refusal.rule != "NodeResourcesFit" or cluster.objects.nodes:
                 refusals.append(refusal)
+        if self._neighbours:
+            refusals += self._neighbours.refusals(node)
         return (*refusals, *elsewhere)
 
 

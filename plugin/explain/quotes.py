@@ -20,10 +20,7 @@ _BETWEEN_REASONS = re.compile(r", (?=\d+ )")
 _NO_DEVICES = "cannot allocate all claims"
 _ELSEWHERE = "resourceclaim not available on the node"
 # Words of the rules that we do not look at.
-_NOT_OURS = (
-    *("topology spread", "pod affinity", "pod anti-affinity", "anti-affinity rules"),
-    *("volume", "PersistentVolume", "persistentvolumeclaim", "NodeVolumeLimits"),
-)
+_NOT_OURS = ("volume", "PersistentVolume", "persistentvolumeclaim", "NodeVolumeLimits")
 
 
 def of(pod: Pod, objects: Objects, answer: Answer) -> Iterator[Quote]:

@@ -64,25 +64,25 @@ def first_refusals(refusals: Iterable[Refusal]) -> list[Refusal]:
     return first
 
 
-def may_keep_away(neighbour: Pod, pod: Pod) -> bool:
-    """Whether the pod is one that the other one, which has a node, must not be near to.
-
-    How near decides where the scheduler looks for the pod; that is not looked at here, and so an
-    unknown set of namespaces counts as all.
-    """
-    affinity = neighbour.spec.affinity.pod_anti_affinity
-    for term in affinity.required_during_scheduling_ignored_during_execution:
-        namespaces = term.namespaces
-        if not namespaces and term.namespace_selector is None:
-            namespaces = [neighbour.metadata.namespace]
-        is_meant = term.namespace_selector is not None or pod.metadata.namespace in namespaces
-        if is_meant and term.label_selector and _is_selected(term.label_selector, pod):
-            return True
-    return False
+def is_selected(pod: Pod, node: Node) -> bool:
+    """Whether the pod's nodeSelector and node affinity let it go there."""
+    return not any(_not_selected(pod, node))
 
 
-def _is_selected(selector: LabelSelector, pod: Pod) -> bool:
-    labels = pod.metadata.labels
+def is_tolerating(pod: Pod, node: Node) -> bool:
+    """Whether no taint of the node keeps the pod away."""
+    return not any(_untolerated(pod, node))
+
+
+def count_unwelcome_taints(pod: Pod, node: Node) -> int:
+    """Taints that the pod does not tolerate, and that are only a preference."""
+    return sum(
+        taint.effect == "PreferNoSchedule" and not _tolerated(taint, pod.spec.tolerations)
+        for taint in node.spec.taints
+    )
+
+
+def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
     if any(labels.get(name) != value for name, value in selector.match_labels.items()):
         return False
     for requirement in selector.match_expressions:

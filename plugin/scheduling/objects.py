@@ -13,6 +13,10 @@ class Meta(meta.ObjectMeta, frozen=True, kw_only=True):
     creation_timestamp: str = ""
 
 
+class Namespace(meta.ApiStruct, frozen=True, kw_only=True):
+    metadata: meta.ObjectMeta
+
+
 class Taint(meta.ApiStruct, frozen=True, kw_only=True):
     key: str
     value: str = ""
@@ -70,24 +74,48 @@ class LabelSelector(meta.ApiStruct, frozen=True, kw_only=True):
 
 
 class PodAffinityTerm(meta.ApiStruct, frozen=True, kw_only=True):
+    topology_key: str = ""
     label_selector: LabelSelector | None = None
     namespaces: list[str] = []
     namespace_selector: LabelSelector | None = None
+    match_label_keys: list[str] = []
+    mismatch_label_keys: list[str] = []
+
+
+class WeightedPodAffinityTerm(meta.ApiStruct, frozen=True, kw_only=True):
+    weight: int
+    pod_affinity_term: PodAffinityTerm
 
 
 class PodAffinity(meta.ApiStruct, frozen=True, kw_only=True):
-    """Which pods it is about; the nodes around them are nobody's business here."""
-
     required_during_scheduling_ignored_during_execution: list[PodAffinityTerm] = []
+    preferred_during_scheduling_ignored_during_execution: list[WeightedPodAffinityTerm] = []
+
+
+class PreferredSchedulingTerm(meta.ApiStruct, frozen=True, kw_only=True):
+    weight: int
+    preference: core.NodeSelectorTerm
+
+
+class NodeAffinity(core.NodeAffinity, frozen=True, kw_only=True):
+    preferred_during_scheduling_ignored_during_execution: list[PreferredSchedulingTerm] = []
 
 
 class Affinity(core.Affinity, frozen=True, kw_only=True):
+    node_affinity: NodeAffinity = NodeAffinity()
     pod_affinity: PodAffinity = PodAffinity()
     pod_anti_affinity: PodAffinity = PodAffinity()
 
 
 class TopologySpread(meta.ApiStruct, frozen=True, kw_only=True):
+    max_skew: int = 1
+    topology_key: str = ""
     when_unsatisfiable: str = ""
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str = ""  # Honor, Ignore; empty is Honor
+    node_taints_policy: str = ""  # empty is Ignore
+    match_label_keys: list[str] = []
 
 
 class PodSpec(core.PodSpec, frozen=True, kw_only=True):

@@ -155,6 +155,24 @@ def pod_freed_node(before: Pod | None, after: Pod | None) -> bool:
     return after is None or after.has_ended
 
 
+def pod_came_near(before: Pod | None, after: Pod | None) -> bool:
+    """Whether others that want to be near to some pod, or spread with it, may find more now."""
+    if after is None or not after.spec.node_name:
+        return False
+    return before is None or _neighbourly_part(before) != _neighbourly_part(after)
+
+
+def _neighbourly_part(pod: Pod) -> object:
+    metadata = pod.metadata
+    return pod.spec.node_name, metadata.labels, bool(metadata.deletion_timestamp)
+
+
+def labels_changed(before: Any, after: Any) -> bool:
+    if before is None or after is None:
+        return True
+    return bool(before.metadata.labels != after.metadata.labels)
+
+
 def claim_freed_devices(before: Claim | None, after: Claim | None) -> bool:
     """Or can be read again."""
     if isinstance(before, UnreadableClaim):

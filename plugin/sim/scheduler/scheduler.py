@@ -17,7 +17,8 @@ from functools import partial
 from ...allocator import features
 from ...kube import client as kube_client
 from ...kube import errors
-from ...scheduling.objects import Claim, Class, Node, Pod, Rule, Slice
+from ...scheduling import neighbours
+from ...scheduling.objects import Claim, Class, Namespace, Node, Pod, Rule, Slice
 from ..assume_cache import AssumeCache, key_of
 from ..client import MAX_IN_FLIGHT, RETRY_PERIOD, ApiClient
 from ..work_loop import WorkLoop
@@ -38,6 +39,7 @@ RESOURCES = (
     "deviceclasses",
     "resourceslices",
     "devicetaintrules",
+    "namespaces",
 )
 
 
@@ -58,7 +60,7 @@ class Scheduler:
         self._binder = binding.Binder(self._loop, NAME, clock)
 
         self._nodes = listers.TypedLister(caches["nodes"], Node, listers.node_changed)
-        self._pods = listers.TypedLister(caches["pods"], Pod, listers.pod_freed_node)
+        self._pods = listers.TypedLister(caches["pods"], Pod, self._pod_changed)
         self._claims = listers.TypedLister(
             caches["resourceclaims"],
             Claim,
@@ -68,11 +70,16 @@ class Scheduler:
         self._classes = listers.TypedLister(caches["deviceclasses"], Class, listers.spec_changed)
         self._slices = listers.TypedLister(caches["resourceslices"], Slice, listers.spec_changed)
         self._rules = listers.TypedLister(caches["devicetaintrules"], Rule, listers.spec_changed)
+        self._namespaces = listers.TypedLister(
+            caches["namespaces"], Namespace, listers.labels_changed
+        )
         self._published = PublishedDevices()
         self._features = features.DEFAULT
 
         # Another object after each change that may help a pod that found no place.
         self._last_help: object = object()
+        # The same of pods that come, which help only those that want to be near to others.
+        self._last_neighbour: object = object()
         # All that an unschedulable pod's decision rested on, by the pod's uid: as long as that is
         # the same, so is the decision.
         self._unschedulable: dict[str, object] = {}
@@ -133,7 +140,8 @@ class Scheduler:
                 list(self._classes.values.values()),
                 self._features,
             )
-        others = [lister.refresh() for lister in (self._nodes, self._pods, self._claims)]
+        listers_ = (self._nodes, self._pods, self._claims, self._namespaces)
+        others = [lister.refresh() for lister in listers_]
         if any(published) or any(others):
             self._last_help = object()
 
@@ -145,6 +153,11 @@ class Scheduler:
             if uid not in pods:
                 del self._unschedulable[uid]
 
+    def _pod_changed(self, before: Pod | None, after: Pod | None) -> bool:
+        if listers.pod_came_near(before, after):
+            self._last_neighbour = object()
+        return listers.pod_freed_node(before, after)
+
     def _snapshot(self) -> Snapshot:
         """As the caches show it, with what is decided already."""
         snapshot = Snapshot.of(
@@ -152,6 +165,7 @@ class Scheduler:
             self._pods.values.values(),
             self._claims.values.values(),
             self._published,
+            {name: one.metadata.labels for name, one in self._namespaces.values.items()},
         )
         for uid, node in self._bound.items():
             snapshot = snapshot.with_decision(snapshot.pods[uid], (), node)
@@ -170,7 +184,8 @@ class Scheduler:
             snapshot.claims.get(key_of(pod.metadata.namespace, name))
             for name in sorted(filter(None, names))
         ]
-        return self._last_help, pod.spec, statuses, claims
+        neighbour = self._last_neighbour if neighbours.depends_on_others(pod) else None
+        return self._last_help, neighbour, pod.spec, statuses, claims
 
     def _decide(self, snapshot: Snapshot, pod: Pod) -> scheduling_cycle.Decision:
         deadline = time.monotonic() + SEARCH_LIMIT

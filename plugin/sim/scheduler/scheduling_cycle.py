@@ -6,6 +6,7 @@ Pure: a snapshot and a pod in, a decision out. What is written for it is in `bin
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...allocator import AllocationError, CancelledError, explain, extended, nodes
-from ...scheduling import filters
+from ...scheduling import filters, neighbours, preferences
 from ...scheduling.objects import Allocation, Claim, Meta, UnreadableClaim
 from .. import requests
 
@@ -219,15 +220,23 @@ class _NodeSearch:
         self._unallocated = [claim for claim in claims if not claim.status.allocation]
         self._reasons: Counter[str] = Counter()  # by reason, how many nodes have it
         self._short: list[tuple[Node, list[ResourceClaim]]] = []  # nodes with too few devices
+        self._scores: dict[str, int] = {}  # by the node's name, what the pod prefers
+        self._neighbours = neighbours.Neighbours(
+            pod,
+            snapshot.nodes_by_name,
+            snapshot.pods_by_node,
+            snapshot.watchful_pods,
+            snapshot.namespaces,
+        )
 
     def _filter(self, node: Node) -> list[str]:
         """Why the pod cannot go to this node, devices aside; nothing if it may."""
         snapshot = self._snapshot
         allocatable = node.status.allocatable
         # Only ports are looked at on them, which few pods have.
-        neighbours: Sequence[Pod] = ()
+        others: Sequence[Pod] = ()
         if self._pod.host_ports:
-            neighbours = snapshot.pods_by_node.get(node.metadata.name, ())
+            others = snapshot.pods_by_node.get(node.metadata.name, ())
         refusals = filters.refusals(
             self._pod,
             node,
@@ -237,8 +246,9 @@ class _NodeSearch:
                 for name in snapshot.published.class_by_resource
                 if allocatable.get(name, "0") == "0"
             },
-            neighbours=neighbours,
+            neighbours=others,
         )
+        refusals = itertools.chain(refusals, self._neighbours.refusals(node))
         messages = [refusal.message for refusal in filters.first_refusals(refusals)]
         return list(dict.fromkeys(messages))
 
@@ -256,6 +266,16 @@ class _NodeSearch:
             else:
                 feasible.append(node)
 
+        if len(feasible) > 1:
+            snapshot = self._snapshot
+            self._scores = preferences.scores(
+                self._pod,
+                feasible,
+                snapshot.nodes_by_name,
+                snapshot.pods_by_node,
+                snapshot.watchful_pods,
+                snapshot.namespaces,
+            )
         try:
             bind = self._allocate(feasible)
             held_elsewhere = [] if bind else self._held_elsewhere(tied)
@@ -406,13 +426,16 @@ class _NodeSearch:
         metadata = Meta(name=f"<{self._pod.metadata.uid}>", namespace=self._pod.metadata.namespace)
         return Claim(metadata=metadata, spec=claim.spec)
 
-    def _preference(self, node: Node) -> tuple[int, int, str]:
-        """Where most devices are free, or else where the fewest pods are; then by name."""
+    def _preference(self, node: Node) -> tuple[int, int, int, str]:
+        """What the pod prefers, then where most devices are free, or else where the fewest pods
+        are; then by name.
+        """
         free = 0
         if self._pod.spec.resource_claims:
             free = self._snapshot.count_free_devices(node)
         name = node.metadata.name
-        return -free, self._snapshot.used[name].get("pods", 0), name
+        pods = self._snapshot.used[name].get("pods", 0)
+        return -self._scores.get(name, 0), -free, pods, name
 
     def _message(self) -> str:
         """Reasons with the number of nodes that have them, as texts in order."""

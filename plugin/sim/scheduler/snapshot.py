@@ -7,6 +7,7 @@ sees it as done.
 from __future__ import annotations
 
 import dataclasses
+import types
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ import msgspec
 from ...allocator import Allocator, Classes, features, selectors, state, taints
 from ...allocator.extended import classes_by_resource
 from ...scheduling import resources
+from ...scheduling.neighbours import is_watchful
 from ...scheduling.objects import Claim, Node, Pod, Rule, Slice
 
 if TYPE_CHECKING:
@@ -88,6 +90,7 @@ class Snapshot:
     pods: Mapping[str, Pod]  # by uid
     claims: Mapping[str, Claim]  # by namespace/name
     published: PublishedDevices = PublishedDevices()
+    namespaces: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)  # labels
 
     @classmethod
     def of(
@@ -96,13 +99,24 @@ class Snapshot:
         pods: Iterable[Pod],
         claims: Iterable[Claim],
         published: PublishedDevices | None = None,
+        namespaces: Mapping[str, Mapping[str, str]] = types.MappingProxyType({}),
     ) -> Snapshot:
         return cls(
             sorted(nodes, key=lambda node: node.metadata.name),
             {pod.metadata.uid: pod for pod in pods},
             {claim.key: claim for claim in claims},
             published or PublishedDevices(),
+            namespaces,
         )
+
+    @cached_property
+    def nodes_by_name(self) -> dict[str, Node]:
+        return {node.metadata.name: node for node in self.nodes}
+
+    @cached_property
+    def watchful_pods(self) -> list[Pod]:
+        """The pods that have a place and want others near to them, or far from them."""
+        return [pod for pods in self.pods_by_node.values() for pod in pods if is_watchful(pod)]
 
     @cached_property
     def used(self) -> dict[str, Amounts]:
@@ -160,7 +174,8 @@ class Snapshot:
         placed = msgspec.structs.replace(pod, spec=spec)
         pods = {**self.pods, pod.metadata.uid: placed}
         changed = {claim.key: claim for claim in claims}
-        after = Snapshot(self.nodes, pods, {**self.claims, **changed}, self.published)
+        claims_after = {**self.claims, **changed}
+        after = Snapshot(self.nodes, pods, claims_after, self.published, self.namespaces)
 
         computed = self.__dict__
         if "used" in computed and node in self.used:
@@ -171,14 +186,19 @@ class Snapshot:
         if "pods_by_node" in computed:
             neighbours = [*self.pods_by_node.get(node, ()), placed]
             after.__dict__["pods_by_node"] = {**self.pods_by_node, node: neighbours}
+        if "nodes_by_name" in computed:
+            after.__dict__["nodes_by_name"] = self.nodes_by_name
+        if "watchful_pods" in computed:
+            added = [placed] if is_watchful(placed) else []
+            after.__dict__["watchful_pods"] = [*self.watchful_pods, *added]
 
         if "allocated" in computed and "features" in computed:
             newly_allocated = [
                 claim for key, claim in changed.items() if not self._is_allocated(key)
             ]
-            added = state.of_claims(newly_allocated, self.features)
+            more = state.of_claims(newly_allocated, self.features)
             after.__dict__["features"] = self.features
-            after.__dict__["allocated"] = state.together(self.allocated, added)
+            after.__dict__["allocated"] = state.together(self.allocated, more)
         return after
 
     def _is_allocated(self, key: str) -> bool:

@@ -13,10 +13,7 @@ from tests.cluster.pending.situations import SITUATIONS
 from tests.support import mixed_fleets, recorded_pods, simulated_pods
 
 # Rules that claimd names, and does not keep; the simulated scheduler has neither.
-NOT_MODELLED = {
-    *("far-from-the-pods-like-it", "another-pod-keeps-it-away", "near-to-pods-that-are-not-there"),
-    *("spread-over-zones", "a-volume-that-is-not-there", "a-volume-that-nobody-has-made"),
-}
+NOT_MODELLED = {"a-volume-that-is-not-there", "a-volume-that-nobody-has-made"}
 
 
 def names(recorded):

@@ -59,12 +59,6 @@ def test_a_pod_that_is_being_deleted():
     [
         ({"volumes": [{"persistentVolumeClaim": {"claimName": "x"}}]}, "where its volumes are"),
         ({"volumes": [{"emptyDir": {}}]}, None),
-        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}, "its topology spread constraints"),
-        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, None),
-        (
-            {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
-            "which pods it has to be near to or far from",
-        ),
     ],
 )  # fmt: skip
 def test_what_is_not_looked_at_is_named(spec, unseen):
@@ -172,20 +166,6 @@ def test_binding_conditions_concern_the_claim_and_whom_it_is_reserved_for():
 def test_a_deleted_claim():
     found = of_claim(claim(deleted="2026-01-01T00:00:00Z"), class_())
     assert found.blockers == ["it is being deleted since 2026-01-01T00:00:00Z"]
-
-
-def test_a_pod_that_another_one_may_keep_away():
-    term = {"labelSelector": {"matchLabels": {"app": "job"}}, "topologyKey": "zone"}
-    anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    waiting = pod()
-    waiting["metadata"]["labels"] = {"app": "job"}
-    others = [pod(f"web-{n}", nodeName="node-1", affinity=anti) for n in range(3)]
-    assert of_pod(waiting, *others).notes == [
-        "not looked at: whether pods that keep it away are near "
-        "(pod default/web-0, default/web-1 and 1 more)"
-    ]
-    assert of_pod(waiting, with_status(others[0], phase="Failed")).notes == []
-    assert of_pod(pod(), *others).notes == []
 
 
 def test_a_pod_of_a_group():

@@ -70,8 +70,8 @@ def test_events_of_the_newer_kind_and_of_others():
         (HELD, "it found no node, we find node-1"),
         (HELD.replace("0/1", "0/3"), "it saw 3 nodes, here are 1"),
         (
-            "0/1 nodes are available: 1 node(s) didn't match pod topology spread constraints.",
-            "1 node by a rule that is not looked at here: node(s) didn't match pod topology",
+            "0/1 nodes are available: 1 node(s) had volume node affinity conflict.",
+            "1 node by a rule that is not looked at here: node(s) had volume node affinity",
         ),
     ],
 )

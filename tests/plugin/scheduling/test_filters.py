@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from plugin.scheduling import filters, resources
-from plugin.scheduling.objects import Node, Pod
+from plugin.scheduling.objects import LabelSelector, Node, Pod
 
 
 def read(data, kind):
@@ -168,33 +168,39 @@ def test_what_the_pod_requests_as_a_whole_counts_instead_of_its_containers():
     ]
 
 
-def keeping_away(**term):
-    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
-    return a_pod("web", nodeName="node-1", affinity={"podAntiAffinity": affinity})
-
-
 @pytest.mark.parametrize(
-    ("term", "may"),
+    ("key", "operator", "selects"),
     [
-        ({"labelSelector": {}}, True),
-        ({}, False),
-        ({"labelSelector": {"matchLabels": {"app": "job"}}}, True),
-        ({"labelSelector": {"matchLabels": {"app": "web"}}}, False),
-        ({"labelSelector": {}, "namespaces": ["other"]}, False),
-        ({"labelSelector": {}, "namespaceSelector": {"matchLabels": {"team": "a"}}}, True),
-        *(
-            ({"labelSelector": {"matchExpressions": [{"key": key, "operator": operator, "values": ["job"]}]}}, may)
-            for key, operator, may in (
-                ("app", "In", True), ("app", "NotIn", False), ("app", "Exists", True), ("app", "DoesNotExist", False),
-                ("x", "In", False), ("x", "NotIn", True), ("x", "Exists", False), ("x", "DoesNotExist", True),
-            )
-        ),
+        ("app", "In", True), ("app", "NotIn", False), ("app", "Exists", True), ("app", "DoesNotExist", False),
+        ("x", "In", False), ("x", "NotIn", True), ("x", "Exists", False), ("x", "DoesNotExist", True),
     ],
 )  # fmt: skip
-def test_pods_that_may_keep_others_away(term, may):
-    metadata = {"name": "job", "namespace": "default", "labels": {"app": "job"}}
-    pod = read({"metadata": metadata, "spec": {}}, Pod)
-    assert filters.may_keep_away(keeping_away(**term), pod) is may
+def test_label_selectors(key, operator, selects):
+    requirement = {"key": key, "operator": operator, "values": ["job"]}
+    selector = read({"matchExpressions": [requirement]}, LabelSelector)
+    assert filters.selects(selector, {"app": "job"}) is selects
+
+
+def test_a_label_selector_asks_for_all_that_it_names():
+    selector = read({"matchLabels": {"app": "job", "tier": "a"}}, LabelSelector)
+    assert filters.selects(selector, {"app": "job", "tier": "a", "x": "y"})
+    assert not filters.selects(selector, {"app": "job"})
+    assert filters.selects(LabelSelector(), {})
+
+
+def test_taints_that_are_a_preference_are_counted():
+    soft = [{"key": key, "effect": "PreferNoSchedule"} for key in "abc"]
+    node = a_node()
+    node = read(
+        {
+            "metadata": {"name": "n"},
+            "spec": {"taints": [*soft, {"key": "d", "effect": "NoSchedule"}]},
+        },
+        Node,
+    )
+    assert filters.count_unwelcome_taints(a_pod(), node) == 3
+    tolerant = a_pod(tolerations=[{"key": "a", "operator": "Exists"}])
+    assert filters.count_unwelcome_taints(tolerant, node) == 2
 
 
 def named(*lists):

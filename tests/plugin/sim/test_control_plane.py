@@ -177,6 +177,46 @@ async def test_a_taint_of_the_node_ends_what_does_not_tolerate_it(plane):
     assert "deletionTimestamp" not in plane.pod("q")["metadata"]
 
 
+def labelled(name, app, **spec):
+    made = planes.pod(name, **spec)
+    made["metadata"]["labels"] = {"app": app}
+    return made
+
+
+def affinity(kind, app):
+    term = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {"app": app}},
+    }
+    return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+async def test_pods_keep_away_from_each_other(plane):
+    alone = affinity("podAntiAffinity", "web")
+    await plane.make(*(labelled(f"p{number}", "web", affinity=alone) for number in range(4)))
+    placed = await plane.until(
+        lambda: (found := [plane.place(f"p{n}") for n in range(4)]).count(None) == 1 and found
+    )
+    assert sorted(filter(None, placed)) == ["node-1", "node-2", "node-3"]
+    late = f"p{placed.index(None)}"
+    assert await plane.until(lambda: plane.told(late, "FailedScheduling")) == [
+        "0/3 nodes are available: 3 node(s) didn't match pod anti-affinity rules."
+    ]
+    gone = "p0" if late != "p0" else "p1"
+    where = plane.place(gone)
+    await plane.api.send(delete("pods", plane.pod(gone)))
+    await plane.ends(gone)
+    assert await plane.until(lambda: plane.place(late)) == where
+
+
+async def test_a_pod_waits_for_the_one_that_it_wants_to_be_near_to(plane):
+    await plane.make(labelled("p", "web", affinity=affinity("podAffinity", "db")))
+    (note,) = await plane.until(lambda: plane.told("p", "FailedScheduling"))
+    assert note == "0/3 nodes are available: 3 node(s) didn't match pod affinity rules."
+    await plane.make(labelled("q", "db", nodeSelector={"kubernetes.io/hostname": "node-3"}))
+    assert await plane.until(lambda: plane.place("p")) == "node-3"
+
+
 async def test_a_namespace_goes_after_its_content(plane):
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
     mine = planes.claim("mine")

@@ -66,8 +66,8 @@ def test_a_pod_that_asks_for_nothing_special_hears_nothing():
     ("spec", "sentence"),
     [
         (
-            {"topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]},
-            "spec.topologySpreadConstraints[0].whenUnsatisfiable: the scheduler does not spread",
+            {"tolerations": [{"operator": "Lt"}]},
+            "spec.tolerations[0].operator: tolerations compare",
         ),
         ({"volumes": [{"name": "v", "nfs": {"server": "s"}}]}, "spec.volumes[0].nfs: there is no"),
         ({"dnsPolicy": "None"}, "spec.dnsPolicy: names are looked up as this machine does it"),
