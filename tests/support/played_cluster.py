@@ -21,7 +21,7 @@ from plugin.sim.apiserver.storage.registry import Registry
 from plugin.sim.apiserver.storage.store import Store
 from plugin.sim.apiserver.types.user import ServerSecrets
 from plugin.sim.apiserver.wire.http import HttpRequest
-from plugin.sim.controllers import jobs, not_simulated, ttl_after_finished, workloads
+from plugin.sim.controllers import job_indexes, jobs, not_simulated, ttl_after_finished, workloads
 from plugin.sim.requests import MERGE_PATCH, Request, patch_status, update
 
 BEGINNING = 1767225600.0
@@ -356,4 +356,6 @@ def _fate(pod):
     if "forever" in words:
         return float("inf"), 0
     code = _EXIT.search(words)
-    return float(slept), int(code[1]) if code else 0
+    labels = pod["metadata"].get("labels") or {}
+    spared = "= 0 ] ||" in words and labels.get(job_indexes.ANNOTATION) == "0"
+    return float(slept), int(code[1]) if code and not spared else 0

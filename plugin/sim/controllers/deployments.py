@@ -28,6 +28,7 @@ from .templates import (
     children,
     has_template,
     name_of,
+    record_event,
     template_hash,
     update_status,
     without_empty,
@@ -384,9 +385,10 @@ class _Rollout:
                 "template": template | {"metadata": from_template | {"labels": labels}},
             },
         }
-        return Request(
+        request = Request(
             method="POST", resource="replicasets", namespace=metadata["namespace"], body=body
         )
+        return self._told(request, 0, replicas)
 
     def _numbers(self) -> Document:
         return {DESIRED: str(self.replicas), MAXIMUM: str(self.replicas + self.max_surge)}
@@ -404,7 +406,17 @@ class _Rollout:
             "metadata": metadata | {"annotations": annotations},
             "spec": replica_set["spec"] | {"replicas": replicas},
         }
-        return requests.update("replicasets", replica_set | changed)
+        request = requests.update("replicasets", replica_set | changed)
+        return self._told(request, _replicas(replica_set), replicas)
+
+    def _told(self, request: Request, before: int, after: int) -> Request:
+        """The request, with the Event about what it does to the replica set's size."""
+        if before == after:
+            return request
+        name, how = request.body["metadata"]["name"], "up" if after > before else "down"
+        note = f"Scaled {how} replica set {name} from {before} to {after}"
+        event = record_event("Deployment", self.deployment, "ScalingReplicaSet", note)
+        return requests.with_then(request, event)
 
     def _forget_old(self) -> Iterator[Request]:
         """The oldest revisions beyond those that are to be kept."""

@@ -18,7 +18,6 @@ from .job_failures import Backoff
 from .objects import Objects, has_ended, is_terminating, name_suffix, status_of
 
 CONTROLLER = "kubernetes.io/job-controller"  # of `managedBy`: this one
-RECORDER = requests.EventRecorder("job-controller", "Reconciling")
 MOST_PODS = 500  # made or deleted in one look
 MOST_UNCOUNTED = 500
 NAME_LIMIT = 58  # characters of a pod's name before the random ones
@@ -311,9 +310,7 @@ class _Look(job_pods.JobPods):
                 dict.fromkeys([*(given.get("finalizers") or ()), job_pods.FINALIZER])
             ),
         }
-        pod = templates.create_pod("Job", self.job, prefix + suffix, labels, more, **head)
-        told = self._event("SuccessfulCreate", f"Created pod: {prefix}{suffix}")
-        return requests.with_then(pod, told)
+        return templates.create_pod("Job", self.job, prefix + suffix, labels, more, **head)
 
     def _failure_counts(self, index: int) -> dict[str, str]:
         """How often the index has failed before this pod."""
@@ -334,15 +331,13 @@ class _Look(job_pods.JobPods):
 
     def _delete(self, pod: Document, *, keeps_finalizer: bool) -> Request:
         """A pod that is not to count as failed loses its finalizer before it goes."""
-        deletion = requests.delete("pods", pod)
-        told = self._event("SuccessfulDelete", f"Deleted pod: {templates.name_of(pod)}")
-        deletion = requests.with_then(deletion, told)
+        deletion = templates.delete_pod("Job", self.job, pod)
         if keeps_finalizer or not job_pods.has_finalizer(pod):
             return deletion
         return _without_finalizer(pod, then=deletion)
 
     def _event(self, reason: str, note: str, *, warning: bool = False) -> Request:
-        return requests.create_event(self.job, "Job", reason, note, RECORDER, warning=warning)
+        return templates.record_event("Job", self.job, reason, note, warning=warning)
 
     # ------------------------------------------------------------ status
 

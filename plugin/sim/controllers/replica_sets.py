@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ...api.document import Document
-from .. import requests
 from ..requests import Request
 from .objects import Objects, has_ended, is_terminating, name_suffix, status_of
 from .templates import (
     NAME_LIMIT,
     children,
     create_pod,
+    delete_pod,
     has_template,
     is_ready,
     name_of,
@@ -60,7 +60,7 @@ def _sync(objects: Objects, replica_set: Document, now: float) -> Iterator[Reque
         for name in _free_names(replica_set, replicas - len(alive), taken):
             yield create_pod("ReplicaSet", replica_set, name, {}, {})
     for pod in _in_order_of_deletion(alive)[: max(len(alive) - replicas, 0)]:
-        yield requests.delete("pods", pod)
+        yield delete_pod("ReplicaSet", replica_set, pod)
 
     labels = ((spec["template"].get("metadata") or {}).get("labels") or {}).items()
     labelled = [pod for pod in alive if labels <= (pod["metadata"].get("labels") or {}).items()]

@@ -107,7 +107,22 @@ def create_pod(
         "metadata": metadata | head,
         "spec": template["spec"] | more,
     }
-    return Request(method="POST", resource="pods", namespace=metadata["namespace"], body=body)
+    request = Request(method="POST", resource="pods", namespace=metadata["namespace"], body=body)
+    told = record_event(kind, parent, "SuccessfulCreate", f"Created pod: {name}")
+    return requests.with_then(request, told)
+
+
+def delete_pod(kind: str, parent: Document, pod: Document) -> Request:
+    told = record_event(kind, parent, "SuccessfulDelete", f"Deleted pod: {name_of(pod)}")
+    return requests.with_then(requests.delete("pods", pod), told)
+
+
+def record_event(
+    kind: str, parent: Document, reason: str, note: str, *, warning: bool = False
+) -> Request:
+    """An Event about the parent, from its controller."""
+    recorder = requests.EventRecorder(f"{kind.lower()}-controller", "Reconciling")
+    return requests.create_event(parent, kind, reason, note, recorder, warning=warning)
 
 
 def update_status(resource: str, parent: Document, counts: Document) -> Iterator[Request]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...api.document import Document
-from .. import requests
 from ..requests import Request
 from . import deployments, replica_sets
 from .objects import (
@@ -24,6 +23,7 @@ from .templates import (
     TEMPLATE_HASH,
     children,
     create_pod,
+    delete_pod,
     has_template,
     hash_of,
     is_ready,
@@ -82,13 +82,13 @@ def _sync_daemon_set(objects: Objects, daemon_set: Document) -> Iterator[Request
     strategy = (daemon_set["spec"].get("updateStrategy") or {}).get("type")
     may_replace = len(alive) == len(nodes) and all(map(is_ready, updated))
     if outdated and may_replace and strategy != "OnDelete":
-        yield requests.delete("pods", outdated[0])
+        yield delete_pod("DaemonSet", daemon_set, outdated[0])
 
     misplaced = [pod for pod in by_node.values() if _is_misplaced(objects, daemon_set, pod)]
     ended = [pod for pod in pods if has_ended(pod)]
     for pod in (*ended, *misplaced):
         if not is_terminating(pod):
-            yield requests.delete("pods", pod)
+            yield delete_pod("DaemonSet", daemon_set, pod)
 
     ready = sum(map(is_ready, alive))
     counts = {
