@@ -18,11 +18,13 @@ from .client import ApiClient
 _KINDS = {
     "configmaps": "ConfigMap",
     "serviceaccounts": "ServiceAccount",
+    "controllerrevisions": "ControllerRevision",
     "daemonsets": "DaemonSet",
     "deviceclasses": "DeviceClass",
     "devicetaintrules": "DeviceTaintRule",
     "priorityclasses": "PriorityClass",
     "replicasets": "ReplicaSet",
+    "statefulsets": "StatefulSet",
     "resourceclaims": "ResourceClaim",
     "resourceclaimtemplates": "ResourceClaimTemplate",
     "resourceslices": "ResourceSlice",

@@ -30,7 +30,11 @@ ROOTS = {  # package: (folder, api version, kinds)
         ],
     ),
     "policy": ("policy/v1", "policy/v1", ["Eviction"]),
-    "apps": ("apps/v1", "apps/v1", ["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"]),
+    "apps": (
+        "apps/v1",
+        "apps/v1",
+        ["ControllerRevision", "DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"],
+    ),
     "batch": ("batch/v1", "batch/v1", ["CronJob", "Job"]),
     "authentication": (
         "authentication/v1",

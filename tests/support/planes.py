@@ -155,6 +155,7 @@ def copies(**collections):
         "devicetaintrules",
     )
     kinds += ("deployments", "replicasets", "daemonsets", "namespaces", "leases")
+    kinds += ("statefulsets", "controllerrevisions", "jobs")
     found = {kind: {} for kind in kinds}
     for kind, objects in collections.items():
         for one in objects:

@@ -58,3 +58,8 @@ def deployment(name="demo", command="sleep 1000", **spec):
         "metadata": {"name": name},
         "spec": {"selector": {"matchLabels": {"app": "demo"}}, "template": template} | spec,
     }
+
+
+def stateful_set(name="demo", command="sleep 1000000", **spec):
+    made = deployment(name, command, **spec)
+    return made | {"kind": "StatefulSet"}

@@ -49,9 +49,11 @@ OTHER_KINDS: dict[str, tuple[str, ...]] = {
         "validatingadmissionpolicybindings ValidatingAdmissionPolicyBinding g -",
     ),
     "apps": (
+        "controllerrevisions ControllerRevision n -",
         "daemonsets DaemonSet nsg ds",
         "deployments Deployment nsg deploy",
         "replicasets ReplicaSet nsg rs",
+        "statefulsets StatefulSet nsg sts",
     ),
     "batch": ("jobs Job nsg -",),
     "coordination.k8s.io": ("leases Lease n -",),
@@ -67,6 +69,7 @@ OTHER_KINDS: dict[str, tuple[str, ...]] = {
 SUBRESOURCES = {
     "deployments": ("scale",),
     "replicasets": ("scale",),
+    "statefulsets": ("scale",),
     "namespaces": ("finalize",),
     "pods": ("binding", "eviction", "log"),
     "serviceaccounts": ("token",),

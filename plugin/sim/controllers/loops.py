@@ -202,7 +202,15 @@ class Namespaces:
 
 
 class Workloads:
-    RESOURCES = ("pods", "nodes", "deployments", "replicasets", "daemonsets")
+    RESOURCES = (
+        "pods",
+        "nodes",
+        "deployments",
+        "replicasets",
+        "daemonsets",
+        "statefulsets",
+        "controllerrevisions",
+    )
 
     def __init__(self, loop: WorkLoop, clock: Clock) -> None:
         self._loop = loop

@@ -16,6 +16,7 @@ RESOURCES = (
     "deployments",
     "replicasets",
     "daemonsets",
+    "statefulsets",
     "jobs",
     "nodes",
     "services",
@@ -23,7 +24,7 @@ RESOURCES = (
     "priorityclasses",
 )
 # Whose pods have nothing to say that was not said of the template.
-_OF_TEMPLATES = ("Deployment", "ReplicaSet", "DaemonSet", "Job")
+_OF_TEMPLATES = ("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet", "Job")
 
 
 def sync(objects: Objects) -> Iterator[Request]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ...api.document import Document
 from ..requests import Request
-from . import deployments, replica_sets
+from . import deployments, replica_sets, stateful_sets
 from .objects import (
     Objects,
     has_ended,
@@ -46,6 +46,7 @@ _ALWAYS_TOLERATED = (  # taints of nodes, by pods of a DaemonSet
 def sync(objects: Objects, now: float) -> list[Request]:
     """What is to be made, changed and deleted, and the statuses, of all workloads."""
     wanted = [*deployments.sync(objects, now), *replica_sets.sync(objects, now)]
+    wanted += stateful_sets.sync(objects, now)
     for daemon_set in objects["daemonsets"].values():
         if not is_terminating(daemon_set) and has_template(daemon_set):
             wanted += _sync_daemon_set(objects, daemon_set)
@@ -55,6 +56,7 @@ def sync(objects: Objects, now: float) -> list[Request]:
 def next_look(objects: Objects, now: float) -> float | None:
     """Seconds after which something is due although nothing has changed."""
     waits = [deployments.next_deadline(objects, now), replica_sets.next_available(objects, now)]
+    waits.append(stateful_sets.next_available(objects, now))
     return min((wait for wait in waits if wait is not None), default=None)
 
 

@@ -1,4 +1,4 @@
-"""Jobs as kubectl makes them, waits for them and reads their logs, on nodes with GPUs."""
+"""Jobs and StatefulSets as kubectl makes and follows them, on nodes with GPUs."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ import pytest
 
 from plugin.sim import cluster
 from plugin.sim.apiserver import server
-from tests.support.workload_objects import job
+from tests.support.workload_objects import job, stateful_set
 
 KUBECTL = shutil.which("kubectl")
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="there is no kubectl")
@@ -83,3 +83,19 @@ async def test_kubectl_makes_a_job_waits_for_it_and_reads_its_logs(kubectl):
 
     await kubectl("delete", "job", "hello", "train", "--cascade=foreground")
     assert await kubectl("get", "pods,resourceclaims", "-o", "name") == ""
+
+
+async def test_kubectl_rolls_a_stateful_set_back(kubectl):
+    made = stateful_set(replicas=2, serviceName="peers")
+    made["spec"]["template"]["spec"]["containers"][0]["command"] = ["sleep", "600"]
+    await kubectl("apply", "-f", "-", text=json.dumps(made))
+    await kubectl("rollout", "status", "statefulset/demo", "--timeout=50s")
+    await kubectl("set", "env", "statefulset/demo", "COLOUR=blue")
+    await kubectl("rollout", "status", "statefulset/demo", "--timeout=50s")
+    said = await kubectl("rollout", "history", "statefulset/demo")
+    assert [line.split()[0] for line in said.splitlines()[2:4]] == ["1", "2"]
+    said = await kubectl("rollout", "undo", "statefulset/demo")
+    assert said == "statefulset.apps/demo rolled back\n"
+    await kubectl("rollout", "status", "statefulset/demo", "--timeout=50s")
+    assert "COLOUR" not in await kubectl("get", "pods", "-o", "yaml")
+    assert (await kubectl("get", "sts")).splitlines()[1].split()[:2] == ["demo", "2/2"]

@@ -58,6 +58,8 @@ ROLES: dict[str, list[Document]] = {
                 "daemonsets",
                 "deployments",
                 "replicasets",
+                "statefulsets",
+                "controllerrevisions",
                 "jobs",
                 "leases",
             ],

@@ -113,7 +113,7 @@ JOB = WORKLOAD | {
     "status.uncountedTerminatedPods.succeeded": "set",
     "status.uncountedTerminatedPods.failed": "set",
 }
-MERGE_RULES |= {"Deployment": WORKLOAD, "DaemonSet": WORKLOAD, "Job": JOB}
+MERGE_RULES |= {"Deployment": WORKLOAD, "DaemonSet": WORKLOAD, "StatefulSet": WORKLOAD, "Job": JOB}
 
 
 @cache

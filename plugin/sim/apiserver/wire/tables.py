@@ -208,6 +208,15 @@ def _job_duration(job: Document) -> str:
     return age(start, datetime.fromisoformat(end).timestamp())
 
 
+def _controller(obj: Document) -> str:
+    for reference in at(obj, "metadata.ownerReferences", ()):
+        if reference.get("controller"):
+            group = reference["apiVersion"].rpartition("/")[0]
+            kind = reference["kind"].lower()
+            return f"{kind}.{group}/{reference['name']}" if group else f"{kind}/{reference['name']}"
+    return NONE
+
+
 def _event_object(event: Document) -> str:
     about = event.get("involvedObject") or event.get("regarding") or {}
     return f"{about.get('kind', '').lower()}/{about.get('name', '')}"
@@ -268,6 +277,12 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     "ConfigMap": (
         NAME,
         Column("Data", lambda o: len(o.get("data") or ()) + len(o.get("binaryData") or ())),
+        AGE,
+    ),
+    "ControllerRevision": (
+        NAME,
+        Column("Controller", _controller),
+        _integer("Revision", "revision"),
         AGE,
     ),
     "DaemonSet": (
@@ -394,6 +409,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Selector", _selector("spec.selector"), wide=True),
     ),
     "ServiceAccount": (NAME, Column("Secrets", _count("secrets")), AGE),
+    "StatefulSet": (NAME, Column("Ready", _ready("spec.replicas")), AGE, *WORKLOAD[:2]),
     "ValidatingAdmissionPolicy": (
         NAME,
         Column("Validations", _count("spec.validations"), type="integer"),

@@ -125,6 +125,27 @@ OBJECTS = {
         {"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "r"}},
         ["b", "ClusterRole/r", "<unknown>"],
     ),
+    "StatefulSet": (
+        {"metadata": {"name": "s"}, "spec": {"replicas": 3}, "status": {"readyReplicas": 2}},
+        ["s", "2/3", "<unknown>"],
+    ),
+    "ControllerRevision": (
+        {
+            "metadata": {
+                "name": "s-1",
+                "ownerReferences": [
+                    {
+                        "apiVersion": "apps/v1",
+                        "kind": "StatefulSet",
+                        "name": "s",
+                        "controller": True,
+                    }
+                ],
+            },
+            "revision": 1,
+        },
+        ["s-1", "statefulset.apps/s", 1, "<unknown>"],
+    ),
     "Job": (
         {
             "metadata": {"name": "j"},
