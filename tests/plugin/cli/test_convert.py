@@ -115,3 +115,37 @@ def test_a_key_that_is_no_text_is_told(claimd, tmp_path, form):
     assert "Traceback" not in err
     assert code in (0, 1)
     assert code == 0 or "a key is no text" in err
+
+
+def test_what_the_target_refuses_is_told_and_is_a_failure(capsys, tmp_path):
+    """Also without --strict; what can be written is written."""
+    place = tmp_path / "f.yaml"
+    place.write_text(FILE.replace(", mood: 1", "").replace("name: r", "name: R"))
+    assert cli.main(["convert", "--to", "v1beta2", "-f", str(place)]) == 1
+    out, err = capsys.readouterr()
+    assert "apiVersion: resource.k8s.io/v1beta2" in out
+    assert err.startswith(
+        'claimd: ResourceClaim ns/a: Kubernetes 1.37 refuses it: ResourceClaim.resource.k8s.io "a" '
+        'is invalid: spec.devices.requests[0].name: Invalid value: "R": '
+    )
+
+    assert cli.main(["convert", "--strict", "--to", "v1alpha3", "-f", str(place)]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "Kubernetes 1.31 refuses it: " in err
+    assert err.endswith("claimd: v1alpha3 refuses some of it: nothing is written (--strict)\n")
+
+
+def test_comments_that_cannot_stay_are_told(capsys, tmp_path):
+    place = tmp_path / "f.yaml"
+    place.write_text(FILE.replace("---\n---", "# one\n---") + "# two\n")
+    assert cli.main(["convert", "-f", str(place)]) == 0
+    out, err = capsys.readouterr()
+    assert "# two" in out
+    assert "# one" in out
+
+    place.write_text("kind: ConfigMap\napiVersion: v1\ndata: &x {a: b} # three\nmore: *x\n")
+    assert cli.main(["convert", "-f", str(place)]) == 0
+    out, err = capsys.readouterr()
+    assert "# three" not in out
+    assert err == f"claimd: {place}: comments left out: 1, the first: # three\n"
