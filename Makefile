@@ -109,8 +109,8 @@ TIMESTAMP := $(if $(COMMITTED),$(if $(filter podman buildah,$(BUILDER)),--timest
 image:  ## the container image (podman, or BUILDER=docker; BUILDFLAGS= for more words to it)
 	$(BUILDER) build $(TIMESTAMP) $(BUILDFLAGS) -t claimd -f deploy/Containerfile .
 
-release: dev  ## what a release has, into dist/: image, chart, manifests, wheel, bill of materials, checksums (needs podman, helm, kubectl)
-	@$(BIN)/python deploy/release.py --builder "$(BUILDER)" --build-flags "$(BUILDFLAGS)" $(ARGS)
+release: dev  ## what a release has, into dist/ (needs podman, helm, kubectl); PLATFORMS="linux/amd64 linux/arm64": images for both, by qemu-user
+	@$(BIN)/python deploy/release.py --builder "$(BUILDER)" --build-flags "$(BUILDFLAGS)" --platforms "$(PLATFORMS)" $(ARGS)
 
 oracle: dev  ## the allocator, its CEL and server-side apply against Kubernetes' own, at random and in full (needs Go; ten minutes)
 	$(BIN)/python -m tests.oracle.campaign allocator --count 25000

@@ -1,11 +1,15 @@
 """Everything that a release has, made from the commit that is checked out, into dist/; nothing is uploaded.
 
-    python deploy/release.py [--builder podman] [--build-flags="--runtime=runc"]
+    python deploy/release.py [--builder podman] [--build-flags="--runtime=runc"] [--platforms="linux/amd64 linux/arm64"]
 
 The version is the first heading of CHANGELOG.md, which has to be the program's and the chart's as
 well. While that heading is `Unreleased` the version gets this word behind it: a trial, from which
 nobody should take a file for the release. One commit gives the same files again, as long as the
 image's bases are the same.
+
+The image is for this machine's processor. With several platforms there is an archive for each, and
+one that holds them all; a machine makes those that are not its own by qemu's user mode, many times
+as slowly.
 """
 
 from __future__ import annotations
@@ -23,11 +27,13 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BILL = "opt/claimd/claimd.cdx.json"
+INDEX = "application/vnd.oci.image.index.v1+json"
 TOOLS = {
     "git": "",
     "kubectl": "",
@@ -58,10 +64,13 @@ def version(source: Path) -> str:
 class Release:
     """One, of one commit. Each step writes into `out` what it is named after."""
 
-    def __init__(self, source: Path, out: Path, builder: list[str]) -> None:
+    def __init__(
+        self, source: Path, out: Path, builder: list[str], platforms: Sequence[str] = ()
+    ) -> None:
         self.source = source
         self.out = out
         self.builder = builder
+        self.platforms = platforms  # none: the one that the builder takes by itself
         self.version = version(source)
         self.revision = run("git", "rev-parse", "HEAD", cwd=ROOT).strip()
         self.time = run("git", "log", "-1", "--format=%ct", cwd=ROOT).strip()
@@ -70,13 +79,30 @@ class Release:
         command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(self.out)]
         run(*command, cwd=self.source, env=os.environ | {"SOURCE_DATE_EPOCH": self.time})
 
-    def image(self) -> None:
-        """The archive, and the bill of materials that lies in it."""
+    def images(self) -> None:
+        """An archive for each platform, with the bill of materials that lies in it; one of all."""
+        made = [self._image(platform) for platform in self.platforms or [""]]
+        if len(made) > 1:
+            archive = self.out / f"claimd-{self.version}-image.tar"
+            files = together(made, self.version)
+            archive.write_bytes(self.archive(files))
+            say(f"all of them are {inside_index(files)}")
+
+    def _image(self, platform: str) -> dict[str, bytes]:
         name = f"claimd:{self.version}"
         said = {"VERSION": self.version, "REVISION": self.revision}
         words = [f"--build-arg={key}={value}" for key, value in said.items()]
+        words += [f"--platform={platform}"] if platform else []
         words += [f"--timestamp={self.time}", f"--tag={name}", "--file=deploy/Containerfile", "."]
-        run(self.builder[0], "build", *self.builder[1:], *words, cwd=self.source)
+        try:
+            run(self.builder[0], "build", *self.builder[1:], *words, cwd=self.source)
+        except Wrong as reason:
+            if "exec format error" not in str(reason).lower():
+                raise
+            raise Wrong(
+                f"this machine runs no programs for {platform}: install qemu-user-static and "
+                "binfmt-support, or what your distribution calls them, or build on such a machine"
+            ) from reason
 
         # packed anew, since the builder writes the time of saving
         with tempfile.TemporaryDirectory(prefix="claimd-release-") as folder:
@@ -84,10 +110,13 @@ class Release:
             run(self.builder[0], "save", "-q", "--format=oci-archive", f"--output={saved}", name)
             files = unpacked(saved)
         image = inside(files)
+        if platform and platform.split("/")[1] != image.machine:
+            raise Wrong(f"{platform} was asked for, and the base's image is for {image.machine}")
         archive = self.out / f"claimd-{self.version}-image-{image.machine}.tar"
         archive.write_bytes(self.archive(files))
         archive.with_suffix(".cdx.json").write_bytes(image.bill)
-        say(f"the image is {image.digest}")
+        say(f"the image for {image.machine} is {image.digest}")
+        return files
 
     def chart(self) -> None:
         """Packed by ourselves from what Helm packs, since Helm writes the time of packing."""
@@ -176,6 +205,36 @@ def inside(files: dict[str, bytes]) -> Image:
     raise Wrong(f"the image has no {BILL}")
 
 
+def together(archives: Sequence[dict[str, bytes]], tag: str) -> dict[str, bytes]:
+    """One OCI archive of several: its index has one entry, an index of an image for each platform."""
+    files: dict[str, bytes] = {}
+    manifests = []
+    for archive in archives:
+        files |= archive
+        image = inside(archive)
+        (listed,) = json.loads(archive["index.json"])["manifests"]
+        entry = {key: listed[key] for key in ("mediaType", "digest", "size")}
+        manifests.append(entry | {"platform": {"os": "linux", "architecture": image.machine}})
+
+    index = json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests}).encode()
+    digest = hashlib.sha256(index).hexdigest()
+    files[f"blobs/sha256/{digest}"] = index
+    listed = {
+        "mediaType": INDEX,
+        "digest": f"sha256:{digest}",
+        "size": len(index),
+        "annotations": {"org.opencontainers.image.ref.name": tag},
+    }
+    files["index.json"] = json.dumps({"schemaVersion": 2, "manifests": [listed]}).encode()
+    return files
+
+
+def inside_index(files: dict[str, bytes]) -> str:
+    """The digest of an archive's only entry."""
+    (listed,) = json.loads(files["index.json"])["manifests"]
+    return str(listed["digest"])
+
+
 def unpacked(archive: Path) -> dict[str, bytes]:
     with tarfile.open(archive) as tar:
         return {entry.name: contents(tar, entry) for entry in tar if entry.isfile()}
@@ -207,6 +266,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--builder", default="podman", help="builds the image")
     parser.add_argument("--build-flags", default="", help="more words for `podman build`")
+    parser.add_argument(
+        "--platforms",
+        default="",
+        metavar='"linux/amd64 linux/arm64"',
+        help="an image for each, and an archive of all; by default for this machine alone, since the "
+        "others are built by qemu's user mode, which takes many minutes",
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
     parser.add_argument(
         "--without-image", action="store_true", help="leave the image and its bill of materials out"
@@ -227,11 +293,12 @@ def main() -> int:
             source.mkdir()
             run("tar", "-xf", str(archive), cwd=source)
 
-            release = Release(source, arguments.out, builder)
+            platforms = arguments.platforms.replace(",", " ").split()
+            release = Release(source, arguments.out, builder, platforms)
             say(f"claimd {release.version} of commit {release.revision[:12]}")
             steps = [release.wheel, release.chart, release.manifests]
             if not arguments.without_image:
-                steps.append(release.image)
+                steps.append(release.images)
             for step in [*steps, release.checksums]:
                 step()
     except (Wrong, OSError) as error:

@@ -75,27 +75,65 @@ def test_a_tool_that_is_not_there_is_named_before_anything_is_made(tmp_path):
     assert not (tmp_path / "dist").exists()
 
 
-def test_an_images_archive_is_read(release):
+def archive_of(release, machine):
     """In the way that the specification of OCI images has it: every blob by its digest."""
     files = {}
 
     def put(content):
         digest = hashlib.sha256(content).hexdigest()
         files[f"blobs/sha256/{digest}"] = content
-        return {"digest": f"sha256:{digest}"}
+        return {"digest": f"sha256:{digest}", "size": len(content), "mediaType": "m"}
 
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w:gz") as tar:
         entry = tarfile.TarInfo(release.BILL)
         entry.size = 2
         tar.addfile(entry, io.BytesIO(b"{}"))
-    config = put(b'{"architecture": "arm64"}')
+    config = put(json.dumps({"architecture": machine}).encode())
     manifest = put(json.dumps({"config": config, "layers": [put(layer.getvalue())]}).encode())
     files["index.json"] = json.dumps({"manifests": [manifest]}).encode()
+    return files, manifest["digest"]
 
+
+def test_an_images_archive_is_read(release):
+    files, digest = archive_of(release, "arm64")
     image = release.inside(files)
-    assert (image.machine, image.bill) == ("arm64", b"{}")
-    assert image.digest == manifest["digest"]
+    assert (image.machine, image.bill, image.digest) == ("arm64", b"{}", digest)
+
+
+def test_one_archive_of_several_platforms(release):
+    """Its entry is an index, whose entries say for which machine they are; nothing is lost."""
+    made = [archive_of(release, machine) for machine in ("amd64", "arm64")]
+    files = release.together([archive for archive, _ in made], "0.2.0")
+    for archive, _ in made:
+        assert archive.items() - {("index.json", archive["index.json"])} <= files.items()
+
+    (listed,) = json.loads(files["index.json"])["manifests"]
+    assert listed["annotations"] == {"org.opencontainers.image.ref.name": "0.2.0"}
+    blob = files["blobs/" + listed["digest"].replace(":", "/")]
+    assert hashlib.sha256(blob).hexdigest() == listed["digest"].partition(":")[2]
+    assert len(blob) == listed["size"]
+    told = {each["digest"]: each["platform"] for each in json.loads(blob)["manifests"]}
+    assert told == {
+        digest: {"os": "linux", "architecture": machine}
+        for (_, digest), machine in zip(made, ("amd64", "arm64"), strict=True)
+    }
+
+
+BUILDER = """#!/bin/sh
+[ "$1" = build ] && echo "exec container process: Exec format error" && exit 1
+"""
+
+
+def test_a_machine_that_cannot_run_the_other_one_s_programs(release, source, tmp_path):
+    builder = tmp_path / "builder"
+    builder.write_text(BUILDER)
+    builder.chmod(0o755)
+    made = release.Release(source(), tmp_path, [str(builder)], ["linux/arm64"])
+    with pytest.raises(
+        release.Wrong, match="no programs for linux/arm64: install qemu-user-static"
+    ):
+        made.images()
 
 
 @pytest.fixture(scope="module")
