@@ -76,8 +76,13 @@ def _differences(said: str, answer: Answer) -> Iterator[str]:
             "or a rule says no that is not looked at here"
         )
 
-    ours = _our_reasons(answer)
+    # Some releases name the claim behind a reason, the simulated scheduler what a node lacks.
+    said_by_reason: Counter[str] = Counter()
     for count, reason in _reasons(match[2]):
+        said_by_reason[reason if _is_unseen(reason) else reason.partition(" (")[0]] += count
+
+    ours = _our_reasons(answer)
+    for reason, count in said_by_reason.items():
         if _is_unseen(reason):
             yield f"{_nodes(count)} by a rule that is not looked at here: {reason}"
             continue
@@ -88,10 +93,16 @@ def _differences(said: str, answer: Answer) -> Iterator[str]:
 
 def _reasons(text: str) -> Iterator[tuple[int, str]]:
     """The scheduler's reasons, each with its number of nodes."""
+    reason = ""
     for part in _BETWEEN_REASONS.split(text):
-        number, _, reason = part.partition(" ")
+        # What stands in parentheses may look like the next reason.
+        reason = f"{reason}, {part}" if reason else part
+        if reason.count("(") > reason.count(")"):
+            continue
+        number, _, words = reason.partition(" ")
         if number.isdecimal():
-            yield int(number), reason
+            yield int(number), words
+        reason = ""
 
 
 def _is_unseen(reason: str) -> bool:
@@ -122,8 +133,7 @@ def _count_of(reason: str, ours: Counter[str]) -> int:
     """How often we found it; a taint is named in the scheduler's words, which differ by release."""
     if "taint" in reason:
         return sum(count for ours_, count in ours.items() if "taint" in ours_)
-    # Some releases name the claim behind it.
-    return ours[reason.partition(" (")[0]]
+    return ours[reason]
 
 
 def _nodes(count: int) -> str:

@@ -146,6 +146,12 @@ NO_DEVICES = "cannot allocate all claims"
         # Releases have other words for a taint, and some name the claim.
         ("0/1 nodes are available: 1 node(s) had taint {a: c}.", [judged(TAINT)]),
         ("0/1 nodes are available: 1 cannot allocate all claims (a/b).", [judged(devices="no")]),
+        # The simulated one says of each node what it lacks: numbers with commas stand there, too.
+        (
+            f"0/3 nodes are available: 1 {NO_DEVICES} (claim a/b: 1 GPU is needed, 0 of 2 suit), "
+            f"2 {NO_DEVICES} (claim a/b: 1 GPU is needed, none exists).",
+            [judged(devices="no")] * 3,
+        ),
         ("0/1 nodes are available: something else.", [judged(CPU)]),
         ("0/1 nodes are available.", [judged(CPU)]),
         ("0/9 nodes are available: 1 Insufficient cpu.", []),
