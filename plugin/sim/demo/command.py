@@ -9,6 +9,8 @@ import asyncio
 import contextlib
 import logging
 import math
+import os
+import shlex
 import shutil
 import signal
 import sys
@@ -21,7 +23,7 @@ from pathlib import Path
 
 from ... import errors
 from ...kube import client
-from .. import cluster
+from .. import cluster, daemon
 from ..apiserver import kinds, server
 from . import narrator, screen, story, views
 
@@ -185,6 +187,7 @@ class _Demo:
         tree = next(iter(up.nodes.values())).tree
         self._screen.block(
             [
+                *so_that_claimd_is_found(os.environ.get("PATH", ""), sys.executable),
                 f"export KUBECONFIG={up.kubeconfig}",
                 "kubectl get resourceslices,resourceclaims,pods -o wide",
                 "claimd explain POD",
@@ -192,6 +195,17 @@ class _Demo:
             ]
         )
         await asyncio.Event().wait()
+
+
+def so_that_claimd_is_found(path: str, python: str) -> list[str]:
+    """What a shell needs to know `claimd` by this name: nothing, where it is on the PATH."""
+    if shutil.which("claimd", path=path):
+        return []
+    program = Path(python).with_name("claimd")
+    if program.exists():
+        return [f"alias claimd={shlex.quote(str(program))}"]
+    started = f"PYTHONPATH={shlex.quote(str(daemon.PACKAGE))} {shlex.quote(python)} -m plugin"
+    return [f"alias claimd={shlex.quote(started)}"]
 
 
 def _settings(written: dict[str, str | int | float | bool]) -> dict[str, str]:
