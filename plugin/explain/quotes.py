@@ -78,8 +78,11 @@ def _differences(said: str, answer: Answer) -> Iterator[str]:
 
     # Some releases name the claim behind a reason, the simulated scheduler what a node lacks.
     said_by_reason: Counter[str] = Counter()
+    told = {}
     for count, reason in _reasons(match[2]):
-        said_by_reason[reason if _is_unseen(reason) else reason.partition(" (")[0]] += count
+        known = reason if _is_unseen(reason) else reason.partition(" (")[0]
+        told[known] = known if known in told else reason
+        said_by_reason[known] += count
 
     ours = _our_reasons(answer)
     for reason, count in said_by_reason.items():
@@ -88,7 +91,7 @@ def _differences(said: str, answer: Answer) -> Iterator[str]:
             continue
         found = _count_of(reason, ours)
         if found != count and not yes:
-            yield f'it counts {count} with "{reason}", we find {found}'
+            yield f'it counts {count} with "{told[reason]}", we find {found}'
 
 
 def _reasons(text: str) -> Iterator[tuple[int, str]]:
