@@ -60,6 +60,47 @@ class KubeletApi:
             raise errors.Malformed(f"secrets/{namespace}/{name}: {error}") from error
         return {key: value.decode(errors="replace") for key, value in decoded.items()}
 
+    async def read_files(self, resource: str, namespace: str, name: str) -> dict[str, bytes] | None:
+        """What a config map or a secret has, as it is; None if it does not exist.
+
+        Malformed where what has to be base64 is not.
+        """
+        found = await self._api.find(resource, namespace, name)
+        if found is None:
+            return None
+        plain = found.get("data") or {} if resource == "configmaps" else {}
+        encoded = found.get("binaryData" if resource == "configmaps" else "data") or {}
+        try:
+            files = {key: base64.b64decode(value) for key, value in encoded.items()}
+        except ValueError as error:
+            raise errors.Malformed(f"{resource}/{namespace}/{name}: {error}") from error
+        return files | {key: value.encode() for key, value in plain.items()}
+
+    async def create_token(self, pod: Document, audience: str, seconds: int) -> str:
+        """A token of the pod's service account, which ends with the pod."""
+        metadata, spec = pod["metadata"], pod["spec"]
+        bound = {"apiVersion": "v1", "kind": "Pod"}
+        bound |= {name: metadata[name] for name in ("name", "uid")}
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {
+                "audiences": [audience] if audience else [],
+                "expirationSeconds": seconds,
+                "boundObjectRef": bound,
+            },
+        }
+        request = Request(
+            method="POST",
+            resource="serviceaccounts",
+            namespace=metadata["namespace"],
+            name=spec.get("serviceAccountName") or "default",
+            subresource="token",
+            body=body,
+        )
+        answer = await self._api.send(request)
+        return str(answer["status"]["token"])
+
     async def patch_pod_status(self, pod: Document, status: Document) -> None:
         """Conflict if the pod was made anew since."""
         self.pods.assume(await self._api.send(requests.patch_status("pods", pod, status)))

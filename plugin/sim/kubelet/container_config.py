@@ -61,7 +61,7 @@ def generate(
     `values` has what `sources` names. MissingSource where something of that is not there and the
     variable is not optional.
     """
-    fields = _pod_fields(pod, pod_address, node_address)
+    fields = pod_fields(pod, pod_address, node_address)
     env = _from_whole_sources(pod, container, values)
     for variable in container.get("env") or ():
         source = variable.get("valueFrom") or {}
@@ -136,7 +136,7 @@ def expand(text: str, env: Mapping[str, str]) -> str:
     return _REFERENCE.sub(replace, text)
 
 
-def _pod_fields(pod: Document, pod_address: str, node_address: str) -> dict[str, str]:
+def pod_fields(pod: Document, pod_address: str, node_address: str) -> dict[str, str]:
     """What a variable may take from the pod, by field path."""
     metadata, spec = pod["metadata"], pod["spec"]
     fields = {

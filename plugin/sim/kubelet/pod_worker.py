@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ... import pacing, timestamps
@@ -22,7 +24,7 @@ from ..assume_cache import object_key
 from ..runtime import cdi_spec
 from ..runtime import container as containers
 from ..runtime.runtime import Runtime, Sandbox
-from . import container_config, pod_actions, status
+from . import container_config, pod_actions, status, volumes
 from .api import KubeletApi
 from .claim_info import ClaimInfoCache, ClaimsError
 from .health import HealthInfoCache
@@ -32,6 +34,7 @@ log = logging.getLogger(__name__)
 
 _WRITE_RETRY = 1.0  # seconds until a write is tried again that the API server did not take
 _DEFAULT_GRACE = 30.0  # seconds
+_VOLUMES = ".volumes"  # the folder of a pod's volumes: no container is called so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +137,7 @@ class PodWorker:
         if sandbox is None:
             # A pod whose runtime was lost stays Running until it is started again.
             await self._report(None, pod_actions.PodActions(phase=self.phase))
-            if not await self._prepare():
+            if not await self._prepare() or not await self._set_up_volumes():
                 return self._timing.prepare_retry
             sandbox = self._runtime.create(self.uid, self.pod["metadata"]["name"])
             sandbox.earlier_starts = _earlier_starts(self.pod)
@@ -179,6 +182,45 @@ class PodWorker:
             return False
         self.problem = ""
         return not self._ending.is_set()
+
+    async def _set_up_volumes(self) -> bool:
+        """Whether all volumes are there with what has to be in them."""
+        namespace = self.pod["metadata"]["namespace"]
+        for volume in volumes.of_pod(self.pod):
+            read = {}
+            for resource, name in volumes.sources(volume):
+                read[resource, name] = await self._api.read_files(resource, namespace, name)
+            tokens = {}
+            for audience, seconds in volumes.tokens(volume):
+                token = await self._api.create_token(self.pod, audience, seconds)
+                tokens[audience, seconds] = token
+            try:
+                files = volumes.contents(self.pod, volume, read, tokens)
+                volumes.write(self._volumes / volume["name"], files)
+            except (volumes.MissingSource, ValueError) as error:
+                message = f'MountVolume.SetUp failed for volume "{volume["name"]}" : {error}'
+                self.problem = message
+                await self._api.record_event(self.pod, "FailedMount", message)
+                return False
+        self.problem = ""
+        return True
+
+    @property
+    def _volumes(self) -> Path:
+        """Where the pod's volumes are, by their names."""
+        return self._runtime.folder_of(self.uid) / _VOLUMES
+
+    async def _mounts_of(self, container: Document) -> tuple[cdi_spec.Mount, ...]:
+        """What the container sees of the volumes. Where it cannot, that is told."""
+        mounts = volumes.mounts(self.pod, container, self._volumes)
+        volumes.make_sub_paths(self.pod, container, self._volumes)
+        if mounts and not self._runtime.namespace:
+            message = (
+                "not simulated: containers have no mounts of their own where the cluster is not "
+                f"run by root: the volumes are in {self._volumes}"
+            )
+            await self._api.record_event(self.pod, "NotSimulated", message)
+        return mounts
 
     async def _unless_ending(self, work: Coroutine[Any, Any, None]) -> None:
         """A pod that is deleted does not wait for a driver that hangs."""
@@ -235,7 +277,8 @@ class PodWorker:
             config = container_config.generate(
                 self.pod, container, cdi_ids, sandbox.address, self._node_address, values
             )
-            await self._runtime.start(sandbox, config)
+            mounts = await self._mounts_of(container)
+            await self._runtime.start(sandbox, dataclasses.replace(config, mounts=mounts))
         except container_config.MissingSource as error:
             self._waiting[name] = ("CreateContainerConfigError", str(error))
             self._not_before[name] = time.time() + self._timing.prepare_retry

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from . import cdi_cache
+from . import cdi_cache, cdi_spec
 
 LAUNCH = Path(__file__).with_name("launch.py")
 PYTHON = (sys.executable, "-I", "-S")
@@ -44,6 +44,7 @@ class ContainerConfig:
     working_dir: str = ""
     hostname: str = ""
     cdi_devices: tuple[str, ...] = ()  # qualified names
+    mounts: tuple[cdi_spec.Mount, ...] = ()  # before those of CDI
 
 
 class Container:
@@ -187,7 +188,7 @@ class Container:
             )
         mounts = [
             {"source": mount.host_path, "target": mount.container_path, "options": mount.options}
-            for mount in self.edits.mounts
+            for mount in (*self.config.mounts, *self.edits.mounts)
         ]
         return {
             "argv": list(self.config.command),
@@ -213,7 +214,7 @@ class Container:
             path.parent.mkdir(parents=True, exist_ok=True)
             permissions = node.permissions or "rwm"
             path.write_text(f"{node.type} {node.major}:{node.minor} {permissions}\n")
-        for mount in self.edits.mounts:
+        for mount in (*self.config.mounts, *self.edits.mounts):
             path = root / mount.container_path.lstrip("/")
             path.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(FileExistsError):

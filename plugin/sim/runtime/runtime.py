@@ -103,11 +103,15 @@ class Runtime:
         self._logged = set(cache.problems)
         return cache
 
+    def folder_of(self, uid: str) -> Path:
+        """Where all of a pod is, which goes with its sandbox."""
+        return self._folder / uid
+
     def create(self, uid: str, name: str) -> Sandbox:
         """A new sandbox without containers."""
         self._addresses += 1
         address = f"{self._network}.{self._addresses % 254 + 1}"
-        sandbox = Sandbox(uid=uid, name=name, folder=self._folder / uid, address=address)
+        sandbox = Sandbox(uid=uid, name=name, folder=self.folder_of(uid), address=address)
         self.sandboxes[uid] = sandbox
         return sandbox
 
@@ -163,7 +167,8 @@ class Runtime:
         if sandbox is not None:
             await self.stop(sandbox, 0)
             self.sandboxes.pop(uid, None)
-            shutil.rmtree(sandbox.folder, ignore_errors=True)
+        # A pod may have volumes before it has a sandbox.
+        shutil.rmtree(self.folder_of(uid), ignore_errors=True)
 
     def logs(self, uid: str, name: str) -> str:
         """What the latest attempt of a container has written so far."""

@@ -283,9 +283,62 @@ async def test_a_sidecar_ends_after_the_others_and_is_no_failure(node):
     assert (initialized["status"], initialized["reason"]) == ("True", "PodCompleted")
 
 
+async def test_a_pod_sees_its_volumes(node):
+    """Mounted where that may be; otherwise it is told where they are."""
+    projected = [
+        {"configMap": {"name": "settings"}},
+        {"serviceAccountToken": {"path": "token"}},
+    ]
+    sources = [
+        {"name": "in", "projected": {"sources": projected}},
+        {"name": "work", "emptyDir": {}},
+    ]
+    mounts = [
+        {"name": "in", "mountPath": "/var/run/settings", "readOnly": True},
+        {"name": "work", "mountPath": "/work-of-pod"},
+    ]
+    look = "cd /var/run/settings && cat mode && wc -c < token; echo x > mode; echo made > /work-of-pod/x"
+    container = {
+        "name": "main",
+        "image": "i",
+        "command": ["sh", "-c", look],
+        "volumeMounts": mounts,
+    }
+    pod = await node.pod("p", volumes=sources, containers=[container], restartPolicy="Never")
+    await node.told("FailedMount", 'volume "in" : configmap "settings" not found')
+    assert (await node.status("p"))["phase"] == "Pending"
+
+    body = {"metadata": {"name": "settings"}, "data": {"mode": "fast\n"}}
+    await node.ask("POST", "/api/v1/namespaces/default/configmaps", body)
+    await node.wait(lambda status: status["phase"] in ("Succeeded", "Failed"), "p")
+    uid = pod["metadata"]["uid"]
+    folder = node.runtime.folder_of(uid) / ".volumes"
+    assert (folder / "in" / "mode").read_text() == "fast\n"
+    if node.runtime.namespace:
+        mode, size, *_ = node.kubelet.logs(uid, "main").splitlines()
+        assert mode == "fast" and int(size) > 100
+        assert (folder / "work" / "x").read_text() == "made\n"
+    else:
+        await node.told("NotSimulated", f"the volumes are in {folder}")
+    await node.delete("p")
+    await node.gone("p")
+    await until(lambda: not folder.parent.exists())
+
+
 async def test_a_pod_that_others_run_is_let_alone(node):
     await node.pod("mirror", metadata={"annotations": {"kubernetes.io/config.mirror": "x"}})
     await node.pod("p")
     await node.phase("p", "Running")
     assert [each.name for each in node.kubelet.pods.values()] == ["p"]
     assert (await node.status("mirror")).get("phase") in (None, "Pending")
+
+
+async def test_volumes_go_with_a_pod_that_never_ran(node):
+    absent = {"name": "v", "secret": {"secretName": "absent"}}
+    pod = await node.pod("p", volumes=[{"name": "w", "emptyDir": {}}, absent])
+    await node.told("FailedMount", 'secret "absent" not found')
+    folder = node.runtime.folder_of(pod["metadata"]["uid"])
+    assert (folder / ".volumes" / "w").is_dir()
+    await node.delete("p")
+    await node.gone("p")
+    await until(lambda: not folder.exists())
