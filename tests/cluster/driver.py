@@ -53,6 +53,13 @@ class Driver:
         ].split(".")
         return int(major), int(minor)
 
+    def older_kubelet(self) -> str:
+        """For the reason of a test that is skipped: which kubelet this is, and why it is no newer."""
+        told = "kubelet {}.{}".format(*self.kubelet())
+        if self.runtime().startswith("containerd://1."):
+            told += ", since kubelets from 1.36 on do without containerd 1.7,"
+        return told
+
     def runtime(self) -> str:
         """The node's container runtime with its version: containerd://2.2.9, cri-o://1.34.0."""
         told: str = self.kube.get("node", self.node)["status"]["nodeInfo"][

@@ -146,7 +146,7 @@ def test_first_available(ns: Kubectl, driver: Driver, running: Running) -> None:
 
 def test_extended_resource(ns: Kubectl, driver: Driver, running: Running) -> None:
     if driver.kubelet() < (1, 36):
-        pytest.skip("kubelets before 1.36 have DRAExtendedResource off by default")
+        pytest.skip(f"{driver.older_kubelet()} has DRAExtendedResource off by default")
     user = pod("user", driver.node)
     user["spec"]["containers"][0]["resources"] = {"limits": {"claimd.dev/gpu": "1"}}
     ns.create(user)

@@ -74,7 +74,7 @@ def sharing(driver: Driver) -> dict[str, tuple[str, bool]]:
 @pytest.fixture(scope="module")
 def shared(kube: Kubectl, driver: Driver, rig: Rig) -> Iterator[Shared]:
     if driver.kubelet() < SINCE:
-        pytest.skip("the kubelet is older than the feature")
+        pytest.skip(f"{driver.older_kubelet()} has DRAConsumableCapacity off by default")
     published = driver.published()
     first: dict[str, str] = {}
     for address, device in sorted(published.items()):

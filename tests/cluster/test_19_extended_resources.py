@@ -28,7 +28,7 @@ divided = test_14_parts.divided
 def names(kube: Kubectl, driver: Driver) -> Iterator[None]:
     """The classes of the three components; no cluster has to know them."""
     if driver.kubelet() < (1, 36):
-        pytest.skip("kubelets before 1.36 have DRAExtendedResource off by default")
+        pytest.skip(f"{driver.older_kubelet()} has DRAExtendedResource off by default")
     files = [f"--filename={COMPONENTS}/{each}-resources/deviceclasses.yaml" for each in VENDORS]
     kube("apply", "--server-side", *files)
     yield

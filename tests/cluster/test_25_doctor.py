@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
@@ -43,6 +44,11 @@ def bad(findings: Findings) -> set[str]:
 
 def seen(findings: Findings, check: str) -> str:
     return "; ".join(finding["seen"] for finding in findings if finding["check"] == check)
+
+
+def remedy(findings: Findings, check: str) -> str:
+    (found,) = [finding["remedy"] for finding in findings if finding["check"] == check]
+    return str(found)
 
 
 def from_outside(kube: Kubectl, *words: str, clock: str = "") -> Findings:
@@ -87,9 +93,13 @@ def doctor_pod(kube: Kubectl, driver: Driver, rig: Rig) -> Iterator[Kubectl]:
         there.delete("pod", "claimd-doctor", force=True)
 
 
-def needs_containerd(driver: Driver) -> None:
-    if driver.runtime().startswith("cri-o"):
-        pytest.skip("the rig's CRI-O has its configuration elsewhere, and CDI is always on there")
+def has_crio(driver: Driver) -> bool:
+    return driver.runtime().startswith("cri-o")
+
+
+def config_of(driver: Driver) -> Path:
+    """The file with which the rig started the node's container runtime."""
+    return places.STATE / ("crio.conf" if has_crio(driver) else "containerd.toml")
 
 
 def by_doctor_pod(there: Kubectl) -> Findings:
@@ -108,7 +118,7 @@ def test_a_node_that_is_well_has_nothing(ns: Kubectl, driver: Driver, running: o
     levels = {finding["check"]: finding["level"] for finding in findings}
     assert levels["kubelet-answers"] == levels["registered"] == levels["rights"] == "well"
     assert levels["admission-policy"] == levels["slices"] == levels["cdi-files"] == "well"
-    if driver.runtime().startswith("cri-o"):
+    if has_crio(driver):
         assert levels["cdi-enabled"] == "well", "it is always on there"
     else:
         assert levels["cdi-enabled"] == "not looked at", (
@@ -118,10 +128,10 @@ def test_a_node_that_is_well_has_nothing(ns: Kubectl, driver: Driver, running: o
 
 
 def test_a_pod_that_sees_the_host_sees_the_runtime(doctor_pod: Kubectl, driver: Driver) -> None:
-    needs_containerd(driver)
     findings = by_doctor_pod(doctor_pod)
     assert bad(findings) == set(), [f for f in findings if f["level"] in BAD]
-    assert "containerd.toml: enable_cdi = true" in seen(findings, "cdi-enabled")
+    enabled = "has CDI always" if has_crio(driver) else f"{config_of(driver)}: enable_cdi = true"
+    assert enabled in seen(findings, "cdi-enabled")
     assert "/var/run/cdi is among" in seen(findings, "cdi-folders")
     assert "files open, and may have" in seen(findings, "open-files")
 
@@ -138,10 +148,10 @@ def test_a_cluster_that_is_well_has_nothing(kube: Kubectl, driver: Driver, rig: 
 
 
 @contextlib.contextmanager
-def cdi_off() -> Iterator[None]:
-    config = places.STATE / "containerd.toml"
+def changed(config: Path, old: str, new: str) -> Iterator[None]:
     before = config.read_text()
-    config.write_text(before.replace("enable_cdi = true", "enable_cdi = false"))
+    assert old in before
+    config.write_text(before.replace(old, new))
     try:
         yield
     finally:
@@ -223,12 +233,20 @@ def device_plugin(kube: Kubectl, node: str) -> Iterator[None]:
 
 
 def test_cdi_off_in_the_runtime(doctor_pod: Kubectl, driver: Driver) -> None:
-    needs_containerd(driver)
-    with cdi_off():
+    if has_crio(driver):
+        pytest.skip("CRI-O cannot turn CDI off")
+    with changed(config_of(driver), "enable_cdi = true", "enable_cdi = false"):
         findings = by_doctor_pod(doctor_pod)
     assert bad(findings) == {"cdi-enabled"}
-    (remedy,) = [f["remedy"] for f in findings if f["check"] == "cdi-enabled"]
-    assert str(places.STATE / "containerd.toml") in remedy
+    assert str(config_of(driver)) in remedy(findings, "cdi-enabled")
+
+
+def test_the_runtime_looks_into_other_folders(doctor_pod: Kubectl, driver: Driver) -> None:
+    with changed(config_of(driver), f', "{places.CDI_FOLDER}"', ', "/elsewhere"'):
+        findings = by_doctor_pod(doctor_pod)
+    assert bad(findings) == {"cdi-folders"}
+    assert "the runtime looks in /etc/cdi, /elsewhere" in seen(findings, "cdi-folders")
+    assert str(config_of(driver)) in remedy(findings, "cdi-folders")
 
 
 def test_a_policy_that_is_not_bound(kube: Kubectl, driver: Driver) -> None:
