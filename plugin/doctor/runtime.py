@@ -1,7 +1,7 @@
 """The container runtime: whether it takes CDI devices, and from where.
 
-A runtime with CDI turned off starts no container that has a GPU ("unresolvable CDI devices"), and
-one that looks into other folders does not either.
+A runtime with CDI turned off starts containers without the GPUs that they were given, and nobody is
+told. One that looks into other folders does not start them ("unresolvable CDI devices").
 """
 
 from __future__ import annotations
