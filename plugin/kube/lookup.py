@@ -1,4 +1,4 @@
-"""The event loop, with look-ups of names in threads of their own.
+"""The event loop, with look-ups of names in threads of their own, and few questions to the kernel.
 
 A resolver that is silent holds its thread for many seconds: that must hold up neither the disk
 work, which has the loop's pool of threads, nor the end of the program.
@@ -8,16 +8,40 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import selectors
 import socket
 import threading
 from typing import Any
+
+# Turns of the loop that go by what is known, while there is something to do, before the kernel is
+# asked what has arrived.
+TURNS_UNASKED = 8
+
+
+class _Selector(selectors.EpollSelector):
+    """Asks the kernel in some of the turns alone in which nobody would wait for its answer.
+
+    asyncio asks in every turn. Of the fifty that a claim takes, three in four only go on with what
+    is ready: to ask in each of them is a tenth of what a claim costs.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unasked = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout == 0 and self._unasked < TURNS_UNASKED:
+            self._unasked += 1
+            return []
+        self._unasked = 0
+        return super().select(timeout)
 
 
 class Loop(asyncio.SelectorEventLoop):
     """Look-ups that are under way are shared: those who ask the same wait for one thread."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(_Selector())
         self._pending: dict[tuple[Any, ...], asyncio.Future[Any]] = {}
 
     async def getaddrinfo(self, *where: Any, **how: Any) -> Any:

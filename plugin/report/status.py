@@ -60,6 +60,7 @@ class StatusReporter:
         self._under_way: set[str] = set()
         self._reported: set[str] = set()  # claims of which the API server may have a report by us
         self._wake = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None  # wakes us for the first that is due
         # Nothing is sent before, by the loop's clock; not 0 while the API server is sick.
         self._quiet_until = 0.0
 
@@ -126,14 +127,27 @@ class StatusReporter:
                         group.create_task(self._send(uid, report))
 
                 # What is due and found no room is looked at again when a report ends.
-                seconds = None if next_due is None else next_due - loop.time()
-                await pacing.wait(self._wake, seconds)
+                if next_due is not None:
+                    self._wake_at(next_due)
+                await self._wake.wait()
 
     def _queue(self, report: _Report) -> None:
         """Its `due` is in so many seconds."""
         report.due += asyncio.get_running_loop().time()
         self._reports.pop(report.claim.uid, None)
         self._reports[report.claim.uid] = report
+        self._wake_at(report.due)
+
+    def _wake_at(self, when: float) -> None:
+        """Reports are looked at then, by the loop's clock, or before."""
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(when, self._wake_now)
+
+    def _wake_now(self) -> None:
+        self._timer = None
         self._wake.set()
 
     async def _send(self, uid: str, report: _Report) -> None:
@@ -161,7 +175,8 @@ class StatusReporter:
             self._put_off(report, error)
         finally:
             self._under_way.discard(uid)
-            self._wake.set()
+            if self._reports:
+                self._wake.set()
 
     def _put_off(self, report: _Report, error: Exception) -> None:
         """Tries the report again later, and all others a little later."""

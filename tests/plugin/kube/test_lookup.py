@@ -1,6 +1,7 @@
 """Names looked up by a real resolver, and what becomes of the program when that is silent."""
 
 import asyncio
+import selectors
 import socket
 import subprocess
 import sys
@@ -94,3 +95,59 @@ def test_a_silent_resolver_holds_up_neither_threads_nor_the_end():
     )
     assert done.stdout == "there is a thread\n"
     assert time.monotonic() - began < 60
+
+
+def test_who_is_busy_hears_of_what_arrives():
+    """While tasks go on and on, what a socket has is read within a few turns of the loop."""
+
+    async def be_busy_until_heard():
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            heard = asyncio.Event()
+            asyncio.get_running_loop().add_reader(ours, heard.set)
+            theirs.send(b"x")
+            turns = 0
+            while not heard.is_set():
+                await asyncio.sleep(0)
+                turns += 1
+            asyncio.get_running_loop().remove_reader(ours)
+        return turns
+
+    assert run(be_busy_until_heard()) <= lookup.TURNS_UNASKED + 2
+
+
+def test_the_kernel_is_not_asked_in_each_turn(monkeypatch):
+    asked = []
+    select = selectors.EpollSelector.select
+
+    def counted(self, timeout=None):
+        asked.append(timeout)
+        return select(self, timeout)
+
+    monkeypatch.setattr(selectors.EpollSelector, "select", counted)
+
+    async def be_busy():
+        asked.clear()
+        for _ in range(10 * (lookup.TURNS_UNASKED + 1)):
+            await asyncio.sleep(0)
+        return len(asked)
+
+    assert 9 <= run(be_busy()) <= 11
+
+
+def test_who_waits_is_not_kept_waiting():
+    """The turns without a question do not add up to a wait for something else."""
+
+    async def wait():
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            heard = loop.create_future()
+            loop.add_reader(ours, lambda: heard.done() or heard.set_result(None))
+            timer = loop.call_later(60, heard.cancel)
+            threading.Timer(0.05, theirs.send, [b"x"]).start()
+            await heard
+            timer.cancel()
+            loop.remove_reader(ours)
+
+    run(wait())
