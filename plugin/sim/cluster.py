@@ -136,6 +136,14 @@ class Cluster:
                         printed.append(kubelet.logs(view.uid, part.name))
         return "".join(printed)
 
+    def follow_logs(self, namespace: str, pod: str, container: str) -> AsyncIterator[bytes] | None:
+        """What the container prints until it ends; None if it has not begun."""
+        for kubelet in self.kubelets.values():
+            for view in kubelet.pods.values():
+                if (view.namespace, view.name) == (namespace, pod):
+                    return kubelet.follow(view.uid, container)
+        return None
+
 
 @contextlib.asynccontextmanager
 async def up(
@@ -150,7 +158,7 @@ async def up(
         api = await stack.enter_async_context(server.serve(options))
         admin = _client(stack, api.kubeconfig(folder / "kubeconfig"), "claimd-demo")
         cluster = Cluster(api, admin, folder)
-        api.serve_logs(cluster.logs)
+        api.serve_logs(cluster.logs, cluster.follow_logs)
         api.registry.advice = simulated_fields.sentences
         kinds = dynamic_client.DynamicClient(admin)
         daemon_set: Document = {}

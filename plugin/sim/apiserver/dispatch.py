@@ -53,6 +53,7 @@ class Dispatch:
         bookmark_interval: float,
     ) -> None:
         self.logs: pod_logs.Logs | None = None  # once somebody runs pods
+        self.follow_logs: pod_logs.Follow | None = None
         self.token_in_path = True  # without TLS
         self.non_resource = NonResource(catalog)
         self._now = now
@@ -123,7 +124,7 @@ class Dispatch:
         if info.verb == "watch":
             return self._watch(request)
         if self.logs and (info.resource, info.subresource, info.verb) == ("pods", "log", "get"):
-            return pod_logs.respond(self._registry.store, self.logs, request)
+            return pod_logs.respond(self._registry.store, self.logs, self.follow_logs, request)
 
         # A client that accepts nothing of ours is refused before anything is written.
         output = responses.negotiate(http)

@@ -116,9 +116,12 @@ class Api:
         """For a part of the control plane: system:kube-scheduler, system:node:n in system:nodes."""
         return self._tokens.issue_for_user(name, groups)
 
-    def serve_logs(self, logs: pod_logs.Logs) -> None:
-        """From now on `kubectl logs` shows what this says of a namespace, a pod and a container."""
-        self._dispatch.logs = logs
+    def serve_logs(self, logs: pod_logs.Logs, follow: pod_logs.Follow | None = None) -> None:
+        """From now on `kubectl logs` shows what this says of a namespace, a pod and a container.
+
+        `follow` is asked for `kubectl logs -f`; without it that ends with what is there.
+        """
+        self._dispatch.logs, self._dispatch.follow_logs = logs, follow
 
     def kubeconfig(self, path: Path, token: str = "", namespace: str = "default") -> Path:
         """Written for its owner alone, whatever lies there. JSON, which is YAML.

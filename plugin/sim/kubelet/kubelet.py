@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,6 +98,10 @@ class Kubelet:
 
     def logs(self, uid: str, container: str) -> str:
         return self._runtime.logs(uid, container)
+
+    def follow(self, uid: str, container: str) -> AsyncIterator[bytes] | None:
+        """What it has printed and prints, until it has ended; None if it has not begun."""
+        return self._runtime.follow(uid, container)
 
     async def run(self) -> None:
         """Until cancelled; the containers go on.

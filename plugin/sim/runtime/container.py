@@ -11,7 +11,7 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +24,7 @@ from . import cdi_cache, cdi_spec
 LAUNCH = Path(__file__).with_name("launch.py")
 PYTHON = (sys.executable, "-I", "-S")
 CONFIG_FILE = "config.json"
+FOLLOW_POLL = 0.05  # seconds between two looks at a log that somebody follows
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 # Told "+" and the process group when a container starts, "-" when all of it is gone.
@@ -150,6 +151,19 @@ class Container:
             return self.log.read_text(errors="replace")
         except OSError:
             return ""
+
+    async def follow(self) -> AsyncIterator[bytes]:
+        """What it has printed and prints, until it has ended. A file does not tell when it grows."""
+        with self.log.open("rb") as log:
+            while True:
+                has_ended = self.ended.is_set()
+                if printed := log.read():
+                    yield printed
+                elif has_ended:
+                    return
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(FOLLOW_POLL):
+                        await self.ended.wait()
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -175,6 +175,12 @@ class Runtime:
         sandbox = self.sandboxes.get(uid)
         latest = sandbox.latest(name) if sandbox is not None else None
         return latest.output() if latest is not None else ""
+
+    def follow(self, uid: str, name: str) -> AsyncIterator[bytes] | None:
+        """The same and what it goes on to write, until it has ended; None if there is no attempt."""
+        sandbox = self.sandboxes.get(uid)
+        latest = sandbox.latest(name) if sandbox is not None else None
+        return latest.follow() if latest is not None else None
 
     def _tell_guard(self, sign: str, group: int) -> None:
         if self._guard is not None and self._guard.stdin is not None:

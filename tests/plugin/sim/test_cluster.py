@@ -3,6 +3,8 @@
 import asyncio
 import dataclasses
 import json
+import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -108,6 +110,48 @@ async def test_what_a_container_prints_is_a_log(running):
         await read(container="c")
     with pytest.raises(errors.NotFound):
         await running.client.request("GET", f"{pods}/q/log")
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="there is no kubectl")
+async def test_kubectl_follows_a_log_until_the_container_has_ended(running, tmp_path):
+    go = tmp_path / "go"
+    command = ["sh", "-c", f"echo one; echo two; until [ -e {go} ]; do sleep 0.01; done; echo end"]
+    container = {"name": "a", "image": "i", "command": command}
+    pods = "/api/v1/namespaces/default/pods"
+    spec = {"restartPolicy": "Never", "containers": [container]}
+    pod = {"metadata": {"name": "p"}, "spec": spec}
+    await running.client.request("POST", pods, body=json.dumps(pod).encode())
+    follow = ["kubectl", "logs", "-f", "--tail=1", "p"]
+
+    async def run(*words):
+        return await asyncio.create_subprocess_exec(
+            *words,
+            env=os.environ | {"KUBECONFIG": str(running.kubeconfig), "HOME": str(tmp_path)},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+
+    async def printed():
+        return running.logs("default", "p") == "one\ntwo\n"
+
+    await until(printed)
+    kubectl = await run(*follow)
+    assert await kubectl.stdout.readline() == b"two\n"
+    go.touch()
+    async with asyncio.timeout(30):
+        assert await kubectl.communicate() == (b"end\n", b"")
+    assert kubectl.returncode == 0
+
+
+async def test_who_follows_a_log_before_there_is_one_is_told(running):
+    container = {"name": "a", "image": "i", "command": ["true"]}
+    spec = {"schedulerName": "nobody", "containers": [container]}
+    pods = "/api/v1/namespaces/default/pods"
+    body = json.dumps({"metadata": {"name": "p"}, "spec": spec}).encode()
+    await running.client.request("POST", pods, body=body)
+    said = 'container "a" in pod "p" is waiting to start: ContainerCreating'
+    with pytest.raises(errors.ApiError, match=said):
+        await running.client.request("GET", f"{pods}/p/log", query={"follow": "true"})
 
 
 async def test_a_plugin_that_is_killed_in_the_middle_of_a_prepare_gives_the_same_again(running):
