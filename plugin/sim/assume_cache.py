@@ -19,6 +19,7 @@ _KINDS = {
     "configmaps": "ConfigMap",
     "serviceaccounts": "ServiceAccount",
     "controllerrevisions": "ControllerRevision",
+    "cronjobs": "CronJob",
     "daemonsets": "DaemonSet",
     "deviceclasses": "DeviceClass",
     "devicetaintrules": "DeviceTaintRule",

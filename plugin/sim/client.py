@@ -36,6 +36,7 @@ BASE_PATHS = {
     "deployments": "/apis/apps/v1",
     "replicasets": "/apis/apps/v1",
     "statefulsets": "/apis/apps/v1",
+    "cronjobs": "/apis/batch/v1",
     "jobs": "/apis/batch/v1",
     "leases": "/apis/coordination.k8s.io/v1",
     "events": "/apis/events.k8s.io/v1",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 from datetime import datetime
 from typing import Any
 
@@ -145,6 +145,25 @@ def patch_status(resource: str, obj: Document, status: Document) -> Request:
 def with_then(request: Request, then: Request) -> Request:
     """The request, with one that is sent once it has succeeded."""
     return dataclasses.replace(request, then=then)
+
+
+def news(
+    wanted: Iterable[Request], told: Set[tuple[str, str]]
+) -> tuple[list[Request], set[tuple[str, str]]]:
+    """The requests without the Events that were told before, and what is told by now.
+
+    What is not said any more is forgotten, and news when it is said again.
+    """
+    fresh = []
+    said = set()
+    for request in wanted:
+        if request.resource == "events":
+            identity = request.body["regarding"]["uid"], request.body["note"]
+            said.add(identity)
+            if identity in told:
+                continue
+        fresh.append(request)
+    return fresh, said
 
 
 def parse_time(text: str) -> float:

@@ -155,7 +155,7 @@ def copies(**collections):
         "devicetaintrules",
     )
     kinds += ("deployments", "replicasets", "daemonsets", "namespaces", "leases")
-    kinds += ("statefulsets", "controllerrevisions", "jobs")
+    kinds += ("statefulsets", "controllerrevisions", "jobs", "cronjobs")
     found = {kind: {} for kind in kinds}
     for kind, objects in collections.items():
         for one in objects:

@@ -21,8 +21,15 @@ from plugin.sim.apiserver.storage.registry import Registry
 from plugin.sim.apiserver.storage.store import Store
 from plugin.sim.apiserver.types.user import ServerSecrets
 from plugin.sim.apiserver.wire.http import HttpRequest
-from plugin.sim.controllers import job_indexes, jobs, not_simulated, ttl_after_finished, workloads
-from plugin.sim.requests import MERGE_PATCH, Request, patch_status, update
+from plugin.sim.controllers import (
+    cron_jobs,
+    job_indexes,
+    jobs,
+    not_simulated,
+    ttl_after_finished,
+    workloads,
+)
+from plugin.sim.requests import MERGE_PATCH, Request, news, patch_status, update
 
 BEGINNING = 1767225600.0
 START = 1.0  # seconds that a pod takes to its node and to its first breath
@@ -206,14 +213,11 @@ class PlayedCluster:
         for found, wait in (
             jobs.sync(objects, self.backoffs, self.now),
             ttl_after_finished.sync(objects, self.now),
+            cron_jobs.sync(objects, self.now),
         ):
             wants += found
             waits.append(wait)
-        for event in not_simulated.sync(objects):
-            identity = event.body["regarding"]["uid"], event.body["note"]
-            if identity not in self._told:
-                self._told.add(identity)
-                wants.append(event)
+        wants, self._told = news([*wants, *not_simulated.sync(objects)], self._told)
 
         # Nodes act on what controllers have agreed on.
         if not wants:

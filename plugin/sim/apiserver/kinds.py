@@ -55,7 +55,7 @@ OTHER_KINDS: dict[str, tuple[str, ...]] = {
         "replicasets ReplicaSet nsg rs",
         "statefulsets StatefulSet nsg sts",
     ),
-    "batch": ("jobs Job nsg -",),
+    "batch": ("cronjobs CronJob nsg cj", "jobs Job nsg -"),
     "coordination.k8s.io": ("leases Lease n -",),
     "events.k8s.io": ("events Event n ev",),
     "rbac.authorization.k8s.io": (

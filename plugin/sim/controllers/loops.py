@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Mapping
 from ...allocator import features
 from ...api.document import Document
 from ...kube import client as kube_client
-from .. import client
+from .. import client, requests
 from ..assume_cache import AssumeCache
 from ..client import ApiClient
 from ..requests import Request
 from ..work_loop import WorkLoop
 from . import (
     claims,
+    cron_jobs,
     evictions,
     jobs,
     namespaces,
@@ -240,6 +241,20 @@ class Jobs:
         return _soonest([wait, next_look, next_expiry])
 
 
+class CronJobs:
+    RESOURCES = ("jobs", "cronjobs")
+
+    def __init__(self, loop: WorkLoop, clock: Clock) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._told: set[tuple[str, str]] = set()  # a CronJob's uid and the note of an Event
+
+    async def reconcile(self) -> float | None:
+        wanted, next_look = cron_jobs.sync(_snapshot(self._loop), self._clock())
+        fresh, self._told = requests.news(wanted, self._told)
+        return _soonest([await self._loop.send_all(fresh), next_look])
+
+
 class NotSimulated:
     RESOURCES = not_simulated.RESOURCES
 
@@ -260,7 +275,18 @@ class NotSimulated:
         )
 
 
-ALL = (Claims, Evictions, TaintEvictions, PodGC, Nodes, Namespaces, Workloads, Jobs, NotSimulated)
+ALL = (
+    Claims,
+    Evictions,
+    TaintEvictions,
+    PodGC,
+    Nodes,
+    Namespaces,
+    Workloads,
+    Jobs,
+    CronJobs,
+    NotSimulated,
+)
 
 
 async def run(client_: kube_client.Client, clock: Clock = time.time) -> None:

@@ -17,6 +17,7 @@ RESOURCES = (
     "replicasets",
     "daemonsets",
     "statefulsets",
+    "cronjobs",
     "jobs",
     "nodes",
     "services",
@@ -24,7 +25,7 @@ RESOURCES = (
     "priorityclasses",
 )
 # Whose pods have nothing to say that was not said of the template.
-_OF_TEMPLATES = ("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet", "Job")
+_OF_TEMPLATES = ("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet", "Job", "CronJob")
 
 
 def sync(objects: Objects) -> Iterator[Request]:

@@ -1,4 +1,4 @@
-"""Jobs and StatefulSets as kubectl makes and follows them, on nodes with GPUs."""
+"""Jobs, CronJobs and StatefulSets as kubectl makes and follows them, on nodes with GPUs."""
 
 import asyncio
 import json
@@ -56,7 +56,13 @@ async def kubectl():
             yield run
 
 
-async def test_kubectl_makes_a_job_waits_for_it_and_reads_its_logs(kubectl):
+async def test_kubectl_makes_workloads_and_follows_them(kubectl):
+    await _makes_a_job_waits_for_it_and_reads_its_logs(kubectl)
+    await _rolls_a_stateful_set_back(kubectl)
+    await _makes_a_job_from_a_cron_job(kubectl)
+
+
+async def _makes_a_job_waits_for_it_and_reads_its_logs(kubectl):
     said = await kubectl(
         "create", "job", "hello", "--image=busybox", "--", "sh", "-c", "echo $0 hi"
     )
@@ -85,7 +91,7 @@ async def test_kubectl_makes_a_job_waits_for_it_and_reads_its_logs(kubectl):
     assert await kubectl("get", "pods,resourceclaims", "-o", "name") == ""
 
 
-async def test_kubectl_rolls_a_stateful_set_back(kubectl):
+async def _rolls_a_stateful_set_back(kubectl):
     made = stateful_set(replicas=2, serviceName="peers")
     made["spec"]["template"]["spec"]["containers"][0]["command"] = ["sleep", "600"]
     await kubectl("apply", "-f", "-", text=json.dumps(made))
@@ -99,3 +105,13 @@ async def test_kubectl_rolls_a_stateful_set_back(kubectl):
     await kubectl("rollout", "status", "statefulset/demo", "--timeout=50s")
     assert "COLOUR" not in await kubectl("get", "pods", "-o", "yaml")
     assert (await kubectl("get", "sts")).splitlines()[1].split()[:2] == ["demo", "2/2"]
+
+
+async def _makes_a_job_from_a_cron_job(kubectl):
+    words = ("--image=busybox", "--schedule=@yearly", "--", "sh", "-c", "echo now")
+    await kubectl("create", "cronjob", "yearly", *words)
+    row = (await kubectl("get", "cronjobs")).splitlines()[1].split()
+    assert row[:6] == ["yearly", "@yearly", "<none>", "False", "0", "<none>"]
+    await kubectl("create", "job", "by-hand", "--from=cronjob/yearly")
+    await kubectl("wait", "--for=condition=complete", "job/by-hand", "--timeout=50s")
+    assert await kubectl("logs", "job/by-hand") == "now\n"

@@ -15,7 +15,16 @@ PATCH_RELEASES = {"1.30": "1.30.14", "1.31": "1.31.14", "1.34": "1.34.2", "1.37"
 EMULATION_SINCE = 33  # the minor release that first says which version it emulates
 
 # What `kubectl get all` gets.
-IN_ALL = {"Pod", "Service", "DaemonSet", "Deployment", "Job", "ReplicaSet", "StatefulSet"}
+IN_ALL = {
+    "Pod",
+    "Service",
+    "CronJob",
+    "DaemonSet",
+    "Deployment",
+    "Job",
+    "ReplicaSet",
+    "StatefulSet",
+}
 
 
 class Subresource(NamedTuple):

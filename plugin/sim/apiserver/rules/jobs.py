@@ -63,7 +63,6 @@ def with_defaults(job: Document) -> Document:
 
 
 def spec_with_defaults(spec: Document) -> Document:
-    """Also of a CronJob's template of Jobs."""
     given = {name: value for name, value in spec.items() if value is not None}
     defaults: Document = {
         "parallelism": 1,
@@ -78,6 +77,13 @@ def spec_with_defaults(spec: Document) -> Document:
     if "template" in given:
         given["template"] = core_kinds.template_with_defaults(given["template"])
     return defaults | given
+
+
+def template_with_defaults(spec: Document) -> Document:
+    """Of a CronJob: its pods have their defaults, a Job gets its own when it is made."""
+    if "template" not in spec:
+        return spec
+    return spec | {"template": core_kinds.template_with_defaults(spec["template"])}
 
 
 def with_selector(job: Document) -> Document:

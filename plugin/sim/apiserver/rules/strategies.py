@@ -7,7 +7,7 @@ from functools import cache
 from ....api.document import Document
 from ....api.objects import models
 from ..types.resource import GroupResource
-from . import canonical, classic, core_kinds, dra, jobs, stateful_sets
+from . import canonical, classic, core_kinds, cron_jobs, dra, jobs, stateful_sets
 from .field_errors import FieldErrors
 from .profile import Profile
 from .strategy import Context, Strategy
@@ -67,6 +67,18 @@ class JobStrategy(Strategy):
         jobs.validate_status(errors, new, old)
 
 
+class CronJobStrategy(Strategy):
+    """CronJobs of batch."""
+
+    def with_defaults(self, obj: Document, context: Context) -> Document:
+        return cron_jobs.with_defaults(obj)
+
+    def _validate(
+        self, errors: FieldErrors, new: Document, old: Document | None, context: Context
+    ) -> None:
+        cron_jobs.validate(errors, new, old)
+
+
 class StatefulSetStrategy(Strategy):
     """StatefulSets of apps."""
 
@@ -108,6 +120,8 @@ def of(resource: GroupResource, version: str, release: str) -> Strategy:
         strategy = ClassicStrategy if version == "v1alpha2" else dra.STRATEGIES[resource.kind]
     elif resource.kind == "StatefulSet":
         strategy = StatefulSetStrategy
+    elif resource.kind == "CronJob":
+        strategy = CronJobStrategy
     elif resource.group == "batch":
         strategy = JobStrategy
     elif not resource.group:

@@ -60,6 +60,7 @@ ROLES: dict[str, list[Document]] = {
                 "replicasets",
                 "statefulsets",
                 "controllerrevisions",
+                "cronjobs",
                 "jobs",
                 "leases",
             ],

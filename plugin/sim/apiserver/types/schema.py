@@ -113,7 +113,22 @@ JOB = WORKLOAD | {
     "status.uncountedTerminatedPods.succeeded": "set",
     "status.uncountedTerminatedPods.failed": "set",
 }
-MERGE_RULES |= {"Deployment": WORKLOAD, "DaemonSet": WORKLOAD, "StatefulSet": WORKLOAD, "Job": JOB}
+CRON_JOB = {
+    f"spec.jobTemplate.{path}": rule
+    for path, rule in WORKLOAD.items()
+    if path.startswith("spec.template.")
+}
+CRON_JOB |= {
+    "spec.jobTemplate.metadata.labels": "map",
+    "spec.jobTemplate.metadata.annotations": "map",
+}
+MERGE_RULES |= {
+    "CronJob": CRON_JOB,
+    "Deployment": WORKLOAD,
+    "DaemonSet": WORKLOAD,
+    "StatefulSet": WORKLOAD,
+    "Job": JOB,
+}
 
 
 @cache

@@ -141,9 +141,9 @@ def _selector(path: str) -> Cell:
     return cell
 
 
-def _containers(field: str) -> Cell:
+def _containers(field: str, template: str = "spec.template") -> Cell:
     def cell(obj: Document) -> str:
-        containers = at(obj, "spec.template.spec.containers", ())
+        containers = at(obj, f"{template}.spec.containers", ())
         return ",".join(container.get(field, "") for container in containers)
 
     return cell
@@ -172,6 +172,17 @@ def _role(obj: Document) -> str:
 
 def _ready(total: str) -> Cell:
     return lambda obj: f"{at(obj, 'status.readyReplicas', 0)}/{at(obj, total, 0)}"
+
+
+def _cron_job_suspended(cron_job: Document) -> str:
+    """A flag that may be missing is shown as Go writes it."""
+    suspended = at(cron_job, "spec.suspend", None)
+    return "<unset>" if suspended is None else str(suspended).title()
+
+
+def _last_schedule(cron_job: Document) -> str:
+    time = at(cron_job, "status.lastScheduleTime")
+    return Since(time) if time else NONE
 
 
 def _job_status(job: Document) -> str:
@@ -257,6 +268,7 @@ WORKLOAD = (
     Column("Images", _containers("image"), wide=True),
     Column("Selector", _selector("spec.selector.matchLabels"), wide=True),
 )
+CRON_TEMPLATE = "spec.jobTemplate.spec.template"
 BINDING = tuple(
     Column(name, _subjects(kind), wide=True)
     for name, kind in (
@@ -284,6 +296,18 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Controller", _controller),
         _integer("Revision", "revision"),
         AGE,
+    ),
+    "CronJob": (
+        NAME,
+        Column("Schedule", "spec.schedule"),
+        Column("Timezone", lambda o: at(o, "spec.timeZone") or NONE),
+        Column("Suspend", _cron_job_suspended, type="boolean"),
+        Column("Active", _count("status.active"), type="integer"),
+        Column("Last Schedule", _last_schedule),
+        AGE,
+        Column("Containers", _containers("name", CRON_TEMPLATE), wide=True),
+        Column("Images", _containers("image", CRON_TEMPLATE), wide=True),
+        Column("Selector", _selector("spec.jobTemplate.spec.selector.matchLabels"), wide=True),
     ),
     "DaemonSet": (
         NAME,

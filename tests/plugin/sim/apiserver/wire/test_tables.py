@@ -125,6 +125,14 @@ OBJECTS = {
         {"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "r"}},
         ["b", "ClusterRole/r", "<unknown>"],
     ),
+    "CronJob": (
+        {
+            "metadata": {"name": "c"},
+            "spec": {"schedule": "@daily", "suspend": False},
+            "status": {"active": [{}], "lastScheduleTime": "2024-01-01T00:00:00Z"},
+        },
+        ["c", "@daily", "<none>", "False", 1, "60s", "<unknown>"],
+    ),
     "StatefulSet": (
         {"metadata": {"name": "s"}, "spec": {"replicas": 3}, "status": {"readyReplicas": 2}},
         ["s", "2/3", "<unknown>"],

@@ -1,0 +1,175 @@
+"""Schedules of CronJobs: five fields, names for common ones, and `@every`. Pure.
+
+By the rules of the Go library that Kubernetes reads them with: there is no eighth day of the week,
+and a time that a clock change leaves out is left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import zoneinfo
+from datetime import UTC, datetime, timedelta, tzinfo
+
+HORIZON = 5  # years: what does not happen within them never does
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_NAMED = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_ANY = ("*", "?")
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+_ZONE = re.compile(r"[A-Za-z._0-9+][A-Za-z._0-9+-]{0,13}")
+
+
+class ScheduleError(ValueError):
+    """What is wrong with the text."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    values: frozenset[int]
+    is_any: bool  # every value, and nobody cares which
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """When something is to happen, again and again. Times are seconds since 1970."""
+
+    minute: Field
+    hour: Field
+    day: Field
+    month: Field
+    weekday: Field
+    every: float = 0.0  # seconds, in place of the fields
+    zone: tzinfo = UTC
+
+    def next(self, after: float) -> float | None:
+        """The first time after this one; None where there is none."""
+        if self.every:
+            return float(int(after) + self.every)
+
+        moment = datetime.fromtimestamp(after, UTC).replace(second=0, microsecond=0)
+        moment += timedelta(minutes=1)
+        end = moment + timedelta(days=366 * HORIZON)
+        while moment < end:
+            local = moment.astimezone(self.zone)
+            if local.month not in self.month.values:
+                first = local.replace(day=1, hour=0, minute=0) + timedelta(days=32)
+                moment = first.replace(day=1).astimezone(UTC)
+            elif not self._is_on_day(local):
+                following = local.replace(hour=0, minute=0) + timedelta(days=1)
+                moment = following.astimezone(UTC)
+            elif local.hour not in self.hour.values:
+                moment += timedelta(minutes=60 - local.minute)
+            elif local.minute not in self.minute.values:
+                moment += timedelta(minutes=1)
+            else:
+                return moment.timestamp()
+        return None
+
+    def _is_on_day(self, local: datetime) -> bool:
+        """Where both the day of the month and that of the week are said, one of them is enough."""
+        of_month = local.day in self.day.values
+        of_week = local.isoweekday() % 7 in self.weekday.values
+        if self.day.is_any or self.weekday.is_any:
+            return of_month and of_week
+        return of_month or of_week
+
+
+def parse(text: str, time_zone: str = "") -> Schedule:
+    """ScheduleError for what is no schedule, or no time zone of this machine."""
+    zone: tzinfo = UTC
+    if time_zone:
+        zone = load_zone(time_zone)
+    if text.startswith("@every "):
+        nobody = Field(frozenset(), is_any=True)
+        every = _duration(text.removeprefix("@every "))
+        return Schedule(
+            minute=nobody, hour=nobody, day=nobody, month=nobody, weekday=nobody, every=every
+        )
+
+    fields = _NAMED.get(text, text).split()
+    if text.startswith("@") and text not in _NAMED:
+        raise ScheduleError(f"unrecognized descriptor: {text}")
+    if len(fields) != 5:
+        listed = " ".join(fields)
+        raise ScheduleError(f"expected exactly 5 fields, found {len(fields)}: [{listed}]")
+    return Schedule(
+        minute=_field(fields[0], 0, 59),
+        hour=_field(fields[1], 0, 23),
+        day=_field(fields[2], 1, 31),
+        month=_field(fields[3], 1, 12, _MONTHS),
+        weekday=_field(fields[4], 0, 6, _DAYS),
+        zone=zone,
+    )
+
+
+def load_zone(name: str) -> tzinfo:
+    """By its name in the IANA database; ScheduleError if there is none of it here."""
+    if not all(_ZONE.fullmatch(part) and part not in (".", "..") for part in name.split("/")):
+        raise ScheduleError(f"unknown time zone {name}")
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ScheduleError(f"unknown time zone {name}") from error
+
+
+def _duration(text: str) -> float:
+    match = _DURATION.fullmatch(text.strip())
+    hours, minutes, seconds = match.groups(default="0") if match else ("0", "0", "0")
+    every = int(hours) * 3600 + int(minutes) * 60 + int(seconds)
+    if not every:
+        raise ScheduleError(f"failed to parse duration @every {text}")
+    return float(every)
+
+
+def _field(text: str, least: int, most: int, names: tuple[str, ...] = ()) -> Field:
+    values: set[int] = set()
+    is_any = False
+    for part in filter(None, text.split(",")):
+        span, slash, step_text = part.partition("/")
+        if "/" in step_text:
+            raise ScheduleError(f"too many slashes: {part}")
+        step = _number(step_text, least, ()) if slash else 1
+        low, high = _span(part, span, least, most, names)
+        if slash and "-" not in span:
+            high = most
+        if low < least:
+            why = f"beginning of range ({low}) below minimum ({least})"
+            raise ScheduleError(f"{why}: {part}")
+        if high > most:
+            raise ScheduleError(f"end of range ({high}) above maximum ({most}): {part}")
+        if low > high:
+            why = f"beginning of range ({low}) beyond end of range ({high})"
+            raise ScheduleError(f"{why}: {part}")
+        if step == 0:
+            raise ScheduleError(f"step of range should be a positive number: {part}")
+        values.update(range(low, high + 1, step))
+        is_any = is_any or (span in _ANY and step == 1)
+    return Field(frozenset(values), is_any)
+
+
+def _span(part: str, span: str, least: int, most: int, names: tuple[str, ...]) -> tuple[int, int]:
+    if span in _ANY:
+        return least, most
+    ends = span.split("-")
+    if len(ends) > 2:
+        raise ScheduleError(f"too many hyphens: {part}")
+    numbers = [_number(end, least, names) for end in ends]
+    return numbers[0], numbers[-1]
+
+
+def _number(text: str, least: int, names: tuple[str, ...]) -> int:
+    """Names begin with the least value of their field."""
+    if text.lower() in names:
+        return least + names.index(text.lower())
+    if not text.isdecimal():
+        raise ScheduleError(f"failed to parse int from {text}")
+    return int(text)
