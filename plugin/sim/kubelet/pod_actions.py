@@ -27,6 +27,7 @@ class ContainerHistory:
     finished: float = 0.0
     exits: int = 0  # in a row, each soon after its start
     not_before: float = 0.0  # it could not be created, and is not to be tried before then
+    is_starting: bool = False  # it runs, and its startup probe has not succeeded yet
 
     @property
     def is_running(self) -> bool:
@@ -54,7 +55,7 @@ def compute_pod_actions(
     """Init containers one after the other, then all others; each again as its policy wants it.
 
     An init container that restarts always is a sidecar: it goes on beside the others, which wait
-    until it runs.
+    until it has started.
     """
     policy = pod["spec"].get("restartPolicy") or "Always"
     containers = pod["spec"]["containers"]
@@ -68,7 +69,8 @@ def compute_pod_actions(
         history = histories.get(container["name"], never_started)
         if container.get("restartPolicy") == "Always":
             starts.add(container["name"], history)
-            if not history.is_running and not main_started:
+            has_started = history.is_running and not history.is_starting
+            if not has_started and not main_started:
                 return starts.actions(PENDING)
             continue
 

@@ -24,7 +24,7 @@ from ..assume_cache import object_key
 from ..runtime import cdi_spec
 from ..runtime import container as containers
 from ..runtime.runtime import Runtime, Sandbox
-from . import container_config, pod_actions, status, volumes
+from . import container_config, pod_actions, probes, status, volumes
 from .api import KubeletApi
 from .claim_info import ClaimInfoCache, ClaimsError
 from .health import HealthInfoCache
@@ -65,6 +65,7 @@ class PodWorker:
         # By container, until when one that could not be created is not tried again, in seconds
         # since 1970.
         self._not_before: dict[str, float] = {}
+        self._probes: dict[str, probes.Probes] = {}  # of the latest attempts, by container
 
     def update(self, pod: Document | None) -> None:
         """The pod as the API server has it now; None if it does not have it any more."""
@@ -111,6 +112,7 @@ class PodWorker:
                     log.warning("%s: %s", object_key(self.pod), error)
                     pause = _WRITE_RETRY
         finally:
+            self._stop_probes()
             if (sandbox := self._runtime.sandboxes.get(self.uid)) is not None:
                 sandbox.on_exit = lambda: None
 
@@ -236,11 +238,14 @@ class PodWorker:
 
     def _compute_actions(self, sandbox: Sandbox) -> pod_actions.PodActions:
         """What is to be done now. Keeps the reasons up to date for which containers wait."""
+        self._probe(sandbox)
         now = time.time()
         histories = {}
         for name in {*sandbox.containers, *self._not_before}:
             attempts = sandbox.containers.get(name, [])
             history = _history(attempts, self._not_before.get(name, 0.0))
+            if name in sandbox.starting:
+                history = dataclasses.replace(history, is_starting=True)
             histories[name] = history
 
             backoff = pod_actions.restart_backoff(history, self._timing)
@@ -261,6 +266,44 @@ class PodWorker:
             if reason == "CrashLoopBackOff":
                 message = f"Back-off restarting failed container {name} in pod {self._full_name}"
                 await self._api.record_event(self.pod, "BackOff", message)
+
+    def _probe(self, sandbox: Sandbox) -> None:
+        """Every attempt that runs has its probes, and the sandbox knows what they say."""
+        for name in sandbox.containers:
+            latest = sandbox.latest(name)
+            found = self._probes.get(name)
+            if latest is None or not latest.running or self._ending.is_set():
+                continue
+            if found is None or found.attempt is not latest:
+                found = self._probes[name] = self._new_probes(name, latest)
+            for names, holds in (
+                (sandbox.starting, not found.has_started),
+                (sandbox.unready, not found.is_ready),
+            ):
+                (names.add if holds else names.discard)(name)
+
+    def _new_probes(self, name: str, attempt: containers.Container) -> probes.Probes:
+        if name in self._probes:
+            self._probes[name].stop()
+
+        async def tell(message: str) -> None:
+            await self._api.record_event(self.pod, "Unhealthy", message)
+
+        async def kill(kind: str, probe: Document) -> None:
+            message = f"Container {name} failed {kind} probe, will be restarted"
+            await self._api.record_event(self.pod, "Killing", message, warning=False)
+            grace = probe.get("terminationGracePeriodSeconds")
+            await attempt.stop(self._grace() if grace is None else float(grace))
+
+        spec = _container_spec(self.pod, name)
+        callbacks = probes.Callbacks(changed=self._wake.set, tell=tell, kill=kill)
+        made = probes.Probes(spec, attempt, callbacks)
+        made.start()
+        return made
+
+    def _stop_probes(self) -> None:
+        for found in self._probes.values():
+            found.stop()
 
     async def _start(self, sandbox: Sandbox, name: str) -> None:
         """One attempt of a container. What comes of it is told as an event."""
@@ -346,6 +389,7 @@ class PodWorker:
 
     async def _stop(self, sandbox: Sandbox) -> None:
         """Ends the containers within the grace, which may become shorter meanwhile."""
+        self._stop_probes()
         last = pod_actions.sidecars(self.pod)[::-1]
         stopping = asyncio.create_task(self._runtime.stop(sandbox, self._grace(), last))
         try:

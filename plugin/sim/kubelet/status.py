@@ -143,6 +143,8 @@ def _container_status(
         earlier_starts = sandbox.earlier_starts.get(name, 0)
     latest = attempts[-1] if attempts else None
     running = latest is not None and latest.running
+    started = running and sandbox is not None and name not in sandbox.starting
+    ready = started and sandbox is not None and name not in sandbox.unready
     before_start = "ContainerCreating" if sandbox is None else "PodInitializing"
 
     status: Document = {
@@ -150,8 +152,8 @@ def _container_status(
         "image": image,
         "imageID": f"sim://{image}",
         "restartCount": earlier_starts + max(0, len(attempts) - 1),
-        "ready": running,
-        "started": running,
+        "ready": ready,
+        "started": started,
         "state": _state(name, latest, waiting, before_start),
     }
     if latest is not None:

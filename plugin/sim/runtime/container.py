@@ -11,7 +11,7 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +25,7 @@ LAUNCH = Path(__file__).with_name("launch.py")
 PYTHON = (sys.executable, "-I", "-S")
 CONFIG_FILE = "config.json"
 FOLLOW_POLL = 0.05  # seconds between two looks at a log that somebody follows
+_OUTPUT_LIMIT = 10_000  # bytes of what a command beside the container's own has printed
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 # Told "+" and the process group when a container starts, "-" when all of it is gone.
@@ -140,6 +141,33 @@ class Container:
                     await self.ended.wait()
         self._signal(signal.SIGKILL)
         await self.ended.wait()
+
+    async def execute(self, command: Sequence[str]) -> tuple[int, str]:
+        """Runs a command beside the container's own, and gives its exit code and what it prints.
+
+        It sees what the container sees, and ends when the caller is cancelled.
+        """
+        process = await asyncio.create_subprocess_exec(
+            *PYTHON,
+            LAUNCH,
+            "enter",
+            self._folder / CONFIG_FILE,
+            str(self.pid),
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+            cwd="/",
+        )
+        try:
+            output, _ = await process.communicate()
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+        return process.returncode or 0, output[:_OUTPUT_LIMIT].decode(errors="replace")
 
     def kill(self) -> None:
         if self.running:

@@ -2,6 +2,7 @@
 
 Run by path, without the rest of the project: `launch.py CONFIG STATUS PARENT`. CONFIG is a JSON
 file, STATUS the descriptor that says what went wrong; nothing on it means that the command runs.
+`launch.py enter CONFIG PID COMMAND` becomes one beside it.
 Only the standard library may be imported here.
 """
 
@@ -81,6 +82,27 @@ def enter_namespaces(config: dict[str, Any]) -> None:
     covered: list[str] = []
     for entry in config["mounts"]:
         add_mount(config["cover"], entry, covered)
+
+
+def enter(config_path: str, pid: int, argv: list[str]) -> None:
+    """Becomes another command in the container whose command is the process `pid`.
+
+    Never returns. The exit code 126 is ours.
+    """
+    try:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        with open(config_path) as file:
+            config = json.load(file)
+        if config["namespace"]:
+            for kind in ("mnt", "uts"):
+                descriptor = os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
+                call("setns", descriptor, 0)
+        os.chdir(config["cwd"])
+        os.execvpe(argv[0], argv, config["env"])  # noqa: S606  # no shell is wanted
+    except (OSError, SetupError, IndexError, KeyError, ValueError) as error:
+        os.write(2, f"{error}\n".encode())
+    finally:
+        os._exit(126)
 
 
 def make_node(staging: str, node: dict[str, Any]) -> None:
@@ -179,5 +201,7 @@ if __name__ == "__main__":
             probe()
         except (OSError, SetupError) as problem:
             sys.exit(str(problem))
+    elif sys.argv[1:2] == ["enter"]:
+        enter(sys.argv[2], int(sys.argv[3]), sys.argv[4:])
     else:
         main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -35,6 +35,9 @@ class Sandbox:
     # By container, how often it was started before this sandbox.
     earlier_starts: dict[str, int] = field(default_factory=dict)
     on_exit: Callable[[], None] = lambda: None  # called when a container has ended
+    # Containers that run and whose probes say that they have not started, or are not ready.
+    starting: set[str] = field(default_factory=set)
+    unready: set[str] = field(default_factory=set)
 
     def latest(self, name: str) -> container.Container | None:
         attempts = self.containers.get(name)

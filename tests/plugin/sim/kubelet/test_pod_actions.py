@@ -8,6 +8,7 @@ from plugin.sim.kubelet.timing import Timing
 
 NOW = 1000.0
 RUNS = ContainerHistory(started=900)
+STARTS = ContainerHistory(started=900, is_starting=True)
 DONE = ContainerHistory(exit_code=0, started=900, finished=990, exits=1)
 FAILED = ContainerHistory(exit_code=3, started=900, finished=990, exits=1)
 AGAIN = ContainerHistory(exit_code=3, started=990, finished=995, exits=2)  # due 10 s after its end
@@ -49,6 +50,11 @@ CASES = {
         pod(init=[SIDECAR, "i"]),
         {"s": RUNS},
         ("Pending", "i", None),
+    ),
+    "the next one needs a sidecar to have started": (
+        pod(init=[SIDECAR, "i"]),
+        {"s": STARTS},
+        ("Pending", "", None),
     ),
     "a sidecar starts again": (
         pod("Never", init=[SIDECAR]),

@@ -283,6 +283,62 @@ async def test_a_sidecar_ends_after_the_others_and_is_no_failure(node):
     assert (initialized["status"], initialized["reason"]) == ("True", "PodCompleted")
 
 
+async def test_a_pod_is_ready_when_its_probe_says_so_and_starts_again_when_it_is_dead(node):
+    folder = node.folder / "probed"
+    folder.mkdir()
+
+    def looks(name, **more):
+        return {"exec": {"command": ["test", "-e", name]}, "periodSeconds": 1} | more
+
+    container = {
+        "name": "main",
+        "image": "i",
+        "workingDir": str(folder),
+        "command": ["sleep", "1000"],
+        "readinessProbe": looks("ready"),
+        "livenessProbe": looks("alive", failureThreshold=1),
+    }
+    (folder / "alive").write_text("")
+    await node.pod("p", containers=[container])
+    await node.told("Unhealthy", "Readiness probe failed: exit code 1")
+    status = await node.phase("p", "Running")
+    (main,) = status["containerStatuses"]
+    assert (main["started"], main["ready"]) == (True, False)
+    ready = {each["type"]: each for each in status["conditions"]}["Ready"]
+    assert (ready["status"], ready["message"]) == (
+        "False",
+        "containers with unready status: [main]",
+    )
+
+    (folder / "ready").write_text("")
+    await node.wait(lambda status: status["containerStatuses"][0]["ready"], "p")
+    (folder / "alive").unlink()
+    await node.told("Killing", "Container main failed liveness probe, will be restarted")
+    (folder / "alive").write_text("")
+    status = await node.wait(lambda s: s["containerStatuses"][0]["restartCount"] > 0, "p")
+
+
+async def test_what_comes_after_a_sidecar_waits_for_its_startup_probe(node):
+    folder = node.folder / "starting"
+    folder.mkdir()
+    sidecar = {
+        "name": "s",
+        "image": "i",
+        "restartPolicy": "Always",
+        "workingDir": str(folder),
+        "command": ["sleep", "1000"],
+        "startupProbe": {"exec": {"command": ["test", "-e", "up"]}, "periodSeconds": 1},
+    }
+    await node.pod("p", initContainers=[sidecar], command=("sleep", "1000"))
+    await node.told("Unhealthy", "Startup probe failed: exit code 1")
+    status = await node.status("p")
+    assert status["phase"] == "Pending"
+    assert "containerID" not in status["containerStatuses"][0]
+    (folder / "up").write_text("")
+    status = await node.phase("p", "Running")
+    assert status["initContainerStatuses"][0]["started"] is True
+
+
 async def test_a_pod_sees_its_volumes(node):
     """Mounted where that may be; otherwise it is told where they are."""
     projected = [

@@ -26,7 +26,13 @@ def attempt(exit_code=None, start_error="", started=True):
 
 def sandbox(earlier=0, **containers):
     starts = dict.fromkeys(containers, earlier) if earlier else {}
-    return SimpleNamespace(address="10.0.0.7", containers=containers, earlier_starts=starts)
+    return SimpleNamespace(
+        address="10.0.0.7",
+        containers=containers,
+        earlier_starts=starts,
+        starting=set(),
+        unready=set(),
+    )
 
 
 def pod(init=(), **known):
