@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from concurrent import futures
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from devices import monitor, scan, values, watch
 from devices.gpu import Inventory, Roots, Rules
@@ -46,6 +46,10 @@ from .prepared import PreparedClaim
 from .publish import publisher, sharing
 from .report import announcements, conflicts, events, health, health_state, policy_check, status
 
+if TYPE_CHECKING:
+    from .kube.client_config import ClientConfig
+    from .report import scrape_access
+
 log = logging.getLogger(__name__)
 
 # Threads at most. A call has up to 32 claims, which wait for the disk together; a thread is made
@@ -69,6 +73,7 @@ class App:
     """One running plugin. Made by `build`; `run` may be called once."""
 
     config: Config
+    client_config: ClientConfig
     client: client.Client
     resources: resources.Resources
     watch: watch.Watch
@@ -91,6 +96,8 @@ class App:
     registered: asyncio.Event = field(default_factory=asyncio.Event)
     # The CDI files have to be made anew: the inventory has changed, or the last try failed.
     restore_due: bool = False
+    # Who may scrape, where not everybody may.
+    scrape_access: scrape_access.ScrapeAccess | None = None
     # When the taints that are published now get another effect.
     eviction_timer: asyncio.TimerHandle | None = None
 
@@ -140,6 +147,8 @@ class App:
         # What is prepared and published stays: a successor goes on with it.
         for task in tasks:
             task.cancel()
+        if self.scrape_access is not None:
+            await self.scrape_access.close()
         await self.client.close()
         self.instance.leave()
 
@@ -175,7 +184,8 @@ class App:
             start("the check of the admission policies", self.policy_check.run)
             start("the wait for the kubelet", lambda: self._await_registration(registrar))
             probes, metrics_ = self.config.endpoint, self.config.metrics_endpoint
-            for name, endpoint_ in endpoint.serving(probes, metrics_, self._unready):
+            protection = self._protection()
+            for name, endpoint_ in endpoint.serving(probes, metrics_, self._unready, protection):
                 start(name, endpoint_.run)
             if metrics_ or probes.startswith("unix:"):
                 self._show_devices()
@@ -214,6 +224,28 @@ class App:
     @property
     def _folder(self) -> Path:
         return names.plugin_folder(self.config.kubelet_dir, self.config.driver_name)
+
+    def _protection(self) -> endpoint.Protection | None:
+        """What keeps metrics from others, as the settings say."""
+        if not self.config.metrics_tls:
+            return None
+
+        from . import serving_certificate  # nothing of this is loaded where it is not asked for
+
+        certificate = serving_certificate.ServingCertificate(Path(self.config.metrics_tls))
+        if not self.config.metrics_authorization:
+            return endpoint.Protection(certificate.context)
+
+        from .report import scrape_access
+
+        reviews = client.Client(
+            self.client_config,
+            agent="claimd",
+            limit=scrape_access.CONNECTIONS,
+            largest=scrape_access.LARGEST,
+        )
+        self.scrape_access = scrape_access.ScrapeAccess(reviews)
+        return endpoint.Protection(certificate.context, self.scrape_access.may_scrape)
 
     def _show_devices(self) -> None:
         """Scrapes are told which device is whose, and how it is."""
@@ -425,6 +457,7 @@ def build(config: Config) -> App:
 
     return App(
         config=config,
+        client_config=client_config,
         client=client_,
         resources=resources_,
         watch=watch_,

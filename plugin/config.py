@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,6 +99,16 @@ class Config:
         "",
         "where metrics are served, such as ':8082'; empty: at `endpoint` if that is a unix socket, "
         "else nowhere",
+    )
+    metrics_tls: str = _setting(
+        "",
+        "folder with tls.crt and tls.key, as a Secret of a certificate is mounted: metrics are served "
+        "over TLS with what is in it, also when that changes; needs a port of their own",
+    )
+    metrics_authorization: bool = _setting(
+        False,
+        "serve metrics to those alone whom the API server lets `get` the path /metrics, by their "
+        "token: true or false; needs metrics-tls and deploy/components/metrics-tls",
     )
     include: tuple[str, ...] = _setting(
         (), "take only these GPUs: PCI address, vendor, vendor:device id, or 'console'"
@@ -400,3 +410,19 @@ def _check(config: Config, given: Mapping[str, _Given]) -> None:
         address = getattr(config, name)
         if address and not re.fullmatch(_ENDPOINT, address):
             raise refusal(name, "':PORT', 'HOST:PORT' or 'unix:/PATH'", repr(address))
+    _check_metrics(config, refusal)
+
+
+def _check_metrics(
+    config: Config, refusal: Callable[[str, str, object], errors.UsageError]
+) -> None:
+    if config.metrics_tls:
+        if not config.metrics_tls.startswith("/"):
+            raise refusal("metrics_tls", "an absolute path", config.metrics_tls)
+        address = config.metrics_endpoint
+        if not address or address.startswith("unix:") or address == config.endpoint:
+            expected = "a port of the metrics' own, such as ':8082', as metrics-tls is set"
+            raise refusal("metrics_endpoint", expected, repr(address))
+    elif config.metrics_authorization:
+        expected = "metrics-tls beside it, as tokens must not be sent in the clear"
+        raise refusal("metrics_authorization", expected, "none")

@@ -8,12 +8,17 @@ and the time of a request. A flood costs others an answer at most, never the plu
 that the kubelet or the API server needs. Threads of its own take clients faster than one flooder
 makes them, so that the kernel's queue does not fill; who comes to a full queue waits for a second.
 Addresses have queues of their own besides, so that many flooders do not stand before the kubelet.
+
+Where metrics are served over TLS (`Protection`), what a client costs is a hundred times as much:
+there are fewer of them, fewer threads, and so many handshakes a second that most of a processor is
+left to others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import resource
 import select
@@ -23,8 +28,12 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from . import errors, listening, metrics
+
+if TYPE_CHECKING:
+    import ssl
 
 log = logging.getLogger(__name__)
 
@@ -51,15 +60,62 @@ ACCEPTS_A_TURN = 16
 # Seconds until another try where the system gives us no connection.
 ACCEPT_PAUSE = 0.1
 
+# Over TLS: threads; clients at a time that have begun a handshake, and so take some 100 KB; handshakes
+# in a second, and how long a thread rests that has one too many.
+SECURE_THREADS = 2
+SECURE_CLIENTS = 32
+HANDSHAKES = 100
+HANDSHAKE_PAUSE = 0.02
+
+# Awaited by a client for whom somebody else has to decide first.
+_DECISION = select.EPOLLONESHOT
+
 END_OF_HEAD = b"\r\n\r\n"
 PLAIN = "text/plain; charset=utf-8"
+_NO_TLS = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    b"Connection: close\r\n\r\nmetrics are served over TLS here: ask by https\n"
+)
+
+
+class Verdict(NamedTuple):
+    """Whether somebody may scrape, and what is answered if not."""
+
+    allowed: bool
+    status: str = "200 OK"
+    words: str = ""
+    fields: str = ""  # of the answer's head, each with its line's end
+    reason: str = ""  # for who counts
+
+
+# Asked in threads with the field Authorization, with the client's address, and with what to call if
+# the verdict is not known at once: then nothing is returned.
+MayScrape = Callable[[str, str, Callable[[Verdict], None]], Verdict | None]
+
+
+class Protection(NamedTuple):
+    """How metrics are kept from those who have no business with them.
+
+    `context` gives the TLS context for a new connection, or nothing if there is no certificate yet.
+    Without `may_scrape` everybody may who connects.
+    """
+
+    context: Callable[[], ssl.SSLContext | None]
+    may_scrape: MayScrape | None = None
 
 
 class _Client:
     """One connection, which has one request and is closed after its answer."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, source: str) -> None:
         self.connection = connection
+        self.descriptor = connection.fileno()
+        self.source = source  # its address
+        # Over TLS, once it has said something, and as long as the handshake is not done.
+        self.handshake: Callable[[], None] | None = None
+        self.secure = False
+        self.verdict: Verdict | None = None
+        self.asked = False  # somebody has to decide
         self.deadline = time.monotonic() + CLIENT_TIMEOUT
         self.head = b""
         self.response = b""  # what is still to be sent
@@ -75,16 +131,25 @@ class Endpoint:
     """
 
     def __init__(
-        self, address: str, unready: Callable[[], str], *, shows_metrics: bool = True
+        self,
+        address: str,
+        unready: Callable[[], str],
+        *,
+        shows_metrics: bool = True,
+        protection: Protection | None = None,
     ) -> None:
         """`unready` gives the reason why we are not ready, or nothing if we are.
 
-        It is called in other threads.
+        It is called in other threads. With `protection` all is served over TLS.
         """
         self._address = address
         self._unready = unready
         self._shows_metrics = shows_metrics
+        self._protection = protection
         self._most = most_clients()
+        self._poll: select.epoll | None = None
+        self._handshakes = 0  # since `_counted_at`
+        self._counted_at = 0.0
         self._turned = 0.0  # when the event loop had its last turn
         self._closing = False
         self._listeners: dict[int, socket.socket] = {}
@@ -100,13 +165,15 @@ class Endpoint:
         self._closing = False
         ending, end = socket.socketpair()
         with select.epoll() as poll, ending, end:
+            self._poll = poll
             poll.register(ending, select.EPOLLIN)
             for listener in self._listeners.values():
                 listener.setblocking(False)
                 poll.register(listener, select.EPOLLIN)
+            count = THREADS if self._protection is None else SECURE_THREADS
             threads = [
                 threading.Thread(target=self._attend, args=[poll], name="endpoint", daemon=True)
-                for _ in range(THREADS)
+                for _ in range(count)
             ]
             for thread in threads:
                 thread.start()
@@ -160,7 +227,7 @@ class Endpoint:
     def _accept(self, listener: socket.socket, poll: select.epoll) -> None:
         for _ in range(ACCEPTS_A_TURN):
             try:
-                connection, _address = listener.accept()
+                connection, address = listener.accept()
             except BlockingIOError:
                 return
             except ConnectionError:  # it has gone again
@@ -175,25 +242,42 @@ class Endpoint:
 
             # What it wants has mostly come along with it.
             self._refusal = ""
-            client = _Client(connection)
+            client = _Client(connection, str(address[0]) if address else "")
             awaited = self._go_on(client)
             if awaited:
                 self._keep(client, poll, awaited)
             else:
-                connection.close()
+                client.connection.close()
+
+    def _may_shake_hands(self) -> bool:
+        """Whether there is room for one more in this second, which is counted."""
+        with self._lock:
+            now = time.monotonic()
+            if now - self._counted_at >= 1.0:
+                self._counted_at, self._handshakes = now, 0
+            self._handshakes += 1
+            return self._handshakes <= HANDSHAKES
 
     def _keep(self, client: _Client, poll: select.epoll, awaited: int) -> None:
         """It waits from now on, if need be in the place of another."""
-        descriptor = client.connection.fileno()
         with self._lock:
             if len(self._clients) >= self._most:
                 self._hang_up_on_the_oldest()
-            self._clients[descriptor] = client
-            poll.register(descriptor, awaited | select.EPOLLONESHOT)
+            self._clients[client.descriptor] = client
+            poll.register(client.descriptor, _events(client, awaited))
 
-    def _hang_up_on_the_oldest(self) -> None:
+    def _decide(self, client: _Client, verdict: Verdict) -> None:
+        """A thread goes on with the client, if it is still there. Called by any thread."""
+        with self._lock:
+            client.verdict = verdict
+            waits = self._clients.get(client.descriptor) is client and not client.attended
+            if waits and self._poll is not None:
+                self._poll.modify(client.descriptor, _events(client, _DECISION))
+
+    def _hang_up_on_the_oldest(self, *, secure: bool = False) -> None:
+        """Of all, or of those whose handshake has begun."""
         for descriptor, client in self._clients.items():
-            if not client.attended:
+            if not client.attended and (client.secure or not secure):
                 del self._clients[descriptor]
                 client.connection.close()
                 return
@@ -213,7 +297,7 @@ class Endpoint:
             with self._lock:
                 client.attended = False
                 if awaited:
-                    poll.modify(descriptor, awaited | select.EPOLLONESHOT)
+                    poll.modify(descriptor, _events(client, awaited))
                 else:
                     # First: once it is closed, another client may get its descriptor.
                     del self._clients[descriptor]
@@ -234,43 +318,131 @@ class Endpoint:
 
         Whoever asks in no sensible way gets no answer.
         """
+        if self._protection is not None:
+            return self._go_on_securely(client)
         try:
-            if not client.response:
-                room = LONGEST_REQUEST - len(client.head)
-                data = client.connection.recv(room, socket.MSG_DONTWAIT)
-                client.head += data
-                if END_OF_HEAD in client.head:
-                    client.response = self._response(client.head)
-                elif not data or len(client.head) >= LONGEST_REQUEST:
-                    return 0
-                else:
-                    return select.EPOLLIN
-
-            sent = client.connection.send(client.response, socket.MSG_DONTWAIT)
+            return self._exchange(client, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return select.EPOLLOUT if client.response else select.EPOLLIN
         except OSError:
             return 0
 
+    def _go_on_securely(self, client: _Client) -> int:
+        """The same, with the handshake before it. What is awaited says the library."""
+        import ssl  # loaded already, by who speaks with the API server
+
+        try:
+            if not client.secure:
+                awaited = self._begin_handshake(client)
+                if not client.secure:
+                    return awaited
+            if client.handshake is not None:
+                client.handshake()
+                client.handshake = None
+            awaited = self._exchange(client, 0)
+            if not awaited:
+                # That it is the end, and nobody has cut it off. The client's word is not awaited.
+                with contextlib.suppress(OSError):
+                    client.connection.unwrap()  # type: ignore[attr-defined]
+            return awaited
+        except ssl.SSLWantReadError:
+            return select.EPOLLIN
+        except ssl.SSLWantWriteError:
+            return select.EPOLLOUT
+        except ssl.SSLError as error:
+            if error.reason == "HTTP_REQUEST":
+                with contextlib.suppress(OSError):
+                    # Past the library. What is left unread would cut the answer off.
+                    socket.socket.recv(client.connection, LONGEST_REQUEST, socket.MSG_DONTWAIT)
+                    socket.socket.send(client.connection, _NO_TLS, socket.MSG_DONTWAIT)
+            return 0
+        except OSError:
+            return 0
+
+    def _begin_handshake(self, client: _Client) -> int:
+        """Makes it `secure` once it has said something; else what it waits for, as `_go_on`."""
+        assert self._protection is not None
+        # Who says nothing costs nothing, and who has gone already takes no place.
+        try:
+            if not client.connection.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK):
+                return 0
+        except BlockingIOError:
+            return select.EPOLLIN
+        if not self._may_shake_hands():
+            time.sleep(HANDSHAKE_PAUSE)
+            return select.EPOLLIN
+
+        context = self._protection.context()
+        if context is None:
+            return 0
+        with self._lock:
+            if sum(one.secure for one in self._clients.values()) >= SECURE_CLIENTS:
+                self._hang_up_on_the_oldest(secure=True)
+        client.connection.setblocking(False)
+        secure = context.wrap_socket(
+            client.connection, server_side=True, do_handshake_on_connect=False
+        )
+        client.connection, client.handshake, client.secure = secure, secure.do_handshake, True
+        return 0
+
+    def _exchange(self, client: _Client, flags: int) -> int:
+        """Reads, answers and sends as far as it goes without waiting; as `_go_on`."""
+        if not client.response:
+            if not client.asked:
+                room = LONGEST_REQUEST - len(client.head)
+                data = client.connection.recv(room, flags)
+                client.head += data
+                if END_OF_HEAD not in client.head:
+                    done = not data or len(client.head) >= LONGEST_REQUEST
+                    return 0 if done else select.EPOLLIN
+            elif client.verdict is None:
+                return 0  # it has gone before anything was decided
+            client.response = self._response(client)
+            if not client.response:
+                return _DECISION
+
+        sent = client.connection.send(client.response, flags)
         client.response = client.response[sent:]
         return select.EPOLLOUT if client.response else 0
 
-    def _response(self, head: bytes) -> bytes:
-        request_line, *lines = head.decode("latin-1").split("\r\n")
+    def _response(self, client: _Client) -> bytes:
+        """Nothing as long as it is not decided whether the client may have it."""
+        request_line, *lines = client.head.decode("latin-1").split("\r\n")
         method, _, rest = request_line.partition(" ")
         path = rest.split(" ", 1)[0].split("?", 1)[0]
+        content_type, more = PLAIN, ""
         if path == "/metrics" and method in ("GET", "HEAD") and self._shows_metrics:
-            status = "200 OK"
-            content_type, text = _scraped(_field(lines, "accept"))
+            verdict = self._verdict(client, lines)
+            if verdict is None:
+                return b""
+            if verdict.allowed:
+                status = verdict.status
+                content_type, text = _scraped(_field(lines, "accept"))
+            else:
+                status, text, more = verdict.status, verdict.words, verdict.fields
         else:
-            content_type = PLAIN
             status, text = self._answer(method, path)
 
         body = f"{text}\n".encode()
         fields = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\nConnection: close"
         if method == "HEAD":
             body = b""
-        return f"HTTP/1.1 {status}\r\n{fields}\r\n\r\n".encode() + body
+        return f"HTTP/1.1 {status}\r\n{more}{fields}\r\n\r\n".encode() + body
+
+    def _verdict(self, client: _Client, lines: list[str]) -> Verdict | None:
+        if self._protection is None or self._protection.may_scrape is None:
+            return Verdict(allowed=True)
+        verdict = client.verdict
+        if verdict is None:
+            client.asked = True
+            authorization = _field(lines, "authorization")
+            verdict = self._protection.may_scrape(
+                authorization, client.source, functools.partial(self._decide, client)
+            )
+        if verdict is not None and not verdict.allowed:
+            with self._lock:
+                metrics.SCRAPES_REFUSED.add(verdict.reason)
+        return verdict
 
     def _answer(self, method: str, path: str) -> tuple[str, str]:
         """The status and the words, metrics aside."""
@@ -309,19 +481,32 @@ def _field(lines: list[str], name: str) -> str:
     return ",".join(values)
 
 
-def serving(probes: str, metrics_: str, unready: Callable[[], str]) -> list[tuple[str, Endpoint]]:
+def serving(
+    probes: str,
+    metrics_: str,
+    unready: Callable[[], str],
+    protection: Protection | None = None,
+) -> list[tuple[str, Endpoint]]:
     """What is to run for these two settings, by name.
 
     Whoever reaches a port may ask: metrics are shown at one of their own, or at that of the probes
     if both settings say so. A unix socket is reached by the node's root alone, and shows all.
+    `protection` is for a port of the metrics' own; probes are served without.
     """
     endpoints = []
     if probes:
         shows_metrics = metrics_ == probes or (not metrics_ and probes.startswith("unix:"))
         endpoints.append(("the endpoint", Endpoint(probes, unready, shows_metrics=shows_metrics)))
     if metrics_ and metrics_ != probes:
-        endpoints.append(("the metrics", Endpoint(metrics_, unready)))
+        endpoints.append(("the metrics", Endpoint(metrics_, unready, protection=protection)))
     return endpoints
+
+
+def _events(client: _Client, awaited: int) -> int:
+    """For the poll: what the client waits for may have come about in the meantime."""
+    if awaited == _DECISION and client.verdict is not None:
+        awaited = select.EPOLLOUT
+    return awaited | select.EPOLLONESHOT
 
 
 def most_clients() -> int:

@@ -155,6 +155,9 @@ PUBLISHES = Histogram(
     "claimd_publish_seconds", "Time from a change of the GPUs until all slices say so."
 )
 SCAN_SECONDS = Histogram("claimd_scan_seconds", "Time of a look at the node's hardware.")
+SCRAPES_REFUSED = Counter(
+    "claimd_scrapes_refused_total", "Scrapes that were refused, where not everybody may.", "reason"
+)
 SCANS = Counter("claimd_scans_total", "Looks at the node's hardware.")
 SICK = Gauge(
     "claimd_gpu_findings",

@@ -258,6 +258,35 @@ def test_who_reads_metrics() -> None:
     assert monitor["spec"]["endpoints"] == [of_port]
 
 
+@needs_helm
+def test_who_reads_metrics_over_tls() -> None:
+    """By the authority of the Secret, under the name of the page, and with a token."""
+    choices: list[dict[str, Any]] = [
+        {
+            "components": ["metrics-tls"],
+            "monitor": {"kind": "PodMonitor", "tokenSecret": "scraper"},
+        },
+        {"components": ["metrics-tls"], "monitor": {"kind": "ServiceMonitor"}},
+    ]
+    by_pod, by_service = [
+        {one["kind"]: one for one in objects} for objects in manifests.rendered_each(choices)
+    ]
+    tls = {
+        "scheme": "https",
+        "tlsConfig": {
+            "ca": {"secret": {"name": "claimd-metrics-tls", "key": "ca.crt"}},
+            "serverName": "claimd-metrics.claimd-system.svc",
+        },
+    }
+    of_port = {"port": "metrics", "honorLabels": True, "relabelings": [BY_NODE], **tls}
+    credentials = {"credentials": {"name": "scraper", "key": "token"}}
+    (of_pod,) = by_pod["PodMonitor"]["spec"]["podMetricsEndpoints"]
+    assert of_pod == {**of_port, "authorization": credentials}
+    (of_service,) = by_service["ServiceMonitor"]["spec"]["endpoints"]
+    own = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+    assert of_service == {**of_port, "bearerTokenFile": own}
+
+
 # ---------------------------------------------------------------- refusals
 
 REFUSED = [
@@ -281,6 +310,15 @@ REFUSED = [
     ({"components": ["as-amd"], "driverName": "g.example.com"}, "the component as-amd says the"),
     ({"settings": {"vfio-bind": "10de:*"}}, "without the component vfio; add it to components"),
     ({"monitor": {"kind": "PodMonitor"}}, "without the component metrics; add it to components"),
+    (
+        {"components": ["metrics-tls"], "monitor": {"kind": "PodMonitor"}},
+        "a PodMonitor has to name the Secret with the token",
+    ),
+    (
+        {"components": ["metrics"], "monitor": {"tokenSecret": "t"}},
+        "a token is sent over TLS alone",
+    ),
+    ({"hostNetwork": True, "components": ["metrics-tls"]}, "cannot both have the metrics' port"),
     ({"hostNetwork": True, "components": ["metrics"]}, "cannot both have the metrics' port"),
 ]
 

@@ -126,9 +126,9 @@ NAME = "nobody"
 AS_SHIPPED = pytest.mark.parametrize("cluster", [("claimd-system", "claimd")], indirect=True)
 
 
-def granted():
+def granted(marker="rbac"):
     """What docs/security.md says of objects that there are: group, resource, verb."""
-    _, _, table = DOCS.read_text().partition("<!-- generated: rbac -->\n")
+    _, _, table = DOCS.read_text().partition(f"<!-- generated: {marker} -->\n")
     found = set()
     for row in table.partition("<!-- end -->")[0].strip().splitlines()[2:]:
         objects, verbs, *_ = (re.findall("`([^`]+)`", cell) for cell in row.strip("|").split("|"))
@@ -194,6 +194,54 @@ async def test_every_verb_on_every_kind_of_object(cluster):
                 found.add((group, resource["name"], verb))
     assert found - ACCOUNTS == {right for right in expected if right[2] != "watch"}
     assert asked > 200
+
+
+async def test_the_component_of_metrics_adds_two_reviews_and_nothing_else(cluster):
+    """And whoever is bound to its role for scrapers may get /metrics, as those reviews say."""
+    added = granted("reviews")
+    paths = {
+        (group, resource, "create"): f"/apis/{group}/v1/{resource}" for group, resource, _ in added
+    }
+    assert added == set(paths)
+    access = paths["authorization.k8s.io", "subjectaccessreviews", "create"]
+    question = {"user": "prometheus", "nonResourceAttributes": {"path": "/metrics", "verb": "get"}}
+    for path in paths.values():
+        assert (await cluster.ask("POST", path, {"spec": {"token": "t"}}))[0] == 403
+
+    rules = []
+    for document in yaml.safe_load_all((COMPONENTS / "metrics-tls/rbac.yaml").read_text()):
+        if document["metadata"]["name"] == "claimd-metrics-tls":
+            rules += document.get("rules", [])
+        await cluster._apply(document)
+    assert [(rule["apiGroups"], rule["resources"], rule["verbs"]) for rule in rules] == [
+        ([group], [resource], [verb]) for group, resource, verb in sorted(added)
+    ]
+
+    review = {"spec": {"token": cluster.token}}
+    async with asyncio.timeout(30):
+        reviews = paths["authentication.k8s.io", "tokenreviews", "create"]
+        while (answer := await cluster.ask("POST", reviews, review))[0] != 201:
+            await asyncio.sleep(0.05)
+    account = f"system:serviceaccount:{cluster.namespace}:{cluster.account}"
+    assert answer[1]["status"]["user"]["username"] == account
+
+    status, document = await cluster.ask("POST", access, {"spec": question})
+    assert (status, document["status"]["allowed"]) == (201, False)
+    binding = {
+        "metadata": {"name": "scraper"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": "claimd-metrics-reader",
+        },
+        "subjects": [
+            {"kind": "User", "name": "prometheus", "apiGroup": "rbac.authorization.k8s.io"}
+        ],
+    }
+    await cluster.admin("POST", f"{RBAC}/clusterrolebindings", binding)
+    async with asyncio.timeout(30):
+        while not (await cluster.ask("POST", access, {"spec": question}))[1]["status"]["allowed"]:
+            await asyncio.sleep(0.05)
 
 
 @AS_SHIPPED

@@ -221,20 +221,30 @@ def rig() -> str:
 
 
 def rbac() -> str:
-    (role,) = [d for d in manifests("rbac.yaml") if d["kind"] == "ClusterRole"]
+    return _rights("rbac", "rbac.yaml", "claimd")
+
+
+def rbac_of_metrics() -> str:
+    return _rights("reviews", "../components/metrics-tls/rbac.yaml", "claimd-metrics-tls")
+
+
+def _rights(key: str, path: str, name: str) -> str:
+    """The rules of the role of this name."""
+    roles = [d for d in manifests(path) if d["kind"] == "ClusterRole"]
+    (role,) = [role for role in roles if role["metadata"]["name"] == name]
     rules = {
         f"{group or 'core'}/{resource}": rule
         for rule in role["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
-    rows = described("rbac", rules)
+    rows = described(key, rules)
     lines = []
-    for name, row in rows.items():
-        rule = rules[name]
+    for resource, row in rows.items():
+        rule = rules[resource]
         only = ", ".join(code(n) for n in rule.get("resourceNames", [])) or NONE
         verbs = ", ".join(code(verb) for verb in rule["verbs"])
-        lines.append([code(name), verbs, only, row["why"], row["limit"]])
+        lines.append([code(resource), verbs, only, row["why"], row["limit"]])
     return table(["resource", "verbs", "only", "why", "what limits it"], lines)
 
 
@@ -310,6 +320,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "protocols": protocols,
     "rig": rig,
     "rbac": rbac,
+    "reviews": rbac_of_metrics,
     "policies": policies,
     "mounts": mounts,
     "simulated": simulated,

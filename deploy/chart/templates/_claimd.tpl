@@ -24,6 +24,11 @@
 {{- if or .Values.hostNetwork (has "fake" .Values.components) -}}true{{- end -}}
 {{- end -}}
 
+{{/* Whether there are metrics: the component metrics-tls brings those of metrics along. */}}
+{{- define "claimd.metrics" -}}
+{{- if or (has "metrics" .Values.components) (has "metrics-tls" .Values.components) -}}true{{- end -}}
+{{- end -}}
+
 {{/* What the schema cannot say: values that do not go together. */}}
 {{- define "claimd.check" -}}
 {{- $v := .Values -}}
@@ -42,10 +47,16 @@
 {{- if and (index $v.settings "vfio-bind") (not (has "vfio" $v.components)) -}}
 {{- fail "settings.vfio-bind: claimd may not bind GPUs to vfio-pci without the component vfio; add it to components" -}}
 {{- end -}}
-{{- if and $v.monitor.kind (not (has "metrics" $v.components)) -}}
+{{- if and $v.monitor.kind (not (include "claimd.metrics" .)) -}}
 {{- fail (printf "monitor.kind: there is nothing that a %s could read without the component metrics; add it to components" $v.monitor.kind) -}}
 {{- end -}}
-{{- if and $v.hostNetwork (has "metrics" $v.components) (ne (toString $v.updateStrategy.maxSurge) "0") -}}
+{{- if and $v.monitor.tokenSecret (not (has "metrics-tls" $v.components)) -}}
+{{- fail "monitor.tokenSecret: a token is sent over TLS alone; add metrics-tls to components, or leave this one out" -}}
+{{- end -}}
+{{- if and (eq $v.monitor.kind "PodMonitor") (has "metrics-tls" $v.components) (not $v.monitor.tokenSecret) -}}
+{{- fail "monitor.tokenSecret: a PodMonitor has to name the Secret with the token to scrape with; say its name, or take a ServiceMonitor, which sends Prometheus' own" -}}
+{{- end -}}
+{{- if and $v.hostNetwork (include "claimd.metrics" .) (ne (toString $v.updateStrategy.maxSurge) "0") -}}
 {{- fail "hostNetwork: the two pods of an update cannot both have the metrics' port of the node; set updateStrategy to maxSurge 0 and maxUnavailable 1, or leave the component metrics out" -}}
 {{- end -}}
 {{- end -}}
