@@ -45,12 +45,13 @@ class Row:
     """What becomes of one field.
 
     `words` is half a sentence, or the type whose rows say it. A value of `unless` asks for nothing
-    that would differ, and neither does one that is empty.
+    that would differ, and neither does one that is empty, nor one with the field `beside` it.
     """
 
     answer: str
     words: str
     unless: tuple[Any, ...] = ()
+    beside: str = ""
 
 
 @functools.cache
@@ -66,7 +67,8 @@ def table() -> Mapping[str, Mapping[str, Row]]:
 
 def _row(entry: str | dict[str, Any]) -> Row:
     if isinstance(entry, dict):
-        return Row(answer=SAID, words=entry["said"], unless=tuple(entry["unless"]))
+        unless = tuple(entry.get("unless", ()))
+        return Row(answer=SAID, words=entry["said"], unless=unless, beside=entry.get("beside", ""))
     if entry.startswith(f"{SEE} "):
         return Row(answer=SEE, words=entry.removeprefix(f"{SEE} "))
     answer, _, words = entry.partition(": ")
@@ -107,7 +109,9 @@ def _unsimulated(type_: str, value: Any, path: str) -> Iterator[tuple[str, str]]
         below_path = f"{path}.{name}" if path else name
         if row.answer == SEE:
             yield from _unsimulated(row.words, below, below_path)
-        elif row.answer == SAID and not _is_one_of(below, row.unless):
+        elif row.answer == SAID and not (
+            _is_one_of(below, row.unless) or (row.beside and value.get(row.beside))
+        ):
             yield below_path, row.words
 
 

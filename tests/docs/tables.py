@@ -283,6 +283,7 @@ def simulated() -> str:
             if row.answer != simulated_fields.SEE:
                 unless = ", ".join(code(json.dumps(value)) for value in row.unless)
                 words_ = f"{row.words}; not of {unless}" if unless else row.words
+                words_ += f"; not beside {code(row.beside)}" if row.beside else ""
                 same.setdefault((row.answer, words_), []).append(name)
         title = type_.rpartition(".")[2]
         for (answer, words_), names in same.items():

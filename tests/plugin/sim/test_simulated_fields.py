@@ -80,9 +80,38 @@ def test_a_pod_hears_what_it_asks_for_in_vain(spec, sentence):
     ] == [True]
 
 
+def test_a_container_without_a_command_hears_that_it_sleeps():
+    (said,) = simulated_fields.sentences(pod(containers=[{"name": "c", "image": "nginx"}]))
+    assert said == (
+        "not simulated: spec.containers[0].image: "
+        "no image is pulled, and without a command a container runs its arguments, or sleeps"
+    )
+    asked = [{"name": "c", "image": "nginx", "command": ["nginx"], "imagePullPolicy": "Always"}]
+    assert simulated_fields.sentences(pod(containers=asked)) == []
+
+
+def test_rights_that_a_container_gives_up_are_told():
+    restricted = {
+        "runAsNonRoot": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    container = {"name": "c", "image": "i", "command": ["x"], "securityContext": restricted}
+    (said,) = simulated_fields.sentences(pod(containers=[container]))
+    assert said.endswith(": containers run with the rights of whoever started the cluster")
+    for name in ("runAsNonRoot", "allowPrivilegeEscalation", "capabilities"):
+        assert f"spec.containers[0].securityContext.{name}" in said
+
+
 def test_one_reason_is_one_sentence_however_many_fields_ask():
     containers = [
-        {"name": f"c{number}", "image": "i", "lifecycle": {"preStop": {"sleep": {"seconds": 1}}}}
+        {
+            "name": f"c{number}",
+            "image": "i",
+            "command": ["x"],
+            "lifecycle": {"preStop": {"sleep": {"seconds": 1}}},
+        }
         for number in range(6)
     ]
     (said,) = simulated_fields.sentences(pod(containers=containers))
