@@ -37,6 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run_command(arguments: argparse.Namespace, options: server.Options) -> int:
+    from ..sim import cluster
     from ..sim.testing import command as around  # a server alone needs none of it
     from ..sim.testing import words
 
@@ -48,6 +49,7 @@ def _run_command(arguments: argparse.Namespace, options: server.Options) -> int:
     if twice:
         raise errors.UsageError(f"--node: {', '.join(twice)} is there twice")
     if machines:
+        cluster.check_release(options.profile)
         # The cluster has a controller that does it.
         options = dataclasses.replace(options, end_namespaces=False)
     return around.run(

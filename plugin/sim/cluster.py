@@ -22,6 +22,7 @@ from devices import fake, faults
 
 from .. import names, timestamps
 from ..api.document import Document
+from ..errors import UsageError
 from ..kube import client, errors, kubeconfig
 from . import (
     controllers,
@@ -42,6 +43,8 @@ from .runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
+# Those before have no version of the resource API that claimd and our scheduler speak.
+RELEASES = ("1.34", "1.37")
 NAMESPACE, DRIVER, ACCOUNT = "claimd-system", "gpu.claimd.dev", "claimd"
 WITH_CLAIMD = {"claimd.dev/simulated": "claimd"}  # label of nodes, where there are others as well
 _TOKEN_SECONDS = 10 * 365 * 86400
@@ -74,6 +77,12 @@ class Node:
         """A kill of its plugin that waits for a prepare."""
         checkpoints = names.plugin_folder(self.folder / "kubelet", DRIVER) / "claims"
         return crash.CrashInPrepare(self.daemon, checkpoints, self.folder / "cdi", DRIVER)
+
+
+def check_release(profile: str) -> None:
+    """UsageError for a release that an API server can be like, or none, but not a whole cluster."""
+    if profile not in RELEASES:
+        raise UsageError(f"profile {profile!r}: a cluster can be like {' or '.join(RELEASES)}")
 
 
 class Part:

@@ -29,8 +29,6 @@ from . import narrator, screen, story, views
 
 DB = "cluster.db"
 LOG = "demo.log"
-# Older releases have no version of the resource API that claimd speaks.
-PROFILES = ("1.34", "1.37")
 REDRAW_PERIOD = 0.05  # seconds between two pictures at least
 
 
@@ -65,10 +63,7 @@ def run(options: DemoOptions) -> None:
     told = story.read(options.story)
     if options.speed is not None and not 0 <= options.speed < math.inf:
         raise errors.UsageError(f"--speed: expected 0 or more, got {options.speed:g}")
-    if options.profile not in PROFILES:
-        raise errors.UsageError(
-            f"profile {options.profile!r}: expected one of {', '.join(PROFILES)}"
-        )
+    cluster.check_release(options.profile)
     told = story.fit(told, options.profile)
     if _has_cluster(options.state) and not options.serve:
         raise errors.UsageError(

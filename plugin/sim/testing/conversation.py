@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 
 from ... import errors
 from ..apiserver import kinds, server
-from ..cluster import Machine, up
+from ..cluster import Machine, check_release, up
 from ..demo.views import Views
 from . import account, words
 from .operations import Operations, Refused, wait_until_ready
@@ -71,8 +71,7 @@ async def _converse(asked: dict[str, Any], folder: Path, answers: BinaryIO) -> N
 
 def _wanted(asked: dict[str, Any]) -> tuple[list[Machine], server.Options]:
     profile = asked["profile"] or kinds.NEWEST
-    if profile not in kinds.RELEASES:
-        raise errors.UsageError(f"profile {profile!r}: expected one of {', '.join(kinds.RELEASES)}")
+    check_release(profile)
     machines = [words.machine_of(name, given) for name, given in asked["nodes"].items()]
     return machines, server.Options(profile=profile, tls=True)
 

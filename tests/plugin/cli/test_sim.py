@@ -17,6 +17,10 @@ from plugin.sim.apiserver import command, server
             "--node is for `claimd sim --node NAME -- COMMAND`; a cluster that stays up is "
             "`claimd demo --serve`",
         ),
+        (
+            ["--profile", "1.31", "--node", "a", "--", "true"],
+            "profile '1.31': a cluster can be like 1.34 or 1.37",
+        ),
         (["--node", "a", "--node", "a=nvidia:l4", "--", "true"], "--node: a is there twice"),
     ],
 )
