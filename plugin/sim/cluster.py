@@ -39,6 +39,7 @@ from .client import ApiClient
 from .controllers import templates
 from .kubelet import kubelet as kubelets
 from .kubelet.timing import Timing
+from .runtime.executed import Executed
 from .runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -145,6 +146,22 @@ class Cluster:
                         printed.append(kubelet.logs(view.uid, part.name))
         return "".join(printed)
 
+    async def execute(
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        command: Sequence[str],
+        stdin: bool,
+        tty: bool,
+    ) -> Executed | None:
+        """A command in a container; None if it does not run."""
+        for kubelet in self.kubelets.values():
+            for view in kubelet.pods.values():
+                if (view.namespace, view.name) == (namespace, pod):
+                    return await kubelet.execute(view.uid, container, command, stdin=stdin, tty=tty)
+        return None
+
     def follow_logs(self, namespace: str, pod: str, container: str) -> AsyncIterator[bytes] | None:
         """What the container prints until it ends; None if it has not begun."""
         for kubelet in self.kubelets.values():
@@ -168,6 +185,7 @@ async def up(
         admin = _client(stack, api.kubeconfig(folder / "kubeconfig"), "claimd-demo")
         cluster = Cluster(api, admin, folder)
         api.serve_logs(cluster.logs, cluster.follow_logs)
+        api.serve_exec(cluster.execute)
         api.registry.advice = simulated_fields.sentences
         kinds = dynamic_client.DynamicClient(admin)
         daemon_set: Document = {}

@@ -16,7 +16,7 @@ from .access import claim_status, impersonation, rbac
 from .access.policies import Policies
 from .access.tokens import Tokens
 from .catalog import Catalog
-from .handlers import pod_logs, scale, watches
+from .handlers import pod_exec, pod_logs, scale, watches
 from .handlers.non_resource import NonResource
 from .handlers.objects import Objects, predicate
 from .handlers.reviews import Reviews
@@ -54,6 +54,7 @@ class Dispatch:
     ) -> None:
         self.logs: pod_logs.Logs | None = None  # once somebody runs pods
         self.follow_logs: pod_logs.Follow | None = None
+        self.execute: pod_exec.Execute | None = None
         self.token_in_path = True  # without TLS
         self.non_resource = NonResource(catalog)
         self._now = now
@@ -106,7 +107,8 @@ class Dispatch:
     def _handle(self, user: User, http: HttpRequest) -> HttpResponse:
         info = request_info.of(http)
         rbac.check(self._registry.store, user, _attributes(info, http))
-        _check_no_upgrade(http)
+        if not self.execute or not pod_exec.is_asked(info, http):
+            _check_no_upgrade(http)
 
         if not info.resource:
             return self.non_resource.respond(info, http)
@@ -125,6 +127,9 @@ class Dispatch:
             return self._watch(request)
         if self.logs and (info.resource, info.subresource, info.verb) == ("pods", "log", "get"):
             return pod_logs.respond(self._registry.store, self.logs, self.follow_logs, request)
+
+        if self.execute and pod_exec.is_asked(info, http):
+            return pod_exec.respond(self._registry.store, self.execute, request)
 
         # A client that accepts nothing of ours is refused before anything is written.
         output = responses.negotiate(http)

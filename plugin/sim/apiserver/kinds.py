@@ -71,7 +71,7 @@ SUBRESOURCES = {
     "replicasets": ("scale",),
     "statefulsets": ("scale",),
     "namespaces": ("finalize",),
-    "pods": ("binding", "eviction", "log"),
+    "pods": ("binding", "eviction", "exec", "log"),
     "serviceaccounts": ("token",),
 }
 

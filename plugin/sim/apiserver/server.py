@@ -24,7 +24,7 @@ from .access import certificates
 from .access.tokens import Tokens
 from .catalog import Catalog
 from .dispatch import Dispatch
-from .handlers import pod_logs
+from .handlers import pod_exec, pod_logs
 from .storage import bootstrap
 from .storage.housekeeping import Housekeeping
 from .storage.registry import Registry
@@ -122,6 +122,10 @@ class Api:
         `follow` is asked for `kubectl logs -f`; without it that ends with what is there.
         """
         self._dispatch.logs, self._dispatch.follow_logs = logs, follow
+
+    def serve_exec(self, execute: pod_exec.Execute) -> None:
+        """From now on `kubectl exec` runs commands by this."""
+        self._dispatch.execute = execute
 
     def kubeconfig(self, path: Path, token: str = "", namespace: str = "default") -> Path:
         """Written for its owner alone, whatever lies there. JSON, which is YAML.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from ... import names
 from ...api.document import Document
 from ...kube.client import Client
 from ..runtime.container import Container
+from ..runtime.executed import Executed
 from ..runtime.runtime import Runtime
 from . import claim_info, node, pod_actions, podresources
 from .api import KubeletApi
@@ -102,6 +103,13 @@ class Kubelet:
     def follow(self, uid: str, container: str) -> AsyncIterator[bytes] | None:
         """What it has printed and prints, until it has ended; None if it has not begun."""
         return self._runtime.follow(uid, container)
+
+    async def execute(
+        self, uid: str, container: str, command: Sequence[str], *, stdin: bool, tty: bool
+    ) -> Executed | None:
+        """A command in a container; None if it does not run."""
+        attempt = self._runtime.running(uid, container)
+        return await attempt.begin(command, stdin=stdin, tty=tty) if attempt else None
 
     async def run(self) -> None:
         """Until cancelled; the containers go on.

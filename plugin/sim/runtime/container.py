@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from . import cdi_cache, cdi_spec
+from .executed import Executed
 
 LAUNCH = Path(__file__).with_name("launch.py")
 PYTHON = (sys.executable, "-I", "-S")
@@ -82,6 +83,8 @@ class Container:
         self.ended = asyncio.Event()
         self._folder = folder
         self._waiting: asyncio.Task[None] | None = None
+        self._observer: GroupObserver = lambda *_: None
+        self._executed: set[Executed] = set()
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -118,6 +121,7 @@ class Container:
             os.close(write)
 
         observer("+", process.pid)
+        self._observer = observer
         self.pid, self.started_at = process.pid, datetime.now(UTC)
         self._waiting = asyncio.create_task(
             self._wait(process, observer), name=f"container {self.config.name}"
@@ -173,6 +177,24 @@ class Container:
         if self.running:
             self._signal(signal.SIGKILL)
 
+    async def begin(self, command: Sequence[str], *, stdin: bool, tty: bool) -> Executed | None:
+        """A command beside the container's own, with streams; None if that has ended.
+
+        It ends with the container, or when its caller ends it.
+        """
+        if not self.running:
+            return None
+        executed = Executed(self._forget)
+        await executed.start(self._folder / CONFIG_FILE, self.pid, command, stdin=stdin, tty=tty)
+        self._observer("+", executed.pid)
+        self._executed.add(executed)
+        return executed
+
+    def _forget(self, executed: Executed) -> None:
+        if executed in self._executed:
+            self._executed.discard(executed)
+            self._observer("-", executed.pid)
+
     def output(self) -> str:
         """What it has printed so far."""
         try:
@@ -200,6 +222,8 @@ class Container:
     async def _wait(self, process: asyncio.subprocess.Process, observer: GroupObserver) -> None:
         code = await process.wait()
         self._signal(signal.SIGKILL)  # whatever the command has left behind ends with it
+        for executed in list(self._executed):
+            executed.kill()
         observer("-", self.pid)
         self.finished_at = datetime.now(UTC)
         self.exit_code = code if code >= 0 else 128 - code

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import signal
 import stat
 import sys
+import termios
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
@@ -87,10 +89,14 @@ def enter_namespaces(config: dict[str, Any]) -> None:
 def enter(config_path: str, pid: int, argv: list[str]) -> None:
     """Becomes another command in the container whose command is the process `pid`.
 
-    Never returns. The exit code 126 is ours.
+    At a terminal it has that one for its own. Never returns. The exit codes 126 and 127 are ours, as
+    a shell has them.
     """
+    code = 126
     try:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.isatty(0):
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         with open(config_path) as file:
             config = json.load(file)
         if config["namespace"]:
@@ -99,10 +105,13 @@ def enter(config_path: str, pid: int, argv: list[str]) -> None:
                 call("setns", descriptor, 0)
         os.chdir(config["cwd"])
         os.execvpe(argv[0], argv, config["env"])  # noqa: S606  # no shell is wanted
+    except FileNotFoundError:
+        code = 127
+        os.write(2, f'exec: "{argv[0]}": executable file not found in $PATH\n'.encode())
     except (OSError, SetupError, IndexError, KeyError, ValueError) as error:
         os.write(2, f"{error}\n".encode())
     finally:
-        os._exit(126)
+        os._exit(code)
 
 
 def make_node(staging: str, node: dict[str, Any]) -> None:

@@ -185,6 +185,12 @@ class Runtime:
         latest = sandbox.latest(name) if sandbox is not None else None
         return latest.follow() if latest is not None else None
 
+    def running(self, uid: str, name: str) -> container.Container | None:
+        """The attempt of a container that runs now."""
+        sandbox = self.sandboxes.get(uid)
+        latest = sandbox.latest(name) if sandbox is not None else None
+        return latest if latest is not None and latest.running else None
+
     def _tell_guard(self, sign: str, group: int) -> None:
         if self._guard is not None and self._guard.stdin is not None:
             with contextlib.suppress(OSError, RuntimeError):

@@ -2,10 +2,13 @@
 
 import asyncio
 import dataclasses
+import fcntl
 import json
 import os
 import shutil
+import struct
 import tempfile
+import termios
 from pathlib import Path
 
 import pytest
@@ -141,6 +144,54 @@ async def test_kubectl_follows_a_log_until_the_container_has_ended(running, tmp_
     async with asyncio.timeout(30):
         assert await kubectl.communicate() == (b"end\n", b"")
     assert kubectl.returncode == 0
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="there is no kubectl")
+async def test_kubectl_runs_commands_in_a_container(running, tmp_path):
+    """With its own protocol: what goes in, both outputs, the exit code, a terminal."""
+    container = {"name": "a", "image": "i", "command": ["sleep", "1000"]}
+    container["env"] = [{"name": "WORD", "value": "found"}]
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [container]}}
+    pods = "/api/v1/namespaces/default/pods"
+    await running.client.request("POST", pods, body=json.dumps(pod).encode())
+
+    async def runs():
+        return (await get(running.client, f"{pods}/p")).get("status", {}).get("phase") == "Running"
+
+    await until(runs)
+
+    async def kubectl(*words, given=None, terminal=asyncio.subprocess.PIPE):
+        process = await asyncio.create_subprocess_exec(
+            *("kubectl", "exec", *words),
+            env=os.environ | {"KUBECONFIG": str(running.kubeconfig), "HOME": str(tmp_path)},
+            stdin=terminal,
+            stdout=terminal,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(60):
+            out, err = await process.communicate(given)
+        return process.returncode, out, err
+
+    script = 'echo "$WORD $0"; echo wrong >&2; exit 3'
+    code, out, err = await kubectl("p", "--", "sh", "-c", script, "a b")
+    assert (code, out) == (3, b"found a b\n")
+    assert err == b"wrong\ncommand terminated with exit code 3\n"
+    large = os.urandom(300_000)
+    assert await kubectl("-i", "p", "--", "cat", given=large) == (0, large, b"")
+    code, _, err = await kubectl("p", "--", "no-such-command")
+    assert code == 127
+    assert err.startswith(b'exec: "no-such-command": executable file not found in $PATH\n')
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 7, 31, 0, 0))
+    resized = "until [ \"$(stty size)\" = '7 31' ]; do sleep 0.01; done; tty"
+    code, _, err = await kubectl("-it", "p", "--", "sh", "-c", resized, terminal=theirs)
+    assert (code, err) == (0, b"")
+    assert b"/dev/pts/" in os.read(ours, 4096)
+    os.close(ours)
+    os.close(theirs)
+    code, _, err = await kubectl("p", "-c", "b", "--", "true")
+    assert code == 1
+    assert b"container b is not valid for pod p" in err
 
 
 async def test_who_follows_a_log_before_there_is_one_is_told(running):

@@ -39,6 +39,7 @@ SUBRESOURCES = {
     "scale": Subresource(("get", "patch", "update"), ("autoscaling", "v1", "Scale")),
     "finalize": Subresource(("update",)),
     "log": Subresource(("get",)),
+    "exec": Subresource(("create", "get"), ("", "v1", "PodExecOptions")),
     "binding": Subresource(("create",), ("", "v1", "Binding")),
     "eviction": Subresource(("create",), ("policy", "v1", "Eviction")),
     "token": Subresource(("create",), ("authentication.k8s.io", "v1", "TokenRequest")),

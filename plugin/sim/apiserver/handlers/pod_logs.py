@@ -27,7 +27,7 @@ def respond(
     """
     info = request.info
     pod = store.get(PODS, info.namespace, info.name)
-    container = _container(pod, request.param("container"))
+    container = container_of(pod, request.param("container"))
     tail = query.number(request.http, "tailLines")
 
     if follow is not None and request.http.flag("follow"):
@@ -57,7 +57,7 @@ def _tail(printed: bytes, lines: int | None) -> bytes:
     return b"".join(found[max(0, len(found) - lines) :])
 
 
-def _container(pod: Document, wanted: str) -> str:
+def container_of(pod: Document, wanted: str) -> str:
     """The container that is meant: a pod of one need not be asked for it by name."""
     pod_name = pod["metadata"]["name"]
     names = [container["name"] for container in (pod.get("spec") or {}).get("containers") or ()]

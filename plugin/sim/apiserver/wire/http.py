@@ -18,6 +18,8 @@ from urllib.parse import parse_qs
 
 import h11
 
+from . import websocket
+
 log = logging.getLogger(__name__)
 
 READ_SIZE = 256 << 10
@@ -27,6 +29,7 @@ BACKLOG = 512  # a node's worth of clients that all come back at once
 
 Send = Callable[[bytes], Awaitable[None]]
 Stream = Callable[[Send], Awaitable[None]]
+Upgrade = Callable[[websocket.WebSocket], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -52,13 +55,17 @@ class HttpRequest:
 
 @dataclass(frozen=True)
 class HttpResponse:
-    """With a stream there is no body: the stream is asked to send one, part by part."""
+    """With a stream there is no body: the stream is asked to send one, part by part.
+
+    With an upgrade the status is 101, and the connection is a WebSocket from then on.
+    """
 
     status: int
     body: bytes = b""
     content_type: str = "application/json"
     headers: tuple[tuple[str, str], ...] = ()
     stream: Stream | None = None
+    upgrade: Upgrade | None = None
 
 
 Respond = Callable[[HttpRequest], HttpResponse]
@@ -144,6 +151,9 @@ class Server:
                 connection.refuse(error)
                 return
 
+            if response.upgrade:
+                await connection.upgrade(response, response.upgrade)
+                return
             if response.stream:
                 await connection.stream(response, response.stream)
                 return
@@ -210,6 +220,15 @@ class _Connection:
         body = self._http.send(h11.Data(data=response.body if with_body else b"")) or b""
         end = self._http.send(h11.EndOfMessage()) or b""
         self._writer.write(head + body + end)
+
+    async def upgrade(self, response: HttpResponse, upgrade: Upgrade) -> None:
+        """Until the WebSocket has ended."""
+        head = h11.InformationalResponse(
+            status_code=101, headers=list(response.headers), reason=b"Switching Protocols"
+        )
+        self._writer.write(self._http.send(head) or b"")
+        received, _ = self._http.trailing_data
+        await upgrade(websocket.WebSocket(self._reader, self._writer, received))
 
     def refuse(self, error: h11.RemoteProtocolError) -> None:
         """What is no HTTP is told so, if there still is a response to give."""
