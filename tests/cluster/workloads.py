@@ -49,15 +49,9 @@ class RealCluster:
 
     def _note(self) -> None:
         """The phases that each pod has had, as the watch tells them."""
-        decoder, text = json.JSONDecoder(), ""
         assert self._watch.stdout is not None
         for line in self._watch.stdout:
-            text += line
-            if line != "}\n":
-                continue
-            event, _ = decoder.raw_decode(text)
-            text = ""
-            pod = event["object"]
+            pod = json.loads(line)["object"]
             phases = self.phases.setdefault(pod["metadata"]["name"], [])
             if phases[-1:] != [pod["status"]["phase"]]:
                 phases.append(pod["status"]["phase"])

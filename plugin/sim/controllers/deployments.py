@@ -586,6 +586,7 @@ class _Rollout:
             return
         moment = timestamps.rfc3339(self.now)
         since = current["lastTransitionTime"] if current.get("status") == status else moment
+        conditions.pop(type_, None)  # the latest change stands last
         conditions[type_] = {
             "type": type_,
             "status": status,

@@ -55,7 +55,7 @@ def _match(rule: Document, pod: Document) -> str:
 
     patterns = set()
     for pattern in rule.get("onPodConditions") or ():
-        patterns.add((pattern["type"], pattern.get("status") or "True"))
+        patterns.add((pattern.get("type"), pattern.get("status") or "True"))
     for condition in status.get("conditions") or ():
         if (condition["type"], condition["status"]) in patterns:
             return f"Pod {name} has condition {condition['type']}"

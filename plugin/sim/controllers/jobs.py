@@ -7,6 +7,7 @@ makes one of these steps; what follows from it is for the next look.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from ... import timestamps
@@ -276,7 +277,8 @@ class _Look(job_pods.JobPods):
         busy = self.succeeded_indexes | self.failed_indexes
         occupied = [*self.active, *(self.terminating if self.waits_for_end() else ())]
         busy |= {index for pod in occupied if (index := job_indexes.index_of(pod)) is not None}
-        pending = [index for index in range(self.completions or 0) if index not in busy][:most]
+        free = (index for index in range(self.completions or 0) if index not in busy)
+        pending = list(itertools.islice(free, most))
 
         ready = []
         waits = []

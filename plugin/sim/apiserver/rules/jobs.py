@@ -349,4 +349,4 @@ def validate_status(errors: FieldErrors, job: Document, old: Document) -> None:
 def _conditions(status: Document) -> dict[str, str]:
     """By type, whether it holds."""
     listed = status.get("conditions") or ()
-    return {condition["type"]: condition["status"] for condition in listed}
+    return {condition.get("type", ""): condition.get("status", "") for condition in listed}

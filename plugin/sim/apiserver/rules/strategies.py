@@ -7,7 +7,7 @@ from functools import cache
 from ....api.document import Document
 from ....api.objects import models
 from ..types.resource import GroupResource
-from . import canonical, classic, core_kinds, cron_jobs, dra, jobs, stateful_sets
+from . import apps, canonical, classic, core_kinds, cron_jobs, dra, jobs, stateful_sets
 from .field_errors import FieldErrors
 from .profile import Profile
 from .strategy import Context, Strategy
@@ -67,6 +67,13 @@ class JobStrategy(Strategy):
         jobs.validate_status(errors, new, old)
 
 
+class AppsStrategy(Strategy):
+    """Deployments, ReplicaSets, DaemonSets."""
+
+    def with_defaults(self, obj: Document, context: Context) -> Document:
+        return apps.with_defaults(self.kind, obj)
+
+
 class CronJobStrategy(Strategy):
     """CronJobs of batch."""
 
@@ -120,6 +127,8 @@ def of(resource: GroupResource, version: str, release: str) -> Strategy:
         strategy = ClassicStrategy if version == "v1alpha2" else dra.STRATEGIES[resource.kind]
     elif resource.kind == "StatefulSet":
         strategy = StatefulSetStrategy
+    elif resource.group == "apps":
+        strategy = AppsStrategy
     elif resource.kind == "CronJob":
         strategy = CronJobStrategy
     elif resource.group == "batch":

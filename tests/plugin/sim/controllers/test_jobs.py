@@ -200,6 +200,12 @@ def test_indexes(cluster):
     assert cluster.find("jobs", "demo")["status"]["completedIndexes"] == "0-4"
 
 
+def test_as_many_indexes_as_there_can_be(cluster):
+    cluster.create("jobs", indexed(completions=2**31 - 1, parallelism=3, command="sleep 1"))
+    cluster.pass_time(7)
+    assert cluster.find("jobs", "demo")["status"]["completedIndexes"] == "0-8"
+
+
 def indexed(**spec):
     return job(completionMode="Indexed", **spec)
 
