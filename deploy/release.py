@@ -84,7 +84,7 @@ class Release:
         made = [self._image(platform) for platform in self.platforms or [""]]
         if len(made) > 1:
             archive = self.out / f"claimd-{self.version}-image.tar"
-            files = together(made, self.version)
+            files = together(made)
             archive.write_bytes(self.archive(files))
             say(f"all of them are {inside_index(files)}")
 
@@ -191,22 +191,34 @@ class Image:
 def inside(files: dict[str, bytes]) -> Image:
     """What an OCI archive holds: its only image, and the bill of materials in it."""
 
-    def blob(of: dict[str, str]) -> bytes:
-        return files[f"blobs/{of['digest'].replace(':', '/')}"]
-
     (listed,) = json.loads(files["index.json"])["manifests"]
-    manifest = json.loads(blob(listed))
-    machine = json.loads(blob(manifest["config"]))["architecture"]
+    manifest = json.loads(blob(files, listed))
+    machine = json.loads(blob(files, manifest["config"]))["architecture"]
     for layer in reversed(manifest["layers"]):
-        with tarfile.open(fileobj=io.BytesIO(blob(layer))) as tar:
+        with tarfile.open(fileobj=io.BytesIO(blob(files, layer))) as tar:
             if BILL in tar.getnames():
                 bill = contents(tar, tar.getmember(BILL))
                 return Image(digest=listed["digest"], machine=machine, bill=bill)
     raise Wrong(f"the image has no {BILL}")
 
 
-def together(archives: Sequence[dict[str, bytes]], tag: str) -> dict[str, bytes]:
-    """One OCI archive of several: its index has one entry, an index of an image for each platform."""
+def layers(files: dict[str, bytes]) -> tuple[list[bytes], list[str]]:
+    """The layers of an OCI archive's only image, the lowest first, and its variables."""
+    (listed,) = json.loads(files["index.json"])["manifests"]
+    manifest = json.loads(blob(files, listed))
+    config = json.loads(blob(files, manifest["config"]))
+    return [blob(files, layer) for layer in manifest["layers"]], config["config"].get("Env", [])
+
+
+def blob(files: dict[str, bytes], of: dict[str, str]) -> bytes:
+    """What an entry of a manifest or of an index names."""
+    return files[f"blobs/{of['digest'].replace(':', '/')}"]
+
+
+def together(archives: Sequence[dict[str, bytes]]) -> dict[str, bytes]:
+    """One OCI archive of several, by the first one's name: its index has one entry, which is an index
+    of an image for each platform.
+    """
     files: dict[str, bytes] = {}
     manifests = []
     for archive in archives:
@@ -219,13 +231,10 @@ def together(archives: Sequence[dict[str, bytes]], tag: str) -> dict[str, bytes]
     index = json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests}).encode()
     digest = hashlib.sha256(index).hexdigest()
     files[f"blobs/sha256/{digest}"] = index
-    listed = {
-        "mediaType": INDEX,
-        "digest": f"sha256:{digest}",
-        "size": len(index),
-        "annotations": {"org.opencontainers.image.ref.name": tag},
-    }
-    files["index.json"] = json.dumps({"schemaVersion": 2, "manifests": [listed]}).encode()
+    (first,) = json.loads(archives[0]["index.json"])["manifests"]
+    entry = {"mediaType": INDEX, "digest": f"sha256:{digest}", "size": len(index)}
+    entry["annotations"] = first.get("annotations", {})
+    files["index.json"] = json.dumps({"schemaVersion": 2, "manifests": [entry]}).encode()
     return files
 
 

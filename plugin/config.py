@@ -352,7 +352,10 @@ def _convert(name: str, given: _Given) -> Any:
     if isinstance(default, tuple):
         items = value.split(",") if isinstance(value, str) else value
         if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
-            raise errors.UsageError(f"{origin}: expected a list or text with commas, got {value!r}")
+            raise errors.UsageError(
+                f"{origin}: expected a list or text with commas, got {value!r}: "
+                "put what is to be text in quotes"
+            )
         return tuple(item.strip() for item in items if item.strip())
 
     if isinstance(default, bool):
@@ -370,8 +373,10 @@ def _convert(name: str, given: _Given) -> Any:
         except (TypeError, ValueError):
             raise errors.UsageError(problem) from None
 
+    if isinstance(value, bool) and "true" in CHOICES.get(name, ()):
+        return str(value).lower()
     if not isinstance(value, str):
-        raise errors.UsageError(f"{origin}: expected text, got {value!r}")
+        raise errors.UsageError(f"{origin}: expected text, got {value!r}: put it in quotes")
     return Path(value) if isinstance(default, Path) else value
 
 

@@ -2,12 +2,19 @@
 and the wheels of the lock file, compiles the two small programs, and runs them by qemu's user mode.
 
 What is compared: the output for fake trees with this machine's own, and the tests of the whole program,
-with a simulated API server and kubelet beside it. Not tried this way: the image itself, and a kernel for
-arm64 with GPUs. Needs mmdebstrap, qemu-user-static, gcc-aarch64-linux-gnu and libc6-dev-arm64-cross.
+with a simulated API server and kubelet beside it. With the archive of an image for arm64, as `make
+release` makes it, the same is done with the claimd and the Python that lie in the image:
+
+    python -m tests.arm64 dist/claimd-0.1.0-image-arm64.tar
+
+Not tried this way: a kernel for arm64 with GPUs. Needs mmdebstrap, qemu-user-static,
+gcc-aarch64-linux-gnu and libc6-dev-arm64-cross; an image needs qemu-user-static and root alone.
 """
 
 from __future__ import annotations
 
+import argparse
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,6 +23,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy import release
 from tests.cluster.rig import places
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -59,6 +67,35 @@ def python() -> Path:
     return program
 
 
+def of_image(archive: Path) -> Path:
+    """A program that runs the image's Python in the image's own root, with this machine's /tmp."""
+    files = release.unpacked(archive)
+    image = release.inside(files)
+    if image.machine != "arm64":
+        raise SystemExit(f"{archive} is an image for {image.machine}")
+    print(f"the image {image.digest}", flush=True)
+
+    root = FOLDER / "image"
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    layers, variables = release.layers(files)
+    for layer in layers:
+        subprocess.run(["tar", "-xzf", "-", "-C", root], input=layer, check=True)
+    shutil.copy(str(shutil.which("qemu-aarch64-static")), root / "qemu")
+
+    # exec all the way: a test kills what it has started
+    told = " ".join(f"-E {shlex.quote(variable)}" for variable in variables)
+    inside = f"exec chroot {root} /qemu {told} /opt/claimd/bin/python"
+    program = FOLDER / "python-of-image"
+    program.write_text(
+        "#!/bin/sh\n"
+        "exec unshare -m --propagation private sh -c "
+        f"""'mount --bind /tmp {root}/tmp && {inside} "$@"' sh "$@"\n"""
+    )
+    program.chmod(0o755)
+    return program
+
+
 def compare(program: Path) -> None:
     for gpus in TREES:
         with tempfile.TemporaryDirectory(prefix="claimd-test-") as folder:
@@ -79,16 +116,24 @@ def compile_programs() -> None:
 
 
 def main() -> int:
-    absent = [tool for tool in TOOLS if not shutil.which(tool)]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("image", type=Path, nargs="?", help="an OCI archive, for arm64")
+    archive = parser.parse_args().image
+    tools = ("qemu-aarch64-static", "chroot", "unshare") if archive else TOOLS
+    absent = [tool for tool in tools if not shutil.which(tool)]
     if absent:
         print(f"not on the PATH: {', '.join(absent)}", file=sys.stderr)
         return 1
-    program = python()
+    program = of_image(archive) if archive else python()
     # compiled once: what starts later has to be there before a kubelet gives up
-    loaded = "import platform, grpc, plugin.app; print(platform.machine())"
+    loaded = "import platform, grpc, plugin.app; print(platform.machine(), plugin.app.__file__)"
     print(run(program, "-c", loaded).strip(), flush=True)
     compare(program)
-    compile_programs()
+    if archive:
+        hook = FOLDER / "image/opt/claimd/libexec/claimd-ld-cache"
+        print(run("qemu-aarch64-static", hook, "--version").strip(), flush=True)
+    else:
+        compile_programs()
 
     # what these tests start, they start by this name
     sys.executable = str(program)

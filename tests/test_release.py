@@ -89,9 +89,13 @@ def archive_of(release, machine):
         entry = tarfile.TarInfo(release.BILL)
         entry.size = 2
         tar.addfile(entry, io.BytesIO(b"{}"))
-    config = put(json.dumps({"architecture": machine}).encode())
+    said = {"architecture": machine, "config": {"Env": ["PATH=/opt/claimd/bin"]}}
+    config = put(json.dumps(said).encode())
     manifest = put(json.dumps({"config": config, "layers": [put(layer.getvalue())]}).encode())
-    files["index.json"] = json.dumps({"manifests": [manifest]}).encode()
+    named = manifest | {
+        "annotations": {"org.opencontainers.image.ref.name": "localhost/claimd:0.2.0"}
+    }
+    files["index.json"] = json.dumps({"manifests": [named]}).encode()
     return files, manifest["digest"]
 
 
@@ -99,17 +103,21 @@ def test_an_images_archive_is_read(release):
     files, digest = archive_of(release, "arm64")
     image = release.inside(files)
     assert (image.machine, image.bill, image.digest) == ("arm64", b"{}", digest)
+    (layer,), variables = release.layers(files)
+    with tarfile.open(fileobj=io.BytesIO(layer)) as tar:
+        assert tar.getnames() == [release.BILL]
+    assert variables == ["PATH=/opt/claimd/bin"]
 
 
 def test_one_archive_of_several_platforms(release):
     """Its entry is an index, whose entries say for which machine they are; nothing is lost."""
     made = [archive_of(release, machine) for machine in ("amd64", "arm64")]
-    files = release.together([archive for archive, _ in made], "0.2.0")
+    files = release.together([archive for archive, _ in made])
     for archive, _ in made:
         assert archive.items() - {("index.json", archive["index.json"])} <= files.items()
 
     (listed,) = json.loads(files["index.json"])["manifests"]
-    assert listed["annotations"] == {"org.opencontainers.image.ref.name": "0.2.0"}
+    assert listed["annotations"] == {"org.opencontainers.image.ref.name": "localhost/claimd:0.2.0"}
     blob = files["blobs/" + listed["digest"].replace(":", "/")]
     assert hashlib.sha256(blob).hexdigest() == listed["digest"].partition(":")[2]
     assert len(blob) == listed["size"]

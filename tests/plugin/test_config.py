@@ -36,6 +36,15 @@ def test_lists_from_text():
     assert config.load({"exclude": "console, 10de:*"}, {}).rules.exclude == ("console", "10de:*")
 
 
+@pytest.mark.parametrize(
+    ("written", "text"), [("true", "true"), ("off", "false"), ("auto", "auto")]
+)
+def test_a_word_of_a_setting_that_yaml_takes_for_more_than_text(tmp_path, written, text):
+    file = tmp_path / "c.yaml"
+    file.write_text(f"require-libraries: {written}\n")
+    assert config.load({"config": str(file)}, {}).require_libraries == text
+
+
 def test_garbage_need_not_be_collected():
     assert config.load({"garbage_grace": "0"}, {}).garbage_grace == 0
 
@@ -52,7 +61,10 @@ def test_one_folder_for_all_roots():
         ("zzz: x", "unknown key .* zzz; known are absent-grace, cdi-dir"),
         ("- a", "must hold keys and values, not a list"),
         ("a: [", "neither YAML nor JSON"),
-        ("node-name: 7", "node-name in .*: expected text, got 7"),
+        ("node-name: 7", "node-name in .*: expected text, got 7: put it in quotes"),
+        # To YAML this is a number, in sixties.
+        ("exclude: 0000:11:00.0", "list or text with commas, got 660.0: put what is to be text in"),
+        ("exclude: [0000:11:00.0]", "text with commas, got \\[660.0\\]: put what is to be text in"),
         ("include: [1]", "expected a list or text with commas"),
         ("rescan: soon", "expected a number of seconds, got 'soon'"),
         ("rescan: true", "expected a number of seconds, got True"),
