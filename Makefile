@@ -72,7 +72,7 @@ faults: dev  ## every campaign in full: killed at every step, power loss, a mode
 faults-short: dev  ## a sample of each campaign, in a few minutes
 	$(BIN)/pytest -q -n 2 --dist loadfile tests/faults
 
-fuzz: dev  ## bytes of a stranger for every parser, SECONDS=60 each (TARGETS="capture cel", SEED=1); what does harm is kept in tests/cases/fuzz
+fuzz: dev  ## bytes of a stranger for every parser, SECONDS=60 each (TARGETS="capture cel", SEED=1), by a Python from 3.12 on guided by what they reach
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(TARGETS)
 
 audit: dev  ## what is shipped: versions, hashes, licences; known vulnerabilities where pip-audit is there and reaches its data

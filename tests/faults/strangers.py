@@ -107,7 +107,8 @@ def _spoil(dice: random.Random, bodies: list[bytes], uid: str) -> bytes:
             _replace_one(dice, document)
         return json.dumps(document).encode()
 
-    words = [*inputs.NASTY, b'"opaque"', b'"environment"', b'"device"', b"LD_PRELOAD", b'"status"']
+    words = [b'"opaque"', b'"environment"', b'"device"', b"LD_PRELOAD", b'"status"']
+    words += [*inputs.NASTY, *inputs.DEEP]
     for _ in range(dice.choice((0, 1, 1, 2, 4))):
         begin = dice.randrange(len(data) + 1)
         end = min(len(data), begin + dice.choice((0, 0, 1, 2, 8, 64)))

@@ -2,8 +2,10 @@
 
     targets             what reads, what it may answer, and what it is fed with
     inputs              from good examples to bad ones
-    test_targets        a second of each
+    reach               which lines of the product an input has reached
+    test_targets        a hundred of each, the same every time
     python -m tests.fuzz --seconds 60 [TARGET …]
+                        many, each of them from what reached something new before
 
 An input that was found to do harm goes into tests/cases/fuzz/TARGET/, from where every run takes it.
 """

@@ -12,14 +12,15 @@ import hashlib
 import io
 import json
 import random
+import re
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import h11
 import msgspec
@@ -30,7 +31,9 @@ from devices.gpu import Inventory, Roots
 from devices.host_files import HostFiles
 from plugin import cel, config, endpoint, errors, plain_text
 from plugin.api import text
+from plugin.api.objects import convert
 from plugin.api.resource import ResourceClaim
+from plugin.explain import manifests
 from plugin.kube import client, http1, kubeconfig, resources, watch
 from plugin.kube import errors as kube_errors
 from plugin.kube.client_config import Credential
@@ -48,14 +51,21 @@ from plugin.sim.demo import story
 from plugin.sim.runtime import cdi_spec
 from tests.support import worlds
 
+from . import reach
+
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = ROOT / "tests/cases/fuzz"
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
     read: Callable[[bytes], None]
     examples: Callable[[], list[bytes]]
+    # Modules, classes and functions that read what is fed: all of their lines should be reached.
+    parts: tuple[Any, ...]
     words: tuple[bytes, ...] = ()
 
 
@@ -65,10 +75,19 @@ def examples(name: str) -> list[bytes]:
     return [*TARGETS[name].examples(), *found]
 
 
+def words(name: str) -> list[bytes]:
+    """Those of the target, and those that its code knows."""
+    target = TARGETS[name]
+    return [*target.words, *sorted(reach.words(target.parts))]
+
+
 @cache
 def _folder() -> Path:
-    """One for all inputs of this process, that goes with it."""
-    made = tempfile.TemporaryDirectory(prefix="claimd-fuzz-")
+    """One for all inputs of this process, that goes with it; in memory where there is such a place."""
+    memory = Path("/dev/shm")
+    made = tempfile.TemporaryDirectory(
+        prefix="claimd-fuzz-", dir=memory if memory.is_dir() else None
+    )
     _kept.append(made)
     return Path(made.name)
 
@@ -157,24 +176,35 @@ def _events() -> list[bytes]:
     return [f"{version}\n{json.dumps(event)}".encode() for version, event in rows]
 
 
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """It never runs: who reads a connection that has said all waits for nothing."""
+    return asyncio.new_event_loop()
+
+
 def _response(data: bytes) -> None:
     """Over a connection that has said all that it will say."""
+    reader = asyncio.StreamReader(loop=_loop())
+    reader.feed_data(data)
+    reader.feed_eof()
+    connection = client._Connection(reader, None, Credential(), 1 << 20)  # type: ignore[arg-type]
+    connection.http.expect()
+    try:
+        response = _finished(connection.response())
+        body = _finished(connection.body())
+    except (http1.ProtocolError, kube_errors.Malformed, client._Unanswered):
+        return
+    error = kube_errors.from_answer("GET /", response.status, client._headers(response), body)
+    assert 0 <= (error.retry_after or 0.0) <= kube_errors.LONGEST_RETRY_AFTER
 
-    async def read() -> None:
-        reader = asyncio.StreamReader()
-        reader.feed_data(data)
-        reader.feed_eof()
-        connection = client._Connection(reader, None, Credential(), 1 << 20)  # type: ignore[arg-type]
-        connection.http.expect()
+
+def _finished(waiting: Coroutine[Any, None, T]) -> T:
+    """What it returns; it gives the turn away at most, and that is taken at once."""
+    while True:
         try:
-            response = await connection.response()
-            body = await connection.body()
-        except (http1.ProtocolError, kube_errors.Malformed, client._Unanswered):
-            return
-        error = kube_errors.from_answer("GET /", response.status, client._headers(response), body)
-        assert 0 <= (error.retry_after or 0.0) <= kube_errors.LONGEST_RETRY_AFTER
-
-    asyncio.run(read())
+            waiting.send(None)
+        except StopIteration as end:
+            return end.value
 
 
 def _responses() -> list[bytes]:
@@ -209,6 +239,11 @@ def _server() -> dispatch.Dispatch:
 
 
 def _request(data: bytes) -> None:
+    # h11 compares the length with the body, and that is not ours to try.
+    head, end, content = data.partition(b"\r\n\r\n")
+    right = b"Content-Length: %d" % len(content)
+    data = re.sub(rb"(?im)^Content-Length: \d+", right, head) + end + content
+
     connection = h11.Connection(h11.SERVER)
     connection.receive_data(data)
     body = b""
@@ -290,6 +325,7 @@ def _config(data: bytes) -> None:
 
 def _configs() -> list[bytes]:
     return [
+        b'{"node-name": "n", "rescan": 5, "exclude": ["console"], "vfio": true}',
         b"node-name: n\nrescan: 5\nexclude: [console]\nvfio: true\nendpoint: ':8081'\n",
         b'{"driver-name": "gpu.claimd.dev", "taint-failed": "NoExecute", "health-interval": 1.5}',
     ]
@@ -313,7 +349,7 @@ def _kubeconfigs() -> list[bytes]:
                 "current-context": "x",
             }
         )
-    return [json.dumps(made[0]).encode(), *(yaml.safe_dump(one).encode() for one in made)]
+    return [*(json.dumps(one).encode() for one in made), yaml.safe_dump(made[0]).encode()]
 
 
 def _has_names_alone(value: Any) -> bool:
@@ -324,9 +360,6 @@ def _has_names_alone(value: Any) -> bool:
 
 
 def _manifests(data: bytes) -> None:
-    from plugin.api.objects import convert
-    from plugin.explain import manifests
-
     try:
         documents = text.load_all(data)
     except ValueError as error:
@@ -343,9 +376,41 @@ def _manifests(data: bytes) -> None:
                 text.dump_yaml(converted.document).encode()
 
 
-def _documents() -> list[bytes]:
-    files = sorted((ROOT / "deploy").rglob("*.yaml"))
+def _files() -> list[bytes]:
+    files = sorted((ROOT / "deploy/base").rglob("*.yaml"))
     return [path.read_bytes() for path in files if path.stat().st_size < 4000]
+
+
+def _documents() -> list[bytes]:
+    """As JSON, which is read a hundred times faster; YAML has a target of its own."""
+    made = []
+    for path in sorted((ROOT / "deploy").rglob("*.yaml")):
+        # A template of the chart is none before it is filled in.
+        with contextlib.suppress(ValueError):
+            made += [json.dumps(document).encode() for document in text.load_all(path.read_bytes())]
+    return [document for document in dict.fromkeys(made) if len(document) < 4000]
+
+
+def _yaml(data: bytes) -> None:
+    try:
+        documents = text.load_all(data)
+    except ValueError as error:
+        assert str(error)
+        return
+    for document in documents:
+        if _has_names_alone(document):
+            written = text.dump_yaml(document)
+            assert text.load(written) == msgspec.json.decode(msgspec.json.encode(document))
+
+
+def _syntax() -> list[bytes]:
+    return [
+        *_files()[:6],
+        b"- &a [1, 0x1f, 0o17, 0b1, 1_000, 1:30, .inf, -.inf, .nan, 1e3]\n- *a\n- <<: {a: ~}\n",
+        b"a: |-\n  text\n   more\nb: >+\n  folded\n\n  lines\n? complex\n: value\n",
+        b"--- !!str 1\n...\n%YAML 1.1\n---\n'it''s': \"\\x41\\u00e9\\n\" # no\n",
+        b"yes: on\nno: off\nwhen: 2026-01-01T00:00:00Z\nset: !!set {a, b}\nb: !!binary aGk=\n",
+    ]
 
 
 def _story(data: bytes) -> None:
@@ -356,7 +421,8 @@ def _story(data: bytes) -> None:
 def _stories() -> list[bytes]:
     tour = ROOT / "plugin/sim/demo/stories/tour.yaml"
     small = b"title: t\nnodes: [{name: a, gpus: ['nvidia:l4']}]\nchapters: [{title: c, steps: [{say: x}]}]\n"
-    return [small, tour.read_bytes()]
+    read = [small, tour.read_bytes()]
+    return [*(json.dumps(text.load(one)).encode() for one in read), small]
 
 
 _DEVICE = cel.Device(
@@ -397,7 +463,7 @@ def _capture(data: bytes) -> None:
     precious = prison / "precious"
     precious.write_text("before")
     try:
-        replay = capture.read(_file("capture", data), inside)
+        replay = capture.read(_file("capture", _with_sums(data)), inside)
         scan.scan(replay.roots)
     except ValueError:
         pass
@@ -446,16 +512,23 @@ def _captures() -> list[bytes]:
 
 
 def _tar(data: bytes) -> None:
-    """As above, below the sums of the headers: they are made right."""
+    """What is in it, without a disk. The sums of the headers are made right."""
+    with contextlib.suppress(ValueError):
+        total = sum(len(entry.content) for entry in tar.entries(_with_sums(data)))
+        assert total <= len(data)
+
+
+def _with_sums(data: bytes) -> bytes:
     fixed = bytearray(data)
     for at in range(0, len(fixed) - 511, 512):
         if any(fixed[at : at + 512]):
             fixed[at + 148 : at + 156] = b" " * 8
             fixed[at + 148 : at + 156] = b"%06o\0 " % sum(fixed[at : at + 512])
-    with contextlib.suppress(ValueError):
-        total = sum(len(entry.content) for entry in tar.entries(bytes(fixed)))
-        assert total <= len(data)
-    _capture(bytes(fixed))
+    return bytes(fixed)
+
+
+def _small_captures() -> list[bytes]:
+    return [made for made in _captures() if len(made) < 20_000]
 
 
 def _kmsg(data: bytes) -> None:
@@ -564,13 +637,12 @@ def _sysfs(data: bytes) -> None:
     sysfs.decimal(path, notes)
     sysfs.hexadecimal(path, notes)
     sysfs.lines(path, notes)
-    tree = _folder() / "odd"
-    if not tree.exists():
-        fake.write(tree, fake.parse(["amd:mi300x", "nvidia:l4", "intel:b580"]))
-        _places.extend(sorted(path for path in (tree / "sys/devices").rglob("*") if path.is_file()))
-    place = random.Random(data).choice(_places)
+
+    # In the place of a file that is chosen by the data: the same input does the same again.
+    dice = random.Random(data)
+    tree, places = _trees()[dice.randrange(3)]
+    place = dice.choice(places)
     before = place.read_bytes()
-    place.chmod(0o644)
     try:
         place.write_bytes(data)
         inventory = scan.scan(Roots.under(tree))
@@ -581,12 +653,24 @@ def _sysfs(data: bytes) -> None:
         place.write_bytes(before)
 
 
-_places: list[Path] = []
+@cache
+def _trees() -> list[tuple[Path, list[Path]]]:
+    """One of each vendor, with the files of its devices."""
+    made = []
+    for model in ("amd:mi300x", "nvidia:l4", "intel:b580"):
+        tree = _folder() / f"odd-{model.partition(':')[0]}"
+        fake.write(tree, fake.parse([model]))
+        places = sorted(path for path in (tree / "sys/devices").rglob("*") if path.is_file())
+        for place in places:
+            place.chmod(0o644)
+        made.append((tree, places))
+    return made
 
 
 TARGETS = {
     "claims": Target(
         read=_claim,
+        parts=(resources._decode, plan, cdi, checkpoint),
         examples=_claims,
         words=(
             b'"opaque"',
@@ -597,59 +681,113 @@ TARGETS = {
             b'"shareID"',
         ),
     ),
-    "slices": Target(read=_slices, examples=_events, words=(b'"spec"', b'"basic"', b"v1alpha3\n")),
+    "slices": Target(
+        read=_slices,
+        parts=(resources._Slices, watch.Informer._apply, kube_errors),
+        examples=_events,
+        words=(b'"spec"', b'"basic"', b"v1alpha3\n"),
+    ),
     "responses": Target(
         read=_response,
+        parts=(http1, client._Connection, client._headers, kube_errors),
         examples=_responses,
         words=(b"Content-Length: ", b"Retry-After: ", b"chunked"),
     ),
     "probes": Target(
         read=_probe,
+        parts=(endpoint.Endpoint._response,),
         examples=lambda: [b"GET /livez HTTP/1.1\r\n\r\n"],
         words=(b"HEAD ", b"/metrics?"),
     ),
     "requests": Target(
         read=_request,
+        parts=(http._request, dispatch),
         examples=_requests,
         words=(b"fieldSelector=", b"continue=", b"application/yaml"),
     ),
     "protobuf": Target(
-        read=_protobuf, examples=_messages, words=(b"\x0a\x00", b"\xff\xff\xff\xff\x0f")
+        read=_protobuf,
+        parts=(protobuf,),
+        examples=_messages,
+        words=(b"\x0a\x00", b"\xff\xff\xff\xff\x0f"),
     ),
     "config": Target(
-        read=_config, examples=_configs, words=(b"rescan: ", b"include: ", b"inf", b".nan")
+        read=_config,
+        parts=(config,),
+        examples=_configs,
+        words=(b"rescan: ", b"include: ", b"inf", b".nan"),
     ),
     "kubeconfig": Target(
-        read=_kubeconfig, examples=_kubeconfigs, words=(b"server: ", b"http://[", b"exec:")
+        read=_kubeconfig,
+        parts=(kubeconfig,),
+        examples=_kubeconfigs,
+        words=(b"server: ", b"http://[", b"exec:"),
     ),
     "manifests": Target(
-        read=_manifests, examples=_documents, words=(b"kind: ", b"spec: ", b"---\n")
+        read=_manifests,
+        parts=(manifests, convert, text),
+        examples=_documents,
+        words=(b"kind: ", b"spec: ", b"---\n"),
     ),
-    "stories": Target(read=_story, examples=_stories, words=(b"wait: ", b"fault: ", b"apply: ")),
+    "yaml": Target(
+        read=_yaml,
+        parts=(text,),
+        examples=_syntax,
+        words=(b"!!", b"&b ", b"*b", b"---\n", b"? ", b"- ", b"  ", b"|\n", b">\n", b"%TAG "),
+    ),
+    "stories": Target(
+        read=_story, parts=(story,), examples=_stories, words=(b"wait: ", b"fault: ", b"apply: ")
+    ),
     "cel": Target(
         read=_cel,
+        parts=(cel,),
         examples=_expressions,
         words=(b"device.", b".all(x, ", b"quantity('", b" && ", b" ? ", b"matches('", b"cel.bind("),
     ),
-    "capture": Target(read=_capture, examples=_captures, words=(b"ustar\x00", b"x", b"L", b"2")),
+    "capture": Target(
+        read=_capture,
+        parts=(capture, tar),
+        examples=_captures,
+        words=(b"ustar\x00", b"x", b"L", b"2"),
+    ),
     "tar": Target(
-        read=_tar, examples=_captures, words=(b"ustar\x00", b"30 path=../../x\n", b"77777777777")
+        read=_tar,
+        parts=(tar,),
+        examples=_small_captures,
+        words=(b"ustar\x00", b"30 path=../../x\n", b"77777777777"),
     ),
     "kmsg": Target(
-        read=_kmsg, examples=_logs, words=(b"6,", b",-;", b"<6>[", b"]", b" DEVICE=+pci:")
+        read=_kmsg,
+        parts=(kmsg,),
+        examples=_logs,
+        words=(b"6,", b",-;", b"<6>[", b"]", b" DEVICE=+pci:"),
     ),
-    "uevents": Target(read=_uevent, examples=_uevents, words=(b"ACTION=", b"DEVPATH=")),
+    "uevents": Target(
+        read=_uevent, parts=(uevents.parse,), examples=_uevents, words=(b"ACTION=", b"DEVPATH=")
+    ),
     "cdi": Target(
-        read=_host_cdi, examples=_specs, words=(b"kind: ", b"name: ", b"path: /dev/nvidia0")
+        read=_host_cdi,
+        parts=(host_cdi, cdi_spec),
+        examples=_specs,
+        words=(b"kind: ", b"name: ", b"path: /dev/nvidia0"),
     ),
-    "ld-cache": Target(read=_cache, examples=_caches, words=(b"glibc-ld.so.cache1.1", b"\xff" * 4)),
-    "checkpoints": Target(read=_checkpoint, examples=_checkpoints, words=(b'"uid"', b'"devices"')),
+    "ld-cache": Target(
+        read=_cache,
+        parts=(ld_so_cache,),
+        examples=_caches,
+        words=(b"glibc-ld.so.cache1.1", b"\xff" * 4),
+    ),
+    "checkpoints": Target(
+        read=_checkpoint, parts=(checkpoint,), examples=_checkpoints, words=(b'"uid"', b'"devices"')
+    ),
     "faults": Target(
         read=_faults,
+        parts=(faults,),
         examples=lambda: [b'{"0000:11:00.0": {"vendor": ["0x10de\\n", 33060], "new": null}}'],
     ),
     "sysfs": Target(
         read=_sysfs,
+        parts=(sysfs,),
         examples=lambda: [b"0x10de\n", b"7\n", b"GPU 1\n", b"a 1\nb 2\n"],
         words=(b"0x", b"-"),
     ),
