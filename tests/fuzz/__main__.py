@@ -17,7 +17,7 @@ import traceback
 from pathlib import Path
 from types import FrameType
 
-from . import inputs, reach, targets
+from . import inputs, reach, target, targets
 
 SLOW = 2.0  # seconds of the processor for one input of some hundred bytes
 QUICK = (
@@ -25,8 +25,8 @@ QUICK = (
 )
 STRIKES = 4  # of the clock, within that time
 SMALLER = 2000  # tries to make an input small
-KEPT = targets.ROOT / "build/fuzz"
-PRODUCT = tuple(f"{targets.ROOT / folder}/" for folder in ("devices", "plugin"))
+KEPT = target.ROOT / "build/fuzz"
+PRODUCT = tuple(f"{target.ROOT / folder}/" for folder in ("devices", "plugin"))
 
 
 class TooLong(BaseException):
@@ -125,7 +125,7 @@ class Run:
             if isinstance(error, TooLong):
                 return "it takes too long"
             frames = traceback.extract_tb(error.__traceback__)
-            own = [frame for frame in frames if frame.filename.startswith(str(targets.ROOT))]
+            own = [frame for frame in frames if frame.filename.startswith(str(target.ROOT))]
             last = (own or frames)[-1]
             return f"{type(error).__name__} at {last.filename}:{last.lineno}"
         return None
@@ -148,7 +148,7 @@ class Run:
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / hashlib.sha256(data).hexdigest()[:12]
         file.write_bytes(data)
-        return file.relative_to(targets.ROOT)
+        return file.relative_to(target.ROOT)
 
     def _strike(self, _number: int, _frame: FrameType | None) -> None:
         """Raises where an input hangs, without a look at the clock for each."""
@@ -169,7 +169,7 @@ class Run:
         )
         if unreached and reach.SEES:
             for file, line in sorted(own - reached):
-                print(f"  {Path(file).relative_to(targets.ROOT)}:{line}")
+                print(f"  {Path(file).relative_to(target.ROOT)}:{line}")
 
 
 if __name__ == "__main__":

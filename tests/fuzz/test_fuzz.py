@@ -7,7 +7,7 @@ import importlib.util
 import pytest
 
 from tests.fuzz import __main__ as fuzz
-from tests.fuzz import reach, targets
+from tests.fuzz import reach, target, targets
 
 # Each condition is met by one of thousands of inputs, if the one before was met.
 DEEP = """
@@ -24,10 +24,10 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setattr(fuzz, "KEPT", tmp_path / "kept")
     monkeypatch.setattr(fuzz, "PRODUCT", (str(tmp_path),))
     monkeypatch.setattr(targets, "CORPUS", tmp_path / "cases")
-    monkeypatch.setattr(targets, "ROOT", tmp_path)
+    monkeypatch.setattr(target, "ROOT", tmp_path)
 
     def made(read):
-        toy = targets.Target(read=read, examples=lambda: [b"abc"], parts=(read,))
+        toy = target.Target(read=read, examples=lambda: [b"abc"], parts=(read,))
         monkeypatch.setitem(targets.TARGETS, "toy", toy)
         return fuzz.Run("toy", 1)
 

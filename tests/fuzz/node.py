@@ -1,0 +1,317 @@
+"""What lies on a node: captures, the kernel's words, CDI specs, caches and our own checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import random
+import shutil
+import tarfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from devices import capture, fake, faults, host_cdi, kmsg, ld_so_cache, scan, sysfs, tar, uevents
+from devices.gpu import Inventory, Roots
+from devices.host_files import HostFiles
+from plugin import prepared
+from plugin.prepare import checkpoint, plan
+from plugin.sim.runtime import cdi_spec
+from tests.support import worlds
+
+from . import target
+
+
+def _capture(data: bytes) -> None:
+    prison = target.folder() / "prison"
+    shutil.rmtree(prison, ignore_errors=True)
+    inside = prison / "inside"
+    inside.mkdir(parents=True)
+    precious = prison / "precious"
+    precious.write_text("before")
+    try:
+        replay = capture.read(target.file("capture", _with_sums(data)), inside)
+        scan.scan(replay.roots)
+    except ValueError:
+        pass
+    finally:
+        capture.stop_replay()
+    assert precious.read_text() == "before"
+    assert sorted(path.name for path in prison.iterdir()) == ["inside", "precious"]
+    real = str(inside.resolve())
+    for path in inside.rglob("*"):
+        if path.is_symlink() and path.exists():
+            assert str(path.resolve()).startswith(real), path
+
+
+def _captures() -> list[bytes]:
+    made = []
+    tree = target.folder() / "tree"
+    if not tree.exists():
+        fake.write(tree, fake.parse(["nvidia:l4"]))
+    roots = Roots.under(tree)
+    file = target.folder() / "whole.tar"
+    capture.write(file, roots, lambda: scan.scan(roots))
+    made.append(file.read_bytes())
+
+    about = {
+        "format": 1,
+        "roots": {"sys": "/sys", "proc": "/proc", "host": ""},
+        "errors": {"sys/a": 5},
+    }
+    for form in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT, tarfile.USTAR_FORMAT):
+        stream = io.BytesIO()
+        with tarfile.open(fileobj=stream, mode="w", format=form) as archive:
+            content = json.dumps(about).encode()
+            first = tarfile.TarInfo(capture.ABOUT)
+            first.size = len(content)
+            archive.addfile(first, io.BytesIO(content))
+            for name, link in (
+                ("sys/a", "../proc/x"),
+                ("sys/b/c", "../../a"),
+                ("proc/x", "../sys/b"),
+            ):
+                entry = tarfile.TarInfo(name)
+                entry.type, entry.linkname = tarfile.SYMTYPE, link
+                archive.addfile(entry)
+        made.append(stream.getvalue())
+    return made
+
+
+def _tar(data: bytes) -> None:
+    """What is in it, without a disk. The sums of the headers are made right."""
+    with contextlib.suppress(ValueError):
+        total = sum(len(entry.content) for entry in tar.entries(_with_sums(data)))
+        assert total <= len(data)
+
+
+def _with_sums(data: bytes) -> bytes:
+    fixed = bytearray(data)
+    for at in range(0, len(fixed) - 511, 512):
+        if any(fixed[at : at + 512]):
+            fixed[at + 148 : at + 156] = b" " * 8
+            fixed[at + 148 : at + 156] = b"%06o\0 " % sum(fixed[at : at + 512])
+    return bytes(fixed)
+
+
+def _small_captures() -> list[bytes]:
+    return [made for made in _captures() if len(made) < 20_000]
+
+
+def _kmsg(data: bytes) -> None:
+    lines = data.decode(errors="replace")
+    kmsg.parse_records(lines.split("\n"), 0.0)
+    kmsg.parse_dmesg(lines, 0.0)
+
+
+def _logs() -> list[bytes]:
+    return [
+        b"6,1,5000,-;NVRM: Xid (PCI:0000:11:00): 79, pid=1\n SUBSYSTEM=pci\n DEVICE=+pci:0000:11:00.0\n",
+        b"<6>[    1.000000] one\n<4>[    1.000001][ T12] two\n",
+    ]
+
+
+def _uevent(data: bytes) -> None:
+    event = uevents.parse(data)
+    assert isinstance(event.address, str)
+
+
+def _uevents() -> list[bytes]:
+    path = "/devices/pci0000:10/0000:11:00.0"
+    return [
+        uevents.message("change", f"{path}/drm/card0", "drm", WEDGED="rebind"),
+        uevents.message("add", path, "pci"),
+    ]
+
+
+def _host_cdi(data: bytes) -> None:
+    host = target.folder() / "host"
+    for name in ("nvidia.json", "nvidia.yaml"):
+        (host / "etc/cdi").mkdir(parents=True, exist_ok=True)
+        (host / "etc/cdi" / name).write_bytes(data)
+    host_cdi.devices(HostFiles(str(host)), [])
+    with contextlib.suppress(cdi_spec.InvalidSpec):
+        cdi_spec.parse(data.decode(errors="replace"))
+
+
+def _specs() -> list[bytes]:
+    device = {"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"}]}}
+    edits = {
+        "env": ["A=b"],
+        "mounts": [{"hostPath": "/a", "containerPath": "/b", "options": ["ro"]}],
+    }
+    hook = {"hookName": "createContainer", "path": "/bin/x", "args": ["x"]}
+    spec = {
+        "cdiVersion": "0.6.0",
+        "kind": "nvidia.com/gpu",
+        "devices": [device],
+        "containerEdits": edits | {"hooks": [hook]},
+    }
+    return [json.dumps(spec).encode(), yaml.safe_dump(spec, sort_keys=False).encode()]
+
+
+def _cache(data: bytes) -> None:
+    ld_so_cache.entries(data)
+
+
+def _caches() -> list[bytes]:
+    text_ = b"libcuda.so.1\0/usr/lib/libcuda.so.1\0"
+    start = 48 + 24
+    entry = (0x0303).to_bytes(4, "little") + start.to_bytes(4, "little")
+    entry += (start + 13).to_bytes(4, "little") + bytes(12)
+    head = b"glibc-ld.so.cache1.1" + (1).to_bytes(4, "little") + len(text_).to_bytes(4, "little")
+    return [head + bytes(48 - len(head)) + entry + text_]
+
+
+def _checkpoint(data: bytes) -> None:
+    for content in (data, _with_checksum(data)):
+        with contextlib.suppress(ValueError):
+            kept = checkpoint.decode(content)
+            assert checkpoint.decode(checkpoint.encode(kept)) == kept
+
+
+def _with_checksum(data: bytes) -> bytes:
+    """What a disk does not do, and somebody who writes there may."""
+    body = data.rpartition(checkpoint._CHECKSUM)[0]
+    return body + checkpoint._CHECKSUM + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
+
+
+def _checkpoints() -> list[bytes]:
+    inventory = Inventory.of([worlds.gpu(0), worlds.gpu(1, vendor="nvidia")])
+    first, second = inventory.gpus
+    share: dict[str, Any] = {"shareID": "s1", "consumedCapacity": {"memory": "20Gi"}}
+    of_mps = worlds.opaque(worlds.gpu_config(mps="/run/nvidia-mps"), "FromClass")
+    claims = [
+        worlds.claim("c", worlds.result(first.name)),
+        worlds.claim("d", worlds.result(second.name, "a/b", **share), config=[of_mps]),
+    ]
+    made = []
+    for claim in claims:
+        prepared = plan.plan(
+            claim,
+            driver=worlds.DRIVER,
+            pool=worlds.NODE,
+            inventory=inventory,
+            neighbours=(),
+            now="2026-01-01T00:00:00Z",
+        )
+        kept = checkpoint.Checkpoint(version=1, boot_id="b", claim=prepared)
+        made.append(checkpoint.encode(kept))
+    return made
+
+
+def _faults(data: bytes) -> None:
+    tree = target.folder() / "sick"
+    if not tree.exists():
+        fake.write(tree, fake.parse(["nvidia:l4"]))
+    (tree / ".claimd-faults").write_bytes(data)
+    with contextlib.suppress(ValueError, OSError):
+        faults.inject(tree, "heal", "0000:11:00.0")
+
+
+def _sysfs(data: bytes) -> None:
+    path = str(target.file("value", data))
+    notes: list[str] = []
+    sysfs.text(path, notes)
+    sysfs.decimal(path, notes)
+    sysfs.hexadecimal(path, notes)
+    sysfs.lines(path, notes)
+
+    # In the place of a file that is chosen by the data: the same input does the same again.
+    dice = random.Random(data)
+    tree, places = _trees()[dice.randrange(3)]
+    place = dice.choice(places)
+    before = place.read_bytes()
+    try:
+        place.write_bytes(data)
+        inventory = scan.scan(Roots.under(tree))
+        assert isinstance(inventory, Inventory)
+        for gpu in inventory.gpus:
+            assert all(note.isprintable() for note in gpu.notes), gpu.notes
+    finally:
+        place.write_bytes(before)
+
+
+@cache
+def _trees() -> list[tuple[Path, list[Path]]]:
+    """One of each vendor, with the files of its devices."""
+    made = []
+    for model in ("amd:mi300x", "nvidia:l4", "intel:b580"):
+        tree = target.folder() / f"odd-{model.partition(':')[0]}"
+        fake.write(tree, fake.parse([model]))
+        places = sorted(path for path in (tree / "sys/devices").rglob("*") if path.istarget.file())
+        for place in places:
+            place.chmod(0o644)
+        made.append((tree, places))
+    return made
+
+
+TARGETS = {
+    "capture": target.Target(
+        read=_capture,
+        parts=(
+            capture.read,
+            capture._Tree,
+            capture._Walk,
+            capture._is_inside,
+            capture._put_down,
+            capture._about,
+        ),
+        examples=_captures,
+        words=(b"ustar\x00", b"x", b"L", b"2"),
+    ),
+    "tar": target.Target(
+        read=_tar,
+        parts=(tar,),
+        examples=_small_captures,
+        words=(b"ustar\x00", b"30 path=../../x\n", b"77777777777"),
+    ),
+    "kmsg": target.Target(
+        read=_kmsg,
+        parts=(kmsg.parse_records, kmsg.parse_dmesg),
+        examples=_logs,
+        words=(b"6,", b",-;", b"<6>[", b"]", b" DEVICE=+pci:"),
+    ),
+    "uevents": target.Target(
+        read=_uevent, parts=(uevents.parse,), examples=_uevents, words=(b"ACTION=", b"DEVPATH=")
+    ),
+    "cdi": target.Target(
+        read=_host_cdi,
+        parts=(host_cdi, cdi_spec),
+        examples=_specs,
+        words=(b"kind: ", b"name: ", b"path: /dev/nvidia0"),
+    ),
+    "ld-cache": target.Target(
+        read=_cache,
+        parts=(ld_so_cache,),
+        examples=_caches,
+        words=(b"glibc-ld.so.cache1.1", b"\xff" * 4),
+    ),
+    "checkpoints": target.Target(
+        read=_checkpoint,
+        parts=(checkpoint.encode, checkpoint.decode, prepared),
+        examples=_checkpoints,
+        words=(b'"uid"', b'"devices"'),
+    ),
+    "faults": target.Target(
+        read=_faults,
+        parts=(
+            faults._read_saved,
+            faults._check_saved,
+            faults._saved_path,
+            faults._restore,
+            faults._heal,
+        ),
+        examples=lambda: [b'{"0000:11:00.0": {"vendor": ["0x10de\\n", 33060], "new": null}}'],
+    ),
+    "sysfs": target.Target(
+        read=_sysfs,
+        parts=(sysfs,),
+        examples=lambda: [b"0x10de\n", b"7\n", b"GPU 1\n", b"a 1\nb 2\n"],
+        words=(b"0x", b"-"),
+    ),
+}

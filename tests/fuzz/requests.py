@@ -1,0 +1,140 @@
+"""Requests to us, and to the simulated API server."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import re
+from functools import cache
+
+import h11
+
+from plugin import endpoint
+from plugin.sim.apiserver import catalog, dispatch
+from plugin.sim.apiserver.access.tokens import Tokens
+from plugin.sim.apiserver.storage import bootstrap
+from plugin.sim.apiserver.storage.registry import Registry
+from plugin.sim.apiserver.storage.store import Store
+from plugin.sim.apiserver.types.status_errors import StatusError
+from plugin.sim.apiserver.types.user import ServerSecrets
+from plugin.sim.apiserver.wire import http, protobuf
+
+from . import target
+
+
+def _probe(data: bytes) -> None:
+    answer = endpoint.Endpoint("", str)._response(data[: endpoint.LONGEST_REQUEST])
+    assert answer.startswith(b"HTTP/1.1 ")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert body == b"" or f"Content-Length: {len(body)}\r\n".encode() in head + b"\r\n"
+
+
+@cache
+def _server() -> dispatch.Dispatch:
+    known = catalog.Catalog("1.37")
+    store = Store(1000)
+    registry = Registry(
+        store, lambda: "2026-01-01T00:00:00Z", lambda: str(random.random()), lambda: "abcde", "1.37"
+    )
+    bootstrap.make(registry, known)
+    made = ServerSecrets(admin_token="t", signing_key=b"k")
+    return dispatch.Dispatch(known, registry, Tokens(made, store, lambda: 0.0), lambda: 0.0, 60.0)
+
+
+def _request(data: bytes) -> None:
+    # h11 compares the length with the body, and that is not ours to try.
+    head, end, content = data.partition(b"\r\n\r\n")
+    right = b"Content-Length: %d" % len(content)
+    data = re.sub(rb"(?im)^Content-Length: \d+", right, head) + end + content
+
+    connection = h11.Connection(h11.SERVER)
+    connection.receive_data(data)
+    body = b""
+    try:
+        head = connection.next_event()
+        if not isinstance(head, h11.Request):
+            return
+        while isinstance(event := connection.next_event(), h11.Data):
+            body += event.data
+    except h11.RemoteProtocolError:
+        return
+    request = http._request(head, body)
+    response = _server().respond(request)
+    assert response.status != 500, response
+
+
+def _requests() -> list[bytes]:
+    slices = "/apis/resource.k8s.io/v1/resourceslices"
+    claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+    devices = {"requests": [{"name": "g", "exactly": {"deviceClassName": "c"}}]}
+    claim = {"metadata": {"name": "c", "labels": {"a": "b"}}, "spec": {"devices": devices}}
+    patch = [{"op": "add", "path": "/metadata/labels/x", "value": "y"}]
+    rows: list[tuple[str, str, str, object]] = [
+        (
+            "GET",
+            f"{slices}?limit=2&labelSelector=a%3Db,c!=d&fieldSelector=spec.driver%3Dx",
+            "",
+            None,
+        ),
+        ("GET", f"{slices}?watch=1&resourceVersion=0&timeoutSeconds=1", "", None),
+        ("GET", "/openapi/v3/apis/resource.k8s.io/v1", "", None),
+        ("POST", f"{claims}?fieldValidation=Strict&dryRun=All", "application/json", claim),
+        ("PATCH", f"{claims}/c?fieldManager=m", "application/apply-patch+yaml", claim),
+        ("PATCH", f"{claims}/c", "application/json-patch+json", patch),
+        ("PATCH", f"{claims}/c/status", "application/merge-patch+json", {"status": {}}),
+        ("PUT", f"{claims}/c", "application/json", claim),
+        (
+            "DELETE",
+            f"{claims}/c?propagationPolicy=Background",
+            "application/json",
+            {"kind": "DeleteOptions"},
+        ),
+    ]
+    made = []
+    for method, path, kind, content in rows:
+        body = json.dumps(content).encode() if content is not None else b""
+        head = f"{method} {path} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer t\r\n"
+        head += f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+        made.append(head.encode() + body)
+    return made
+
+
+def _protobuf(data: bytes) -> None:
+    with contextlib.suppress(StatusError):
+        protobuf.decode(data)
+
+
+def _messages() -> list[bytes]:
+    def field(number: int, content: bytes) -> bytes:
+        return bytes([number << 3 | 2, len(content)]) + content
+
+    metadata = field(1, field(1, b"name") + field(11, field(1, b"label") + field(2, b"value")))
+    kinds = (("v1", "Pod"), ("v1", "ConfigMap"), ("resource.k8s.io/v1", "ResourceClaim"))
+    made = []
+    for version, kind in kinds:
+        type_meta = field(1, version.encode()) + field(2, kind.encode())
+        made.append(protobuf.MAGIC + field(1, type_meta) + field(2, metadata))
+    return made
+
+
+TARGETS = {
+    "probes": target.Target(
+        read=_probe,
+        parts=(endpoint.Endpoint._response,),
+        examples=lambda: [b"GET /livez HTTP/1.1\r\n\r\n"],
+        words=(b"HEAD ", b"/metrics?"),
+    ),
+    "requests": target.Target(
+        read=_request,
+        parts=(http._request, dispatch),
+        examples=_requests,
+        words=(b"fieldSelector=", b"continue=", b"application/yaml"),
+    ),
+    "protobuf": target.Target(
+        read=_protobuf,
+        parts=(protobuf,),
+        examples=_messages,
+        words=(b"\x0a\x00", b"\xff\xff\xff\xff\x0f"),
+    ),
+}

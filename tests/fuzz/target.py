@@ -1,0 +1,46 @@
+"""A target: what reads things of others, with examples to begin from, and files for those who read files."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """`read` returns for everything that is understood, and for every refusal that is a contract.
+
+    Any other exception is a mistake, and so is taking long: what is fed is small.
+    """
+
+    read: Callable[[bytes], None]
+    examples: Callable[[], list[bytes]]
+    # Modules, classes and functions that read what is fed: all of their lines should be reached.
+    parts: tuple[Any, ...]
+    words: tuple[bytes, ...] = ()
+
+
+@cache
+def folder() -> Path:
+    """One for all inputs of this process, that goes with it; in memory where there is such a place."""
+    memory = Path("/dev/shm")
+    made = tempfile.TemporaryDirectory(
+        prefix="claimd-fuzz-", dir=memory if memory.is_dir() else None
+    )
+    _kept.append(made)
+    return Path(made.name)
+
+
+_kept: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def file(name: str, data: bytes) -> Path:
+    path = folder() / name
+    path.write_bytes(data)
+    return path
