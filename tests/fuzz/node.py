@@ -243,7 +243,7 @@ def _trees() -> list[tuple[Path, list[Path]]]:
     for model in ("amd:mi300x", "nvidia:l4", "intel:b580"):
         tree = target.folder() / f"odd-{model.partition(':')[0]}"
         fake.write(tree, fake.parse([model]))
-        places = sorted(path for path in (tree / "sys/devices").rglob("*") if path.istarget.file())
+        places = sorted(path for path in (tree / "sys/devices").rglob("*") if path.is_file())
         for place in places:
             place.chmod(0o644)
         made.append((tree, places))

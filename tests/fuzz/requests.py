@@ -6,11 +6,13 @@ import contextlib
 import json
 import random
 import re
+import socket
+from collections.abc import Callable
 from functools import cache
 
 import h11
 
-from plugin import endpoint
+from plugin import endpoint, exposition
 from plugin.sim.apiserver import catalog, dispatch
 from plugin.sim.apiserver.access.tokens import Tokens
 from plugin.sim.apiserver.storage import bootstrap
@@ -23,11 +25,34 @@ from plugin.sim.apiserver.wire import http, protobuf
 from . import target
 
 
+@cache
+def _socket() -> socket.socket:
+    """Of nobody: a client has one, and nothing is read from it here."""
+    return socket.socket(socket.AF_UNIX)
+
+
+def _may_scrape(
+    authorization: str, _address: str, _then: Callable[[endpoint.Verdict], None]
+) -> endpoint.Verdict:
+    if authorization == "Bearer t":
+        return endpoint.Verdict(allowed=True)
+    return endpoint.Verdict(allowed=False, status="401 Unauthorized", words="no", reason="token")
+
+
+@cache
+def _endpoints() -> tuple[endpoint.Endpoint, ...]:
+    protection = endpoint.Protection(lambda: None, _may_scrape)
+    return endpoint.Endpoint("", str), endpoint.Endpoint("", str, protection=protection)
+
+
 def _probe(data: bytes) -> None:
-    answer = endpoint.Endpoint("", str)._response(data[: endpoint.LONGEST_REQUEST])
-    assert answer.startswith(b"HTTP/1.1 ")
-    head, _, body = answer.partition(b"\r\n\r\n")
-    assert body == b"" or f"Content-Length: {len(body)}\r\n".encode() in head + b"\r\n"
+    for served in _endpoints():
+        client = endpoint._Client(_socket(), "127.0.0.1")
+        client.head = data[: endpoint.LONGEST_REQUEST]
+        answer = served._response(client)
+        assert answer.startswith(b"HTTP/1.1 ")
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert body == b"" or f"Content-Length: {len(body)}\r\n".encode() in head + b"\r\n"
 
 
 @cache
@@ -118,11 +143,22 @@ def _messages() -> list[bytes]:
     return made
 
 
+def _probes() -> list[bytes]:
+    head = b"GET /metrics HTTP/1.1\r\nAuthorization: Bearer t\r\n"
+    accept = b"Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.2\r\n\r\n"
+    return [b"GET /livez HTTP/1.1\r\n\r\n", b"GET /readyz HTTP/1.1\r\n\r\n", head + accept]
+
+
 TARGETS = {
     "probes": target.Target(
         read=_probe,
-        parts=(endpoint.Endpoint._response,),
-        examples=lambda: [b"GET /livez HTTP/1.1\r\n\r\n"],
+        parts=(
+            endpoint.Endpoint._response,
+            endpoint.Endpoint._answer,
+            endpoint._field,
+            exposition.content_type,
+        ),
+        examples=_probes,
         words=(b"HEAD ", b"/metrics?"),
     ),
     "requests": target.Target(
