@@ -71,9 +71,42 @@ def processes_of(folder):
 
 
 def test_a_suite_has_a_cluster_and_leaves_nothing(suite, pytester):
-    """One cluster for all of them, since each takes seconds: parts fail, waits fail, tests fail."""
     tests = """
-        import json, subprocess
+        from pathlib import Path
+
+        def test_a_folder_is_applied_and_its_pod_runs(claimd_cluster):
+            cluster = claimd_cluster
+            Path("folder").write_text(str(cluster.folder))
+            applied = cluster.apply("manifests")
+            assert [obj["kind"] for obj in applied] == ["Namespace", "Pod", "ResourceClaim"]
+            pod = cluster.wait("pod/p", namespace="own")
+            assert pod["spec"]["nodeName"] == "node-1"
+            assert cluster.logs("p", "own") == "hello\\n"
+            assert cluster.get("ns/own")["kind"] == "Namespace"
+            assert [one["kind"] for one in cluster.list("resourceslices")] == ["ResourceSlice"]
+            assert cluster.environ["KUBECONFIG"] == str(cluster.kubeconfig)
+            assert cluster.describe() == ""
+            cluster.wait("pod/p", "gone", namespace="own", timeout=0.1)
+    """
+    result = suite(tests, "--tb=short")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*ClusterError: waited 0.1 s for pod/p in vain: is still there",
+            "*claimd on node-1 (running)*",
+        ]
+    )
+    # What is ours is no matter of whoever reads why a test failed.
+    result.stdout.no_fnmatch_line("*pytest_plugin.py:*")
+
+    folder = Path((pytester.path / "folder").read_text())
+    assert not folder.exists()
+    assert processes_of(folder) == []
+
+
+@pytest.mark.slow
+def test_parts_fail_and_a_test_that_fails_says_what_the_cluster_saw(suite):
+    tests = """
         from pathlib import Path
         import pytest
 
@@ -81,19 +114,9 @@ def test_a_suite_has_a_cluster_and_leaves_nothing(suite, pytester):
         def cluster(claimd_cluster_factory):
             return claimd_cluster_factory({"a": "nvidia:l4=2", "b": ""})
 
-        def test_a_folder_is_applied_and_its_pod_runs(cluster):
-            Path("folder").write_text(str(cluster.folder))
-            applied = cluster.apply("manifests")
-            assert [obj["kind"] for obj in applied] == ["Namespace", "Pod", "ResourceClaim"]
-            pod = cluster.wait("pod/p", namespace="own")
-            assert pod["spec"]["nodeName"] == "a"
-            assert cluster.logs("p", "own") == "hello\\n"
-            assert cluster.get("ns/own")["kind"] == "Namespace"
-            assert [one["kind"] for one in cluster.list("resourceslices")] == ["ResourceSlice"]
-            assert (cluster.nodes["b"].kubelet_dir / "plugins_registry").is_dir()
-            assert cluster.environ["KUBECONFIG"] == str(cluster.kubeconfig)
-
         def test_parts_fail_and_come_back(cluster):
+            cluster.apply("manifests")
+            cluster.wait("pod/p", namespace="own")
             node = cluster.nodes["a"]
             node.kill_claimd()
             node.restart()
@@ -101,6 +124,7 @@ def test_a_suite_has_a_cluster_and_leaves_nothing(suite, pytester):
             for part in ("apiserver", "scheduler", "controllers"):
                 cluster.restart(part)
             assert cluster.get("pod/p", "own")["status"]["phase"] == "Running"
+            assert (cluster.nodes["b"].kubelet_dir / "plugins_registry").is_dir()
             cluster.delete("pod/p", "own")
             assert cluster.wait("pod/p", "gone", namespace="own") == {}
             cluster.delete("resourceclaim/c", "own")
@@ -110,7 +134,8 @@ def test_a_suite_has_a_cluster_and_leaves_nothing(suite, pytester):
         def test_a_wait_in_vain(cluster):
             text = Path("manifests/pod.yaml").read_text()
             cluster.apply(text.replace("gpu.claimd.dev", "amd.gpu.claimd.dev"))
-            cluster.wait("pod/p", {"status.conditions[type=PodScheduled].status": "False"}, namespace="own")
+            waits = {"status.conditions[type=PodScheduled].status": "False"}
+            cluster.wait("pod/p", waits, namespace="own")
             cluster.wait("pod/p", namespace="own", timeout=0.2)
 
         def test_an_assertion(cluster):
@@ -127,7 +152,7 @@ def test_a_suite_has_a_cluster_and_leaves_nothing(suite, pytester):
             ask(cluster)
     """
     result = suite(tests, "--tb=short")
-    result.assert_outcomes(passed=2, failed=7)
+    result.assert_outcomes(passed=1, failed=7)
     result.stdout.fnmatch_lines(
         [
             "*ClusterError: waited 0.2 s for pod/p in vain: status.phase is Pending, expected Running;*",
@@ -144,12 +169,6 @@ def test_a_suite_has_a_cluster_and_leaves_nothing(suite, pytester):
             "*'pods': expected a kind and a name, such as pod/pods*",
         ]
     )
-    # What is ours is no matter of whoever reads why a test failed.
-    result.stdout.no_fnmatch_line("*pytest_plugin.py:*")
-
-    folder = Path((pytester.path / "folder").read_text())
-    assert not folder.exists()
-    assert processes_of(folder) == []
 
 
 @pytest.mark.slow

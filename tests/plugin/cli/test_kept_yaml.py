@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plugin.api import text
@@ -134,6 +134,7 @@ VALUES = st.recursive(
 MAPS = st.dictionaries(st.sampled_from("abc"), VALUES, min_size=1)
 
 
+@settings(max_examples=60, deadline=None)
 @given(MAPS, MAPS, st.booleans())
 def test_whatever_is_written_says_the_same(before, after, indented):
     """Of any two documents: the second is what the result says, or there is none."""

@@ -114,6 +114,14 @@ async def test_what_a_container_prints_is_a_log(running):
     with pytest.raises(errors.NotFound):
         await running.client.request("GET", f"{pods}/q/log")
 
+    waiting = {"metadata": {"name": "w"}, "spec": spec | {"nodeName": "", "schedulerName": "none"}}
+    await running.client.request("POST", pods, body=json.dumps(waiting).encode())
+    said = 'container "a" in pod "w" is waiting to start: ContainerCreating'
+    with pytest.raises(errors.ApiError, match=said):
+        await running.client.request(
+            "GET", f"{pods}/w/log", query={"follow": "true", "container": "a"}
+        )
+
 
 @pytest.mark.skipif(not shutil.which("kubectl"), reason="there is no kubectl")
 async def test_kubectl_follows_a_log_until_the_container_has_ended(running, tmp_path):
@@ -146,6 +154,7 @@ async def test_kubectl_follows_a_log_until_the_container_has_ended(running, tmp_
     assert kubectl.returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("kubectl"), reason="there is no kubectl")
 async def test_kubectl_runs_commands_in_a_container(running, tmp_path):
     """With its own protocol: what goes in, both outputs, the exit code, a terminal."""
@@ -192,17 +201,6 @@ async def test_kubectl_runs_commands_in_a_container(running, tmp_path):
     code, _, err = await kubectl("p", "-c", "b", "--", "true")
     assert code == 1
     assert b"container b is not valid for pod p" in err
-
-
-async def test_who_follows_a_log_before_there_is_one_is_told(running):
-    container = {"name": "a", "image": "i", "command": ["true"]}
-    spec = {"schedulerName": "nobody", "containers": [container]}
-    pods = "/api/v1/namespaces/default/pods"
-    body = json.dumps({"metadata": {"name": "p"}, "spec": spec}).encode()
-    await running.client.request("POST", pods, body=body)
-    said = 'container "a" in pod "p" is waiting to start: ContainerCreating'
-    with pytest.raises(errors.ApiError, match=said):
-        await running.client.request("GET", f"{pods}/p/log", query={"follow": "true"})
 
 
 async def test_a_plugin_that_is_killed_in_the_middle_of_a_prepare_gives_the_same_again(running):
