@@ -33,6 +33,11 @@ def is_watchful(pod: Pod) -> bool:
     )
 
 
+def has_rules(pod: Pod) -> bool:
+    """Whether other pods say where it may go, or where it had better."""
+    return is_watchful(pod) or bool(pod.spec.topology_spread_constraints)
+
+
 def depends_on_others(pod: Pod) -> bool:
     """Whether it may find a place when other pods come, and not only when they go."""
     affinity = pod.spec.affinity.pod_affinity

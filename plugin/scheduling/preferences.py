@@ -24,6 +24,13 @@ _TAINTS, _NODES, _SPREAD, _PODS = 3, 2, 2, 2  # weights
 _REQUIRED_WEIGHT = 1  # of another pod's required affinity
 
 
+def are_any(pod: Pod) -> bool:
+    """Whether the pod itself prefers anything."""
+    affinity = pod.spec.affinity.node_affinity
+    has_terms = affinity.preferred_during_scheduling_ignored_during_execution
+    return bool(has_terms) or neighbours.has_rules(pod)
+
+
 def scores(
     pod: Pod,
     feasible: Sequence[Node],

@@ -221,13 +221,16 @@ class _NodeSearch:
         self._reasons: Counter[str] = Counter()  # by reason, how many nodes have it
         self._short: list[tuple[Node, list[ResourceClaim]]] = []  # nodes with too few devices
         self._scores: dict[str, int] = {}  # by the node's name, what the pod prefers
-        self._neighbours = neighbours.Neighbours(
-            pod,
-            snapshot.nodes_by_name,
-            snapshot.pods_by_node,
-            snapshot.watchful_pods,
-            snapshot.namespaces,
-        )
+        # Most pods have nothing to do with others.
+        self._neighbours: neighbours.Neighbours | None = None
+        if neighbours.has_rules(pod) or snapshot.watchful_pods:
+            self._neighbours = neighbours.Neighbours(
+                pod,
+                snapshot.nodes_by_name,
+                snapshot.pods_by_node,
+                snapshot.watchful_pods,
+                snapshot.namespaces,
+            )
 
     def _filter(self, node: Node) -> list[str]:
         """Why the pod cannot go to this node, devices aside; nothing if it may."""
@@ -248,7 +251,8 @@ class _NodeSearch:
             },
             neighbours=others,
         )
-        refusals = itertools.chain(refusals, self._neighbours.refusals(node))
+        if self._neighbours is not None:
+            refusals = itertools.chain(refusals, self._neighbours.refusals(node))
         messages = [refusal.message for refusal in filters.first_refusals(refusals)]
         return list(dict.fromkeys(messages))
 
@@ -266,8 +270,9 @@ class _NodeSearch:
             else:
                 feasible.append(node)
 
-        if len(feasible) > 1:
-            snapshot = self._snapshot
+        snapshot = self._snapshot
+        is_choosy = preferences.are_any(self._pod) or snapshot.watchful_pods
+        if len(feasible) > 1 and (is_choosy or snapshot.has_soft_taints):
             self._scores = preferences.scores(
                 self._pod,
                 feasible,

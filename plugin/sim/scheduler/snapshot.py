@@ -116,7 +116,16 @@ class Snapshot:
     @cached_property
     def watchful_pods(self) -> list[Pod]:
         """The pods that have a place and want others near to them, or far from them."""
-        return [pod for pods in self.pods_by_node.values() for pod in pods if is_watchful(pod)]
+        pods = self.pods.values()
+        placed = [pod for pod in pods if pod.spec.node_name and not pod.has_ended]
+        return [pod for pod in placed if is_watchful(pod)]
+
+    @cached_property
+    def has_soft_taints(self) -> bool:
+        """Whether some node would rather not have every pod."""
+        return any(
+            taint.effect == "PreferNoSchedule" for node in self.nodes for taint in node.spec.taints
+        )
 
     @cached_property
     def used(self) -> dict[str, Amounts]:
@@ -186,11 +195,14 @@ class Snapshot:
         if "pods_by_node" in computed:
             neighbours = [*self.pods_by_node.get(node, ()), placed]
             after.__dict__["pods_by_node"] = {**self.pods_by_node, node: neighbours}
-        if "nodes_by_name" in computed:
-            after.__dict__["nodes_by_name"] = self.nodes_by_name
+        for of_nodes in ("nodes_by_name", "has_soft_taints"):
+            if of_nodes in computed:
+                after.__dict__[of_nodes] = computed[of_nodes]
         if "watchful_pods" in computed:
-            added = [placed] if is_watchful(placed) else []
-            after.__dict__["watchful_pods"] = [*self.watchful_pods, *added]
+            watchful = self.watchful_pods
+            after.__dict__["watchful_pods"] = (
+                [*watchful, placed] if is_watchful(placed) else watchful
+            )
 
         if "allocated" in computed and "features" in computed:
             newly_allocated = [
