@@ -17,9 +17,12 @@ import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    import pluggy
 
 MARKER = "claimd_cluster"
 NODES = {"node-1": "nvidia:h100=2"}  # of whoever asks for none
@@ -196,6 +199,30 @@ class Cluster:
         printed: str = self.ask("logs", pod=pod, namespace=namespace, container=container)
         return printed
 
+    def exec(
+        self,
+        pod: str,
+        command: Sequence[str],
+        namespace: str = "default",
+        container: str = "",
+        *,
+        timeout: float = 30.0,
+    ) -> subprocess.CompletedProcess[str]:
+        """A command in a container, the first if none is named, as `kubectl exec` runs it.
+
+        Its exit code is not looked at: `check_returncode()` of the result does.
+        """
+        __tracebackhide__ = True
+        ran = self.ask(
+            "exec",
+            pod=pod,
+            command=list(command),
+            namespace=namespace,
+            container=container,
+            timeout=timeout,
+        )
+        return subprocess.CompletedProcess(list(command), ran["code"], ran["out"], ran["err"])
+
     # ---------------------------------------------------------------- facts
 
     def wait(
@@ -365,16 +392,15 @@ def claimd_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         factory.end()
 
 
-@pytest.hookimpl(wrapper=True)
+@pytest.hookimpl(hookwrapper=True)  # which pytest 7 knows, too
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+) -> Generator[None, pluggy.Result[pytest.TestReport], None]:
     """Adds what the cluster saw to the report of a test that failed."""
-    report = yield
+    report = (yield).get_result()
     told_already = call.excinfo is None or call.excinfo.errisinstance(ClusterError)
     if report.when == "call" and report.failed and not told_already:
         _add_accounts(item, report)
-    return report
 
 
 def _add_accounts(item: pytest.Item, report: pytest.TestReport) -> None:

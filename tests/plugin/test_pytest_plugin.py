@@ -86,6 +86,8 @@ def test_a_suite_has_a_cluster_and_leaves_nothing(suite, pytester):
             assert [one["kind"] for one in cluster.list("resourceslices")] == ["ResourceSlice"]
             assert cluster.environ["KUBECONFIG"] == str(cluster.kubeconfig)
             assert cluster.describe() == ""
+            ran = cluster.exec("p", ["sh", "-c", "echo $0; echo wrong >&2; exit 3", "a b"], "own")
+            assert (ran.returncode, ran.stdout, ran.stderr) == (3, "a b\\n", "wrong\\n")
             cluster.wait("pod/p", "gone", namespace="own", timeout=0.1)
     """
     result = suite(tests, "--tb=short")

@@ -6,7 +6,7 @@ Answers are plain data. What cannot be done is a Refused, in words for whoever r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,28 @@ class Operations:
         )
         return answer.decode(errors="replace")
 
+    async def answer_exec(
+        self, *, pod: str, command: Sequence[str], namespace: str, container: str, timeout: float
+    ) -> dict[str, Any]:
+        """What a command in a container has printed, and its exit code."""
+        if not container:
+            found = await self.answer_get(what=f"pod/{pod}", namespace=namespace)
+            container = found["spec"]["containers"][0]["name"]
+        executed = await self._up.execute(namespace, pod, container, command, False, False)
+        if executed is None:
+            raise Refused(f"container {container} of pod {namespace}/{pod} does not run")
+        try:
+            async with asyncio.timeout(timeout):
+                printed, complained = await asyncio.gather(
+                    _all(executed.output()), _all(executed.errors())
+                )
+                code = await executed.wait()
+        except TimeoutError:
+            raise Refused(f"{command[0]!r} has not ended within {timeout:g} s") from None
+        finally:
+            executed.kill()
+        return {"code": code, "out": printed, "err": complained}
+
     # ---------------------------------------------------------------- facts
 
     async def answer_wait(
@@ -223,6 +245,10 @@ class Operations:
             return self._up.parts[name]
         there = sorted((*self._up.parts, API_SERVER, *(f"{CLAIMD} {it}" for it in self._up.nodes)))
         raise Refused(f"no part {name!r}; there are {', '.join(there)}")
+
+
+async def _all(parts: AsyncIterator[bytes]) -> str:
+    return b"".join([part async for part in parts]).decode(errors="replace")
 
 
 # ---------------------------------------------------------------- what was written

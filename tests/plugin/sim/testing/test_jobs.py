@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from plugin import pytest_plugin
+
 ROOT = Path(__file__).resolve().parents[4]
 STRANGER = ROOT / "tests" / "cases" / "stranger"
 WHEEL = "CLAIMD_WHEEL"
@@ -41,6 +43,20 @@ def test_the_jobs_are_jobs():
     assert all(set(step) <= {"run", "uses", "with"} for step in job["steps"])
     assert WHEEL in gitlab["cluster"]["variables"]
     assert shell_steps()["github"] == shell_steps()["gitlab"]
+
+
+def test_what_the_page_says_of_a_cluster_is_there():
+    text = (ROOT / "docs" / "ci.md").read_text()
+    table = text.partition("| | |")[2].partition("## GitHub")[0]
+    for name in re.findall(r"(?<![\w\]).])`([a-z]+)\(", table):
+        assert hasattr(pytest_plugin.Cluster, name), name
+    for name in re.findall(r'nodes\["[\w-]+"\]\.(\w+)', text):
+        assert hasattr(pytest_plugin.Node, name), name
+    for name in re.findall(r"\b(?:claimd_)?cluster\.(\w+)", text):
+        known = {"nodes", "folder", "address"}  # of each instance
+        assert hasattr(pytest_plugin.Cluster, name) or name in known, name
+    for block in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S):
+        compile(block, "docs/ci.md", "exec")
 
 
 @pytest.fixture(scope="module")
