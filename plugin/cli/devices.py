@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    with machine.opened(config.load(vars(arguments))) as here:
+    settings = config.load(vars(arguments))
+    with machine.opened(settings) as here:
         inventory = here.scan()
         if arguments.output in ("json", "yaml"):
             document = {
@@ -27,7 +28,9 @@ def run(arguments: argparse.Namespace) -> int:
             return OK
 
         wide = arguments.output == "wide"
-        _print_table(here.settings, inventory, wide)
+        # A capture lies unpacked in a folder that nobody knows.
+        place = f"in {settings.root}" if here.replay else f"under {settings.roots.sys}"
+        _print_table(inventory, place, wide)
         if wide:
             _print_notes(inventory)
             _print_sharing(here.settings, inventory)
@@ -35,11 +38,11 @@ def run(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _print_table(settings: Config, inventory: Inventory, wide: bool) -> None:
+def _print_table(inventory: Inventory, place: str, wide: bool) -> None:
     if inventory.gpus:
         output.gpus(output.WIDE if wide else output.NARROW, inventory.gpus)
     else:
-        print(f"no GPUs found under {settings.roots.sys}")
+        print(f"no GPUs found {place}")
     for skipped in inventory.skipped:
         print(f"left alone: {skipped.address}: {skipped.reason}")
 

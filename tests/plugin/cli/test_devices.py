@@ -129,6 +129,15 @@ def test_no_gpu_is_an_answer(claimd, tmp_path):
     assert "no PCI device can be seen" in out
 
 
+def test_no_gpu_in_a_capture_names_the_capture(claimd, tmp_path):
+    file = str(tmp_path / "none.tar")
+    (tmp_path / "machine/sys/bus/pci/devices").mkdir(parents=True)
+    assert claimd("capture", "--root", str(tmp_path / "machine"), file)[0] == 0
+    code, out, _ = claimd("devices", "--root", file)
+    assert code == 0
+    assert out.startswith(f"no GPUs found in {file}\n")
+
+
 def test_wide_says_once_what_is_the_same(claimd, tree, tmp_path):
     arguments = ("devices", "--kubelet-dir", str(tmp_path), "-o", "wide", "--root")
     _, out, _ = claimd(*arguments, tree)
