@@ -27,6 +27,7 @@ PYTHON = (sys.executable, "-I", "-S")
 CONFIG_FILE = "config.json"
 FOLLOW_POLL = 0.05  # seconds between two looks at a log that somebody follows
 _OUTPUT_LIMIT = 10_000  # bytes of what a command beside the container's own has printed
+_NOT_RUNNING = 126  # the exit code of a command that could not be run
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 # Told "+" and the process group when a container starts, "-" when all of it is gone.
@@ -151,27 +152,16 @@ class Container:
 
         It sees what the container sees, and ends when the caller is cancelled.
         """
-        process = await asyncio.create_subprocess_exec(
-            *PYTHON,
-            LAUNCH,
-            "enter",
-            self._folder / CONFIG_FILE,
-            str(self.pid),
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-            cwd="/",
-        )
+        executed = await self.begin(command, stdin=False, tty=False)
+        if executed is None:
+            return _NOT_RUNNING, "the container does not run"
         try:
-            output, _ = await process.communicate()
+            printed = await asyncio.gather(_first(executed.output()), _first(executed.errors()))
+            code = await executed.wait()
         finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
-        return process.returncode or 0, output[:_OUTPUT_LIMIT].decode(errors="replace")
+            executed.kill()
+            await executed.wait()
+        return code, b"".join(printed).decode(errors="replace")
 
     def kill(self) -> None:
         if self.running:
@@ -285,6 +275,14 @@ class Container:
             path.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(FileExistsError):
                 path.symlink_to(mount.host_path)
+
+
+async def _first(parts: AsyncIterator[bytes]) -> bytes:
+    """What comes first of it; the rest is read, and is nobody's."""
+    first = b""
+    async for part in parts:
+        first += part[: _OUTPUT_LIMIT - len(first)]
+    return first
 
 
 async def _read_to_end(descriptor: int) -> bytes:

@@ -288,7 +288,8 @@ async def test_a_pod_is_ready_when_its_probe_says_so_and_starts_again_when_it_is
     folder.mkdir()
 
     def looks(name, **more):
-        return {"exec": {"command": ["test", "-e", name]}, "periodSeconds": 1} | more
+        timing = {"periodSeconds": 1, "timeoutSeconds": 60}
+        return {"exec": {"command": ["test", "-e", name]}} | timing | more
 
     container = {
         "name": "main",
@@ -327,7 +328,12 @@ async def test_what_comes_after_a_sidecar_waits_for_its_startup_probe(node):
         "restartPolicy": "Always",
         "workingDir": str(folder),
         "command": ["sleep", "1000"],
-        "startupProbe": {"exec": {"command": ["test", "-e", "up"]}, "periodSeconds": 1},
+        "startupProbe": {
+            "exec": {"command": ["test", "-e", "up"]},
+            "periodSeconds": 1,
+            "timeoutSeconds": 60,
+            "failureThreshold": 1000,
+        },
     }
     await node.pod("p", initContainers=[sidecar], command=("sleep", "1000"))
     await node.told("Unhealthy", "Startup probe failed: exit code 1")

@@ -9,7 +9,8 @@ from plugin.sim.kubelet import probes
 from plugin.sim.runtime import cdi_cache, container
 from tests.support.apiserver import until
 
-ONCE = probes._DEFAULTS
+PATIENT = {"timeoutSeconds": 60}  # a machine that is busy makes no probe fail
+ONCE = probes._DEFAULTS | PATIENT
 
 
 class Heard:
@@ -57,7 +58,8 @@ async def serving(answer=b"HTTP/1.1 200 OK\r\n\r\n"):
 
 
 def asked(kind, command, **more):
-    return {"name": "main", kind: {"exec": {"command": ["sh", "-c", command]}} | more}
+    probe = {"exec": {"command": ["sh", "-c", command]}} | PATIENT | more
+    return {"name": "main", kind: probe}
 
 
 async def check(handler, attempt=None, **spec):
