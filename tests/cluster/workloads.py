@@ -1,16 +1,22 @@
-"""Records what a real cluster does with Jobs and Deployments.
+"""Records what a real cluster, or the real controllers, do with Jobs and Deployments.
 
     KUBECONFIG=… python -m tests.cluster.workloads [SCENARIO…]
+    python -m tests.cluster.workloads --controllers PATH [SCENARIO…]
 
 Every scenario of `tests/support/workload_scenarios.py` has a namespace of its own, four at a time,
-and leaves what was seen in `tests/cases/workloads`. `busybox` has to be on the node.
+and leaves what was seen in `tests/cases/workloads`. `busybox` has to be on the node. With
+`--controllers` Kubernetes' own kube-controller-manager works on the simulated API server and nodes,
+in place of ours.
 """
 
 from __future__ import annotations
 
+import argparse
+import asyncio
 import json
 import os
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -21,10 +27,16 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Any
 
+from plugin.sim import cluster
+from plugin.sim.apiserver import server
+from plugin.sim.controllers import loops
 from tests.cluster.kubectl import Kubectl, Object
 from tests.support import workload_scenarios
 
 CASES = Path(__file__).parents[1] / "cases" / "workloads"
+CONTROLLERS = (
+    "deployment-controller,replicaset-controller,job-controller,ttl-after-finished-controller"
+)
 AT_ONCE = 4
 PATIENCE = 150.0  # seconds
 GLANCE = 0.3  # seconds between two looks
@@ -85,30 +97,68 @@ class RealCluster:
 
 
 def record(kubectl: Kubectl, name: str) -> None:
-    cluster = RealCluster(kubectl)
+    real = RealCluster(kubectl)
     try:
-        workload_scenarios.ALL[name](cluster)
+        workload_scenarios.ALL[name](real)
         time.sleep(QUIET)
-        found = workload_scenarios.seen(cluster)
+        found = workload_scenarios.seen(real)
     finally:
-        cluster.close()
+        real.close()
     text = json.dumps(found, indent=1, ensure_ascii=False)
     (CASES / f"{name}.json").write_text(f"{text}\n")
 
 
-def main() -> int:
-    kubectl = Kubectl(kubeconfig=Path(os.environ["KUBECONFIG"]))
+def record_all(kubectl: Kubectl, names: list[str]) -> bool:
+    """Whether all of them could be recorded."""
     CASES.mkdir(exist_ok=True)
-    names = sys.argv[1:] or list(workload_scenarios.ALL)
-    failed = 0
+    failed = False
     with ThreadPoolExecutor(AT_ONCE) as threads:
         pending = {name: threads.submit(record, kubectl, name) for name in names}
         for name, future in pending.items():
-            if error := future.exception():
-                failed += 1
-                traceback.print_exception(error)
+            error = future.exception()
             print(f"{name}: {'not recorded' if error else 'recorded'}", flush=True)
-    return 1 if failed else 0
+            if error:
+                failed = True
+                traceback.print_exception(error)
+    return not failed
+
+
+async def with_real_controllers(program: str, names: list[str]) -> bool:
+    """The same on a simulated cluster of one node, whose workloads are left to this program."""
+    ours = (loops.Workloads, loops.Jobs, loops.CronJobs)
+    loops.ALL = tuple(each for each in loops.ALL if each not in ours)  # type: ignore[assignment]
+    machines = [cluster.Machine(name="one", gpus=["nvidia:h100"])]
+    with tempfile.TemporaryDirectory(prefix="sim-", dir="/tmp") as folder:
+        options = server.Options(tls=True)
+        async with cluster.up(machines, Path(folder), options=options) as up:
+            kubeconfig = up.api.kubeconfig(Path(folder) / "admin")
+            controllers = await asyncio.create_subprocess_exec(
+                program,
+                f"--kubeconfig={kubeconfig}",
+                f"--controllers={CONTROLLERS}",
+                "--leader-elect=false",
+                "--secure-port=0",  # nobody asks it anything
+                f"--cert-dir={folder}/controllers",
+                stderr=asyncio.subprocess.DEVNULL,
+            )
+            try:
+                return await asyncio.to_thread(record_all, Kubectl(kubeconfig=kubeconfig), names)
+            finally:
+                controllers.terminate()
+                await controllers.wait()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--controllers", metavar="PATH", help="a kube-controller-manager")
+    parser.add_argument("scenarios", nargs="*", default=list(workload_scenarios.ALL))
+    asked = parser.parse_args()
+    if asked.controllers:
+        done = asyncio.run(with_real_controllers(asked.controllers, asked.scenarios))
+    else:
+        kubectl = Kubectl(kubeconfig=Path(os.environ["KUBECONFIG"]))
+        done = record_all(kubectl, asked.scenarios)
+    return 0 if done else 1
 
 
 if __name__ == "__main__":

@@ -236,7 +236,7 @@ class PlayedCluster:
             if "deletionTimestamp" in pod["metadata"]:
                 found, due = self._play_end(pod)
             elif _phase(pod) == "Pending" and "nodeName" not in pod["spec"]:
-                room = placed < self.room
+                room = placed < self.room and not pod["spec"].get("nodeSelector")
                 placed += room
                 found, due = (self._bind(pod) if room else None), None
             elif _phase(pod) == "Pending" or uid in self._starts:
@@ -277,7 +277,7 @@ class PlayedCluster:
         lasts, code = _fate(pod)
         self._ends[uid] = (self.now + lasts, code)
         state = {"running": {"startedAt": self._timestamp()}}
-        return self._report(pod, "Running", state, ready="readinessProbe" not in _main(pod)), None
+        return self._report(pod, "Running", state, ready=True), None
 
     def _play_running(self, pod):
         uid = pod["metadata"]["uid"]

@@ -16,6 +16,8 @@ SYSTEM_METADATA = (
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
 )
+# Groups whose kinds' metadata may be written together with the status.
+STATUS_TAKES_METADATA = ("apps", "batch")
 IDENTITY = ("name", "namespace", "uid", "resourceVersion")
 
 
@@ -42,22 +44,34 @@ def writable(kind: Kind, obj: Document, subresource: str) -> Document:
 def carry_over(kind: Kind, old: Document, new: Document, subresource: str) -> Document:
     """The new object, with everything as it was that this request may not change."""
     if subresource == "status":
+        if kind.resource.group in STATUS_TAKES_METADATA:
+            return _with_status(old, new) | {"metadata": _with_system_metadata(kind, old, new)}
         return _with_status(old, new)
     if kind.resource.kind == "Namespace" and subresource != "finalize":
         new = new | {"spec": old.get("spec") or {}}
 
-    before, metadata = old["metadata"], dict(new["metadata"])
-    for name in SYSTEM_METADATA:
-        metadata.pop(name, None)
-        if name in before:
-            metadata[name] = before[name]
-    new = new | {"metadata": metadata}
+    new = new | {"metadata": _with_system_metadata(kind, old, new, "")}
 
     if kind.has_status:
         new = without(new, "status")
         if "status" in old:
             new["status"] = old["status"]
     return new
+
+
+def _with_system_metadata(
+    kind: Kind, old: Document, new: Document, subresource: str = "status"
+) -> Document:
+    """The new object's, with what is the system's as it was; and of a status what is not its."""
+    before, metadata = old["metadata"], dict(new["metadata"])
+    kept: tuple[str, ...] = SYSTEM_METADATA
+    if subresource and kind.resource.kind == "Deployment":
+        kept = (*SYSTEM_METADATA, "labels")
+    for name in kept:
+        metadata.pop(name, None)
+        if name in before:
+            metadata[name] = before[name]
+    return metadata
 
 
 def _with_status(old: Document, new: Document) -> Document:

@@ -3,6 +3,8 @@
 import pytest
 
 from plugin.sim.apiserver.rules import apps
+from tests.support.played_cluster import PlayedCluster
+from tests.support.workload_objects import deployment
 
 
 @pytest.mark.parametrize(
@@ -55,3 +57,13 @@ def test_their_pods_have_the_defaults_of_pods():
     made = apps.with_defaults("Deployment", {"spec": {"template": template}})
     spec = made["spec"]["template"]["spec"]
     assert (spec["restartPolicy"], spec["terminationGracePeriodSeconds"]) == ("Always", 30)
+
+
+def test_who_writes_the_status_may_annotate_and_not_label():
+    cluster = PlayedCluster()
+    made = cluster.create("deployments", deployment())
+    said = {"annotations": {"revision": "7"}, "labels": {"who": "me"}}
+    changed = cluster.put_status("deployments", made | {"metadata": made["metadata"] | said})
+    assert changed["metadata"]["annotations"] == {"revision": "7"}
+    assert "labels" not in changed["metadata"]
+    assert changed["metadata"]["generation"] == made["metadata"]["generation"]

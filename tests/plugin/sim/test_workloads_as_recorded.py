@@ -1,0 +1,27 @@
+"""The simulator's Jobs and Deployments go where those of Kubernetes' own controllers went.
+
+`tests/cluster/workloads.py` records it; here the same scenarios run while time is played.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support import workload_scenarios
+from tests.support.played_cluster import PlayedCluster
+
+CASES = Path(__file__).parents[2] / "cases" / "workloads"
+
+
+def test_every_scenario_was_recorded():
+    recorded = {path.stem for path in CASES.glob("*.json")}
+    assert recorded == set(workload_scenarios.ALL)
+
+
+@pytest.mark.parametrize("name", workload_scenarios.ALL)
+def test_it_ends_as_it_does_with_the_real_controllers(name):
+    cluster = PlayedCluster()
+    workload_scenarios.ALL[name](cluster)
+    cluster.pass_time(3)
+    assert workload_scenarios.seen(cluster) == json.loads((CASES / f"{name}.json").read_text())
