@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import random
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from functools import cache
 
 import h11
+import msgspec
 
 from plugin import endpoint, exposition
 from plugin.sim.apiserver import catalog, dispatch
@@ -127,20 +129,14 @@ def _requests() -> list[bytes]:
 
 def _protobuf(data: bytes) -> None:
     with contextlib.suppress(StatusError):
-        protobuf.decode(data)
+        # It is kept, and answered as JSON to all who ask.
+        msgspec.json.encode(protobuf.decode(data))
 
 
 def _messages() -> list[bytes]:
-    def field(number: int, content: bytes) -> bytes:
-        return bytes([number << 3 | 2, len(content)]) + content
-
-    metadata = field(1, field(1, b"name") + field(11, field(1, b"label") + field(2, b"value")))
-    kinds = (("v1", "Pod"), ("v1", "ConfigMap"), ("resource.k8s.io/v1", "ResourceClaim"))
-    made = []
-    for version, kind in kinds:
-        type_meta = field(1, version.encode()) + field(2, kind.encode())
-        made.append(protobuf.MAGIC + field(1, type_meta) + field(2, metadata))
-    return made
+    """One of each kind, by Kubernetes' own library."""
+    cases = json.loads((target.ROOT / "tests/cases/sim/wire.json").read_bytes())
+    return [base64.b64decode(case["wire"]) for case in cases]
 
 
 def _probes() -> list[bytes]:
@@ -171,6 +167,6 @@ TARGETS = {
         read=_protobuf,
         parts=(protobuf,),
         examples=_messages,
-        words=(b"\x0a\x00", b"\xff\xff\xff\xff\x0f"),
+        words=(b"\x0a\x00", b"\x12\x02", b"\xff\xff\xff\xff\x0f", b"\x22\x00", b"v1", b"Pod"),
     ),
 }

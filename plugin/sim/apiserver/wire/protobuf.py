@@ -7,13 +7,14 @@ client takes. What a kind means is not known here.
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
 from typing import Any
+
+import msgspec
 
 from ....api.document import Document
 from ..types import status_errors
@@ -24,7 +25,10 @@ FIXED_SIZES = {FIXED64: 8, FIXED32: 4}
 UINT64_MASK = (1 << 64) - 1
 
 # Whatever the bytes are, these are what reading them can come to.
-DAMAGE = (ValueError, IndexError, AttributeError, TypeError, OverflowError, OSError)
+DAMAGE = (
+    *(ValueError, IndexError, AttributeError, TypeError, OverflowError, OSError),
+    RecursionError,  # a message in itself, thousands of times, or JSON
+)
 
 
 @dataclass(frozen=True)
@@ -147,7 +151,7 @@ def _value(form: str, encoded: Any) -> Any:
         case "texts":
             return [text.decode() for number, text in _fields(encoded) if number == 1]
         case "raw" | "fields":
-            return json.loads(dict(_fields(encoded)).get(1) or b"null")
+            return msgspec.json.decode(dict(_fields(encoded)).get(1) or b"null")
         case "either":
             number_or_text = dict(_fields(encoded))
             if number_or_text.get(1):

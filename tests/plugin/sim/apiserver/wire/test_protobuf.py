@@ -75,3 +75,18 @@ def test_a_map_of_lists():
         protobuf.MAGIC + field(1, head) + field(2, field(2, field(3, b"u") + extra))
     )
     assert found["spec"] == {"user": "u", "extra": {"k": ["one", "two"]}}
+
+
+@pytest.mark.parametrize("raw", [b"NaN", b"1e999", b"Infinity", b'"\\ud800"', b"{", b"[" * 5000])
+def test_json_inside_that_is_none(raw):
+    """It would be kept, and then no list with this object in it could be answered."""
+    head = field(1, b"apps/v1") + field(2, b"ControllerRevision")
+    size = len(raw)
+    data = b"\x0a" + bytes([size & 127 | 128, size >> 7]) + raw
+    size = len(data)
+    content = b"\x12" + bytes([size & 127 | 128, size >> 7]) + data
+    size = len(content)
+    body = field(1, head) + b"\x12" + bytes([size & 127 | 128, size >> 7]) + content
+    with pytest.raises(status_errors.StatusError, match="cannot be read") as told:
+        protobuf.decode(protobuf.MAGIC + body)
+    assert told.value.code == 400
