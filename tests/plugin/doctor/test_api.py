@@ -37,7 +37,7 @@ STATUS = {
     "allocatable": {"cpu": "8"},
 }
 # Of what the token of the node's pod may not see.
-UNSEEN = {"api-server-gates", "kubelet-gates", "clock"}
+UNSEEN = {"api-server-gates", "kubelet-gates"}
 
 
 def kubeconfig(folder, server):

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import email.utils
+import functools
 import logging
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -283,6 +286,12 @@ class _Connection:
                 self._writer.close()
 
     def _head(self, response: HttpResponse, headers: list[tuple[str, str]]) -> bytes:
+        headers.append(("Date", _date(int(time.time()))))
         reason = HTTPStatus(response.status).phrase.encode()
         head = h11.Response(status_code=response.status, headers=headers, reason=reason)
         return self._http.send(head) or b""
+
+
+@functools.lru_cache(maxsize=1)
+def _date(now: int) -> str:
+    return email.utils.formatdate(now, usegmt=True)

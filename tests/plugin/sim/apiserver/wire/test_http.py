@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import email.utils
 import http.client
 import json
 import socket
+import time
 
 import pytest
 
@@ -55,6 +57,17 @@ async def test_bodies_in_pieces_and_bodies_that_wait_to_be_asked_for(connection,
     assert (await answer(reader))[0] == 100
     writer.write(other)
     assert (await answer(reader))[0] == 201
+
+
+async def test_every_answer_has_its_time(connection, api):
+    """As a real one's: who has another clock is found out by it."""
+    reader, writer = connection
+    for path in ("version", "api/v1/nodes?watch=true"):
+        before = int(time.time())
+        writer.write(f"GET /as/{api.token}/{path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        _, headers, _ = await answer(reader)
+        told = email.utils.parsedate_to_datetime(headers["date"]).timestamp()
+        assert before <= told <= time.time()
 
 
 async def test_head(connection, api):
