@@ -85,6 +85,7 @@ def test_the_base_each_component_and_all_of_them_are_what_kustomize_makes() -> N
 
 @needs_both
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # a hundred of them, by two programs
 def test_so_are_any_two_components() -> None:
     assert len(PAIRS) >= 80
     compare(PAIRS)

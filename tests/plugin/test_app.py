@@ -9,7 +9,6 @@ import os
 import resource
 import shutil
 import signal
-import ssl
 import sys
 import tempfile
 import time
@@ -499,7 +498,7 @@ async def test_who_floods_the_metrics_costs_the_kubelet_nothing(world, unused_tc
         pytest.skip("openssl is not installed")
     ca = pki.authority(world.tmp_path, "ca")
     pki.signed(world.tmp_path, ca, "tls", "IP:127.0.0.1")
-    trusting = ssl.create_default_context(cafile=ca)
+    trusting = pki.trusting(ca)
     tokens = await asyncio.to_thread(test_scrape_access.accounts, world.api)
     address = f"127.0.0.1:{unused_tcp_port}"
 

@@ -39,7 +39,7 @@ class Served:
 
     def __init__(self, port, folder):
         self.port = port
-        self.trusting = ssl.create_default_context(cafile=folder / "ca.crt")
+        self.trusting = pki.trusting(folder / "ca.crt")
         self.known = {"Bearer good": endpoint.Verdict(allowed=True)}
         self.later = []  # of those who are not known: what to call with the verdict
         certificate = serving_certificate.ServingCertificate(folder)

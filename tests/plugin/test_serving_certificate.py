@@ -45,7 +45,7 @@ def mounted(made, tmp_path):
 
 def served(one, made):
     """The name in the certificate that a client is shown, who trusts the authority."""
-    client = ssl.create_default_context(cafile=made / "ca.crt")
+    client = pki.trusting(made / "ca.crt")
     client.check_hostname = False
     ours, theirs = ssl.MemoryBIO(), ssl.MemoryBIO()
     server = one.context().wrap_bio(theirs, ours, server_side=True)
