@@ -19,7 +19,7 @@ RIGHTS = Check(
     name="rights",
     level=Level.ERROR,
     looks_at="each verb that claimd needs, by reviews of access",
-    expected="every right of deploy/base/rbac.yaml",
+    expected="every right of deploy/base/rbac.yaml, and of deploy/components/metrics-tls where it is used",
     remedy="apply this version of claimd in the way that it was installed: `helm upgrade` of "
     "deploy/chart, or `kubectl apply -k` of your overlay or of deploy/base; where driver-name is another than gpu.claimd.dev, the resourceNames of the "
     "role have to say so",
@@ -127,16 +127,18 @@ async def _allowed(api: client.Client, account: str, attributes: Mapping[str, st
 
 
 async def denied(
-    api: client.Client, driver: str, account: Answer, is_admin: bool, minor: int
+    api: client.Client, settings: Config, account: Answer, is_admin: bool, minor: int
 ) -> Answer:
     """Which of our rights are missing."""
     if account.value is None:
         return account
     asked = [right for right in rights.RIGHTS if right.since <= minor]
+    if settings.metrics_authorization:
+        asked += rights.REVIEWS
     subject = account.value if is_admin else ""
     try:
         allowed = await asyncio.gather(
-            *(_allowed(api, subject, right.attributes(driver)) for right in asked)
+            *(_allowed(api, subject, right.attributes(settings.driver_name)) for right in asked)
         )
     except errors.ApiError as error:
         return Answer(trouble=str(error), how="kubectl auth can-i --list --as " + account.value)

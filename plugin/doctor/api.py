@@ -278,7 +278,7 @@ async def look(api: client.Client, settings: Config, inventory: Inventory) -> Fa
     ours = resources.Resources(api, settings.driver_name, settings.node_name)
     node, missing = await _look_at_node(api, settings.node_name)
     account, is_admin = await access.who(api, settings.node_name)
-    denied = await access.denied(api, settings.driver_name, account, is_admin, minor)
+    denied = await access.denied(api, settings, account, is_admin, minor)
     of_node = await _slices(ours, settings.node_name)
     needed = gates.needed_by(settings, inventory)
     server_gates = await gates.of_component(api, "/metrics")

@@ -81,3 +81,22 @@ RIGHTS = (
     Right(group="claimd.dev", resource="nodes", verb="own", without=_POLICY),
     Right(group="claimd.dev", resource="drivers", verb="serve", name=DRIVER, without=_POLICY),
 )
+
+# Beside them, where the setting metrics-authorization is on (deploy/components/metrics-tls).
+_SCRAPES = "every scrape of the metrics is answered by 503"
+REVIEWS = (
+    Right(
+        group="authentication.k8s.io",
+        resource="tokenreviews",
+        verb="create",
+        without=_SCRAPES,
+        level=Level.WARNING,
+    ),
+    Right(
+        group="authorization.k8s.io",
+        resource="subjectaccessreviews",
+        verb="create",
+        without=_SCRAPES,
+        level=Level.WARNING,
+    ),
+)

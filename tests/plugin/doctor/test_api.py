@@ -5,6 +5,7 @@ The API server is the simulated one with the shipped manifests, asked with the t
 
 import asyncio
 import contextlib
+import dataclasses
 import email.utils
 import json
 import tempfile
@@ -274,6 +275,18 @@ def does_not_deny(binding):
 
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
+
+
+@contextlib.asynccontextmanager
+async def authorizing_scrapers(world):
+    """By a setting of claimd's, without the role of the component."""
+    before = world.node.settings
+    more = {"metrics_tls": "/etc/claimd/metrics-tls", "metrics_authorization": True}
+    world.node.settings = dataclasses.replace(before, **more)
+    yield
+    world.node.settings = before
+
+
 SITUATIONS = [
     (
         lambda world: settings(world, node_name="n2"),
@@ -320,6 +333,12 @@ SITUATIONS = [
         "associated-node:patch resourceclaims/driver",
     ),
     (without_verb("events", "create"), {("rights", WARNING)}, "create events.events.k8s.io"),
+    (
+        authorizing_scrapers,
+        {("rights", WARNING)},
+        "create tokenreviews.authentication.k8s.io, create subjectaccessreviews.authorization.k8s.io: "
+        "every scrape",
+    ),
     (
         without_verb("resourceslices", "create"),
         {("rights", ERROR), ("admission-policy", "not looked at")},
@@ -605,11 +624,17 @@ async def test_gates_that_are_off_by_what_is_lost(world):
     assert "DRAConsumableCapacity is off" in finding.seen
 
 
-def test_every_right_is_in_the_role_and_every_rule_in_the_table():
-    text = (Path(__file__).parents[3] / "deploy/base/rbac.yaml").read_text()
-    (role,) = [
-        document for document in yaml.safe_load_all(text) if document["kind"] == "ClusterRole"
-    ]
+@pytest.mark.parametrize(
+    ("path", "role_name", "table"),
+    [
+        ("base/rbac.yaml", "claimd", rights.RIGHTS),
+        ("components/metrics-tls/rbac.yaml", "claimd-metrics-tls", rights.REVIEWS),
+    ],
+)
+def test_every_right_is_in_the_role_and_every_rule_in_the_table(path, role_name, table):
+    text = (Path(__file__).parents[3] / "deploy" / path).read_text()
+    roles = [one for one in yaml.safe_load_all(text) if one["kind"] == "ClusterRole"]
+    (role,) = [one for one in roles if one["metadata"]["name"] == role_name]
     granted = set()
     for rule in role["rules"]:
         for name in rule.get("resourceNames", [""]):
@@ -618,6 +643,6 @@ def test_every_right_is_in_the_role_and_every_rule_in_the_table():
                     granted |= {(group, resource, verb, name) for verb in rule["verbs"]}
     needed = {
         (right.group, right.resource, right.verb, right.name.replace(rights.DRIVER, DRIVER))
-        for right in rights.RIGHTS
+        for right in table
     }
     assert needed == granted
