@@ -58,7 +58,7 @@ class _Look:
         self.name = templates.name_of(stateful_set)
         self.spec, self.before = stateful_set["spec"], status_of(stateful_set)
         self.replicas = int(self.spec.get("replicas", 1))
-        self.start = int((self.spec.get("ordinals") or {}).get("start", 0))
+        self.start = int((self.spec.get("ordinals") or {}).get("start") or 0)
         self.in_order = self.spec.get("podManagementPolicy") != "Parallel"
 
         self.pods: dict[int, Document] = {}  # by number

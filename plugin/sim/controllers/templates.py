@@ -27,7 +27,7 @@ NAME_LIMIT = 240  # characters of a parent's name that its pods' names begin wit
 
 def has_template(parent: Document) -> bool:
     template = (parent.get("spec") or {}).get("template") or {}
-    return "spec" in template
+    return isinstance(template.get("spec"), dict)
 
 
 def template_hash(template: Document) -> str:

@@ -1,9 +1,10 @@
-"""Deployments, ReplicaSets and DaemonSets: what they get without saying it."""
+"""Deployments, ReplicaSets and DaemonSets: what they get without saying it, and what is wrong."""
 
 from __future__ import annotations
 
 from ....api.document import Document
-from . import core_kinds
+from . import amounts, core_kinds
+from .field_errors import FieldErrors
 
 _DEFAULTS: dict[str, Document] = {
     "Deployment": {"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600},
@@ -33,10 +34,20 @@ def with_defaults(kind: str, obj: Document) -> Document:
     return obj | {"spec": spec}
 
 
+def validate(errors: FieldErrors, kind: str, obj: Document) -> None:
+    """What no controller could work with: how much a rolling update may add or miss."""
+    if kind not in _ROLLING:
+        return
+    field, _ = _ROLLING[kind]
+    rolling = ((obj.get("spec") or {}).get(field) or {}).get("rollingUpdate") or {}
+    for name, value in sorted(rolling.items()):
+        amounts.validate(errors, value, f"spec.{field}.rollingUpdate.{name}")
+
+
 def _strategy(given: Document, rolling: Document) -> Document:
     strategy = given | {"type": given.get("type") or "RollingUpdate"}
     if strategy["type"] == "RollingUpdate":
         said = strategy.get("rollingUpdate") or {}
-        amounts = {name: value for name, value in said.items() if value is not None}
-        strategy["rollingUpdate"] = rolling | amounts
+        given_amounts = {name: value for name, value in said.items() if value is not None}
+        strategy["rollingUpdate"] = rolling | given_amounts
     return strategy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....api.document import Document
 from ..types import selectors
-from . import core_kinds
+from . import amounts, core_kinds
 from .field_errors import FieldErrors
 
 POLICIES = ("OrderedReady", "Parallel")
@@ -56,6 +56,14 @@ def validate(errors: FieldErrors, stateful_set: Document, old: Document | None) 
         value = spec.get(name)
         if value is not None and value < 0:
             errors.invalid(f"spec.{name}", value, "must be greater than or equal to 0")
+
+    start = (spec.get("ordinals") or {}).get("start") or 0
+    if start < 0:
+        errors.invalid("spec.ordinals.start", start, "must be greater than or equal to 0")
+    rolling = (spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
+    if rolling.get("maxUnavailable") is not None:
+        path = "spec.updateStrategy.rollingUpdate.maxUnavailable"
+        amounts.validate(errors, rolling["maxUnavailable"], path)
 
     _validate_template(errors, spec)
     for name in _IMMUTABLE if old is not None else ():

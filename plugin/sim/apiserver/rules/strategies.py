@@ -73,6 +73,11 @@ class AppsStrategy(Strategy):
     def with_defaults(self, obj: Document, context: Context) -> Document:
         return apps.with_defaults(self.kind, obj)
 
+    def _validate(
+        self, errors: FieldErrors, new: Document, old: Document | None, context: Context
+    ) -> None:
+        apps.validate(errors, self.kind, new)
+
 
 class CronJobStrategy(Strategy):
     """CronJobs of batch."""

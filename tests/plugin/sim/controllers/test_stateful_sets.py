@@ -197,6 +197,11 @@ def test_there_are_no_volumes_and_it_says_so(cluster):
         ({"podManagementPolicy": "Any"}, "must be 'OrderedReady' or 'Parallel'"),
         ({"updateStrategy": {"type": "Recreate"}}, "must be 'RollingUpdate' or 'OnDelete'"),
         ({"replicas": -1}, "must be greater than or equal to 0"),
+        ({"ordinals": {"start": -1}}, "must be greater than or equal to 0"),
+        (
+            {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "x"}}},
+            "a valid percent string",
+        ),
         ({"selector": {"matchLabels": {"app": "x"}}}, "does not match template `labels`"),
     ],
 )

@@ -3,7 +3,7 @@
 import pytest
 
 from plugin.sim.apiserver.rules import apps
-from tests.support.played_cluster import PlayedCluster
+from tests.support.played_cluster import PlayedCluster, Refused
 from tests.support.workload_objects import deployment
 
 
@@ -67,3 +67,20 @@ def test_who_writes_the_status_may_annotate_and_not_label():
     assert changed["metadata"]["annotations"] == {"revision": "7"}
     assert "labels" not in changed["metadata"]
     assert changed["metadata"]["generation"] == made["metadata"]["generation"]
+
+
+@pytest.mark.parametrize("amount", ["x", "5", "%", -1])
+def test_an_amount_is_a_number_or_a_percentage(amount):
+    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": amount}}
+    with pytest.raises(Refused, match=r"spec\.strategy\.rollingUpdate\.maxSurge"):
+        PlayedCluster().create("deployments", deployment(strategy=rolling))
+
+
+def test_a_template_without_a_spec_stops_nobody():
+    cluster = PlayedCluster()
+    made = deployment()
+    made["spec"]["template"]["spec"] = None
+    cluster.create("deployments", made)
+    cluster.create("deployments", deployment("other"))
+    cluster.pass_time(5)
+    assert len(cluster.list("pods")) == 1
