@@ -298,3 +298,5 @@ async def test_a_start_survives_an_instance_that_is_frozen_with_the_lock_in_hand
                 finally:
                     running.cancel()
                     await asyncio.wait([running])
+                    # One that is cut off in the middle has not come to it.
+                    await made.client.close()
