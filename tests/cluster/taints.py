@@ -1,0 +1,77 @@
+"""Records what taints of a node do to pods, on a real cluster of one node.
+
+    KUBECONFIG=… python -m tests.cluster.taints [SCENARIO…]
+
+Every scenario of `tests/support/taint_scenarios.py` has a namespace of its own, and leaves what was
+seen in `tests/cases/taints`. One at a time: the taints are the node's. `busybox` has to be there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from tests.cluster.kubectl import Kubectl, KubectlError, Object
+from tests.cluster.workloads import QUIET, RealCluster
+from tests.support import taint_scenarios
+
+CASES = Path(__file__).parents[1] / "cases" / "taints"
+
+
+class TaintedCluster(RealCluster):
+    """Its node is as before when the scenario has ended."""
+
+    def __init__(self, kubectl: Kubectl) -> None:
+        super().__init__(kubectl)
+        (node,) = kubectl.list("nodes")
+        self._node = node["metadata"]["name"]
+        self._before = node["spec"].get("taints") or []
+
+    def taint(self, *taints: Object) -> None:
+        self.patch("nodes", self._node, {"spec": {"taints": [*self._before, *taints]}})
+
+    def cordon(self) -> None:
+        self.patch("nodes", self._node, {"spec": {"unschedulable": True}})
+
+    def close(self) -> None:
+        self.patch("nodes", self._node, {"spec": {"taints": self._before, "unschedulable": None}})
+        for pod in self.list("pods"):
+            self.delete("pods", pod["metadata"]["name"])
+            self.patch("pods", pod["metadata"]["name"], {"metadata": {"finalizers": None}})
+        super().close()
+
+
+def record(kubectl: Kubectl, name: str) -> None:
+    cluster = TaintedCluster(kubectl)
+    try:
+        taint_scenarios.ALL[name](cluster)
+        time.sleep(QUIET)
+        found = taint_scenarios.seen(cluster)
+    finally:
+        cluster.close()
+    text = json.dumps(found, indent=1, ensure_ascii=False)
+    (CASES / f"{name}.json").write_text(f"{text}\n")
+
+
+def main() -> int:
+    kubectl = Kubectl(kubeconfig=Path(os.environ["KUBECONFIG"]))
+    CASES.mkdir(exist_ok=True)
+    failed = 0
+    for name in sys.argv[1:] or taint_scenarios.ALL:
+        try:
+            record(kubectl, name)
+        except (AssertionError, KubectlError):
+            failed += 1
+            traceback.print_exc()
+            print(f"{name}: not recorded", flush=True)
+        else:
+            print(f"{name}: recorded", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

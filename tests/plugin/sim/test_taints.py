@@ -1,0 +1,43 @@
+"""What taints of a node do to pods, played: the scheduler's rules and the controllers as they are."""
+
+import pytest
+
+from tests.support import taint_scenarios
+from tests.support.played_taints import PlayedTaints
+
+# By scenario: the pods that have a place at the end, and those that are deleted.
+ENDS = {
+    "cordon_keeps_a_pod_waiting": ("", ""),
+    "no_execute_and_one_of_two_is_not_tolerated": ("pq", "p"),
+    "no_execute_and_the_first_toleration_counts": ("pq", "p"),
+    "no_execute_ends_a_pod": ("pq", "p"),
+    "no_execute_ends_a_pod_after_a_while": ("pq", "p"),
+    "no_execute_that_goes_in_time": ("pq", "q"),
+    "no_schedule_keeps_a_pod_waiting": ("", ""),
+    "no_schedule_lets_stay_what_is_there": ("p", ""),
+    "no_schedule_that_goes_lets_a_pod_come": ("p", ""),
+    "prefer_no_schedule_is_only_a_preference": ("p", ""),
+    "toleration_of_another_effect": ("q", ""),
+    "toleration_of_everything": ("p", ""),
+    "toleration_with_the_value": ("p", ""),
+}
+
+
+def test_every_scenario_has_its_end():
+    assert ENDS.keys() == taint_scenarios.ALL.keys()
+
+
+@pytest.mark.parametrize("name", taint_scenarios.ALL)
+def test_how_it_ends(name):
+    cluster = PlayedTaints()
+    taint_scenarios.ALL[name](cluster)
+    seen = taint_scenarios.seen(cluster)
+    placed = "".join(pod for pod, found in seen.items() if found["placed"])
+    deleted = "".join(pod for pod, found in seen.items() if found["deleted"])
+    assert (placed, deleted) == ENDS[name]
+    for pod, found in seen.items():
+        reasons = {type_: said[1] for type_, said in found["conditions"].items()}
+        assert reasons["PodScheduled"] == ("" if pod in placed else "Unschedulable")
+        assert reasons.get("DisruptionTarget") == (
+            "DeletionByTaintManager" if pod in deleted else None
+        )
