@@ -9,20 +9,34 @@ from collections.abc import Coroutine
 from functools import cache
 from typing import Any, TypeVar
 
-from devices.gpu import Inventory
+from devices.gpu import DIVIDED, MOUNTED, Inventory, Libraries, Mount
 from plugin import errors, plain_text
 from plugin.api.resource import ResourceClaim
 from plugin.kube import client, http1, resources, watch
 from plugin.kube import errors as kube_errors
 from plugin.kube.client_config import Credential
 from plugin.prepare import cdi, checkpoint, gpu_config, plan
+from plugin.prepared import PreparedClaim
 from plugin.sim.runtime import cdi_spec
 from tests.support import worlds
 
 from . import target
 
 T = TypeVar("T")
-_INVENTORY = Inventory.of([worlds.gpu(0), worlds.gpu(1, vendor="nvidia")])
+_LIBRARIES = Libraries(
+    how=MOUNTED,
+    reason="found",
+    mounts=(Mount(source="/usr/lib/libcuda.so.1", target="/usr/lib/claimd/libcuda.so.1"),),
+)
+_INVENTORY = Inventory.of(
+    [
+        worlds.gpu(0),
+        worlds.gpu(1, vendor="nvidia"),
+        worlds.gpu(2, vendor="nvidia", libraries=_LIBRARIES, nodes=(), is_bound_on_demand=True),
+        worlds.gpu(3, vendor="nvidia", libraries=_LIBRARIES),
+        worlds.gpu(4, kind=DIVIDED),
+    ]
+)
 
 
 def _claim(data: bytes) -> None:
@@ -33,7 +47,8 @@ def _claim(data: bytes) -> None:
     # The kubelet's uid was checked at the door, and a claim of another one is refused.
     if claim.metadata.uid not in ("uid-c", "uid-d", "uid-e"):
         return
-    arguments: dict[str, Any] = {"driver": worlds.DRIVER, "pool": worlds.NODE, "neighbours": ()}
+    arguments: dict[str, Any] = {"driver": worlds.DRIVER, "pool": worlds.NODE}
+    arguments["neighbours"] = _neighbours()
     try:
         prepared = plan.plan(claim, inventory=_INVENTORY, now="2026-01-01T00:00:00Z", **arguments)
         spec = cdi.build(prepared, _INVENTORY)
@@ -48,9 +63,27 @@ def _claim(data: bytes) -> None:
         cdi_spec.parse(spec.decode())
 
 
+@cache
+def _neighbours() -> list[PreparedClaim]:
+    """A share of a device is somebody else's."""
+    share: dict[str, Any] = {"shareID": "s0", "consumedCapacity": {"memory": "1Gi"}}
+    claim = worlds.claim("n", worlds.result(_INVENTORY.gpus[1].name, **share))
+    return [
+        plan.plan(
+            claim,
+            driver=worlds.DRIVER,
+            pool=worlds.NODE,
+            inventory=_INVENTORY,
+            neighbours=(),
+            now="2026-01-01T00:00:00Z",
+        )
+    ]
+
+
 def _claims() -> list[bytes]:
     first = _INVENTORY.gpus[0].name
     second = _INVENTORY.gpus[1].name
+    others = _INVENTORY.gpus[2:]
     configured = worlds.opaque(worlds.gpu_config(environment={"A": "b"}, permissions="rw"))
     of_mps = worlds.opaque(worlds.gpu_config(mps="/run/nvidia-mps"), "FromClass")
     share: dict[str, Any] = {"shareID": "s1", "consumedCapacity": {"memory": "20Gi"}}
@@ -59,6 +92,9 @@ def _claims() -> list[bytes]:
         worlds.claim_object("d", worlds.result(first, "a"), worlds.result(first, "b/c")),
         worlds.claim_object("e"),
         worlds.claim_object("c", worlds.result(second, **share), config=[of_mps]),
+        worlds.claim_object("c", *(worlds.result(gpu.name, adminAccess=True) for gpu in others)),
+        worlds.claim_object("d", *(worlds.result(gpu.name) for gpu in others[1:2])),
+        worlds.claim_object("e", worlds.result(others[0].name)),
     ]
     return [json.dumps(obj).encode() for obj in objects]
 

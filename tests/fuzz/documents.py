@@ -24,10 +24,19 @@ def _config(data: bytes) -> None:
     with contextlib.suppress(errors.UsageError):
         config.load({"config": path}, {})
 
+    # The same words as variables, each with all that a variable can hold.
+    variables = {}
+    for line in data.decode(errors="replace").replace("\0", "").splitlines():
+        name, _, value = line.partition(": ")
+        variables[config.variable_of(name.replace("-", "_"))] = value
+    with contextlib.suppress(errors.UsageError):
+        config.load({}, variables)
+
 
 def _configs() -> list[bytes]:
     return [
         b'{"node-name": "n", "rescan": 5, "exclude": ["console"], "vfio": true}',
+        b"node-name: n\nlog-level: debug\nhealth-interval: 2m\ninclude: amd,nvidia\ndrain: false\n",
         b"node-name: n\nrescan: 5\nexclude: [console]\nvfio: true\nendpoint: ':8081'\n",
         b'{"driver-name": "gpu.claimd.dev", "taint-failed": "NoExecute", "health-interval": 1.5}',
     ]
@@ -157,7 +166,14 @@ def _expressions() -> list[bytes]:
 TARGETS = {
     "config": target.Target(
         read=_config,
-        parts=(config.load, config._from_file, config._unknown, config._convert, config._check),
+        parts=(
+            config.load,
+            config._from_file,
+            config._from_environment,
+            config._unknown,
+            config._convert,
+            config._check,
+        ),
         examples=_configs,
         words=(b"rescan: ", b"include: ", b"inf", b".nan"),
     ),

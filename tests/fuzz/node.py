@@ -134,8 +134,11 @@ def _host_cdi(data: bytes) -> None:
         (host / "etc/cdi").mkdir(parents=True, exist_ok=True)
         (host / "etc/cdi" / name).write_bytes(data)
     host_cdi.devices(HostFiles(str(host)), [])
+    text = data.decode(errors="replace")
     with contextlib.suppress(cdi_spec.InvalidSpec):
-        cdi_spec.parse(data.decode(errors="replace"))
+        cdi_spec.parse(text)
+    with contextlib.suppress(cdi_spec.InvalidSpec):
+        cdi_spec.split(text[:80])
 
 
 def _specs() -> list[bytes]:
@@ -151,7 +154,24 @@ def _specs() -> list[bytes]:
         "devices": [device],
         "containerEdits": edits | {"hooks": [hook]},
     }
-    return [json.dumps(spec).encode(), yaml.safe_dump(spec, sort_keys=False).encode()]
+    # Everything that a specification of today may say.
+    node = {"path": "/dev/a", "hostPath": "/dev/b", "type": "c", "major": 1, "permissions": "rw"}
+    newest = {
+        "cdiVersion": "1.1.0",
+        "kind": "a.example.com/b",
+        "annotations": {"a.example.com/b": "c"},
+        "devices": [device | {"annotations": {"a": "b"}}],
+        "containerEdits": {
+            "deviceNodes": [node],
+            "netDevices": [{"hostInterfaceName": "eth0", "name": "eth1"}],
+            "mounts": [{"hostPath": "/a", "containerPath": "/b", "type": "bind"}],
+            "hooks": [hook | {"env": ["A=b"], "timeout": 5}],
+            "intelRdt": {"closID": "a", "schemata": ["L3:0=f"], "enableMonitoring": True},
+            "additionalGids": [44],
+        },
+    }
+    made = [json.dumps(one).encode() for one in (spec, newest)]
+    return [*made, yaml.safe_dump(spec, sort_keys=False).encode()]
 
 
 def _cache(data: bytes) -> None:

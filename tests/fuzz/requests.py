@@ -118,10 +118,28 @@ def _requests() -> list[bytes]:
             {"kind": "DeleteOptions"},
         ),
     ]
+    pods = "/api/v1/namespaces/default/pods"
+    binding = {"target": {"kind": "Node", "name": "n"}}
+    scale = {"metadata": {"name": "d"}, "spec": {"replicas": 2}}
+    rows += [
+        ("GET", f"{pods}?limit=1&continue=eyJydiI6MX0", "", None),
+        ("GET", f"{pods}/p/log?tailLines=3", "", None),
+        ("GET", "/api/v1/watch/namespaces/default/pods/p?allowWatchBookmarks=true", "", None),
+        ("POST", f"{pods}/p/binding", "application/json", binding),
+        ("POST", f"{pods}/p/eviction", "application/json", {"metadata": {"name": "p"}}),
+        ("POST", "/api/v1/namespaces/default/serviceaccounts/s/token", "application/json", {}),
+        ("PUT", "/apis/apps/v1/namespaces/default/deployments/d/scale", "application/json", scale),
+        ("DELETE", f"{pods}?labelSelector=a%20in%20(b,c),!d", "application/json", None),
+        ("GET", "/api", "", None),
+        ("GET", "/version", "", None),
+    ]
+    table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+    partial = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
     made = []
-    for method, path, kind, content in rows:
+    for number, (method, path, kind, content) in enumerate(rows):
         body = json.dumps(content).encode() if content is not None else b""
         head = f"{method} {path} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer t\r\n"
+        head += f"Accept: {(table, partial, '*/*')[number % 3]}\r\n"
         head += f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
         made.append(head.encode() + body)
     return made
