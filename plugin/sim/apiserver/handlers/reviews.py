@@ -12,7 +12,7 @@ from ..types import status_errors
 from ..types.resource import GroupResource
 from ..types.status_errors import Cause, StatusError
 from ..types.user import User
-from ..wire import codec
+from ..wire import codec, protobuf, strict_fields
 from ..wire.http import HttpRequest
 from ..wire.request_info import RequestInfo
 from ..wire.resource_request import Result
@@ -34,7 +34,9 @@ class Reviews:
 
     def review(self, info: RequestInfo, user: User, request: HttpRequest) -> Result:
         """The review as it came, with its answer as the status."""
-        review = codec.document(request)
+        kinds = {kind.lower(): kind for _, kind in protobuf.tables().kinds}
+        kind = kinds[info.resource.removesuffix("s")]
+        review = strict_fields.of_kind(codec.document(request), info.api_version, kind)
         status = self._answers[info.resource](user, review.get("spec") or {}, review)
         answered: Document = {
             "kind": review.get("kind"),

@@ -12,7 +12,7 @@ from ..types import status_errors
 from ..types.options import DeleteOptions
 from ..types.resource import NODES, PODS, GroupResource
 from ..types.status_errors import Cause, StatusError
-from ..wire import codec, query
+from ..wire import codec, query, strict_fields
 from ..wire.resource_request import ResourceRequest, Result
 
 CREATED: Document = {
@@ -44,7 +44,7 @@ class Subresources:
 
     def _bind(self, request: ResourceRequest) -> Result:
         """Puts the pod on a node, as a scheduler decides."""
-        binding, info = codec.document(request.http), request.info
+        binding, info = _sent(request, "v1", "Binding"), request.info
         node = (binding.get("target") or {}).get("name", "")
         binding_metadata = binding.get("metadata") or {}
         if binding_metadata.get("name") != info.name:
@@ -81,7 +81,7 @@ class Subresources:
 
     def _evict(self, request: ResourceRequest) -> Result:
         """Deletes the pod. There are no disruption budgets here that could forbid it."""
-        delete = codec.document(request.http).get("deleteOptions") or {}
+        delete = _sent(request, "policy/v1", "Eviction").get("deleteOptions") or {}
         preconditions = delete.get("preconditions") or {}
         options = DeleteOptions(
             uid=preconditions.get("uid"),
@@ -94,7 +94,8 @@ class Subresources:
         return Result(201, CREATED)
 
     def _token(self, request: ResourceRequest) -> Result:
-        spec, info = codec.document(request.http).get("spec") or {}, request.info
+        sent, info = _sent(request, "authentication.k8s.io/v1", "TokenRequest"), request.info
+        spec = sent.get("spec") or {}
         resource = request.served.kind.resource
         account = self._registry.store.get(resource, info.namespace, info.name)
         seconds = spec.get("expirationSeconds") or DEFAULT_EXPIRATION
@@ -161,6 +162,10 @@ class Subresources:
             return {}
         node = self._registry.store.find(NODES, "", name)
         return {"node": {"name": name, "uid": node["metadata"]["uid"]} if node else {"name": name}}
+
+
+def _sent(request: ResourceRequest, api_version: str, kind: str) -> Document:
+    return strict_fields.of_kind(codec.document(request.http), api_version, kind)
 
 
 def _check_can_be_bound(pod: Document, wanted_uid: str | None) -> None:

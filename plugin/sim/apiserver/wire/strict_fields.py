@@ -19,7 +19,7 @@ from ..catalog import ServedVersion
 from ..types import status_errors
 from ..types.resource import GroupResource
 from ..types.status_errors import StatusError
-from . import protobuf_fields
+from . import protobuf, protobuf_fields
 from .protobuf_fields import JSON_NAMES
 
 GO_TYPES = {
@@ -100,6 +100,21 @@ def decode_applied(served: ServedVersion, config: Document) -> Document:
     name = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
     what = f"({name}; {served.api_version}, Kind={served.kind.resource.kind})"
     raise StatusError(500, "", f"failed to create typed patch object {what}: {listed}")
+
+
+def of_kind(document: Document, api_version: str, kind: str) -> Document:
+    """What is sent beside an object, without fields that it does not have: a Binding, a review.
+
+    400 for a value of another type.
+    """
+    message = protobuf.tables().kinds[api_version, kind]
+    try:
+        known: Document = protobuf_fields.drop_unknown(message, document, "", [])
+    except protobuf_fields.TypeMismatch as error:
+        version = api_version.rpartition("/")[2]
+        what = f'{kind} in version "{version}" cannot be handled as a {kind}'
+        raise status_errors.bad_request(f"{what}: {error}") from error
+    return known
 
 
 def _drop_unknown(served: ServedVersion, obj: Document) -> tuple[Document, list[str]]:

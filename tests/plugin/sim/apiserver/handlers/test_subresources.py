@@ -42,6 +42,27 @@ async def test_a_binding_says_which_pod_it_binds(ask, metadata):
     assert "nodeName" not in (await ask("GET", f"{PODS}/p"))["spec"]
 
 
+REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        (f"{PODS}/p/binding", {"target": "n"}, "target of type object"),
+        (f"{PODS}/p/binding", {"metadata": {"name": 7}}, "metadata.name of type string"),
+        (f"{PODS}/p/eviction", {"deleteOptions": []}, "deleteOptions of type object"),
+        ("/api/v1/namespaces/default/serviceaccounts/default/token", {"spec": "s"}, "spec of"),
+        (REVIEWS, {"spec": {"token": 5}}, "spec.token of type string"),
+        (REVIEWS, {"spec": ["token"]}, "spec of type object"),
+    ],
+)
+async def test_a_value_of_another_type_is_a_bad_request(ask, path, body, field):
+    await bound(ask)
+    with pytest.raises(errors.ApiError, match=field) as told:
+        await ask("POST", path, body)
+    assert told.value.status == 400
+
+
 async def test_an_eviction_is_a_deletion(ask):
     pod = await bound(ask)
     eviction = {"metadata": {"name": "p"}, "deleteOptions": {"preconditions": {"uid": "another"}}}
