@@ -1,24 +1,34 @@
 """Records what taints of a node do to pods, on a real cluster of one node.
 
     KUBECONFIG=… python -m tests.cluster.taints [SCENARIO…]
+    python -m tests.cluster.taints --controllers PATH [SCENARIO…]
 
 Every scenario of `tests/support/taint_scenarios.py` has a namespace of its own, and leaves what was
 seen in `tests/cases/taints`. One at a time: the taints are the node's. `busybox` has to be there.
+With `--controllers` Kubernetes' own kube-controller-manager taints the node of a simulated cluster
+and ends its pods, in place of ours.
 """
 
 from __future__ import annotations
 
+import argparse
+import asyncio
 import json
 import os
 import sys
+import tempfile
 import time
 import traceback
 from pathlib import Path
 
+from plugin.sim import cluster
+from plugin.sim.apiserver import server
+from plugin.sim.controllers import loops
 from tests.cluster.kubectl import Kubectl, KubectlError, Object
 from tests.cluster.workloads import QUIET, RealCluster
 from tests.support import taint_scenarios
 
+CONTROLLERS = "node-lifecycle-controller,taint-eviction-controller"
 CASES = Path(__file__).parents[1] / "cases" / "taints"
 
 
@@ -57,20 +67,58 @@ def record(kubectl: Kubectl, name: str) -> None:
     (CASES / f"{name}.json").write_text(f"{text}\n")
 
 
-def main() -> int:
-    kubectl = Kubectl(kubeconfig=Path(os.environ["KUBECONFIG"]))
+def record_all(kubectl: Kubectl, names: list[str]) -> bool:
+    """Whether all could be recorded."""
     CASES.mkdir(exist_ok=True)
-    failed = 0
-    for name in sys.argv[1:] or taint_scenarios.ALL:
+    done = True
+    for name in names:
         try:
             record(kubectl, name)
         except (AssertionError, KubectlError):
-            failed += 1
+            done = False
             traceback.print_exc()
             print(f"{name}: not recorded", flush=True)
         else:
             print(f"{name}: recorded", flush=True)
-    return 1 if failed else 0
+    return done
+
+
+async def with_real_controllers(program: str, names: list[str]) -> bool:
+    """The same on a simulated cluster of one node, whose taints are left to this program."""
+    ours = (loops.Nodes, loops.TaintEvictions)
+    loops.ALL = tuple(each for each in loops.ALL if each not in ours)  # type: ignore[assignment]
+    machines = [cluster.Machine(name="one", gpus=["nvidia:h100"])]
+    with tempfile.TemporaryDirectory(prefix="sim-", dir="/tmp") as folder:
+        options = server.Options(tls=True)
+        async with cluster.up(machines, Path(folder), options=options) as up:
+            kubeconfig = up.api.kubeconfig(Path(folder) / "admin")
+            controllers = await asyncio.create_subprocess_exec(
+                program,
+                f"--kubeconfig={kubeconfig}",
+                f"--controllers={CONTROLLERS}",
+                "--leader-elect=false",
+                "--secure-port=0",  # nobody asks it anything
+                f"--cert-dir={folder}/controllers",
+                stderr=asyncio.subprocess.DEVNULL,
+            )
+            try:
+                return await asyncio.to_thread(record_all, Kubectl(kubeconfig=kubeconfig), names)
+            finally:
+                controllers.terminate()
+                await controllers.wait()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--controllers", metavar="PATH", help="a kube-controller-manager")
+    parser.add_argument("scenarios", nargs="*", default=list(taint_scenarios.ALL))
+    asked = parser.parse_args()
+    if asked.controllers:
+        done = asyncio.run(with_real_controllers(asked.controllers, asked.scenarios))
+    else:
+        kubectl = Kubectl(kubeconfig=Path(os.environ["KUBECONFIG"]))
+        done = record_all(kubectl, asked.scenarios)
+    return 0 if done else 1
 
 
 if __name__ == "__main__":

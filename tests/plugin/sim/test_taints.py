@@ -1,10 +1,18 @@
-"""What taints of a node do to pods, played: the scheduler's rules and the controllers as they are."""
+"""What taints of a node do to pods, played: the scheduler's rules and the controllers as they are.
+
+tests/cases/taints has what Kubernetes' own controllers did in the same scenarios, written by
+`python -m tests.cluster.taints`.
+"""
+
+import json
+from pathlib import Path
 
 import pytest
 
 from tests.support import taint_scenarios
 from tests.support.played_taints import PlayedTaints
 
+CASES = Path(__file__).parents[2] / "cases" / "taints"
 # By scenario: the pods that have a place at the end, and those that are deleted.
 ENDS = {
     "cordon_keeps_a_pod_waiting": ("", ""),
@@ -23,8 +31,9 @@ ENDS = {
 }
 
 
-def test_every_scenario_has_its_end():
+def test_every_scenario_has_its_end_and_its_recording():
     assert ENDS.keys() == taint_scenarios.ALL.keys()
+    assert {path.stem for path in CASES.glob("*.json")} == ENDS.keys()
 
 
 @pytest.mark.parametrize("name", taint_scenarios.ALL)
@@ -32,6 +41,7 @@ def test_how_it_ends(name):
     cluster = PlayedTaints()
     taint_scenarios.ALL[name](cluster)
     seen = taint_scenarios.seen(cluster)
+    assert seen == json.loads((CASES / f"{name}.json").read_text())
     placed = "".join(pod for pod, found in seen.items() if found["placed"])
     deleted = "".join(pod for pod, found in seen.items() if found["deleted"])
     assert (placed, deleted) == ENDS[name]
