@@ -20,9 +20,10 @@ RIGHTS = Check(
     level=Level.ERROR,
     looks_at="each verb that claimd needs, by reviews of access",
     expected="every right of deploy/base/rbac.yaml, and of deploy/components/metrics-tls where it is used",
-    remedy="apply this version of claimd in the way that it was installed: `helm upgrade` of "
-    "deploy/chart, or `kubectl apply -k` of your overlay or of deploy/base; where driver-name is another than gpu.claimd.dev, the resourceNames of the "
-    "role have to say so",
+    remedy="apply the manifests of this version of claimd, in the way that it was installed:\n"
+    "    kubectl apply -k deploy/base          (or your overlay)\n"
+    "    helm upgrade claimd deploy/chart -n claimd-system --values YOURS\n"
+    "where driver-name is another than gpu.claimd.dev, the resourceNames of the role have to say so",
 )
 
 POLICY = Check(
@@ -31,9 +32,10 @@ POLICY = Check(
     looks_at="a write that the admission policies have to refuse, as a dry run; for an "
     "administrator the policies and their bindings",
     expected="the API server refuses a slice of another node to the token of this one",
-    remedy="kubectl apply -f deploy/base/admission.yaml, or `helm upgrade` of deploy/chart: each policy "
-    "needs its binding; the role "
-    "has to grant `own`, and not `any`, on nodes of the group claimd.dev (deploy/base/rbac.yaml)",
+    remedy="each policy needs its binding. What mends rights mends this, too; alone it is\n"
+    "    kubectl apply -f deploy/base/admission.yaml\n"
+    "and the role has to grant `own`, and not `any`, on nodes of the group claimd.dev "
+    "(deploy/base/rbac.yaml)",
 )
 
 SELECTOR = "app.kubernetes.io/name=claimd"  # of claimd's pods, as the manifests have them
