@@ -9,8 +9,8 @@ that the kubelet or the API server needs. Threads of its own take clients faster
 makes them, so that the kernel's queue does not fill; who comes to a full queue waits for a second.
 Addresses have queues of their own besides, so that many flooders do not stand before the kubelet.
 
-Where metrics are served over TLS (`Protection`), what a client costs is a hundred times as much:
-there are fewer of them, fewer threads, and so many handshakes a second that most of a processor is
+Where metrics are served over TLS (`Protection`), a client costs much more:
+fewer are under way, there are fewer threads, and so many handshakes a second that a processor is
 left to others.
 """
 
