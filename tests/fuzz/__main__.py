@@ -20,9 +20,7 @@ from types import FrameType
 from . import inputs, reach, target, targets
 
 SLOW = 2.0  # seconds of the processor for one input of some hundred bytes
-QUICK = (
-    0.02  # for an example; others are read, too, but not changed: that would take the time of all
-)
+QUICK = 0.02  # for an example that is changed; a slower one is read once
 STRIKES = 4  # of the clock, within that time
 SMALLER = 2000  # tries to make an input small
 KEPT = target.ROOT / "build/fuzz"
