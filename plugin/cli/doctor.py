@@ -39,9 +39,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _findings(arguments: argparse.Namespace, settings: Config) -> list[Finding]:
     """Of the node; what no API server can be asked about is not looked at."""
+    file = vars(arguments).get("config") or os.environ.get("CLAIMD_CONFIG", "")
     is_tree = settings.root and not settings.kubeconfig and not sight.is_pod(os.environ)
     if is_tree and not arguments.cluster:
-        return await examine.node(settings, "a tree is looked at, which belongs to no cluster")
+        nobody = "a tree is looked at, which belongs to no cluster"
+        return await examine.node(settings, nobody, settings_file=file)
     try:
         client_config = auth.as_kubectl(
             settings.kubeconfig, arguments.context, settings.service_account, os.environ
@@ -49,13 +51,13 @@ async def _findings(arguments: argparse.Namespace, settings: Config) -> list[Fin
     except errors.UsageError as error:
         if settings.kubeconfig or arguments.context or arguments.cluster:
             raise
-        return await examine.node(settings, str(error))
+        return await examine.node(settings, str(error), settings_file=file)
 
     server = client.Client(client_config, agent="claimd-doctor")
     try:
         if arguments.cluster:
             return await examine.whole_cluster(settings, server)
-        return await examine.node(settings, server)
+        return await examine.node(settings, server, settings_file=file)
     finally:
         await server.close()
 

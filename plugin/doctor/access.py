@@ -21,8 +21,8 @@ RIGHTS = Check(
     looks_at="each verb that claimd needs, by reviews of access",
     expected="every right of deploy/base/rbac.yaml, and of deploy/components/metrics-tls where it is used",
     remedy="apply the manifests of this version of claimd, in the way that it was installed:\n"
-    "    kubectl apply -k deploy/base          (or your overlay)\n"
-    "    helm upgrade claimd deploy/chart -n claimd-system --values YOURS\n"
+    "with kubectl `kubectl apply -k deploy/base`, or the folder of your overlay instead\n"
+    "with Helm `helm upgrade claimd deploy/chart -n claimd-system --values FILE`, with your values\n"
     "where driver-name is another than gpu.claimd.dev, the resourceNames of the role have to say so",
 )
 

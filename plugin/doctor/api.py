@@ -232,8 +232,8 @@ def _to_decide(addresses: list[str]) -> str:
     return (
         "decide whose the GPUs are; docs/migrate.md has the order\n"
         "claimd's: take the other driver off this node, and its slices with it\n"
-        f"the other driver's: in claimd's settings `exclude: '{','.join(addresses)}'`, beside what "
-        f"`exclude` has already, then\n    {RESTART}"
+        f"the other driver's: in SETTINGS write `exclude: '{','.join(addresses)}'`, with a comma "
+        f"behind what `exclude` has already, then\n    {RESTART}\npods that have a GPU go on"
     )
 
 

@@ -20,7 +20,7 @@ class Level(enum.StrEnum):
 
 _ORDER = list(Level)
 
-# So that claimd takes new settings. NODE is the node's name, where that is known.
+# So that claimd takes new settings. NODE and SETTINGS stand for what `named` knows.
 RESTART = (
     "kubectl -n claimd-system delete pod -l app.kubernetes.io/name=claimd "
     "--field-selector spec.nodeName=NODE"
@@ -79,7 +79,9 @@ def worst(findings: list[Finding]) -> Level:
     return min((finding.level for finding in findings), key=_ORDER.index, default=Level.WELL)
 
 
-def named(finding: Finding, node: str) -> Finding:
-    """With the node's name in what is to be typed, if it is known."""
-    remedy = re.sub(r"\bNODE\b", node, finding.remedy) if node else finding.remedy
+def named(finding: Finding, node: str, settings_file: str = "") -> Finding:
+    """With the node's name in what is to be typed, and where settings are written, if it is known."""
+    place = settings_file or "the settings of claimd's DaemonSet, which are for all its nodes,"
+    remedy = finding.remedy.replace("SETTINGS", place)
+    remedy = re.sub(r"\bNODE\b", node, remedy) if node else remedy
     return dataclasses.replace(finding, remedy=remedy)

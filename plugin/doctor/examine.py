@@ -41,10 +41,12 @@ async def node(
     *,
     environment: Mapping[str, str] | None = None,
     second_look: float = SECOND_LOOK,
+    settings_file: str = "",
 ) -> list[Finding]:
     """What every check says of the node that we run on. Changes nothing.
 
-    `server` is the API server, or why none is known.
+    `server` is the API server, or why none is known; `settings_file` is where the settings come from,
+    if they have a file.
     """
     seen = sight.of(settings, environment)
 
@@ -85,7 +87,7 @@ async def node(
         *api.judge(api_facts, inventory),
         *agreed,
     ]
-    return [named(finding, settings.node_name) for finding in found]
+    return [named(finding, settings.node_name, settings_file) for finding in found]
 
 
 async def whole_cluster(settings: Config, server: client.Client) -> list[Finding]:

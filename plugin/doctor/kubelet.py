@@ -142,10 +142,10 @@ def _to_set(facts: Facts) -> str:
     if not facts.elsewhere:
         return ""
     return (
-        f"a kubelet answers in {facts.elsewhere}. In claimd's settings set\n"
+        f"a kubelet answers in {facts.elsewhere}. In SETTINGS write\n"
         f"    kubelet-dir: {facts.elsewhere}\n"
         "(CLAIMD_KUBELET_DIR, `kubeletDir` of the chart; the DaemonSet's volumes mount it under the "
-        f"same path), then\n    {RESTART}"
+        f"same path), then\n    {RESTART}\npods that have a GPU go on"
     )
 
 

@@ -148,12 +148,15 @@ def _enabled(facts: Facts, how: str) -> Finding:
 def _to_turn_on(facts: Facts) -> str:
     config = facts.place or facts.config or CONTAINERD_FILES[0]
     table = facts.table or CRI_PLUGINS[0]
+    change = "write `enable_cdi = true`"
+    if facts.enable_cdi is False:
+        change = "change `enable_cdi = false` to `enable_cdi = true`"
     lines = [
-        f"in {config}, on the node, set",
+        f"in {config}, on the node, {change}",
+        "in this table, which may be there once:",
         f'    [plugins."{table}"]',
         "      enable_cdi = true",
-        f'      cdi_spec_dirs = ["/etc/cdi", "{facts.cdi_dir}"]',
-        "and `systemctl restart containerd`: running containers stay",
+        "then `systemctl restart containerd`. Running containers stay",
     ]
     if "/rancher/" in config:
         lines.append("k3s and rke2 make this file anew: write it into config.toml.tmpl beside it")

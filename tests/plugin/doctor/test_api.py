@@ -435,8 +435,9 @@ async def test_a_claim_that_is_gone_or_elsewhere(world):
 async def test_what_is_to_be_done_about_another_driver(world):
     async with foreign_slice(world):
         (remedy,) = [e.remedy for e in await world.findings() if e.check == "other-drivers"]
-    assert f"in claimd's settings `exclude: '{world.gpu.address}'`" in remedy
-    assert "--field-selector spec.nodeName=n1" in remedy.splitlines()[-1]
+    assert f"write `exclude: '{world.gpu.address}'`" in remedy
+    assert "in the settings of claimd's DaemonSet, which are for all its nodes, write" in remedy
+    assert "--field-selector spec.nodeName=n1" in remedy.splitlines()[-2]
 
 
 async def test_what_is_to_be_done_about_slices(world):

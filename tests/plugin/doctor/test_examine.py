@@ -354,6 +354,14 @@ async def test_a_kubelet_in_another_folder_is_named(node):
     assert f"    {RESTART}" in lines
 
 
+async def test_the_file_of_the_settings_is_named(node):
+    node.set(kubelet_dir=node.root / "var/lib/k0s/kubelet")
+    found = await examine.node(
+        node.settings, "nobody", environment={}, second_look=0, settings_file="/etc/claimd/c.yaml"
+    )
+    assert "In /etc/claimd/c.yaml write\n" in remedy(found, "kubelet-folder")
+
+
 @pytest.mark.parametrize("words", ["--root-dir=/opt/kubelet", "--v=2 --root-dir opt/kubelet"])
 async def test_a_kubelet_says_its_folder_itself(node, words):
     node.set(kubelet_dir=node.root / "var/lib/k0s/kubelet")

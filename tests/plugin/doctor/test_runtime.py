@@ -120,7 +120,7 @@ def test_containerd_1_7_lets_an_import_replace_a_plugin_s_whole_table(root):
         "containerd 1.7.35 has CDI off by default, and /etc/containerd/d/10-site.toml, which "
         "replaces the table of the CRI plugin in /etc/containerd/config.toml, does not set enable_cdi"
     )
-    assert "in /etc/containerd/d/10-site.toml, on the node, set" in remedy(facts, "cdi-enabled")
+    assert "in /etc/containerd/d/10-site.toml, on the node, write" in remedy(facts, "cdi-enabled")
 
 
 def test_the_containerd_of_docker_is_not_the_kubelet_s(root):
