@@ -100,7 +100,8 @@ def down(choices: Choices) -> None:
     mounts.unmount(STATE)
     mounts.unmount(KUBELET_ROOT)
     mounts.unshare_root()
-    for folder in ("pods", "plugins", "plugins_registry"):
+    # device-plugins has the names that the kubelet knows; the next one would set them to 0 for ever
+    for folder in ("pods", "plugins", "plugins_registry", "device-plugins"):
         shutil.rmtree(KUBELET_ROOT / folder, ignore_errors=True)
     for file in (
         "dra_manager_state",
