@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from .. import __version__
 from ..api.document import Document
 from ..api.resource import GROUP
 from ..config import Config
@@ -20,10 +21,14 @@ RIGHTS = Check(
     level=Level.ERROR,
     looks_at="each verb that claimd needs, by reviews of access",
     expected="every right of deploy/base/rbac.yaml, and of deploy/components/metrics-tls where it is used",
-    remedy="apply the manifests of this version of claimd, in the way that it was installed:\n"
-    "with kubectl `kubectl apply -k deploy/base`, or the folder of your overlay instead\n"
-    "with Helm `helm upgrade claimd deploy/chart -n claimd-system --values FILE`, with your values\n"
-    "where driver-name is another than gpu.claimd.dev, the resourceNames of the role have to say so",
+    remedy=f"apply the manifests of claimd {__version__}, in the way that it was installed; they write "
+    "the DaemonSet anew, too (`kubectl diff -k deploy/base` shows what changes)\n"
+    "installed with kubectl:\n"
+    "    kubectl apply -k deploy/base\n"
+    "with an overlay of your own, by its folder:\n"
+    "    kubectl apply -k OVERLAY\n"
+    "with Helm:\n"
+    "    helm upgrade claimd deploy/chart -n claimd-system --reuse-values",
 )
 
 POLICY = Check(
@@ -32,10 +37,9 @@ POLICY = Check(
     looks_at="a write that the admission policies have to refuse, as a dry run; for an "
     "administrator the policies and their bindings",
     expected="the API server refuses a slice of another node to the token of this one",
-    remedy="each policy needs its binding. What mends rights mends this, too; alone it is\n"
+    remedy="first do what rights says, if it says something; if this stays\n"
     "    kubectl apply -f deploy/base/admission.yaml\n"
-    "and the role has to grant `own`, and not `any`, on nodes of the group claimd.dev "
-    "(deploy/base/rbac.yaml)",
+    "which policy or binding is missing, an administrator's `claimd doctor --cluster` says",
 )
 
 SELECTOR = "app.kubernetes.io/name=claimd"  # of claimd's pods, as the manifests have them
@@ -43,7 +47,7 @@ SELECTOR = "app.kubernetes.io/name=claimd"  # of claimd's pods, as the manifests
 _ACCOUNT = "system:serviceaccount:"
 
 
-def judge_rights(account: str, denied_rights: Answer) -> list[Finding]:
+def judge_rights(account: str, denied_rights: Answer, driver: str) -> list[Finding]:
     if denied_rights.value is None:
         return [RIGHTS.unseen(denied_rights.trouble, denied_rights.how)]
     lacking_all: Sequence[Right] = denied_rights.value
@@ -57,8 +61,14 @@ def judge_rights(account: str, denied_rights: Answer) -> list[Finding]:
             losses = "; ".join(dict.fromkeys(right.without for right in lacking))
             verbs = ", ".join(map(str, lacking))
             seen = f"{account} may not {verbs}: {losses}"
-            found.append(RIGHTS.failed(seen, level=level))
+            found.append(RIGHTS.failed(seen, level=level, remedy=_to_grant(lacking, driver)))
     return found
+
+
+def _to_grant(lacking: Sequence[Right], driver: str) -> str:
+    if driver == Config().driver_name or all(right.name != rights.DRIVER for right in lacking):
+        return ""
+    return f"{RIGHTS.remedy}\nand the role's resourceNames have to say {driver}"
 
 
 def judge_policy(held_to_node: Answer) -> Finding:
@@ -166,13 +176,18 @@ async def held(
     if any(right.verb == "create" and right.group == GROUP for right in denied.value):
         return Answer(trouble="claimd may write no slice at all", how=f"mend {RIGHTS.name} first")
     try:
-        return Answer(
-            value=await policy_check.is_held(ours, settings.driver_name, settings.node_name)
-        )
+        is_held = await policy_check.is_held(ours, settings.driver_name, settings.node_name)
+        trouble = ""
+        if not is_held and await _allowed(api, "", _ANY_NODE):
+            trouble = (
+                "claimd's role grants `any` on nodes of claimd.dev: no policy holds it to its node"
+            )
+        return Answer(value=is_held, trouble=trouble)
     except errors.ApiError as error:
         return Answer(trouble=str(error), how="once the API server answers")
 
 
+_ANY_NODE = {"group": "claimd.dev", "resource": "nodes", "verb": "any"}
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
 _HELD_RESOURCES = ("resourceslices", "resourceclaims/status")

@@ -6,12 +6,13 @@ Claims come and go while this looks. Whoever asks looks a second time at what do
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from devices.gpu import Inventory
 
-from .. import errors, names
+from .. import errors, names, timestamps
 from ..api.document import Document
 from ..config import Config
 from ..kube import errors as kube_errors
@@ -20,7 +21,7 @@ from ..kubelet import podresources
 from ..prepare import checkpoint
 from ..prepared import PreparedClaim, gpu_of
 from ..publish import sharing, slices
-from .check import RESTART, Check, Finding, Level
+from .check import KEEP_RUNNING, RESTART, Check, Finding, Level, follows
 from .sight import Sight
 
 CHECKPOINTS = Check(
@@ -60,7 +61,8 @@ SLICES = Check(
     level=Level.ERROR,
     looks_at="our ResourceSlices of this node, beside the GPUs that are here",
     expected="each GPU that can be given away is in a slice, and the pool is complete",
-    remedy="if a setting was changed just now, such as `exclude`, let claimd start with it:\n"
+    remedy="if a setting was changed just now, such as `exclude`, let claimd start with it; "
+    f"{KEEP_RUNNING}:\n"
     f"    {RESTART}\n"
     "else see why it does not write them: kubectl -n claimd-system logs POD | grep -E "
     "'not written|refuse|published'",
@@ -119,12 +121,22 @@ def _checkpoints(facts: Facts) -> list[Finding]:
         CHECKPOINTS.failed(
             f"{facts.folder}/{name} was damaged and set aside; its claim was prepared anew",
             level=Level.WARNING,
-            remedy="look in `dmesg` for errors of the disk or the file system at the time of the file "
-            f"(`ls -l`), then remove it, as nobody reads it:\n    rm {facts.folder}/{name}",
+            remedy="no pod is affected. On the node look for errors of the disk before it was set aside"
+            f"{_at(name)}:\n    dmesg -T | grep -iE 'error|ext4|xfs|nvme'\n"
+            "if there are some, see to the disk; then remove the file, which nobody reads:\n"
+            f"    rm {facts.folder}/{name}",
         )
         for name in facts.damaged
     ]
     return found or [CHECKPOINTS.well(f"{len(facts.prepared)} claims are prepared")]
+
+
+def _at(name: str) -> str:
+    """When a checkpoint was set aside, as its name has it; empty if it does not say."""
+    digits = name.rpartition("-")[2]
+    if not re.fullmatch(r"[0-9]{10}([0-9]{9})?", digits):
+        return ""
+    return f" at {timestamps.rfc3339(int(digits[:10]))}"
 
 
 def _cdi_files(facts: Facts) -> list[Finding]:
@@ -195,7 +207,7 @@ def _slices(facts: Facts, registered: bool) -> list[Finding]:
         return [
             SLICES.failed(
                 "no device of this node is published",
-                remedy="" if registered else "mend registered first: nothing is published before",
+                remedy="" if registered else follows("registered"),
             )
         ]
     if facts.incomplete:
@@ -247,6 +259,15 @@ async def look(
         published=devices,
         incomplete=incomplete,
     )
+
+
+def holders(prepared: Iterable[PreparedClaim]) -> dict[str, list[str]]:
+    """By PCI address the claims that have the GPU."""
+    found: dict[str, list[str]] = {}
+    for claim in prepared:
+        for device in claim.devices:
+            found.setdefault(device.address, []).append(claim.title)
+    return found
 
 
 def _damaged(folder: str) -> tuple[str, ...]:

@@ -20,9 +20,11 @@ from ..api.resource import GROUP
 from ..config import Config
 from ..kube import client, errors, resources
 from ..report import conflicts
+from ..report.conflicts import Rival
 from . import access, gates
 from .ask import GIVE_NODE, NO_NODE, UNASKED, Answer, document, get
-from .check import RESTART, Check, Finding, Level
+from .check import Check, Finding, Level
+from .setting import Place
 
 API_SERVER = Check(
     name="api-server",
@@ -70,8 +72,8 @@ OTHER_DRIVERS = Check(
     level=Level.ERROR,
     looks_at="slices of other drivers with PCI addresses of our GPUs",
     expected="one driver for each GPU",
-    remedy="decide whose they are: take the other driver off this node, or add their addresses to "
-    f"claimd's setting `exclude` and let claimd start with it: {RESTART}; docs/migrate.md has the order",
+    remedy="decide whose they are, and end the pods that have them by the one that yields; then take "
+    "the other driver and its slices off this node, or add their addresses to the setting `exclude`",
 )
 DEVICE_PLUGINS = Check(
     name="device-plugins",
@@ -134,6 +136,7 @@ class Facts:
     node_missing: bool = False
     skew: float | None = None
     account: str = ""  # whose rights these are
+    driver: str = ""  # the name of ours
     denied: Answer = UNASKED  # tuple of Right
     held: Answer = UNASKED  # bool
     slices: Answer = UNASKED  # of all drivers on the node
@@ -142,11 +145,17 @@ class Facts:
     # What this node needs gates for.
     needed: frozenset[str] = frozenset()
     dropped: tuple[str, ...] = ()  # sentences on what a dry run has lost
-    # Addresses of GPUs that another driver publishes as well, with a sentence.
-    conflicts: tuple[tuple[str, str], ...] = ()
+    conflicts: tuple[Rival, ...] = ()
+    excluded: tuple[str, ...] = ()  # by the settings
 
 
-def judge(facts: Facts, inventory: Inventory) -> list[Finding]:
+def judge(
+    facts: Facts,
+    inventory: Inventory,
+    place: Place | None = None,
+    holders: Mapping[str, Sequence[str]] | None = None,
+) -> list[Finding]:
+    """`holders` are the claims of ours that have a GPU, by its address; None: they are not known."""
     if facts.unknown:
         how = "give --kubeconfig FILE, or run it in claimd's pod"
         return [check.unseen(facts.unknown, how) for check in CHECKS]
@@ -163,9 +172,9 @@ def judge(facts: Facts, inventory: Inventory) -> list[Finding]:
         _served(facts),
         _node(facts),
         _clock(facts),
-        *access.judge_rights(facts.account, facts.denied),
+        *access.judge_rights(facts.account, facts.denied, facts.driver),
         access.judge_policy(facts.held),
-        *judge_rivals(facts, inventory),
+        *judge_rivals(facts, inventory, place, holders),
         *gates.judge_server(facts.gates, facts.needed, facts.dropped),
         *gates.judge_kubelet(facts.kubelet_gates, facts.needed),
     ]
@@ -205,39 +214,77 @@ def _clock(facts: Facts) -> Finding:
 
 
 def conflicts_of(
-    inventory: Inventory, specs: Sequence[Document], driver: str
-) -> tuple[tuple[str, str], ...]:
-    """The address and a sentence for each GPU of ours that another driver publishes as well."""
-    others = [{"spec": spec} for spec in specs]
-    told = conflicts.with_drivers(inventory, others, driver)
-    return tuple(
-        sorted((gpu.address, told[gpu.name]) for gpu in inventory.gpus if gpu.name in told)
-    )
+    inventory: Inventory, slices: Sequence[Document], driver: str
+) -> tuple[Rival, ...]:
+    """Each GPU of ours that another driver publishes as well, by its address."""
+    found = conflicts.rivals(inventory, slices, driver)
+    return tuple(sorted(found.values(), key=lambda rival: rival.address))
 
 
-def judge_rivals(facts: Facts, inventory: Inventory) -> list[Finding]:
-    return [*_other_drivers(facts, inventory), *_device_plugins(facts, inventory)]
+def judge_rivals(
+    facts: Facts,
+    inventory: Inventory,
+    place: Place | None = None,
+    holders: Mapping[str, Sequence[str]] | None = None,
+) -> list[Finding]:
+    place = place or Place()
+    return [
+        *_other_drivers(facts, inventory, place, holders),
+        *_device_plugins(facts, inventory, place),
+    ]
 
 
-def _other_drivers(facts: Facts, inventory: Inventory) -> list[Finding]:
+def _other_drivers(
+    facts: Facts,
+    inventory: Inventory,
+    place: Place,
+    holders: Mapping[str, Sequence[str]] | None,
+) -> list[Finding]:
     if facts.slices.value is None:
         return [OTHER_DRIVERS.unseen(facts.slices.trouble, facts.slices.how)]
-    if facts.conflicts:
-        remedy = _to_decide([address for address, _ in facts.conflicts])
-        return [OTHER_DRIVERS.failed(sentence, remedy=remedy) for _, sentence in facts.conflicts]
-    return [OTHER_DRIVERS.well(f"none of {len(inventory.gpus)} GPUs is another's, too")]
+    if not facts.conflicts:
+        return [OTHER_DRIVERS.well(f"none of {len(inventory.gpus)} GPUs is another's, too")]
+
+    addresses = [rival.address for rival in facts.conflicts]
+    to_leave = _to_leave(facts, place, addresses)
+    return [
+        OTHER_DRIVERS.failed(
+            f"{rival.address} is published by the driver {rival.driver} as well, in the slice "
+            f"{rival.slice_name} as {rival.device}: it could be given to two pods",
+            remedy=f"{_held(rival.address, holders)}\n{_to_have(rival)}\n{to_leave}",
+        )
+        for rival in facts.conflicts
+    ]
 
 
-def _to_decide(addresses: list[str]) -> str:
+def _held(address: str, holders: Mapping[str, Sequence[str]] | None) -> str:
+    if holders is None:
+        return "decide whose it is; whether a claim of claimd has it is told by doctor on the node"
+    claims = holders.get(address, ())
+    if claims:
+        return f"decide whose it is: {', '.join(claims)} of claimd's claims has {address} now"
+    return f"decide whose it is: no claim of claimd has {address} now"
+
+
+def _to_have(rival: Rival) -> str:
     return (
-        "decide whose the GPUs are; docs/migrate.md has the order\n"
-        "claimd's: take the other driver off this node, and its slices with it\n"
-        f"the other driver's: in SETTINGS write `exclude: '{','.join(addresses)}'`, with a comma "
-        f"behind what `exclude` has already, then\n    {RESTART}\npods that have a GPU go on"
+        f"if it is claimd's, end the pods that have it by {rival.driver}, keep that driver's "
+        "DaemonSet off this node (by a nodeAffinity), then\n"
+        "    kubectl delete resourceslices --field-selector "
+        f"spec.driver={rival.driver},spec.nodeName=NODE"
     )
 
 
-def _device_plugins(facts: Facts, inventory: Inventory) -> list[Finding]:
+def _to_leave(facts: Facts, place: Place, which: Sequence[str]) -> str:
+    """With what is left alone already, so that the line can be written as it stands."""
+    value = ",".join(dict.fromkeys((*facts.excluded, *which)))
+    return (
+        "if it is the other's, end the pods that have it by claimd, then "
+        f"{place.to_set('exclude', value)}"
+    )
+
+
+def _device_plugins(facts: Facts, inventory: Inventory, place: Place) -> list[Finding]:
     node: NodeFacts | None = facts.node.value
     if node is None:
         return [
@@ -247,7 +294,16 @@ def _device_plugins(facts: Facts, inventory: Inventory) -> list[Finding]:
 
     # By allocatable: what is gone stays in the capacity.
     by_plugin = conflicts.with_device_plugins(inventory, node.allocatable)
-    found = [DEVICE_PLUGINS.failed(sentence) for sentence in sorted(set(by_plugin.values()))]
+    vendor_of = {by_plugin[gpu.name]: gpu.vendor for gpu in inventory.gpus if gpu.name in by_plugin}
+    # What its sentence has behind the semicolon is to be done.
+    found = [
+        DEVICE_PLUGINS.failed(
+            sentence.partition(";")[0],
+            remedy="if they are claimd's, end the pods that have them by the plugin, and keep its "
+            f"DaemonSet off this node (by a nodeAffinity)\n{_to_leave(facts, place, [vendor])}",
+        )
+        for sentence, vendor in sorted(vendor_of.items())
+    ]
     stale = [
         f"{name}: {count}"
         for name, count in sorted(node.capacity.items())
@@ -294,12 +350,12 @@ async def look(api: client.Client, settings: Config, inventory: Inventory) -> Fa
         node_missing=missing,
         skew=_skew(date),
         account=account.value or "",
+        driver=settings.driver_name,
         denied=denied,
         held=await access.held(api, ours, settings, account, is_admin, denied),
         slices=of_node,
-        conflicts=conflicts_of(
-            inventory, [slice_["spec"] for slice_ in of_node.value or ()], settings.driver_name
-        ),
+        conflicts=conflicts_of(inventory, of_node.value or (), settings.driver_name),
+        excluded=settings.exclude,
         gates=server_gates,
         kubelet_gates=await gates.of_kubelet(api, settings.node_name),
         needed=needed,

@@ -20,11 +20,15 @@ class Level(enum.StrEnum):
 
 _ORDER = list(Level)
 
-# So that claimd takes new settings. NODE and SETTINGS stand for what `named` knows.
+NAMESPACE = "claimd-system"  # as the manifests have it
+
+# So that claimd takes new settings. NODE is the node's name, where that is known.
 RESTART = (
-    "kubectl -n claimd-system delete pod -l app.kubernetes.io/name=claimd "
+    f"kubectl -n {NAMESPACE} delete pod -l app.kubernetes.io/name=claimd "
     "--field-selector spec.nodeName=NODE"
 )
+
+KEEP_RUNNING = "pods that have a GPU keep running"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +73,11 @@ class Check:
         return Finding(check=self.name, level=Level.UNSEEN, seen=reason, remedy=how)
 
 
+def follows(cause: str) -> str:
+    """What is to be done about that which another finding has caused."""
+    return f"it follows from {cause}: nothing to do here"
+
+
 def rank(finding: Finding) -> int:
     """The worst has the smallest."""
     return _ORDER.index(finding.level)
@@ -79,9 +88,8 @@ def worst(findings: list[Finding]) -> Level:
     return min((finding.level for finding in findings), key=_ORDER.index, default=Level.WELL)
 
 
-def named(finding: Finding, node: str, settings_file: str = "") -> Finding:
-    """With the node's name in what is to be typed, and where settings are written, if it is known."""
-    place = settings_file or "the settings of claimd's DaemonSet, which are for all its nodes,"
-    remedy = finding.remedy.replace("SETTINGS", place)
-    remedy = re.sub(r"\bNODE\b", node, remedy) if node else remedy
+def named(finding: Finding, node: str, namespace: str = NAMESPACE) -> Finding:
+    """With the names of the node, if it is known, and of claimd's namespace in what is to be typed."""
+    remedy = re.sub(r"\bNODE\b", node, finding.remedy) if node else finding.remedy
+    remedy = remedy.replace(f"-n {NAMESPACE} ", f"-n {namespace} ")
     return dataclasses.replace(finding, remedy=remedy)

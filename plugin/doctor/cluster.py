@@ -80,7 +80,7 @@ class Pod:
 class Facts:
     nodes: Answer  # a list of api.NodeFacts
     pods: Answer  # a list of Pod
-    slices: Answer  # a list of specs in the shape of v1
+    slices: Answer  # a list of documents with specs in the shape of v1
     classes: Answer  # a list of documents
     kubelet_gates: Mapping[str, Answer] = field(default_factory=dict)  # by node
     driver: str
@@ -146,7 +146,7 @@ def _slices(facts: Facts) -> list[Finding]:
         return [NODE_SLICES.unseen(lacking.trouble, lacking.how)]
 
     by_node: dict[str, list[Document]] = {}
-    for spec in facts.slices.value:
+    for spec in _specs(facts):
         if spec.get("driver") == facts.driver:
             by_node.setdefault(spec.get("nodeName") or "", []).append(spec)
     pods = {pod.node: pod for pod in facts.pods.value}
@@ -205,7 +205,7 @@ def _of_node(facts: Facts, node: api.NodeFacts) -> list[Finding]:
     of_api = api.Facts(
         node=Answer(value=node),
         slices=facts.slices,
-        conflicts=api.conflicts_of(inventory, _specs(facts, node.name), facts.driver),
+        conflicts=api.conflicts_of(inventory, _slices_of(facts, node.name), facts.driver),
         kubelet_gates=facts.kubelet_gates.get(node.name, UNASKED),
     )
     return [
@@ -216,14 +216,18 @@ def _of_node(facts: Facts, node: api.NodeFacts) -> list[Finding]:
     ]
 
 
-def _specs(facts: Facts, node: str) -> list[Document]:
-    return [spec for spec in facts.slices.value or () if spec.get("nodeName") == node]
+def _specs(facts: Facts) -> list[Document]:
+    return [slice_["spec"] for slice_ in facts.slices.value or ()]
+
+
+def _slices_of(facts: Facts, node: str) -> list[Document]:
+    return [slice_ for slice_ in facts.slices.value or () if slice_["spec"].get("nodeName") == node]
 
 
 def _inventory(facts: Facts, node: str) -> Inventory:
     """The GPUs of a node as far as its slices tell of them: name, address and vendor."""
     gpus = {}
-    for spec in _specs(facts, node):
+    for spec in (slice_["spec"] for slice_ in _slices_of(facts, node)):
         for device in spec.get("devices") or ():
             attributes = device.get("attributes") or {}
             address = attributes.get(f"{STANDARD}pciBusID", {}).get("string")
@@ -283,14 +287,14 @@ async def _at_once(questions: list[Any]) -> list[Any]:
 
 
 async def _listed(server: client.Client, kind: str) -> Answer:
-    """Objects of the resource API, in the best version that is served; slices as their specs."""
+    """Objects of the resource API, in the best version that is served; specs of slices as v1 has them."""
     answer = Answer()
     for version in PREFERRED:
         answer = await ask.get(server, f"/apis/{GROUP}/{version}/{kind}")
         if answer.value is not None:
             items = answer.value.get("items") or []
             if kind == "resourceslices":
-                items = [spec_from_wire(item["spec"], version) for item in items]
+                items = [item | {"spec": spec_from_wire(item["spec"], version)} for item in items]
             return Answer(value=items)
     return answer
 

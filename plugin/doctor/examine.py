@@ -9,8 +9,10 @@ from collections.abc import Mapping
 
 from devices.gpu import Inventory
 
+from .. import names
 from ..config import Config
 from ..kube import client, errors, resources
+from ..prepare import checkpoint
 from . import agreement, api, cluster, drivers, host, kubelet, runtime, sight
 from .check import Check, Finding, Level, named
 
@@ -48,7 +50,7 @@ async def node(
     `server` is the API server, or why none is known; `settings_file` is where the settings come from,
     if they have a file.
     """
-    seen = sight.of(settings, environment)
+    seen = sight.of(settings, environment, settings_file)
 
     # The kernel's files may take their time, or never answer.
     driver_facts = await asyncio.to_thread(drivers.look, seen)
@@ -62,6 +64,9 @@ async def node(
     kubelet_facts = await kubelet.look(seen, known.kubelet_version)
     runtime_facts = runtime.look(seen, known.runtime_version)
     host_facts = host.look(seen)
+
+    folder = names.plugin_folder(seen.place(settings.kubelet_dir), settings.driver_name)
+    claims = agreement.holders(checkpoint.read_only(folder)[0])
 
     async def agree() -> list[Finding]:
         ours = published = None
@@ -84,10 +89,11 @@ async def node(
         *runtime.judge(runtime_facts, seen.how),
         *drivers.judge(driver_facts, runtime_facts.systemd_cgroup, seen.how),
         *host.judge(host_facts, seen.how),
-        *api.judge(api_facts, inventory),
+        *api.judge(api_facts, inventory, seen.settings_place, claims),
         *agreed,
     ]
-    return [named(finding, settings.node_name, settings_file) for finding in found]
+    namespace = seen.settings_place.namespace
+    return [named(finding, settings.node_name, namespace) for finding in found]
 
 
 async def whole_cluster(settings: Config, server: client.Client) -> list[Finding]:

@@ -7,13 +7,14 @@ import os
 import re
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .. import errors, names, probe
 from ..config import Config, key_of
 from ..kubelet import podresources
-from .check import RESTART, Check, Finding, Level
+from . import setting
+from .check import KEEP_RUNNING, RESTART, Check, Finding, Level, follows
 from .runtime import folder_trouble
 from .sight import Sight
 
@@ -39,7 +40,7 @@ KUBELET_ANSWERS = Check(
     looks_at="a call to the kubelet at `pod-resources/kubelet.sock` below `kubelet-dir`",
     expected="a kubelet that answers there: so this is its folder, and it runs",
     remedy="on the node see `systemctl status kubelet`, and if it runs, set `kubelet-dir` to its folder "
-    f"(its flag --root-dir), then\n    {RESTART}",
+    f"(its flag --root-dir), then, while {KEEP_RUNNING},\n    {RESTART}",
 )
 KUBELET_VERSION = Check(
     name="kubelet-version",
@@ -67,7 +68,8 @@ DRA_SOCKET = Check(
     level=Level.ERROR,
     looks_at="the sockets in our folder, and in the kubelet's registry: whether somebody listens",
     expected="one of each, of a running claimd",
-    remedy=f"delete the claimd pod of this node, the next one makes its sockets anew:\n    {RESTART}",
+    remedy=f"delete the claimd pod of this node, the next one makes its sockets anew; "
+    f"{KEEP_RUNNING}:\n    {RESTART}",
 )
 CHECKS = (
     KUBELET_FOLDER,
@@ -112,6 +114,7 @@ class Facts:
     # Our sockets, by file, and whether somebody listens.
     dra_sockets: tuple[tuple[str, bool], ...] = ()
     registration_sockets: tuple[tuple[str, bool], ...] = ()
+    settings_place: setting.Place = field(default_factory=setting.Place)
 
 
 def judge(facts: Facts) -> list[Finding]:
@@ -132,7 +135,7 @@ def _answers(facts: Facts) -> Finding:
     if facts.answer_trouble:
         remedy = _to_set(facts)
         if facts.folder_trouble:
-            remedy = f"mend {KUBELET_FOLDER.name} first"
+            remedy = follows(KUBELET_FOLDER.name)
         return KUBELET_ANSWERS.failed(facts.answer_trouble, remedy=remedy)
     return KUBELET_ANSWERS.well("it answers")
 
@@ -141,12 +144,13 @@ def _to_set(facts: Facts) -> str:
     """Where a kubelet was found in another folder; else what holds in general."""
     if not facts.elsewhere:
         return ""
-    return (
-        f"a kubelet answers in {facts.elsewhere}. In SETTINGS write\n"
-        f"    kubelet-dir: {facts.elsewhere}\n"
-        "(CLAIMD_KUBELET_DIR, `kubeletDir` of the chart; the DaemonSet's volumes mount it under the "
-        f"same path), then\n    {RESTART}\npods that have a GPU go on"
-    )
+    lines = [f"a kubelet answers in {facts.elsewhere}"]
+    if facts.elsewhere != str(Config().kubelet_dir):
+        lines.append(
+            "in the DaemonSet change hostPath and mountPath of the volumes plugin, registry and "
+            "pod-resources to that folder (with the chart, `kubeletDir` changes all)"
+        )
+    return "\n".join([*lines, facts.settings_place.to_set("kubelet_dir", facts.elsewhere)])
 
 
 def judge_version(facts: Facts) -> Finding:
@@ -211,7 +215,7 @@ def _registered(facts: Facts) -> Finding:
         return REGISTERED.well("it is ready")
     remedy = ""
     if _NOT_REGISTERED in words and facts.answer_trouble:
-        remedy = f"mend {KUBELET_ANSWERS.name} first"
+        remedy = follows(KUBELET_ANSWERS.name)
     elif _NOT_REGISTERED in words:
         remedy = (
             f"the kubelet does not look into {facts.folder}/plugins_registry: set `kubelet-dir` to its "
@@ -262,6 +266,7 @@ async def look(sight: Sight, version: str) -> Facts:
         path_trouble=_path_trouble(settings),
         answer_trouble=await _answer_trouble(sight),
         elsewhere=_elsewhere(sight),
+        settings_place=sight.settings_place,
         version=version,
         endpoint=settings.endpoint,
         live=live,

@@ -100,5 +100,5 @@ def _count(findings: Sequence[Finding]) -> str:
     told = ", ".join(parts) or "nothing was looked at"
     bad = {Level.ERROR, Level.WARNING}
     if parts and not any(finding.level in bad for finding in findings):
-        told += ": nothing to mend"
+        told += "; nothing found to mend"
     return told

@@ -41,7 +41,7 @@ class Right:
 
 
 _DRA = "resource.k8s.io"
-_SLICES = "the GPUs are not published as they are"
+_SLICES = "the published GPUs can be out of date, or none are published"
 _STATUS = "claims' status.devices does not say what was given"
 _POLICY = "the admission policies do not hold claimd to its node, or refuse what it writes"
 

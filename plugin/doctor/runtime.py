@@ -115,7 +115,12 @@ def _enabled(facts: Facts, how: str) -> Finding:
     if not facts.seen:
         return CDI_ENABLED.unseen("the runtime's configuration cannot be seen from here", how)
     if facts.trouble:
-        return CDI_ENABLED.failed(facts.trouble, expected="a configuration in TOML")
+        mend = "mend the file at that place: containerd does not start with it"
+        if " twice " in facts.trouble:
+            mend = "keep one of the two, with the lines of both: containerd does not start with it"
+        return CDI_ENABLED.failed(
+            facts.trouble, expected="a configuration in TOML", remedy=f"on the node {mend}"
+        )
 
     place = facts.place or facts.config
     if facts.enable_cdi:
@@ -148,16 +153,14 @@ def _enabled(facts: Facts, how: str) -> Finding:
 def _to_turn_on(facts: Facts) -> str:
     config = facts.place or facts.config or CONTAINERD_FILES[0]
     table = facts.table or CRI_PLUGINS[0]
-    change = "write `enable_cdi = true`"
-    if facts.enable_cdi is False:
-        change = "change `enable_cdi = false` to `enable_cdi = true`"
     lines = [
-        f"in {config}, on the node, {change}",
-        "in this table, which may be there once:",
+        f"in {config}, on the node, write, in this table, which may be there once,",
         f'    [plugins."{table}"]',
         "      enable_cdi = true",
-        "then `systemctl restart containerd`. Running containers stay",
     ]
+    if facts.enable_cdi is False:
+        lines = [f"in {config}, on the node, change `enable_cdi = false` to `enable_cdi = true`"]
+    lines.append("then `systemctl restart containerd`. Running containers stay")
     if "/rancher/" in config:
         lines.append("k3s and rke2 make this file anew: write it into config.toml.tmpl beside it")
     return "\n".join(lines)

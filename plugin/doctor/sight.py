@@ -19,6 +19,7 @@ from devices.gpu import Roots
 from devices.host_files import HostFiles
 
 from ..config import Config
+from . import setting
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Sight:
     machine: Roots  # where processes run
     # The host's files that are no tree of the kernel's; None: they cannot be seen.
     files: HostFiles | None
+    settings_place: setting.Place
 
     @property
     def how(self) -> str:
@@ -92,8 +94,10 @@ class Sight:
                     yield int(name), words.decode(errors="replace").rstrip("\0").split("\0")
 
 
-def of(settings: Config, environment: Mapping[str, str] | None = None) -> Sight:
-    """What these settings let us see."""
+def of(
+    settings: Config, environment: Mapping[str, str] | None = None, settings_file: str = ""
+) -> Sight:
+    """What these settings let us see, which may have been read from a file."""
     if environment is None:
         environment = os.environ
     in_pod = is_pod(environment)
@@ -116,7 +120,14 @@ def of(settings: Config, environment: Mapping[str, str] | None = None) -> Sight:
         host = settings.root  # empty: the machine itself
 
     files = HostFiles(host) if host is not None else None
-    return Sight(settings=settings, in_pod=in_pod, roots=roots, machine=machine, files=files)
+    return Sight(
+        settings=settings,
+        in_pod=in_pod,
+        roots=roots,
+        machine=machine,
+        files=files,
+        settings_place=setting.place(settings, environment, settings_file, in_pod=in_pod),
+    )
 
 
 def is_pod(environment: Mapping[str, str]) -> bool:

@@ -31,10 +31,20 @@ FIRST, PERIOD = 5.0, 600.0  # seconds until the first check, and between two
 MESSAGE_LIMIT = 1024  # characters
 
 
-def with_drivers(inventory: Inventory, slices: Iterable[Document], driver: str) -> dict[str, str]:
-    """A sentence for each GPU of ours that another driver publishes as well, by the GPU's name."""
+@values.dataclass(frozen=True, slots=True, kw_only=True)
+class Rival:
+    """A device of another driver that is a GPU of ours."""
+
+    address: str
+    driver: str
+    slice_name: str
+    device: str
+
+
+def rivals(inventory: Inventory, slices: Iterable[Document], driver: str) -> dict[str, Rival]:
+    """The first of each GPU of ours that another driver publishes as well, by the GPU's name."""
     ours = {gpu.address: gpu.name for gpu in inventory.gpus}
-    conflicts: dict[str, str] = {}
+    found: dict[str, Rival] = {}
     for slice_ in slices:
         spec = slice_["spec"]
         if spec.get("driver") == driver:
@@ -42,13 +52,24 @@ def with_drivers(inventory: Inventory, slices: Iterable[Document], driver: str) 
         for device in spec.get("devices") or ():
             attributes = device.get("attributes") or {}
             address = attributes.get(f"{STANDARD}pciBusID", {}).get("string")
-            if address in ours and ours[address] not in conflicts:
-                conflicts[ours[address]] = (
-                    f"{address} is published by the driver {spec.get('driver')} as well, "
-                    f"as {device.get('name')}: it could be given to two pods; "
-                    f"to leave it to that driver, set exclude={address} here"
+            if address in ours and ours[address] not in found:
+                found[ours[address]] = Rival(
+                    address=address,
+                    driver=str(spec.get("driver")),
+                    slice_name=str((slice_.get("metadata") or {}).get("name")),
+                    device=str(device.get("name")),
                 )
-    return conflicts
+    return found
+
+
+def with_drivers(inventory: Inventory, slices: Iterable[Document], driver: str) -> dict[str, str]:
+    """A sentence for each GPU of ours that another driver publishes as well, by the GPU's name."""
+    return {
+        name: f"{rival.address} is published by the driver {rival.driver} as well, "
+        f"as {rival.device}: it could be given to two pods; "
+        f"to leave it to that driver, set exclude={rival.address} here"
+        for name, rival in rivals(inventory, slices, driver).items()
+    }
 
 
 def with_device_plugins(inventory: Inventory, capacity: Mapping[str, str]) -> dict[str, str]:

@@ -270,6 +270,11 @@ def half_a_pool(slice_):
     slice_["spec"]["pool"] |= {"resourceSliceCount": 2, "generation": 2}
 
 
+def grants_any(role):
+    rule = {"apiGroups": ["claimd.dev"], "resources": ["nodes"], "verbs": ["any"]}
+    role["rules"].append(rule)
+
+
 def does_not_deny(binding):
     binding["spec"]["validationActions"] = ["Audit"]
 
@@ -325,7 +330,7 @@ SITUATIONS = [
     (
         without_verb("resourceslices", "update"),
         {("rights", ERROR)},
-        "claimd-system:claimd may not update resourceslices.resource.k8s.io: the GPUs are not",
+        "claimd-system:claimd may not update resourceslices.resource.k8s.io: the published GPUs can be",
     ),
     (
         without_verb("resourceclaims/driver", "associated-node:patch"),
@@ -353,6 +358,11 @@ SITUATIONS = [
         lambda world: without(world, f"{BINDINGS}/resourceslices.{DRIVER}"),
         {("admission-policy", WARNING)},
         "would let this node's token publish devices of another node",
+    ),
+    (
+        lambda world: changed(world, ROLE, grants_any),
+        {("admission-policy", WARNING)},
+        "claimd's role grants `any` on nodes of claimd.dev",
     ),
     (foreign_slice, {("other-drivers", ERROR)}, "published by the driver gpu.example.com as well"),
     (
@@ -435,9 +445,50 @@ async def test_a_claim_that_is_gone_or_elsewhere(world):
 async def test_what_is_to_be_done_about_another_driver(world):
     async with foreign_slice(world):
         (remedy,) = [e.remedy for e in await world.findings() if e.check == "other-drivers"]
-    assert f"write `exclude: '{world.gpu.address}'`" in remedy
-    assert "in the settings of claimd's DaemonSet, which are for all its nodes, write" in remedy
-    assert "--field-selector spec.nodeName=n1" in remedy.splitlines()[-2]
+    lines = remedy.splitlines()
+    assert (
+        lines[0] == f"decide whose it is: default/c of claimd's claims has {world.gpu.address} now"
+    )
+    to_have = "spec.driver=gpu.example.com,spec.nodeName=n1"
+    assert f"    kubectl delete resourceslices --field-selector {to_have}" in lines
+    set_env = "    kubectl -n claimd-system set env daemonset/claimd"
+    assert f"{set_env} CLAIMD_EXCLUDE={world.gpu.address}" in lines
+
+
+async def test_what_is_left_to_another_beside_what_is_left_alone_already(world):
+    """The whole line, for the file that the settings were read from."""
+    world.forget(world.uid)
+    world.node.set(exclude=("0000:ff:00.0",))
+    async with foreign_slice(world):
+        found = await world.findings(settings_file="/etc/claimd/claimd.yaml")
+    (told,) = [each for each in found if each.check == "other-drivers"]
+    assert told.seen == (
+        f"{world.gpu.address} is published by the driver gpu.example.com as well, in the slice "
+        "foreign as d0: it could be given to two pods"
+    )
+    lines = told.remedy.splitlines()
+    assert lines[0] == f"decide whose it is: no claim of claimd has {world.gpu.address} now"
+    assert "in /etc/claimd/claimd.yaml on this node, for this node alone, set" in lines[-4]
+    assert lines[-3] == f"    exclude: '0000:ff:00.0,{world.gpu.address}'"
+    assert lines[-1].endswith("--field-selector spec.nodeName=n1")
+    world.node.set(exclude=())
+
+
+async def test_what_is_to_be_done_about_a_device_plugin(world):
+    stands = {"nvidia.com/gpu": "2"}
+    async with node_status(world, capacity=stands, allocatable=stands):
+        (told,) = [e for e in await world.findings() if e.check == "device-plugins"]
+    assert told.seen.endswith("one could be given to two pods")
+    assert "daemonset/claimd CLAIMD_EXCLUDE=nvidia\n" in told.remedy
+
+
+async def test_when_a_checkpoint_was_set_aside(world):
+    """As its name has it, in nanoseconds since 1970."""
+    path = world.node.plugin / "claims/u.json.damaged-1763900000123456789"
+    async with written(world, path):
+        (remedy,) = [e.remedy for e in await world.findings() if e.check == "checkpoints"]
+    assert "before it was set aside at 2025-11-23T12:13:20Z:\n    dmesg -T |" in remedy
+    assert remedy.endswith(f"    rm {path}")
 
 
 async def test_what_is_to_be_done_about_slices(world):
@@ -449,7 +500,7 @@ async def test_what_is_to_be_done_about_slices(world):
     world.node.unready = "the kubelet has not registered us yet"
     async with without(world, slice_path(world)):
         (remedy,) = [each.remedy for each in await world.findings() if each.check == "slices"]
-    assert remedy == "mend registered first: nothing is published before"
+    assert remedy == "it follows from registered: nothing to do here"
 
 
 async def test_an_administrator_is_told_of_claimds_account(world):

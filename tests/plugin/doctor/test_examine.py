@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from devices import faults
+from plugin import config
 from plugin.doctor import api, examine, sight
 from plugin.doctor.check import Level
+from plugin.doctor.setting import place
 from tests.plugin.doctor import test_api
 from tests.support import doctor_node
 from tests.support.doctor_node import CONTAINERD, DRIVER
@@ -342,16 +344,48 @@ async def test_a_kubelet_in_another_folder_is_named(node):
     node.set(kubelet_dir=node.root / "var/lib/k0s/kubelet")
     node.unready = "the kubelet has not registered us yet"
     found = await findings(node)
-    right = f"    kubelet-dir: {node.root}/var/lib/kubelet"
+    folder = f"{node.root}/var/lib/kubelet"
+    right = f"    kubectl -n claimd-system set env daemonset/claimd CLAIMD_KUBELET_DIR={folder}"
     assert right in remedy(found, "kubelet-folder").splitlines()
-    assert remedy(found, "kubelet-answers") == "mend kubelet-folder first"
-    assert remedy(found, "registered") == "mend kubelet-answers first"
+    assert remedy(found, "kubelet-answers") == "it follows from kubelet-folder: nothing to do here"
+    assert remedy(found, "registered") == "it follows from kubelet-answers: nothing to do here"
 
     (node.settings.kubelet_dir / "plugins_registry").mkdir(parents=True)
     (node.settings.kubelet_dir / f"plugins/{DRIVER}").mkdir(parents=True)
-    lines = remedy(await findings(node), "kubelet-answers").splitlines()
-    assert right in lines
-    assert f"    {RESTART}" in lines
+    assert right in remedy(await findings(node), "kubelet-answers").splitlines()
+
+
+async def test_a_setting_is_changed_in_the_file_that_it_was_read_from(node):
+    """Or where a variable wins over it, there; an absolute path, as it is for other shells."""
+    node.set(kubelet_dir=node.root / "var/lib/k0s/kubelet")
+    told = remedy(await findings(node, {"CLAIMD_CONFIG": "/etc/c.yaml"}), "kubelet-folder")
+    assert told.splitlines()[-4:] == [
+        "in /etc/c.yaml on this node, for this node alone, set",
+        f"    kubelet-dir: {node.root}/var/lib/kubelet",
+        "then let claimd read it; pods that have a GPU keep running:",
+        f"    {RESTART}",
+    ]
+    both = {"CLAIMD_CONFIG": "/etc/c.yaml", "CLAIMD_KUBELET_DIR": "/x"}
+    told = remedy(await findings(node, both), "kubelet-folder")
+    assert "set env daemonset/claimd CLAIMD_KUBELET_DIR=" in told
+    assert "/etc/c.yaml" not in told
+
+
+def test_a_pod_knows_its_namespace_and_its_daemonset(tmp_path):
+    (tmp_path / "namespace").write_text("gpus")
+    settings = config.Config(service_account=tmp_path)
+    pod = {"HOSTNAME": "claimd-h100-x7k2p"}
+    variables = place(settings, pod, "", in_pod=True)
+    assert "    kubectl -n gpus set env daemonset/claimd-h100 CLAIMD_SHARE='*=shares:2'\n" in (
+        variables.to_set("share", "*=shares:2")
+    )
+    file = place(settings, pod, "/etc/claimd/c.yaml", in_pod=True)
+    assert file.to_set("exclude", "amd").splitlines() == [
+        "in what the pods have as /etc/claimd/c.yaml, for all nodes that have it, set",
+        "    exclude: amd",
+        "then let claimd read it; pods that have a GPU keep running:",
+        "    kubectl -n gpus rollout restart daemonset/claimd-h100",
+    ]
 
 
 async def test_the_file_of_the_settings_is_named(node):
@@ -359,7 +393,9 @@ async def test_the_file_of_the_settings_is_named(node):
     found = await examine.node(
         node.settings, "nobody", environment={}, second_look=0, settings_file="/etc/claimd/c.yaml"
     )
-    assert "In /etc/claimd/c.yaml write\n" in remedy(found, "kubelet-folder")
+    assert "in /etc/claimd/c.yaml on this node, for this node alone, set\n" in remedy(
+        found, "kubelet-folder"
+    )
 
 
 @pytest.mark.parametrize("words", ["--root-dir=/opt/kubelet", "--v=2 --root-dir opt/kubelet"])
@@ -370,7 +406,7 @@ async def test_a_kubelet_says_its_folder_itself(node, words):
     command = "/usr/bin/kubelet " + words
     node.write("proc/77/cmdline", command.replace(" ", "\0") + "\0")
     told = remedy(await findings(node), "kubelet-folder")
-    assert f"a kubelet answers in {node.root}/opt/kubelet. " in told
+    assert f"a kubelet answers in {node.root}/opt/kubelet" in told.splitlines()
 
 
 async def test_links_for_each_boot(node):

@@ -30,7 +30,7 @@ def test_the_worst_comes_first_and_what_is_well_is_counted():
         "               to look:    look there",
         "1 error, 1 note, 2 not looked at, 1 well",
     ]
-    assert report.as_text([FIRST.well("fine")]) == "1 well: nothing to mend\n"
+    assert report.as_text([FIRST.well("fine")]) == "1 well; nothing found to mend\n"
 
 
 def test_everything():

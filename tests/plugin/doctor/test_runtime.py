@@ -123,6 +123,22 @@ def test_containerd_1_7_lets_an_import_replace_a_plugin_s_whole_table(root):
     assert "in /etc/containerd/d/10-site.toml, on the node, write" in remedy(facts, "cdi-enabled")
 
 
+def test_a_line_is_changed_and_a_table_is_there_once(root):
+    """Whose folders are right as they are, and stay."""
+    path = "etc/containerd/config.toml"
+    write(root, path, f"{V2}enable_cdi = false\n")
+    assert remedy(look(root, "containerd://2.2.9"), "cdi-enabled").splitlines() == [
+        f"in /{path}, on the node, change `enable_cdi = false` to `enable_cdi = true`",
+        "then `systemctl restart containerd`. Running containers stay",
+    ]
+    write(root, path, f"{V2}enable_cdi = false\n{V2}enable_cdi = true\n")
+    to_do = remedy(look(root, "containerd://2.2.9"), "cdi-enabled")
+    assert to_do.startswith("on the node keep one of the two")
+    write(root, path, "enable_cdi =\n")
+    to_do = remedy(look(root, "containerd://2.2.9"), "cdi-enabled")
+    assert to_do.startswith("on the node mend the file at that place")
+
+
 def test_the_containerd_of_docker_is_not_the_kubelet_s(root):
     write(root, "etc/containerd/config.toml", f"{V2}enable_cdi = true\n")
     running(root, "containerd --config /var/run/docker/containerd/containerd.toml")
