@@ -69,6 +69,7 @@ def run(folder: Path, *command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_tests_of_the_page_pass_in_a_copy(copy: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     assert "3 passed" in run(copy, *command, "tests/devices/test_acme.py")

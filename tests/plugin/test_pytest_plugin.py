@@ -70,6 +70,7 @@ def processes_of(folder):
     return found
 
 
+@pytest.mark.slow
 def test_a_suite_has_a_cluster_and_leaves_nothing(suite, pytester):
     tests = """
         from pathlib import Path
