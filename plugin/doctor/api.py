@@ -278,10 +278,13 @@ def _to_have(rival: Rival) -> str:
 def _to_leave(facts: Facts, place: Place, which: Sequence[str]) -> str:
     """With what is left alone already, so that the line can be written as it stands."""
     value = ",".join(dict.fromkeys((*facts.excluded, *which)))
-    return (
+    lines = [
         "if it is the other's, end the pods that have it by claimd, then "
         f"{place.to_set('exclude', value)}"
-    )
+    ]
+    if not place.is_of_node("exclude"):
+        lines.append("for this node alone it needs a DaemonSet of its own (docs/migrate.md)")
+    return "\n".join(lines)
 
 
 def _device_plugins(facts: Facts, inventory: Inventory, place: Place) -> list[Finding]:

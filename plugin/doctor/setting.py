@@ -28,9 +28,17 @@ class Place:
     namespace: str = NAMESPACE
     daemonset: str = _DAEMONSET
 
+    def is_in_file(self, name: str) -> bool:
+        """Whether what the file says of this setting counts."""
+        return bool(self.file) and variable_of(name) not in self.variables
+
+    def is_of_node(self, name: str) -> bool:
+        """Whether changing it counts for one node alone."""
+        return self.is_in_file(name) and not self.in_pod
+
     def to_set(self, name: str, value: str) -> str:
         """Lines that say where to write it, for which nodes that counts, and what makes it hold."""
-        if self.file and variable_of(name) not in self.variables:
+        if self.is_in_file(name):
             return self._in_file(f"    {key_of(name)}: {_quoted(value)}")
         return (
             f"for all nodes of the DaemonSet, which makes its pods anew by itself; {KEEP_RUNNING}:\n"

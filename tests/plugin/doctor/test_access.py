@@ -1,6 +1,9 @@
-"""What is said of rights, by facts alone. test_api asks a server for them."""
+"""What is said of rights and of other drivers, by facts alone. test_api asks a server for them."""
 
-from plugin.doctor import access, ask, rights
+from devices.gpu import Inventory
+from plugin.doctor import access, api, ask, rights
+from plugin.doctor.setting import Place
+from plugin.report import conflicts
 
 DRIVER = "gpu.claimd.dev"
 
@@ -11,3 +14,14 @@ def test_what_the_role_has_to_say_for_another_driver_name():
         (finding,) = access.judge_rights("a", ask.Answer(value=(named,)), driver)
         assert finding.remedy.endswith(f"resourceNames have to say {driver}") == is_told
         assert "kubectl apply -k deploy/base\n" in finding.remedy
+
+
+def test_what_all_nodes_would_leave_alone():
+    """By a variable of the DaemonSet; a file on the node is for the node."""
+    rival = conflicts.Rival(address="0000:01:00.0", driver="d", slice_name="s", device="d0")
+    facts = api.Facts(slices=ask.Answer(value=()), conflicts=(rival,))
+    file = Place(file="/etc/c.yaml")
+    both = Place(file="/etc/c.yaml", variables=frozenset({"CLAIMD_EXCLUDE"}))
+    for place, is_told in ((Place(), True), (both, True), (file, False)):
+        finding, *_ = api.judge_rivals(facts, Inventory(), place)
+        assert ("needs a DaemonSet of its own" in finding.remedy.splitlines()[-1]) == is_told
