@@ -14,6 +14,9 @@ from typing import Any
 
 SEES = sys.version_info >= (3, 12)
 
+# Of one way out of a branch, after which the other one is not waited for any more.
+TIMES = 2000
+
 Line = tuple[str, int]  # the file, and the number in it
 
 
@@ -24,7 +27,8 @@ class Reach:
         self.lines: set[Line] = set()
         self.news = 0  # lines and ways out of a branch that were reached for the first time
         self._folders = folders
-        self._ways: dict[tuple[CodeType, int], int] = {}
+        # The first way out of a branch, and how often it was taken.
+        self._ways: dict[tuple[CodeType, int], tuple[int | None, int]] = {}
 
     def begin(self) -> None:
         if not SEES:
@@ -60,12 +64,14 @@ class Reach:
         if not code.co_filename.startswith(self._folders):
             return sys.monitoring.DISABLE
         place = (code, offset)
-        first = self._ways.get(place)
+        first, times = self._ways.get(place, (None, 0))
         if first == destination:
-            return None
+            # A loop of millions of turns would be watched for nothing.
+            self._ways[place] = (first, times + 1)
+            return None if times < TIMES else sys.monitoring.DISABLE
         self.news += 1
         if first is None:
-            self._ways[place] = destination
+            self._ways[place] = (destination, 1)
             return None
         # The other way: there are no more than two.
         return sys.monitoring.DISABLE

@@ -58,6 +58,23 @@ def test_it_goes_on_from_what_reached_something_new(run, tmp_path, capsys):
     assert list((tmp_path / "kept/toy").iterdir()), "where the next run begins"
 
 
+@pytest.mark.skipif(not reach.SEES, reason="needs Python 3.12, which tells which lines are reached")
+def test_a_loop_of_many_turns_is_not_watched_for_ever(tmp_path):
+    source = "def read(data):\n    for turn in range(10_000):\n        if not data:\n            return\n"
+    module = loaded(tmp_path, source)
+    watch = reach.Reach(str(tmp_path))
+    watch.begin()
+    try:
+        module.read(b"a")
+        turns = [times for _, times in watch._ways.values()]
+        assert max(turns) == reach.TIMES + 1
+        assert len(watch.lines) == 2
+        module.read(b"")
+        assert len(watch.lines) == 3, "lines are told all the same"
+    finally:
+        watch.end()
+
+
 def test_harm_of_one_place_is_told_once(run, tmp_path, capsys):
     def read(data):
         if b"b" not in data:
