@@ -37,9 +37,9 @@ POLICY = Check(
     looks_at="a write that the admission policies have to refuse, as a dry run; for an "
     "administrator the policies and their bindings",
     expected="the API server refuses a slice of another node to the token of this one",
-    remedy="first do what rights says, if it says something; if this stays\n"
+    remedy="if rights is told above, do that first and run doctor again; if this is still told\n"
     "    kubectl apply -f deploy/base/admission.yaml\n"
-    "which policy or binding is missing, an administrator's `claimd doctor --cluster` says",
+    "(`kubectl diff -f deploy/base/admission.yaml` shows which policy or binding is missing)",
 )
 
 SELECTOR = "app.kubernetes.io/name=claimd"  # of claimd's pods, as the manifests have them

@@ -122,8 +122,9 @@ def _checkpoints(facts: Facts) -> list[Finding]:
             f"{facts.folder}/{name} was damaged and set aside; its claim was prepared anew",
             level=Level.WARNING,
             remedy="no pod is affected. On the node look for errors of the disk before it was set aside"
-            f"{_at(name)}:\n    dmesg -T | grep -iE 'error|ext4|xfs|nvme'\n"
-            "if there are some, see to the disk; then remove the file, which nobody reads:\n"
+            f"{_at(name)}:\n    dmesg -T | grep -iE 'I/O error|EXT4-fs error|XFS.*(error|corrupt)|"
+            "nvme.*(timeout|reset)'\n"
+            "no line: nothing is known against the disk. Then remove the file, which nobody reads:\n"
             f"    rm {facts.folder}/{name}",
         )
         for name in facts.damaged

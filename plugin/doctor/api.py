@@ -251,7 +251,9 @@ def _other_drivers(
         OTHER_DRIVERS.failed(
             f"{rival.address} is published by the driver {rival.driver} as well, in the slice "
             f"{rival.slice_name} as {rival.device}: it could be given to two pods",
-            remedy=f"{_held(rival.address, holders)}\n{_to_have(rival)}\n{to_leave}",
+            remedy="\n".join(
+                (_held(rival.address, holders), _others(rival), _to_have(rival), to_leave)
+            ),
         )
         for rival in facts.conflicts
     ]
@@ -266,9 +268,20 @@ def _held(address: str, holders: Mapping[str, Sequence[str]] | None) -> str:
     return f"decide whose it is: no claim of claimd has {address} now"
 
 
+def _others(rival: Rival) -> str:
+    """How to see whether the other driver is still there; its slice may be all that is left."""
+    return (
+        f"see whether a claim has a device of {rival.driver}, and whether that driver runs here\n"
+        "    kubectl get resourceclaims -A -o custom-columns="
+        "CLAIM:.metadata.name,DRIVERS:.status.allocation.devices.results[*].driver\n"
+        "    kubectl get pods -A -o wide --field-selector spec.nodeName=NODE\n"
+        "if neither, its slice was left behind: it is claimd's"
+    )
+
+
 def _to_have(rival: Rival) -> str:
     return (
-        f"if it is claimd's, end the pods that have it by {rival.driver}, keep that driver's "
+        f"if it is claimd's, end the pods that got it from {rival.driver}, keep that driver's "
         "DaemonSet off this node (by a nodeAffinity), then\n"
         "    kubectl delete resourceslices --field-selector "
         f"spec.driver={rival.driver},spec.nodeName=NODE"
@@ -279,7 +292,7 @@ def _to_leave(facts: Facts, place: Place, which: Sequence[str]) -> str:
     """With what is left alone already, so that the line can be written as it stands."""
     value = ",".join(dict.fromkeys((*facts.excluded, *which)))
     lines = [
-        "if it is the other's, end the pods that have it by claimd, then "
+        "if it is the other's, end the pods that got it from claimd, then "
         f"{place.to_set('exclude', value)}"
     ]
     if not place.is_of_node("exclude"):

@@ -38,7 +38,7 @@ KUBELET_ANSWERS = Check(
     name="kubelet-answers",
     level=Level.ERROR,
     looks_at="a call to the kubelet at `pod-resources/kubelet.sock` below `kubelet-dir`",
-    expected="a kubelet that answers there: so this is its folder, and it runs",
+    expected="a running kubelet whose folder is claimd's `kubelet-dir`",
     remedy="on the node see `systemctl status kubelet`, and if it runs, set `kubelet-dir` to its folder "
     f"(its flag --root-dir), then, while {KEEP_RUNNING},\n    {RESTART}",
 )
