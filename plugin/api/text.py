@@ -6,6 +6,7 @@ types of ours, no files.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ DEEPEST = 100
 # Values that come into a document by its aliases. Each may stand for thousands, which may have
 # aliases again: nine short lines are a thousand million values.
 MOST_ALIASED = 100_000
+_HALF = re.compile("[\ud800-\udfff]")  # of a pair in UTF-16
 
 
 def load(text: bytes | str) -> Any:
@@ -65,6 +67,13 @@ def yaml_loader(base: Any) -> Any:
             node = super().compose_node(parent, index)
             self.depth -= 1
             return node
+
+        def construct_scalar(self, node: Any) -> Any:
+            value = super().construct_scalar(node)
+            # An escape may say half of a character, which can be written nowhere again.
+            if not value.isascii() and _HALF.search(value):
+                raise _refusal("half of a character, which is no text", node.start_mark)
+            return value
 
         def construct_document(self, node: Any) -> Any:
             _check_aliases(node)

@@ -30,7 +30,16 @@ def test_a_time_stays_text() -> None:
     assert text.load("at: 2026-11-21T09:31:37Z") == {"at": "2026-11-21T09:31:37Z"}
 
 
-@pytest.mark.parametrize("bad", ["a: [1", "a: !!python/object/apply:os.getcwd []", b"\xff\xff"])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "a: [1",
+        "a: !!python/object/apply:os.getcwd []",
+        b"\xff\xff",
+        'a: ["\\ud80a"]',
+        '{"a": "\\ud80a"}',
+    ],
+)
 def test_what_is_neither_is_refused(bad: str | bytes) -> None:
     with pytest.raises(ValueError, match="."):
         text.load(bad)
