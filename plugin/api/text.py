@@ -22,6 +22,7 @@ DEEPEST = 100
 # aliases again: nine short lines are a thousand million values.
 MOST_ALIASED = 100_000
 _HALF = re.compile("[\ud800-\udfff]")  # of a pair in UTF-16
+_BREAKS = tuple(sign.encode() for sign in "\x85\u2028\u2029")
 
 
 def load(text: bytes | str) -> Any:
@@ -44,8 +45,11 @@ def dump_yaml(data: object) -> str:
     """Keys in the order given; structs are taken as they go over the wire."""
     import yaml  # costs 2 MB, which a running plugin never needs
 
-    plain = msgspec.json.decode(msgspec.json.encode(data))
-    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120)
+    encoded = msgspec.json.encode(data)
+    # These would be written as they are, and read as the end of a line.
+    has_breaks = any(sign in encoded for sign in _BREAKS)
+    plain = msgspec.json.decode(encoded)
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=not has_breaks, width=120)
 
 
 @cache

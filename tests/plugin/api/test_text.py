@@ -151,3 +151,9 @@ def test_the_fast_loader_has_the_same_bounds() -> None:
     for bad in (bomb(9, 10), "&a [*a]", nested(150, "flow")):
         with pytest.raises(yaml.YAMLError, match="aliases stand for|nested deeper"):
             yaml.load(bad, Loader=loader)
+
+
+@pytest.mark.parametrize("sign", ["\x85", "\u2028", "\u2029"])
+def test_what_yaml_takes_for_the_end_of_a_line_is_kept(sign: str) -> None:
+    document = {"a": [sign, f"one{sign}two é"]}
+    assert text.load(text.dump_yaml(document)) == document
