@@ -11,21 +11,15 @@ and ends its pods, in place of ours.
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import json
-import os
 import sys
-import tempfile
 import time
 import traceback
 from pathlib import Path
 
-from plugin.sim import cluster
-from plugin.sim.apiserver import server
 from plugin.sim.controllers import loops
 from tests.cluster.kubectl import Kubectl, KubectlError, Object
-from tests.cluster.workloads import QUIET, RealCluster
+from tests.cluster.workloads import QUIET, RealCluster, command
 from tests.support import taint_scenarios
 
 CONTROLLERS = "node-lifecycle-controller,taint-eviction-controller"
@@ -83,43 +77,6 @@ def record_all(kubectl: Kubectl, names: list[str]) -> bool:
     return done
 
 
-async def with_real_controllers(program: str, names: list[str]) -> bool:
-    """The same on a simulated cluster of one node, whose taints are left to this program."""
-    ours = (loops.Nodes, loops.TaintEvictions)
-    loops.ALL = tuple(each for each in loops.ALL if each not in ours)  # type: ignore[assignment]
-    machines = [cluster.Machine(name="one", gpus=["nvidia:h100"])]
-    with tempfile.TemporaryDirectory(prefix="sim-", dir="/tmp") as folder:
-        options = server.Options(tls=True)
-        async with cluster.up(machines, Path(folder), options=options) as up:
-            kubeconfig = up.api.kubeconfig(Path(folder) / "admin")
-            controllers = await asyncio.create_subprocess_exec(
-                program,
-                f"--kubeconfig={kubeconfig}",
-                f"--controllers={CONTROLLERS}",
-                "--leader-elect=false",
-                "--secure-port=0",  # nobody asks it anything
-                f"--cert-dir={folder}/controllers",
-                stderr=asyncio.subprocess.DEVNULL,
-            )
-            try:
-                return await asyncio.to_thread(record_all, Kubectl(kubeconfig=kubeconfig), names)
-            finally:
-                controllers.terminate()
-                await controllers.wait()
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--controllers", metavar="PATH", help="a kube-controller-manager")
-    parser.add_argument("scenarios", nargs="*", default=list(taint_scenarios.ALL))
-    asked = parser.parse_args()
-    if asked.controllers:
-        done = asyncio.run(with_real_controllers(asked.controllers, asked.scenarios))
-    else:
-        kubectl = Kubectl(kubeconfig=Path(os.environ["KUBECONFIG"]))
-        done = record_all(kubectl, asked.scenarios)
-    return 0 if done else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    ours = (loops.Nodes, loops.TaintEvictions)
+    sys.exit(command(__doc__, taint_scenarios.ALL, CONTROLLERS, ours, record_all))

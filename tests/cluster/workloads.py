@@ -21,7 +21,7 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import PIPE, Popen
@@ -123,43 +123,55 @@ def record_all(kubectl: Kubectl, names: list[str]) -> bool:
     return not failed
 
 
-async def with_real_controllers(program: str, names: list[str]) -> bool:
-    """The same on a simulated cluster of one node, whose workloads are left to this program."""
-    ours = (loops.Workloads, loops.Jobs, loops.CronJobs)
-    loops.ALL = tuple(each for each in loops.ALL if each not in ours)  # type: ignore[assignment]
+async def with_real_controllers(
+    program: str, controllers: str, ours: tuple[Any, ...], record: Callable[[Kubectl], bool]
+) -> bool:
+    """Records on a simulated cluster of one node, on which the program is in the place of `ours`."""
+    loops.ALL = tuple(each for each in loops.ALL if each not in ours)
     machines = [cluster.Machine(name="one", gpus=["nvidia:h100"])]
     with tempfile.TemporaryDirectory(prefix="sim-", dir="/tmp") as folder:
         options = server.Options(tls=True)
         async with cluster.up(machines, Path(folder), options=options) as up:
             kubeconfig = up.api.kubeconfig(Path(folder) / "admin")
-            controllers = await asyncio.create_subprocess_exec(
+            process = await asyncio.create_subprocess_exec(
                 program,
                 f"--kubeconfig={kubeconfig}",
-                f"--controllers={CONTROLLERS}",
+                f"--controllers={controllers}",
                 "--leader-elect=false",
                 "--secure-port=0",  # nobody asks it anything
                 f"--cert-dir={folder}/controllers",
                 stderr=asyncio.subprocess.DEVNULL,
             )
             try:
-                return await asyncio.to_thread(record_all, Kubectl(kubeconfig=kubeconfig), names)
+                return await asyncio.to_thread(record, Kubectl(kubeconfig=kubeconfig))
             finally:
-                controllers.terminate()
-                await controllers.wait()
+                process.terminate()
+                await process.wait()
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+def command(
+    description: str | None,
+    scenarios: Iterable[str],
+    controllers: str,
+    ours: tuple[Any, ...],
+    record_all: Callable[[Kubectl, list[str]], bool],
+) -> int:
+    """The exit code of a program that records these scenarios, or those that it is told to."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--controllers", metavar="PATH", help="a kube-controller-manager")
-    parser.add_argument("scenarios", nargs="*", default=list(workload_scenarios.ALL))
+    parser.add_argument("scenarios", nargs="*", default=list(scenarios))
     asked = parser.parse_args()
+
+    def record(kubectl: Kubectl) -> bool:
+        return record_all(kubectl, asked.scenarios)
+
     if asked.controllers:
-        done = asyncio.run(with_real_controllers(asked.controllers, asked.scenarios))
+        done = asyncio.run(with_real_controllers(asked.controllers, controllers, ours, record))
     else:
-        kubectl = Kubectl(kubeconfig=Path(os.environ["KUBECONFIG"]))
-        done = record_all(kubectl, asked.scenarios)
+        done = record(Kubectl(kubeconfig=Path(os.environ["KUBECONFIG"])))
     return 0 if done else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ours = (loops.Workloads, loops.Jobs, loops.CronJobs)
+    sys.exit(command(__doc__, workload_scenarios.ALL, CONTROLLERS, ours, record_all))
