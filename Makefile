@@ -121,6 +121,7 @@ oracle: dev  ## the allocator, its CEL and server-side apply against Kubernetes'
 
 bench: dev  ## the simulated API server, the allocator beside Kubernetes' own, claimd against a real API server (PEER=command), then at rest; needs Go, root
 	$(BIN)/python -m tests.bench.sim
+	$(BIN)/python -m tests.bench.load
 	$(BIN)/python -m tests.bench.allocator
 	$(BIN)/python -m tests.bench.explain
 	$(BIN)/python -m tests.bench

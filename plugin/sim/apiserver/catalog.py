@@ -6,8 +6,10 @@ object.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
 
 from ...api.document import Document
 from ...api.objects import convert, plain
@@ -17,9 +19,10 @@ from .rules import canonical, strategies
 from .types import schema, status_errors
 from .types.kind import Kind
 from .types.schema import Schema
+from .types.stored_object import StoredObject
 
 EVENTS_GROUP = "events.k8s.io"
-CONVERTED = 4096  # objects of a kind that are kept in a version that is not the storage version
+TYPE_META = ("apiVersion", "kind")
 
 # What an Event of events.k8s.io calls otherwise than one of the core, in which it is stored.
 EVENT_FIELDS = {
@@ -33,6 +36,8 @@ EVENT_FIELDS = {
 }
 CORE_EVENT_FIELDS = {core: name for name, core in EVENT_FIELDS.items()}
 
+_encode = msgspec.json.Encoder().encode
+
 
 @dataclass(frozen=True, eq=False)
 class ServedVersion:
@@ -40,10 +45,6 @@ class ServedVersion:
 
     api_resource: ApiResource
     version: str
-    # By the identity of the stored object, which is kept beside it: an id may come again.
-    _converted: OrderedDict[int, tuple[Document, Document]] = field(
-        default_factory=OrderedDict, repr=False
-    )
 
     @property
     def kind(self) -> Kind:
@@ -85,6 +86,16 @@ class ServedVersion:
         gone = f"unavailable in v{removed}+"
         return f"{self.api_version} {kind} is deprecated in v{deprecated}+, {gone}"
 
+    @cached_property
+    def form(self) -> str:
+        """The same for versions that write an object alike, but for what they call it."""
+        kind = self.kind
+        if self.group != EVENTS_GROUP and canonical.same_form(
+            kind.resource.kind, self.version, kind.version
+        ):
+            return kind.api_version
+        return self.api_version
+
     def from_storage(self, obj: Document) -> Document:
         """A stored object in this version. Stored objects are never changed, nor is the result."""
         if self.is_storage_version:
@@ -92,18 +103,37 @@ class ServedVersion:
         if self.group == EVENTS_GROUP:
             renamed = {CORE_EVENT_FIELDS.get(name, name): value for name, value in obj.items()}
             return renamed | {"apiVersion": self.api_version}
+        if self.form == self.kind.api_version:
+            return obj | {"apiVersion": self.api_version}
 
-        # Many watches and lists ask for the same objects.
-        known = self._converted.get(id(obj))
-        if known and known[0] is obj:
-            return known[1]
         converted = _convert(obj, self.version)
         kind, release = self.kind.resource.kind, self.api_resource.release
-        converted = canonical.round_trip(self.version, kind, converted, release)
-        self._converted[id(obj)] = obj, converted
-        if len(self._converted) > CONVERTED:
-            self._converted.popitem(last=False)
-        return converted
+        return canonical.round_trip(self.version, kind, converted, release)
+
+    def encode(self, obj: Document) -> bytes:
+        """A stored object in this version as JSON, without what it is: a list says that for all.
+
+        What was made once is given again as long as the object is the latest of its name.
+        """
+        kept = obj.encoded if isinstance(obj, StoredObject) else None
+        if kept is not None and self.form in kept:
+            return kept[self.form]
+
+        shown = self.from_storage(obj)
+        body = _encode({name: shown[name] for name in shown if name not in TYPE_META})
+        if kept is not None:
+            kept[self.form] = body
+        return body
+
+    def encode_whole(self, obj: Document) -> bytes:
+        """A stored object in this version as JSON."""
+        return self._type_meta + self.encode(obj)[1:]
+
+    @cached_property
+    def _type_meta(self) -> bytes:
+        """The beginning of every object that has something besides."""
+        type_meta = {"apiVersion": self.api_version, "kind": self.kind.resource.kind}
+        return _encode(type_meta)[:-1] + b","
 
     def to_storage(self, obj: Document) -> Document:
         """An object of this version in the storage version; 400 if it cannot be converted."""
@@ -112,6 +142,8 @@ class ServedVersion:
         if self.group == EVENTS_GROUP:
             renamed = {EVENT_FIELDS.get(name, name): value for name, value in obj.items()}
             return renamed | {"apiVersion": self.kind.api_version}
+        if self.form == self.kind.api_version:
+            return obj | {"apiVersion": self.kind.api_version}
         whole = obj | {"apiVersion": self.api_version, "kind": self.kind.resource.kind}
         return _convert(whole, self.kind.version)
 

@@ -26,11 +26,10 @@ from .storage.registry import Registry
 from .types.options import ValidateAdmission
 from .types.status_errors import StatusError, bad_request, method_not_allowed, resource_not_found
 from .types.user import User
-from .wire import request_info, responses, tables
+from .wire import output, request_info, responses
 from .wire.http import HttpRequest, HttpResponse
 from .wire.request_info import RequestInfo
-from .wire.resource_request import ResourceRequest, Result
-from .wire.responses import OutputFormat
+from .wire.resource_request import ListResult, ObjectResult, ResourceRequest, Result
 
 log = logging.getLogger(__name__)
 
@@ -132,11 +131,8 @@ class Dispatch:
             return pod_exec.respond(self._registry.store, self.execute, request)
 
         # A client that accepts nothing of ours is refused before anything is written.
-        output = responses.negotiate(http)
-        result = self._result(request)
-        document = self._transform(request, result.document, output)
-        result = dataclasses.replace(result, document=document)
-        return responses.encode(http, result, output, request.warnings)
+        negotiated = responses.negotiate(http)
+        return output.respond(request, self._result(request), negotiated, self._now())
 
     def _review(self, info: RequestInfo, user: User, http: HttpRequest) -> HttpResponse:
         if http.method != "POST":
@@ -145,20 +141,21 @@ class Dispatch:
         return responses.encode(http, result, responses.negotiate(http))
 
     def _watch(self, request: ResourceRequest) -> HttpResponse:
-        output = responses.negotiate(request.http, stream=True)
+        negotiated = responses.negotiate(request.http, stream=True)
         options = watches.WatchOptions.of(request.http, self.catalog.release)
 
-        def transform(obj: Document) -> Document:
-            return self._transform(request, request.served.from_storage(obj), output)
+        def encode(obj: Document) -> bytes:
+            return output.View(request, negotiated, self._now()).encode(obj)
 
         # Watches that ask for the same objects in the same form share what was encoded.
-        form = f"{output.convert_to}/{output.meta_version}/{request.param('includeObject')}"
-        stream = self._watches.stream(request, predicate(request), options, form, transform)
+        include = request.param("includeObject")
+        form = f"{negotiated.convert_to}/{negotiated.meta_version}/{include}"
+        stream = self._watches.stream(request, predicate(request), options, form, encode)
         return HttpResponse(200, stream=stream)
 
     # ------------------------------------------------------------ objects and their subresources
 
-    def _result(self, request: ResourceRequest) -> Result:
+    def _result(self, request: ResourceRequest) -> Result | ObjectResult | ListResult:
         served, info = request.served, request.info
         self._check_scope(request)
         if info.subresource and info.subresource != "status":
@@ -194,12 +191,12 @@ class Dispatch:
                 raise method_not_allowed()
             raise resource_not_found()
 
-    def _subresource(self, request: ResourceRequest) -> Result:
+    def _subresource(self, request: ResourceRequest) -> Result | ObjectResult:
         verb, subresource = request.info.verb, request.info.subresource
         if subresource not in request.served.api_resource.subresources:
             raise resource_not_found()
 
-        result = None
+        result: Result | ObjectResult | None = None
         if subresource == "finalize" and verb == "update":
             result = self._objects.update(request)
         elif subresource == "scale":
@@ -220,23 +217,6 @@ class Dispatch:
             validate_policies(old, new)
 
         return validate
-
-    # ------------------------------------------------------------ on the way out
-
-    def _transform(self, request: ResourceRequest, obj: Document, output: OutputFormat) -> Document:
-        """The object or list as the client wants to see it: itself, a table, or its metadata.
-
-        A Status, a Scale and the like are always themselves.
-        """
-        kind = request.served.kind.resource.kind
-        if "metadata" not in obj:
-            return obj
-        if output.convert_to == "Table" and obj.get("kind") in (kind, f"{kind}List"):
-            include = request.param("includeObject") or "Metadata"
-            return tables.table(kind, obj, self._now(), include)
-        if output.wants_partial and obj.get("kind") != "Status":
-            return responses.partial_metadata(obj, output.meta_version)
-        return obj
 
     def _with_deprecation_warning(self, http: HttpRequest, response: HttpResponse) -> HttpResponse:
         """Users of an old version are told so, whatever else they are told."""

@@ -19,7 +19,7 @@ from ..types.options import ValidateAdmission, WriteOptions
 from ..types.selectors import Predicate
 from ..types.status_errors import bad_request
 from ..wire import codec, query, strict_fields
-from ..wire.resource_request import ResourceRequest, Result
+from ..wire.resource_request import ListResult, ObjectResult, ResourceRequest, Result
 
 SUCCESS: Document = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
@@ -84,13 +84,13 @@ class Objects:
 
     # ------------------------------------------------------------ reading
 
-    def get(self, request: ResourceRequest) -> Result:
+    def get(self, request: ResourceRequest) -> ObjectResult:
         self._check_not_ahead(query.resource_version(request.http) or 0)
         resource, info = request.served.kind.resource, request.info
         obj = self._registry.store.get(resource, info.namespace, info.name)
-        return Result(200, request.served.from_storage(obj))
+        return ObjectResult(200, obj)
 
-    def list(self, request: ResourceRequest) -> Result:
+    def list(self, request: ResourceRequest) -> ListResult:
         options, store = query.ListOptions.of(request.http), self._registry.store
         self._check_not_ahead(options.at_least)
         page = store.page(
@@ -107,7 +107,7 @@ class Objects:
             metadata["continue"] = page.continue_token
         if page.remaining_item_count and not options.has_selector:
             metadata["remainingItemCount"] = page.remaining_item_count
-        return Result(200, list_of(request.served, page.items, metadata))
+        return ListResult(200, metadata, page.items)
 
     def _check_not_ahead(self, version: int) -> None:
         """There is no cache here that could catch up: what is not there yet is refused at once."""
@@ -117,21 +117,21 @@ class Objects:
 
     # ------------------------------------------------------------ writing
 
-    def create(self, request: ResourceRequest) -> Result:
+    def create(self, request: ResourceRequest) -> ObjectResult:
         kind, namespace = request.served.kind, request.info.namespace
         obj = self._decode(request)
         admission.check(self._registry.store, request.served, request.info, obj)
         stored = self._registry.create(kind, namespace, obj, self._write_options(request))
         return self._written(request, 201, stored)
 
-    def update(self, request: ResourceRequest) -> Result:
+    def update(self, request: ResourceRequest) -> ObjectResult:
         kind, info = request.served.kind, request.info
         obj = self._decode(request)
         options = self._write_options(request)
         stored = self._registry.update(kind, info.namespace, info.name, obj, options)
         return self._written(request, 200, stored)
 
-    def patch(self, request: ResourceRequest) -> Result:
+    def patch(self, request: ResourceRequest) -> ObjectResult:
         form, patch = codec.patch(request.http)
         if form == "apply":
             return self._apply(request, patch)
@@ -156,7 +156,7 @@ class Objects:
         stored = self._registry.change(kind, info.namespace, info.name, patched, options)
         return self._written(request, 200, stored)
 
-    def _apply(self, request: ResourceRequest, config: Any) -> Result:
+    def _apply(self, request: ResourceRequest, config: Any) -> ObjectResult:
         if not isinstance(config, dict):
             raise bad_request("error decoding YAML: the body is not an object")
         if not request.param("fieldManager"):
@@ -172,7 +172,7 @@ class Objects:
         )
         return self._written(request, 201 if is_new else 200, stored)
 
-    def delete(self, request: ResourceRequest) -> Result:
+    def delete(self, request: ResourceRequest) -> Result | ObjectResult:
         served, info, store = request.served, request.info, self._registry.store
         admission.check(store, served, info)
         options, waits = query.delete_options(request.http, self._admission(request))
@@ -182,10 +182,10 @@ class Objects:
 
         is_gone = options.dry_run or store.find(resource, info.namespace, info.name) is None
         if not is_gone:
-            return Result(202 if waits else 200, served.from_storage(last))
+            return ObjectResult(202 if waits else 200, last)
         is_late_taint_rule = (resource.kind, served.version) == ("DeviceTaintRule", "v1")
         if resource.kind in RETURNS_DELETED_OBJECT and not is_late_taint_rule:
-            return Result(200, served.from_storage(last))
+            return ObjectResult(200, last)
 
         details = {
             "name": info.name,
@@ -196,7 +196,7 @@ class Objects:
         details = {part: value for part, value in details.items() if value}
         return Result(200, SUCCESS | {"details": details})
 
-    def delete_collection(self, request: ResourceRequest) -> Result:
+    def delete_collection(self, request: ResourceRequest) -> ListResult:
         options, _ = query.delete_options(request.http, self._admission(request))
         list_options, store = query.ListOptions.of(request.http), self._registry.store
         kind = request.served.kind
@@ -215,7 +215,7 @@ class Objects:
             last = self._registry.delete(kind, namespace, name, options)
             deleted.append(last if "deletionTimestamp" in last["metadata"] else obj)
         metadata = {"resourceVersion": str(store.resource_version)}
-        return Result(200, list_of(request.served, deleted, metadata))
+        return ListResult(200, metadata, deleted)
 
     # ------------------------------------------------------------ what they share
 
@@ -237,12 +237,12 @@ class Objects:
         request.warnings.extend(warnings)
         return request.served.to_storage(known)
 
-    def _written(self, request: ResourceRequest, status: int, stored: Document) -> Result:
+    def _written(self, request: ResourceRequest, status: int, stored: Document) -> ObjectResult:
         """What was written, with what its writer should hear of it."""
         request.warnings.extend(self._registry.warnings(request.served.kind, stored))
         if not request.info.subresource:
             request.warnings.extend(self._registry.advice(stored))
-        return Result(status, request.served.from_storage(stored))
+        return ObjectResult(status, stored)
 
     def _write_options(self, request: ResourceRequest) -> WriteOptions:
         return WriteOptions(
@@ -252,22 +252,6 @@ class Objects:
             api_version=request.served.api_version,
             validate_admission=self._admission(request),
         )
-
-
-def list_of(served: ServedVersion, items: list[Document], metadata: Document) -> Document:
-    """Items have no type of their own: the list says it for all."""
-    shown = []
-    for item in items:
-        obj = dict(served.from_storage(item))
-        obj.pop("apiVersion", None)
-        obj.pop("kind", None)
-        shown.append(obj)
-    return {
-        "kind": f"{served.kind.resource.kind}List",
-        "apiVersion": served.api_version,
-        "metadata": metadata,
-        "items": shown,
-    }
 
 
 # ---------------------------------------------------------------- selections

@@ -1,7 +1,7 @@
 """Watches: the events of one kind as lines of JSON, from a version on, with bookmarks.
 
 What a selection lets through is decided in the store; what an object looks like, by who gives
-`transform`; how often a bookmark comes, by the server's Options.
+`encode`; how often a bookmark comes, by the server's Options.
 """
 
 from __future__ import annotations
@@ -9,20 +9,21 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from .... import pacing
 from ....api.document import Document
 from ..catalog import ServedVersion
-from ..storage.store import Change, Store, Watcher, watch_event
+from ..storage.store import Change, Page, Store, Watcher, watch_event
 from ..types import status_errors
 from ..types.selectors import Predicate
 from ..wire import codec, query
 from ..wire.http import HttpRequest, Send, Stream
+from ..wire.output import in_pieces
 from ..wire.resource_request import ResourceRequest
 
-Transform = Callable[[Document], Document]
+Encode = Callable[[Document], bytes]  # an object as the client wants to see it
 
 # Seconds of a watch that does not say: spread, so that not all come back at once.
 DEFAULT_TIMEOUT = (1800.0, 3600.0)
@@ -96,7 +97,7 @@ class EncodedEvents:
         change: Change,
         served: ServedVersion,
         form: str,
-        transform: Transform,
+        encode: Encode,
         predicate: Predicate | None,
     ) -> bytes:
         """The change as an event; nothing if it is none for this selection."""
@@ -107,14 +108,14 @@ class EncodedEvents:
         key = (change.resource_version, served.api_version, form, event_type)
         line = self._lines.get(key)
         if line is None:
-            line = self._lines[key] = encode_event(event_type, transform(obj))
+            line = self._lines[key] = encode_event(event_type, encode(obj))
             if len(self._lines) > ENCODED:
                 self._lines.popitem(last=False)
         return line
 
 
-def encode_event(event_type: str, obj: Document) -> bytes:
-    return codec.encode({"type": event_type, "object": obj}) + b"\n"
+def encode_event(event_type: str, obj: bytes) -> bytes:
+    return b'{"type":"%b","object":%b}\n' % (event_type.encode(), obj)
 
 
 class Watches:
@@ -129,15 +130,15 @@ class Watches:
         predicate: Predicate | None,
         options: WatchOptions,
         form: str,
-        transform: Transform,
+        encode: Encode,
     ) -> Stream:
         """The body of a watch's response.
 
-        `form` tells apart what `transform` makes of an object: watches of the same form share what
+        `form` tells apart what `encode` makes of an object: watches of the same form share what
         is encoded.
         """
         in_namespace = _in_namespace(request.info.namespace, predicate)
-        return _Watch(self, request, in_namespace, options, form, transform).run
+        return _Watch(self, request, in_namespace, options, form, encode).run
 
 
 class _Watch:
@@ -150,13 +151,13 @@ class _Watch:
         predicate: Predicate | None,
         options: WatchOptions,
         form: str,
-        transform: Transform,
+        encode: Encode,
     ) -> None:
         self._store, self._encoded = watches.store, watches.encoded
         self._bookmark_interval = watches.bookmark_interval
         self._served, self._namespace = request.served, request.info.namespace
         self._predicate, self._options = predicate, options
-        self._form, self._transform = form, transform
+        self._form, self._encode = form, encode
         self._version = int(options.resource_version or 0)
 
     async def run(self, send: Send) -> None:
@@ -169,26 +170,24 @@ class _Watch:
             watcher = store.watch(resource, woken.set, self._version if is_past else None)
         except status_errors.StatusError as error:
             # The response has begun, and with success: a refusal is an event, too.
-            await send(encode_event("ERROR", error.status))
+            await send(encode_event("ERROR", codec.encode(error.status)))
             return
 
         # The watcher is there before the state is read, and nothing waits in between: so that no
         # change is missed, and none is sent twice.
         try:
             if self._options.state_first:
-                initial = self._initial_events()
-                if initial:
-                    await send(initial)
+                page = store.page(resource, self._namespace, self._predicate)
+                await send.pieces(in_pieces(self._initial_events(page)))
             await self._follow(watcher, woken, send)
         finally:
             store.stop(watcher)
 
-    def _initial_events(self) -> bytes:
-        page = self._store.page(self._served.kind.resource, self._namespace, self._predicate)
-        lines = [encode_event("ADDED", self._transform(obj)) for obj in page.items]
+    def _initial_events(self, page: Page) -> Iterator[bytes]:
+        for obj in page.items:
+            yield encode_event("ADDED", self._encode(obj))
         if self._options.allow_bookmarks and self._options.send_initial_events:
-            lines.append(self._bookmark(page.resource_version, INITIAL_EVENTS_END))
-        return b"".join(lines)
+            yield self._bookmark(page.resource_version, INITIAL_EVENTS_END)
 
     async def _follow(self, watcher: Watcher, woken: asyncio.Event, send: Send) -> None:
         """Sends what there is each time there is something, and bookmarks in between.
@@ -223,7 +222,7 @@ class _Watch:
             if change.resource_version > self._version:
                 lines.append(
                     self._encoded.line(
-                        change, self._served, self._form, self._transform, self._predicate
+                        change, self._served, self._form, self._encode, self._predicate
                     )
                 )
         return b"".join(lines)
@@ -233,7 +232,8 @@ class _Watch:
         served = self._served
         type_meta = {"kind": served.kind.resource.kind, "apiVersion": served.api_version}
         metadata = {"resourceVersion": str(version)} | metadata
-        return encode_event("BOOKMARK", type_meta | served.empty | {"metadata": metadata})
+        bookmark = type_meta | served.empty | {"metadata": metadata}
+        return encode_event("BOOKMARK", codec.encode(bookmark))
 
 
 def _in_namespace(namespace: str, predicate: Predicate | None) -> Predicate | None:

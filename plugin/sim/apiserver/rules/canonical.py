@@ -109,6 +109,7 @@ NODE_POINTERS = {"nodeName", "allNodes"}  # of slices since v1beta2, of devices 
 SELECTOR_POINTERS = {"driver", "pool", "device"}  # of DeviceTaintSelector alone
 
 HEAD = ("apiVersion", "kind", "metadata")
+OLD_METADATA = ("v1alpha2", "v1alpha3-1.31")
 ZERO: dict[str, Any] = {
     "string": "",
     "integer": 0,
@@ -149,6 +150,29 @@ def shape_of(version: str, kind: str) -> Shape | None:
     if version not in models.VERSIONS or kind not in models.kinds(version):
         return None
     return Shape("struct", struct=models.kinds(version)[kind])
+
+
+@cache
+def same_form(kind: str, version: str, other: str) -> bool:
+    """Whether both versions have the kind, with the same fields, written at the same times."""
+    shape, other_shape = shape_of(version, kind), shape_of(other, kind)
+    if not shape or not other_shape:
+        return False
+    return bool(_form(version, shape) == _form(other, other_shape))
+
+
+def _form(version: str, shape: Shape) -> Any:
+    """Everything that says how a value is written."""
+    if shape.kind != "struct":
+        return shape.kind, _form(version, shape.item) if shape.item else None
+    assert shape.struct
+    if shape.struct.__name__ == "ObjectMeta":
+        return version in OLD_METADATA
+    fields = _typed_fields(version, shape.struct)
+    return [
+        (field.name, _form(version, field.shape), field.always, field.keeps_empty)
+        for field in fields
+    ]
 
 
 def metadata(value: Document) -> Document:
@@ -215,7 +239,7 @@ def _struct(version: str, struct: type[msgspec.Struct], value: Document) -> Docu
     result: Document = {}
     if struct.__name__ == "ObjectMeta":
         # Of a template. Old versions wrote when it was made, which it never was.
-        if version in ("v1alpha2", "v1alpha3-1.31"):
+        if version in OLD_METADATA:
             result["creationTimestamp"] = None
         return result | metadata(value)
 

@@ -1,6 +1,6 @@
 """Where the objects are: one counter of resource versions, lists, and the changes that led there.
 
-Objects are never changed, only replaced. What a kind allows is not decided here; there is no HTTP
+Objects are never changed, only replaced; each is a StoredObject. What a kind allows is not decided here; there is no HTTP
 and no clock.
 """
 
@@ -18,6 +18,7 @@ from ....api.document import Document
 from ..types import status_errors
 from ..types.resource import GroupResource
 from ..types.selectors import Predicate
+from ..types.stored_object import StoredObject
 
 Key = tuple[str, str]  # namespace, name
 
@@ -192,7 +193,8 @@ class Store:
             raise status_errors.not_found(resource, key[1])
         del self._objects[resource][key]
         self.resource_version += 1
-        last = _with_version(old, self.resource_version)
+        last = StoredObject(_with_version(old, self.resource_version))
+        _supersede(old)
         self._publish(Change(self.resource_version, resource, key, old, None, last))
         return last
 
@@ -200,7 +202,9 @@ class Store:
         self, resource: GroupResource, key: Key, old: Document | None, new: Document
     ) -> Document:
         self.resource_version += 1
-        stored = _with_version(new, self.resource_version)
+        stored = StoredObject(_with_version(new, self.resource_version))
+        if old is not None:
+            _supersede(old)
         self._objects.setdefault(resource, {})[key] = stored
         self._publish(Change(self.resource_version, resource, key, old, stored, stored))
         return stored
@@ -209,7 +213,7 @@ class Store:
 
     def restore(self, resource: GroupResource, obj: Document) -> None:
         """Puts an object back as it was. No change: nobody watches yet."""
-        self._objects.setdefault(resource, {})[key_of(obj)] = obj
+        self._objects.setdefault(resource, {})[key_of(obj)] = StoredObject(obj)
 
     def restart(self, resource_version: int) -> None:
         """Goes on from an earlier server's version; its changes are gone."""
@@ -281,6 +285,11 @@ def watch_event(change: Change, predicate: Predicate | None = None) -> tuple[str
 def key_of(obj: Document) -> Key:
     metadata = obj["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
+
+
+def _supersede(old: Document) -> None:
+    assert isinstance(old, StoredObject), "what is stored is made here"
+    old.supersede()
 
 
 def _with_version(obj: Document, resource_version: int) -> Document:

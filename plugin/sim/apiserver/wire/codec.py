@@ -39,7 +39,7 @@ encode = msgspec.json.Encoder().encode
 
 
 def pretty(value: Any) -> bytes:
-    return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
+    return msgspec.json.format(encode(value), indent=2) + b"\n"
 
 
 def media_type(request: HttpRequest) -> str:

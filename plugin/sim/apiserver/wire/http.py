@@ -13,10 +13,10 @@ import functools
 import logging
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qs
 
 import h11
@@ -30,7 +30,16 @@ MAX_BODY = 3 << 20  # bytes, as a real server takes them
 MAX_HEAD = 1 << 20
 BACKLOG = 512  # a node's worth of clients that all come back at once
 
-Send = Callable[[bytes], Awaitable[None]]
+
+class Send(Protocol):
+    """What a stream sends by."""
+
+    async def __call__(self, data: bytes) -> None: ...
+
+    async def pieces(self, pieces: Iterator[bytes]) -> None:
+        """Much, made piece by piece: everybody else goes on in between."""
+
+
 Stream = Callable[[Send], Awaitable[None]]
 Upgrade = Callable[[websocket.WebSocket], Awaitable[None]]
 
@@ -58,15 +67,17 @@ class HttpRequest:
 
 @dataclass(frozen=True)
 class HttpResponse:
-    """With a stream there is no body: the stream is asked to send one, part by part.
+    """With pieces there is no body: they are it, and each is made when its turn has come.
 
-    With an upgrade the status is 101, and the connection is a WebSocket from then on.
+    With a stream there is none either: the stream is asked to send one, part by part. With an
+    upgrade the status is 101, and the connection is a WebSocket from then on.
     """
 
     status: int
     body: bytes = b""
     content_type: str = "application/json"
     headers: tuple[tuple[str, str], ...] = ()
+    pieces: Iterator[bytes] | None = None
     stream: Stream | None = None
     upgrade: Upgrade | None = None
 
@@ -77,7 +88,9 @@ Respond = Callable[[HttpRequest], HttpResponse]
 class Server:
     """Serves connections until it is stopped.
 
-    `respond` answers each request in one synchronous step and does not raise. While more than
+    `respond` answers each request in one synchronous step and does not raise. What it answers in
+    pieces is written one piece at a time, whoever they are of: so nobody waits for longer than one
+    takes to make. While more than
     `max_in_flight` requests are being read, `too_many_requests` answers in its place.
     """
 
@@ -85,6 +98,7 @@ class Server:
         self._respond, self._too_many_requests = respond, too_many_requests
         self._max_in_flight = max_in_flight
         self._in_flight = 0
+        self._turn = asyncio.Lock()
         self._connections: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._stopped = False
@@ -127,9 +141,12 @@ class Server:
 
         self._connections.add(task)
         try:
-            await self._converse(_Connection(reader, writer))
+            await self._converse(_Connection(reader, writer, self._turn))
         except (OSError, asyncio.CancelledError):
             pass  # the client is gone, or we stop
+        except Exception:
+            # Of what is made piece by piece the rest cannot be made: its reader sees that it ends.
+            log.exception("a response ended")
         finally:
             self._connections.discard(task)
             # What was not sent yet would keep a connection that is closed in order.
@@ -160,8 +177,12 @@ class Server:
             if response.stream:
                 await connection.stream(response, response.stream)
                 return
-            connection.write(response, with_body=head.method != b"HEAD")
-            await connection.drain()
+            with_body = head.method != b"HEAD"
+            if response.pieces is not None:
+                await connection.write_pieces(response, response.pieces if with_body else iter(()))
+            else:
+                connection.write(response, with_body)
+                await connection.drain()
             if not connection.reused():
                 return
 
@@ -190,9 +211,11 @@ def _request(head: h11.Request, body: bytes) -> HttpRequest:
 class _Connection:
     """One client's connection: h11's states, with the bytes read and written."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, turn: asyncio.Lock
+    ) -> None:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
-        self._reader, self._writer = reader, writer
+        self._reader, self._writer, self._turn = reader, writer, turn
 
     async def next_event(self) -> Any:
         http = self._http
@@ -223,6 +246,29 @@ class _Connection:
         body = self._http.send(h11.Data(data=response.body if with_body else b"")) or b""
         end = self._http.send(h11.EndOfMessage()) or b""
         self._writer.write(head + body + end)
+
+    async def write_pieces(self, response: HttpResponse, pieces: Iterator[bytes]) -> None:
+        """An error while a piece is made ends the connection, as there is no other way to tell."""
+        headers = [
+            ("Content-Type", response.content_type),
+            ("Transfer-Encoding", "chunked"),
+            *response.headers,
+        ]
+        self._writer.write(self._head(response, headers))
+        await self._in_turn(pieces, lambda piece: self._http.send(h11.Data(data=piece)) or b"")
+        self._writer.write(self._http.send(h11.EndOfMessage()) or b"")
+        await self._writer.drain()
+
+    async def _in_turn(self, pieces: Iterator[bytes], frame: Callable[[bytes], bytes]) -> None:
+        """Writes them, and whoever has something small to say is heard after each."""
+        while True:
+            async with self._turn:
+                piece = next(pieces, None)
+                if piece is None:
+                    return
+                self._writer.write(frame(piece))
+                await asyncio.sleep(0)
+            await self._writer.drain()
 
     async def upgrade(self, response: HttpResponse, upgrade: Upgrade) -> None:
         """Until the WebSocket has ended."""
@@ -264,12 +310,7 @@ class _Connection:
         ]
         self._writer.write(self._head(response, headers))
 
-        # Chunks are framed here: a watch of many events would pay for h11's checks of each.
-        async def send(data: bytes) -> None:
-            self._writer.write(b"%x\r\n%b\r\n" % (len(data), data))
-            await self._writer.drain()
-
-        streaming = asyncio.ensure_future(stream(send))
+        streaming = asyncio.ensure_future(stream(_Chunks(self._writer, self._in_turn)))
         hung_up = asyncio.ensure_future(self._reader.read(1))
         try:
             await asyncio.wait({streaming, hung_up}, return_when=asyncio.FIRST_COMPLETED)
@@ -290,6 +331,28 @@ class _Connection:
         reason = HTTPStatus(response.status).phrase.encode()
         head = h11.Response(status_code=response.status, headers=headers, reason=reason)
         return self._http.send(head) or b""
+
+
+class _Chunks:
+    """What a stream sends, framed here: a watch of many events would pay for h11's checks."""
+
+    def __init__(
+        self,
+        writer: asyncio.StreamWriter,
+        in_turn: Callable[[Iterator[bytes], Callable[[bytes], bytes]], Awaitable[None]],
+    ) -> None:
+        self._writer, self._in_turn = writer, in_turn
+
+    async def __call__(self, data: bytes) -> None:
+        self._writer.write(_chunk(data))
+        await self._writer.drain()
+
+    async def pieces(self, pieces: Iterator[bytes]) -> None:
+        await self._in_turn(pieces, _chunk)
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 @functools.lru_cache(maxsize=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ....api.document import Document
@@ -27,7 +28,24 @@ class ResourceRequest:
 
 @dataclass(frozen=True)
 class Result:
-    """A response that is not encoded yet. `document` is in the version that was asked for."""
+    """A response that is not encoded yet: a document of the server's own, a Status or a Scale."""
 
     status: int
     document: Document
+
+
+@dataclass(frozen=True)
+class ObjectResult:
+    """One of the objects that the request is about, as it is stored."""
+
+    status: int
+    obj: Document
+
+
+@dataclass(frozen=True)
+class ListResult:
+    """Objects as they are stored, and the metadata of their list."""
+
+    status: int
+    metadata: Document
+    items: Sequence[Document]

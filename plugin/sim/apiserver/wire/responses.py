@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ....api.document import Document
@@ -14,7 +14,7 @@ from .resource_request import Result
 PLAIN_TEXT = "text/plain; charset=utf-8"
 PAGE_NOT_FOUND = HttpResponse(404, b"404 page not found\n", PLAIN_TEXT)
 NO_CACHE = ("Cache-Control", "no-cache, private")
-BROWSERS = ("curl/", "Wget/", "Mozilla/5.0")  # people read their output: it is pretty unasked
+BROWSERS = ("curl/", "Wget/", "Mozilla/5.0")  # people read their output
 META_GROUP = "meta.k8s.io"
 META_VERSIONS = ("v1", "v1beta1")
 
@@ -62,9 +62,21 @@ def negotiate(request: HttpRequest, stream: bool = False) -> OutputFormat:
 def encode(
     request: HttpRequest, result: Result, output: OutputFormat, warnings: Sequence[str] = ()
 ) -> HttpResponse:
+    body = _encode(request, result.document, output)
+    return encoded(result.status, body, output, warnings)
+
+
+def encoded(
+    status: int,
+    body: bytes,
+    output: OutputFormat,
+    warnings: Sequence[str] = (),
+    pieces: Iterator[bytes] | None = None,
+) -> HttpResponse:
+    """What is encoded already: a body, or the pieces of one."""
     headers = [("Warning", f'299 - "{_quoted(warning)}"') for warning in warnings]
     headers.append(NO_CACHE)
-    return _response(request, result.status, result.document, output.media_type, headers)
+    return HttpResponse(status, body, output.media_type, tuple(headers), pieces=pieces)
 
 
 def of_error(request: HttpRequest, error: StatusError) -> HttpResponse:
@@ -76,32 +88,26 @@ def of_error(request: HttpRequest, error: StatusError) -> HttpResponse:
 
     first_accepted = request.header("accept").partition(";")[0].strip()
     as_yaml = first_accepted == codec.YAML and error.code != 406
-    media_type = codec.YAML if as_yaml else codec.JSON
-    return _response(request, error.code, error.status, media_type, headers)
+    output = OutputFormat(codec.YAML if as_yaml else codec.JSON)
+    body = _encode(request, error.status, output)
+    return HttpResponse(error.code, body, output.media_type, tuple(headers))
 
 
-def _response(
-    request: HttpRequest,
-    status: int,
-    document: Document,
-    media_type: str,
-    headers: Sequence[tuple[str, str]],
-) -> HttpResponse:
-    if media_type == codec.YAML:
+def _encode(request: HttpRequest, document: Document, output: OutputFormat) -> bytes:
+    if output.media_type == codec.YAML:
         from . import yaml_body  # the library is slow to load
 
-        body = yaml_body.dump(document)
-    elif _wants_pretty(request):
-        body = codec.pretty(document)
-    else:
-        body = codec.encode(document)
-    return HttpResponse(status, body, media_type, tuple(headers))
+        return yaml_body.dump(document)
+    return codec.encode(document) if is_compact(request, output) else codec.pretty(document)
 
 
-def _wants_pretty(request: HttpRequest) -> bool:
+def is_compact(request: HttpRequest, output: OutputFormat) -> bool:
+    """JSON without spaces; whoever reads for people gets it pretty unasked."""
+    if output.media_type != codec.JSON:
+        return False
     if "pretty" in request.query:
-        return request.flag("pretty")
-    return request.header("user-agent").startswith(BROWSERS)
+        return not request.flag("pretty")
+    return not request.header("user-agent").startswith(BROWSERS)
 
 
 def partial_metadata(obj: Document, version: str = "v1") -> Document:

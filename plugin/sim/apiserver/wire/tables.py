@@ -504,6 +504,11 @@ def table(kind: str, shown: Document, now: float, include: str = "Metadata") -> 
     }
 
 
+def row(kind: str, version: str, obj: Document, now: float, include: str = "Metadata") -> Document:
+    """Of one object of a list."""
+    return _row(columns(kind, version), obj, now, include)
+
+
 def _definition(column: Column) -> Document:
     return {
         "name": column.name,

@@ -22,5 +22,12 @@ def load(body: bytes) -> Any:
         raise status_errors.bad_request(f"error decoding the body: {error}") from error
 
 
+class _Dumper(yaml.SafeDumper):
+    """Knows every sort of map for one."""
+
+
+_Dumper.add_multi_representer(dict, yaml.SafeDumper.represent_dict)
+
+
 def dump(value: Any) -> bytes:
-    return yaml.safe_dump(value, sort_keys=True, allow_unicode=True).encode()
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=True, allow_unicode=True).encode()

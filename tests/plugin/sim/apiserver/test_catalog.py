@@ -1,10 +1,14 @@
 """A kind in its versions."""
 
+import json
+
 import pytest
 
-from plugin.sim.apiserver import catalog as catalog_module
+from plugin.api.objects import convert
 from plugin.sim.apiserver.catalog import Catalog
+from plugin.sim.apiserver.rules import canonical
 from plugin.sim.apiserver.types.status_errors import StatusError
+from plugin.sim.apiserver.types.stored_object import StoredObject
 
 DRA = "resource.k8s.io"
 
@@ -54,10 +58,43 @@ def test_an_object_in_another_version_and_back(catalog):
     assert stored == stored_claim()
 
 
-def test_what_was_converted_is_kept_as_long_as_the_object_is_the_same(catalog):
-    served, stored = catalog.served_version(DRA, "v1beta1", "resourceclaims"), stored_claim()
-    assert served.from_storage(stored) is served.from_storage(stored)
-    assert served.from_storage(stored_claim()) is not served.from_storage(stored)
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+def test_what_was_encoded_is_kept_as_long_as_the_object_is_the_latest(catalog, version):
+    served = catalog.served_version(DRA, version, "resourceclaims")
+    stored = StoredObject(stored_claim())
+    encoded = served.encode(stored)
+    assert served.encode(stored) is encoded
+    assert json.loads(encoded).keys() == {"metadata", "spec", "status"}
+    assert json.loads(served.encode_whole(stored)) == served.from_storage(stored)
+
+    stored.supersede()
+    assert served.encode(stored) == encoded
+    assert served.encode(stored) is not served.encode(stored)
+
+
+def test_versions_of_one_form_share_what_was_encoded(catalog):
+    stored, claims = StoredObject(stored_claim()), "resourceclaims"
+    newest = catalog.served_version(DRA, "v1", claims)
+    alike, other = (catalog.served_version(DRA, name, claims) for name in ("v1beta2", "v1beta1"))
+    assert alike.encode(stored) is newest.encode(stored)
+    assert other.encode(stored) != newest.encode(stored)
+    assert json.loads(alike.encode_whole(stored))["apiVersion"] == f"{DRA}/v1beta2"
+
+
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"])
+def test_only_v1beta2_has_the_form_of_v1(kind):
+    assert canonical.same_form(kind, "v1beta2", "v1")
+    assert not canonical.same_form(kind, "v1beta1", "v1")
+    assert not canonical.same_form(kind, "v1alpha3", "v1")
+    assert not canonical.same_form("Pod", "v1", "v1"), "no field table says so"
+
+
+def test_what_has_the_same_form_is_converted_to_the_same(catalog):
+    """As it would be by the conversion that others need."""
+    served, stored = catalog.served_version(DRA, "v1beta2", "resourceclaims"), stored_claim()
+    converted = convert.convert(stored, "v1beta2").document
+    expected = canonical.round_trip("v1beta2", "ResourceClaim", converted, "1.37")
+    assert served.from_storage(stored) == expected
 
 
 def test_what_cannot_be_converted_is_a_bad_request(catalog):
@@ -102,13 +139,3 @@ def test_deprecations(catalog):
     assert warning("v1alpha3", "devicetaintrules") == told
     old = Catalog("1.34").served_version(DRA, "v1beta1", "deviceclasses")
     assert old.deprecation_warning == ""
-
-
-def test_what_was_converted_long_ago_is_converted_again(catalog, monkeypatch):
-    monkeypatch.setattr(catalog_module, "CONVERTED", 2)
-    served = catalog.served_version(DRA, "v1beta1", "resourceclaims")
-    stored = [stored_claim() for _ in range(3)]
-    shown = [served.from_storage(claim) for claim in stored]
-    assert served.from_storage(stored[1]) is shown[1]
-    assert served.from_storage(stored[2]) is shown[2]
-    assert served.from_storage(stored[0]) is not shown[0]

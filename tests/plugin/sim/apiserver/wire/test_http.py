@@ -11,6 +11,9 @@ import time
 import pytest
 
 from plugin.sim.apiserver.server import Options, serve
+from plugin.sim.apiserver.wire.http import HttpResponse, Server
+
+PIECES = 50
 
 
 @pytest.fixture
@@ -168,3 +171,72 @@ async def test_nobody_who_comes_while_it_stops_waits_for_an_answer(turns):
             client.settimeout(30)
             with contextlib.suppress(ConnectionResetError):
                 assert client.recv(1) == b""
+
+
+# ---------------------------------------------------------------- what is written in pieces
+
+
+@pytest.fixture
+async def pieces_server():
+    """Answers /list in pieces and all else at once, and keeps in which order things were made."""
+    order = []
+
+    def pieces(name):
+        for number in range(PIECES):
+            order.append(name)
+            if (name, number) == ("broken", 3):
+                raise ValueError("this piece cannot be made")
+            yield b"x" * 1000
+
+    def respond(request):
+        name = request.param("name")
+        if request.path == "/list":
+            return HttpResponse(200, pieces=pieces(name))
+        order.append(name)
+        return HttpResponse(200, b"small")
+
+    server = Server(respond, respond, max_in_flight=100)
+    port = await server.start("127.0.0.1", 0)
+
+    async def ask(path, version="1.1"):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"GET {path} HTTP/{version}\r\nHost: a\r\nConnection: close\r\n\r\n".encode())
+        async with asyncio.timeout(30):
+            body = await reader.read()
+        writer.close()
+        return body
+
+    yield ask, order
+    await server.stop()
+
+
+async def test_a_neighbour_of_a_long_list_is_answered_in_between(pieces_server):
+    ask, order = pieces_server
+    lists = [asyncio.create_task(ask(f"/list?name=list{number}")) for number in range(20)]
+    while "list19" not in order:
+        await asyncio.sleep(0)
+    assert b"small" in await ask("/small?name=neighbour")
+    answers = await asyncio.gather(*lists)
+    assert all(answer.endswith(b"\r\n0\r\n\r\n") for answer in answers)
+    assert all(answer.count(b"x" * 1000) == PIECES for answer in answers)
+
+    # Of a thousand pieces few are made before the neighbour's turn, and no list comes first.
+    assert order.index("neighbour") < len(order) / 2
+    first_to_end = min(len(order) - order[::-1].index(f"list{number}") for number in range(20))
+    assert first_to_end > len(order) - 40
+
+
+async def test_a_piece_that_cannot_be_made_ends_the_response_and_no_other(pieces_server, caplog):
+    ask, _ = pieces_server
+    broken, whole = await asyncio.gather(ask("/list?name=broken"), ask("/list?name=other"))
+    assert (broken.count(b"x" * 1000), whole.count(b"x" * 1000)) == (3, PIECES)
+    assert not broken.endswith(b"0\r\n\r\n"), "its client sees that something is missing"
+    assert "this piece cannot be made" in caplog.text
+
+
+async def test_pieces_for_a_client_of_an_older_http(pieces_server):
+    """Who knows no chunks reads until the end."""
+    ask, _ = pieces_server
+    found = await ask("/list?name=old", version="1.0")
+    _, _, body = found.partition(b"\r\n\r\n")
+    assert body == b"x" * 1000 * PIECES

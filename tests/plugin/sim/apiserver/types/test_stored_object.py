@@ -1,0 +1,28 @@
+"""What was written of an object lives no longer than the object."""
+
+import copy
+import json
+
+from plugin.sim.apiserver.types.stored_object import StoredObject
+
+
+def test_a_copy_is_a_document_of_its_own():
+    stored = StoredObject({"metadata": {"name": "a"}})
+    assert stored.encoded is not None
+    stored.encoded["v1"] = b"what was written"
+    found = copy.deepcopy(stored)
+    assert type(found) is dict
+    found["metadata"]["name"] = "b"
+    assert stored == {"metadata": {"name": "a"}}
+    assert type(stored | {"spec": {}}) is dict
+
+
+def test_it_is_a_document_as_others_are():
+    stored = StoredObject({"metadata": {"name": "a"}})
+    assert json.loads(json.dumps(stored)) == stored
+
+
+def test_of_what_is_not_the_latest_nothing_is_kept():
+    stored = StoredObject({})
+    stored.supersede()
+    assert stored.encoded is None
