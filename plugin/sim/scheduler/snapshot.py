@@ -227,11 +227,5 @@ def _is_pending(pod: Pod) -> bool:
     return not (pod.metadata.deletion_timestamp or pod.has_ended)
 
 
-_CRITICAL = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
-
-
 def _queue_position(pod: Pod) -> tuple[int, str, str]:
-    priority = pod.spec.priority
-    if priority is None:
-        priority = _CRITICAL.get(pod.spec.priority_class_name, 0)
-    return -priority, pod.metadata.creation_timestamp, pod.metadata.name
+    return -(pod.spec.priority or 0), pod.metadata.creation_timestamp, pod.metadata.name

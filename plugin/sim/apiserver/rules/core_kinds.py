@@ -190,8 +190,7 @@ def _new_pod(obj: Document, given: Document) -> Document:
             )
 
     account = given.get("serviceAccountName") or given.get("serviceAccount") or "default"
-    spec = {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"} | given
-    spec |= {
+    spec = given | {
         "serviceAccountName": account,
         "serviceAccount": account,
         "tolerations": tolerations,

@@ -7,7 +7,17 @@ from functools import cache
 from ....api.document import Document
 from ....api.objects import models
 from ..types.resource import GroupResource
-from . import apps, canonical, classic, core_kinds, cron_jobs, dra, jobs, stateful_sets
+from . import (
+    apps,
+    canonical,
+    classic,
+    core_kinds,
+    cron_jobs,
+    dra,
+    jobs,
+    priorities,
+    stateful_sets,
+)
 from .field_errors import FieldErrors
 from .profile import Profile
 from .strategy import Context, Strategy
@@ -28,8 +38,19 @@ class CoreStrategy(Strategy):
     def with_defaults(self, obj: Document, context: Context) -> Document:
         return core_kinds.with_defaults(self.kind, obj)
 
+    def check_admission(self, obj: Document, old: Document | None, context: Context) -> None:
+        if self.kind == "Pod" and old is None:
+            priorities.check_pod(obj, context.priority_classes())
+
     def prepare_for_create(self, new: Document, context: Context) -> Document:
+        if self.kind == "Pod":
+            new = new | {"spec": priorities.resolved(new, context.priority_classes())}
         return core_kinds.prepare_for_create(self.kind, new)
+
+    def prepare_for_update(
+        self, new: Document, old: Document, subresource: str, context: Context
+    ) -> Document:
+        return priorities.kept(new, old) if self.kind == "Pod" else new
 
     def _validate(
         self, errors: FieldErrors, new: Document, old: Document | None, context: Context
@@ -103,6 +124,21 @@ class StatefulSetStrategy(Strategy):
         stateful_sets.validate(errors, new, old)
 
 
+class PriorityClassStrategy(Strategy):
+    """PriorityClasses of scheduling."""
+
+    def with_defaults(self, obj: Document, context: Context) -> Document:
+        return priorities.with_defaults(obj)
+
+    def check_admission(self, obj: Document, old: Document | None, context: Context) -> None:
+        priorities.check_class(obj, context.priority_classes())
+
+    def _validate(
+        self, errors: FieldErrors, new: Document, old: Document | None, context: Context
+    ) -> None:
+        priorities.validate_class(errors, new, old)
+
+
 class ClassicStrategy(Strategy):
     """The resource API as v1alpha2 had it."""
 
@@ -130,6 +166,8 @@ def of(resource: GroupResource, version: str, release: str) -> Strategy:
     strategy = Strategy
     if resource.group == models.GROUP:
         strategy = ClassicStrategy if version == "v1alpha2" else dra.STRATEGIES[resource.kind]
+    elif resource.kind == "PriorityClass":
+        strategy = PriorityClassStrategy
     elif resource.kind == "StatefulSet":
         strategy = StatefulSetStrategy
     elif resource.group == "apps":

@@ -6,7 +6,7 @@ without rules of its own; those of others are in `strategies` and `dra`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ....api.document import Document
@@ -36,6 +36,7 @@ class Context:
     now: str
     version: str  # that the request is in
     namespace: Callable[[str], Document | None]
+    priority_classes: Callable[[], Sequence[Document]] = tuple
 
 
 class Strategy:
@@ -67,6 +68,9 @@ class Strategy:
         return ""
 
     # ------------------------------------------------------------ steps of a write, in their order
+
+    def check_admission(self, obj: Document, old: Document | None, context: Context) -> None:
+        """Raises the StatusError with which an admission plugin refuses the object as it came."""
 
     def with_defaults(self, obj: Document, context: Context) -> Document:
         """With what is not said, and without what is empty.

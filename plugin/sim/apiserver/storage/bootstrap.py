@@ -1,11 +1,12 @@
-"""What a cluster has from the start: its namespaces, and the roles that every user has."""
+"""What a cluster has from the start: namespaces, priority classes, the roles of every user."""
 
 from __future__ import annotations
 
 from ....api.document import Document
 from ..catalog import Catalog
+from ..rules import priorities
 from ..types.options import WriteOptions
-from ..types.resource import RBAC_GROUP
+from ..types.resource import PRIORITY_CLASSES, RBAC_GROUP
 from .registry import Registry
 
 WRITE = WriteOptions(field_manager="kube-apiserver")
@@ -85,6 +86,10 @@ def make(registry: Registry, catalog: Catalog) -> None:
     """Makes what is missing, and leaves alone what is there."""
     for name in NAMESPACES:
         _ensure(registry, catalog, "namespaces", "", {"metadata": {"name": name}})
+
+    for name, (value, description) in priorities.SYSTEM_CLASSES.items():
+        made = {"metadata": {"name": name}, "value": value, "description": description}
+        _ensure(registry, catalog, PRIORITY_CLASSES.plural, PRIORITY_CLASSES.group, made)
 
     for name, rules in ROLES.items():
         role = {"metadata": {"name": name, "labels": LABELS}, "rules": rules}

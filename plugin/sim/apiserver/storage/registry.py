@@ -15,7 +15,7 @@ from ..rules.strategy import Context, Strategy
 from ..types import status_errors
 from ..types.kind import Kind
 from ..types.options import DeleteOptions, WriteOptions
-from ..types.resource import NAMESPACES, GroupResource
+from ..types.resource import NAMESPACES, PRIORITY_CLASSES, GroupResource
 from ..types.status_errors import Cause, StatusError, bad_request
 from . import deletion, managed_fields, object_parts
 from .managed_fields import Manager
@@ -48,6 +48,7 @@ class Registry:
     # ------------------------------------------------------------ create
 
     def create(self, kind: Kind, namespace: str, obj: Document, options: WriteOptions) -> Document:
+        self._strategy(kind).check_admission(obj, None, self._context(options))
         new = self._with_system_metadata(kind, namespace, obj, options)
 
         # The writer owns what makes the object differ from one of which nobody has said anything.
@@ -165,6 +166,8 @@ class Registry:
             new = self._with_owners(kind, old, new, metadata, manager)
 
         # From here on nothing that is added is the writer's.
+        if not options.subresource:
+            kind_strategy.check_admission(new, old, context)
         new = kind_strategy.prepare_for_update(new, old, options.subresource, context)
         causes = kind_strategy.validate_update(new, old, obj, options.subresource, context)
         if causes:
@@ -230,6 +233,7 @@ class Registry:
             part = object_parts.writable(kind, config, "")
             new = managed_fields.apply(kind.schema, empty, part, manager, force, self._now())
             _check_name(config_name, name)
+            self._strategy(kind).check_admission(new, None, self._context(options))
             new = self._with_system_metadata(kind, namespace, new, options)
             return self._create(kind, new, options), True
 
@@ -276,7 +280,12 @@ class Registry:
 
     def _context(self, options: WriteOptions) -> Context:
         version = options.api_version.rpartition("/")[2]
-        return Context(self._now(), version, lambda name: self.store.find(NAMESPACES, "", name))
+        return Context(
+            now=self._now(),
+            version=version,
+            namespace=lambda name: self.store.find(NAMESPACES, "", name),
+            priority_classes=lambda: self.store.page(PRIORITY_CLASSES).items,
+        )
 
 
 def _manager(kind: Kind, options: WriteOptions, operation: str) -> Manager:

@@ -83,7 +83,7 @@ def test_pods_take_turns_by_priority_and_then_by_age():
         pod("old"),
         pod("new"),
         pod("urgent", priority=7),
-        pod("vital", priorityClassName="system-node-critical"),
+        pod("vital", priority=2_000_001_000),
     ]
     elsewhere = [
         pod("gated", schedulingGates=[{"name": "g"}]),

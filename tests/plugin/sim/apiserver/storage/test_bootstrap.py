@@ -27,6 +27,14 @@ async def test_namespaces(ask):
     assert {"default", "kube-system"} <= {item["metadata"]["name"] for item in listed["items"]}
 
 
+async def test_priority_classes(ask):
+    listed = await ask("GET", "/apis/scheduling.k8s.io/v1/priorityclasses")
+    assert {item["metadata"]["name"]: item["value"] for item in listed["items"]} == {
+        "system-cluster-critical": 2_000_000_000,
+        "system-node-critical": 2_000_001_000,
+    }
+
+
 async def test_what_is_there_is_left_alone(tmp_path, connect):
     """A server that goes on with the file of another changes no role that somebody has changed."""
     options, name = Options(db=tmp_path / "sim.db"), f"{RBAC}/clusterroles/system:discovery"
