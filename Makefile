@@ -67,6 +67,7 @@ faults: dev  ## every campaign in full: killed at every step, power loss, a mode
 	$(BIN)/python -m tests.faults.long
 	$(BIN)/python -m tests.faults.strangers
 	$(BIN)/python -m tests.faults.callers
+	$(BIN)/python -m tests.faults.database
 	$(BIN)/pytest -q tests/faults
 
 faults-short: dev  ## a sample of each campaign, in a few minutes

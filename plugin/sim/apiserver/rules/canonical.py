@@ -8,8 +8,9 @@ plugin.api.objects, which say what is required; where the types differ from that
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -108,6 +109,8 @@ POINTERS = {
 NODE_POINTERS = {"nodeName", "allNodes"}  # of slices since v1beta2, of devices in all versions
 SELECTOR_POINTERS = {"driver", "pool", "device"}  # of DeviceTaintSelector alone
 
+Write = Callable[[Any], Any]
+
 HEAD = ("apiVersion", "kind", "metadata")
 OLD_METADATA = ("v1alpha2", "v1alpha3-1.31")
 ZERO: dict[str, Any] = {
@@ -168,10 +171,9 @@ def _form(version: str, shape: Shape) -> Any:
     assert shape.struct
     if shape.struct.__name__ == "ObjectMeta":
         return version in OLD_METADATA
-    fields = _typed_fields(version, shape.struct)
     return [
         (field.name, _form(version, field.shape), field.always, field.keeps_empty)
-        for field in fields
+        for field in _typed_fields(version, shape.struct).in_order
     ]
 
 
@@ -195,23 +197,37 @@ def _without_nulls(value: Document) -> Document:
 
 
 class TypedField(NamedTuple):
-    """A field of a struct in a version, and when it is written."""
+    """A field of a struct in a version, how its value is written, and when."""
 
     name: str
     shape: Shape
+    write: Write
     always: bool
     keeps_empty: bool  # an empty value is something else than none
 
 
+class TypedFields(NamedTuple):
+    """Of a struct in a version."""
+
+    in_order: tuple[TypedField, ...]
+    by_name: dict[str, TypedField]
+    always_written: bool  # some of them
+
+
 @cache
-def _typed_fields(version: str, struct: type[msgspec.Struct]) -> tuple[TypedField, ...]:
+def _typed_fields(version: str, struct: type[msgspec.Struct]) -> TypedFields:
     typed_fields = []
     for field in fields_of(struct).values():
         kind, always = field.shape.kind, _is_always_written(version, struct, field)
         is_scalar = kind in ("string", "integer", "boolean")
         keeps_empty = kind == "any" or (is_scalar and _is_pointer(version, struct, field.wire))
-        typed_fields.append(TypedField(field.wire, field.shape, always, keeps_empty))
-    return tuple(typed_fields)
+        write = _write_of(version, field.shape)
+        typed_fields.append(TypedField(field.wire, field.shape, write, always, keeps_empty))
+    return TypedFields(
+        tuple(typed_fields),
+        {field.name: field for field in typed_fields},
+        any(field.always for field in typed_fields),
+    )
 
 
 def _is_always_written(version: str, struct: type[msgspec.Struct], field: Field) -> bool:
@@ -243,21 +259,29 @@ def _struct(version: str, struct: type[msgspec.Struct], value: Document) -> Docu
             result["creationTimestamp"] = None
         return result | metadata(value)
 
-    for field in _typed_fields(version, struct):
-        below = value.get(field.name)
-        if below is not None or field.always:
-            _put(version, field, below, result)
+    fields = _typed_fields(version, struct)
+    if len(value) == 1 and not fields.always_written:
+        # Of most attributes and amounts there is nothing to look for beside what is there.
+        (name,) = value
+        typed_field = fields.by_name.get(name)
+        if typed_field and value[name] is not None:
+            _put(typed_field, value[name], result)
+        return result
+
+    for field in fields.in_order:
+        below = value.get(field[0])
+        if below is not None or field[3]:
+            _put(field, below, result)
     return result
 
 
-def _put(version: str, field: TypedField, value: Any, result: Document) -> None:
-    name, shape, always, keeps_empty = field
+def _put(field: TypedField, value: Any, result: Document) -> None:
+    name, shape, write, always, keeps_empty = field
     if shape.kind == "struct":
-        assert shape.struct
-        result[name] = _struct(version, shape.struct, value or {})
+        result[name] = write(value)
         return
 
-    typed = None if value is None else _value(version, shape, value)
+    typed = None if value is None else write(value)
     if not _is_empty(typed) or (keeps_empty and typed is not None):
         result[name] = typed
     elif always and shape.kind == "quantity" and name == "default":
@@ -267,34 +291,47 @@ def _put(version: str, field: TypedField, value: Any, result: Document) -> None:
 
 
 def _is_empty(value: Any) -> bool:
-    if value is None or value is False or value in ("", [], {}):
-        return True
-    return value == 0 and isinstance(value, int)
+    if not value:
+        # A fraction is none, whatever it is.
+        return not isinstance(value, float)
+    return False
 
 
-def _value(version: str, shape: Shape, value: Any) -> Any:
-    if shape.kind == "list" and isinstance(value, list):
-        assert shape.item
-        return [_item(version, shape.item, item) for item in value]
-    if shape.kind == "map" and isinstance(value, dict):
-        assert shape.item
-        return {name: _item(version, shape.item, item) for name, item in value.items()}
-    if shape.kind == "quantity":
-        return canonical_quantity(value)
-    return value
-
-
-def _item(version: str, shape: Shape, value: Any) -> Any:
+def _write_of(version: str, shape: Shape) -> Write:
+    """How a value of this shape is written; put together once, since it is done often."""
     if shape.kind == "struct":
         assert shape.struct
-        return _struct(version, shape.struct, value or {})
-    if value is None:
-        return ZERO[shape.kind]
-    return _value(version, shape, value)
+        struct = shape.struct
+        return lambda value: _struct(version, struct, value or {})
+    if shape.kind == "quantity":
+        return canonical_quantity
+    if shape.kind not in ("list", "map"):
+        return _as_it_is
+
+    assert shape.item
+    write = _write_of(version, shape.item)
+    zero: Any = {} if shape.item.kind == "struct" else ZERO[shape.item.kind]
+
+    def write_list(value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        return [write(zero if item is None else item) for item in value]
+
+    def write_map(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {name: write(zero if item is None else item) for name, item in value.items()}
+
+    return write_list if shape.kind == "list" else write_map
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 # ---------------------------------------------------------------- quantities
 
+QUANTITIES = 4096  # that are remembered: a cluster has few different ones
 BINARY_SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 DECIMAL_SUFFIXES = {
     -9: "n",
@@ -315,7 +352,11 @@ def canonical_quantity(value: Any) -> str:
 
     What is no quantity comes back as it is.
     """
-    text = str(value)
+    return _canonical_quantity(str(value))
+
+
+@lru_cache(maxsize=QUANTITIES)
+def _canonical_quantity(text: str) -> str:
     try:
         amount = quantity.parse(text)
     except ValueError:

@@ -24,6 +24,7 @@ Check = Callable[[FieldErrors, Any, str, str], None]  # of a value: argument, pa
 
 EFFECTS, OPERATORS = "NoExecute NoSchedule None", "Equal Exists"
 MODES, SOURCES = "All ExactCount", "FromClaim FromClass"
+NEEDED = {"required", "filled", "given", "positive"}
 UNION_MEMBERS = ("int", "bool", "string", "version", "ints", "bools", "strings", "versions")
 
 TABLE = f"""
@@ -158,6 +159,7 @@ class FieldRules:
     checks: dict[str, str]
     struct: str  # of the value, or of a list's items or a map's entries
     keys: tuple[str, ...]  # of a list
+    is_needed: bool  # something is wrong if it is not there
 
 
 @cache
@@ -174,7 +176,9 @@ def rules() -> dict[str, list[FieldRules]]:
         struct, _, keys = below.partition("[")
         # An argument may have several words, each but the first with a capital letter.
         checks = dict(re.findall(r"(\w+)(?:=((?:\S+)(?: [A-Z]\w+)*))?", listed))
-        fields.append(FieldRules(name, checks, struct.strip(), tuple(keys.rstrip("]").split())))
+        is_needed = not NEEDED.isdisjoint(checks)
+        key_fields = tuple(keys.rstrip("]").split())
+        fields.append(FieldRules(name, checks, struct.strip(), key_fields, is_needed))
     return structs
 
 
@@ -186,6 +190,8 @@ def validate(
         _validate_union(errors, new, path)
     for field in rules().get(struct, ()):
         value, before = new.get(field.name), old.get(field.name) if old is not None else None
+        if value is None and old is None and not field.is_needed:
+            continue
         if old is not None and value == before:
             continue
         field_path = f"{path}.{field.name}" if path else field.name
@@ -238,6 +244,8 @@ def _validate_below(
             validate(errors, field.struct, item, old_item, f"{path}[{index}]")
     elif isinstance(value, dict) and "each" in field.checks:
         for name in sorted(value):
+            if field.struct == "DeviceAttribute" and _is_one_value(value[name]):
+                continue
             old_entry = (before or {}).get(name)
             validate(errors, field.struct, value[name], old_entry, f"{path}[{name}]")
     elif isinstance(value, dict):
@@ -265,10 +273,13 @@ def _validate_keys(
         seen.add(key)
 
 
+def _is_one_value(attribute: Document) -> bool:
+    """As most of them are, which is quickly seen."""
+    return len(attribute) == 1 and None not in attribute.values()
+
+
 def _validate_union(errors: FieldErrors, value: Document, path: str) -> None:
-    """Exactly one of the members is set; most attributes are just that, which is quickly seen."""
-    if len(value) == 1 and None not in value.values():
-        return
+    """Exactly one of the members is set."""
     given = [name for name in UNION_MEMBERS if value.get(name) is not None]
     members = ", ".join(f"`{name}`" for name in UNION_MEMBERS)
     if not given:

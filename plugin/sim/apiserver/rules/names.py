@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from ....api import limits
 from ..types.status_errors import Cause
 from . import formats
 from .field_errors import FieldErrors, quoted
+
+NAMES = 4096  # that are remembered
 
 
 def validate_driver(errors: FieldErrors, name: str, path: str, declared: bool = False) -> None:
@@ -40,6 +44,8 @@ def validate_qualified_name(
     errors: FieldErrors, name: str, path: str, declared: bool = False
 ) -> None:
     """An attribute or a capacity: an identifier, perhaps with a domain."""
+    if is_qualified_name(name):
+        return
     domain, slash, identifier = name.partition("/")
     if not slash:
         _validate_identifier(errors, name, path, declared)
@@ -56,6 +62,15 @@ def validate_qualified_name(
         _empty(errors, path, "the name must not be empty", declared)
     else:
         _validate_identifier(errors, identifier, path, declared)
+
+
+@lru_cache(maxsize=NAMES)
+def is_qualified_name(name: str) -> bool:
+    """As nearly all are, and the same ones again and again."""
+    domain, slash, identifier = name.rpartition("/")
+    if slash and (len(domain) > limits.DRIVER_NAME or formats.dns_subdomain(domain.lower())):
+        return False
+    return len(identifier) <= limits.IDENTIFIER and not formats.c_identifier(identifier)
 
 
 def _empty(errors: FieldErrors, path: str, why: str, declared: bool) -> None:

@@ -9,7 +9,7 @@ from ....api.document import Document
 from . import capacity, formats, nodes
 from .dumps import internal
 from .field_errors import FieldErrors
-from .names import validate_driver, validate_pool, validate_qualified_name
+from .names import is_qualified_name, validate_driver, validate_pool, validate_qualified_name
 from .profile import Profile
 from .status import validate_binding_conditions
 
@@ -130,7 +130,9 @@ def _validate_one_term(errors: FieldErrors, terms: list[Document]) -> None:
 
 
 def _max_devices(devices: list[Document], profile: Profile) -> int:
-    if profile.has_declarative_validation and any(_has_extras(device) for device in devices):
+    if len(devices) <= limits.DEVICES_WITH_EXTRAS or not profile.has_declarative_validation:
+        return limits.DEVICES
+    if any(_has_extras(device) for device in devices):
         return limits.DEVICES_WITH_EXTRAS
     return limits.DEVICES
 
@@ -234,14 +236,18 @@ class _Device:
             why = f"the total number of attributes and capacities must not exceed {limit}"
             self._errors.invalid(self._inner_path, count, why)
 
-        count, limit = sum(map(_value_count, attributes.values())), limits.ATTRIBUTE_VALUES
-        if count > limit and self._profile.has_declarative_validation:
+        if not self._profile.has_declarative_validation:
+            return
+        count, limit = _value_count(attributes), limits.ATTRIBUTE_VALUES
+        if count > limit:
             why = f"the total number of attribute values must not exceed {limit}"
             self._errors.invalid(self._inner_path, count, why)
 
     def _validate_attributes(self) -> None:
         attributes = self._device.get("attributes") or {}
         for name in sorted(attributes):
+            if is_qualified_name(name) and _is_short_value(attributes[name]):
+                continue
             validate_qualified_name(self._errors, name, self._name_path("attributes", name))
             path = f"{self._inner_path}.attributes[{name}]"
             self._validate_attribute(attributes[name], path)
@@ -321,8 +327,22 @@ class _Device:
             errors.invalid(path, f"{{{', '.join(given)}}}", ONE_DEVICE_SELECTION)
 
 
-def _value_count(attribute: Document) -> int:
-    return sum(len(value) if isinstance(value, list) else 1 for value in attribute.values())
+def _value_count(attributes: Document) -> int:
+    count = 0
+    for attribute in attributes.values():
+        for value in attribute.values():
+            count += len(value) if isinstance(value, list) else 1
+    return count
+
+
+def _is_short_value(attribute: Document) -> bool:
+    """One text that is short enough, one number or one flag, as most attributes are."""
+    if len(attribute) != 1:
+        return False
+    ((name, value),) = attribute.items()
+    if name == "string":
+        return isinstance(value, str) and len(value) <= limits.ATTRIBUTE_VALUE
+    return name in ("int", "bool")
 
 
 def validate_taint(errors: FieldErrors, taint: Document, old: Document | None, path: str) -> None:

@@ -7,8 +7,10 @@ the document without its unknown fields.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
+from ....api import quantity
 from ....api.document import Document
 from ....api.objects.shapes import child
 from ..catalog import ServedVersion
@@ -39,14 +41,30 @@ JSON_NAMES: dict[type, str] = {
 }
 
 
-class TypeMismatch(Exception):
-    """A value of another type than its field's."""
+NO_QUANTITY = (
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+)
+QUANTITIES = 4096  # that are remembered: a cluster has few different ones
 
-    def __init__(self, path: str, wanted: str, value: Any) -> None:
-        seen = JSON_NAMES[type(value)]
-        super().__init__(
-            f"json: cannot unmarshal {seen} into Go struct field {path} of type {wanted}"
-        )
+
+class TypeMismatch(Exception):
+    """A value of another type than its field's, in the words of Go's library."""
+
+
+def _mismatch(path: str, wanted: str, value: Any) -> TypeMismatch:
+    seen = JSON_NAMES[type(value)]
+    return TypeMismatch(
+        f"json: cannot unmarshal {seen} into Go struct field {path} of type {wanted}"
+    )
+
+
+@lru_cache(maxsize=QUANTITIES)
+def is_quantity(text: str) -> bool:
+    try:
+        quantity.parse(text)
+    except ValueError:
+        return False
+    return True
 
 
 def message_of(served: ServedVersion) -> str | None:
@@ -70,7 +88,7 @@ def drop_unknown(message: str, value: Any, path: str, unknown: list[str]) -> Any
     if value is None:
         return None
     if not isinstance(value, dict):
-        raise TypeMismatch(path, "object", value)
+        raise _mismatch(path, "object", value)
     forms = dict(fields_of(message))
     known: Document = {}
     for name, below in value.items():
@@ -90,14 +108,14 @@ def _checked(form: str, value: Any, path: str, unknown: list[str]) -> Any:
 
     if outer == "list":
         if not isinstance(value, list):
-            raise TypeMismatch(path, "array", value)
+            raise _mismatch(path, "array", value)
         return [
             _zero(inner) if item is None else _checked(inner, item, f"{path}[{index}]", unknown)
             for index, item in enumerate(value)
         ]
     if outer == "map":
         if not isinstance(value, dict):
-            raise TypeMismatch(path, "object", value)
+            raise _mismatch(path, "object", value)
         return {
             name: _zero(inner) if item is None else _checked(inner, item, f"{path}.{name}", unknown)
             for name, item in value.items()
@@ -107,7 +125,9 @@ def _checked(form: str, value: Any, path: str, unknown: list[str]) -> Any:
         return drop_unknown(form, value, path, unknown)
     is_flag_in_disguise = isinstance(value, bool) and form != "flag"
     if not isinstance(value, JSON_TYPES[form]) or is_flag_in_disguise:
-        raise TypeMismatch(path, GO_TYPES.get(form, "string"), value)
+        raise _mismatch(path, GO_TYPES.get(form, "string"), value)
+    if form == "quantity" and not is_quantity(str(value).strip()):
+        raise TypeMismatch(NO_QUANTITY)
     return value
 
 
@@ -118,6 +138,8 @@ def _zero(form: str) -> Any:
             return 0
         case "flag":
             return False
+        case "quantity":
+            return "0"
         case "texts":
             return []
     if form in JSON_TYPES:

@@ -11,7 +11,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ....api import quantity
 from ....api.document import Document
 from ....api.objects import models
 from ....api.objects.shapes import Shape, child, fields_of
@@ -20,7 +19,7 @@ from ..types import status_errors
 from ..types.resource import GroupResource
 from ..types.status_errors import StatusError
 from . import protobuf, protobuf_fields
-from .protobuf_fields import JSON_NAMES
+from .protobuf_fields import JSON_NAMES, NO_QUANTITY
 
 GO_TYPES = {
     "string": "string",
@@ -30,9 +29,6 @@ GO_TYPES = {
 }
 INDEX = re.compile(r"\[\d+\]")
 JSON_TYPES: dict[str, type] = {"string": str, "integer": int, "boolean": bool}
-NO_QUANTITY = (
-    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-)
 
 
 def shape_of(served: ServedVersion) -> Shape | None:
@@ -173,8 +169,11 @@ class _Decoder:
         known: Document = {}
         for name, below in value.items():
             if name in fields:
-                below_path = child(path, name)
-                known[name] = self.value(fields[name].shape, below, below_path, name_of_struct)
+                shape = fields[name].shape
+                if type(below) is JSON_TYPES.get(shape.kind):
+                    known[name] = below
+                    continue
+                known[name] = self.value(shape, below, child(path, name), name_of_struct)
             elif not path and name in ("apiVersion", "kind"):
                 known[name] = below
             else:
@@ -203,11 +202,9 @@ class _Decoder:
 
     @staticmethod
     def _quantity(value: Any) -> Any:
-        try:
-            # A bare number is one, too; "True" is none.
-            quantity.parse(str(value).strip())
-        except ValueError as error:
-            raise _TypeMismatch(NO_QUANTITY) from error
+        # A bare number is one, too; "True" is none.
+        if not protobuf_fields.is_quantity(str(value).strip()):
+            raise _TypeMismatch(NO_QUANTITY)
         return value
 
     def _mismatch(self, shape: Shape, value: Any, path: str, holder: str) -> _TypeMismatch:

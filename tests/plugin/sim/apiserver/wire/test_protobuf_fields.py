@@ -106,3 +106,17 @@ def test_nulls_in_lists_and_maps_are_the_nothing_of_their_type():
     known = protobuf_fields.drop_unknown(POD, pod, "", [])
     assert known["metadata"] == {"labels": {"a": ""}, "finalizers": [""]}
     assert known["spec"] == {"containers": [{}], "volumes": None}
+
+
+@pytest.mark.parametrize("amount", ["x", "", "1Z"])
+async def test_what_is_no_quantity_is_refused(raw, amount):
+    """The scheduler counts with what is there."""
+    node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": amount}}}
+    found = await raw("POST", "/api/v1/nodes", node)
+    assert (found.status, "quantities must match" in found.json["message"]) == (400, True)
+
+
+async def test_a_quantity_that_is_null_is_none_at_all(raw):
+    node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": None, "memory": 7}}}
+    found = await raw("POST", "/api/v1/nodes", node)
+    assert (found.status, found.json["status"]["allocatable"]["cpu"]) == (201, "0")
