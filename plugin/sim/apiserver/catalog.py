@@ -106,7 +106,7 @@ class ServedVersion:
         if self.form == self.kind.api_version:
             return obj | {"apiVersion": self.api_version}
 
-        converted = _convert(obj, self.version)
+        converted = convert.reshape(obj, self.version)
         kind, release = self.kind.resource.kind, self.api_resource.release
         return canonical.round_trip(self.version, kind, converted, release)
 

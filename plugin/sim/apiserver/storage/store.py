@@ -9,9 +9,9 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ....api.document import Document
@@ -45,7 +45,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Page:
-    items: list[Document]
+    items: Sequence[Document]
     resource_version: int
     continue_token: str = ""
     remaining_item_count: int | None = None  # None: not known
@@ -74,6 +74,9 @@ class Store:
         # Called with each change before the write returns; they may change nothing themselves.
         self.listeners: list[Callable[[Change], None]] = []
         self._objects: dict[GroupResource, dict[Key, Document]] = {}
+        # Of each in order, since lists are: there are thousands of objects, and one comes at a time.
+        self._keys: dict[GroupResource, list[Key]] = {}
+        self._listed: dict[GroupResource, list[Document]] = {}
         self._changes: deque[Change] = deque()
         self._compacted = first_resource_version  # changes up to this version are gone
         self._watchers: set[Watcher] = set()
@@ -111,11 +114,14 @@ class Store:
         if exact is not None and version < self._compacted:
             raise status_errors.expired("The resourceVersion for the provided list is too old.")
 
-        objects = self._as_of(resource, version)
-        keys = sorted(key for key in objects if not namespace or key[0] == namespace)
+        objects, keys = self._as_of(resource, version)
+        if namespace:
+            keys = keys[bisect_left(keys, (namespace,)) : bisect_left(keys, (f"{namespace}\0",))]
         if continue_token:
             keys = keys[bisect_right(keys, after) :]
 
+        if not limit and predicate is None:
+            return Page(self._all(resource, objects, keys), version)
         items: list[Document] = []
         for index, key in enumerate(keys):
             if limit and len(items) == limit:
@@ -148,10 +154,23 @@ class Store:
             raise too_old
         return version, after
 
-    def _as_of(self, resource: GroupResource, version: int) -> dict[Key, Document]:
+    def _all(
+        self, resource: GroupResource, objects: dict[Key, Document], keys: Sequence[Key]
+    ) -> Sequence[Document]:
+        """The objects of these keys; of all that there are now, the same list until one changes."""
+        if keys is not self._keys.get(resource):
+            return [objects[key] for key in keys]
+        if resource not in self._listed:
+            self._listed[resource] = [objects[key] for key in keys]
+        return self._listed[resource]
+
+    def _as_of(
+        self, resource: GroupResource, version: int
+    ) -> tuple[dict[Key, Document], Sequence[Key]]:
+        """The objects of a version, and their keys in order."""
         now = self._objects.get(resource, {})
         if version >= self.resource_version:
-            return now
+            return now, self._keys.get(resource, ())
 
         # Backwards through the changes since, undoing each.
         then = dict(now)
@@ -164,7 +183,7 @@ class Store:
                 then.pop(change.key, None)
             else:
                 then[change.key] = change.old
-        return then
+        return then, sorted(then)
 
     # ------------------------------------------------------------ writing
 
@@ -192,6 +211,9 @@ class Store:
         if self._objects.get(resource, {}).get(key) is not old:
             raise status_errors.not_found(resource, key[1])
         del self._objects[resource][key]
+        keys = self._keys[resource]
+        del keys[bisect_left(keys, key)]
+        self._listed.pop(resource, None)
         self.resource_version += 1
         last = StoredObject(_with_version(old, self.resource_version))
         _supersede(old)
@@ -205,15 +227,22 @@ class Store:
         stored = StoredObject(_with_version(new, self.resource_version))
         if old is not None:
             _supersede(old)
-        self._objects.setdefault(resource, {})[key] = stored
+        self._put(resource, key, stored)
         self._publish(Change(self.resource_version, resource, key, old, stored, stored))
         return stored
+
+    def _put(self, resource: GroupResource, key: Key, stored: StoredObject) -> None:
+        objects = self._objects.setdefault(resource, {})
+        if key not in objects:
+            insort(self._keys.setdefault(resource, []), key)
+        objects[key] = stored
+        self._listed.pop(resource, None)
 
     # ------------------------------------------------------------ from an earlier server
 
     def restore(self, resource: GroupResource, obj: Document) -> None:
         """Puts an object back as it was. No change: nobody watches yet."""
-        self._objects.setdefault(resource, {})[key_of(obj)] = StoredObject(obj)
+        self._put(resource, key_of(obj), StoredObject(obj))
 
     def restart(self, resource_version: int) -> None:
         """Goes on from an earlier server's version; its changes are gone."""

@@ -18,6 +18,7 @@ def there_and_back(document, version, to):
     """What was lost on the way there; what is left must be the same after the way back."""
     converted = convert.convert(document, to)
     lost = [note.path for note in converted.notes if note.lost]
+    assert convert.reshape(document, to) == converted.document
     back = convert.convert(converted.document, version)
     assert not [note for note in back.notes if note.lost]
     assert back.document == without(document, lost)

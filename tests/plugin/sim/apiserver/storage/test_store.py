@@ -194,3 +194,29 @@ def test_behind_the_window_is_410():
     with pytest.raises(status_errors.StatusError) as caught:
         kept.watch(CLAIMS, lambda: None, kept.resource_version + 1)
     assert caught.value.code == 504
+
+
+def test_a_list_stays_as_it_was(filled):
+    """Whatever is written afterwards; and the next one has it."""
+    before = filled.page(CLAIMS)
+    first = before.items[0]
+    filled.delete(CLAIMS, first)
+    changed = filled.replace(CLAIMS, before.items[1], before.items[1] | {"spec": {"changed": 1}})
+    assert len(before.items) == len(filled.page(CLAIMS).items) + 1
+    assert before.items[0] is first
+    assert filled.page(CLAIMS).items[0] is changed
+    assert filled.page(CLAIMS) == filled.page(CLAIMS)
+
+
+def test_lists_are_in_the_order_of_names_however_objects_came():
+    filled_anyhow = store.Store()
+    names_given = [f"{letter}{number}" for number in range(5) for letter in "cab"]
+    for name in names_given:
+        filled_anyhow.create(CLAIMS, claim(name, namespace=f"ns-{name[0]}"))
+    for name in ("a3", "c0", "b4"):
+        found = filled_anyhow.get(CLAIMS, f"ns-{name[0]}", name)
+        filled_anyhow.delete(CLAIMS, found)
+    left = sorted(set(names_given) - {"a3", "c0", "b4"})
+    assert names(filled_anyhow.page(CLAIMS)) == left
+    assert names(filled_anyhow.page(CLAIMS, "ns-b")) == [name for name in left if name[0] == "b"]
+    assert names(filled_anyhow.page(CLAIMS, "ns")) == [], "which is only how others begin"
