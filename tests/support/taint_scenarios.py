@@ -30,7 +30,9 @@ def pod(name="p", *tolerations):
 
 
 def tolerating(key=KEY, **more):
-    return {"key": key, "operator": "Exists"} | more
+    """For so many seconds, where they are said, which go with one effect alone."""
+    effect = {"effect": "NoExecute"} if "tolerationSeconds" in more else {}
+    return {"key": key, "operator": "Exists"} | effect | more
 
 
 def seen(cluster):

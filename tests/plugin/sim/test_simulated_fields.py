@@ -66,8 +66,8 @@ def test_a_pod_that_asks_for_nothing_special_hears_nothing():
     ("spec", "sentence"),
     [
         (
-            {"tolerations": [{"operator": "Lt"}]},
-            "spec.tolerations[0].operator: tolerations compare",
+            {"os": {"name": "windows"}},
+            "spec.os: nodes are Linux",
         ),
         ({"volumes": [{"name": "v", "nfs": {"server": "s"}}]}, "spec.volumes[0].nfs: there is no"),
         ({"dnsPolicy": "None"}, "spec.dnsPolicy: names are looked up as this machine does it"),
@@ -152,6 +152,9 @@ async def test_a_cluster_says_it_with_the_response_and_by_an_event():
             warnings = await _warnings(up.api.address, up.api.token, asking)
             said = "not simulated: spec.hostAliases: /etc/hosts is this machine's"
             assert warnings == [f'299 - "{said}"']
+            budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}
+            (kept,) = up.api.registry.advice(budget)
+            assert kept.startswith("not simulated: PodDisruptionBudget: objects of this kind are")
 
             async with asyncio.timeout(20):
                 while ("NotSimulated", "p", said) not in await _events(up.client):

@@ -14,6 +14,10 @@ NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unr
 EVICTION_TOLERANCE = 300  # seconds that a pod stays on a node that is in trouble
 NAMESPACE_FINALIZER = "kubernetes"
 CONTAINERS = ("containers", "initContainers")
+TOLERATION_OPERATORS = ("Equal", "Exists")
+# Which a gate would let compare numbers; it is off.
+NUMERIC_OPERATORS = ("Lt", "Gt")
+NODE_TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 MAX_DATA = 1 << 20  # bytes of the values in a config map or a secret
 
 # What of a pod's spec may change after its creation.
@@ -29,6 +33,7 @@ IMMUTABLE_POD = (
     "additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set "
     "to 1 if it was previously negative)"
 )
+NO_KEY = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
 IMMUTABLE_MAP = "field is immutable when `immutable` is set"
 ONE_SOURCE = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
 NOT_BOTH = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
@@ -251,6 +256,35 @@ def validate_pod_spec(errors: FieldErrors, spec: Document, path: str) -> None:
     policy = spec.get("restartPolicy")
     if policy not in RESTART_POLICIES:
         errors.not_supported(f"{path}.restartPolicy", policy, RESTART_POLICIES)
+    for index, toleration in enumerate(spec.get("tolerations") or ()):
+        _validate_toleration(errors, toleration, f"{path}.tolerations[{index}]")
+
+
+def _validate_toleration(errors: FieldErrors, toleration: Document, path: str) -> None:
+    key, operator = toleration.get("key") or "", toleration.get("operator") or ""
+    value, effect = toleration.get("value") or "", toleration.get("effect") or ""
+    if key:
+        errors.each_invalid(f"{path}.key", key, formats.qualified_name(key))
+    elif operator != "Exists":
+        errors.invalid(f"{path}.operator", operator, NO_KEY)
+    if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
+        why = "effect must be 'NoExecute' when `tolerationSeconds` is set"
+        errors.invalid(f"{path}.effect", effect, why)
+
+    if operator in ("", "Equal"):
+        if problems := formats.label_value(value):
+            errors.invalid(f"{path}.operator", value, ";".join(problems))
+    elif operator == "Exists":
+        if value:
+            why = "value must be empty when `operator` is 'Exists'"
+            errors.invalid(f"{path}.operator", value, why)
+    elif operator in NUMERIC_OPERATORS and errors.has_declarative_validation:
+        known = (*TOLERATION_OPERATORS, *NUMERIC_OPERATORS)
+        errors.not_supported(f"{path}.operator", operator, known)
+    else:
+        errors.not_supported(f"{path}.operator", operator, TOLERATION_OPERATORS)
+    if effect and effect not in NODE_TAINT_EFFECTS:
+        errors.not_supported(f"{path}.effect", effect, NODE_TAINT_EFFECTS)
 
 
 def _validate_pod_update(errors: FieldErrors, spec: Document, old: Document) -> None:
@@ -263,6 +297,8 @@ def _validate_pod_update(errors: FieldErrors, spec: Document, old: Document) -> 
         for index, container in enumerate(containers):
             if not container.get("image"):
                 errors.required(f"spec.{field}[{index}].image")
+    for index, toleration in enumerate(spec.get("tolerations") or ()):
+        _validate_toleration(errors, toleration, f"spec.tolerations[{index}]")
     if _immutable_part(spec) != _immutable_part(old) or not _only_as_allowed(spec, old):
         errors.forbidden("spec", IMMUTABLE_POD)
 

@@ -233,6 +233,61 @@ def test_a_claim_of_a_pod_has_one_source(source, why):
     assert cause.endswith(why)
 
 
+@pytest.mark.parametrize(
+    ("toleration", "why"),
+    [
+        ({"key": "a", "operator": "Exists"}, []),
+        ({"operator": "Exists"}, []),
+        ({"key": "a", "value": "x", "effect": "NoExecute", "tolerationSeconds": 4}, []),
+        (
+            {"key": "a", "operator": "Exists", "tolerationSeconds": 4},
+            [
+                "effect: Invalid value: \"\": effect must be 'NoExecute' when `tolerationSeconds` is set"
+            ],
+        ),
+        (
+            {"value": "x"},
+            [
+                'operator: Invalid value: "": operator must be Exists when `key` is empty, which '
+                'means "match all values and all keys"'
+            ],
+        ),
+        (
+            {"key": "a", "operator": "Exists", "value": "x"},
+            ["operator: Invalid value: \"x\": value must be empty when `operator` is 'Exists'"],
+        ),
+        (
+            {"key": "a", "operator": "Lt", "value": "5"},
+            ['operator: Unsupported value: "Lt": supported values: "Equal", "Exists", "Lt", "Gt"'],
+        ),
+        (
+            {"key": "a", "operator": "In", "effect": "Never", "tolerationSeconds": 1},
+            [
+                "effect: Invalid value: \"Never\": effect must be 'NoExecute' when "
+                "`tolerationSeconds` is set",
+                'operator: Unsupported value: "In": supported values: "Equal", "Exists"',
+                'effect: Unsupported value: "Never": supported values: "NoSchedule", '
+                '"PreferNoSchedule", "NoExecute"',
+            ],
+        ),
+    ],
+)
+def test_what_a_pod_may_tolerate(toleration, why):
+    """As 1.37.1 said it; no other toleration comes to a pod that is there, either."""
+    given = pod(tolerations=[toleration])
+    expected = [f"spec.tolerations[0].{each}" for each in why]
+    assert refused("Pod", given) == expected
+    assert refused("Pod", given, pod())[: len(expected)] == expected
+
+
+@pytest.mark.parametrize("field", ["key", "value"])
+def test_what_a_pod_tolerates_has_names_as_labels_have(field):
+    toleration = {"key": "a", "operator": "Equal"} | {field: "no good!"}
+    (said,) = refused("Pod", pod(tolerations=[toleration]))
+    place = "key" if field == "key" else "operator"
+    assert said.startswith(f'spec.tolerations[0].{place}: Invalid value: "no good!": ')
+
+
 def test_a_pod_with_scheduling_gates_says_so_from_the_start():
     new = core_kinds.prepare_for_create("Pod", pod(schedulingGates=[{"name": "a"}]))
     (condition,) = new["status"]["conditions"]
