@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-requirements
 
-.PHONY: dev demo clients docs ids lint test unit slow mutants containers browser cluster cluster-matrix recordings faults faults-short fuzz audit sbom soak soak-short oracle bench proto lock image release clean
+.PHONY: dev demo clients judges docs ids lint test unit slow mutants containers browser cluster cluster-matrix recordings faults faults-short fuzz audit sbom soak soak-short oracle bench proto lock image release clean
 
 dev: $(STAMP)  ## everything a developer needs, in .venv
 
@@ -42,6 +42,9 @@ slow: dev  ## the unit tests that take many seconds each
 
 clients: dev  ## programs on the clients that people use, against `claimd sim` (npm, Maven, helm, kubectl where they are)
 	$(BIN)/pytest -q tests/clients
+
+judges: dev  ## the same pods and claims for our scheduler and for Kubernetes' own, which the rig builds (KUBE_SCHEDULER=another)
+	$(BIN)/pytest -q tests/judges
 
 mutants: dev  ## small mistakes put into a copy, one at a time: do the tests notice? (ARGS="--seed 2 --count 40 plugin/prepare")
 	$(BIN)/python -m tests.mutants $(ARGS)

@@ -325,21 +325,34 @@ class ClusterFactory:
         self._clusters: list[Cluster] = []
 
     def __call__(
-        self, nodes: Mapping[str, Any] | Sequence[str] | None = None, *, profile: str = ""
+        self,
+        nodes: Mapping[str, Any] | Sequence[str] | None = None,
+        *,
+        profile: str = "",
+        scheduler: str | os.PathLike[str] = "",
+        controllers: str | os.PathLike[str] = "",
     ) -> Cluster:
         """A cluster that is ready. `nodes` are names with their GPUs.
 
         Such as {"a": "nvidia:h100=2 amd:mi300x", "b": "machine:dgx-h100"}, as `claimd fake write`
         takes them; {"a": {"gpus": …, "settings": {…}}} adds settings of claimd. ["a", "b"], or
         {"a": ""}, has kubelets without claimd, for another driver. `profile` is the release of
-        Kubernetes to be like.
+        Kubernetes to be like. `scheduler` and `controllers` are a kube-scheduler and a
+        kube-controller-manager that take the place of the cluster's own.
         """
         __tracebackhide__ = True
         if nodes is None:
             nodes = NODES
         if not isinstance(nodes, Mapping):
             nodes = dict.fromkeys(nodes, "")
-        cluster = Cluster({"nodes": dict(nodes), "profile": profile})
+        cluster = Cluster(
+            {
+                "nodes": dict(nodes),
+                "profile": profile,
+                "scheduler": os.fspath(scheduler),
+                "controllers": os.fspath(controllers),
+            }
+        )
         self._clusters.append(cluster)
         try:
             cluster.bring_up()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from ..sim import cluster
 from ..sim.demo import command
 from .exit_codes import OK
 
@@ -24,6 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
             page=page,
             plain=arguments.plain,
             speed=arguments.speed,
+            programs=cluster.find_programs(arguments.scheduler, arguments.controllers),
         )
     )
     return OK

@@ -485,6 +485,7 @@ def _add_sim(commands: Commands) -> None:
     sim.add_argument(
         "--kubeconfig", type=Path, metavar="FILE", help="written for kubectl once it serves"
     )
+    _add_programs(sim)
 
 
 def _add_demo(commands: Commands) -> None:
@@ -516,4 +517,20 @@ def _add_demo(commands: Commands) -> None:
     )
     demo.add_argument(
         "--speed", type=float, metavar="N", help="2: texts stay for half as long; 0: no pauses"
+    )
+    _add_programs(demo)
+
+
+def _add_programs(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--scheduler",
+        default="",
+        metavar="PATH",
+        help="a kube-scheduler, which takes the place of the cluster's own scheduler",
+    )
+    command.add_argument(
+        "--controllers",
+        default="",
+        metavar="PATH",
+        help="a kube-controller-manager, which takes the place of the cluster's own controllers",
     )

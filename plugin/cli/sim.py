@@ -27,11 +27,12 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.words is not None:
         return _run_command(arguments, options)
-    if arguments.node:
-        raise errors.UsageError(
-            "--node is for `claimd sim --node NAME -- COMMAND`; a cluster that stays up is "
-            "`claimd demo --serve`"
-        )
+    for flag in ("node", "scheduler", "controllers"):
+        if getattr(arguments, flag):
+            raise errors.UsageError(
+                f"--{flag} is for `claimd sim --node NAME -- COMMAND`; a cluster that stays up is "
+                "`claimd demo --serve`"
+            )
     asyncio.run(command.run(options, arguments.kubeconfig))
     return OK
 
@@ -48,6 +49,11 @@ def _run_command(arguments: argparse.Namespace, options: server.Options) -> int:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise errors.UsageError(f"--node: {', '.join(twice)} is there twice")
+    programs = cluster.find_programs(arguments.scheduler, arguments.controllers)
+    if programs != cluster.OURS and not machines:
+        raise errors.UsageError(
+            "--scheduler and --controllers are for a cluster: expected --node NAME beside them"
+        )
     if machines:
         cluster.check_release(options.profile)
         # The cluster has a controller that does it.
@@ -58,5 +64,6 @@ def _run_command(arguments: argparse.Namespace, options: server.Options) -> int:
             server=options,
             machines=machines,
             kubeconfig=arguments.kubeconfig,
+            programs=programs,
         )
     )

@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,12 @@ from . import (
     requests,
     scheduler,
     simulated_fields,
+    upstream,
 )
+from .apiserver import kinds as served_kinds
 from .apiserver import server
 from .client import ApiClient
-from .controllers import templates
+from .controllers import loops, templates
 from .kubelet import kubelet as kubelets
 from .kubelet.timing import Timing
 from .runtime.executed import Executed
@@ -63,6 +65,25 @@ class Machine:
     claimd: bool = True  # without it, a kubelet alone waits for a driver of somebody else's
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Programs:
+    """Kubernetes' own programs, in the place of parts of ours; None: ours.
+
+    The kube-controller-manager has the controllers that are `enabled`, as its own flag names them,
+    and is in the place of those of our loops that are `replaced`.
+    """
+
+    scheduler: Path | None = None
+    controllers: Path | None = None
+    enabled: str = "*"
+    replaced: Collection[object] = tuple(
+        each for each in loops.ALL if each is not loops.NotSimulated
+    )
+
+
+OURS = Programs()
+
+
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Node:
     name: str
@@ -84,6 +105,18 @@ def check_release(profile: str) -> None:
     """UsageError for a release that an API server can be like, or none, but not a whole cluster."""
     if profile not in RELEASES:
         raise UsageError(f"profile {profile!r}: a cluster can be like {' or '.join(RELEASES)}")
+
+
+def find_programs(scheduler_: str, controllers_: str) -> Programs:
+    """Of the flags --scheduler and --controllers; empty words are ours. UsageError for no program."""
+    found = OURS
+    if scheduler_:
+        path = upstream.find("--scheduler", scheduler_, upstream.SCHEDULER)
+        found = dataclasses.replace(found, scheduler=path)
+    if controllers_:
+        path = upstream.find("--controllers", controllers_, upstream.CONTROLLERS)
+        found = dataclasses.replace(found, controllers=path)
+    return found
 
 
 class Part:
@@ -173,11 +206,16 @@ class Cluster:
 
 @contextlib.asynccontextmanager
 async def up(
-    machines: Sequence[Machine], folder: Path, *, options: server.Options
+    machines: Sequence[Machine],
+    folder: Path,
+    *,
+    options: server.Options,
+    programs: Programs = OURS,
 ) -> AsyncIterator[Cluster]:
     """Running, with claimd's manifests applied if a machine has claimd, until the context ends.
 
-    Then nothing is left of it but `folder`. The path should be short, as sockets lie below it.
+    Then nothing is left of it but `folder`. The path should be short, as sockets lie below it. Fatal
+    if a program of Kubernetes does not come up.
     """
     async with contextlib.AsyncExitStack() as stack:
         folder.mkdir(parents=True, exist_ok=True)
@@ -186,7 +224,7 @@ async def up(
         cluster = Cluster(api, admin, folder)
         api.serve_logs(cluster.logs, cluster.follow_logs)
         api.serve_exec(cluster.execute)
-        api.registry.advice = simulated_fields.sentences
+        api.registry.advice = _advice
         kinds = dynamic_client.DynamicClient(admin)
         daemon_set: Document = {}
         if any(machine.claimd for machine in machines) or not machines:
@@ -200,10 +238,8 @@ async def up(
                 network=f"10.88.{number}",
             )
             runtimes.append(await stack.enter_async_context(runtime))
-        part_clients = [
-            (name, part, _client(stack, cluster.kubeconfig, part.NAME))
-            for name, part in (("scheduler", scheduler), ("controllers", controllers))
-        ]
+        scheduler_client = _client(stack, cluster.kubeconfig, scheduler.NAME)
+        controllers_client = _client(stack, cluster.kubeconfig, controllers.NAME)
         kubelet_clients = [_client(stack, cluster.kubeconfig, "kubelet") for _ in machines]
 
         # Entered last, so that the tasks end before what they use.
@@ -225,10 +261,46 @@ async def up(
             )
 
         # The controllers would take the plugins' pods for mistakes while there are no nodes.
-        for name, part, part_client in part_clients:
-            run_part = functools.partial(part.run, part_client)
-            cluster.parts[name] = tasks.start(run_part, part.NAME)
+        await _start_scheduler(cluster, tasks, programs, scheduler_client)
+        await _start_controllers(cluster, tasks, programs, controllers_client)
         yield cluster
+
+
+async def _start_scheduler(
+    cluster: Cluster, tasks: _Tasks, programs: Programs, client_: client.Client
+) -> None:
+    run: Callable[[], Coroutine[Any, Any, None]] = functools.partial(scheduler.run, client_)
+    if programs.scheduler is None:
+        cluster.parts["scheduler"] = tasks.start(run, scheduler.NAME)
+        return
+    program = upstream.scheduler(programs.scheduler, cluster.api, cluster.folder)
+    cluster.parts["scheduler"] = tasks.start(program.run, upstream.SCHEDULER)
+    await program.wait_until_ready()
+
+
+async def _start_controllers(
+    cluster: Cluster, tasks: _Tasks, programs: Programs, client_: client.Client
+) -> None:
+    """Ours, or the program and those of ours that it is not in the place of."""
+    if programs.controllers is None:
+        run = functools.partial(controllers.run, client_)
+        cluster.parts["controllers"] = tasks.start(run, controllers.NAME)
+        return
+    rest = functools.partial(controllers.run, client_, without=programs.replaced)
+    tasks.start(rest, "the other controllers")
+    program = upstream.controllers(
+        programs.controllers, cluster.api, cluster.folder, programs.enabled
+    )
+    cluster.parts["controllers"] = tasks.start(program.run, upstream.CONTROLLERS)
+    await program.wait_until_ready()
+
+
+def _advice(obj: Document) -> list[str]:
+    """What who writes the object has to know of what becomes of it here."""
+    kind = obj.get("kind", "")
+    if served_kinds.is_kept(obj.get("apiVersion", ""), kind):
+        return [f"not simulated: {kind}: {simulated_fields.KIND_IS_KEPT}"]
+    return simulated_fields.sentences(obj)
 
 
 def _make_folders(node: Path) -> None:

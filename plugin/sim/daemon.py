@@ -1,7 +1,7 @@
-"""One `claimd run` process of a node, started again when it ends, as a DaemonSet's pod is. And its
-violent end.
+"""One `claimd run` process of a node, or another program of the cluster, started again when it ends,
+as a DaemonSet's pod is. And its violent end.
 
-What the plugin says and does is its own: here it is a process with a log.
+What the program says and does is its own: here it is a process with a log.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from .. import pacing
 
 PYTHON = (sys.executable, "-I", "-S")
 PACKAGE = Path(__file__).resolve().parents[2]  # where `plugin` lies
-# Runs before the plugin, which ends with us however we end: the kernel sees to it.
+CLAIMD_RUN = (sys.executable, "-m", "plugin", "run")
+# Runs before the program, which ends with us however we end: the kernel sees to it.
 _TIE_TO_PARENT = """import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 9)
 if os.getppid() == int(sys.argv[1]):
@@ -36,7 +37,11 @@ class Daemon:
     """A process that runs between `run` and its cancellation, with pauses between its ends."""
 
     def __init__(
-        self, settings: Mapping[str, str], log: Path, changed: Callable[[], None] = lambda: None
+        self,
+        settings: Mapping[str, str],
+        log: Path,
+        changed: Callable[[], None] = lambda: None,
+        command: Sequence[str] = CLAIMD_RUN,
     ) -> None:
         """`settings` are the plugin's, as its environment has them.
 
@@ -45,7 +50,7 @@ class Daemon:
         self.state = STARTING
         self.restarts = 0
         self.log = log
-        self._settings, self._changed = dict(settings), changed
+        self._settings, self._changed, self._command = dict(settings), changed, command
         self._process: asyncio.subprocess.Process | None = None
         self._wanted = asyncio.Event()
         self._wanted.set()
@@ -100,7 +105,7 @@ class Daemon:
         with self.log.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 *(*PYTHON, "-c", _TIE_TO_PARENT, str(os.getpid())),
-                *(sys.executable, "-m", "plugin", "run"),
+                *self._command,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

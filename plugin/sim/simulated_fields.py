@@ -20,6 +20,8 @@ DONE, SAID, KEPT, SEE = "done", "said", "kept", "see"
 _FILE = Path(__file__).with_suffix(".toml")
 _PATHS_SHOWN = 4  # fields that one sentence names
 _ASKED_BY_PRESENCE = ("emptyDir",)  # even with nothing in it
+# Of a kind that the API server keeps for clients that ask for it.
+KIND_IS_KEPT = "objects of this kind are kept, and no part of claimd acts on them"
 _RUN_BY_OTHERS = "kubernetes.io/config.mirror"  # annotation of what no kubelet of ours runs
 # By apiVersion and kind, the type that its rows stand under.
 KINDS = {

@@ -50,6 +50,8 @@ class RealCluster:
         self._namespace = f"workload-{uuid.uuid4().hex[:8]}"
         kubectl("create", "namespace", self._namespace)
         self._kubectl = kubectl.within(self._namespace)
+        # Without it a real cluster takes no pod.
+        self.until(lambda: self.find("serviceaccounts", "default"))
         self.phases: dict[str, list[str]] = {}
         words = ["get", "pods", "--watch", "--output-watch-events", "--output=json"]
         self._watch = Popen(
@@ -127,26 +129,12 @@ async def with_real_controllers(
     program: str, controllers: str, ours: tuple[Any, ...], record: Callable[[Kubectl], bool]
 ) -> bool:
     """Records on a simulated cluster of one node, on which the program is in the place of `ours`."""
-    loops.ALL = tuple(each for each in loops.ALL if each not in ours)
     machines = [cluster.Machine(name="one", gpus=["nvidia:h100"])]
+    options = server.Options(tls=True)
+    programs = cluster.Programs(controllers=Path(program), enabled=controllers, replaced=ours)
     with tempfile.TemporaryDirectory(prefix="sim-", dir="/tmp") as folder:
-        options = server.Options(tls=True)
-        async with cluster.up(machines, Path(folder), options=options) as up:
-            kubeconfig = up.api.kubeconfig(Path(folder) / "admin")
-            process = await asyncio.create_subprocess_exec(
-                program,
-                f"--kubeconfig={kubeconfig}",
-                f"--controllers={controllers}",
-                "--leader-elect=false",
-                "--secure-port=0",  # nobody asks it anything
-                f"--cert-dir={folder}/controllers",
-                stderr=asyncio.subprocess.DEVNULL,
-            )
-            try:
-                return await asyncio.to_thread(record, Kubectl(kubeconfig=kubeconfig))
-            finally:
-                process.terminate()
-                await process.wait()
+        async with cluster.up(machines, Path(folder), options=options, programs=programs) as up:
+            return await asyncio.to_thread(record, Kubectl(kubeconfig=up.kubeconfig))
 
 
 def command(

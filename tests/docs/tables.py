@@ -28,6 +28,7 @@ from plugin.kubelet import dra
 from plugin.kubelet import health as kubelet_health
 from plugin.prepare import cdi, gpu_config, metadata
 from plugin.sim import simulated_fields
+from plugin.sim.apiserver import kinds
 from tests.cluster.rig import places
 from tests.docs import beside_kubectl, hardware
 from tests.docs.common import NONE, Incomplete, code, described, manifests, table, words
@@ -289,6 +290,8 @@ def simulated() -> str:
         for (answer, words_), names in same.items():
             rows.append([title, ", ".join(map(code, names)), answer, words_])
             title = ""
+    kept = ", ".join(sorted({kind for _, kind in kinds.kept_names()}))
+    rows.append([kept, "all", simulated_fields.SAID, simulated_fields.KIND_IS_KEPT])
     return table(["of", "fields", "", "what becomes of them"], rows)
 
 

@@ -1,12 +1,13 @@
 """What the server of a release serves: kinds, their versions, and in which version each is stored.
 
-Tables only. Of the kinds around the resource API, those that drivers, schedulers and this project's
-own demos touch.
+Tables only. Around the resource API are the kinds that something here acts on, and with the
+releases that a whole cluster can be like all others of k8s.io/api, which are kept.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .types.kind import Kind
@@ -66,6 +67,62 @@ OTHER_KINDS: dict[str, tuple[str, ...]] = {
     ),
     "scheduling.k8s.io": ("priorityclasses PriorityClass g pc",),
 }
+# The others of k8s.io/api that a cluster serves unless it is told to serve more: watched, stored and
+# checked for fields that they do not have. By the release that they come with, then as above, and
+# the version behind it where that is not v1.
+KEPT_KINDS: dict[str, dict[str, tuple[str, ...]]] = {
+    "1.34": {
+        "": (
+            "endpoints Endpoints n ep",
+            "limitranges LimitRange n limits",
+            "persistentvolumeclaims PersistentVolumeClaim ns pvc",
+            "persistentvolumes PersistentVolume s pv",
+            "podtemplates PodTemplate ng -",
+            "replicationcontrollers ReplicationController nsg rc",
+            "resourcequotas ResourceQuota ns quota",
+        ),
+        "admissionregistration.k8s.io": (
+            "mutatingwebhookconfigurations MutatingWebhookConfiguration g -",
+            "validatingwebhookconfigurations ValidatingWebhookConfiguration g -",
+        ),
+        "autoscaling": ("horizontalpodautoscalers HorizontalPodAutoscaler nsg hpa v2",),
+        "certificates.k8s.io": ("certificatesigningrequests CertificateSigningRequest s csr",),
+        "discovery.k8s.io": ("endpointslices EndpointSlice ng -",),
+        "flowcontrol.apiserver.k8s.io": (
+            "flowschemas FlowSchema sg -",
+            "prioritylevelconfigurations PriorityLevelConfiguration sg -",
+        ),
+        "networking.k8s.io": (
+            "ingressclasses IngressClass g -",
+            "ingresses Ingress nsg ing",
+            "ipaddresses IPAddress - ip",
+            "networkpolicies NetworkPolicy ng netpol",
+            "servicecidrs ServiceCIDR s -",
+        ),
+        "node.k8s.io": ("runtimeclasses RuntimeClass - -",),
+        "policy": ("poddisruptionbudgets PodDisruptionBudget nsg pdb",),
+        "storage.k8s.io": (
+            "csidrivers CSIDriver - -",
+            "csinodes CSINode - -",
+            "csistoragecapacities CSIStorageCapacity n -",
+            "storageclasses StorageClass - sc",
+            "volumeattachments VolumeAttachment s -",
+            "volumeattributesclasses VolumeAttributesClass - vac",
+        ),
+    },
+    "1.37": {
+        "admissionregistration.k8s.io": (
+            "mutatingadmissionpolicies MutatingAdmissionPolicy g -",
+            "mutatingadmissionpolicybindings MutatingAdmissionPolicyBinding g -",
+        ),
+        "certificates.k8s.io": (
+            "clustertrustbundles ClusterTrustBundle - -",
+            "podcertificaterequests PodCertificateRequest ns -",
+        ),
+        "storage.k8s.io": ("csinodes CSINode s -",),
+        "storagemigration.k8s.io": ("storageversionmigrations StorageVersionMigration s -",),
+    },
+}
 SUBRESOURCES = {
     "deployments": ("scale",),
     "replicasets": ("scale",),
@@ -122,20 +179,40 @@ def api_resources(release: str) -> list[ApiResource]:
     """Everything that a server of this release has; ValueError for one that is not in the table."""
     if release not in RELEASES:
         raise ValueError(f"release {release!r}: expected one of {', '.join(RELEASES)}")
-    resources = []
-    for group, rows in OTHER_KINDS.items():
-        for row in rows:
-            plural, kind, flags, short_name = row.split()
-            api_resource = _api_resource(group, plural, kind, flags, ("v1",))
-            if short_name != "-":
-                api_resource = replace(api_resource, short_names=(short_name,))
-            resources.append(api_resource)
+    resources = [_around(group, row) for (group, _), row in _rows(release).items()]
 
     for words, versions in RELEASES[release].items():
         plural, kind, flags = words.split()
         api_resource = _api_resource(DRA, plural, kind, flags, tuple(versions.split()))
         resources.append(replace(api_resource, release=release))
     return resources
+
+
+def _rows(release: str) -> dict[tuple[str, str], str]:
+    """By group and plural. What a later release says of a kind counts."""
+    tables, releases = [OTHER_KINDS], list(RELEASES)
+    for since, table in KEPT_KINDS.items():
+        if releases.index(since) <= releases.index(release):
+            tables.append(table)
+
+    rows: dict[tuple[str, str], str] = {}
+    for table in tables:
+        for group, of_group in table.items():
+            rows |= {(group, row.split()[0]): row for row in of_group}
+    return rows
+
+
+def is_kept(api_version: str, kind: str) -> bool:
+    """Whether objects of the kind are kept, and nothing here acts on them."""
+    return (api_version, kind) in _KEPT
+
+
+def _around(group: str, row: str) -> ApiResource:
+    plural, kind, flags, short_name, *version = row.split()
+    api_resource = _api_resource(group, plural, kind, flags, tuple(version) or ("v1",))
+    if short_name == "-":
+        return api_resource
+    return replace(api_resource, short_names=(short_name,))
 
 
 def _api_resource(
@@ -161,6 +238,18 @@ def _api_resource(
         group=group,
         subresources=SUBRESOURCES.get(plural, ()),
     )
+
+
+def kept_names() -> Iterator[tuple[str, str]]:
+    """API version and kind of each."""
+    for rows_by_group in KEPT_KINDS.values():
+        for group, rows in rows_by_group.items():
+            for row in rows:
+                kind = _around(group, row).kind
+                yield kind.api_version, kind.resource.kind
+
+
+_KEPT = frozenset(kept_names())
 
 
 def priority(version: str) -> tuple[int, list[int]]:

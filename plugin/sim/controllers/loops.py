@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from ...allocator import features
 from ...api.document import Document
@@ -289,16 +289,21 @@ ALL = (
 )
 
 
-async def run(client_: kube_client.Client, clock: Clock = time.time) -> None:
-    """All controllers, with one cache of each resource between them, until cancelled."""
+async def run(
+    client_: kube_client.Client,
+    clock: Clock = time.time,
+    without: Collection[object] = (),
+) -> None:
+    """All controllers but those, with one cache of each resource between them, until cancelled."""
     api = ApiClient(client_)
     enabled = features.of_release(await api.minor_release())
-    resources = dict.fromkeys(name for controller in ALL for name in controller.RESOURCES)
+    chosen = [controller for controller in ALL if controller not in without]
+    resources = dict.fromkeys(name for controller in chosen for name in controller.RESOURCES)
     caches = {resource: AssumeCache(api, resource) for resource in resources}
     async with asyncio.TaskGroup() as tasks:
         for cache in caches.values():
             tasks.create_task(cache.run())
-        for controller in ALL:
+        for controller in chosen:
             if controller is Evictions and features.DEVICE_TAINTS not in enabled:
                 continue
             loop = WorkLoop(

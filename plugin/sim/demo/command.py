@@ -47,6 +47,7 @@ class DemoOptions:
     plain: bool = False
     page: ServePage | None = None
     speed: float | None = None  # None: that of a person at a terminal, no pauses elsewhere
+    programs: cluster.Programs = cluster.OURS
 
     def speed_at(self, *, is_live: bool) -> float:
         """How fast texts follow each other; 0: without a pause."""
@@ -141,7 +142,9 @@ class _Demo:
         db = self._folder / DB if self._options.state else None
         options = server.Options(profile=self._options.profile, db=db, tls=True)
         async with (
-            cluster.up(machines, self._folder, options=options) as up,
+            cluster.up(
+                machines, self._folder, options=options, programs=self._options.programs
+            ) as up,
             asyncio.TaskGroup() as group,
         ):
             seen = views.Views(up, group)

@@ -33,6 +33,7 @@ class CommandOptions:
     server: server.Options
     machines: Sequence[cluster.Machine] = field(default=())  # none: an API server alone
     kubeconfig: Path | None = None  # written as well
+    programs: cluster.Programs = cluster.OURS
 
 
 def run(options: CommandOptions) -> int:
@@ -83,7 +84,12 @@ async def _kubeconfig(options: CommandOptions, folder: Path) -> AsyncIterator[Pa
         try:
             if options.machines:
                 up = await stack.enter_async_context(
-                    cluster.up(options.machines, folder, options=options.server)
+                    cluster.up(
+                        options.machines,
+                        folder,
+                        options=options.server,
+                        programs=options.programs,
+                    )
                 )
                 api, path = up.api, up.kubeconfig
                 try:

@@ -10,6 +10,7 @@ input ends the cluster, whatever became of the test.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -22,7 +23,7 @@ from typing import Any, BinaryIO
 
 from ... import errors
 from ..apiserver import kinds, server
-from ..cluster import Machine, check_release, up
+from ..cluster import Machine, Programs, check_release, find_programs, up
 from ..demo.views import Views
 from . import account, words
 from .operations import Operations, Refused, wait_until_ready
@@ -50,13 +51,17 @@ def main() -> None:
 
 
 async def _converse(asked: dict[str, Any], folder: Path, answers: BinaryIO) -> None:
-    try:
-        machines, options = _wanted(asked)
-    except errors.UsageError as error:
-        _send(answers, {"id": 0, "refused": str(error)})
-        return
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            machines, options, programs = _wanted(asked)
+            running = await stack.enter_async_context(
+                up(machines, folder, options=options, programs=programs)
+            )
+        except (errors.UsageError, errors.Fatal) as error:
+            _send(answers, {"id": 0, "refused": str(error)})
+            return
 
-    async with up(machines, folder, options=options) as running, asyncio.TaskGroup() as group:
+        group = await stack.enter_async_context(asyncio.TaskGroup())
         views = Views(running, group)
         try:
             await wait_until_ready(running)
@@ -69,11 +74,12 @@ async def _converse(asked: dict[str, Any], folder: Path, answers: BinaryIO) -> N
             views.close()
 
 
-def _wanted(asked: dict[str, Any]) -> tuple[list[Machine], server.Options]:
+def _wanted(asked: dict[str, Any]) -> tuple[list[Machine], server.Options, Programs]:
     profile = asked["profile"] or kinds.NEWEST
     check_release(profile)
     machines = [words.machine_of(name, given) for name, given in asked["nodes"].items()]
-    return machines, server.Options(profile=profile, tls=True)
+    programs = find_programs(asked.get("scheduler", ""), asked.get("controllers", ""))
+    return machines, server.Options(profile=profile, tls=True), programs
 
 
 async def _answer_all(answers: BinaryIO, operations: Operations) -> None:

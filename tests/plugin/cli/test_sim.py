@@ -18,6 +18,20 @@ from plugin.sim.apiserver import command, server
             "`claimd demo --serve`",
         ),
         (
+            ["--scheduler", "sh"],
+            "--scheduler is for `claimd sim --node NAME -- COMMAND`; a cluster that stays up is "
+            "`claimd demo --serve`",
+        ),
+        (
+            ["--controllers", "sh", "--", "true"],
+            "--scheduler and --controllers are for a cluster: expected --node NAME beside them",
+        ),
+        (
+            ["--node", "a", "--scheduler", "nowhere", "--", "true"],
+            "--scheduler: nowhere is no program: expected the path of a kube-scheduler, as built "
+            "from k8s.io/kubernetes/cmd/kube-scheduler",
+        ),
+        (
             ["--profile", "1.31", "--node", "a", "--", "true"],
             "profile '1.31': a cluster can be like 1.34 or 1.37",
         ),

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from plugin.sim.apiserver import kinds
+from plugin.sim.apiserver.wire import protobuf
 
 RECORDED = json.loads((Path(__file__).parents[3] / "cases" / "sim" / "discovery.json").read_text())
 
@@ -45,6 +46,15 @@ def test_every_kind_of_the_resource_api_has_its_field_table(release):
                 name for name in served.kind.schema.fields if name not in ("apiVersion", "kind")
             )
             assert (metadata, bool(others)) == ("metadata", True)
+
+
+def test_every_kind_that_is_kept_is_known_field_by_field():
+    kept = set(kinds.kept_names())
+    assert kept <= protobuf.tables().kinds.keys()
+    assert kinds.is_kept("policy/v1", "PodDisruptionBudget")
+    assert not kinds.is_kept("v1", "Pod")
+    served = {(one.kind.api_version, one.kind.resource.kind) for one in kinds.api_resources("1.37")}
+    assert kept <= served
 
 
 def test_versions_by_preference():
