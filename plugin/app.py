@@ -25,7 +25,7 @@ from devices import monitor, scan, values, watch
 from devices.gpu import Inventory, Roots, Rules
 from devices.health import HealthReport
 
-from . import budgets, endpoint, errors, instance, metrics, names, pacing
+from . import budgets, endpoint, errors, folder_watch, instance, metrics, names, pacing
 from .config import Config
 from .kube import auth, client, resources
 from .kubelet import dra, podresources, registration, server
@@ -55,8 +55,6 @@ log = logging.getLogger(__name__)
 # Threads at most. A call has up to 32 claims, which wait for the disk together; a thread is made
 # when it is needed, so an idle node has one.
 THREADS = 32
-# Seconds between two looks at what others share with us: folders, locks, sockets.
-REPAIR_INTERVAL = 0.5
 # Seconds after which we say that the kubelet should have registered us.
 REGISTRATION_PATIENCE = 30.0
 # Seconds for an answer that is ready to leave when we are told to stop.
@@ -96,6 +94,10 @@ class App:
     registered: asyncio.Event = field(default_factory=asyncio.Event)
     # The CDI files have to be made anew: the inventory has changed, or the last try failed.
     restore_due: bool = False
+    # The look at what others share with us, once we serve.
+    shared: folder_watch.FolderWatch | None = None
+    # Whether we were the one that publishes when we last looked.
+    publishes: bool = False
     # Who may scrape, where not everybody may.
     scrape_access: scrape_access.ScrapeAccess | None = None
     # When the taints that are published now get another effect.
@@ -179,8 +181,15 @@ class App:
             if self.config.garbage_grace:
                 start("the collection of garbage", self.garbage.run)
             start("the look for conflicts", self.conflicts.run)
-            start("the look at what others share", self._keep_shared_state)
-            start("the look at the sockets", lambda: _keep_sockets(dra_socket, registration_socket))
+            self.shared = folder_watch.FolderWatch(
+                self._shared_folders(), self._put_shared_state_right
+            )
+            start("the look at what others share", self.shared.run)
+            sockets = folder_watch.FolderWatch(
+                (dra_path.parent, registration_path.parent),
+                functools.partial(_mend, dra_socket, registration_socket),
+            )
+            start("the look at the sockets", sockets.run)
             start("the check of the admission policies", self.policy_check.run)
             start("the wait for the kubelet", lambda: self._await_registration(registrar))
             probes, metrics_ = self.config.endpoint, self.config.metrics_endpoint
@@ -216,6 +225,17 @@ class App:
             config.kubelet_dir / "plugins_registry",
             lambda name: names.is_registration_socket(name, config.driver_name),
         )
+
+    def _shared_folders(self) -> Iterable[Path]:
+        """Where others could change what we rely on, or we what they do."""
+        config = self.config
+        yield config.cdi_dir
+        yield self._folder
+        yield names.metadata_folder(config.kubelet_dir, config.driver_name)
+        yield self.instance.instances
+        yield self.checkpoints.path
+        if config.library_hook_dir:
+            yield Path(config.library_hook_dir)
 
     def _add_services(self, grpc_server: server.GrpcServer) -> None:
         dra.add_to(grpc_server, self.calls)
@@ -294,6 +314,8 @@ class App:
         # The device numbers in the CDI files may be others now. The first inventory is restored
         # from by the start itself.
         self.restore_due = self.scanned.is_set()
+        if self.shared is not None:
+            self.shared.wake()
         self.scanned.set()
 
     def _on_health(self, report: HealthReport) -> None:
@@ -331,30 +353,28 @@ class App:
 
     # ------------------------------------------------------------------ what is looked after
 
-    async def _keep_shared_state(self) -> None:
-        """Looks twice a second at what others may have changed without telling us.
+    async def _put_shared_state_right(self) -> bool:
+        """Whether nothing is left to do of what others may have changed without telling us.
 
-        A container that restarts asks nothing, so its CDI file must be there already. Looking also
-        finds a folder that was removed and made anew, which a watch on the old folder would not.
-        And an instance that died leaves the publishing to us.
+        A container that restarts asks nothing, so its CDI file must be there already. And an
+        instance that died leaves the publishing to us.
         """
-        published = False
-        while True:
-            await asyncio.sleep(REPAIR_INTERVAL)
-            try:
-                if self.restore_due:
-                    self.restore_due = False
-                    await self._restore()
-                await self.driver.claims.repair()
-                self.instance.refresh()
+        try:
+            if self.restore_due:
+                self.restore_due = False
+                await self._restore()
+            await self.driver.claims.repair()
+            self.instance.refresh()
 
-                may_publish = self.instance.may_publish()
-                if may_publish != published:
-                    published = may_publish
-                    self.publisher.resync()
-                    self.streams.resend()
-            except (OSError, errors.ClaimError) as error:
-                log.warning("cannot put right what others have changed, trying again: %s", error)
+            may_publish = self.instance.may_publish()
+            if may_publish != self.publishes:
+                self.publishes = may_publish
+                self.publisher.resync()
+                self.streams.resend()
+        except (OSError, errors.ClaimError) as error:
+            log.warning("cannot put right what others have changed, trying again: %s", error)
+            return False
+        return not self.restore_due and not self.driver.claims.restore_due
 
     async def _await_registration(self, registrar: registration.Registration) -> None:
         while not self.registered.is_set():
@@ -593,8 +613,7 @@ async def _keep_running(name: str, work: Work) -> None:
             await asyncio.sleep(RESTART)
 
 
-async def _keep_sockets(*sockets: server.Socket) -> None:
-    while True:
-        await asyncio.sleep(REPAIR_INTERVAL)
-        for socket in sockets:
-            await socket.mend()
+async def _mend(*sockets: server.Socket) -> bool:
+    """Whether all of them are there; others find us by them."""
+    mended = [await socket.mend() for socket in sockets]
+    return all(mended)

@@ -30,7 +30,7 @@ class Instance:
         that publishes stands in `publisher`.
         """
         self._folder = folder
-        self._instances = folder / "instances"
+        self.instances = folder / "instances"
         self._publisher = folder / "publisher"
         self._identity = identity
         self._descriptor: int | None = None  # of our own file, as long as we live
@@ -43,7 +43,7 @@ class Instance:
         Raises Fatal if another instance lives under our identity, or if the folder cannot be used.
         """
         try:
-            self._instances.mkdir(parents=True, exist_ok=True)
+            self.instances.mkdir(parents=True, exist_ok=True)
             self._tidy_up()
             self._descriptor = self._lock_own_file()
         except BlockingIOError:
@@ -59,9 +59,9 @@ class Instance:
 
     def refresh(self) -> None:
         """Makes our file anew if somebody took it away: others take us for dead without it."""
-        if self._descriptor is None or (self._instances / self._identity).exists():
+        if self._descriptor is None or (self.instances / self._identity).exists():
             return
-        self._instances.mkdir(parents=True, exist_ok=True)
+        self.instances.mkdir(parents=True, exist_ok=True)
         descriptor = self._lock_own_file()
         os.close(self._descriptor)
         self._descriptor = descriptor
@@ -72,7 +72,7 @@ class Instance:
             return
         # If it cannot be removed: whoever starts next tidies up after the dead.
         with contextlib.suppress(OSError):
-            (self._instances / self._identity).unlink(missing_ok=True)
+            (self.instances / self._identity).unlink(missing_ok=True)
         os.close(self._descriptor)
         self._descriptor = None
 
@@ -124,9 +124,9 @@ class Instance:
         return True
 
     def _tidy_up(self) -> None:
-        for name in os.listdir(self._instances):
+        for name in os.listdir(self.instances):
             if name != self._identity and not self._is_alive(name):
-                (self._instances / name).unlink(missing_ok=True)
+                (self.instances / name).unlink(missing_ok=True)
 
         for unfinished in self._folder.glob(f"{_UNFINISHED}*"):
             owner = unfinished.name.removeprefix(_UNFINISHED)
@@ -135,7 +135,7 @@ class Instance:
 
     def _lock_own_file(self) -> int:
         """The descriptor that holds the lock. BlockingIOError if another instance has it."""
-        path = self._instances / self._identity
+        path = self.instances / self._identity
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -147,7 +147,7 @@ class Instance:
     def _is_alive(self, identity: str) -> bool:
         """Whether somebody holds the lock on this instance's file."""
         try:
-            descriptor = os.open(self._instances / identity, os.O_RDWR | os.O_CLOEXEC)
+            descriptor = os.open(self.instances / identity, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         except OSError:

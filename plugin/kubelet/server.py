@@ -67,8 +67,8 @@ class Socket:
         with contextlib.suppress(OSError):
             self._path.unlink()
 
-    async def mend(self) -> None:
-        """Listens anew if the socket is gone from its path.
+    async def mend(self) -> bool:
+        """Listens anew if the socket is gone from its path; whether we listen there.
 
         Whoever is connected was served all the same, but nobody else would find us. May be called
         at any time; what cannot be mended now is logged once, and tried again by the next call.
@@ -76,6 +76,7 @@ class Socket:
         async with self._changing:
             if not self._closed:
                 await self._mend()
+        return self._server is not None
 
     async def _mend(self) -> None:
         if self._server is not None:

@@ -80,7 +80,8 @@ class CheckpointFolder:
         self.reads = 0  # how often the folder was read, since others have changed it, or may have
         self.patience = commit_lock.PATIENCE
 
-        self._files = durable.Folder(folder / "claims")
+        self.path = folder / "claims"
+        self._files = durable.Folder(self.path)
         self._boot_id = boot_id
         self._on_damaged = on_damaged
 

@@ -79,7 +79,7 @@ class NodeClaims:
     # Prepared claims without a CDI file, and why their GPU was missing at the last restore.
     _unavailable: dict[str, str] = field(default_factory=dict)
     # A CDI file could not be written, or a checkpoint not be removed: the next repair restores.
-    _restore_due: bool = False
+    restore_due: bool = False
     _left_to_another: bool = False  # the last restore
     # Claims whose files a thread is writing.
     _writing: set[str] = field(default_factory=set)
@@ -281,7 +281,7 @@ class NodeClaims:
             await self.checkpoints.remove(prepared.uid, uncleared=uncleared)
         except BaseException:
             # The claim is still prepared, so its files have to be there.
-            self._restore_due = True
+            self.restore_due = True
             raise
 
     def _remove_files(self, prepared: PreparedClaim) -> None:
@@ -367,7 +367,7 @@ class NodeClaims:
             # has done, for as long as both live.
             self._left_to_another = self.another_publishes()
             if self._left_to_another:
-                self._restore_due = False
+                self.restore_due = False
                 self._forget_files()
                 return
 
@@ -376,13 +376,13 @@ class NodeClaims:
                 with contextlib.suppress(LookHangsError):
                     await self.rescan()
 
-            self._restore_due = False
+            self.restore_due = False
             for prepared in self._idle_claims():
                 self._restore_files(prepared)
 
             # What a thread is writing looks like what a dead writer has left.
             if self._writing:
-                self._restore_due = True
+                self.restore_due = True
                 return
             for uid in self.specs.sweep() - set(self.checkpoints.claims):
                 log.warning("removing the CDI file of claim uid %s: no checkpoint names it", uid)
@@ -406,7 +406,8 @@ class NodeClaims:
     async def repair(self) -> None:
         """Puts right what others did to our CDI files, and follows up other instances' commits.
 
-        Meant to be called twice a second: it costs next to nothing when nothing was done.
+        Meant to be called after each change of our folders: it costs next to nothing when nothing
+        was done.
         """
         # A call may have read the folder before us, and has not followed it up.
         others_committed = (
@@ -418,7 +419,7 @@ class NodeClaims:
         is_ours_now = self._left_to_another and not self.another_publishes()
         if others_committed:
             await self.follow_up()
-        elif self._restore_due or disturbed or is_ours_now:
+        elif self.restore_due or disturbed or is_ours_now:
             await self.restore()
 
     async def follow_up(self) -> None:
@@ -447,7 +448,7 @@ class NodeClaims:
                 self._unavailable[prepared.uid] = str(error)
                 self._announce_unavailable(prepared, error)
         except OSError as error:
-            self._restore_due = True
+            self.restore_due = True
             log.error(
                 "cannot restore the CDI file of claim %s, trying again: %s", prepared.title, error
             )

@@ -789,7 +789,7 @@ async def test_a_repair_with_nothing_to_do_touches_nothing(world):
     for _ in range(3):
         await world.driver.claims.repair()
     assert world.driver.claims.checkpoints.reads == reads
-    assert not world.driver.claims._restore_due
+    assert not world.driver.claims.restore_due
 
 
 async def test_a_gpu_without_libraries_is_refused_where_they_are_required(world):
