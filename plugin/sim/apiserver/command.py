@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import tempfile
 from pathlib import Path
 
 from ...errors import Fatal
 from .server import Options, serve
+from .storage.store import Change, Store
+
+SPARED = 200  # changes after which what is stored by then is spared
 
 
 async def run(options: Options, kubeconfig: Path | None) -> None:
@@ -24,6 +28,8 @@ async def run(options: Options, kubeconfig: Path | None) -> None:
         except OSError as error:
             place, why = f"{options.host}:{options.port}", error.strerror or error
             raise Fatal(f"cannot listen on {place}: {why}") from error
+
+        _spare_stored_objects(api.registry.store)
 
         # The administrator's token is in a file of ours and on no screen, which may be a log.
         if kubeconfig is None:
@@ -40,3 +46,22 @@ async def run(options: Options, kubeconfig: Path | None) -> None:
             f"use it with: kubectl --kubeconfig {kubeconfig} get deviceclasses", flush=True
         )
         await stopping.wait()
+
+
+def _spare_stored_objects(store: Store) -> None:
+    """What is stored is looked through once for cycles, and not again.
+
+    It is trees, of which Python's collector finds nothing; with thousands of them each of its looks
+    would take a quarter of a second, in which nobody is answered.
+    """
+    changes = 0
+
+    def changed(_: Change) -> None:
+        nonlocal changes
+        changes += 1
+        if changes % SPARED == 0:
+            gc.collect()
+            gc.freeze()
+
+    gc.freeze()
+    store.listeners.append(changed)

@@ -1,6 +1,8 @@
 """`claimd sim` as a program."""
 
+import asyncio
 import base64
+import gc
 import json
 import signal
 import ssl
@@ -11,6 +13,10 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+
+from plugin.kube import auth, client
+from plugin.sim.apiserver import command
+from plugin.sim.apiserver.server import Options
 
 
 def start(*words):
@@ -136,3 +142,23 @@ def test_who_starts_again_with_its_file_is_trusted_again(tmp_path):
             assert answer.status == 200
         server.terminate()
         assert server.wait(60) == 0
+
+
+async def test_what_is_stored_is_not_looked_through_again_and_again(tmp_path):
+    """By the collector of cycles, while everybody waits."""
+    kubeconfig = tmp_path / "kc"
+    running = asyncio.create_task(command.run(Options(housekeeping=False), kubeconfig))
+    try:
+        while not kubeconfig.exists():
+            await asyncio.sleep(0.005)
+        api = client.Client(auth.client_config(str(kubeconfig), tmp_path), agent="t")
+        at_first = gc.get_freeze_count()
+        for number in range(command.SPARED):
+            body = json.dumps({"metadata": {"name": f"m{number}"}, "data": {"a": "b"}}).encode()
+            await api.request("POST", "/api/v1/namespaces/default/configmaps", body=body)
+        assert gc.get_freeze_count() > at_first + command.SPARED
+        await api.close()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        gc.unfreeze()
