@@ -240,7 +240,7 @@ def _build_condition(
 
     if evicted:
         gone = "1 pod" if evicted == 1 else f"{evicted} pods"
-        message = f"{message} {gone} evicted since the controller was started.".strip()
+        message = f"{message} {gone} evicted since starting the controller.".strip()
     return {
         "type": CONDITION,
         "status": status,

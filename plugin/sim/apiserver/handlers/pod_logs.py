@@ -58,13 +58,16 @@ def _tail(printed: bytes, lines: int | None) -> bytes:
 
 
 def container_of(pod: Document, wanted: str) -> str:
-    """The container that is meant: a pod of one need not be asked for it by name."""
+    """The container that is meant: a pod of one, init containers aside, is not asked which."""
     pod_name = pod["metadata"]["name"]
-    names = [container["name"] for container in (pod.get("spec") or {}).get("containers") or ()]
-    if not wanted and len(names) != 1:
+    spec = pod.get("spec") or {}
+    main = [container["name"] for container in spec.get("containers") or ()]
+    first = [container["name"] for container in spec.get("initContainers") or ()]
+    names = [*first, *main]
+    if not wanted and len(main) != 1:
         choice = f"choose one of: [{' '.join(names)}]"
         raise bad_request(f"a container name must be specified for pod {pod_name}, {choice}")
-    container: str = wanted or names[0]
+    container: str = wanted or main[0]
     if container not in names:
         raise bad_request(f"container {container} is not valid for pod {pod_name}")
     return container

@@ -132,7 +132,7 @@ def test_a_rule_evicts_and_tells_how_far_it_is():
     )
     (condition,) = call.body["status"]["conditions"]
     assert (condition["status"], condition["reason"]) == ("False", "Completed")
-    assert condition["message"] == "1 pod evicted since the controller was started."
+    assert condition["message"] == "1 pod evicted since starting the controller."
     objects["devicetaintrules"]["r"]["status"] = {"conditions": [condition]}
     assert evictions.sync_rules(objects, [], {"uid-r": 1}, START + 12) == ([], None)
 
