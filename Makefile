@@ -40,7 +40,7 @@ unit: dev  ## the unit tests alone (PYTHON=/usr/bin/python3 VENV=.venv-debian: w
 slow: dev  ## the unit tests that take many seconds each
 	$(BIN)/pytest -q -n auto -m slow --timeout=900
 
-clients: dev  ## programs on the clients that people use, against `claimd sim` (npm, Maven, helm, kubectl where they are)
+clients: dev  ## programs on the clients that people use, and the demos of a driver, on `claimd sim` (Go, npm, Maven, helm, kubectl where they are)
 	$(BIN)/pytest -q tests/clients
 
 judges: dev  ## the same pods and claims for our scheduler and for Kubernetes' own, which the rig builds (KUBE_SCHEDULER=another)

@@ -5,23 +5,27 @@ what it did. What it has to have done is what docs/clients.md says. Its librarie
 installed into the user's cache.
 """
 
-import contextlib
-import hashlib
-import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.clients.toolchains import (
+    INSTALLING,
+    ROOT,
+    RUNNING,
+    installed,
+    need,
+    newest,
+    run,
+    simulated,
+)
+
 HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs/clients.md"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "claimd-clients"
-RIG = Path.home() / ".cache/rig/bin"
-STEPS = ("create", "list", "watch", "patch", "delete", "election")
-INSTALLING, RUNNING = 1200, 180  # seconds
+PAGE = ROOT / "docs/clients.md"
+STEPS = ("create", "list", "watch", "patch", "delete", "election", "informer", "events")
 PYTHON = {
     "kubernetes (Python)": "official.py",
     "kubernetes_asyncio": "asyncio_client.py",
@@ -29,64 +33,40 @@ PYTHON = {
     "lightkube": "lightkube_client.py",
     "kopf": "kopf_operator.py",
 }
-OTHERS = ("@kubernetes/client-node", "fabric8 (Java)")
+GO = {"client-go": "clientgo", "controller-runtime": "controllerruntime"}
+# Where the version of each stands.
+PINS = {
+    "client-go": ("go/go.mod", r"^\s+k8s.io/client-go v(\S+)"),
+    "controller-runtime": ("go/go.mod", r"^\s+sigs.k8s.io/controller-runtime v(\S+)"),
+    "kubernetes (Python)": ("python/requirements.txt", r"^kubernetes==(\S+)"),
+    "kubernetes_asyncio": ("python/requirements.txt", r"^kubernetes-asyncio==(\S+)"),
+    "kr8s": ("python/requirements.txt", r"^kr8s==(\S+)"),
+    "lightkube": ("python/requirements.txt", r"^lightkube==(\S+)"),
+    "kopf": ("python/requirements.txt", r"^kopf==(\S+)"),
+    "@kubernetes/client-node": (
+        "javascript/package-lock.json",
+        r'"node_modules/@kubernetes/client-node": \{\s+"version": "(.+)"',
+    ),
+    "fabric8 (Java)": ("java/pom.xml", r"<artifactId>kubernetes-client<.+\s+<version>(.+)<"),
+}
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(INSTALLING + RUNNING)]
 
 
+def rows():
+    """The cells of each client in the page's table, after its name."""
+    _, *table = PAGE.read_text().partition("| --- |")[2].partition("\n\n")[0].splitlines()
+    found = {}
+    for line in table:
+        name, *cells = [cell.strip() for cell in line.strip("|").split("|")]
+        found[name] = cells
+    return found
+
+
 def promised(client):
     """The steps of which the page's row of the client does not say that they are not done."""
-    cells = {}
-    for line in PAGE.read_text().splitlines():
-        name, *answers = [cell.strip() for cell in line.strip("|").split("|")]
-        cells[name] = answers[1:]
-    return {step for step, answer in zip(STEPS, cells[client], strict=True) if answer != "-"}
-
-
-@contextlib.contextmanager
-def simulated(folder):
-    """The kubeconfig of a server that is there alone."""
-    config = folder / "kubeconfig"
-    command = [sys.executable, "-m", "plugin", "sim", "--kubeconfig", str(config)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=HERE.parents[1]) as server:
-        try:
-            assert server.stdout.readline().startswith(b"serving like Kubernetes")
-            yield config
-        finally:
-            server.terminate()
-
-
-def installed(name, pins, install):
-    """A folder in the cache, filled by `install(folder)` once for what `pins` say."""
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in pins)).hexdigest()[:16]
-    folder = CACHE / f"{name}-{digest}"
-    if not (folder / "complete").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        install(folder)
-        (folder / "complete").touch()
-    return folder
-
-
-def run(words, folder, **environment):
-    done = subprocess.run(
-        words,
-        cwd=folder,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=INSTALLING,
-    )
-    assert done.returncode == 0, f"{words}:\n{done.stdout}{done.stderr}"
-    return done.stdout
-
-
-def need(tool):
-    found = shutil.which(tool)
-    if not found:
-        pytest.skip(f"{tool} is not installed")
-    return found
+    _, *answers = rows()[client]
+    return {step for step, answer in zip(STEPS, answers, strict=True) if answer != "-"}
 
 
 def check(client, words, folder, tmp_path):
@@ -106,6 +86,20 @@ def test_a_client_in_python(client, tmp_path):
 
     python = installed("python", [pins], install) / "venv/bin/python"
     check(client, [str(python), PYTHON[client]], HERE / "python", tmp_path)
+
+
+@pytest.mark.parametrize("client", GO)
+def test_a_client_in_go(client, tmp_path):
+    go = need("go")
+    module = HERE / "go"
+
+    def install(folder):
+        # With all cores it would take the machine from whatever else is tested on it.
+        run([go, "build", "-p", "1", "-o", f"{folder}/", "./..."], module)
+
+    pins = sorted(path for path in module.rglob("*") if path.is_file())
+    folder = installed("go", pins, install)
+    check(client, [str(folder / GO[client])], tmp_path, tmp_path)
 
 
 def test_javascript(tmp_path):
@@ -137,12 +131,6 @@ def test_java(tmp_path):
         tmp_path,
         tmp_path,
     )
-
-
-def newest(tool):
-    """As the rig built it, or of the PATH."""
-    built = sorted(RIG.glob(f"*/{tool}"))
-    return str(built[-1]) if built else need(tool)
 
 
 CHART = {
@@ -196,6 +184,8 @@ def test_kustomize(tmp_path):
         run([kubectl, "delete", "-k", "."], tmp_path, **places)
 
 
-def test_every_row_of_the_page_is_a_test():
-    names = {line.strip("|").split("|")[0].strip() for line in PAGE.read_text().splitlines()}
-    assert {*PYTHON, *OTHERS} <= names
+def test_the_page_has_a_row_for_each_client_with_the_version_that_is_tried():
+    found = {}
+    for client, (name, pattern) in PINS.items():
+        (found[client],) = re.findall(pattern, (HERE / name).read_text(), re.MULTILINE)
+    assert {client: cells[0] for client, cells in rows().items()} == found

@@ -16,10 +16,13 @@ import io.fabric8.kubernetes.client.dsl.base.PatchType;
 import io.fabric8.kubernetes.client.extended.leaderelection.LeaderCallbacks;
 import io.fabric8.kubernetes.client.extended.leaderelection.LeaderElectionConfigBuilder;
 import io.fabric8.kubernetes.client.extended.leaderelection.resourcelock.LeaseLock;
+import io.fabric8.kubernetes.client.informers.ResourceEventHandler;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Queue;
 import java.util.Set;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
@@ -57,6 +60,16 @@ public class Steps {
       }
     }
     done("watch");
+
+    var numbers = new ConcurrentLinkedQueue<String>();
+    try (var informer = client.configMaps().inNamespace("default").inform(changes(numbers))) {
+      check(informer.getStore().list().size() == NAMES.size(), informer.getStore().list());
+      for (String number : List.of("1", "2")) {
+        one("e").edit(found -> new ConfigMapBuilder(found).addToData("number", number).build());
+        until(() -> numbers.contains(number));
+      }
+    }
+    done("informer");
 
     patch(PatchType.JSON, "[{\"op\":\"add\",\"path\":\"/data\",\"value\":{\"json\":\"1\"}}]");
     patch(PatchType.JSON_MERGE, "{\"data\":{\"merge\":\"1\"}}");
@@ -132,6 +145,21 @@ public class Steps {
             .endOwnerReference()
             .endMetadata();
     client.resource(made.build()).create();
+  }
+
+  static ResourceEventHandler<ConfigMap> changes(Queue<String> numbers) {
+    return new ResourceEventHandler<>() {
+      @Override
+      public void onAdd(ConfigMap found) {}
+
+      @Override
+      public void onUpdate(ConfigMap before, ConfigMap found) {
+        numbers.add(found.getData().get("number"));
+      }
+
+      @Override
+      public void onDelete(ConfigMap found, boolean unknown) {}
+    };
   }
 
   static Watcher<ConfigMap> watcher(CountDownLatch all, CountDownLatch ended) {

@@ -54,6 +54,22 @@ for (let times = 0; times < 3; times++) {
 assert.deepEqual(seen, [...NAMES, ...NAMES, ...NAMES]);
 done("watch");
 
+const numbers = [];
+const informer = k8s.makeInformer(config, `/api/v1/namespaces/${namespace}/configmaps`, () =>
+  api.listNamespacedConfigMap({ namespace }),
+);
+informer.on("update", (found) => numbers.push(found.data?.number));
+await informer.start();
+assert.deepEqual(informer.list().map((found) => found.metadata.name).sort(), NAMES);
+for (const number of ["1", "2"]) {
+  const changed = await read("e");
+  changed.data = { number };
+  await api.replaceNamespacedConfigMap({ name: "e", namespace, body: changed });
+  await until(() => numbers.includes(number));
+}
+await informer.stop();
+done("informer");
+
 const patches = [
   [k8s.PatchStrategy.JsonPatch, [{ op: "add", path: "/data", value: { json: "1" } }]],
   [k8s.PatchStrategy.MergePatch, { data: { merge: "1" } }],

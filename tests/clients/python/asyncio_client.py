@@ -1,8 +1,11 @@
 """kubernetes_asyncio."""
 
 import asyncio
+import contextlib
 
 from kubernetes_asyncio import client, config, watch
+from kubernetes_asyncio.leaderelection import electionconfig, leaderelection
+from kubernetes_asyncio.leaderelection.resourcelock.leaselock import LeaseLock
 from steps import MAPS, dependent, done, eventually, map_
 
 
@@ -75,6 +78,38 @@ async def main():
 
         await eventually(gone)
         done("delete")
+
+        await lead(connection)
+
+
+async def lead(connection):
+    leads = asyncio.Event()
+
+    async def begin():
+        leads.set()
+
+    chosen = electionconfig.Config(
+        LeaseLock("lease", "default", "me", connection),
+        lease_duration=3,
+        renew_deadline=2,
+        retry_period=1,
+        onstarted_leading=begin,
+        onstopped_leading=None,
+    )
+    election = asyncio.create_task(leaderelection.LeaderElection(chosen).run())
+    await asyncio.wait_for(leads.wait(), 20)
+    leases = client.CoordinationV1Api(connection)
+    first = (await leases.read_namespaced_lease("lease", "default")).spec.renew_time
+
+    async def renewed():
+        found = await leases.read_namespaced_lease("lease", "default")
+        return found.spec.renew_time > first
+
+    await eventually(renewed)
+    election.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await election
+    done("election")
 
 
 asyncio.run(main())

@@ -1,6 +1,7 @@
 """An operator on kopf: what it sees of others' changes, and what it writes back."""
 
 import asyncio
+import logging
 import threading
 
 import kopf
@@ -13,12 +14,13 @@ SEEN = {"created": set(), "updated": set(), "deleted": set()}
 @kopf.on.startup()
 def shorter(settings, **_):
     settings.watching.server_timeout = 1  # so that a watch ends several times meanwhile
-    settings.posting.enabled = False
+    settings.posting.level = logging.INFO
 
 
 @kopf.on.create("configmaps", labels={"for": "steps"})
-def created(name, patch, **_):
+def created(name, body, patch, **_):
     patch.metadata.annotations["seen"] = "yes"
+    kopf.info(body, reason="Seen", message=f"{name} is there")
     SEEN["created"].add(name)
 
 
@@ -53,6 +55,13 @@ try:
     wait_until(annotated)
     done("create")
     done("patch")  # the annotation is one, and so is the finalizer
+
+    def told():
+        found = api.list_namespaced_event("default").items
+        return {event.message for event in found if event.reason == "Seen"}
+
+    wait_until(lambda: told() == {f"{name} is there" for name in MAPS})
+    done("events")
 
     # Its watches end each second: what comes between two of them is not lost.
     for number in range(4):

@@ -4,6 +4,7 @@ import kr8s
 from kr8s.objects import ConfigMap
 from steps import MAPS, dependent, done, map_, wait_until
 
+PAGE = 100
 api = kr8s.api()
 
 for name in MAPS:
@@ -11,8 +12,13 @@ for name in MAPS:
 done("create")
 
 # It asks for pages by itself, and knows no size of them but its own.
+many = [f"page-{number:03}" for number in range(PAGE + 1)]
+for name in many:
+    ConfigMap(map_(name), api=api).create()
 names = [item.name for item in api.get("configmaps", namespace="default")]
-assert names == MAPS, names
+assert names == MAPS + many, names
+for name in many:
+    ConfigMap(map_(name), api=api).delete()
 done("list")
 
 seen = []

@@ -3,7 +3,7 @@
 import os
 import threading
 
-from kubernetes import client, config, dynamic, watch
+from kubernetes import client, config, dynamic, informer, watch
 from steps import MAPS, dependent, done, map_, wait_until
 
 config.load_kube_config()
@@ -30,6 +30,23 @@ for _ in range(3):
         api.list_namespaced_config_map("default", limit=1)
 assert seen == MAPS * 3, seen
 done("watch")
+
+numbers = []
+informed = informer.SharedInformer(
+    api.list_namespaced_config_map,
+    namespace="default",
+    resync_period=1,  # and so long is each of its watches
+)
+informed.add_event_handler(
+    informer.MODIFIED, lambda found: numbers.append((found.data or {}).get("number"))
+)
+informed.start()
+wait_until(lambda: len(informed.cache.list()) == len(MAPS))
+for number in ("1", "2"):
+    api.patch_namespaced_config_map("e", "default", {"data": {"number": number}})
+    wait_until(lambda number=number: number in numbers)
+informed.stop()
+done("informer")
 
 maps = dynamic.DynamicClient(api.api_client).resources.get(api_version="v1", kind="ConfigMap")
 patches = {
