@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from .... import pacing
 from ....api.document import Document
 from ..catalog import ServedVersion
 from ..storage.store import Change, Page, Store, Watcher, watch_event
@@ -27,6 +26,7 @@ Encode = Callable[[Document], bytes]  # an object as the client wants to see it
 
 # Seconds of a watch that does not say: spread, so that not all come back at once.
 DEFAULT_TIMEOUT = (1800.0, 3600.0)
+TOO_LATE = 0.001  # seconds: an alarm rings when its time has passed, whatever clocks round
 ENCODED = 512  # events that are kept encoded
 INITIAL_EVENTS_END = {"annotations": {"k8s.io/initial-events-end": "true"}}
 WITHOUT_WATCH_LIST = ("1.30", "1.31")  # releases whose feature gate WatchList is off
@@ -196,23 +196,31 @@ class _Watch:
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + self._options.timeout_seconds
-        bookmark_due = loop.time() + self._bookmark_interval
         with_bookmarks = self._options.allow_bookmarks
+        bookmark_due = loop.time() + self._bookmark_interval if with_bookmarks else end
 
-        while (now := loop.time()) < end:
-            woken.clear()
-            if watcher.overflowed:
-                return
-            lines = self._take(watcher)
-            if lines:
-                await send(lines)
-                continue
+        # One alarm for the next thing that is due by the clock: with a timeout for each event, of
+        # hundreds of watches, much would go into setting them.
+        alarm = loop.call_at(min(end, bookmark_due) + TOO_LATE, woken.set)
+        try:
+            while (now := loop.time()) < end:
+                woken.clear()
+                if watcher.overflowed:
+                    return
+                if watcher.pending:
+                    lines = self._take(watcher)
+                    if lines:
+                        await send(lines)
+                    continue
 
-            if with_bookmarks and now >= bookmark_due:
-                bookmark_due = now + self._bookmark_interval
-                await send(self._bookmark(self._store.resource_version, {}))
-            until = min(end, bookmark_due) if with_bookmarks else end
-            await pacing.wait(woken, until - now)
+                if with_bookmarks and now >= bookmark_due:
+                    bookmark_due = now + self._bookmark_interval
+                    alarm = loop.call_at(min(end, bookmark_due) + TOO_LATE, woken.set)
+                    await send(self._bookmark(self._store.resource_version, {}))
+                    continue
+                await woken.wait()
+        finally:
+            alarm.cancel()
 
     def _take(self, watcher: Watcher) -> bytes:
         """The pending changes as lines, as many as this selection lets through."""

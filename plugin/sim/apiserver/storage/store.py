@@ -79,7 +79,7 @@ class Store:
         self._listed: dict[GroupResource, list[Document]] = {}
         self._changes: deque[Change] = deque()
         self._compacted = first_resource_version  # changes up to this version are gone
-        self._watchers: set[Watcher] = set()
+        self._watchers: dict[GroupResource, set[Watcher]] = {}
 
     # ------------------------------------------------------------ reading
 
@@ -265,15 +265,15 @@ class Store:
                 message = f"too old resource version: {since} ({self._compacted})"
                 raise status_errors.expired(message)
             watcher.pending.extend(self._since(resource, since))
-        self._watchers.add(watcher)
+        self._watchers.setdefault(resource, set()).add(watcher)
         return watcher
 
     @property
     def watching(self) -> int:
-        return len(self._watchers)
+        return sum(map(len, self._watchers.values()))
 
     def stop(self, watcher: Watcher) -> None:
-        self._watchers.discard(watcher)
+        self._watchers[watcher.resource].discard(watcher)
 
     def compact(self) -> None:
         """Drops every change that is kept: watches from before now get 410."""
@@ -292,8 +292,8 @@ class Store:
         for listener in self.listeners:
             listener(change)
 
-        for watcher in self._watchers:
-            if watcher.resource == change.resource and not watcher.overflowed:
+        for watcher in self._watchers.get(change.resource, ()):
+            if not watcher.overflowed:
                 watcher.pending.append(change)
                 watcher.overflowed = len(watcher.pending) > self.window
                 watcher.wake()
