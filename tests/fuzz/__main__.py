@@ -78,9 +78,7 @@ class Run:
         began = time.process_time()
         try:
             quick = [data for data in examples if self._takes(data) < QUICK]
-            made = inputs.Inputs(
-                random.Random(self._seed), quick or examples, targets.words(self.name)
-            )
+            made = targets.made(self.name, random.Random(self._seed), quick or examples)
             ends = time.process_time() + seconds
             while self.count < most and (self.count % 64 or time.process_time() < ends):
                 self._try(made)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from typing import Any
+from unittest import mock
 
 import msgspec
 import yaml
@@ -24,26 +26,34 @@ def _config(data: bytes) -> None:
     with contextlib.suppress(errors.UsageError):
         config.load({"config": path}, {})
 
-    # The same words as variables, each with all that a variable can hold.
+    # The same as variables, each with all that a variable can hold.
+    try:
+        document = msgspec.json.decode(data)
+    except (ValueError, RecursionError):
+        return
     variables = {}
-    for line in data.decode(errors="replace").replace("\0", "").splitlines():
-        name, _, value = line.partition(": ")
-        variables[config.variable_of(name.replace("-", "_"))] = value
+    for key, value in document.items() if isinstance(document, dict) else ():
+        variables[config.variable_of(key.replace("-", "_"))] = str(value).replace("\0", "")
     with contextlib.suppress(errors.UsageError):
         config.load({}, variables)
 
 
 def _configs() -> list[bytes]:
+    metrics = {"metrics-endpoint": ":8082", "metrics-tls": "/tls", "metrics-authorization": True}
     return [
         b'{"node-name": "n", "rescan": 5, "exclude": ["console"], "vfio": true}',
-        b"node-name: n\nlog-level: debug\nhealth-interval: 2m\ninclude: amd,nvidia\ndrain: false\n",
-        b"node-name: n\nrescan: 5\nexclude: [console]\nvfio: true\nendpoint: ':8081'\n",
+        b'{"log-level": "debug", "health-interval": 2, "include": "amd,nvidia", "vfio": "false"}',
         b'{"driver-name": "gpu.claimd.dev", "taint-failed": "NoExecute", "health-interval": 1.5}',
+        b'{"endpoint": "127.0.0.1:8081", "kubelet-dir": "/a", "nvidia-driver-root": "/run/nvidia"}',
+        json.dumps(metrics).encode(),
+        b"node-name: n\nrescan: 5\n",
     ]
 
 
 def _kubeconfig(data: bytes) -> None:
-    with contextlib.suppress(errors.UsageError):
+    # The machine's authorities take longer to load than all the rest takes: there are none.
+    nowhere = {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": str(target.folder())}
+    with mock.patch.dict(os.environ, nowhere), contextlib.suppress(errors.UsageError):
         kubeconfig.load(target.file("kubeconfig", data))
 
 
@@ -87,11 +97,6 @@ def _manifests(data: bytes) -> None:
                 text.dump_yaml(converted.document).encode()
 
 
-def _files() -> list[bytes]:
-    files = sorted((target.ROOT / "deploy/base").rglob("*.yaml"))
-    return [path.read_bytes() for path in files if path.stat().st_size < 4000]
-
-
 def _documents() -> list[bytes]:
     """As JSON, which is read a hundred times faster; YAML has a target of its own."""
     made = []
@@ -116,7 +121,8 @@ def _yaml(data: bytes) -> None:
 
 def _syntax() -> list[bytes]:
     return [
-        *_files()[:6],
+        b"apiVersion: v1\nkind: Pod\nmetadata:\n  name: a # its name\n  labels: {a: b}\n",
+        b"spec:\n- name: 'a'\n  args: [\"b\", c]\n\n# said\n- name: >-\n    a\n    b\n",
         b"- &a [1, 0x1f, 0o17, 0b1, 1_000, 1:30, .inf, -.inf, .nan, 1e3]\n- *a\n- <<: {a: ~}\n",
         b"a: |-\n  text\n   more\nb: >+\n  folded\n\n  lines\n? complex\n: value\n",
         b"--- !!str 1\n...\n%YAML 1.1\n---\n'it''s': \"\\x41\\u00e9\\n\" # no\n",
@@ -130,10 +136,36 @@ def _story(data: bytes) -> None:
 
 
 def _stories() -> list[bytes]:
-    tour = target.ROOT / "plugin/sim/demo/stories/tour.yaml"
-    small = b"title: t\nnodes: [{name: a, gpus: ['nvidia:l4']}]\nchapters: [{title: c, steps: [{say: x}]}]\n"
-    read = [small, tour.read_bytes()]
-    return [*(json.dumps(text.load(one)).encode() for one in read), small]
+    """One with steps of every kind, and each chapter of the longest story as one of its own."""
+    nodes = [{"name": "a", "gpus": ["nvidia:l4"], "settings": {"rescan": 5}}]
+    steps = [
+        {"say": "x"},
+        {"wait": "pod/p", "until": {"status.phase": "Running"}, "keep": {"n": "metadata.name"}},
+        {"wait": "pod", "where": {"spec.a[*].b": {"count": 2}}, "until": "gone", "within": 1.5},
+        {"logs": "${n}", "contains": ["a"], "lines": "^CLAIMD_|a{2}", "container": "c"},
+        {"run": "claimd explain pod/p", "lines": "a|b", "exits": 1},
+        {"show": "pod/p", "path": "spec.devices[0].name"},
+        {"order": "a wedge gpu-0000-11-00-0"},
+        {"fault": "a aer gpu-0000-11-00-0 fatal"},
+        {"kill": "a", "during": "prepare"},
+        {"struck": "a"},
+        {"stop": "a"},
+        {"start": "a"},
+        {"delete": "pod/p", "namespace": "d"},
+        {"apply": [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}]},
+    ]
+    chapter = {"title": "c", "steps": steps, "needs": "DRAConsumableCapacity"}
+    whole = {"title": "t", "nodes": nodes, "settings": {"rescan": 5}, "chapters": [chapter]}
+    made = [whole]
+    made += [whole | {"chapters": [{"title": "c", "steps": [step]}]} for step in steps]
+
+    tour = text.load((target.ROOT / "plugin/sim/demo/stories/tour.yaml").read_bytes())
+    made += [tour | {"chapters": [each], "about": ""} for each in tour["chapters"]]
+    return [document for document in map(_encoded, made) if len(document) < 2000]
+
+
+def _encoded(document: Any) -> bytes:
+    return json.dumps(document).encode()
 
 
 _DEVICE = cel.Device(
@@ -176,27 +208,36 @@ TARGETS = {
         ),
         examples=_configs,
         words=(b"rescan: ", b"include: ", b"inf", b".nan"),
+        documents=True,
     ),
     "kubeconfig": target.Target(
         read=_kubeconfig,
         parts=(kubeconfig,),
         examples=_kubeconfigs,
         words=(b"server: ", b"http://[", b"exec:"),
+        documents=True,
     ),
     "manifests": target.Target(
         read=_manifests,
         parts=(manifests, convert),
         examples=_documents,
         words=(b"kind: ", b"spec: ", b"---\n"),
+        documents=True,
     ),
     "yaml": target.Target(
         read=_yaml,
         parts=(text,),
         examples=_syntax,
         words=(b"!!", b"&b ", b"*b", b"---\n", b"? ", b"- ", b"  ", b"|\n", b">\n", b"%TAG "),
+        longest=300,
     ),
     "stories": target.Target(
-        read=_story, parts=(story,), examples=_stories, words=(b"wait: ", b"fault: ", b"apply: ")
+        read=_story,
+        parts=(story,),
+        examples=_stories,
+        words=(b"wait: ", b"fault: ", b"apply: "),
+        longest=2000,
+        documents=True,
     ),
     "cel": target.Target(
         read=_cel,

@@ -79,14 +79,22 @@ class Inputs:
     """
 
     def __init__(
-        self, dice: random.Random, examples: Sequence[bytes], words: Iterable[bytes]
+        self,
+        dice: random.Random,
+        examples: Sequence[bytes],
+        words: Iterable[bytes],
+        *,
+        longest: int = 0,
+        documents: bool = False,
     ) -> None:
+        """`longest` and `documents` as a target has them."""
         self._dice = dice
+        self._broken = 0.005 if documents else 0.05  # of documents, those that are none any more
         self._words = [word for word in words if word] or [b"a"]
         self._names = [word.decode(errors="replace").strip('": \n') for word in self._words]
         # The whole, what stands before its document, the document, and the ways to all of its values.
         self._pool: list[tuple[bytes, bytes, Any, list[Path]]] = []
-        self._longest = max(4096, 2 * max(map(len, examples), default=0))
+        self._longest = longest or max(4096, 2 * max(map(len, examples), default=0))
         for example in examples:
             self.keep(example)
 
@@ -105,7 +113,7 @@ class Inputs:
             return b"".join(self._piece() for _ in range(dice.randrange(30)))
 
         data, before, document, paths = self._example()
-        if paths and dice.random() < 0.95:
+        if paths and dice.random() >= self._broken:
             if before and dice.random() < 0.3:
                 before = self._bytes(before)
             return before + self._document(document, paths)

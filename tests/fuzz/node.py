@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import io
 import json
+import os
 import random
 import shutil
 import tarfile
@@ -15,7 +16,27 @@ from typing import Any
 
 import yaml
 
-from devices import capture, fake, faults, host_cdi, kmsg, ld_so_cache, scan, sysfs, tar, uevents
+from devices import (
+    amd,
+    amdgpu,
+    capture,
+    drm,
+    fake,
+    faults,
+    host_cdi,
+    intel,
+    kfd,
+    kmsg,
+    ld_so_cache,
+    mig,
+    numa,
+    nvidia_files,
+    pci,
+    scan,
+    sysfs,
+    tar,
+    uevents,
+)
 from devices.gpu import Inventory, Roots
 from devices.host_files import HostFiles
 from plugin import prepared
@@ -27,35 +48,52 @@ from . import target
 
 
 def _capture(data: bytes) -> None:
-    prison = target.folder() / "prison"
-    shutil.rmtree(prison, ignore_errors=True)
-    inside = prison / "inside"
-    inside.mkdir(parents=True)
-    precious = prison / "precious"
-    precious.write_text("before")
+    prison = _prison()
+    inside = f"{prison}/inside"
     try:
-        replay = capture.read(target.file("capture", _with_sums(data)), inside)
+        replay = capture.read(target.file("capture", _with_sums(data)), Path(inside))
         scan.scan(replay.roots)
     except ValueError:
         pass
     finally:
         capture.stop_replay()
-    assert precious.read_text() == "before"
-    assert sorted(path.name for path in prison.iterdir()) == ["inside", "precious"]
-    real = str(inside.resolve())
-    for path in inside.rglob("*"):
-        if path.is_symlink() and path.exists():
-            assert str(path.resolve()).startswith(real), path
+    assert (prison / "precious").read_text() == "before"
+    assert sorted(os.listdir(prison)) == ["inside", "precious"]
+    for folder, folders, files in os.walk(inside):
+        for path in (f"{folder}/{name}" for name in (*folders, *files)):
+            if os.path.islink(path) and os.path.exists(path):
+                assert os.path.realpath(path).startswith(os.path.realpath(inside)), path
+
+    for name in os.listdir(inside):
+        shutil.rmtree(f"{inside}/{name}")
+
+
+@cache
+def _prison() -> Path:
+    """A folder for captures, beside a file that no capture may reach."""
+    prison = target.folder() / "prison"
+    (prison / "inside").mkdir(parents=True)
+    (prison / "precious").write_text("before")
+    return prison
 
 
 def _captures() -> list[bytes]:
+    """Small ones: what a scan makes of many files is another target's."""
     made = []
     tree = target.folder() / "tree"
     if not tree.exists():
         fake.write(tree, fake.parse(["nvidia:l4"]))
     roots = Roots.under(tree)
-    file = target.folder() / "whole.tar"
-    capture.write(file, roots, lambda: scan.scan(roots))
+
+    def look() -> Inventory:
+        device = f"{roots.sys}/bus/pci/devices/0000:11:00.0"
+        for name in ("vendor", "gone"):
+            sysfs.text(f"{device}/{name}", [])
+        sysfs.link(f"{device}/driver", [])
+        return Inventory.of([])
+
+    file = target.folder() / "small.tar"
+    capture.write(file, roots, look)
     made.append(file.read_bytes())
 
     about = {
@@ -98,10 +136,6 @@ def _with_sums(data: bytes) -> bytes:
     return bytes(fixed)
 
 
-def _small_captures() -> list[bytes]:
-    return [made for made in _captures() if len(made) < 20_000]
-
-
 def _kmsg(data: bytes) -> None:
     lines = data.decode(errors="replace")
     kmsg.parse_records(lines.split("\n"), 0.0)
@@ -129,16 +163,24 @@ def _uevents() -> list[bytes]:
 
 
 def _host_cdi(data: bytes) -> None:
-    host = target.folder() / "host"
+    host = _host()
     for name in ("nvidia.json", "nvidia.yaml"):
-        (host / "etc/cdi").mkdir(parents=True, exist_ok=True)
-        (host / "etc/cdi" / name).write_bytes(data)
-    host_cdi.devices(HostFiles(str(host)), [])
+        Path(f"{host}/etc/cdi/{name}").write_bytes(data)
+    host_cdi.devices(HostFiles(host), [])
     text = data.decode(errors="replace")
-    with contextlib.suppress(cdi_spec.InvalidSpec):
-        cdi_spec.parse(text)
+    # The simulated runtime reads YAML as all of us do, which has a target of its own.
+    if text.startswith("{"):
+        with contextlib.suppress(cdi_spec.InvalidSpec):
+            cdi_spec.parse(text)
     with contextlib.suppress(cdi_spec.InvalidSpec):
         cdi_spec.split(text[:80])
+
+
+@cache
+def _host() -> str:
+    host = target.folder() / "host"
+    (host / "etc/cdi").mkdir(parents=True)
+    return str(host)
 
 
 def _specs() -> list[bytes]:
@@ -225,12 +267,26 @@ def _checkpoints() -> list[bytes]:
 
 
 def _faults(data: bytes) -> None:
-    tree = target.folder() / "sick"
-    if not tree.exists():
-        fake.write(tree, fake.parse(["nvidia:l4"]))
+    tree = _sick_tree()
     (tree / ".claimd-faults").write_bytes(data)
+    gpu = faults._Target(tree=tree, address=_ADDRESS, value="")
     with contextlib.suppress(ValueError, OSError):
-        faults.inject(tree, "heal", "0000:11:00.0")
+        faults._read_saved(tree)
+        # Now and then by the front door, where the links of the whole tree are looked at before.
+        if len(data) % 16:
+            faults._heal(gpu)
+        else:
+            faults.inject(tree, "heal", _ADDRESS)
+
+
+_ADDRESS = "0000:11:00.0"
+
+
+@cache
+def _sick_tree() -> Path:
+    tree = target.folder() / "sick"
+    fake.write(tree, fake.parse(["nvidia:l4"]))
+    return tree
 
 
 def _sysfs(data: bytes) -> None:
@@ -241,7 +297,9 @@ def _sysfs(data: bytes) -> None:
     sysfs.hexadecimal(path, notes)
     sysfs.lines(path, notes)
 
-    # In the place of a file that is chosen by the data: the same input does the same again.
+
+def _odd_tree(data: bytes) -> None:
+    """In the place of a file that is chosen by the data: the same input does the same again."""
     dice = random.Random(data)
     tree, places = _trees()[dice.randrange(3)]
     place = dice.choice(places)
@@ -258,16 +316,25 @@ def _sysfs(data: bytes) -> None:
 
 @cache
 def _trees() -> list[tuple[Path, list[Path]]]:
-    """One of each vendor, with the files of its devices."""
+    """One of each vendor, with the files of its devices that a scan reads."""
     made = []
     for model in ("amd:mi300x", "nvidia:l4", "intel:b580"):
         tree = target.folder() / f"odd-{model.partition(':')[0]}"
         fake.write(tree, fake.parse([model]))
-        places = sorted(path for path in (tree / "sys/devices").rglob("*") if path.is_file())
+        with sysfs.recording() as accesses:
+            scan.scan(Roots.under(tree))
+        read = sorted({os.path.realpath(path) for path, _ in accesses if os.path.isfile(path)})
+        places = [Path(path) for path in read]
         for place in places:
             place.chmod(0o644)
         made.append((tree, places))
     return made
+
+
+def _values() -> list[bytes]:
+    """What such files hold, each content once."""
+    found = {place.read_bytes() for _, places in _trees() for place in places}
+    return sorted(content for content in found if len(content) < 400)
 
 
 TARGETS = {
@@ -287,7 +354,7 @@ TARGETS = {
     "tar": target.Target(
         read=_tar,
         parts=(tar,),
-        examples=_small_captures,
+        examples=_captures,
         words=(b"ustar\x00", b"30 path=../../x\n", b"77777777777"),
     ),
     "kmsg": target.Target(
@@ -304,6 +371,7 @@ TARGETS = {
         parts=(host_cdi, cdi_spec),
         examples=_specs,
         words=(b"kind: ", b"name: ", b"path: /dev/nvidia0"),
+        documents=True,
     ),
     "ld-cache": target.Target(
         read=_cache,
@@ -330,8 +398,15 @@ TARGETS = {
     ),
     "sysfs": target.Target(
         read=_sysfs,
-        parts=(sysfs,),
+        parts=(sysfs.text, sysfs.decimal, sysfs.hexadecimal, sysfs.lines, sysfs.read),
         examples=lambda: [b"0x10de\n", b"7\n", b"GPU 1\n", b"a 1\nb 2\n"],
         words=(b"0x", b"-"),
+    ),
+    "trees": target.Target(
+        read=_odd_tree,
+        parts=(pci, drm, kfd, numa, amd, amdgpu, intel, nvidia_files, mig),
+        examples=_values,
+        words=(b"0x", b"-", b"PCI_ID=", b"uevent"),
+        longest=400,
     ),
 }

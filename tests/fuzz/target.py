@@ -24,6 +24,9 @@ class Target:
     # Modules, classes and functions that read what is fed: all of their lines should be reached.
     parts: tuple[Any, ...]
     words: tuple[bytes, ...] = ()
+    longest: int = 0  # bytes of an input that is gone on from; 0: as its examples are
+    # What reads documents of JSON, and what is none goes to a reader that has a target of its own.
+    documents: bool = False
 
 
 @cache

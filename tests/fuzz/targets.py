@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from . import answers, documents, node, reach, requests, target
+import random
+from collections.abc import Sequence
+
+from . import answers, documents, inputs, node, reach, requests, target
 
 CORPUS = target.ROOT / "tests/cases/fuzz"
 TARGETS = answers.TARGETS | requests.TARGETS | documents.TARGETS | node.TARGETS
@@ -18,3 +21,9 @@ def words(name: str) -> list[bytes]:
     """Those of the target, and those that its code knows."""
     chosen = TARGETS[name]
     return [*chosen.words, *sorted(reach.words(chosen.parts))]
+
+
+def made(name: str, dice: random.Random, chosen: Sequence[bytes]) -> inputs.Inputs:
+    """Inputs for a target, made of the examples that were chosen."""
+    fed = TARGETS[name]
+    return inputs.Inputs(dice, chosen, words(name), longest=fed.longest, documents=fed.documents)

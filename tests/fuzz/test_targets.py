@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.fuzz import inputs, targets
+from tests.fuzz import targets
 
 COUNT = 100
 
@@ -19,6 +19,6 @@ def test_examples_and_what_was_found_before(name: str) -> None:
 
 @pytest.mark.parametrize("name", targets.TARGETS)
 def test_bytes_of_a_stranger(name: str) -> None:
-    made = inputs.Inputs(random.Random(name), targets.examples(name), targets.words(name))
+    made = targets.made(name, random.Random(name), targets.examples(name))
     for _ in range(COUNT):
         targets.TARGETS[name].read(made.next())
