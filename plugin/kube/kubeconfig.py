@@ -233,6 +233,8 @@ def _pem(file: Path, name: str, inline: str, path: str) -> Path | str:
 def _credentials(cluster: _Entry[Cluster], user: _Entry[User]) -> Credentials:
     """The user's token; a file of it comes before the token itself, and both before a command."""
     if user.value.token_file:
+        if "\0" in user.value.token_file:
+            raise errors.UsageError(f"{user.file}: tokenFile {user.value.token_file!r} is no path")
         token = credentials.TokenFile(user.file.parent / user.value.token_file)
         token.read()
         return token
@@ -250,9 +252,24 @@ def _credentials(cluster: _Entry[Cluster], user: _Entry[User]) -> Credentials:
         raise errors.UsageError(
             f"{user.file}: exec wants a terminal (interactiveMode Always), which we have not"
         )
+    _check_command(user.file, config)
     plugin = exec_credentials.CredentialPlugin(config, user.file.parent, _cluster_info(cluster))
     plugin.program()
     return plugin
+
+
+def _check_command(file: Path, config: exec_credentials.ExecConfig) -> None:
+    """Refuses what no program can be given: the kernel ends each text at its first NUL."""
+    variables = config.env or ()
+    texts = [config.command, *(config.args or ())]
+    for variable in variables:
+        texts += [variable.name, variable.value]
+        if "=" in variable.name:
+            raise errors.UsageError(f"{file}: exec sets {variable.name!r}, which is no variable")
+
+    for each in texts:
+        if "\0" in each:
+            raise errors.UsageError(f"{file}: exec says {each!r}; expected a text without NUL")
 
 
 def _cluster_info(cluster: _Entry[Cluster]) -> dict[str, object]:

@@ -157,6 +157,20 @@ def test_a_command_that_wants_a_terminal(tmp_path: Path) -> None:
         Exec(tmp_path).connection("http://h", interactiveMode="Always")
 
 
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"command": "/\0"}, r"exec says '/\\x00'; expected a text without NUL"),
+        ({"args": ["a", "\0"]}, "expected a text without NUL"),
+        ({"env": [{"name": "A", "value": "\0"}]}, "expected a text without NUL"),
+        ({"env": [{"name": "A=B", "value": ""}]}, "exec sets 'A=B', which is no variable"),
+    ],
+)
+def test_what_no_program_can_be_given(tmp_path: Path, said: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Exec(tmp_path).connection("http://h", **said)
+
+
 async def test_a_command_that_is_gone_by_now_fails_the_request(tmp_path: Path) -> None:
     command = Exec(tmp_path)
     connection = command.connection("http://h")

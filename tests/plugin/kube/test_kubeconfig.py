@@ -117,6 +117,7 @@ def test_skipping_verification_is_honoured(tmp_path: Path) -> None:
             {"exec": {"command": "no-such-command", "apiVersion": "x"}},
             "exec says apiVersion 'x'",
         ),
+        ({"server": "https://h"}, {"tokenFile": "a\0b"}, r"tokenFile 'a\\x00b' is no path"),
         ({"server": ["https://h"]}, {}, "is not a kubeconfig: .*clusters"),
     ],
 )
