@@ -35,7 +35,8 @@ from .world import Broken
 MAPS = "/api/v1/namespaces/default/configmaps"
 WRITERS = 6  # clients that write at the same time, each to names of its own
 NAMES = 4  # of each writer
-LONGEST = 0.1  # seconds of writing before a kill
+MOST = 20  # writes that are answered before a kill
+A_MOMENT = 0.01  # seconds that may pass after them
 LIVES = 50  # kills of one file; then another is begun
 SHOW = 100  # kills between two lines of progress
 
@@ -73,6 +74,11 @@ class File:
     newest_written: int = 0  # the same of an object, not of a list
     counts: Counter[str] = field(default_factory=Counter)
     number: int = 0
+    written: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+
+    def wrote(self) -> None:
+        self.counts["writes"] += 1
+        self.written.release()
 
     def heard(self, metadata: dict[str, Any]) -> str:
         version = str(metadata["resourceVersion"])
@@ -155,11 +161,15 @@ async def expect_gone(file: File, api: client.Client) -> None:
 async def write_until_killed(file: File, api: client.Client, server: BaseProcess) -> None:
     writers = [asyncio.create_task(write(file, api, number)) for number in range(WRITERS)]
     watcher = asyncio.create_task(watch(file, api))
-    await asyncio.sleep(file.dice.uniform(0, LONGEST))
+    async with asyncio.timeout(PATIENCE):
+        for _ in range(file.dice.randint(0, MOST)):
+            await file.written.acquire()
+    await asyncio.sleep(file.dice.uniform(0, A_MOMENT))
     server.kill()
     for outcome in await asyncio.gather(*writers, watcher, return_exceptions=True):
         if not isinstance(outcome, errors.ApiError):
             raise Broken(f"a client ended otherwise than by the kill: {outcome!r}")
+    file.written = asyncio.Semaphore(0)
 
 
 async def write(file: File, api: client.Client, writer: int) -> None:
@@ -178,14 +188,14 @@ async def write(file: File, api: client.Client, writer: int) -> None:
             known.under_way = [None]
             await api.request("DELETE", f"{MAPS}/{name}")
             known.answered, known.under_way = None, []
-            file.counts["writes"] += 1
+            file.wrote()
             continue
         else:
             known.under_way = [number]
             answer = await api.request("PUT", f"{MAPS}/{name}", body=body)
         version = file.heard(json.loads(answer)["metadata"])
         known.answered, known.under_way = (number, version), []
-        file.counts["writes"] += 1
+        file.wrote()
 
 
 async def watch(file: File, api: client.Client) -> None:
