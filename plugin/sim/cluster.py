@@ -217,6 +217,9 @@ async def up(
     Then nothing is left of it but `folder`. The path should be short, as sockets lie below it. Fatal
     if a program of Kubernetes does not come up.
     """
+    if programs.controllers and programs.enabled == OURS.enabled:
+        # Default accounts and garbage are their work, too.
+        options = dataclasses.replace(options, housekeeping=False)
     async with contextlib.AsyncExitStack() as stack:
         folder.mkdir(parents=True, exist_ok=True)
         api = await stack.enter_async_context(server.serve(options))

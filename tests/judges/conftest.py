@@ -1,5 +1,6 @@
-"""Two clusters that differ in one thing: the scheduler of one is ours, that of the other Kubernetes'
-own. A test leads both the same way, and what becomes of each pod has to be the same.
+"""Clusters that differ in one thing: in one scheduler and controllers are ours, in another the
+scheduler is Kubernetes' own, in a third the controllers are, too. A test leads all the same way, and
+what becomes of each pod has to be the same.
 """
 
 import itertools
@@ -22,37 +23,47 @@ PATIENCE = 60.0  # seconds: a kube-scheduler tries again what has failed after t
 AGREE_WITHIN = 20.0  # seconds in which both may think again
 ADMIN = {"resource.kubernetes.io/admin-access": "true"}
 _GLANCE = 0.2
+_BRACKETS = re.compile(r" \([^()]*(\([^()]*\)[^()]*)*\)")
+_AFTERWARDS = re.compile(r"( still not schedulable,| no new claims to deallocate,)* preemption: .*")
+_WRONG_SELECTOR = re.compile(
+    r"selector \S+ on device \S+: (?P<words>CEL runtime error: [\w ]+: \w+)"
+)
+_REASON = re.compile(r"(\d+) (.+?)(?:, (?=\d)|$)")
 _numbers = itertools.count(1)
 
 
-def program():
-    """$KUBE_SCHEDULER, or what the rig has built."""
-    named = os.environ.get("KUBE_SCHEDULER")
-    return Path(named) if named else places.kube_binary("kube-scheduler", places.KUBE)
+def program(name):
+    """By its variable, $KUBE_SCHEDULER, or what the rig has built."""
+    variable = name.upper().replace("-", "_")
+    named = os.environ.get(variable)
+    path = Path(named) if named else places.kube_binary(name, places.KUBE)
+    if not path.exists():
+        pytest.skip(f"no {name}: there is no {path}, and ${variable} names no other")
+    return path
 
 
 @pytest.fixture(scope="session")
 def clusters(claimd_cluster_factory):
-    """Each under the name of its scheduler."""
-    path = program()
-    if not path.exists():
-        pytest.skip(f"no kube-scheduler: there is no {path}, and KUBE_SCHEDULER names no other")
+    """Each under the name of what is not ours in it."""
+    scheduler, controllers = program("kube-scheduler"), program("kube-controller-manager")
+    both = {"scheduler": scheduler, "controllers": controllers}
     return {
-        "ours": claimd_cluster_factory(NODES),
-        "kube-scheduler": claimd_cluster_factory(NODES, scheduler=path),
+        "nothing": claimd_cluster_factory(NODES),
+        "scheduler": claimd_cluster_factory(NODES, scheduler=scheduler),
+        "scheduler and controllers": claimd_cluster_factory(NODES, **both),
     }
 
 
 @pytest.fixture
-def both(clusters):
+def judges(clusters):
     """In a namespace of the test's own, of which nothing is left."""
-    judged = Both(clusters, f"judged-{next(_numbers)}")
+    judged = Judges(clusters, f"judged-{next(_numbers)}")
     yield judged
     judged.clear()
 
 
-class Both:
-    """What is done is done to both clusters; what is asked is asked of both, and compared."""
+class Judges:
+    """What is done is done to all clusters; what is asked is asked of all, and compared."""
 
     def __init__(self, clusters, namespace):
         self._clusters, self._namespace = clusters, namespace
@@ -77,22 +88,27 @@ class Both:
         self._wait(what, "gone")
 
     def run(self, *pods):
-        """They run, in both, and no device has been given twice."""
+        """They run, in all, and no device has been given twice."""
         for pod in pods:
             self._wait(f"pod/{pod}", "Running")
         for name, cluster in self._clusters.items():
             assert _given_twice(cluster) == [], name
 
-    def wait(self, *pods):
-        """They find no place, in both, and the same is said of them, which is given."""
-        said = {}
-        for pod in pods:
-            self._wait(f"pod/{pod}", {"status.conditions[type=PodScheduled].status": "False"})
-            said = self._agreed(lambda cluster, pod=pod: self._said(cluster, pod))
-        return said
+    def place(self, pod):
+        """It has a node; no driver is there for its devices, so that it does not run."""
+        self._wait(f"pod/{pod}", {"status.conditions[type=PodScheduled].status": "True"})
+
+    def wait(self, pod):
+        """It finds no place, in any, and the same is said of it, which is given."""
+        self._wait(f"pod/{pod}", {"status.conditions[type=PodScheduled].status": "False"})
+        return self._agreed(lambda cluster: self._said(cluster, pod))
+
+    def say_nothing(self, pod):
+        """It waits for somebody else, and no scheduler has a word for it."""
+        assert self._agreed(lambda cluster: self._said(cluster, pod)) == []
 
     def same(self, look):
-        """What is seen in both, once it is the same: `look` is asked about a cluster's claims."""
+        """What is seen in all, once it is the same: `look` is asked about a cluster's claims."""
         return self._agreed(
             lambda cluster: look(cluster.list("resourceclaim", namespace=self._namespace))
         )
@@ -121,21 +137,28 @@ class Both:
     def _agreed(self, look):
         end = time.monotonic() + AGREE_WITHIN
         while True:
-            ours, theirs = (look(cluster) for cluster in self._clusters.values())
-            if ours == theirs:
-                return ours
+            first, *others = [look(cluster) for cluster in self._clusters.values()]
+            if all(other == first for other in others):
+                return first
             if time.monotonic() > end:
-                assert ours == theirs
+                assert [first] * len(others) == others
             time.sleep(_GLANCE)
 
 
 def _words(message):
-    """What is said of the pod alone: not what making room for it would have helped."""
-    return re.sub(
-        r"[.,]?( still not schedulable,?| no new claims to deallocate,?)* preemption: .*",
-        "",
-        message,
-    ).rstrip(".")
+    """What keeps the pod waiting: not what making room for it would have helped, nor what ours adds
+    in brackets, by which the same reason may come several times.
+    """
+    if found := _WRONG_SELECTOR.search(message):
+        return found["words"]
+    said = _AFTERWARDS.sub("", _BRACKETS.sub("", message)).rstrip(".")
+    head, found, reasons = said.partition(" nodes are available: ")
+    if not found:
+        return said
+    counts = Counter()
+    for count, reason in _REASON.findall(reasons):
+        counts[reason] += int(count)
+    return f"{head}: {sorted(counts.items())}"
 
 
 def _given_twice(cluster):

@@ -200,7 +200,7 @@ def difference_of_simulation(recorded):
         return f"{decision}, and the scheduler binds it to {recorded.node}"
     if isinstance(decision, scheduling_cycle.Unschedulable):
         ours, real = counted(decision.message), counted(recorded.message)
-        if ours != real:
+        if ours != real or not recorded.message:
             return (
                 f"{decision.message}\n    and the scheduler says: {recorded.message or 'nothing'}"
             )

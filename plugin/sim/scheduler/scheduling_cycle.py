@@ -64,8 +64,10 @@ class Pending:
 Decision = Bind | Unschedulable | Deallocate | Pending
 
 
-class _ClaimNotMadeError(Exception):
-    """A claim will be made from a template."""
+class _ClaimNotReadyError(Exception):
+    """A claim is still to be made or to go, or is another pod's: until then nobody looks at the pod,
+    and nothing is said of it.
+    """
 
 
 class _UnresolvableError(Exception):
@@ -87,7 +89,7 @@ def schedule_pod(
     try:
         claims = claims_of(snapshot, pod)
         _check_claims(snapshot, pod, claims)
-    except _ClaimNotMadeError:
+    except _ClaimNotReadyError:
         return Pending()
     except _UnresolvableError as error:
         return Unschedulable(message=f"0/{count} nodes are available: {error}.")
@@ -111,22 +113,20 @@ def claims_of(snapshot: Snapshot, pod: Pod) -> list[Claim]:
         name = entry.resource_claim_name
         if entry.resource_claim_template_name:
             if entry.name not in created:
-                raise _ClaimNotMadeError
+                raise _ClaimNotReadyError
             name = created[entry.name].resource_claim_name
             if not name:
                 continue  # whoever makes claims from templates says that none is needed
 
         claim = snapshot.claims.get(f"{namespace}/{name}")
         if claim is None:
-            if entry.resource_claim_template_name:
-                raise _ClaimNotMadeError
-            raise _UnresolvableError(f'resourceclaim "{name}" not found')
+            raise _ClaimNotReadyError
         if isinstance(claim, UnreadableClaim):
             raise _UnresolvableError(f'resourceclaim "{name}" cannot be read: {claim.problem}')
         if claim.metadata.deletion_timestamp:
-            raise _UnresolvableError(f'resourceclaim "{name}" is being deleted')
+            raise _ClaimNotReadyError
         if entry.resource_claim_template_name and not claim.is_owned_by(pod):
-            raise _UnresolvableError(f"ResourceClaim {claim.key} was not created for Pod {pod.key}")
+            raise _ClaimNotReadyError
         claims.append(claim)
 
     extended_claim = extended_claim_of(snapshot, pod)

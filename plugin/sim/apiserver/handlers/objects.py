@@ -25,6 +25,8 @@ SUCCESS: Document = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "stat
 
 # Fields that a kind can be selected by, beside its name and namespace.
 FIELD_LABELS: dict[str, tuple[str, ...]] = {
+    "CertificateSigningRequest": ("spec.signerName",),
+    "ClusterTrustBundle": ("spec.signerName",),
     "Event": (
         "involvedObject.kind",
         "involvedObject.namespace",
@@ -50,6 +52,8 @@ FIELD_LABELS: dict[str, tuple[str, ...]] = {
         "status.podIP",
         "status.nominatedNodeName",
     ),
+    "PodCertificateRequest": ("spec.signerName", "spec.podName", "spec.nodeName"),
+    "ReplicationController": ("status.replicas",),
     "ResourceSlice": ("spec.driver", "spec.nodeName"),
     "Secret": ("type",),
     "Service": ("spec.clusterIP", "spec.type"),

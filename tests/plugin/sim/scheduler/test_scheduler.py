@@ -188,10 +188,11 @@ async def test_a_pod_without_a_place_is_looked_at_again_when_something_may_help(
 
 
 async def test_a_pod_that_is_gone_is_forgotten(passes):
-    passes.see(pods=[planes.pod("p", claims=["a"]), planes.pod("q", claims=["a"])])
+    p, q = (planes.pod(name, nodeSelector={"a": "b"}) for name in "pq")
+    passes.see(pods=[p, q])
     await passes.once()
     assert set(passes.scheduler._unschedulable) == {"uid-p", "uid-q"}
-    passes.see(pods=[planes.pod("q", claims=["a"])])
+    passes.see(pods=[q])
     await passes.once()
     assert set(passes.scheduler._unschedulable) == {"uid-q"}
 
@@ -229,7 +230,7 @@ async def test_what_holds_a_pod_back_is_given_up(passes):
 )
 async def test_a_report_that_failed_is_made_again(passes, monkeypatch, failure, again):
     """Not where somebody was faster: what he wrote will be seen."""
-    passes.see(pods=[planes.pod("p", claims=["none"])])
+    passes.see(pods=[planes.pod("p", nodeSelector={"a": "b"})])
     passes.binder.failure = failure
     with counted(monkeypatch) as decided:
         await passes.once()

@@ -163,20 +163,23 @@ def test_a_claim_of_a_template_is_waited_for_in_silence():
     owner = {"kind": "Pod", "name": "p", "uid": "uid-p", "controller": True}
     made = claim("p-gpu-x", ownerReferences=[owner])
     assert devices(decided(new, claims=[made])) == [["gpu-0"]]
-    assert decided(new, claims=[claim("p-gpu-x")]).message == (
-        "0/3 nodes are available: ResourceClaim default/p-gpu-x was not created for Pod default/p."
-    )
+    assert decided(new, claims=[claim("p-gpu-x")]) == Pending()  # another's
     new["status"]["resourceClaimStatuses"] = [{"name": "gpu"}]  # none is needed
     assert isinstance(decided(new), Bind)
 
 
+def test_a_claim_that_is_not_there_or_goes_is_waited_for_in_silence():
+    """As recorded: a kube-scheduler does not even put such a pod into its queue."""
+    new = pod("p", claims=["mine"])
+    assert decided(new) == Pending()
+    leaving = claim("mine", deletionTimestamp="2026-01-01T00:01:00Z")
+    assert decided(new, claims=[leaving]) == Pending()
+
+
 def test_reasons_that_no_node_can_help():
     new = pod("p", claims=["mine"])
-    leaving = claim("mine", deletionTimestamp="2026-01-01T00:01:00Z")
     shared = claim("mine", devices=["gpu-0"], pods=[f"other-{n}" for n in range(256)])
     for claims, classes, why in (
-        ([], None, 'resourceclaim "mine" not found'),
-        ([leaving], None, 'resourceclaim "mine" is being deleted'),
         ([shared], None, "resourceclaim in use"),
         ([claim("mine")], [], "request gpu: device class gpu does not exist"),
     ):
