@@ -6,7 +6,8 @@ one element type.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from . import types
 from .errors import CompileError
@@ -89,9 +90,20 @@ def check(root: Node, expression: str, *, selector: bool = True, new: bool = Fal
     _run(_Checker(new), root, expression, result)
 
 
-def check_over(root: Node, expression: str, names: frozenset[str]) -> None:
-    """As check(), for an expression over documents of these names, whose value may be anything."""
-    _run(_Checker(new=False, names=names), root, expression, lambda: None)
+def check_over(
+    root: Node,
+    expression: str,
+    names: Mapping[str, Type],
+    objects: Mapping[str, Mapping[str, Type]],
+) -> frozenset[str]:
+    """As check(), for an expression over documents of these names, whose value may be anything.
+
+    `objects` has the fields of the types that have some, by their names. Gives the names that the
+    expression asks for.
+    """
+    walk = _Checker(new=False, names=names, objects=objects)
+    _run(walk, root, expression, lambda: None)
+    return frozenset(walk.used)
 
 
 def _run(walk: _Checker, root: Node, expression: str, result: Callable[[], None]) -> None:
@@ -123,8 +135,14 @@ def _check_derived(root: Node) -> None:
 class _Checker:
     """One walk over an expression, from the inside out."""
 
-    def __init__(self, new: bool, names: frozenset[str] = frozenset()) -> None:
-        self._names = names
+    def __init__(
+        self,
+        new: bool,
+        names: Mapping[str, Type] = MappingProxyType({}),
+        objects: Mapping[str, Mapping[str, Type]] = MappingProxyType({}),
+    ) -> None:
+        self.used: set[str] = set()
+        self._names, self._objects = names, objects
         self._fields = dict(_FIELDS)
         self._absent: frozenset[str] = frozenset()
         if new:
@@ -186,7 +204,8 @@ class _Checker:
         plain = name.removeprefix(".")
         if plain in self._names:
             node.name = f".{plain}"
-            return DYN
+            self.used.add(plain)
+            return self._names[plain]
         if plain == "device" and not self._names:
             node.name = ".device"
             return DEVICE
@@ -221,6 +240,10 @@ class _Checker:
                     f"device has no field {field}: it has {', '.join(_FIELDS)}", "", node.position
                 )
             of = self._fields[field]
+        elif target.name in self._objects:
+            if field not in self._objects[target.name]:
+                raise CompileError(f"undefined field '{field}'", "", node.position)
+            of = self._objects[target.name][field]
         elif target.kind in ("dyn", "param"):
             self._types.assignable(DYN, target)
             of = DYN

@@ -5,7 +5,7 @@ Everything in a document is `dyn`: fields are looked up when it is evaluated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from . import checker, constants, parser
@@ -14,6 +14,7 @@ from .builder import FIRST_PLACE
 from .closures import Closures
 from .errors import CostExceededError, EvalError
 from .meter import Meter
+from .types import DYN, Type
 from .values import MISSING, NAMES, Map, Value
 
 # As the API server has it: of one expression, and of all that is asked about one write.
@@ -40,14 +41,23 @@ class Budget:
 class Expression:
     """An expression over documents of these names; CompileError where it is none.
 
-    It keeps nothing of a document, and threads may share it.
+    With the types of the names, and with the fields of those that are objects, what does not go
+    with them is refused, too. It keeps nothing of a document, and threads may share it. `type` is
+    that of its value, `uses` are the names that it asks for.
     """
 
-    def __init__(self, text: str, names: frozenset[str]) -> None:
+    def __init__(
+        self,
+        text: str,
+        names: Collection[str] | Mapping[str, Type],
+        objects: Mapping[str, Mapping[str, Type]] | None = None,
+    ) -> None:
         root = parser.parse(text)
-        checker.check_over(root, text, names)
+        types = names if isinstance(names, Mapping) else dict.fromkeys(names, DYN)
+        self.uses = checker.check_over(root, text, types, objects or {})
         constants.validate(root, text)
         self.text = text
+        self.type = root.type
         builder = Closures(metered=True)
         self._run = builder.build(root)
         self._places = builder.places

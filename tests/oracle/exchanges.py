@@ -10,6 +10,7 @@ scripts.
 import argparse
 import json
 import sys
+import time
 import urllib.request
 from pathlib import Path
 
@@ -38,6 +39,11 @@ def record(server, script, release, version):
     exchanges = []
     for request in requests_of(script, version):
         answer = session.ask(request)
+        deadline = time.monotonic() + 30
+        while request.get("setup") == "until served" and answer["code"] in (404, 429):
+            assert time.monotonic() < deadline, f"{request['path']} is not served"
+            time.sleep(0.1)  # a real server takes a moment for a definition
+            answer = session.ask(request)
         if "events" in answer:
             request["events"] = len(answer["events"])  # so that nobody waits for more
         if request.pop("setup", False):

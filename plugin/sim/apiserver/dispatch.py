@@ -24,7 +24,13 @@ from .handlers.subresources import Subresources
 from .handlers.watches import Watches
 from .storage.registry import Registry
 from .types.options import ValidateAdmission
-from .types.status_errors import StatusError, bad_request, method_not_allowed, resource_not_found
+from .types.status_errors import (
+    StatusError,
+    bad_request,
+    method_not_allowed,
+    not_found,
+    resource_not_found,
+)
 from .types.user import User
 from .wire import output, request_info, responses
 from .wire.http import HttpRequest, HttpResponse
@@ -116,8 +122,8 @@ class Dispatch:
 
         served = self.catalog.served_version(info.group, info.version, info.resource)
         if served is None:
-            # Of a group that is not there at all, not even its handler is.
-            if info.group not in self.catalog.versions:
+            # Of a group or a custom version that is not there at all, not even its handler is.
+            if not self.catalog.answers_for(info.group, info.version):
                 return responses.PAGE_NOT_FOUND
             raise resource_not_found()
 
@@ -194,6 +200,8 @@ class Dispatch:
     def _subresource(self, request: ResourceRequest) -> Result | ObjectResult:
         verb, subresource = request.info.verb, request.info.subresource
         if subresource not in request.served.api_resource.subresources:
+            if request.served.kind.is_custom:
+                raise not_found(request.served.kind.resource, request.info.name)
             raise resource_not_found()
 
         result: Result | ObjectResult | None = None

@@ -10,10 +10,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from ...api.document import Document
+from .types import definition_type
 from .types.kind import Kind
-from .types.resource import GroupResource
+from .types.resource import DEFINITIONS, DEFINITIONS_GROUP, GroupResource
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 DRA = "resource.k8s.io"
 STAGES = ("alpha", "beta", None)  # of a version, the least stable first
 
@@ -30,10 +33,30 @@ class ApiResource:
     group: str = ""  # that it is served under
     subresources: tuple[str, ...] = ()  # beside the status
     release: str = ""  # of a kind of the resource API
+    categories: tuple[str, ...] = ()
+    # Of a kind that a definition made: as the definition has them.
+    list_kind: str = ""
+    columns: tuple[Document, ...] = ()
+    selectable: tuple[str, ...] = ()  # fields
+    warning: str = ""  # of a version that is deprecated
+    is_ending: bool = False  # no new objects
+    revision: str = ""  # changes with the definition
 
+
+# What `kubectl get all` gets.
+IN_ALL = {
+    "Pod",
+    "Service",
+    "CronJob",
+    "DaemonSet",
+    "Deployment",
+    "Job",
+    "ReplicaSet",
+    "StatefulSet",
+}
 
 # By group, all of v1: plural, kind, flags (n: in a namespace, s: with a status, g: counts
-# generations), short name.
+# generations), short names.
 OTHER_KINDS: dict[str, tuple[str, ...]] = {
     "": (
         "configmaps ConfigMap n cm",
@@ -49,6 +72,7 @@ OTHER_KINDS: dict[str, tuple[str, ...]] = {
         "validatingadmissionpolicies ValidatingAdmissionPolicy sg -",
         "validatingadmissionpolicybindings ValidatingAdmissionPolicyBinding g -",
     ),
+    DEFINITIONS_GROUP: ("customresourcedefinitions CustomResourceDefinition sg crd,crds",),
     "apps": (
         "controllerrevisions ControllerRevision n -",
         "daemonsets DaemonSet nsg ds",
@@ -212,7 +236,7 @@ def _around(group: str, row: str) -> ApiResource:
     api_resource = _api_resource(group, plural, kind, flags, tuple(version) or ("v1",))
     if short_name == "-":
         return api_resource
-    return replace(api_resource, short_names=(short_name,))
+    return replace(api_resource, short_names=tuple(short_name.split(",")))
 
 
 def _api_resource(
@@ -226,6 +250,7 @@ def _api_resource(
         namespaced="n" in flags,
         has_status="s" in flags,
         has_generation="g" in flags,
+        structures={"v1": definition_type.definition()} if plural == DEFINITIONS.plural else {},
     )
     verbs: tuple[str, ...] = ALL_VERBS
     if kind == "Namespace":
@@ -237,6 +262,8 @@ def _api_resource(
         verbs=verbs,
         group=group,
         subresources=SUBRESOURCES.get(plural, ()),
+        categories=("all",) if kind in IN_ALL else (),
+        list_kind=f"{kind}List",
     )
 
 
@@ -253,8 +280,9 @@ _KEPT = frozenset(kept_names())
 
 
 def priority(version: str) -> tuple[int, list[int]]:
-    """Higher is preferred: v2 before v1 before v1beta2 before v1alpha3."""
+    """Higher is preferred: v2 before v1 before v1beta2 before v1alpha3; other names are last."""
     parts = re.fullmatch(r"v\d+(?:(alpha|beta)\d+)?", version)
-    assert parts, version
+    if not parts:
+        return -1, [-ord(letter) for letter in version]
     numbers = [int(digits) for digits in re.findall(r"\d+", version)]
     return STAGES.index(parts[1]), numbers

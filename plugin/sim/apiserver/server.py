@@ -179,6 +179,7 @@ async def serve(options: Options) -> AsyncIterator[Api]:
     housekeeping = Housekeeping(registry, catalog, options.end_namespaces)
     bootstrap.make(registry, catalog)
     housekeeping.make_accounts()
+    housekeeping.definitions.reconcile()
     store.listeners.append(housekeeping.changed)
 
     dispatch = Dispatch(catalog, registry, tokens, time.time, options.bookmark_interval)

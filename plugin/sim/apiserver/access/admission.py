@@ -23,6 +23,9 @@ def check(
 ) -> None:
     """Of a create with the object that came, or of a delete."""
     resource = served.kind.resource
+    if served.api_resource.is_ending and info.verb == "create":
+        name = ((obj or {}).get("metadata") or {}).get("name", "")
+        raise status_errors.create_while_ending(resource, name)
     if info.verb == "create" and served.kind.namespaced:
         _check_namespace(store, served, info, obj or {})
         if resource == PODS and not info.subresource:

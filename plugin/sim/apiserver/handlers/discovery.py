@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from typing import NamedTuple
 
 from ....api.document import Document
@@ -13,18 +15,6 @@ AGGREGATED = ("v2", "v2beta1")
 # The patch releases whose shape we have.
 PATCH_RELEASES = {"1.30": "1.30.14", "1.31": "1.31.14", "1.34": "1.34.2", "1.37": "1.37.1"}
 EMULATION_SINCE = 33  # the minor release that first says which version it emulates
-
-# What `kubectl get all` gets.
-IN_ALL = {
-    "Pod",
-    "Service",
-    "CronJob",
-    "DaemonSet",
-    "Deployment",
-    "Job",
-    "ReplicaSet",
-    "StatefulSet",
-}
 
 
 class Subresource(NamedTuple):
@@ -49,10 +39,14 @@ SUBRESOURCES = {
 class Discovery:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        # By group: also of those that have nothing but reviews.
-        self.versions = {group: list(versions) for group, versions in catalog.versions.items()}
+
+    @property
+    def versions(self) -> dict[str, list[str]]:
+        """By group: also of those that have nothing but reviews."""
+        versions = {group: list(served) for group, served in self._catalog.versions.items()}
         for group, _ in kinds.REVIEWS:
-            self.versions.setdefault(group, ["v1"])
+            versions.setdefault(group, ["v1"])
+        return versions
 
     def version(self) -> Document:
         release = PATCH_RELEASES[self._catalog.release]
@@ -91,18 +85,21 @@ class Discovery:
     def api_resources(self, group: str, version: str) -> Document:
         """The resources of a version, by name, so that subresources stand behind theirs."""
         resources = []
-        for served in self._catalog.served_versions(group, version):
+        served_versions = self._catalog.served_versions(group, version)
+        for served in served_versions:
             resources.append(_resource(served))
             resources += _subresources(served)
         if version == "v1":
             resources += _reviews(group)
+        has_custom = any(served.kind.is_custom for served in served_versions)
+        resources.sort(key=lambda resource: resource["name"].split("/")[: 1 if has_custom else 2])
 
         resource_list: Document = {"kind": "APIResourceList"}
         if group:
             resource_list["apiVersion"] = "v1"
         return resource_list | {
             "groupVersion": f"{group}/{version}" if group else version,
-            "resources": sorted(resources, key=lambda resource: resource["name"]),
+            "resources": resources,
         }
 
     # ------------------------------------------------------------ at once
@@ -167,8 +164,12 @@ def _resource(served: ServedVersion) -> Document:
     }
     if api_resource.short_names:
         resource["shortNames"] = list(api_resource.short_names)
-    if kind.resource.kind in IN_ALL:
-        resource["categories"] = ["all"]
+    if kind.is_custom:
+        named = f"{kind.resource.group}/{kind.version}/{kind.resource.kind}"
+        digest = hashlib.sha256(named.encode()).digest()[:8]
+        resource["storageVersionHash"] = base64.b64encode(digest).decode()
+    if api_resource.categories:
+        resource["categories"] = list(api_resource.categories)
     return resource
 
 

@@ -16,6 +16,7 @@ from ..storage import patches
 from ..storage.registry import Registry
 from ..types import selectors, status_errors
 from ..types.options import ValidateAdmission, WriteOptions
+from ..types.resource import GroupResource
 from ..types.selectors import Predicate
 from ..types.status_errors import bad_request
 from ..wire import codec, query, strict_fields
@@ -107,7 +108,7 @@ class Objects:
         )
 
         metadata: Document = {"resourceVersion": str(page.resource_version)}
-        if page.continue_token:
+        if page.continue_token or request.served.kind.is_custom:
             metadata["continue"] = page.continue_token
         if page.remaining_item_count and not options.has_selector:
             metadata["remainingItemCount"] = page.remaining_item_count
@@ -142,6 +143,8 @@ class Objects:
         if "force" in request.http.query:
             why = "Forbidden: may not be specified for non-apply patch"
             raise query.invalid("PatchOptions", "force", "FieldValueForbidden", why)
+        if form == "strategic" and request.served.kind.is_custom:
+            raise codec.unsupported_media_type(codec.CUSTOM_PATCHES)
         options = self._write_options(request)
 
         def patched(old: Document) -> Document:
@@ -274,7 +277,7 @@ def predicate(request: ResourceRequest) -> Predicate | None:
     else:
         if served.kind.namespaced:
             selectable += ("metadata.namespace",)
-        selectable += FIELD_LABELS.get(kind, ())
+        selectable += served.api_resource.selectable or FIELD_LABELS.get(kind, ())
 
     text = request.param("fieldSelector")
     if served.group == EVENTS_GROUP:
@@ -295,7 +298,7 @@ def _unsupported_field(served: ServedVersion) -> str:
     kind = served.kind.resource.kind
     if kind == "ResourceSlice":
         return f"field label not supported for {served.api_version}, Kind=ResourceSlice: {{}}"
-    if kind in FIELD_LABELS:
+    if kind in FIELD_LABELS or served.kind.is_custom:
         return selectors.UNSUPPORTED_FIELD
     return '"{}" is not a known field selector: only "metadata.name", "metadata.namespace"'
 
@@ -318,6 +321,13 @@ def _check_type(served: ServedVersion, obj: Document) -> None:
     if not isinstance(obj.get("metadata", {}), dict):
         what = f'{expected} in version "{served.version}" cannot be handled as a {expected}'
         raise bad_request(f"{what}: metadata is no object")
+    if kind != expected and served.kind.is_custom:
+        name = (obj.get("metadata") or {}).get("name", "")
+        why = f'Invalid value: "{kind}": must be {expected}'
+        cause = status_errors.Cause("FieldValueInvalid", why, "kind")
+        resource = served.kind.resource
+        said = GroupResource(resource.plural, resource.group, kind)
+        raise status_errors.invalid(said, name, [cause])
     if kind != expected:
         version = str(api_version).rpartition("/")[2]
         package = (served.group or "core").partition(".")[0]

@@ -7,6 +7,7 @@ what a field means.
 from __future__ import annotations
 
 from ....api.document import Document
+from ....api.objects import meta
 from ....api.objects.shapes import Shape, fields_of
 from ..catalog import Catalog, ServedVersion
 from ..wire import protobuf, protobuf_fields, strict_fields
@@ -28,14 +29,19 @@ FORM_TYPES = {"int": "integer", "flag": "boolean", "raw": "object", "fields": "o
 class OpenApi:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._documents: dict[str, Document] = {}  # of version 3, once somebody asked
+        # Of version 3, once somebody asked, and the generation of the catalog that they are of.
+        self._documents: dict[str, Document] = {}
+        self._generation = catalog.generation
 
-        # api/v1 or apis/GROUP/VERSION, as their paths have it.
-        self._group_versions: dict[str, tuple[str, str]] = {}
-        for group, versions in catalog.versions.items():
+    @property
+    def _group_versions(self) -> dict[str, tuple[str, str]]:
+        """By api/v1 or apis/GROUP/VERSION, as their paths have it."""
+        group_versions: dict[str, tuple[str, str]] = {}
+        for group, versions in self._catalog.versions.items():
             for version in versions:
                 place = f"apis/{group}/{version}" if group else f"api/{version}"
-                self._group_versions[place] = (group, version)
+                group_versions[place] = (group, version)
+        return group_versions
 
     def v2(self) -> Document:
         """Every kind by name, for clients that ask nothing else of version 2."""
@@ -52,10 +58,13 @@ class OpenApi:
 
     def v3(self, place: str) -> Document | None:
         """The document of api/v1 or apis/GROUP/VERSION; None for one that is not served."""
-        if place not in self._group_versions:
+        group_versions = self._group_versions
+        if place not in group_versions:
             return None
+        if self._generation != self._catalog.generation:
+            self._documents, self._generation = {}, self._catalog.generation
         if place not in self._documents:
-            served_versions = self._catalog.served_versions(*self._group_versions[place])
+            served_versions = self._catalog.served_versions(*group_versions[place])
             self._documents[place] = self._document(f"/{place}", served_versions)
         return self._documents[place]
 
@@ -98,6 +107,9 @@ def _kind_schema(served: ServedVersion, schemas: Document) -> Document:
 
     What it refers to is added to `schemas`.
     """
+    structure = served.structure
+    if structure:
+        return _structure_schema(served, structure.document, schemas)
     properties: Document = {"apiVersion": STRING, "kind": STRING}
     shape, message = strict_fields.shape_of(served), protobuf_fields.message_of(served)
     if shape:
@@ -114,11 +126,27 @@ def _kind_schema(served: ServedVersion, schemas: Document) -> Document:
     }
 
 
+def _structure_schema(served: ServedVersion, document: Document, schemas: Document) -> Document:
+    """As a definition has it, with what every object has."""
+    metadata = _of_shape(Shape("struct", struct=meta.ObjectMeta), schemas)
+    identity: Document = {"apiVersion": STRING, "kind": STRING, "metadata": metadata}
+    properties = identity | {
+        name: below
+        for name, below in (document.get("properties") or {}).items()
+        if name not in identity
+    }
+    described = document | {"type": "object", "properties": properties}
+    return described | {GROUP_VERSION_KIND: [_group_version_kind(served)]}
+
+
 def _group_version_kind(served: ServedVersion) -> Document:
     return {"group": served.group, "version": served.version, "kind": served.kind.resource.kind}
 
 
 def _schema_name(served: ServedVersion) -> str:
+    if served.kind.is_custom:
+        package = ".".join(reversed(served.group.split(".")))
+        return f"{package}.{served.version}.{served.kind.resource.kind}"
     package = served.group.split(".")[0] or "core"
     return f"io.k8s.api.{package}.{served.version}.{served.kind.resource.kind}"
 

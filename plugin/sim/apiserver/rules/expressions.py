@@ -57,11 +57,12 @@ def problem_of(expression: str) -> str:
         not_boolean = NOT_BOOLEAN.match(error.reason)
         if not_boolean:
             return f"must evaluate to bool or the unknown type, not {not_boolean[1]}"
-        return _compilation_failed(expression, error)
+        return compilation_failed(expression, error)
     return ""
 
 
-def _compilation_failed(expression: str, error: cel.CompileError) -> str:
+def compilation_failed(expression: str, error: cel.CompileError) -> str:
+    """With the place of the error, as the server shows it."""
     reason = error.reason
     for ours, theirs in SERVER_WORDS.items():
         reason = re.sub(ours, theirs, reason)

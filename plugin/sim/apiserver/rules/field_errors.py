@@ -19,6 +19,7 @@ class FieldErrors:
     """Collects causes in the order in which they are found."""
 
     def __init__(self, profile: Profile) -> None:
+        self.profile = profile
         self.is_early = profile.is_early
         self.has_declarative_validation = profile.has_declarative_validation
         self.taint_effects: tuple[str, ...] = ("NoExecute", "NoSchedule")
@@ -32,6 +33,10 @@ class FieldErrors:
 
     def invalid(self, path: str, value: Any, why: str, declared: bool = False) -> None:
         self._add("Invalid", path, f"Invalid value: {value_text(value)}: {why}", declared)
+
+    def type_invalid(self, path: str, value: Any, why: str) -> None:
+        """A value of another type than its field."""
+        self._add("TypeInvalid", path, f"Invalid value: {value_text(value)}: {why}", False)
 
     def each_invalid(
         self, path: str, value: str, problems: Collection[str], declared: bool = False

@@ -9,6 +9,7 @@ import ipaddress
 import re
 
 LABEL_PATTERN = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+LABEL_1035_PATTERN = "[a-z]([-a-z0-9]*[a-z0-9])?"
 SUBDOMAIN_PATTERN = rf"{LABEL_PATTERN}(\.{LABEL_PATTERN})*"
 QUALIFIED_PATTERN = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 VALUE_PATTERN = f"({QUALIFIED_PATTERN})?"
@@ -19,6 +20,11 @@ LABEL = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
     "must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used "
     f"for validation is '{LABEL_PATTERN}')"
+)
+LABEL_1035 = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
+    "alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', "
+    f"regex used for validation is '{LABEL_1035_PATTERN}')"
 )
 SUBDOMAIN = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
@@ -57,6 +63,7 @@ DOTS = "must not contain dots"
 MAX_LABEL, MAX_SUBDOMAIN = 63, 253
 
 _LABEL, _SUBDOMAIN = re.compile(LABEL_PATTERN), re.compile(SUBDOMAIN_PATTERN)
+_LABEL_1035 = re.compile(LABEL_1035_PATTERN)
 _QUALIFIED, _IDENTIFIER = re.compile(QUALIFIED_PATTERN), re.compile(IDENTIFIER_PATTERN)
 _CONFIG_KEY = re.compile(CONFIG_KEY_PATTERN)
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -75,6 +82,12 @@ def dns_label(text: str, names_dots: bool = True) -> list[str]:
         has_dots = names_dots and _SUBDOMAIN.fullmatch(text)
         problems.append(DOTS if has_dots else LABEL)
     return problems
+
+
+def dns1035_label(text: str) -> list[str]:
+    """A label that begins with a letter, as names of kinds and versions do."""
+    problems = _longer_than(text, MAX_LABEL)
+    return problems if _LABEL_1035.fullmatch(text) else [*problems, LABEL_1035]
 
 
 def dns_subdomain(text: str) -> list[str]:

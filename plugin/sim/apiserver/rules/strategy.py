@@ -67,6 +67,11 @@ class Strategy:
         """What a deletion does with dependents where whoever deletes says nothing of them."""
         return ""
 
+    @property
+    def deletion_finalizers(self) -> tuple[str, ...]:
+        """What has to be done for every object of the kind before it goes."""
+        return ()
+
     # ------------------------------------------------------------ steps of a write, in their order
 
     def check_admission(self, obj: Document, old: Document | None, context: Context) -> None:
@@ -122,6 +127,10 @@ class Strategy:
             if says_twice and self.kind in VALIDATED_TWICE:
                 errors.causes *= 2
         return errors.causes
+
+    def changes_generation(self, new: Document, old: Document) -> bool:
+        """Whether the change is one that the object's controller has to see."""
+        return bool(new.get("spec") != old.get("spec"))
 
     def warnings(self, obj: Document) -> list[str]:
         """Of what is not wrong, and yet should be otherwise."""

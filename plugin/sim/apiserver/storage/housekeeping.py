@@ -13,6 +13,7 @@ from ..types.options import DeleteOptions, WriteOptions
 from ..types.resource import NAMESPACES, SERVICE_ACCOUNTS
 from ..types.status_errors import StatusError
 from . import garbage
+from .definitions import Definitions
 from .registry import Registry
 from .store import Change
 
@@ -26,6 +27,7 @@ class Housekeeping:
     def __init__(self, registry: Registry, catalog: Catalog, end_namespaces: bool = False) -> None:
         self._registry, self._catalog = registry, catalog
         self._ends_namespaces = end_namespaces
+        self.definitions = Definitions(registry, catalog)
         self._due = asyncio.Event()
         self._due.set()
 
@@ -34,6 +36,9 @@ class Housekeeping:
         if change.resource == NAMESPACES and change.old is None:
             # Before the next request is looked at: it may be for a pod in there.
             asyncio.get_running_loop().call_soon(self.make_accounts)
+
+        if self.definitions.concerns(change):
+            asyncio.get_running_loop().call_soon(self.definitions.reconcile)
 
         new = change.new
         if (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ....api.document import Document
-from ..rules import strategies
+from ..custom import strategies
 from ..rules.strategy import Context, Strategy
 from ..types import status_errors
 from ..types.kind import Kind
@@ -41,7 +41,7 @@ class Registry:
         release: str = "1.37",
     ) -> None:
         self.store, self.release = store, release
-        self._now, self._new_uid, self._name_suffix = now, new_uid, name_suffix
+        self.now, self._new_uid, self._name_suffix = now, new_uid, name_suffix
         # What whoever stands around the server says to the writer of an object.
         self.advice: Callable[[Document], list[str]] = lambda _: []
 
@@ -57,7 +57,7 @@ class Registry:
         if kind.has_status and "status" in new:
             empty["status"] = new["status"]
         manager = _manager(kind, options, "Update")
-        new = managed_fields.update(kind.schema, empty, new, manager, self._now())
+        new = managed_fields.update(kind.schema, empty, new, manager, self.now())
         return self._create(kind, new, options)
 
     def _with_system_metadata(
@@ -83,7 +83,7 @@ class Registry:
             "resourceVersion",
             "selfLink",
         )
-        metadata |= {"uid": self._new_uid(), "creationTimestamp": self._now()}
+        metadata |= {"uid": self._new_uid(), "creationTimestamp": self.now()}
         if kind.has_generation:
             metadata["generation"] = 1
 
@@ -172,7 +172,7 @@ class Registry:
         causes = kind_strategy.validate_update(new, old, obj, options.subresource, context)
         if causes:
             raise status_errors.invalid(kind.resource, metadata["name"], causes)
-        if kind.has_generation and new.get("spec") != old.get("spec"):
+        if kind.has_generation and kind_strategy.changes_generation(new, old):
             generation = old["metadata"].get("generation", 0) + 1
             new = new | {"metadata": new["metadata"] | {"generation": generation}}
         options.validate_admission(old, new)
@@ -194,7 +194,7 @@ class Registry:
 
         Old releases took it for the writer's even with a status, where it is not stored.
         """
-        now = self._now()
+        now = self.now()
         if manager.subresource != "status" or not self._strategy(kind).status_takes_metadata:
             return managed_fields.update(kind.schema, old, new, manager, now)
 
@@ -231,7 +231,7 @@ class Registry:
             _check_no_uid(kind, name, metadata)
             empty = {"apiVersion": config["apiVersion"], "kind": config["kind"], "metadata": {}}
             part = object_parts.writable(kind, config, "")
-            new = managed_fields.apply(kind.schema, empty, part, manager, force, self._now())
+            new = managed_fields.apply(kind.schema, empty, part, manager, force, self.now())
             _check_name(config_name, name)
             self._strategy(kind).check_admission(new, None, self._context(options))
             new = self._with_system_metadata(kind, namespace, new, options)
@@ -240,7 +240,7 @@ class Registry:
         part = object_parts.writable(kind, config, options.subresource)
         if options.subresource and self._strategy(kind).status_takes_metadata:
             part["metadata"] = config["metadata"]
-        new = managed_fields.apply(kind.schema, old, part, manager, force, self._now())
+        new = managed_fields.apply(kind.schema, old, part, manager, force, self.now())
         _check_name(config_name, name)
         return self._update(kind, old, new, options, None), False
 
@@ -257,11 +257,14 @@ class Registry:
         if options.dry_run:
             return old
 
-        default_policy = self._strategy(kind).default_propagation_policy
+        kind_strategy = self._strategy(kind)
+        default_policy = kind_strategy.default_propagation_policy
         finalizers = deletion.finalizers(old["metadata"], options, default_policy)
+        if "deletionTimestamp" not in old["metadata"]:
+            finalizers = list(dict.fromkeys([*finalizers, *kind_strategy.deletion_finalizers]))
         grace = deletion.grace_period(kind, old, options)
         if finalizers or grace or deletion.has_contents(old):
-            marked = deletion.mark(kind, old, finalizers, grace, self._now())
+            marked = deletion.mark(kind, old, finalizers, grace, self.now())
             return self.store.replace(kind.resource, old, marked)
 
         last = self.store.delete(kind.resource, old)
@@ -276,12 +279,12 @@ class Registry:
         return self._strategy(kind).warnings(obj)
 
     def _strategy(self, kind: Kind) -> Strategy:
-        return strategies.of(kind.resource, kind.version, self.release)
+        return strategies.of(kind, self.release)
 
     def _context(self, options: WriteOptions) -> Context:
         version = options.api_version.rpartition("/")[2]
         return Context(
-            now=self._now(),
+            now=self.now(),
             version=version,
             namespace=lambda name: self.store.find(NAMESPACES, "", name),
             priority_classes=lambda: self.store.page(PRIORITY_CLASSES).items,

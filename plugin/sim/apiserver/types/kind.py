@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from ....api.document import Document
 from . import schema
 from .resource import GroupResource
+from .structure import Structure
 
 
 @dataclass(frozen=True)
@@ -15,6 +18,11 @@ class Kind:
     namespaced: bool
     has_status: bool  # a subresource of its own, which alone writes the status
     has_generation: bool
+    # By version, of a kind that has them: those that definitions make, and definitions themselves.
+    structures: Mapping[str, Structure] = field(default_factory=dict, compare=False, repr=False)
+    is_custom: bool = False  # made by a definition
+    # By version, the paths of the fields that its scale has.
+    scales: Mapping[str, Document] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def api_version(self) -> str:
@@ -22,4 +30,6 @@ class Kind:
 
     @property
     def schema(self) -> schema.Schema:
+        if self.version in self.structures:
+            return self.structures[self.version].schema
         return schema.of_kind(self.resource.group, self.version, self.resource.kind)

@@ -24,6 +24,10 @@ class GroupResource:
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
 
+DEFINITIONS_GROUP = "apiextensions.k8s.io"
+DEFINITIONS = GroupResource(
+    "customresourcedefinitions", DEFINITIONS_GROUP, "CustomResourceDefinition"
+)
 NAMESPACES = GroupResource("namespaces", "", "Namespace")
 NODES = GroupResource("nodes", "", "Node")
 PODS = GroupResource("pods", "", "Pod")

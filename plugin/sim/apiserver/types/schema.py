@@ -39,8 +39,16 @@ class Schema:
         return not self.is_map or name in self.fields
 
 
+class Deduced(Schema):
+    """Of what no schema describes: maps have entries, all the way down."""
+
+    def child(self, name: str) -> Schema:
+        return self
+
+
 UNTYPED = Schema()
 ATOMIC = Schema(atomic=True)
+DEDUCED = Deduced(is_map=True)
 
 
 def of_shape(shape: Shape) -> Schema:

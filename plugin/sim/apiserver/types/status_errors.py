@@ -108,6 +108,12 @@ def bad_request(message: str) -> StatusError:
     return StatusError(400, "BadRequest", message)
 
 
+def create_while_ending(resource: GroupResource, name: str) -> StatusError:
+    """Of an object whose definition is being deleted."""
+    why = "create not allowed while custom resource definition is terminating"
+    return forbidden(resource, name, why)
+
+
 def resource_not_found() -> StatusError:
     message = "the server could not find the requested resource"
     return StatusError(404, "NotFound", message, {})

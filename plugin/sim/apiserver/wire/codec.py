@@ -25,6 +25,9 @@ PATCHES = {
     "application/apply-patch+yaml": "apply",
 }
 
+# A kind that a definition made has no tables for the other one.
+CUSTOM_PATCHES = ", ".join(media for media, form in PATCHES.items() if form != "strategic")
+
 # What a server first reads of a body, in the words of its language.
 TYPE_META = (
     'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; '

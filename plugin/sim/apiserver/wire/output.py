@@ -47,6 +47,11 @@ class View:
         self._output, self._now = output, now
         self._include = request.param("includeObject") or "Metadata"
         self.is_plain = not (output.wants_partial or self.is_table)
+        api_resource, kind = self._served.api_resource, self._served.kind
+        if kind.is_custom:
+            self._columns = tables.custom_columns(api_resource.columns)
+        else:
+            self._columns = tables.columns(kind.resource.kind, self._served.version)
 
     @property
     def is_table(self) -> bool:
@@ -57,7 +62,7 @@ class View:
         shown = self._served.from_storage(obj)
         if self.is_table:
             kind = self._served.kind.resource.kind
-            return tables.table(kind, shown, self._now, self._include)
+            return tables.table(kind, shown, self._now, self._include, self._columns)
         if self._output.wants_partial:
             return responses.partial_metadata(shown, self._output.meta_version)
         return shown
@@ -73,12 +78,13 @@ class View:
         served = self._served
         kind = served.kind.resource.kind
         shown: Document = {
-            "kind": f"{kind}List",
+            "kind": served.api_resource.list_kind,
             "apiVersion": served.api_version,
             "metadata": metadata,
         }
         if self.is_table:
-            shown = tables.table(kind, shown | {"items": []}, self._now, self._include)
+            empty = shown | {"items": []}
+            shown = tables.table(kind, empty, self._now, self._include, self._columns)
             del shown["rows"]
             return shown, "rows"
         if self._output.wants_partial:
@@ -87,18 +93,22 @@ class View:
         return shown, "items"
 
     def show_item(self, obj: Document) -> Document:
-        """As it stands in a list, which says for all of its items what they are."""
+        """As it stands in a list, which says for all of its items what they are.
+
+        Custom resources say it themselves, too, as they have no type in the server.
+        """
         shown = dict(self._served.from_storage(obj))
-        del shown["apiVersion"], shown["kind"]
+        if not self._served.kind.is_custom:
+            del shown["apiVersion"], shown["kind"]
         if self.is_table:
-            served = self._served
-            kind = served.kind.resource.kind
-            return tables.row(kind, served.version, shown, self._now, self._include)
+            return tables.row(self._columns, shown, self._now, self._include)
         if self._output.wants_partial:
             return responses.partial_metadata(shown, self._output.meta_version)
         return shown
 
     def encode_item(self, obj: Document) -> bytes:
+        if self.is_plain and self._served.kind.is_custom:
+            return self._served.encode_whole(obj)
         if self.is_plain:
             return self._served.encode(obj)
         return codec.encode(self.show_item(obj))

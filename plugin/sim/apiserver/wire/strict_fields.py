@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....api.document import Document
-from ....api.objects import models
+from ....api.objects import meta, models
 from ....api.objects.shapes import Shape, child, fields_of
 from ..catalog import ServedVersion
 from ..types import status_errors
 from ..types.resource import GroupResource
 from ..types.status_errors import StatusError
+from ..types.structure import Structure
 from . import protobuf, protobuf_fields
 from .protobuf_fields import JSON_NAMES, NO_QUANTITY
 
@@ -28,6 +29,7 @@ GO_TYPES = {
     "boolean": "bool",
 }
 INDEX = re.compile(r"\[\d+\]")
+METADATA = Shape("struct", struct=meta.ObjectMeta)
 JSON_TYPES: dict[str, type] = {"string": str, "integer": int, "boolean": bool}
 
 
@@ -115,6 +117,8 @@ def of_kind(document: Document, api_version: str, kind: str) -> Document:
 
 def _drop_unknown(served: ServedVersion, obj: Document) -> tuple[Document, list[str]]:
     unknown: list[str] = []
+    if served.structure:
+        return _by_structure(served, served.structure, obj, unknown), unknown
     shape, message = shape_of(served), protobuf_fields.message_of(served)
     try:
         if shape:
@@ -125,6 +129,30 @@ def _drop_unknown(served: ServedVersion, obj: Document) -> tuple[Document, list[
     except (_TypeMismatch, protobuf_fields.TypeMismatch) as error:
         raise WrongType(served, str(error)) from error
     return obj, unknown
+
+
+def _by_structure(
+    served: ServedVersion, structure: Structure, obj: Document, unknown: list[str]
+) -> Document:
+    """Of a custom resource, whose types are validated later, or of a definition."""
+    known: Document = structure.known(obj, "", unknown)
+    mistyped = None if served.kind.is_custom else structure.mistyped(known)
+    if mistyped:
+        path, wanted, value = mistyped
+        field = f"{served.kind.resource.kind}.{path}"
+        seen = f"json: cannot unmarshal {JSON_NAMES[type(value)]} into Go struct field {field}"
+        raise WrongType(served, f"{seen} of type {GO_TYPES.get(wanted, wanted)}")
+
+    metadata = known.get("metadata")
+    if metadata is not None:
+        decoder = _Decoder(served.version, unknown)
+        try:
+            known["metadata"] = decoder.value(METADATA, metadata, "metadata", "ObjectMeta")
+        except _TypeMismatch as error:
+            raise WrongType(served, str(error)) from error
+    if served.kind.is_custom:
+        unknown.sort()
+    return known
 
 
 # ---------------------------------------------------------------- by field tables

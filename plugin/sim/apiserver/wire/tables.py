@@ -6,12 +6,14 @@ says which. The time is given.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from ....api.document import Document
+from ..custom import json_path
 from . import pod_columns, responses
 
 Cell = Callable[[Document], Any]
@@ -19,6 +21,8 @@ NONE, UNSET, UNKNOWN = "<none>", "<unset>", "<unknown>"
 ROLE_LABEL = "node-role.kubernetes.io/"
 READY_STATUS = {"True": "Ready", "False": "NotReady"}
 UNKNOWN_STATUS = "Unknown"
+
+CUSTOM_COLUMN = "Custom resource definition column (in JSONPath format)"
 
 MINUTE, HOUR, DAY, YEAR = 60, 3600, 86400, 365 * 86400
 
@@ -29,6 +33,8 @@ class Column:
     cell: Cell | str  # the path of a field, or what makes the cell
     wide: bool = False
     type: str = "string"
+    format: str = ""
+    description: str = ""
 
 
 class Since(str):
@@ -309,6 +315,10 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Images", _containers("image", CRON_TEMPLATE), wide=True),
         Column("Selector", _selector("spec.jobTemplate.spec.selector.matchLabels"), wide=True),
     ),
+    "CustomResourceDefinition": (
+        NAME,
+        Column("Created At", "metadata.creationTimestamp", type="date"),
+    ),
     "DaemonSet": (
         NAME,
         _integer("Desired", "status.desiredNumberScheduled"),
@@ -473,6 +483,56 @@ V1ALPHA2: dict[str, tuple[Column, ...]] = {
 }
 
 
+def _custom_column(column: Document) -> Column:
+    """As a definition has it."""
+    path, of_type = column["jsonPath"], column["type"]
+
+    def cell(obj: Document) -> Any:
+        try:
+            found = json_path.find(path, obj)
+        except json_path.NoPathError:
+            return None
+        return _custom_cell(of_type, found[0]) if found else None
+
+    return Column(
+        column["name"],
+        cell,
+        wide=bool(column.get("priority")),
+        type=of_type,
+        format=column.get("format") or "",
+        description=column.get("description") or f"{CUSTOM_COLUMN}: {path}",
+    )
+
+
+def _custom_cell(of_type: str, value: Any) -> Any:
+    """What is of another type than its column is not shown, but for a text, which all can be."""
+    match of_type:
+        case "string":
+            return value if isinstance(value, str) else _go_text(value)
+        case "integer":
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            return int(value) if is_number else None
+        case "number":
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            return value if is_number else None
+        case "boolean":
+            return value if isinstance(value, bool) else None
+        case "date":
+            return Since(value) if isinstance(value, str) else None
+    return None
+
+
+def _go_text(value: Any) -> str:
+    return "" if value is None else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def custom_columns(documents: Sequence[Document]) -> tuple[Column, ...]:
+    """Behind the name what a definition says, or else the age."""
+    if not documents:
+        return DEFAULT_COLUMNS
+    return (NAME, *(_custom_column(document) for document in documents))
+
+
 def columns(kind: str, version: str) -> tuple[Column, ...]:
     if version == "v1alpha2" and kind in V1ALPHA2:
         return V1ALPHA2[kind]
@@ -482,12 +542,18 @@ def columns(kind: str, version: str) -> tuple[Column, ...]:
 # ---------------------------------------------------------------- tables
 
 
-def table(kind: str, shown: Document, now: float, include: str = "Metadata") -> Document:
+def table(
+    kind: str,
+    shown: Document,
+    now: float,
+    include: str = "Metadata",
+    kind_columns: tuple[Column, ...] = (),
+) -> Document:
     """Of an object or a list in the version that was asked for.
 
     `include` says what a row has of its object: None, Metadata or Object.
     """
-    kind_columns = columns(kind, shown["apiVersion"].rpartition("/")[2])
+    kind_columns = kind_columns or columns(kind, shown["apiVersion"].rpartition("/")[2])
     if "items" in shown:
         objects, kept = shown["items"], ("resourceVersion", "continue", "remainingItemCount")
         metadata = {name: shown["metadata"][name] for name in kept if name in shown["metadata"]}
@@ -504,17 +570,19 @@ def table(kind: str, shown: Document, now: float, include: str = "Metadata") -> 
     }
 
 
-def row(kind: str, version: str, obj: Document, now: float, include: str = "Metadata") -> Document:
+def row(
+    kind_columns: tuple[Column, ...], obj: Document, now: float, include: str = "Metadata"
+) -> Document:
     """Of one object of a list."""
-    return _row(columns(kind, version), obj, now, include)
+    return _row(kind_columns, obj, now, include)
 
 
 def _definition(column: Column) -> Document:
     return {
         "name": column.name,
         "type": column.type,
-        "format": "name" if column is NAME else "",
-        "description": "",
+        "format": "name" if column is NAME else column.format,
+        "description": column.description,
         "priority": int(column.wide),
     }
 
