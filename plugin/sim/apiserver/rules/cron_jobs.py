@@ -31,7 +31,7 @@ def with_defaults(cron_job: Document) -> Document:
 
 
 def validate(errors: FieldErrors, cron_job: Document, old: Document | None) -> None:
-    spec, name = cron_job.get("spec") or {}, cron_job["metadata"]["name"]
+    spec, name = cron_job.get("spec") or {}, cron_job["metadata"].get("name") or ""
     schedule, zone = spec.get("schedule"), spec.get("timeZone")
     if not schedule:
         errors.required("spec.schedule")

@@ -306,3 +306,10 @@ async def test_nobody_creates_an_object_with_its_status(raw):
     node = {"metadata": {"name": "n"}, "status": {"phase": "Running"}}
     created = await raw("POST", "/api/v1/nodes", node)
     assert created.json["status"]["phase"] == "Running"
+
+
+async def test_a_cron_job_without_a_name_is_refused_as_others_are(raw):
+    cron_jobs = "/apis/batch/v1/namespaces/default/cronjobs"
+    answer = await raw("POST", cron_jobs, {"spec": {}})
+    assert answer.status == 422
+    assert "name or generateName is required" in answer.json["message"]
