@@ -195,12 +195,16 @@ def _convert_list(document: Document, to: str, among: Sequence[Document]) -> Con
     """Item by item; those of a typed list have their version and kind from the list."""
     kind = str(document["kind"]).removesuffix("List")
     inherited = {"apiVersion": document.get("apiVersion"), "kind": kind} if kind else {}
-    complete = [inherited | item for item in document["items"]]
+    complete: list[Document] = []
+    for index, item in enumerate(document["items"]):
+        if not isinstance(item, dict):
+            raise NotConvertible(f"items[{index}]: expected an object, got {item!r:.60}")
+        complete.append(inherited | item)
 
     items: list[Document] = []
     notes: list[Note] = []
-    for index, item in enumerate(complete):
-        converted = convert(item, to, [*among, *complete])
+    for index, whole in enumerate(complete):
+        converted = convert(whole, to, [*among, *complete])
         notes += [replace(note, path=f"items[{index}].{note.path}") for note in converted.notes]
         if converted.document:
             items.append(converted.document)

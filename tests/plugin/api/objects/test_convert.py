@@ -181,6 +181,12 @@ def test_lists_keep_their_items():
     assert notes[0].path == "items[0].spec.devices.requests[0].exactly.derivedAttributes"
 
 
+def test_a_list_of_something_else_is_refused():
+    document = {"apiVersion": "v1", "kind": "List", "items": [CLAIM, None]}
+    with pytest.raises(convert.NotConvertible, match=r"^items\[1\]: expected an object, got None"):
+        convert.convert(document, "v1beta1")
+
+
 def test_typed_objects_are_converted_too():
     claim = v1.ResourceClaim.from_dict(
         {"metadata": {"name": "c"}, "spec": {"devices": {"requests": []}}}
