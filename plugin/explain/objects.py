@@ -19,8 +19,8 @@ from ..api.scheduling import (
     ResourceClaimSpec,
     ResourceSlice,
 )
-from ..scheduling import neighbours, resources
-from ..scheduling.objects import Claim, Meta, Namespace, Node, Pod
+from ..scheduling import neighbours, preemption, resources
+from ..scheduling.objects import Claim, Condition, Meta, Namespace, Node, Pod, PodStatus
 from . import manifests, shapes
 
 _T = TypeVar("_T")
@@ -86,7 +86,7 @@ class Event(ApiStruct, frozen=True, kw_only=True):
 
 
 class PlacedPod(NamedTuple):
-    """What a pod on a node takes of it.
+    """What a pod on a node takes of it, and what preemption asks of it.
 
     The pod itself only where it opens ports of the node; otherwise one that stands for all that
     have its labels, which has no name.
@@ -96,6 +96,27 @@ class PlacedPod(NamedTuple):
     node: str
     requests: Mapping[str, int]
     pod: Pod
+    priority: int = 0
+    started: str = ""
+    is_preempted: bool = False
+
+    def as_victim(self) -> Pod:
+        """A pod of its own, without its requests; its uid is its key."""
+        _, _, name = self.key.rpartition("/")
+        conditions = []
+        if self.is_preempted:
+            gone = Condition(
+                type=preemption.DISRUPTION_TARGET, status="True", reason=preemption.BY_SCHEDULER
+            )
+            conditions.append(gone)
+        return msgspec.structs.replace(
+            self.pod,
+            metadata=msgspec.structs.replace(self.pod.metadata, name=name, uid=self.key),
+            spec=msgspec.structs.replace(
+                self.pod.spec, node_name=self.node, priority=self.priority
+            ),
+            status=PodStatus(start_time=self.started, conditions=conditions),
+        )
 
 
 @dataclass(kw_only=True)
@@ -220,7 +241,17 @@ class Objects:
         own = resources.pod_requests(pod)
         requests = self._requests.setdefault(str(own), own)
         kept = pod if pod.host_ports else self._one_like(pod)
-        self.placed.append(PlacedPod(pod.key, pod.spec.node_name, requests, kept))
+        self.placed.append(
+            PlacedPod(
+                pod.key,
+                pod.spec.node_name,
+                requests,
+                kept,
+                priority=preemption.priority_of(pod),
+                started=pod.status.start_time,
+                is_preempted=preemption.is_preempted(pod),
+            )
+        )
 
     def _one_like(self, pod: Pod) -> Pod:
         metadata = pod.metadata

@@ -21,7 +21,7 @@ from ..api.scheduling import (
     ResourceClaimSpec,
 )
 from ..scheduling.objects import Claim, Meta, Node, Pod
-from . import groups, headline, preconditions, quotes
+from . import groups, headline, preconditions, quotes, room
 from .answer import Answer, Group, NodeAnswer, Verdict
 from .preconditions import Preconditions
 from .question import Cluster, Question
@@ -184,6 +184,8 @@ def answer(  # noqa: PLR0913 - each is one thing that a question may have
         answers = question.ask(places, time_limit, full=full, always=bool(node))
     if any(answer.outcome == "unknown" for answer in answers):
         notes.append(_of_undecided(time_limit))
+    elif pod and not found.blockers and not any(one.outcome == "yes" for one in answers):
+        notes += room.notes(cluster, pod, answers)
 
     blockers = [*found.blockers, *_fatal_errors(answers)]
     grouped = groups.of(answers)

@@ -5,6 +5,7 @@ Nodes that have the same devices in the same state are judged once.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from ..allocator import explain, extended, features, nodes, state, taints
 from ..allocator.identity import DeviceID
 from ..allocator.requests import claim_name
 from ..allocator.verdicts import NodeVerdict
-from ..scheduling import filters, neighbours, resources
+from ..scheduling import filters, neighbours, node_rules, preemption, resources
 from . import preconditions, shapes
 from .answer import NodeAnswer
 
@@ -82,6 +83,41 @@ class Cluster:
             self.pods_by_node,
             self._watchful,
             self._namespaces,
+        )
+
+    @functools.cached_property
+    def lowest_priority(self) -> int | None:
+        """Of the pods that are on nodes; None where there are none."""
+        objects = self.objects
+        on_nodes = [pod for pod in objects.pods if pod.spec.node_name and not pod.has_ended]
+        priorities = [*map(preemption.priority_of, on_nodes)]
+        priorities += [placed.priority for placed in objects.placed]
+        return min(priorities, default=None)
+
+    @functools.cached_property
+    def placement(self) -> node_rules.Placement:
+        """Which pods are where, each by itself, and which are promised a node."""
+        pods_by_node: dict[str, list[Pod]] = {}
+        promised: dict[str, list[Pod]] = {}
+        for pod in self.objects.pods:
+            name = pod.spec.node_name
+            if pod.has_ended:
+                continue
+            if name:
+                pods_by_node.setdefault(name, []).append(pod)
+            elif pod.status.nominated_node_name:
+                promised.setdefault(pod.status.nominated_node_name, []).append(pod)
+        for placed in self.objects.placed:
+            pods_by_node.setdefault(placed.node, []).append(placed.as_victim())
+        return node_rules.Placement(
+            nodes=self._nodes,
+            pods_by_node=pods_by_node,
+            used=self.used,
+            watchful=self._watchful,
+            namespaces=self._namespaces,
+            promised=promised,
+            by_class=self.resources_of_classes,
+            requests={placed.key: placed.requests for placed in self.objects.placed},
         )
 
     def shape_of(self, node: Node) -> Hashable:

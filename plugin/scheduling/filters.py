@@ -22,12 +22,13 @@ class Refusal:
     """A rule that keeps the pod from a node.
 
     `rule` is the scheduler's plugin, `message` what it says, `detail` the same for people, with
-    what was seen and what the pod asks for.
+    what was seen and what the pod asks for. `is_resolvable`: it could change if pods went.
     """
 
     rule: str
     message: str
     detail: str
+    is_resolvable: bool = False
 
 
 def refusals(
@@ -244,6 +245,7 @@ def _taken_ports(pod: Pod, neighbours: Iterable[Pod]) -> Iterator[Refusal]:
                     rule="NodePorts",
                     message="node(s) didn't have free ports for the requested pod ports",
                     detail=f"host port {number}/{protocol} is taken by pod {neighbour.key}",
+                    is_resolvable=True,
                 )
 
 
@@ -257,4 +259,9 @@ def _insufficient(
     pod: Pod, node: Node, used: Mapping[str, int], by_claims: Collection[str]
 ) -> Iterator[Refusal]:
     for shortage in resources.shortages(pod, node, used, by_claims):
-        yield Refusal(rule="NodeResourcesFit", message=shortage.message, detail=shortage.detail)
+        yield Refusal(
+            rule="NodeResourcesFit",
+            message=shortage.message,
+            detail=shortage.detail,
+            is_resolvable=shortage.is_resolvable,
+        )

@@ -100,6 +100,7 @@ class Neighbours:
             yield _refusal(
                 "node(s) didn't match pod affinity rules",
                 f"the pod has to be near to {asked}, and none is here",
+                is_resolvable=False,
             )
             return
 
@@ -221,6 +222,7 @@ class _Spread:
         return Refusal(
             rule="PodTopologySpread",
             message=_NOT_SPREAD,
+            is_resolvable=True,
             detail=(
                 f"{key}={value} has {here} of the pods that are to be spread, another has "
                 f"{fewest}: they may differ by {constraint.max_skew}"
@@ -310,5 +312,7 @@ def _domain(term: PodAffinityTerm, node: Node) -> Domain | None:
     return None if value is None else (term.topology_key, value)
 
 
-def _refusal(message: str, detail: str) -> Refusal:
-    return Refusal(rule="InterPodAffinity", message=message, detail=detail)
+def _refusal(message: str, detail: str, *, is_resolvable: bool = True) -> Refusal:
+    return Refusal(
+        rule="InterPodAffinity", message=message, detail=detail, is_resolvable=is_resolvable
+    )

@@ -129,6 +129,7 @@ class PodSpec(core.PodSpec, frozen=True, kw_only=True):
     tolerations: list[Toleration] = []
     priority: int | None = None
     priority_class_name: str = ""
+    preemption_policy: str = ""  # PreemptLowerPriority, Never
     overhead: dict[str, str] = {}
 
 
@@ -139,6 +140,8 @@ class ExtendedClaimStatus(meta.ApiStruct, frozen=True, kw_only=True):
 class PodStatus(core.PodStatus, frozen=True, kw_only=True):
     phase: str = ""
     conditions: list[Condition] = []
+    start_time: str = ""
+    nominated_node_name: str = ""
     extended_resource_claim_status: ExtendedClaimStatus | None = None
 
 
@@ -172,6 +175,21 @@ class Pod(core.Pod, frozen=True, kw_only=True):
                 if port.host_port:
                     ports.add((port.host_port, port.protocol or "TCP", port.host_ip or "0.0.0.0"))  # noqa: S104
         return ports
+
+
+class DisruptionBudgetSpec(meta.ApiStruct, frozen=True, kw_only=True):
+    selector: LabelSelector | None = None
+
+
+class DisruptionBudgetStatus(meta.ApiStruct, frozen=True, kw_only=True):
+    disruptions_allowed: int = 0
+    disrupted_pods: dict[str, str] = {}  # by name, since when
+
+
+class DisruptionBudget(meta.ApiStruct, frozen=True, kw_only=True):
+    metadata: Meta
+    spec: DisruptionBudgetSpec = DisruptionBudgetSpec()
+    status: DisruptionBudgetStatus = DisruptionBudgetStatus()
 
 
 class Consumer(meta.ApiStruct, frozen=True, kw_only=True):

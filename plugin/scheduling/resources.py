@@ -27,6 +27,11 @@ class Shortage:
     allocatable: int
 
     @property
+    def is_resolvable(self) -> bool:
+        """Whether the node would have enough without the pods that are there."""
+        return self.resource == PODS or self.requested <= self.allocatable
+
+    @property
     def message(self) -> str:
         """As the scheduler words it."""
         return "Too many pods" if self.resource == PODS else f"Insufficient {self.resource}"

@@ -23,6 +23,7 @@ _KINDS = {
     "daemonsets": "DaemonSet",
     "deviceclasses": "DeviceClass",
     "devicetaintrules": "DeviceTaintRule",
+    "poddisruptionbudgets": "PodDisruptionBudget",
     "priorityclasses": "PriorityClass",
     "replicasets": "ReplicaSet",
     "statefulsets": "StatefulSet",

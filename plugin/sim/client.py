@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 RESOURCE_GROUP = "resource.k8s.io"
 # The newest that has the resource is taken. Only versions whose shapes are alike.
 RESOURCE_VERSIONS = ("v1", "v1beta2", "v1alpha3")
+# Of other groups that a server may not have.
+_OPTIONAL = ("/apis/policy/v1",)
 BASE_PATHS = {
     "configmaps": "/api/v1",
     "namespaces": "/api/v1",
@@ -152,8 +154,10 @@ class ApiClient:
 
     async def _discover(self) -> dict[str, str]:
         paths: dict[str, str] = {}
-        for version in RESOURCE_VERSIONS:
-            path = f"/apis/{RESOURCE_GROUP}/{version}"
+        for path in (
+            *(f"/apis/{RESOURCE_GROUP}/{version}" for version in RESOURCE_VERSIONS),
+            *_OPTIONAL,
+        ):
             try:
                 listed = await self.get(path)
             except errors.NotFound:

@@ -163,6 +163,14 @@ def counted(message):
     return counts
 
 
+def of_preemption(message):
+    """What is said of preemption. Of a pod that has made others go, it was before they went."""
+    said = message.partition(" preemption: ")[2]
+    if said.startswith(("found a potential placement", "not eligible due to a terminating pod")):
+        return "others go"
+    return said
+
+
 # Where they differ
 
 
@@ -200,7 +208,8 @@ def difference_of_simulation(recorded):
         return f"{decision}, and the scheduler binds it to {recorded.node}"
     if isinstance(decision, scheduling_cycle.Unschedulable):
         ours, real = counted(decision.message), counted(recorded.message)
-        if ours != real or not recorded.message:
+        preemption = of_preemption(decision.message), of_preemption(recorded.message)
+        if ours != real or preemption[0] != preemption[1] or not recorded.message:
             return (
                 f"{decision.message}\n    and the scheduler says: {recorded.message or 'nothing'}"
             )

@@ -83,7 +83,8 @@ are where to begin.
 Before devices it looks at what else keeps a pod away: scheduling gates, claims that are missing, deleted or allocated
 elsewhere, and of each node whether it is cordoned, tainted, selected by the pod, has the CPU, memory, ports and the
 like that the pod asks for, and what the other pods mean for it: affinity, anti-affinity and topology spread. Volumes are
-not looked at: where a pod has them, the answer says so. What the scheduler itself says in the pod's condition and Events stands beside it, with what is different.
+not looked at: where a pod has them, the answer says so. Where pods of lower priority run, a note says which of them would go
+for the pod, or why none does (disruption budgets are not looked at). What the scheduler itself says in the pod's condition and Events stands beside it, with what is different.
 Where a claim is missing or being deleted the scheduler says nothing at all. `--dry` takes what people write: a Deployment,
 a Job and the like stand for the pods that they make, numbers are quantities, and limits are requests.
 

@@ -1,6 +1,6 @@
 """The scheduler's part: pending pods get devices and a node. An ordinary client of the API server.
 
-Not here: preemption, affinity between pods, topology spread, volumes.
+Not here: volumes, groups of pods, devices that preemption could free.
 An error on a node, as of a selector, ends the search only where it comes to that node.
 """
 

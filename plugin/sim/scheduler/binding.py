@@ -7,8 +7,9 @@ goes on from what is there then: every step may be repeated.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +17,8 @@ import msgspec
 from ... import timestamps
 from ...allocator import extended
 from ...api.document import Document
+from ...kube import errors
+from ...scheduling import preemption
 from ...scheduling.objects import Claim, Pod
 from .. import requests
 from ..requests import Request
@@ -33,6 +36,7 @@ class Binder:
         self._loop = loop
         self._scheduling = requests.EventRecorder(name, "Scheduling")
         self._binding = requests.EventRecorder(name, "Binding")
+        self._preempting = requests.EventRecorder(name, "Preempting")
         self._clock = clock
 
     async def bind(
@@ -65,10 +69,15 @@ class Binder:
         await self._loop.try_send(event)
 
     async def report(self, document: Document, pod: Pod, decision: Unschedulable) -> None:
-        """Says why the pod waits: once, and again only when it is something else."""
+        """Says why the pod waits: once, and again only when it is something else.
+
+        And which node it is promised, if one is to be made free for it.
+        """
+        nominated = decision.nominated_node
+        is_promised = nominated is None or nominated == pod.status.nominated_node_name
         for condition in pod.status.conditions:
             same = (condition.reason, condition.message) == (decision.reason, decision.message)
-            if condition.type == "PodScheduled" and same:
+            if condition.type == "PodScheduled" and same and is_promised:
                 return
 
         condition_now = {
@@ -78,11 +87,53 @@ class Binder:
             "message": decision.message,
             "lastTransitionTime": timestamps.rfc3339(self._clock()),
         }
-        status = {"conditions": [condition_now]}
+        status: Document = {"conditions": [condition_now]}
+        if not is_promised:
+            status["nominatedNodeName"] = nominated or None
         await self._loop.send(requests.patch_status("pods", document, status))
         event = requests.create_event(
             document, "Pod", "FailedScheduling", decision.message, self._scheduling, warning=True
         )
+        await self._loop.try_send(event)
+
+    async def preempt(
+        self,
+        document: Document,
+        node: str,
+        victims: Sequence[Document],
+        passed_over: Sequence[Document],
+    ) -> None:
+        """Ends the victims, so that there is room on the node for the pod of the document.
+
+        `passed_over` are pods of lower priority that were promised the node before. Who is going
+        already is let go. A victim that is gone in the meantime is what was wanted.
+        """
+        for each in passed_over:
+            status = {"nominatedNodeName": None}
+            with contextlib.suppress(errors.NotFound, errors.Conflict):
+                await self._loop.send(requests.patch_status("pods", each, status))
+
+        for victim in victims:
+            if not victim["metadata"].get("deletionTimestamp"):
+                with contextlib.suppress(errors.NotFound, errors.Conflict):
+                    await self._end(victim, document, node)
+
+    async def _end(self, victim: Document, preemptor: Document, node: str) -> None:
+        """The condition comes first: whoever sees the pod go sees why."""
+        scheduler = preemptor["spec"].get("schedulerName", "")
+        condition = {
+            "type": preemption.DISRUPTION_TARGET,
+            "status": "True",
+            "reason": preemption.BY_SCHEDULER,
+            "message": f"{scheduler}: preempting to accommodate a higher priority pod",
+            "lastTransitionTime": timestamps.rfc3339(self._clock()),
+        }
+        status = {"conditions": [condition]}
+        await self._loop.send(requests.patch_status("pods", victim, status))
+        await self._loop.send(requests.delete("pods", victim))
+
+        note = f"Preempted by pod {preemptor['metadata']['uid']} on node {node}"
+        event = requests.create_event(victim, "Pod", "Preempted", note, self._preempting)
         await self._loop.try_send(event)
 
     async def deallocate(self, claim: Document) -> None:

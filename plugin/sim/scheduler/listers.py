@@ -149,9 +149,12 @@ def _scheduling_part(node: Node) -> object:
 
 
 def pod_freed_node(before: Pod | None, after: Pod | None) -> bool:
-    """Whether it has had a place on a node and gives it back."""
-    if before is None or not before.spec.node_name or before.has_ended:
+    """Whether it has had a place on a node, or the promise of one, and gives it back."""
+    if before is None or before.has_ended:
         return False
+    if not before.spec.node_name:
+        promised = before.status.nominated_node_name
+        return bool(promised) and (after is None or not after.status.nominated_node_name)
     return after is None or after.has_ended
 
 

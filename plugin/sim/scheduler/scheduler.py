@@ -15,10 +15,20 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from ...allocator import features
+from ...api.document import Document
 from ...kube import client as kube_client
 from ...kube import errors
-from ...scheduling import neighbours
-from ...scheduling.objects import Claim, Class, Namespace, Node, Pod, Rule, Slice
+from ...scheduling import neighbours, preemption
+from ...scheduling.objects import (
+    Claim,
+    Class,
+    DisruptionBudget,
+    Namespace,
+    Node,
+    Pod,
+    Rule,
+    Slice,
+)
 from ..assume_cache import AssumeCache, key_of
 from ..client import MAX_IN_FLIGHT, RETRY_PERIOD, ApiClient
 from ..work_loop import WorkLoop
@@ -40,6 +50,7 @@ RESOURCES = (
     "resourceslices",
     "devicetaintrules",
     "namespaces",
+    "poddisruptionbudgets",
 )
 
 
@@ -72,6 +83,10 @@ class Scheduler:
         self._rules = listers.TypedLister(caches["devicetaintrules"], Rule, listers.spec_changed)
         self._namespaces = listers.TypedLister(
             caches["namespaces"], Namespace, listers.labels_changed
+        )
+        # They keep no pod from a node: what changes of them helps nobody.
+        self._budgets = listers.TypedLister(
+            caches["poddisruptionbudgets"], DisruptionBudget, lambda _, __: False
         )
         self._published = PublishedDevices()
         self._features = features.DEFAULT
@@ -117,6 +132,7 @@ class Scheduler:
             if isinstance(decision, scheduling_cycle.Bind):
                 snapshot = snapshot.with_decision(pod, decision.claims, decision.node)
             if isinstance(decision, scheduling_cycle.Unschedulable):
+                snapshot = _with_promise(snapshot, pod, decision)
                 self._unschedulable[uid] = basis
             else:
                 self._unschedulable.pop(uid, None)
@@ -125,7 +141,7 @@ class Scheduler:
                 if pod.status.resource_claim_statuses:
                     wait = RETRY_PERIOD
                 continue
-            self._start_write(pod, decision)
+            self._start_write(snapshot, pod, decision)
             # What is decided is written while others are still being decided.
             await asyncio.sleep(0)
         return wait
@@ -140,7 +156,7 @@ class Scheduler:
                 list(self._classes.values.values()),
                 self._features,
             )
-        listers_ = (self._nodes, self._pods, self._claims, self._namespaces)
+        listers_ = (self._nodes, self._pods, self._claims, self._namespaces, self._budgets)
         others = [lister.refresh() for lister in listers_]
         if any(published) or any(others):
             self._last_help = object()
@@ -166,6 +182,7 @@ class Scheduler:
             self._claims.values.values(),
             self._published,
             {name: one.metadata.labels for name, one in self._namespaces.values.items()},
+            list(self._budgets.values.values()),
         )
         for uid, node in self._bound.items():
             snapshot = snapshot.with_decision(snapshot.pods[uid], (), node)
@@ -173,6 +190,8 @@ class Scheduler:
             decision = assumed.decision
             if isinstance(decision, scheduling_cycle.Bind):
                 snapshot = snapshot.with_decision(assumed.pod, decision.claims, decision.node)
+            if isinstance(decision, scheduling_cycle.Unschedulable):
+                snapshot = _with_promise(snapshot, assumed.pod, decision)
         return snapshot
 
     def _basis(self, snapshot: Snapshot, pod: Pod) -> object:
@@ -197,6 +216,7 @@ class Scheduler:
 
     def _start_write(
         self,
+        snapshot: Snapshot,
         pod: Pod,
         decision: scheduling_cycle.Bind
         | scheduling_cycle.Unschedulable
@@ -212,7 +232,7 @@ class Scheduler:
                     documents[claim.key] = self._claims.documents[claim.key]
             work = partial(self._binder.bind, document, pod, decision, documents)
         elif isinstance(decision, scheduling_cycle.Unschedulable):
-            work = partial(self._binder.report, document, pod, decision)
+            work = self._report(snapshot, document, pod, decision)
         else:
             claim_document = self._claims.documents[decision.claim.key]
             work = partial(self._binder.deallocate, claim_document)
@@ -220,6 +240,33 @@ class Scheduler:
         uid = pod.metadata.uid
         self._assumed[uid] = _Assumed(pod, decision)
         self._tasks.create_task(self._write(uid, decision, work))
+
+    def _report(
+        self,
+        snapshot: Snapshot,
+        document: Document,
+        pod: Pod,
+        decision: scheduling_cycle.Unschedulable,
+    ) -> Work:
+        """Says why the pod waits, and makes room for it where that is what was decided."""
+        candidate = decision.preemption
+        if candidate is None:
+            return partial(self._binder.report, document, pod, decision)
+
+        # Pods that were promised the node before have to look for another place.
+        node, priority = candidate.node, preemption.priority_of(pod)
+        promised = snapshot.nominated.get(node, ())
+        lower = [each for each in promised if preemption.priority_of(each) < priority]
+        for each in lower:
+            self._unschedulable.pop(each.metadata.uid, None)
+        passed_over = [self._pods.documents[each.key] for each in lower]
+        victims = [self._pods.documents[each.key] for each in candidate.victims]
+
+        async def work() -> None:
+            await self._binder.report(document, pod, decision)
+            await self._binder.preempt(document, node, victims, passed_over)
+
+        return work
 
     async def _write(self, uid: str, decision: scheduling_cycle.Decision, work: Work) -> None:
         pause = 0.0
@@ -240,6 +287,16 @@ class Scheduler:
         await asyncio.sleep(pause)
         del self._assumed[uid]
         self._loop.wake.set()
+
+
+def _with_promise(
+    snapshot: Snapshot, pod: Pod, decision: scheduling_cycle.Unschedulable
+) -> Snapshot:
+    """As it is when the pod has the promise of the decision, or has lost one that it had."""
+    node = decision.nominated_node
+    if node is None or node == pod.status.nominated_node_name:
+        return snapshot
+    return snapshot.with_nomination(pod, node)
 
 
 async def run(client_: kube_client.Client) -> None:

@@ -6,15 +6,14 @@ Pure: a snapshot and a pod in, a decision out. What is written for it is in `bin
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from ...allocator import AllocationError, CancelledError, explain, extended, nodes
-from ...scheduling import filters, neighbours, preferences
+from ...scheduling import node_rules, preemption, preferences
 from ...scheduling.objects import Allocation, Claim, Meta, UnreadableClaim
 from .. import requests
 
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 RESERVED_MAX = 256  # pods that share a claim
 EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"  # annotation
 _ENOUGH_NODES = 100  # that would do; a scheduler looks for no more
+_NO_DEVICES = "cannot allocate all claims"
+_NOT_AVAILABLE = "resourceclaim not available on the node"
 BINDING_TIMEOUT = 600.0  # seconds that devices have to become ready after their allocation
 
 
@@ -45,8 +46,19 @@ class Bind:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Unschedulable:
+    """`preemption` has the pods that are to go for this one, if that would help."""
+
     message: str
     reason: str = "Unschedulable"
+    preemption: preemption.Candidate | None = None
+    keeps_nomination: bool = False
+
+    @property
+    def nominated_node(self) -> str | None:
+        """The node that the pod is promised; None if that stays as it is."""
+        if self.keeps_nomination:
+            return None
+        return self.preemption.node if self.preemption else ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,16 +104,26 @@ def schedule_pod(
     except _ClaimNotReadyError:
         return Pending()
     except _UnresolvableError as error:
-        return Unschedulable(message=f"0/{count} nodes are available: {error}.")
+        if count:
+            outcome = preemption.evaluate(pod, (), count, {}, (), lambda _, __: ())
+            return _unschedulable(f"0/{count} nodes are available: {error}.", outcome)
 
     if not count:
-        return Unschedulable(message="no nodes available to schedule pods")
+        return Unschedulable(message="no nodes available to schedule pods", keeps_nomination=True)
 
     # Devices that were chosen in an earlier cycle may still have to get ready.
     unready = _check_binding_conditions(pod, claims, now)
     if unready is not None:
         return unready
     return _NodeSearch(snapshot, pod, claims, cancelled).decide()
+
+
+def _unschedulable(message: str, outcome: preemption.Outcome) -> Unschedulable:
+    return Unschedulable(
+        message=f"{message} preemption: {outcome.message}",
+        preemption=outcome.candidate,
+        keeps_nomination=outcome.keeps_nomination,
+    )
 
 
 def claims_of(snapshot: Snapshot, pod: Pod) -> list[Claim]:
@@ -216,53 +238,28 @@ class _NodeSearch:
         self._pod = pod
         self._claims = claims
         self._cancelled = cancelled
+        self._rules = node_rules.NodeRules(snapshot.placement, pod)
         self._extended_claim = extended_claim_of(snapshot, pod)
         self._unallocated = [claim for claim in claims if not claim.status.allocation]
         self._reasons: Counter[str] = Counter()  # by reason, how many nodes have it
         self._short: list[tuple[Node, list[ResourceClaim]]] = []  # nodes with too few devices
+        self._resolvable: list[str] = []  # nodes on which it helped if other pods went
+        self._without_devices: dict[str, str] = {}  # by the node's name, why it gets none there
         self._scores: dict[str, int] = {}  # by the node's name, what the pod prefers
-        # Most pods have nothing to do with others.
-        self._neighbours: neighbours.Neighbours | None = None
-        if neighbours.has_rules(pod) or snapshot.watchful_pods:
-            self._neighbours = neighbours.Neighbours(
-                pod,
-                snapshot.nodes_by_name,
-                snapshot.pods_by_node,
-                snapshot.watchful_pods,
-                snapshot.namespaces,
-            )
-
-    def _filter(self, node: Node) -> list[str]:
-        """Why the pod cannot go to this node, devices aside; nothing if it may."""
-        snapshot = self._snapshot
-        allocatable = node.status.allocatable
-        # Only ports are looked at on them, which few pods have.
-        others: Sequence[Pod] = ()
-        if self._pod.host_ports:
-            others = snapshot.pods_by_node.get(node.metadata.name, ())
-        refusals = filters.refusals(
-            self._pod,
-            node,
-            used=snapshot.used[node.metadata.name],
-            by_claims={
-                name
-                for name in snapshot.published.class_by_resource
-                if allocatable.get(name, "0") == "0"
-            },
-            neighbours=others,
-        )
-        if self._neighbours is not None:
-            refusals = itertools.chain(refusals, self._neighbours.refusals(node))
-        messages = [refusal.message for refusal in filters.first_refusals(refusals)]
-        return list(dict.fromkeys(messages))
 
     def decide(self) -> Decision:
+        promised = self._bind_as_promised()
+        if promised is not None:
+            return promised
+
         feasible: list[Node] = []
         tied: list[tuple[Node, list[Claim]]] = []  # nodes that claims of the pod cannot be used on
         for node in self._snapshot.nodes:
-            reasons = self._filter(node)
-            if reasons:
-                self._reasons.update(reasons)
+            refusals = self._rules.refusals(node)
+            if refusals:
+                self._reasons.update(node_rules.messages(refusals))
+                if all(refusal.is_resolvable for refusal in refusals):
+                    self._resolvable.append(node.metadata.name)
                 continue
             unavailable = [claim for claim in self._claims if not _is_available_on(claim, node)]
             if unavailable:
@@ -288,6 +285,7 @@ class _NodeSearch:
             return Unschedulable(
                 message=f'running "DynamicResources" filter plugin: {error}',
                 reason="SchedulerError",
+                keeps_nomination=True,
             )
         if bind is not None:
             return bind
@@ -298,7 +296,56 @@ class _NodeSearch:
             uid = self._pod.metadata.uid
             if all(consumer.uid == uid for consumer in claim.status.reserved_for):
                 return Deallocate(claim=claim)
-        return Unschedulable(message=self._message())
+        return _unschedulable(self._message(), self._preempt())
+
+    def _bind_as_promised(self) -> Bind | None:
+        """On the node that others have made room on, which is looked at before all others."""
+        node = self._snapshot.nodes_by_name.get(self._pod.status.nominated_node_name)
+        if node is None or self._rules.refusals(node):
+            return None
+        if not all(_is_available_on(claim, node) for claim in self._claims):
+            return None
+        claims = self._claims_to_allocate(node)
+        try:
+            results = self._allocate_on(node, claims)
+        except AllocationError:
+            return None  # told where the node's turn comes
+        return None if results is None else self._bind(node, claims, results)
+
+    # ------------------------------------------------------------ preemption
+
+    def _preempt(self) -> preemption.Outcome:
+        snapshot = self._snapshot
+        return preemption.evaluate(
+            self._pod,
+            self._resolvable,
+            len(snapshot.nodes),
+            snapshot.pods_by_node,
+            snapshot.budgets,
+            self._reasons_without,
+        )
+
+    def _reasons_without(self, name: str, gone: Collection[str]) -> list[str]:
+        """Why the pod cannot go to the node even if those pods were gone; devices stay taken."""
+        node = self._snapshot.nodes_by_name[name]
+        reasons = node_rules.messages(self._rules.refusals(node, gone))
+        if reasons:
+            return reasons
+        if name not in self._without_devices:
+            self._without_devices[name] = self._reason_of_devices(node)
+        return [reason for reason in (self._without_devices[name],) if reason]
+
+    def _reason_of_devices(self, node: Node) -> str:
+        """Why the node has no devices for the pod; nothing if it has."""
+        if not all(_is_available_on(claim, node) for claim in self._claims):
+            return _NOT_AVAILABLE
+        try:
+            results = self._allocate_on(node, self._claims_to_allocate(node))
+        except AllocationError as error:
+            return str(error)
+        return _NO_DEVICES if results is None else ""
+
+    # ------------------------------------------------------------ devices
 
     def _held_elsewhere(self, tied: Sequence[tuple[Node, list[Claim]]]) -> list[Claim]:
         """The claims that alone keep the pod from a node, where its others could be allocated."""
@@ -306,7 +353,7 @@ class _NodeSearch:
         for node, unavailable in tied:
             claims = self._claims_to_allocate(node)
             if self._try_on(node, claims) is not None:
-                self._reasons["resourceclaim not available on the node"] += 1
+                self._reasons[_NOT_AVAILABLE] += 1
                 held += unavailable
         return held
 
@@ -448,7 +495,7 @@ class _NodeSearch:
             holders = explain.holders(self._snapshot.claims.values())
             for node, claims in self._short:
                 report = explain.node(self._snapshot.allocator, node, claims, holders)
-                self._reasons[f"cannot allocate all claims ({report.summary})"] += 1
+                self._reasons[f"{_NO_DEVICES} ({report.summary})"] += 1
 
         counted = sorted(f"{count} {reason}" for reason, count in self._reasons.items())
         return f"0/{len(self._snapshot.nodes)} nodes are available: {', '.join(counted)}."

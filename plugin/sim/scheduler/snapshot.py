@@ -16,9 +16,10 @@ import msgspec
 
 from ...allocator import Allocator, Classes, features, selectors, state, taints
 from ...allocator.extended import classes_by_resource
-from ...scheduling import resources
+from ...scheduling import preemption, resources
 from ...scheduling.neighbours import is_watchful
-from ...scheduling.objects import Claim, Node, Pod, Rule, Slice
+from ...scheduling.node_rules import Placement
+from ...scheduling.objects import Claim, DisruptionBudget, Node, Pod, Rule, Slice
 
 if TYPE_CHECKING:
     from ...api.scheduling import DeviceClass
@@ -91,6 +92,7 @@ class Snapshot:
     claims: Mapping[str, Claim]  # by namespace/name
     published: PublishedDevices = PublishedDevices()
     namespaces: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)  # labels
+    budgets: Sequence[DisruptionBudget] = ()
 
     @classmethod
     def of(
@@ -100,6 +102,7 @@ class Snapshot:
         claims: Iterable[Claim],
         published: PublishedDevices | None = None,
         namespaces: Mapping[str, Mapping[str, str]] = types.MappingProxyType({}),
+        budgets: Sequence[DisruptionBudget] = (),
     ) -> Snapshot:
         return cls(
             sorted(nodes, key=lambda node: node.metadata.name),
@@ -107,6 +110,7 @@ class Snapshot:
             {claim.key: claim for claim in claims},
             published or PublishedDevices(),
             namespaces,
+            budgets,
         )
 
     @cached_property
@@ -146,6 +150,28 @@ class Snapshot:
         return by_node
 
     @cached_property
+    def nominated(self) -> dict[str, list[Pod]]:
+        """The pods that wait for room which others make for them, by the node's name."""
+        by_node: dict[str, list[Pod]] = {}
+        for pod in self.pods.values():
+            node = pod.status.nominated_node_name
+            if node and _is_pending(pod):
+                by_node.setdefault(node, []).append(_placed(pod, node))
+        return by_node
+
+    @property
+    def placement(self) -> Placement:
+        return Placement(
+            nodes=self.nodes_by_name,
+            pods_by_node=self.pods_by_node,
+            used=self.used,
+            watchful=self.watchful_pods,
+            namespaces=self.namespaces,
+            promised=self.nominated,
+            by_class=self.published.class_by_resource,
+        )
+
+    @cached_property
     def features(self) -> features.Features:
         claims = self.claims.values()
         return self.published.features | features.in_use((), claims, self.published.of_itself)
@@ -179,12 +205,11 @@ class Snapshot:
         What is dear to compute is carried over with the little that has changed: a queue of a
         thousand pods would count the whole cluster a thousand times otherwise.
         """
-        spec = msgspec.structs.replace(pod.spec, node_name=node)
-        placed = msgspec.structs.replace(pod, spec=spec)
+        placed = _placed(pod, node)
         pods = {**self.pods, pod.metadata.uid: placed}
         changed = {claim.key: claim for claim in claims}
         claims_after = {**self.claims, **changed}
-        after = Snapshot(self.nodes, pods, claims_after, self.published, self.namespaces)
+        after = dataclasses.replace(self, pods=pods, claims=claims_after)
 
         computed = self.__dict__
         if "used" in computed and node in self.used:
@@ -198,6 +223,8 @@ class Snapshot:
         for of_nodes in ("nodes_by_name", "has_soft_taints"):
             if of_nodes in computed:
                 after.__dict__[of_nodes] = computed[of_nodes]
+        if "nominated" in computed and not pod.status.nominated_node_name:
+            after.__dict__["nominated"] = self.nominated
         if "watchful_pods" in computed:
             watchful = self.watchful_pods
             after.__dict__["watchful_pods"] = (
@@ -211,6 +238,19 @@ class Snapshot:
             more = state.of_claims(newly_allocated, self.features)
             after.__dict__["features"] = self.features
             after.__dict__["allocated"] = state.together(self.allocated, more)
+        return after
+
+    def with_nomination(self, pod: Pod, node: str) -> Snapshot:
+        """As it will be when the pod is promised the node; without a name, none."""
+        known = self.pods.get(pod.metadata.uid, pod)
+        status = msgspec.structs.replace(known.status, nominated_node_name=node)
+        promised = msgspec.structs.replace(known, status=status)
+        after = dataclasses.replace(self, pods={**self.pods, pod.metadata.uid: promised})
+
+        # Nothing else depends on it.
+        for name, value in self.__dict__.items():
+            if name not in after.__dict__ and name != "nominated":
+                after.__dict__[name] = value
         return after
 
     def _is_allocated(self, key: str) -> bool:
@@ -227,5 +267,11 @@ def _is_pending(pod: Pod) -> bool:
     return not (pod.metadata.deletion_timestamp or pod.has_ended)
 
 
+def _placed(pod: Pod, node: str) -> Pod:
+    spec = msgspec.structs.replace(pod.spec, node_name=node)
+    return msgspec.structs.replace(pod, spec=spec)
+
+
 def _queue_position(pod: Pod) -> tuple[int, str, str]:
-    return -(pod.spec.priority or 0), pod.metadata.creation_timestamp, pod.metadata.name
+    metadata = pod.metadata
+    return -preemption.priority_of(pod), metadata.creation_timestamp, metadata.name

@@ -17,6 +17,8 @@ from tests.support.plane import furnish, running
 
 WEDGED = {"key": "claimd.dev/wedged", "effect": "NoExecute"}
 
+IN_VAIN = "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
+
 
 @pytest.fixture
 async def plane(tmp_path):
@@ -84,7 +86,7 @@ async def test_a_pod_waits_with_a_reason_until_there_is_a_device(plane):
     assert note.startswith(
         "0/3 nodes are available: 3 cannot allocate all claims (claim default/late-gpu-"
     )
-    assert note.endswith(": 1 GPU is needed, none is free).")
+    assert note.endswith(f": 1 GPU is needed, none is free). {IN_VAIN}")
     (condition,) = plane.pod("late")["status"]["conditions"]
     assert (condition["type"], condition["status"]) == ("PodScheduled", "False")
     assert (condition["reason"], condition["message"]) == ("Unschedulable", note)
@@ -200,7 +202,8 @@ async def test_pods_keep_away_from_each_other(plane):
     assert sorted(filter(None, placed)) == ["node-1", "node-2", "node-3"]
     late = f"p{placed.index(None)}"
     assert await plane.until(lambda: plane.told(late, "FailedScheduling")) == [
-        "0/3 nodes are available: 3 node(s) didn't match pod anti-affinity rules."
+        "0/3 nodes are available: 3 node(s) didn't match pod anti-affinity rules. preemption: "
+        "0/3 nodes are available: 3 No preemption victims found for incoming pod."
     ]
     gone = "p0" if late != "p0" else "p1"
     where = plane.place(gone)
@@ -212,7 +215,8 @@ async def test_pods_keep_away_from_each_other(plane):
 async def test_a_pod_waits_for_the_one_that_it_wants_to_be_near_to(plane):
     await plane.make(labelled("p", "web", affinity=affinity("podAffinity", "db")))
     (note,) = await plane.until(lambda: plane.told("p", "FailedScheduling"))
-    assert note == "0/3 nodes are available: 3 node(s) didn't match pod affinity rules."
+    said = "0/3 nodes are available: 3 node(s) didn't match pod affinity rules."
+    assert note == f"{said} {IN_VAIN}"
     await plane.make(labelled("q", "db", nodeSelector={"kubernetes.io/hostname": "node-3"}))
     assert await plane.until(lambda: plane.place("p")) == "node-3"
 

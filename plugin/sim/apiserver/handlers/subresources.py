@@ -68,10 +68,12 @@ class Subresources:
             "lastProbeTime": None,
             "lastTransitionTime": timestamps.rfc3339(self._now()),
         }
+        status = status | {"conditions": [*others, scheduled]}
+        status.pop("nominatedNodeName", None)  # a promise, which is kept now
         bound = pod | {
             "metadata": metadata,
             "spec": (pod.get("spec") or {}) | {"nodeName": node},
-            "status": status | {"conditions": [*others, scheduled]},
+            "status": status,
         }
 
         # Past the registry: nobody comes to own a field by a binding.

@@ -2,6 +2,8 @@
 
 import pytest
 
+from plugin.kube import errors
+from plugin.scheduling import preemption
 from plugin.sim.scheduler.binding import FINALIZER, Binder
 from plugin.sim.scheduler.scheduling_cycle import EXTENDED_CLAIM, Bind, Unschedulable, schedule_pod
 from tests.support.planes import claim, class_, node, parsed, pod, slice_, snapshot
@@ -228,3 +230,72 @@ async def test_what_a_claim_holds_is_given_back_whole(binder, loop):
     assert request.target == "resourceclaims/default/c/status"
     assert request.body["status"] == {"other": 1}
     assert request.body["metadata"] == held["metadata"]
+
+
+# ---------------------------------------------------------------- preemption
+
+
+def bodies(loop, target):
+    return [request.body for request in loop.sent if f"{request.method} {request.target}" == target]
+
+
+async def test_victims_go_after_it_is_said_why(binder, loop):
+    new = pod("p", schedulerName="default-scheduler")
+    going = pod("going", on="node-1")
+    going["metadata"]["deletionTimestamp"] = NOW_TEXT
+    await binder.preempt(new, "node-1", [pod("v", on="node-1"), going], [pod("before")])
+    # Who goes already is let go.
+    assert loop.targets == [
+        "PATCH pods/default/before/status",
+        "PATCH pods/default/v/status",
+        "DELETE pods/default/v",
+        "POST events/default",
+    ]
+    (before,) = bodies(loop, "PATCH pods/default/before/status")
+    assert before["status"] == {"nominatedNodeName": None}
+    (victim,) = bodies(loop, "PATCH pods/default/v/status")
+    (condition,) = victim["status"]["conditions"]
+    assert condition == {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "message": "default-scheduler: preempting to accommodate a higher priority pod",
+        "lastTransitionTime": NOW_TEXT,
+    }
+    (deletion,) = bodies(loop, "DELETE pods/default/v")
+    assert deletion["preconditions"] == {"uid": "uid-v"}
+    assert "gracePeriodSeconds" not in deletion
+
+
+async def test_a_victim_that_is_gone_is_what_was_wanted(binder, loop, monkeypatch):
+    sent = loop.send
+
+    async def send(request):
+        await sent(request)
+        if request.name == "v":
+            raise errors.NotFound("gone", status=404)
+        return {}
+
+    monkeypatch.setattr(loop, "send", send)
+    await binder.preempt(pod("p"), "node-1", [pod("v", on="node-1"), pod("w", on="node-1")], [])
+    assert "DELETE pods/default/w" in loop.targets
+
+
+async def test_a_promise_is_written_and_taken_back(binder, loop):
+    new = pod("p")
+    (one,) = parsed(new)
+    candidate = preemption.Candidate(node="node-1", victims=())
+    await binder.report(new, one, Unschedulable(message="m", preemption=candidate))
+    assert loop.sent[0].body["status"]["nominatedNodeName"] == "node-1"
+
+    loop.sent.clear()
+    new["status"]["nominatedNodeName"] = "node-1"
+    (one,) = parsed(new)
+    await binder.report(new, one, Unschedulable(message="waits", keeps_nomination=True))
+    assert "nominatedNodeName" not in loop.sent[0].body["status"]
+    # Also where the rest was said before.
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "m"}
+    new["status"]["conditions"] = [said]
+    (one,) = parsed(new)
+    await binder.report(new, one, Unschedulable(message="m"))
+    assert loop.sent[-2].body["status"]["nominatedNodeName"] is None

@@ -13,6 +13,7 @@ from plugin.sim.scheduler.scheduler import Scheduler
 from tests.support import planes
 
 HELD = "claim default/b: 1 GPU is needed, none is free: gpu-0 is held by claim a"
+IN_VAIN = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
 CLUSTER = {
     "deviceclasses": [planes.class_()],
     "nodes": [planes.node("node-1")],
@@ -38,6 +39,10 @@ class Binder:
 
     async def report(self, document, pod, decision):
         await self._write("report", document["metadata"]["name"], decision.message)
+
+    async def preempt(self, document, node, victims, passed_over):
+        names = [[each["metadata"]["name"] for each in pods] for pods in (victims, passed_over)]
+        await self._write("preempt", document["metadata"]["name"], node, *names)
 
     async def deallocate(self, document):
         await self._write("deallocate", document["metadata"]["name"])
@@ -93,7 +98,10 @@ async def test_each_pending_pod_gets_its_node_with_what_the_others_leave(passes)
     passes.see(pods=[p, q], resourceclaims=[planes.claim("a"), planes.claim("b")])
     assert await passes.once() == [
         ("bind", "p", "node-1", ["default/a"]),
-        (*("report", "q"), f"0/1 nodes are available: 1 cannot allocate all claims ({HELD})."),
+        (
+            *("report", "q"),
+            f"0/1 nodes are available: 1 cannot allocate all claims ({HELD}). {IN_VAIN}",
+        ),
     ]
 
 
@@ -263,3 +271,36 @@ async def test_the_search_for_one_pod_has_an_end(passes, monkeypatch):
     monkeypatch.setattr(scheduler, "SEARCH_LIMIT", -1.0)
     await passes.once()
     assert asked == [(1000.0, False), (1000.0, True)]
+
+
+# ---------------------------------------------------------------- preemption
+
+
+def small(name, priority, on="", **more):
+    return planes.pod(name, on=on, requests={"cpu": "8"}, priority=priority, **more)
+
+
+async def test_a_place_that_is_promised_is_given_to_nobody_else(passes):
+    """Neither while the promise is written, nor before the API server shows it."""
+    passes.binder.gate = asyncio.Event()
+    passes.see(pods=[small("v", 1, on="node-1"), small("p", 20)])
+    assert [what[:2] for what in await passes.once()] == [("report", "p")]
+    passes.see(pods=[small("p", 20), small("q", 10)])
+    assert [what[:2] for what in await passes.once()] == [("report", "q")]
+    passes.binder.gate.set()
+    await asyncio.sleep(0)
+
+
+async def test_others_go_once_and_who_was_promised_the_place_before_looks_again(passes):
+    promised = small("q", 10)
+    promised["status"]["nominatedNodeName"] = "node-1"
+    passes.see(pods=[small("v", 1, on="node-1"), promised])
+    await passes.once()
+    passes.see(pods=[small("v", 1, on="node-1"), promised, small("p", 20)])
+    written = await passes.once()
+    assert [what for what in written if what[0] == "preempt"] == [
+        ("preempt", "p", "node-1", ["v"], ["q"])
+    ]
+    assert ("report", "q") in [what[:2] for what in written]
+    # Nothing has changed, and nobody is ended again.
+    assert not [what for what in await passes.once() if what[0] == "preempt"]

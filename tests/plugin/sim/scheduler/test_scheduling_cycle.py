@@ -22,6 +22,11 @@ from tests.support.planes import (
 HOT = {"key": "example.com/hot", "effect": "NoSchedule"}
 
 
+def in_vain(message, nodes=1, why="Preemption is not helpful for scheduling"):
+    """As the scheduler says it where no pod could make room."""
+    return f"{message} preemption: 0/{nodes} nodes are available: {nodes} {why}."
+
+
 def devices(decision):
     """Of each claim those that it gets."""
     return [
@@ -72,7 +77,7 @@ def test_devices_that_are_taken_are_not_given_again_before_the_api_server_knows(
     again = schedule_pod(after, two)
     assert (devices(decision), devices(again)) == ([["gpu-0"]], [["gpu-1"]])
     last = schedule_pod(after.with_decision(two, again.claims, again.node), three_)
-    assert last.message == (
+    assert last.message == in_vain(
         "0/1 nodes are available: 1 cannot allocate all claims "
         "(claim default/c: 1 GPU is needed, none is free)."
     )
@@ -113,7 +118,9 @@ def test_each_reason_is_told_with_its_number_of_nodes():
         "1 cannot allocate all claims (no driver has devices here: "
         "no ResourceSlice is for this node), "
         "1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint(s), "
-        "1 node(s) were unschedulable."
+        "1 node(s) were unschedulable. preemption: 0/6 nodes are available: "
+        "1 No preemption victims found for incoming pod, 5 Preemption is not helpful for "
+        "scheduling."
     )
 
 
@@ -152,7 +159,7 @@ def test_init_containers_need_what_they_need_beside_sidecars():
     )
     assert decided(
         pod("p", requests={"cpu": "4"}, initContainers=init), nodes=one
-    ) == Unschedulable(message="0/1 nodes are available: 1 Insufficient cpu.")
+    ) == Unschedulable(message=in_vain("0/1 nodes are available: 1 Insufficient cpu."))
 
 
 def test_a_claim_of_a_template_is_waited_for_in_silence():
@@ -184,7 +191,8 @@ def test_reasons_that_no_node_can_help():
         ([claim("mine")], [], "request gpu: device class gpu does not exist"),
     ):
         found = decided(new, claims=claims, classes=classes)
-        assert found == Unschedulable(message=f"0/3 nodes are available: {why}.")
+        said = in_vain(f"0/3 nodes are available: {why}.", nodes=3)
+        assert found == Unschedulable(message=said)
     assert (
         decided(new, nodes=[], claims=[claim("mine")]).message
         == "no nodes available to schedule pods"
@@ -202,8 +210,8 @@ def test_a_claim_of_the_pod_that_is_stuck_elsewhere_is_freed():
     stuck = claim("mine", devices=["gpu-0"], node="gone", pods=["p"])
     assert isinstance(decided(pod("p", claims=["mine"]), claims=[stuck]), Deallocate)
     used = claim("mine", devices=["gpu-0"], node="gone", pods=["p", "other"])
-    assert decided(pod("p", claims=["mine"]), claims=[used]).message == (
-        "0/3 nodes are available: 3 resourceclaim not available on the node."
+    assert decided(pod("p", claims=["mine"]), claims=[used]).message == in_vain(
+        "0/3 nodes are available: 3 resourceclaim not available on the node.", nodes=3
     )
 
 
@@ -251,7 +259,7 @@ def test_extended_resources_get_a_claim_of_their_own_where_the_node_has_none():
     assert not decision.claims[0].metadata.uid
     own = [node("plugin", **{"example.com/gpu": "2"})]
     assert decided(new, classes=classes, nodes=own) == Bind(node="plugin")
-    assert decided(new, classes=[], nodes=[node("bare")]).message == (
+    assert decided(new, classes=[], nodes=[node("bare")]).message == in_vain(
         "0/1 nodes are available: 1 Insufficient example.com/gpu."
     )
 
@@ -331,8 +339,9 @@ def test_a_port_of_the_node_is_given_once():
     decision = schedule_pod(before, *parsed(first))
     assert decision == Bind(node="node-1")
     after = before.with_decision(*parsed(first), (), "node-1")
-    expected = (
-        "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
+    expected = in_vain(
+        "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports.",
+        why="No preemption victims found for incoming pod",
     )
     assert schedule_pod(after, *parsed(second)) == Unschedulable(message=expected)
 
@@ -345,5 +354,80 @@ def test_a_claim_that_is_held_elsewhere_is_named_only_where_the_others_could_be_
 
     others = [node("node-2"), node("node-3")]
     decision = decided(both, nodes=others, claims=[held, claim("mine")])
-    expected = "0/2 nodes are available: 2 resourceclaim not available on the node."
+    expected = in_vain(
+        "0/2 nodes are available: 2 resourceclaim not available on the node.", nodes=2
+    )
     assert decision == Unschedulable(message=expected)
+
+
+# ---------------------------------------------------------------- preemption
+
+
+def low(name, on="node-1", cpu=8, **more):
+    return pod(name, on=on, requests={"cpu": str(cpu)}, priority=10, **more)
+
+
+def test_a_pod_of_lower_priority_goes_and_its_node_is_promised():
+    decision = decided(
+        pod("p", requests={"cpu": "8"}, priority=20),
+        nodes=[node("node-1")],
+        pods=[low("a", cpu=4), low("b", cpu=4)],
+    )
+    assert [each.metadata.name for each in decision.preemption.victims] == ["a", "b"]
+    assert (decision.nominated_node, decision.keeps_nomination) == ("node-1", False)
+
+
+def test_what_is_promised_is_given_to_nobody_of_lower_priority():
+    first, second = pod("p", requests={"cpu": "8"}, priority=20), pod("q", requests={"cpu": "1"})
+    nodes = [node("node-1")]
+    before = snapshot(nodes=nodes, pods=[first, second, low("a")])
+    promised = before.with_nomination(*parsed(first), "node-1")
+    gone = snapshot(nodes=nodes, pods=[first, second]).with_nomination(*parsed(first), "node-1")
+    assert "Insufficient cpu" in schedule_pod(gone, *parsed(second)).message
+    # The one that it is promised to gets it, also where another node would suit it better.
+    assert schedule_pod(gone, gone.pods["uid-p"]) == Bind(node="node-1")
+    assert schedule_pod(gone.with_nomination(*parsed(first), ""), *parsed(second)) == Bind(
+        node="node-1"
+    )
+
+    # Who is more urgent takes it.
+    (third,) = parsed(pod("r", requests={"cpu": "8"}, priority=30))
+    decision = schedule_pod(promised, third)
+    assert [each.metadata.name for each in decision.preemption.victims] == ["a"]
+    assert schedule_pod(gone, third) == Bind(node="node-1")
+
+
+def test_a_promise_is_looked_at_before_all_other_nodes():
+    new = pod("p")
+    world = three(new, pod("a", on="node-2"))
+    assert schedule_pod(world, *parsed(new)) == Bind(node="node-1")
+    promised = world.with_nomination(*parsed(new), "node-2")
+    assert schedule_pod(promised, promised.pods["uid-p"]) == Bind(node="node-2")
+
+
+def test_a_pod_that_is_refused_for_its_devices_ends_nobody():
+    """Neither where nothing else is missing, nor where the rest could be freed."""
+    held = claim("held", devices=["gpu-0", "gpu-1"], pods=["a"])
+    for cpu, why in (
+        ("1", "1 Preemption is not helpful for scheduling"),
+        ("4", "1 cannot allocate all claims"),
+    ):
+        decision = decided(
+            pod("p", claims=["mine"], requests={"cpu": cpu}, priority=20),
+            nodes=[node("node-1")],
+            pods=[low("a", cpu=7, claims=["held"])],
+            claims=[held, claim("mine")],
+        )
+        assert decision.preemption is None
+        assert decision.message.endswith(f"preemption: 0/1 nodes are available: {why}.")
+
+
+def test_who_keeps_the_pod_away_may_have_to_go():
+    selector = {"matchLabels": {"team": "blue"}}
+    term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    new = pod("p", priority=20)
+    new["metadata"]["labels"] = {"team": "blue"}
+    away = low("away", cpu=1, affinity={"podAntiAffinity": required})
+    decision = decided(new, nodes=[node("node-1")], pods=[low("a", cpu=1), away])
+    assert [each.metadata.name for each in decision.preemption.victims] == ["away"]

@@ -1,0 +1,129 @@
+"""Records what Kubernetes' own scheduler does where a pod could take the place of others.
+
+    python -m tests.cluster.preemption [SITUATION…]
+
+Every situation of `tests/support/preemption_situations.py` has a simulated API server of its own, to
+which the kube-scheduler of the rig is attached. Nodes and pods are objects, and nobody ends the
+pods that have to go. What is seen lies in `tests/cases/preemption`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import copy
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from plugin.kube import client, kubeconfig
+from plugin.sim.apiserver import server
+from plugin.sim.dynamic_client import DynamicClient
+from tests.support import preemption_situations as situations
+
+BUILT = Path(os.environ.get("RIG_CACHE", Path.home() / ".cache/rig")) / "bin"
+PATIENCE = 60.0  # seconds until the scheduler says something
+QUIET = 2.0  # seconds in which it goes on
+GLANCE = 0.1
+
+Object = dict[str, Any]
+
+
+class Cluster:
+    """An API server with objects, and nobody who runs pods."""
+
+    def __init__(self, client_: client.Client) -> None:
+        self._client = client_
+        self._kinds = DynamicClient(client_)
+
+    async def make(self, obj: Object) -> Object:
+        """The object, with its status, as it is then."""
+        made = await self._kinds.apply(copy.deepcopy(obj))
+        kind, metadata = await self._kinds.kind_of(obj), made["metadata"]
+        path = kind.path(metadata.get("namespace", ""), metadata["name"])
+        if obj["kind"] == "Node":
+            # It is ready: nobody else would say so.
+            ready = {"spec": {"taints": obj["spec"].get("taints") or []}}
+            made = json.loads(await self.request("PATCH", path, ready))
+        elif "status" in obj:
+            made = json.loads(
+                await self.request("PATCH", f"{path}/status", {"status": obj["status"]})
+            )
+        made["metadata"].pop("managedFields", None)
+        return made
+
+    async def request(self, method: str, path: str, body: Object | None = None) -> bytes:
+        """A patch is a merge patch."""
+        content = json.dumps(body).encode() if body is not None else None
+        form = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        return await self._client.request(method, path, body=content, content_type=form)
+
+    async def list(self, word: str) -> list[Object]:
+        return await self._kinds.list(await self._kinds.kind_named(word), "default")
+
+    async def events(self) -> list[Object]:
+        answer = await self.request("GET", "/apis/events.k8s.io/v1/namespaces/default/events")
+        items: list[Object] = json.loads(answer)["items"]
+        return items
+
+    async def seen(self) -> Object:
+        found: Object = situations.seen(await self.list("pods"), await self.events())
+        return found
+
+
+async def record(name: str, scheduler: Path) -> Object:
+    objects, pod = situations.ALL[name]
+    with tempfile.TemporaryDirectory(prefix="sim-", dir="/tmp") as folder:
+        async with server.serve(server.Options(tls=True)) as api:
+            path = api.kubeconfig(Path(folder) / "admin")
+            client_ = client.Client(kubeconfig.load(path), agent="recorder")
+            try:
+                cluster = Cluster(client_)
+                made = [await cluster.make(each) for each in (*situations.PRIORITIES, *objects)]
+                process = await asyncio.create_subprocess_exec(
+                    scheduler,
+                    f"--kubeconfig={path}",
+                    "--leader-elect=false",
+                    "--secure-port=0",  # nobody asks it anything
+                    f"--cert-dir={folder}/scheduler",
+                    stderr=asyncio.subprocess.DEVNULL,
+                )
+                try:
+                    waiting = await cluster.make(pod)
+                    await _said(cluster)
+                    await asyncio.sleep(QUIET)
+                    return {"objects": made, "pod": waiting, "seen": await cluster.seen()}
+                finally:
+                    process.terminate()
+                    await process.wait()
+            finally:
+                await client_.close()
+
+
+async def _said(cluster: Cluster) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while "message" not in (await cluster.seen())["pod"]:
+            await asyncio.sleep(GLANCE)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    built = sorted(BUILT.glob("kube-1.37.*/kube-scheduler"))
+    parser.add_argument("--scheduler", type=Path, default=built[-1] if built else None)
+    parser.add_argument("situations", nargs="*", default=list(situations.ALL))
+    asked = parser.parse_args()
+
+    situations.CASES.mkdir(exist_ok=True)
+    for name in asked.situations:
+        recorded = asyncio.run(record(name, asked.scheduler))
+        text = json.dumps(recorded, indent=1, ensure_ascii=False)
+        (situations.CASES / f"{name}.json").write_text(f"{text}\n")
+        print(f"{name}: {recorded['seen']['pod']}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
