@@ -62,8 +62,8 @@ class Program:
             raise errors.Fatal(told) from None
 
     def _told(self, what: str) -> str:
-        lines = self._daemon.tail(_LOG_LINES)
-        said = "\n".join(f"  {line}" for line in lines) or "  (nothing)"
+        lines = [line.strip() for line in self._daemon.tail(_LOG_LINES)]
+        said = "\n".join(f"  {line}" for line in lines if line) or "  (nothing)"
         return (
             f"{self._flag}: {self._name} {what}: expected a {self._name} of a release that the "
             f"cluster is like; the end of what it said:\n{said}"

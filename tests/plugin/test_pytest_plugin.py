@@ -153,9 +153,12 @@ def test_parts_fail_and_a_test_that_fails_says_what_the_cluster_saw(suite):
         ])
         def test_wrong_use(cluster, ask):
             ask(cluster)
+
+        def test_a_scheduler_that_is_none(claimd_cluster_factory):
+            claimd_cluster_factory(["a"], scheduler="no/kube-scheduler")
     """
     result = suite(tests, "--tb=short")
-    result.assert_outcomes(passed=1, failed=7)
+    result.assert_outcomes(passed=1, failed=8)
     result.stdout.fnmatch_lines(
         [
             "*ClusterError: waited 0.2 s for pod/p in vain: status.phase is Pending, expected Running;*",
@@ -170,6 +173,7 @@ def test_parts_fail_and_a_test_that_fails_says_what_the_cluster_saw(suite):
             "*no node 'b' has claimd; those that have it: a*",
             "*no part 'kubelet'; there are apiserver, claimd a, controllers, kubelet a, kubelet b*",
             "*'pods': expected a kind and a name, such as pod/pods*",
+            "*ClusterError: --scheduler: no/kube-scheduler is no program: expected the path of a*",
         ]
     )
 
