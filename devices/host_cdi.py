@@ -24,7 +24,7 @@ _NAME = re.compile(r"[\w.:-]{1,128}")
 _GPU_NODE = re.compile(r"/dev/nvidia[0-9]+")
 
 # Of JSON and of YAML alike: a file that is mounted, or the program of a hook.
-_HOST_PATH = re.compile(r"""\b(?:hostPath|path)["']?:\s*["']?(/[^"',\s}\]]+)""")
+_HOST_PATH = re.compile(r"""\b(?:hostPath|path)["']?:\s*["']?(/[^"',\s}\]\0]+)""")
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
