@@ -43,7 +43,10 @@ class Kind:
 
 
 class DynamicClient:
-    """Asks what is served once, when it is first needed. Errors are those of `kube.errors`."""
+    """Asks what is served when it is first needed, and again for a kind that was not there.
+
+    Errors are those of `kube.errors`.
+    """
 
     def __init__(self, client_: client.Client) -> None:
         self._client = client_
@@ -65,12 +68,13 @@ class DynamicClient:
 
     async def kind_of(self, obj: Document) -> Kind:
         """By what the object says of itself. UnknownKindError if it is not served."""
-        await self._discover()
-        api_version, kind = obj.get("apiVersion"), obj.get("kind")
-        try:
-            return self._by_type[api_version, kind]  # type: ignore[index]
-        except KeyError as error:
-            raise UnknownKindError(f"the API server has no {kind} of {api_version}") from error
+        api_version, kind = str(obj.get("apiVersion")), str(obj.get("kind"))
+        for again in (False, True):
+            # What is not there may have been defined since: custom resources are.
+            await self._discover(again)
+            if (api_version, kind) in self._by_type:
+                return self._by_type[api_version, kind]
+        raise UnknownKindError(f"the API server has no {kind} of {api_version}")
 
     async def apply(self, obj: Document, namespace: str = "default") -> Document:
         """Makes the object, or changes the one that is there into what is given."""
@@ -102,9 +106,9 @@ class DynamicClient:
         document: Document = msgspec.json.decode(answer)
         return document
 
-    async def _discover(self) -> None:
+    async def _discover(self, again: bool = False) -> None:
         async with self._discovering:
-            if self._by_type:
+            if self._by_type and not again:
                 return
             base_paths = ["/api/v1"]
             for group in (await self._send("GET", "/apis")).get("groups") or ():

@@ -38,6 +38,26 @@ async def test_paths(kinds):
     assert nodes.path("default", "n") == "/api/v1/nodes/n"
 
 
+async def test_a_kind_that_is_defined_later(kinds):
+    widget = {"apiVersion": "toys.example.com/v1", "kind": "Widget", "metadata": {"name": "w"}}
+    with pytest.raises(UnknownKindError, match="no Widget of toys"):
+        await kinds.apply(widget)
+    version = {"name": "v1", "served": True, "storage": True}
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.toys.example.com"},
+        "spec": {
+            "group": "toys.example.com",
+            "scope": "Namespaced",
+            "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [version | {"schema": {"openAPIV3Schema": {"type": "object"}}}],
+        },
+    }
+    await kinds.apply(definition)
+    assert (await kinds.apply(widget))["metadata"]["generation"] == 1
+
+
 async def test_objects_are_made_changed_and_deleted(kinds):
     written = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
     await kinds.apply(written | {"data": {"a": "1"}})

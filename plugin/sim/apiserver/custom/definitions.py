@@ -5,6 +5,7 @@ that one makes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ....api.document import Document
 from .. import kinds
@@ -394,48 +395,59 @@ def is_true(definition: Document, condition: str) -> bool:
 def api_resources(definition: Document) -> dict[str, ApiResource]:
     """By version, as it is served, of a definition whose names have been accepted."""
     spec, names = definition["spec"], definition["spec"]["names"]
-    resource = GroupResource(names["plural"], spec["group"], names["kind"])
+    stored = kind_of(definition)
+    served = [version for version in spec["versions"] if version.get("served")]
+    served_names = sorted((each["name"] for each in served), key=kinds.priority, reverse=True)
+
+    made: dict[str, ApiResource] = {}
+    for version in served:
+        made[version["name"]] = ApiResource(
+            replace(stored, has_status=_has_status(version)),
+            tuple(served_names),
+            names["singular"],
+            tuple(names.get("shortNames") or ()),
+            verbs=kinds.CUSTOM_VERBS,
+            group=spec["group"],
+            subresources=("scale",) if version["name"] in stored.scales else (),
+            categories=tuple(names.get("categories") or ()),
+            list_kind=names["listKind"],
+            columns=tuple(version.get("additionalPrinterColumns") or ()),
+            selectable=_selectable(version),
+            warning=_deprecation(version, stored.resource),
+            is_ending=is_true(definition, "Terminating"),
+            revision=f"{definition['metadata']['uid']}/{definition['metadata']['generation']}",
+        )
+    return made
+
+
+def kind_of(definition: Document) -> Kind:
+    """As its objects are stored."""
+    spec, names = definition["spec"], definition["spec"]["names"]
     trees: dict[str, Structure] = {}
     scales: dict[str, Document] = {}
+    has_status = False
     for version in spec["versions"]:
         schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
         trees[version["name"]] = structures.of(schema, is_object=True)
         scale = (version.get("subresources") or {}).get("scale")
         if scale:
             scales[version["name"]] = scale
+        if version.get("storage"):
+            has_status = _has_status(version)
+    return Kind(
+        GroupResource(names["plural"], spec["group"], names["kind"]),
+        storage_version(definition),
+        namespaced=spec["scope"] == "Namespaced",
+        has_status=has_status,
+        has_generation=True,
+        structures=trees,
+        is_custom=True,
+        scales=scales,
+    )
 
-    made: dict[str, ApiResource] = {}
-    served = [version for version in spec["versions"] if version.get("served")]
-    served_names = sorted((each["name"] for each in served), key=kinds.priority, reverse=True)
-    for version in served:
-        subresources = version.get("subresources") or {}
-        kind = Kind(
-            resource,
-            storage_version(definition),
-            namespaced=spec["scope"] == "Namespaced",
-            has_status=subresources.get("status") is not None,
-            has_generation=True,
-            structures=trees,
-            is_custom=True,
-            scales=scales,
-        )
-        made[version["name"]] = ApiResource(
-            kind,
-            tuple(served_names),
-            names["singular"],
-            tuple(names.get("shortNames") or ()),
-            verbs=kinds.CUSTOM_VERBS,
-            group=spec["group"],
-            subresources=("scale",) if version["name"] in scales else (),
-            categories=tuple(names.get("categories") or ()),
-            list_kind=names["listKind"],
-            columns=tuple(version.get("additionalPrinterColumns") or ()),
-            selectable=_selectable(version),
-            warning=_deprecation(version, resource),
-            is_ending=is_true(definition, "Terminating"),
-            revision=f"{definition['metadata']['uid']}/{definition['metadata']['generation']}",
-        )
-    return made
+
+def _has_status(version: Document) -> bool:
+    return (version.get("subresources") or {}).get("status") is not None
 
 
 def _selectable(version: Document) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ OUT_OF_BUDGET = (
     "validation failed due to running out of cost budget, no further validation rules will be run"
 )
 
-# Names that no field of an expression may have; such a field is written `__namespace__`.
+# Words of the language: a field of such a name is written `__namespace__`, or as it is.
 RESERVED = frozenset(
     [
         "true",
@@ -160,6 +160,8 @@ class Declarations:
             escaped, of_field = escape(name), self.of(below)
             if escaped and of_field:
                 fields[escaped] = of_field
+                if name in RESERVED:
+                    fields[name] = of_field
         if structure.is_object:
             fields |= IDENTITY | {"metadata": self._object(METADATA)}
         return self._object(fields)
@@ -210,6 +212,8 @@ def _object_value(structure: Structure, value: Document) -> Map:
         child = structure.properties.get(name)
         if child is not None:
             entries[escape(name)] = cel_value(child, below)
+            if name in RESERVED:
+                entries[name] = entries[escape(name)]
         elif structure.entries:
             entries[name] = cel_value(structure.entries, below)
         elif structure.is_object and name in IDENTITY:

@@ -33,6 +33,8 @@ class Definitions:
     def __init__(self, registry: Registry, catalog: Catalog) -> None:
         self._registry, self._catalog = registry, catalog
         self._kind = catalog.kind(DEFINITIONS.plural, DEFINITIONS.group)
+        # By name, what a definition made, and of which state of it.
+        self._made: dict[str, tuple[str, dict[str, ApiResource]]] = {}
         self._ending: set[GroupResource] = set()  # kinds whose definitions are being deleted
 
     def concerns(self, change: Change) -> bool:
@@ -144,18 +146,27 @@ class Definitions:
             resource = _resource(definition)
             if resource in built_in:
                 continue
-            served.append(definitions.api_resources(definition))
+            served.append(self._api_resources(definition))
             if "deletionTimestamp" in definition["metadata"]:
                 self._ending.add(resource)
         self._catalog.serve(served)
+
+    def _api_resources(self, definition: Document) -> dict[str, ApiResource]:
+        """Made anew when the definition has changed: a large one takes its time."""
+        metadata = definition["metadata"]
+        ends = "deletionTimestamp" in metadata
+        state = f"{metadata['uid']}/{metadata['generation']}/{ends}"
+        known = self._made.get(metadata["name"])
+        if known is None or known[0] != state:
+            known = self._made[metadata["name"]] = state, definitions.api_resources(definition)
+        return known[1]
 
     def _end(self, definition: Document) -> None:
         """Deletes the objects of the kind, and lets the definition go when there are none."""
         resource, store = _resource(definition), self._registry.store
         objects = store.page(resource).items
-        versions = definitions.api_resources(definition)
-        if objects and versions:
-            kind = next(iter(versions.values())).kind
+        if objects:
+            kind = definitions.kind_of(definition)
             for obj in objects:
                 metadata = obj["metadata"]
                 if "deletionTimestamp" not in metadata:

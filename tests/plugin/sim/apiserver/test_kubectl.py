@@ -95,6 +95,54 @@ async def test_apply_in_three_ways(kubectl):
     assert said == "resourceclaim.resource.k8s.io/c configured (server dry run)\n"
 
 
+DEFINITION = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.toys.example.com}
+spec:
+  group: toys.example.com
+  scope: Namespaced
+  names: {plural: widgets, kind: Widget, shortNames: [wd], categories: [all]}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {scale: {specReplicasPath: .spec.size, statusReplicasPath: .status.size}}
+    additionalPrinterColumns: [{name: Size, type: integer, jsonPath: .spec.size}]
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties:
+              size: {type: integer, default: 1, description: how large it is}
+"""
+WIDGET = """
+apiVersion: toys.example.com/v1
+kind: Widget
+metadata: {name: w}
+spec: {%s}
+"""
+
+
+async def test_custom_resources(kubectl):
+    await kubectl("apply", "-f", "-", stdin=DEFINITION)
+    await kubectl("wait", "--for=condition=Established", "crd/widgets.toys.example.com")
+    said = await kubectl("apply", "-f", "-", stdin=WIDGET % "siez: 5", code=1)
+    assert 'unknown field "spec.siez"' in said
+    await kubectl("apply", "-f", "-", stdin=WIDGET % "size: 2")
+    assert (await kubectl("get", "wd")).split() == ["NAME", "SIZE", "w", "2"]
+    assert "widget.toys.example.com/w" in await kubectl("get", "all", "-o", "name")
+    assert "how large it is" in await kubectl("explain", "widget.spec.size")
+
+    await kubectl("patch", "widget", "w", "--type=merge", "-p", '{"spec": {"size": 3}}')
+    await kubectl("scale", "widget", "w", "--replicas=4", "--current-replicas=3")
+    assert "Size:  4" in await kubectl("describe", "widget", "w")
+    await kubectl("delete", "crd", "widgets.toys.example.com")
+    assert "(NotFound)" in await kubectl("get", "widgets", code=1)
+
+
 async def test_get_describe_explain(kubectl):
     await kubectl("create", "-f", "-", stdin=CLAIM % "a")
     table = (await kubectl("get", "resourceclaims")).split()

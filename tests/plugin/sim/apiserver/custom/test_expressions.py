@@ -36,7 +36,7 @@ def test_values_have_the_types_of_their_schema(rule, schema, value):
 
 
 def test_names_that_expressions_cannot_write_are_escaped():
-    rule = "self.__namespace__ == self.a__dash__b && self.c__dot__d == self.e__underscores__f"
+    rule = "self.namespace == self.__namespace__ && self.__namespace__ == self.a__dash__b && self.c__dot__d == self.e__underscores__f"
     names = ("namespace", "a-b", "c.d", "e__f")
     assert told(rule, dict.fromkeys(names, "x"), dict.fromkeys(names, TEXT)) == []
 
