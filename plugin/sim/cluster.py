@@ -41,6 +41,7 @@ from .client import ApiClient
 from .controllers import loops, templates
 from .kubelet import kubelet as kubelets
 from .kubelet.timing import Timing
+from .runtime.attached import Attached
 from .runtime.executed import Executed
 from .runtime.runtime import Runtime
 
@@ -189,18 +190,44 @@ class Cluster:
         tty: bool,
     ) -> Executed | None:
         """A command in a container; None if it does not run."""
-        for kubelet in self.kubelets.values():
-            for view in kubelet.pods.values():
-                if (view.namespace, view.name) == (namespace, pod):
-                    return await kubelet.execute(view.uid, container, command, stdin=stdin, tty=tty)
-        return None
+        found = self._find(namespace, pod)
+        if found is None:
+            return None
+        kubelet, uid = found
+        return await kubelet.execute(uid, container, command, stdin=stdin, tty=tty)
+
+    async def attach(
+        self, namespace: str, pod: str, container: str, writes: bool
+    ) -> Attached | None:
+        """The streams of a container; None if it does not run."""
+        found = self._find(namespace, pod)
+        if found is None:
+            return None
+        kubelet, uid = found
+        return kubelet.attach(uid, container, writes=writes)
+
+    async def connect(
+        self, namespace: str, pod: str, port: int
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to a port of the pod, which has this machine's network; or OSError."""
+        if self._find(namespace, pod) is None:
+            raise ConnectionRefusedError(f"no node runs pod {namespace}/{pod}")
+        return await asyncio.open_connection("127.0.0.1", port)
 
     def follow_logs(self, namespace: str, pod: str, container: str) -> AsyncIterator[bytes] | None:
         """What the container prints until it ends; None if it has not begun."""
+        found = self._find(namespace, pod)
+        if found is None:
+            return None
+        kubelet, uid = found
+        return kubelet.follow(uid, container)
+
+    def _find(self, namespace: str, pod: str) -> tuple[kubelets.Kubelet, str] | None:
+        """The kubelet that runs the pod, and the pod's uid."""
         for kubelet in self.kubelets.values():
             for view in kubelet.pods.values():
                 if (view.namespace, view.name) == (namespace, pod):
-                    return kubelet.follow(view.uid, container)
+                    return kubelet, view.uid
         return None
 
 
@@ -226,7 +253,7 @@ async def up(
         admin = _client(stack, api.kubeconfig(folder / "kubeconfig"), "claimd-demo")
         cluster = Cluster(api, admin, folder)
         api.serve_logs(cluster.logs, cluster.follow_logs)
-        api.serve_exec(cluster.execute)
+        api.serve_streams(cluster.execute, cluster.attach, cluster.connect)
         api.registry.advice = _advice
         kinds = dynamic_client.DynamicClient(admin)
         daemon_set: Document = {}

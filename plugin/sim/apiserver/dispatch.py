@@ -16,7 +16,7 @@ from .access import claim_status, impersonation, rbac
 from .access.policies import Policies
 from .access.tokens import Tokens
 from .catalog import Catalog
-from .handlers import pod_exec, pod_logs, scale, watches
+from .handlers import pod_logs, scale, watches
 from .handlers.non_resource import NonResource
 from .handlers.objects import Objects, predicate
 from .handlers.reviews import Reviews
@@ -59,7 +59,8 @@ class Dispatch:
     ) -> None:
         self.logs: pod_logs.Logs | None = None  # once somebody runs pods
         self.follow_logs: pod_logs.Follow | None = None
-        self.execute: pod_exec.Execute | None = None
+        # By subresource of pods, who answers what asks for streams; as above.
+        self.streams: dict[str, Callable[[ResourceRequest], HttpResponse]] = {}
         self.token_in_path = True  # without TLS
         self.non_resource = NonResource(catalog)
         self._now = now
@@ -112,7 +113,10 @@ class Dispatch:
     def _handle(self, user: User, http: HttpRequest) -> HttpResponse:
         info = request_info.of(http)
         rbac.check(self._registry.store, user, _attributes(info, http))
-        if not self.execute or not pod_exec.is_asked(info, http):
+        streams = None
+        if info.resource == "pods" and http.header("upgrade"):
+            streams = self.streams.get(info.subresource)
+        if streams is None:
             _check_no_upgrade(http)
 
         if not info.resource:
@@ -133,8 +137,8 @@ class Dispatch:
         if self.logs and (info.resource, info.subresource, info.verb) == ("pods", "log", "get"):
             return pod_logs.respond(self._registry.store, self.logs, self.follow_logs, request)
 
-        if self.execute and pod_exec.is_asked(info, http):
-            return pod_exec.respond(self._registry.store, self.execute, request)
+        if streams is not None:
+            return streams(request)
 
         # A client that accepts nothing of ours is refused before anything is written.
         negotiated = responses.negotiate(http)

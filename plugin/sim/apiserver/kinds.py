@@ -152,7 +152,7 @@ SUBRESOURCES = {
     "replicasets": ("scale",),
     "statefulsets": ("scale",),
     "namespaces": ("finalize",),
-    "pods": ("binding", "eviction", "exec", "log"),
+    "pods": ("attach", "binding", "eviction", "exec", "log", "portforward"),
     "serviceaccounts": ("token",),
 }
 

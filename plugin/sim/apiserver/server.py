@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from .access import certificates
 from .access.tokens import Tokens
 from .catalog import Catalog
 from .dispatch import Dispatch
-from .handlers import pod_exec, pod_logs
+from .handlers import pod_exec, pod_logs, pod_port_forward
 from .storage import bootstrap
 from .storage.housekeeping import Housekeeping
 from .storage.registry import Registry
@@ -123,9 +124,19 @@ class Api:
         """
         self._dispatch.logs, self._dispatch.follow_logs = logs, follow
 
-    def serve_exec(self, execute: pod_exec.Execute) -> None:
-        """From now on `kubectl exec` runs commands by this."""
-        self._dispatch.execute = execute
+    def serve_streams(
+        self,
+        execute: pod_exec.Execute,
+        attach: pod_exec.Attach,
+        connect: pod_port_forward.Connect,
+    ) -> None:
+        """From now on `kubectl exec`, `attach` and `port-forward` are done by these."""
+        store = self.registry.store
+        self._dispatch.streams = {
+            "exec": partial(pod_exec.execute, store, execute),
+            "attach": partial(pod_exec.attach, store, attach),
+            "portforward": partial(pod_port_forward.respond, store, connect),
+        }
 
     def kubeconfig(self, path: Path, token: str = "", namespace: str = "default") -> Path:
         """Written for its owner alone, whatever lies there. JSON, which is YAML.

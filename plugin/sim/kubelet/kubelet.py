@@ -17,6 +17,7 @@ from pathlib import Path
 from ... import names
 from ...api.document import Document
 from ...kube.client import Client
+from ..runtime.attached import Attached
 from ..runtime.container import Container
 from ..runtime.executed import Executed
 from ..runtime.runtime import Runtime
@@ -110,6 +111,11 @@ class Kubelet:
         """A command in a container; None if it does not run."""
         attempt = self._runtime.running(uid, container)
         return await attempt.begin(command, stdin=stdin, tty=tty) if attempt else None
+
+    def attach(self, uid: str, container: str, *, writes: bool) -> Attached | None:
+        """The container's own streams; None if it does not run."""
+        attempt = self._runtime.running(uid, container)
+        return Attached(attempt, writes=writes) if attempt else None
 
     async def run(self) -> None:
         """Until cancelled; the containers go on.

@@ -27,6 +27,7 @@ PYTHON = (sys.executable, "-I", "-S")
 CONFIG_FILE = "config.json"
 FOLLOW_POLL = 0.05  # seconds between two looks at a log that somebody follows
 _OUTPUT_LIMIT = 10_000  # bytes of what a command beside the container's own has printed
+_PIPE = asyncio.subprocess.PIPE
 _NOT_RUNNING = 126  # the exit code of a command that could not be run
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -47,6 +48,8 @@ class ContainerConfig:
     env: Mapping[str, str] = field(default_factory=dict)
     working_dir: str = ""
     hostname: str = ""
+    stdin: bool = False  # whether it can be written to; otherwise it reads an end at once
+    stdin_once: bool = False  # the first who writes to it ends it
     cdi_devices: tuple[str, ...] = ()  # qualified names
     mounts: tuple[cdi_spec.Mount, ...] = ()  # before those of CDI
 
@@ -86,6 +89,7 @@ class Container:
         self._waiting: asyncio.Task[None] | None = None
         self._observer: GroupObserver = lambda *_: None
         self._executed: set[Executed] = set()
+        self._input: asyncio.StreamWriter | None = None
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -108,7 +112,7 @@ class Container:
                     self._folder / CONFIG_FILE,
                     str(write),
                     str(os.getpid()),
-                    stdin=asyncio.subprocess.DEVNULL,
+                    stdin=_PIPE if self.config.stdin else asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     pass_fds=(write,),
@@ -124,6 +128,7 @@ class Container:
         observer("+", process.pid)
         self._observer = observer
         self.pid, self.started_at = process.pid, datetime.now(UTC)
+        self._input = process.stdin
         self._waiting = asyncio.create_task(
             self._wait(process, observer), name=f"container {self.config.name}"
         )
@@ -185,6 +190,24 @@ class Container:
             self._executed.discard(executed)
             self._observer("-", executed.pid)
 
+    async def write(self, data: bytes) -> None:
+        """To its standard input, if it has one. OSError if nobody reads it any more."""
+        if self._input is not None:
+            self._input.write(data)
+            await self._input.drain()
+
+    def end_input(self) -> None:
+        if self._input is not None:
+            self._input.close()
+
+    @property
+    def printed(self) -> int:
+        """How many bytes it has printed so far."""
+        try:
+            return self.log.stat().st_size
+        except OSError:
+            return 0
+
     def output(self) -> str:
         """What it has printed so far."""
         try:
@@ -192,9 +215,13 @@ class Container:
         except OSError:
             return ""
 
-    async def follow(self) -> AsyncIterator[bytes]:
-        """What it has printed and prints, until it has ended. A file does not tell when it grows."""
+    async def follow(self, start: int = 0) -> AsyncIterator[bytes]:
+        """What it has printed from that byte on and prints, until it has ended.
+
+        A file does not tell when it grows.
+        """
         with self.log.open("rb") as log:
+            log.seek(start)
             while True:
                 has_ended = self.ended.is_set()
                 if printed := log.read():
