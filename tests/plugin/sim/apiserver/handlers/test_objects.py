@@ -313,3 +313,17 @@ async def test_a_cron_job_without_a_name_is_refused_as_others_are(raw):
     answer = await raw("POST", cron_jobs, {"spec": {}})
     assert answer.status == 422
     assert "name or generateName is required" in answer.json["message"]
+
+
+async def test_a_kind_that_is_only_kept_is_known_by_its_fields(raw):
+    """As its own controllers ask for it, and without what it does not have."""
+    bundles = "/apis/certificates.k8s.io/v1/clustertrustbundles"
+    for name, signer in (("a", "example.com/s"), ("b", "example.com/t")):
+        body = {"metadata": {"name": name}, "spec": {"signerName": signer, "trustBundle": "-"}}
+        assert (await raw("POST", bundles, body)).status == 201
+    found = await raw("GET", f"{bundles}?fieldSelector=spec.signerName=example.com/t")
+    assert [item["metadata"]["name"] for item in found.json["items"]] == ["b"]
+
+    body = {"metadata": {"name": "c"}, "spec": {"signer": "x"}}
+    refused = await raw("POST", f"{bundles}?fieldValidation=Strict", body)
+    assert (refused.status, 'unknown field "spec.signer"' in refused.json["message"]) == (400, True)
