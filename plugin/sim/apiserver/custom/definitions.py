@@ -124,8 +124,13 @@ def _validate_versions(errors: FieldErrors, spec: Document) -> None:
 
     # What all versions say alike is told of as if the definition said it once.
     shares = {part: _is_shared(versions, part) for part in _PARTS}
+    selects_alike = _is_shared(versions, "selectableFields")
     for index, version in enumerate(versions):
-        _validate_version(errors, version, f"spec.versions[{index}]", shares)
+        path = f"spec.versions[{index}]"
+        _validate_version(errors, version, path, shares)
+        if shares["schema"] and not selects_alike and version.get("selectableFields"):
+            why = "may only be set when `version.schema.openAPIV3Schema` is not included"
+            errors.invalid(f"{path}.selectableFields", "", why)
 
     found = [version.get("name") for version in versions]
     if len(set(found)) != len(found):

@@ -99,6 +99,26 @@ class Structure:
                 unknown.append(child_path)
         return known
 
+    def without_nulls(self, value: Any) -> Any:
+        """As a typed value has it: a field that is null is not there, an object is empty."""
+        if isinstance(value, list) and self.items:
+            return [self.items._present(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        present: Document = {}
+        for name, child in value.items():
+            below = self.below(name)
+            if below is None:
+                present[name] = child
+            elif child is not None or below.nullable or name not in self.properties:
+                present[name] = below._present(child)
+        return present
+
+    def _present(self, value: Any) -> Any:
+        if value is None and self.type == "object" and not self.nullable:
+            return {}
+        return self.without_nulls(value)
+
     def mistyped(self, value: Any, path: str = "") -> tuple[str, str, Any] | None:
         """The path, the wanted type and the value of what is of another type than its field."""
         types = JSON_TYPES.get(self.type)

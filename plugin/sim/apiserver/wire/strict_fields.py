@@ -136,7 +136,10 @@ def _by_structure(
 ) -> Document:
     """Of a custom resource, whose types are validated later, or of a definition."""
     known: Document = structure.known(obj, "", unknown)
-    mistyped = None if served.kind.is_custom else structure.mistyped(known)
+    mistyped = None
+    if not served.kind.is_custom:
+        known = structure.without_nulls(known)
+        mistyped = structure.mistyped(known)
     if mistyped:
         path, wanted, value = mistyped
         field = f"{served.kind.resource.kind}.{path}"

@@ -151,6 +151,11 @@ async def test_open_api_describes_its_fields(ask, toys):
         {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": {"anyOf": [1]}}}]},
         {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": {"maxLength": "5"}}}]},
         {"conversion": "None"},
+        {"versions": [None]},
+        {"names": None},
+        {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": {"properties": {"a": None}}}}]},
+        {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": {"anyOf": [None]}}}]},
+        {"versions": [{"name": "v1", "selectableFields": [{}]}]},
     ],
 )
 async def test_another_type_is_refused(raw, toys, spec):
