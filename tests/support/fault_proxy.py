@@ -21,6 +21,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 Object = dict[str, Any]
 Kind = Literal["answer", "silent", "hangup", "truncate"]
 
+_CHUNKED = b"transfer-encoding: chunked"
 _LIMIT = 4 << 20  # bytes of a head, or of one event of a watch
 
 
@@ -382,7 +383,7 @@ class FaultProxy:
     ) -> None:
         """Passes a watch on, until somebody ends it."""
         head = await upstream.send(request)
-        if b"transfer-encoding: chunked" not in head.lower():  # it was refused
+        if _CHUNKED not in head.lower():  # it was refused
             body = await upstream.read_body(head)
             writer.write(_with_body(head, body))
             return await writer.drain()
@@ -450,7 +451,13 @@ class _Upstream:
 
     async def read_body(self, head: bytes) -> bytes:
         assert self._reader is not None
-        return await self._reader.readexactly(_content_length(head))
+        if _CHUNKED not in head.lower():
+            return await self._reader.readexactly(_content_length(head))
+        # A large list comes so, too.
+        chunks = []
+        while chunk := await self.read_chunk():
+            chunks.append(chunk)
+        return b"".join(chunks)
 
     async def read_chunk(self) -> bytes:
         """The next one of a stream; empty at its end."""
@@ -518,7 +525,7 @@ def _with_body(head: bytes, body: bytes) -> bytes:
     lines = []
     for line in head.rstrip(b"\r\n").split(b"\r\n"):
         name, _, _ = line.partition(b":")
-        if name.lower() == b"content-length":
+        if name.lower() in (b"content-length", b"transfer-encoding"):
             line = b"Content-Length: %d" % len(body)  # noqa: PLW2901
         lines.append(line)
     return b"\r\n".join([*lines, b"", b""]) + body
