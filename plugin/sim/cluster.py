@@ -38,7 +38,7 @@ from . import (
 from .apiserver import kinds as served_kinds
 from .apiserver import server
 from .client import ApiClient
-from .controllers import loops, templates
+from .controllers import loops, revisions
 from .kubelet import kubelet as kubelets
 from .kubelet.timing import Timing
 from .runtime.attached import Attached
@@ -438,14 +438,14 @@ async def _create_plugin_pod(
         "controller": True,
         "blockOwnerDeletion": True,
     }
-    digest = templates.template_hash(template)
+    digest = revisions.digest_of(template)
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
             "name": f"{metadata['name']}-{node}",
             "namespace": NAMESPACE,
-            "labels": template["metadata"]["labels"] | {templates.TEMPLATE_HASH: digest},
+            "labels": template["metadata"]["labels"] | {revisions.POD_LABEL: digest},
             "annotations": {kubelets.MIRROR: node},
             "ownerReferences": [owner],
         },

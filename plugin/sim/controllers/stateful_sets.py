@@ -1,31 +1,26 @@
 """StatefulSets: pods with numbers, one after the other, and how a new template reaches them.
 
-Every template is kept as a ControllerRevision, where kubectl looks for it. A pod's name is that of
+Every template is kept as a ControllerRevision. A pod's name is that of
 the set and its number, so that the one before it has to be gone first. Volumes are not here.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections.abc import Iterator
 
 from ...api.document import Document
 from .. import requests
 from ..requests import Request
-from . import deployments, templates
+from . import deployments, revisions, templates
 from .objects import (
     Objects,
-    controller_reference,
     has_ended,
     is_terminating,
-    name_suffix,
     status_of,
 )
 
-REVISION_LABEL = "controller-revision-hash"  # of a pod: the name of its ControllerRevision
-HASH_LABEL = "controller.kubernetes.io/hash"  # of a ControllerRevision
 NAME_LABEL = "statefulset.kubernetes.io/pod-name"
 INDEX_LABEL = "apps.kubernetes.io/pod-index"
 _NUMBERED = re.compile(r"(.+)-(\d+)")
@@ -66,27 +61,21 @@ class _Look:
             numbered = _NUMBERED.fullmatch(templates.name_of(pod))
             if numbered and numbered[1] == self.name:
                 self.pods[int(numbered[2])] = pod
-        revisions = templates.children(objects, "controllerrevisions", stateful_set)
-        self.revisions = sorted(revisions, key=_number)
+        self.history = revisions.History(objects, "StatefulSet", stateful_set)
 
     @functools.cached_property
     def wanted(self) -> range:
         return range(self.start, self.start + self.replicas)
 
-    @functools.cached_property
+    @property
     def update(self) -> Document | None:
         """The revision of the template that is to be."""
-        data = _data(self.spec["template"])
-        for revision in reversed(self.revisions):
-            same = templates.without_empty(revision["data"]) == templates.without_empty(data)
-            if same:
-                return revision
-        return None
+        return self.history.update
 
     @functools.cached_property
     def current(self) -> Document | None:
         """The revision that the pods had when all of them had the same."""
-        for revision in self.revisions:
+        for revision in self.history.revisions:
             if templates.name_of(revision) == self.before.get("currentRevision"):
                 return revision
         return self.update
@@ -94,7 +83,7 @@ class _Look:
     # ------------------------------------------------------------ the step
 
     def step(self) -> list[Request]:
-        revised = self._revise()
+        revised = self.history.revise()
         if revised is not None:
             return [revised]
         writes: list[Request] = []
@@ -108,16 +97,6 @@ class _Look:
 
         status = self._status(len(updated))
         return [*writes, *templates.update_status("statefulsets", self.set, status)]
-
-    def _revise(self) -> Request | None:
-        """The template becomes the latest revision, if it is not yet."""
-        latest = _number(self.revisions[-1]) if self.revisions else 0
-        if self.update is None:
-            return self._create_revision(latest + 1)
-        if self.update is not self.revisions[-1]:
-            # One of before counts as new, as it does for kubectl's undo.
-            return requests.update("controllerrevisions", self.update | {"revision": latest + 1})
-        return None
 
     def _replenish(self, writes: list[Request]) -> bool:
         """Makes what is missing. Whether the rest may follow: in order, when all are available."""
@@ -174,15 +153,12 @@ class _Look:
         return useless + others[: max(most - missing, 0)]
 
     def _forget_old(self) -> Iterator[Request]:
-        """The oldest revisions beyond those that are to be kept, if no pod has them."""
-        live = {_revision_of(pod) for pod in self.pods.values()}
+        """Revisions that no pod has."""
+        live = set(map(revisions.label_of, self.pods.values()))
         for revision in (self.current, self.update):
             if revision is not None:
                 live.add(templates.name_of(revision))
-        old = [one for one in self.revisions if templates.name_of(one) not in live]
-        limit = self.spec.get("revisionHistoryLimit")
-        for revision in old[: max(len(old) - (10 if limit is None else limit), 0)]:
-            yield requests.delete("controllerrevisions", revision)
+        return self.history.forget_old(live)
 
     # ------------------------------------------------------------ pods
 
@@ -196,16 +172,16 @@ class _Look:
         return since is not None and (not seconds or since + seconds <= self.now)
 
     def _is_of(self, pod: Document, revision: Document | None) -> bool:
-        return revision is not None and _revision_of(pod) == templates.name_of(revision)
+        return revision is not None and revisions.label_of(pod) == templates.name_of(revision)
 
     def _create(self, number: int) -> Request:
         revision = self._revision_for(number)
         assert revision is not None
-        template = {k: v for k, v in revision["data"]["spec"]["template"].items() if k != "$patch"}
+        template = revisions.template_of(revision)
         parent = self.set | {"spec": self.spec | {"template": template}}
         name = f"{self.name}-{number}"
         labels = {
-            REVISION_LABEL: templates.name_of(revision),
+            revisions.POD_LABEL: templates.name_of(revision),
             NAME_LABEL: name,
             INDEX_LABEL: str(number),
         }
@@ -236,33 +212,6 @@ class _Look:
 
     # ------------------------------------------------------------ revisions and status
 
-    def _create_revision(self, number: int) -> Request:
-        metadata, template = self.set["metadata"], self.spec["template"]
-        data = _data(template)
-        text = json.dumps(templates.without_empty(data), sort_keys=True)
-        digest = name_suffix(text, 9)
-        labels = (template.get("metadata") or {}).get("labels") or {}
-        reference = controller_reference("apps/v1", "StatefulSet", self.set)
-        body = {
-            "apiVersion": "apps/v1",
-            "kind": "ControllerRevision",
-            "metadata": {
-                "name": f"{self.name[:223]}-{digest}",
-                "namespace": metadata["namespace"],
-                "labels": labels | {HASH_LABEL: digest},
-                "annotations": metadata.get("annotations") or {},
-                "ownerReferences": [reference | {"blockOwnerDeletion": True}],
-            },
-            "data": data,
-            "revision": number,
-        }
-        return Request(
-            method="POST",
-            resource="controllerrevisions",
-            namespace=metadata["namespace"],
-            body=body,
-        )
-
     def _status(self, outdated: int) -> Document:
         assert self.current is not None
         assert self.update is not None
@@ -283,16 +232,3 @@ class _Look:
             status["currentReplicas"] = status["updatedReplicas"]
             status["currentRevision"] = status["updateRevision"]
         return status
-
-
-def _data(template: Document) -> Document:
-    """What a revision keeps: a patch that brings the template back."""
-    return {"spec": {"template": template | {"$patch": "replace"}}}
-
-
-def _number(revision: Document) -> int:
-    return int(revision.get("revision") or 0)
-
-
-def _revision_of(pod: Document) -> str:
-    return str((pod["metadata"].get("labels") or {}).get(REVISION_LABEL, ""))

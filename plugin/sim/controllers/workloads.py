@@ -1,7 +1,7 @@
 """Pods of DaemonSets, and the looks at all workloads.
 
 A new template replaces one pod of a DaemonSet at a time, the next when the one before is ready.
-Rollback and history are not here.
+Every template is kept as a ControllerRevision, by whose hash the pods are told apart.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ...api.document import Document
 from ..requests import Request
-from . import deployments, replica_sets, stateful_sets
+from . import deployments, replica_sets, revisions, stateful_sets
 from .objects import (
     Objects,
     has_ended,
@@ -20,16 +20,13 @@ from .objects import (
 )
 from .templates import (
     NAME_LIMIT,
-    TEMPLATE_HASH,
     children,
     create_pod,
     delete_pod,
     has_template,
-    hash_of,
     is_ready,
     name_of,
     revision,
-    template_hash,
     update_status,
 )
 
@@ -61,7 +58,13 @@ def next_look(objects: Objects, now: float) -> float | None:
 
 
 def _sync_daemon_set(objects: Objects, daemon_set: Document) -> Iterator[Request]:
-    digest = template_hash(daemon_set["spec"]["template"])
+    history = revisions.History(objects, "DaemonSet", daemon_set)
+    revised = history.revise()
+    if revised is not None or history.update is None:
+        if revised is not None:
+            yield revised
+        return
+    digest = revisions.hash_of(history.update)
     pods = children(objects, "pods", daemon_set)
     by_node = {_node_of(pod): pod for pod in pods if not has_ended(pod)}
     nodes = [name for name, node in objects["nodes"].items() if _may_run_on(daemon_set, node)]
@@ -74,13 +77,13 @@ def _sync_daemon_set(objects: Objects, daemon_set: Document) -> Iterator[Request
         name = f"{name_of(daemon_set)[:NAME_LIMIT]}-{suffix}"
         if node not in by_node and name not in taken:
             more = _only_on(node, daemon_set)
-            yield create_pod("DaemonSet", daemon_set, name, {TEMPLATE_HASH: digest}, more)
+            yield create_pod("DaemonSet", daemon_set, name, {revisions.POD_LABEL: digest}, more)
 
     # One pod of an old template goes when every node has one and those of the new one are ready.
     alive = [by_node[name] for name in nodes if name in by_node]
     alive = [pod for pod in alive if not is_terminating(pod)]
-    outdated = [pod for pod in alive if hash_of(pod) != digest]
-    updated = [pod for pod in alive if hash_of(pod) == digest]
+    outdated = [pod for pod in alive if revisions.label_of(pod) != digest]
+    updated = [pod for pod in alive if revisions.label_of(pod) == digest]
     strategy = (daemon_set["spec"].get("updateStrategy") or {}).get("type")
     may_replace = len(alive) == len(nodes) and all(map(is_ready, updated))
     if outdated and may_replace and strategy != "OnDelete":
@@ -91,6 +94,10 @@ def _sync_daemon_set(objects: Objects, daemon_set: Document) -> Iterator[Request
     for pod in (*ended, *misplaced):
         if not is_terminating(pod):
             yield delete_pod("DaemonSet", daemon_set, pod)
+
+    live = set(map(revisions.label_of, pods)) | {digest}
+    kept = [name_of(one) for one in history.revisions if revisions.hash_of(one) in live]
+    yield from history.forget_old(kept)
 
     ready = sum(map(is_ready, alive))
     counts = {
