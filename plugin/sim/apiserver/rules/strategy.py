@@ -145,7 +145,7 @@ class Strategy:
     # ------------------------------------------------------------ for kinds with rules
 
     def _validate_name(self, name: str) -> list[str]:
-        if self.group == RBAC_GROUP:
+        if self.group == RBAC_GROUP or self.kind == "ClusterTrustBundle":
             is_path = name in (".", "..") or not set("/%").isdisjoint(name)
             return ["may not be a part of a path"] if is_path else []
         if self.kind in ("Namespace", "Service"):

@@ -318,11 +318,11 @@ async def test_a_cron_job_without_a_name_is_refused_as_others_are(raw):
 async def test_a_kind_that_is_only_kept_is_known_by_its_fields(raw):
     """As its own controllers ask for it, and without what it does not have."""
     bundles = "/apis/certificates.k8s.io/v1/clustertrustbundles"
-    for name, signer in (("a", "example.com/s"), ("b", "example.com/t")):
+    for name, signer in (("a", "example.com/s"), ("example.com:t:b", "example.com/t")):
         body = {"metadata": {"name": name}, "spec": {"signerName": signer, "trustBundle": "-"}}
         assert (await raw("POST", bundles, body)).status == 201
     found = await raw("GET", f"{bundles}?fieldSelector=spec.signerName=example.com/t")
-    assert [item["metadata"]["name"] for item in found.json["items"]] == ["b"]
+    assert [item["metadata"]["name"] for item in found.json["items"]] == ["example.com:t:b"]
 
     body = {"metadata": {"name": "c"}, "spec": {"signer": "x"}}
     refused = await raw("POST", f"{bundles}?fieldValidation=Strict", body)
