@@ -32,7 +32,11 @@ class HostFiles:
         place = f"{self.root}{path}"
         if "/." in place or "//" in place or place.endswith("/"):
             place = posixpath.normpath(place)
-        return self._follow(place, 0)
+        try:
+            return self._follow(place, 0)
+        except RecursionError:
+            # Hundreds of folders within each other, which somebody has made up.
+            return None
 
     def names(self, folder: str) -> tuple[str, list[str]]:
         """Where a folder really is and what it holds, sorted; nothing if it cannot be read."""

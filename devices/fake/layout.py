@@ -31,6 +31,9 @@ _DRIVER = re.compile(r"[a-zA-Z0-9_-]{0,64}")  # it is the name of a folder
 _FIRST_GROUP = 20  # of the IOMMU
 
 
+_MOST = 4096  # of anything in one machine
+
+
 def parse(words: Sequence[str]) -> dict[str, object]:
     """A description from words: `machine:dgx-h100`, `nvidia:l4=4,driver=nouveau`, `roots=2`.
 
@@ -62,8 +65,8 @@ def functions(description: Mapping[str, object]) -> list[Function]:
     ValueError for what cannot be written.
     """
     _check_keys(description, _KEYS)
-    numa = number("numa", description.get("numa", 1))
-    found = _place(_wanted(description), number("roots", description.get("roots", 1)), numa)
+    numa = _few("numa", description.get("numa", 1))
+    found = _place(_wanted(description), _few("roots", description.get("roots", 1)), numa)
     _assign_numbers(found, processors(description))
 
     if description.get("iommu") or any(function.driver == VFIO for function in found):
@@ -111,7 +114,7 @@ def _of_device(device: object) -> list[Function]:
     if console and not model.has_screen:
         raise ValueError(f"{model.name} has no screen: it cannot be the console")
     domain = number("domain", device.get("domain", 0), 16)
-    count = number("count", device.get("count", 1))
+    count = _few("count", device.get("count", 1))
     options = _options(model, driver, device)
     virtual = number("vfs", device.get("vfs", 0))
     if virtual > model.virtual:
@@ -130,6 +133,14 @@ def _of_device(device: object) -> list[Function]:
             virtual=virtual,
         )
         found.append(function)
+    return found
+
+
+def _few(name: str, value: object) -> int:
+    """A number of things that a machine can have."""
+    found = number(name, value)
+    if found > _MOST:
+        refuse(name, value, f"at most {_MOST}")
     return found
 
 

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
 LARGEST = 2**63 - 1
+# Characters of a text that is read, and what is less than the amounts that are refused: any of them
+# can be written, and read again, within what Python does with digits.
+LONGEST = 2000
+_TOO_LARGE = 10**1200
 
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -46,7 +50,8 @@ def whole(text: str) -> int:
     # Nearly all are digits with a binary suffix, or none.
     number = text.rstrip("KMGTPEi")
     suffix = text[len(number) :]
-    if suffix in _BINARY and number.isascii() and number.isdecimal():
+    is_plain = suffix in _BINARY and number.isascii() and number.isdecimal()
+    if is_plain and len(text) <= LONGEST:
         return int(number) << (10 * _BINARY.index(suffix))
     return -int(-parse(text) // 1)
 
@@ -58,9 +63,9 @@ def parse(text: str) -> Fraction:
     """
     from fractions import Fraction  # a running plugin only writes quantities: spare it the module
 
-    parts = _FORM.fullmatch(text)
+    parts = _FORM.fullmatch(text) if len(text) <= LONGEST else None
     if not parts:
-        raise ValueError(f"expected a quantity such as 80Gi, 500m or 1e3, got {text!r}")
+        raise ValueError(f"expected a quantity such as 80Gi, 500m or 1e3, got {text[:LONGEST]!r}")
 
     number = Fraction(parts["number"])
     if parts["binary"]:
@@ -70,6 +75,8 @@ def parse(text: str) -> Fraction:
     else:
         number *= Fraction(10) ** _DECIMAL[parts["decimal"]]
 
+    if number >= _TOO_LARGE:
+        raise ValueError(f"expected a quantity below 1e1200, got {text!r}")
     billionths = -(-number * 10**9 // 1)
     amount = Fraction(billionths, 10**9)
     return -amount if parts["sign"] == "-" else amount

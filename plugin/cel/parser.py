@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from . import digits as _digits
 from . import macros
 from .errors import CompileError
 from .syntax import Call, Ident, ListNode, Literal, MapNode, Node, Select
@@ -217,7 +218,8 @@ class _Parser:
                 raise CompileError(f"{text} is too large for a double", "", token.position)
             return Literal(token.position, -value if negative else value)
 
-        amount = int(text.rstrip("uU"), 16 if text.startswith("0x") else 10)
+        written = text.rstrip("uU")
+        amount = int(written, 16) if written.startswith("0x") else _digits.whole(written)
         if digits.kind == "uint":
             if amount > _LARGEST_UINT:
                 raise CompileError(f"{text} is too large for a uint", "", token.position)

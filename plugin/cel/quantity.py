@@ -16,6 +16,7 @@ _FORM = re.compile(r"([+-]?)0*([0-9]*)(\.([0-9]*))?([eEinumkKMGTP]*[+-]?[0-9]*)"
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _LARGEST = 2**63 - 1
+_LONGEST = 1000  # characters; Python makes no number of some thousand digits
 # Beyond this many decimal places only the magnitude is compared.
 _MANY = 400
 
@@ -127,9 +128,9 @@ def canonical(digits: int, scale: int) -> str:
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Quantity:
     """The amount; EvalError if Kubernetes does not take the text."""
-    match = _FORM.fullmatch(text)
+    match = _FORM.fullmatch(text) if len(text) <= _LONGEST else None
     if not match or not text:
-        raise EvalError(f"expected a quantity such as 80Gi or 500m, got {text!r}")
+        raise EvalError(f"expected a quantity such as 80Gi or 500m, got {text[:_LONGEST]!r}")
     sign = -1 if match[1] == "-" else 1
     whole, part, suffix = match[2] or "0", match[4] or "", match[5]
 

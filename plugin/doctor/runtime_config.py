@@ -116,7 +116,11 @@ def _of_cri(cri: object, plugin: str, path: str) -> dict[str, Any]:
 
 def _imports(sight: Sight, path: str, document: dict[str, Any]) -> Iterator[str]:
     """The files that a file imports, in the order in which they count."""
-    for pattern in document.get("imports") or ():
+    patterns = document.get("imports", [])
+    if not isinstance(patterns, list):
+        seen = f"{patterns!r:.60}"
+        raise ValueError(f"{path}: imports is no list of files, but {seen}")  # noqa: TRY004
+    for pattern in patterns:
         absolute = posixpath.normpath(posixpath.join(posixpath.dirname(path), str(pattern)))
         if "*" in absolute:
             yield from _matching(sight, absolute)
@@ -202,6 +206,8 @@ def _below(sight: Sight, folder: str) -> list[str]:
 def _toml(sight: Sight, path: str) -> dict[str, Any]:
     """Raises a ValueError that names the file, if the runtime could not read it either."""
     assert sight.files is not None
+    if "\0" in path:
+        raise ValueError(f"{path!r} can be no file")
     notes: list[str] = []
     content = sight.files.content(path, notes)
     if content is None:
@@ -210,6 +216,8 @@ def _toml(sight: Sight, path: str) -> dict[str, Any]:
         return tomllib.loads(content.decode())
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+    except RecursionError:
+        raise ValueError(f"{path}: it is nested too deeply") from None
 
 
 def _table(document: object, *keys: str) -> dict[str, Any]:

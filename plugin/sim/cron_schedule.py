@@ -24,7 +24,10 @@ _NAMED = {
     "@hourly": "0 * * * *",
 }
 _ANY = ("*", "?")
-_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+# No more digits than an integer of 64 bits has, and none of another script.
+_NUMBER = re.compile(r"\+?[0-9]{1,18}")
+_DURATION = re.compile(r"(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?")
+_MOST_PARTS = 8  # of a zone's name; none has more than three
 _ZONE = re.compile(r"[A-Za-z._0-9+][A-Za-z._0-9+-]{0,13}")
 
 
@@ -54,7 +57,20 @@ class Schedule:
         """The first time after this one; None where there is none."""
         if self.every:
             return float(int(after) + self.every)
+        # One that is empty is taken and never comes.
+        if not all(field.values for field in self._fields):
+            return None
+        try:
+            return self._next(after)
+        except OverflowError:
+            # It would be after the last year that there is.
+            return None
 
+    @property
+    def _fields(self) -> tuple[Field, ...]:
+        return self.minute, self.hour, self.day, self.month, self.weekday
+
+    def _next(self, after: float) -> float | None:
         moment = datetime.fromtimestamp(after, UTC).replace(second=0, microsecond=0)
         moment += timedelta(minutes=1)
         end = moment + timedelta(days=366 * HORIZON)
@@ -113,7 +129,9 @@ def parse(text: str, time_zone: str = "") -> Schedule:
 
 def load_zone(name: str) -> tzinfo:
     """By its name in the IANA database; ScheduleError if there is none of it here."""
-    if not all(_ZONE.fullmatch(part) and part not in (".", "..") for part in name.split("/")):
+    parts = name.split("/")
+    is_path = all(_ZONE.fullmatch(part) and part not in (".", "..") for part in parts)
+    if not is_path or len(parts) > _MOST_PARTS:
         raise ScheduleError(f"unknown time zone {name}")
     try:
         return zoneinfo.ZoneInfo(name)
@@ -170,6 +188,6 @@ def _number(text: str, least: int, names: tuple[str, ...]) -> int:
     """Names begin with the least value of their field."""
     if text.lower() in names:
         return least + names.index(text.lower())
-    if not text.isdecimal():
+    if not _NUMBER.fullmatch(text):
         raise ScheduleError(f"failed to parse int from {text}")
     return int(text)

@@ -71,6 +71,14 @@ def test_what_is_in_them(host: Path) -> None:
     assert files.link_name("/drv/usr/lib/b") == ""
 
 
+def test_a_path_of_thousands_of_folders_leads_nowhere(host: Path) -> None:
+    deep = "a/" * 2000
+    (host / "deep").symlink_to(deep)
+    files = HostFiles(str(host))
+    assert files.real(f"/{deep}") is None
+    assert files.real("/deep") is None
+
+
 def test_a_socket_is_something(host: Path) -> None:
     os.mknod(host / "socket", 0o140600)
     assert HostFiles(str(host)).real("/socket") == "/socket"

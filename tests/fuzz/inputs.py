@@ -44,8 +44,8 @@ NASTY = (
     *(b"-1", b"0", b"1e999", b"NaN", b"9" * 25, b"0x", b"null", b"true", b"\\ud800", b"\\u0000"),
     *(b"../", b"/", b"%00", b"%2e%2e", b"=", b"(", b")", b"_", b".", b"-", b"a" * 300),
 )
-# Deeper than parsers go that call themselves. Now and then: they cost more than all the others.
-DEEP = (b"[" * 300, b"{" * 300, b"(" * 300, b"[" * 3000, b'{"a":' * 3000)
+# Deeper than parsers go that call themselves, and more digits than Python takes. Now and then: they cost more than all the others.
+DEEP = (b"[" * 300, b"{" * 300, b"(" * 300, b"[" * 3000, b'{"a":' * 3000, b"9" * 5000)
 
 _ODD: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 7, 2**31, 2**63, -(2**63), 1.5, 1e300),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from . import answers, documents, inputs, node, reach, requests, target
+from . import answers, documents, inputs, node, notations, reach, requests, runtimes, target
 
 CORPUS = target.ROOT / "tests/cases/fuzz"
-TARGETS = answers.TARGETS | requests.TARGETS | documents.TARGETS | node.TARGETS
+TARGETS = answers.TARGETS | requests.TARGETS | documents.TARGETS | notations.TARGETS
+TARGETS |= node.TARGETS | runtimes.TARGETS
 
 
 def examples(name: str) -> list[bytes]:

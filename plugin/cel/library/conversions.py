@@ -6,6 +6,7 @@ import math
 import re
 from decimal import Decimal
 
+from .. import digits
 from ..declarations import Implementation
 from ..errors import EvalError
 from ..values import (
@@ -46,15 +47,17 @@ def bool_of(text: str) -> bool:
 
 
 def int_of_string(text: str) -> int:
-    if not re.fullmatch("[+-]?[0-9]+", text) or not -LARGEST_INT - 1 <= int(text) <= LARGEST_INT:
+    if not re.fullmatch("[+-]?[0-9]+", text):
         raise _cannot(text, "an int")
-    return int(text)
+    if not -LARGEST_INT - 1 <= digits.whole(text) <= LARGEST_INT:
+        raise _cannot(text, "an int")
+    return digits.whole(text)
 
 
 def uint_of_string(text: str) -> UInt:
-    if not re.fullmatch("[0-9]+", text) or int(text) > LARGEST_UINT:
+    if not re.fullmatch("[0-9]+", text) or digits.whole(text) > LARGEST_UINT:
         raise _cannot(text, "a uint")
-    return UInt(int(text))
+    return UInt(digits.whole(text))
 
 
 def int_of_double(value: float) -> int:

@@ -6,13 +6,14 @@ import math
 import re
 from collections.abc import Iterator
 
-from .. import meter
+from .. import digits, meter
 from ..errors import EvalError
 from ..values import Duration, Map, Timestamp, TypeValue, UInt, Value, type_name
 from .conversions import double_text, string_of_bytes
 from .times import duration_text, timestamp_text
 
 _CLAUSE = re.compile(r"%(?:%|(?:\.([0-9]+))?([sdfebxXo]))")
+_MOST_DIGITS = 100_000  # of a number in a format
 _RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 _ESCAPES = {
     "\a": r"\a",
@@ -79,11 +80,19 @@ def _clause(letter: str, precision: str | None, value: Value) -> str:
     if letter == "d":
         return str(_integer(value))
     if letter in "fe":
-        return _double(letter, 6 if precision is None else int(precision), value)
+        return _double(letter, _precision_of(precision), value)
     if letter in "xX" and isinstance(value, str | bytes):
         raw = value.encode() if isinstance(value, str) else value
         return raw.hex() if letter == "x" else raw.hex().upper()
     return format(int(_integer(value)), letter)
+
+
+def _precision_of(precision: str | None) -> int:
+    """EvalError for more than anybody reads: Kubernetes' own library refuses them, too."""
+    wanted = 6 if precision is None else digits.whole(precision)
+    if wanted > _MOST_DIGITS:
+        raise EvalError(f"a format with more than {_MOST_DIGITS:,} digits")
+    return wanted
 
 
 def _integer(value: Value) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
+from .. import digits as _digits
 from ..declarations import Implementation
 from ..errors import EvalError
 from ..values import LARGEST_INT, Duration, Timestamp, Value, no_overload
@@ -79,7 +80,7 @@ def parse_duration(text: str) -> Duration:
 
     total = 0
     for whole, part, unit in _PART.findall(match[2]):
-        total += int(whole or "0") * _UNITS[unit]
+        total += _digits.whole(whole or "0") * _UNITS[unit]
         if part:
             # Through a double and cut off, as Go does it.
             digits = part[:18]

@@ -377,8 +377,9 @@ def _check_object(obj: dict[str, Any]) -> None:
 def _check_pattern(pattern: str) -> None:
     try:
         re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"lines: {pattern!r} is no regular expression: {error}") from error
+    except (re.error, OverflowError, RecursionError) as error:
+        shown = facts.shown(pattern)
+        raise ValueError(f"lines: {shown!r} is no regular expression: {error}") from error
 
 
 def _check_nodes(document: _Document) -> None:

@@ -68,7 +68,22 @@ def test_text_is_read_exactly(text: str, amount: Fraction | int):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "Gi", "1 Gi", "1gi", "1K", "0x10", "1e", "1e9999", "\uff11", "1Gi\n", "--1"]
+    "text",
+    [
+        "9" * 5000,
+        "9" * 4300 + "e999",
+        "",
+        "Gi",
+        "1 Gi",
+        "1gi",
+        "1K",
+        "0x10",
+        "1e",
+        "1e9999",
+        "\uff11",
+        "1Gi\n",
+        "--1",
+    ],
 )
 def test_what_is_no_quantity_is_refused(text: str):
     with pytest.raises(ValueError, match="expected a quantity"):
@@ -102,7 +117,9 @@ def test_a_whole_amount_is_rounded_up(text: str, amount: int):
     assert quantity.whole(text) == amount
 
 
-@pytest.mark.parametrize("text", ["", "Gi", "much", "1iG", "²", "1Gii"])
+@pytest.mark.parametrize(
+    "text", ["9" * 5000, "9" * 5000 + "Gi", "", "Gi", "much", "1iG", "²", "1Gii"]
+)
 def test_what_is_no_amount_is_not_rounded(text: str):
     with pytest.raises(ValueError, match="expected a quantity"):
         quantity.whole(text)

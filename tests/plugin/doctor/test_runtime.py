@@ -153,6 +153,31 @@ def test_an_import_that_containerd_would_not_start_with(root):
     assert "cdi-enabled" in seen(facts, "cdi-folders"), "that is why"
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("imports = 5\n", "config.toml: imports is no list of files, but 5"),
+        (
+            'imports = "/etc/a.toml"\n',
+            "config.toml: imports is no list of files, but '/etc/a.toml'",
+        ),
+        ("a = " + "[" * 3000, "config.toml: it is nested too deeply"),
+        ('imports = ["/a\\u0000b"]\n', "'/a\\x00b' can be no file"),
+        ('imports = ["/' + "a/" * 3000 + '"]\n', "it is not there"),
+    ],
+)
+def test_a_configuration_that_no_runtime_understands(root, text, said):
+    write(root, "etc/containerd/config.toml", text)
+    facts = look(root, "containerd://2.2.9")
+    assert said in facts.trouble
+    assert levels(facts)["cdi-enabled"] is Level.ERROR
+
+
+def test_a_configuration_of_crio_that_is_nested_too_deeply(root):
+    write(root, "etc/crio/crio.conf", "a = " + "[" * 3000)
+    assert "nested too deeply" in look(root, "cri-o://1.34.0").trouble
+
+
 def test_cgroups_by_the_kubelet_where_the_runtime_does_not_say(root):
     assert look(root, "containerd://2.2.9").systemd_cgroup is None
     write(root, "var/lib/kubelet/config.yaml", "kind: X\ncgroupDriver: systemd\n")

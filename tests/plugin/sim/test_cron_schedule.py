@@ -44,6 +44,10 @@ def test_what_comes_next(text, expected):
 
 def test_what_never_comes():
     assert times("0 0 31 2 *", "2026-01-01") == []
+    # As the Go library has it, a field of nothing is no mistake; it is not searched for by minutes.
+    for empty in (", * * * *", "* , * * *", "* * , * *", "* * * , *", "* * * * ,"):
+        assert times(empty, "2026-01-01") == []
+    assert times("0 0 1 1 *", "9999-06-01") == []
 
 
 def test_time_zones_and_their_clock_changes():
@@ -76,6 +80,10 @@ def test_time_zones_and_their_clock_changes():
         ("x * * * *", "failed to parse int from x"),
         ("@fortnightly", "unrecognized descriptor"),
         ("@every soon", "failed to parse duration"),
+        (f"@every {'9' * 400}h", "failed to parse duration"),
+        (f"@every {'9' * 5000}h", "failed to parse duration"),
+        (f"{'9' * 5000} * * * *", "failed to parse int from 999"),
+        ("\N{ARABIC-INDIC DIGIT THREE} * * * *", "failed to parse int"),
     ],
 )
 def test_what_is_no_schedule(text, why):
@@ -83,7 +91,9 @@ def test_what_is_no_schedule(text, why):
         cron_schedule.parse(text)
 
 
-@pytest.mark.parametrize("zone", ["Nowhere/Land", "../etc", "a" * 15, "-Berlin", "Europe//Berlin"])
+@pytest.mark.parametrize(
+    "zone", ["Nowhere/Land", "../etc", "a" * 15, "-Berlin", "Europe//Berlin", "a/" * 3000]
+)
 def test_what_is_no_time_zone(zone):
     with pytest.raises(ScheduleError, match="unknown time zone"):
         cron_schedule.load_zone(zone)

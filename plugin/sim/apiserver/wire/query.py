@@ -15,6 +15,8 @@ from ..types.status_errors import Cause, StatusError, bad_request
 from . import codec, protobuf_fields
 from .http import HttpRequest
 
+_MOST_DIGITS = 20  # of an integer of 64 bits
+
 META_GROUP = "meta.k8s.io"
 WRITE_OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}
 PROPAGATION_POLICIES = ("Background", "Foreground", "Orphan")
@@ -111,8 +113,11 @@ def resource_version(request: HttpRequest) -> int | None:
 def _parse_version(text: str, prefix: str = "") -> int | None:
     if not text:
         return None
-    if not text.isdecimal():
+    if not text.isascii() or not text.isdecimal():
         why = f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise bad_request(f"{prefix}resourceVersion: {why}")
+    if len(text) > _MOST_DIGITS or int(text) >= 2**64:
+        why = f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": value out of range'
         raise bad_request(f"{prefix}resourceVersion: {why}")
     return int(text)
 

@@ -84,6 +84,8 @@ def test_a_story_with_a_step_of_each_kind():
         ("kill: two", "no node 'two'"),
         ("{kill: one, during: lunch}", "during"),
         ("run: rm -rf", "stories run nothing else"),
+        ("{logs: p, lines: 'a{99999999999}'}", "is no regular expression: the repetition number"),
+        (f"{{logs: p, lines: '{'(' * 2000}'}}", r"lines: '\(+\.\.\.' is no regular expression"),
         ("delete: pod", "'pod' is not KIND/NAME"),
         ("apply: [{kind: Pod}]", "an object has an apiVersion, a kind and metadata"),
         ("fault: one wedge ${gpu}", "nothing was kept as gpu before"),
@@ -124,6 +126,10 @@ def test_a_bad_step_is_told_with_its_place(step, said):
             "expected a title and a list of steps",
         ),
         ("{title: a, nodes: [{name: a, gpus: []}], acts: []}", "unknown field `acts`"),
+        (
+            "{title: a, nodes: [{name: a, gpus: ['nvidia:l4=99999999999']}]}",
+            "count: '99999999999' is not at most 4096",
+        ),
         (
             "{title: a, needs: DRATaints, nodes: [{name: a, gpus: []}]}",
             "no release here has the feature 'DRATaints'; there are .*DRADeviceTaints",

@@ -1,0 +1,145 @@
+"""Small languages that stand in fields of objects: quantities, selectors, schedules."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime
+from typing import Any
+
+from plugin.allocator import amounts
+from plugin.api import quantity
+from plugin.cel import quantity as cel_quantity
+from plugin.cel.errors import EvalError
+from plugin.sim import cron_schedule
+from plugin.sim.apiserver.rules import canonical
+from plugin.sim.apiserver.types import selectors
+from plugin.sim.apiserver.types.status_errors import StatusError
+
+from . import target
+
+
+def _quantity(data: bytes) -> None:
+    """All who read quantities understand the same, and what is written means what was read."""
+    text = data.decode(errors="replace")
+    try:
+        amount = quantity.parse(text)
+    except ValueError as error:
+        assert str(error)
+        assert canonical.canonical_quantity(text) == text
+        return
+    assert quantity.whole(text) == -int(-amount // 1)
+
+    written = canonical.canonical_quantity(text)
+    assert quantity.parse(written) == amount, written
+    assert canonical.canonical_quantity(written) == written
+    if 0 <= amount <= quantity.LARGEST and amount.denominator == 1:
+        assert quantity.parse(quantity.of_bytes(int(amount))) == amount
+
+    exact = amounts.parse(text)
+    assert quantity.parse(amounts.of(exact.billionths, exact.binary).text) * amounts.WHOLE == (
+        exact.billionths
+    )
+    with contextlib.suppress(EvalError):
+        known = cel_quantity.parse(text)
+        assert (known.sign > 0) == (amount > 0)
+
+
+def _quantities() -> list[bytes]:
+    return [
+        *(b"80Gi", b"500m", b"1e3", b"-1.5Ki", b"+.5", b"7.", b"1E", b"1E-3", b"0", b"100n"),
+        *(b"12345678901234567890", b"9Ei", b"1u", b"0.0000000001", b"1024Ki", b"1000k"),
+    ]
+
+
+_SELECTABLE = ("metadata.name", "spec.nodeName", "spec.done")
+_OBJECTS: list[dict[str, Any]] = [
+    {"metadata": {"name": "o"}},
+    {
+        "metadata": {"name": "n", "labels": {"a": "1", "x.io/b": "c", "e": ""}},
+        "spec": {"nodeName": "n", "done": True},
+    },
+]
+
+
+def _selector(data: bytes) -> None:
+    """The first line selects by labels, the second one by fields."""
+    of_labels, _, of_fields = data.decode(errors="replace").partition("\n")
+    chosen: list[selectors.Predicate | None] = []
+    with contextlib.suppress(StatusError):
+        chosen.append(selectors.labels(of_labels))
+    with contextlib.suppress(StatusError):
+        chosen.append(selectors.fields(of_fields, _SELECTABLE))
+    for predicate in chosen:
+        for obj in _OBJECTS if predicate else ():
+            assert predicate is None or predicate(obj) in (True, False)
+
+
+def _selectors() -> list[bytes]:
+    return [
+        b"a,!b,a=1,x.io/b!=c\nmetadata.name=o",
+        b"a in (1, 2),e notin (c,)\nspec.nodeName!=n,spec.done==true",
+        b"a>0,a<2,e=\nspec.done=",
+    ]
+
+
+def _schedule(data: bytes) -> None:
+    """A schedule, a time zone, and the seconds since 1970 after which something is to happen."""
+    lines = [*data.decode(errors="replace").split("\n"), "", ""]
+    try:
+        schedule = cron_schedule.parse(lines[0], lines[1])
+    except cron_schedule.ScheduleError as error:
+        assert str(error)
+        return
+
+    # Any time that an object can name.
+    moment = float(int.from_bytes(lines[2].encode(errors="replace")[:6], "big") % 253402300800)
+    for _ in range(3):
+        following = schedule.next(moment)
+        if following is None:
+            return
+        assert following > moment
+        moment = following
+        if schedule.every:
+            continue
+        local = datetime.fromtimestamp(moment, UTC).astimezone(schedule.zone)
+        assert local.minute in schedule.minute.values
+        assert local.hour in schedule.hour.values
+        assert local.month in schedule.month.values
+
+
+def _schedules() -> list[bytes]:
+    return [
+        b"* * * * *\nEurope/Berlin\ngIB\x00",
+        b"0 6-8/2,22 ? jan-mar MON\n\nhAB\x00",
+        b"*/20 0 31 * *\nAmerica/Havana\niAB\x00",
+        b"@every 1h30m5s\n\niAB\x00",
+        b"@daily\nAustralia/Lord_Howe\niAB\x00",
+        b"5/20 1,2 10 feb,apr fri-sat\nUTC\nj123",
+    ]
+
+
+TARGETS = {
+    "quantities": target.Target(
+        read=_quantity,
+        parts=(quantity, canonical.canonical_quantity, canonical._binary, canonical._decimal),
+        examples=_quantities,
+        words=(b"Ki", b"m", b"e", b"E", b".", b"0" * 20, b"9" * 19),
+    ),
+    "selectors": target.Target(
+        read=_selector,
+        parts=(
+            selectors.labels,
+            selectors._parse_requirement,
+            selectors.fields,
+            selectors.Requirement,
+        ),
+        examples=_selectors,
+        words=(b" in (", b" notin (", b"!=", b"==", b">", b"<", b",", b"!", b"\n"),
+    ),
+    "schedules": target.Target(
+        read=_schedule,
+        parts=(cron_schedule,),
+        examples=_schedules,
+        words=(b"@every ", b"*/", b"?", b",", b"-", b"sun", b"dec", b"Asia/Tokyo", b"1h", b"\n"),
+    ),
+}
