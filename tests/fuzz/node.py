@@ -64,8 +64,10 @@ def _capture(data: bytes) -> None:
             if os.path.islink(path) and os.path.exists(path):
                 assert os.path.realpath(path).startswith(os.path.realpath(inside)), path
 
-    for name in os.listdir(inside):
-        shutil.rmtree(f"{inside}/{name}")
+    # A tree may be a file or a link as well: the folder goes with whatever is in it.
+    if os.listdir(inside):
+        shutil.rmtree(inside)
+        os.mkdir(inside)
 
 
 @cache
