@@ -28,6 +28,9 @@ from plugin.sim.apiserver.rules.canonical import canonical_quantity, round_trip
         ("1E", "1E"),
         ("+5", "5"),
         ("1n", "1n"),
+        ("1e21", "1e21"),
+        ("45678901234567891e999", "45678901234567891e999"),
+        ("0e5", "0"),
     ],
 )
 def test_quantities(said, written):
