@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
 
@@ -48,6 +48,13 @@ class Streams(Protocol):
     def kill(self) -> None:
         """Nobody listens any more."""
         ...
+
+
+class _TerminalSize(msgspec.Struct, rename="pascal"):
+    """As the kernel can have it."""
+
+    width: Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
+    height: Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
 
 
 def switch(http: HttpRequest, protocols: Sequence[str], attend: Upgrade) -> HttpResponse:
@@ -121,9 +128,9 @@ async def _receive(socket: websocket.WebSocket, streams: Streams) -> None:
         elif channel == _CLOSE and data[:1] == bytes([_STDIN]):
             streams.end_input()
         elif channel == _RESIZE:
-            with contextlib.suppress(msgspec.MsgspecError, KeyError, TypeError):
-                size = msgspec.json.decode(data)
-                streams.resize(int(size["Width"]), int(size["Height"]))
+            with contextlib.suppress(msgspec.MsgspecError, RecursionError):
+                size = msgspec.json.decode(data, type=_TerminalSize)
+                streams.resize(size.width, size.height)
 
 
 async def _send(socket: websocket.WebSocket, channel: int, parts: AsyncIterator[bytes]) -> None:

@@ -17,6 +17,7 @@ _CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0, 1, 2, 8, 9, 10
 _KINDS = (_CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG)
 _NORMAL, _PROTOCOL_ERROR, _TOO_LARGE = 1000, 1002, 1009
 _LARGEST = 4 << 20  # bytes of a message
+_LARGEST_CONTROL = 125
 _READ_SIZE = 1 << 16
 
 
@@ -48,10 +49,12 @@ class WebSocket:
     async def receive(self) -> bytes | None:
         """The next message, of either type; None when there are no more, for whatever reason."""
         message = bytearray()
+        has_begun = False
         try:
             while True:
-                is_last, kind, payload = await self._frame(_LARGEST - len(message))
+                is_last, kind, payload = await self._frame(_LARGEST - len(message), has_begun)
                 if kind in (_CONTINUATION, _TEXT, _BINARY):
+                    has_begun = True
                     message += payload
                     if is_last:
                         return bytes(message)
@@ -81,9 +84,13 @@ class WebSocket:
             with contextlib.suppress(OSError):
                 await self._write(_CLOSE, payload)
 
-    async def _frame(self, most: int) -> tuple[bool, int, bytes]:
-        """Whether it is the last of its message, its kind, and what it has."""
+    async def _frame(self, most: int, has_begun: bool) -> tuple[bool, int, bytes]:
+        """Whether it is the last of its message, its kind, and what it has.
+
+        `has_begun` says that a message was begun, which has to go on before there is another.
+        """
         first, second = await self._read(2)
+        is_last, kind = bool(first & 0x80), first & 0x0F
         length = second & 0x7F
         if length == 126:
             length = int.from_bytes(await self._read(2), "big")
@@ -92,12 +99,17 @@ class WebSocket:
         if length > most:
             raise _Wrong(_TOO_LARGE)
         # Clients mask, and no extension was agreed on that would use the other bits.
-        if first & 0x70 or not second & 0x80 or first & 0x0F not in _KINDS:
+        if first & 0x70 or not second & 0x80 or kind not in _KINDS:
+            raise _Wrong(_PROTOCOL_ERROR)
+        if kind < _CLOSE and has_begun != (kind == _CONTINUATION):
+            raise _Wrong(_PROTOCOL_ERROR)
+        # What steers the connection comes in one small frame.
+        if kind >= _CLOSE and (length > _LARGEST_CONTROL or not is_last):
             raise _Wrong(_PROTOCOL_ERROR)
 
         mask = await self._read(4)
         payload = await self._read(length)
-        return bool(first & 0x80), first & 0x0F, _unmasked(payload, mask)
+        return is_last, kind, _unmasked(payload, mask)
 
     async def _read(self, count: int) -> bytes:
         while len(self._buffer) < count:
