@@ -144,8 +144,8 @@ def _moment(value: Timestamp, zone: tzinfo) -> tuple[datetime, int]:
     """
     seconds = value.nanoseconds // _SECOND
     for centuries in (0, 4, -4):
-        shifted = timedelta(seconds=seconds + centuries // 4 * _FOUR_CENTURIES)
         try:
+            shifted = timedelta(seconds=seconds + centuries // 4 * _FOUR_CENTURIES)
             moment = (_EPOCH + shifted).astimezone(zone)
         except OverflowError:
             continue
@@ -162,7 +162,8 @@ def _zone(text: str) -> tuple[tzinfo, int]:
     if colon:
         if not re.fullmatch("[+-]?[0-9]+", hours) or not re.fullmatch("[+-]?[0-9]+", minutes):
             raise EvalError(f"unknown time zone {text!r}")
-        total = int(hours) * 60 + (-int(minutes) if text[0] == "-" else int(minutes))
+        ahead = _digits.whole(minutes)
+        total = _digits.whole(hours) * 60 + (-ahead if text[0] == "-" else ahead)
         if abs(total) >= 24 * 60:
             return UTC, total * 60 * _SECOND
         return timezone(timedelta(minutes=total)), 0

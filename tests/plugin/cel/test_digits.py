@@ -34,6 +34,9 @@ def test_too_large_stays_too_large():
         f"semver('1.1.1-{MANY}').isGreaterThan(semver('1.0.0'))",
         f"'%.{MANY}f'.format([1.0]) == ''",
         "'%.999999999e'.format([1.0]) == ''",
+        f"timestamp('2024-01-01T00:00:00Z').getHours('{MANY}:0') == 0",
+        f"timestamp('2024-01-01T00:00:00Z').getHours('-0:{MANY}') == 0",
+        "timestamp('2024-01-01T00:00:00Z').getHours('9:9999999999990') == 0",
     ],
 )
 def test_it_is_refused(expression):
