@@ -191,7 +191,8 @@ async def test_without_an_api_server_who_was_allowed_still_is(scrapers, monkeypa
     assert await scrapers.ask(token) == scrape_access.ALLOWED
     scrapers.forget_after(monkeypatch, "ALLOWED_FOR")
     scrapers.api.fail(503, times=1000)
-    for _ in range(3):
+    # Both may share a group of addresses, which has three reviews at once.
+    for _ in range(2):
         assert await scrapers.ask(token) == scrape_access.ALLOWED
         assert await scrapers.ask(scrapers.tokens["other"], "10.9.9.9") == scrape_access.UNDECIDED
     assert len(caplog.records) == 1, "said once"
