@@ -78,6 +78,7 @@ def compare(choices: list[tuple[str, ...]]) -> None:
         assert comparable(objects) == comparable(manifests.built_with(names)), names
 
 
+@pytest.mark.slow
 @needs_both
 def test_the_base_each_component_and_all_of_them_are_what_kustomize_makes() -> None:
     compare([*ALONE, *TOGETHER])

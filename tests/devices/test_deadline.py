@@ -79,6 +79,7 @@ def test_a_gpu_that_hangs_is_skipped_and_its_neighbour_is_there(tree: Make) -> N
     assert [gpu.address for gpu in made.scan().gpus] == [FIRST, SECOND]
 
 
+@pytest.mark.slow
 def test_two_that_hang_cost_a_deadline_each_and_two_threads(tree: Make) -> None:
     made = tree("amd:mi210=3")
     for address in (FIRST, SECOND):

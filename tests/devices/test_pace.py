@@ -96,6 +96,7 @@ async def test_memory_after_3_000_changes_is_what_it_was_after_100(
     assert many - few < 20_000, f"{few} bytes after 100 changes, {many} after 3,000"
 
 
+@pytest.mark.slow
 async def test_memory_after_300_real_scans_is_what_it_was_after_100(tree: Make) -> None:
     made = tree("nvidia:h100=2")
     one = watch.Watch(made.roots, Rules(), NEVER)

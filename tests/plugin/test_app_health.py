@@ -119,6 +119,7 @@ class World:
             self.told = {d.device.device_name: (d.health, d.message) for d in response.devices}
 
 
+@pytest.mark.slow
 async def test_each_fault_is_in_the_slice_and_in_the_stream_and_clears(node):
     world = World(node, ["nvidia:h100=9"])
     async with world.running(**{"taint-degraded": "NoSchedule"}):
@@ -199,6 +200,7 @@ async def test_a_divided_gpu_is_one_event_of_the_node_and_one_of_each_claim(node
         ]
 
 
+@pytest.mark.slow
 async def test_a_gpu_that_vanished_is_published_for_the_grace_and_comes_back(node):
     world = World(node, ["amd:mi300x=2"])
     first, second = (gpu.name for gpu in world.gpus)

@@ -271,6 +271,7 @@ def test_others_keep_most_descriptors(monkeypatch, descriptors, most):
     assert endpoint.most_clients() == most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("many", [50, 900], ids=["that come and go", "that stay"])
 async def test_a_flood_of_clients(served, caplog, many):
     """As fast as it can, from the address of the probes: they are answered within a second, and

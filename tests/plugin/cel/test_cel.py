@@ -66,6 +66,7 @@ def test_kubernetes_answers_the_same(kubernetes, answer):
         assert difference is None, expression
 
 
+@pytest.mark.slow
 @needs_oracle
 def test_random_expressions(kubernetes):
     for seed in range(1500):

@@ -65,6 +65,7 @@ def test_random_pods_of_the_simulated_scheduler():
     assert different == {}
 
 
+@pytest.mark.slow
 def test_mixes_of_all_machines():
     """A sample of the campaign of tests.support.mixed_fleets, with some of each outcome."""
     outcomes, different = mixed_fleets.run(200, 30)

@@ -6,6 +6,7 @@ from plugin import errors
 from tests.support import damaged_worlds
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_random_clusters():
     for seed in range(300):

@@ -56,6 +56,7 @@ async def kubectl():
             yield run
 
 
+@pytest.mark.slow
 async def test_kubectl_makes_workloads_and_follows_them(kubectl):
     await _makes_a_job_waits_for_it_and_reads_its_logs(kubectl)
     await _rolls_a_stateful_set_back(kubectl)

@@ -35,6 +35,7 @@ def test_a_long_text_goes_to_the_machine():
     assert list(pattern.find_all("a" * 5000 + "b", lambda _steps: None)) == [(0, 5001)]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(bool(oracle.missing("cel")), reason=str(oracle.missing("cel")))
 def test_kubernetes_finds_the_same():

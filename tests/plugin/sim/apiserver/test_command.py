@@ -57,6 +57,7 @@ def test_it_serves_until_a_signal(tmp_path, number):
         watch.close()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_served(tmp_path):
     for words, code, message in (
         (["--profile", "1.20"], 2, "expected one of 1.30, 1.31, 1.34, 1.37"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.support import told_story
@@ -30,6 +31,7 @@ def pod_with_all_parts() -> list[dict[str, Any]]:
     return [template, pod]
 
 
+@pytest.mark.slow
 def test_a_monitor_beside_pods_that_work(tmp_path: Path) -> None:
     """It waits neither for a GPU that a pod has, nor for one whose parts pods have."""
     running = {"status.phase": "Running"}

@@ -89,6 +89,7 @@ async def until_line(process, words):
     raise AssertionError(f"{words!r} was not said: {''.join(seen)}")
 
 
+@pytest.mark.slow
 async def test_the_story_that_comes_with_it():
     process = await start()
     out = (await process.communicate())[0].decode()
@@ -109,6 +110,7 @@ async def test_it_fits_a_release_without_taints():
     assert "Told in" in out
 
 
+@pytest.mark.slow
 async def test_the_story_of_one_gpu_for_four_pods():
     process = await start("sharing")
     out = (await process.communicate())[0].decode()
@@ -212,6 +214,7 @@ async def test_a_signal_ends_all_of_it(folder, number):
     await gone(pids)
 
 
+@pytest.mark.slow
 async def test_what_is_served_can_be_used_and_goes_on_another_day(folder):
     file, state = folder / "mine.yaml", folder / "s"
     file.write_text(SMALL)

@@ -64,6 +64,7 @@ def nvidias(kind: str, **sharing: Any) -> dict[str, Any]:
     return {"apiVersion": "resource.nvidia.com/v1beta1", "kind": kind, "sharing": sharing}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_in_nvidias_place(tmp_path: Path) -> None:
     """Two pods of a claim, two containers of one, an instance of MIG, the device plugin's name, and a configuration

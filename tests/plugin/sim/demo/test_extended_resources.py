@@ -51,6 +51,7 @@ def published(node: str, count: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_the_names_of_the_device_plugins(tmp_path: Path) -> None:
     """One of each vendor, two at once, and a part by its profile."""
@@ -84,6 +85,7 @@ def test_the_names_of_the_device_plugins(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_several_containers_and_one_that_runs_before_them(tmp_path: Path) -> None:
     """What an init container has, a later one gets as well: the pod takes four GPUs and not five. It ends well if it was

@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.support import told_story
@@ -59,6 +60,7 @@ def told(tmp_path: Path, gpus: str, count: int, *steps: dict[str, Any]) -> None:
     told_story.tell(tmp_path, [{"name": "one", "gpus": [gpus]}], published, *steps)
 
 
+@pytest.mark.slow
 def test_a_claim_for_1g_10gb_of_a_divided_gpu(tmp_path: Path) -> None:
     whole = "gpu-0000-11-00-0"
     told(
@@ -77,6 +79,7 @@ def test_a_claim_for_1g_10gb_of_a_divided_gpu(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_partition_of_an_instinct_whose_kfd_is_closed(tmp_path: Path) -> None:
     told(
         tmp_path,

@@ -23,6 +23,7 @@ def alive(pid):
         return False
 
 
+@pytest.mark.slow
 def test_the_exit_code_is_the_commands_and_what_it_left_is_ended():
     """Also what took another session and another environment, and does not listen to SIGTERM."""
     script = """
