@@ -383,8 +383,9 @@ def _decimal(amount: Fraction, with_exponent: bool) -> str:
     while amount.denominator != 1 and power > -9:
         amount, power = amount * 1000, power - 3
     number = int(amount)
-    # There are suffixes up to E, and exponents without end.
-    while number and number % 1000 == 0 and (with_exponent or power < 18):
+    # There are suffixes up to E, and exponents of three digits.
+    largest = 999 if with_exponent else 18
+    while number and number % 1000 == 0 and power < largest:
         number, power = number // 1000, power + 3
     if not with_exponent:
         return f"{number}{DECIMAL_SUFFIXES[power]}"

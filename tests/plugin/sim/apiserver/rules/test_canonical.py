@@ -30,6 +30,7 @@ from plugin.sim.apiserver.rules.canonical import canonical_quantity, round_trip
         ("1n", "1n"),
         ("1e21", "1e21"),
         ("45678901234567891e999", "45678901234567891e999"),
+        ("2000e999", "2000e999"),
         ("0e5", "0"),
     ],
 )
