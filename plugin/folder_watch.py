@@ -33,6 +33,8 @@ DELETE_SELF, MOVE_SELF, ONLYDIR = 0x400, 0x800, 0x01000000
 EVENTS = MODIFY | ATTRIB | CLOSE_WRITE | MOVED_FROM | MOVED_TO | CREATE | DELETE
 MASK = EVENTS | DELETE_SELF | MOVE_SELF | ONLYDIR
 
+_libc = ctypes.CDLL(None, use_errno=True)
+_MISSING = (errno.ENOENT, errno.ENOTDIR)
 BUFFER = 1 << 16  # bytes of events at a time; what they say is not read
 
 
@@ -116,10 +118,6 @@ class FolderWatch:
             os.close(self._descriptor)
         self._descriptor = None
         self._watched.clear()
-
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_MISSING = (errno.ENOENT, errno.ENOTDIR)
 
 
 def _open() -> int:

@@ -29,8 +29,6 @@ MACHINE_OPTIONS = {
 _ON_FIRST_ROOT = 30  # devices that fit on it, from the second slot on
 _DRIVER = re.compile(r"[a-zA-Z0-9_-]{0,64}")  # it is the name of a folder
 _FIRST_GROUP = 20  # of the IOMMU
-
-
 _MOST = 4096  # of anything in one machine
 
 
