@@ -370,7 +370,7 @@ def _convert(name: str, given: _Given) -> Any:
             raise errors.UsageError(problem)
         try:
             return float(value)
-        except (TypeError, ValueError):
+        except (OverflowError, TypeError, ValueError):
             raise errors.UsageError(problem) from None
 
     if isinstance(value, bool) and "true" in CHOICES.get(name, ()):

@@ -21,6 +21,10 @@ DEEPEST = 100
 # Values that come into a document by its aliases. Each may stand for thousands, which may have
 # aliases again: nine short lines are a thousand million values.
 MOST_ALIASED = 100_000
+# Characters of a number in YAML. Python writes no number of more than 4,300 digits, and reads longer
+# ones in other notations than its own.
+LONGEST_NUMBER = 1000
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _HALF = re.compile("[\ud800-\udfff]")  # of a pair in UTF-16
 _BREAKS = tuple(sign.encode() for sign in "\x85\u2028\u2029")
 
@@ -72,8 +76,19 @@ def yaml_loader(base: Any) -> Any:
             self.depth -= 1
             return node
 
+        def construct_object(self, node: Any, deep: bool = False) -> Any:
+            try:
+                return super().construct_object(node, deep)
+            except (ArithmeticError, AttributeError, LookupError, ValueError) as error:
+                # A tag promises what the text after it is not: the library looks no closer.
+                kind = node.tag.rpartition(":")[2]
+                raise _refusal(f"expected a value of type {kind}", node.start_mark) from error
+
         def construct_scalar(self, node: Any) -> Any:
             value = super().construct_scalar(node)
+            if node.tag in _NUMBERS and len(value) > LONGEST_NUMBER:
+                problem = f"a number of more than {LONGEST_NUMBER:,} characters"
+                raise _refusal(problem, node.start_mark)
             # An escape may say half of a character, which can be written nowhere again.
             if not value.isascii() and _HALF.search(value):
                 raise _refusal("half of a character, which is no text", node.start_mark)

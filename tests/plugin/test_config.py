@@ -69,6 +69,11 @@ def test_one_folder_for_all_roots():
         ("rescan: soon", "expected a number of seconds, got 'soon'"),
         ("rescan: true", "expected a number of seconds, got True"),
         ("rescan: [1]", "expected a number of seconds, got \\[1\\]"),
+        pytest.param(
+            "rescan: 5" + "9" * 400, "number of seconds, got 599", id="larger than floats"
+        ),
+        pytest.param("rescan: 0x" + "f" * 4000, "more than 1,000 characters", id="hexadecimal"),
+        pytest.param("rescan: 1" + ":59" * 200 + ".5", "a value of type float", id="in sixties"),
         ("rescan: 0", "expected 1 to 3600 seconds, got 0"),
         ("garbage-grace: 0.5", "garbage-grace in .*: expected 0 or 1 to 86400 seconds, got 0.5"),
         ("garbage-grace: -1", "expected 0 or 1 to 86400 seconds, got -1"),

@@ -53,6 +53,20 @@ def test_what_is_neither_is_refused(bad: str | bytes) -> None:
         ("a: [1\nb: }", "line 2, column 2: expected ',' or ']'"),
         ("a: \x01", "character 4: special characters are not allowed"),
         ("a: *b", "line 1, column 4: found undefined alias"),
+        ("a: !!bool x", "line 1, column 4: expected a value of type bool"),
+        ("a: !!int ''", "line 1, column 4: expected a value of type int"),
+        ("a: !!float x", "line 1, column 4: expected a value of type float"),
+        ("a: !!timestamp x", "line 1, column 4: expected a value of type timestamp"),
+        pytest.param(
+            "a: 1" + ":59" * 200 + ".5",
+            "line 1, column 4: expected a value of type float",
+            id="larger than floats",
+        ),
+        pytest.param(
+            "a: 0x" + "f" * 4000,
+            "line 1, column 4: a number of more than 1,000 characters",
+            id="more digits than Python writes",
+        ),
     ],
 )
 def test_an_error_says_where(bad: str, place: str) -> None:
