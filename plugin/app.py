@@ -108,7 +108,10 @@ class App:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await self.run_until(stop)
 
+    async def run_until(self, stop: asyncio.Event) -> None:
+        """The same until `stop` is set, for whoever has the signals to itself."""
         fatal: Exception | None = None
         try:
             async with asyncio.TaskGroup() as group:

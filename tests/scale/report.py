@@ -1,0 +1,235 @@
+"""From rows to what people read: a table on the terminal, tables and a picture for docs/scale.md,
+the file that these are made of, and whether the promises were kept. Values in, text out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench import plots
+
+from .stage import Row
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE = ROOT / "docs/scale.json"
+PICTURE = ROOT / "docs/scale.svg"
+
+# What the project promises.
+NEIGHBOUR, AT_REST = 1.0, 1.0  # seconds at p99, requests a minute of a node
+CLUSTERS = (5000, 15000)  # nodes of clusters that are computed
+
+PHASES = {
+    "storm": "all plugins start at once, until the last node's slices stand",
+    "rest": "nothing happens",
+    "claims": "1,000 claims a minute: prepare, report, unprepare",
+    "taints": "a third of all GPUs turns sick at once, until every taint stands",
+    "taints gone": "and well again, until every taint is gone",
+    "restart": "the API server is killed and started anew, until every plugin watches",
+    "split": "the API server answers nobody for 100 s, then until every plugin watches",
+    "rolling": "rolling update, 1 in 20 nodes at a time",
+}
+
+
+@dataclass(kw_only=True)
+class Results:
+    machine: Row
+    rows: list[Row]
+
+
+def save(results: Results, file: Path = FILE, picture: Path = PICTURE) -> None:
+    """Keeps these rows. Those of a fleet that was not measured now stay as they were."""
+    rows = list(results.rows)
+    if file.exists():
+        fleets = {row["fleet"] for row in rows}
+        kept = json.loads(file.read_text())
+        rows += [row for row in kept["rows"] if row["fleet"] not in fleets]
+    document = {"machine": results.machine, "rows": [_rounded(row) for row in rows]}
+    file.write_text(json.dumps(document, indent=1) + "\n")
+    picture.write_text(drawing(document["rows"]))
+
+
+def as_json(results: Results) -> str:
+    return json.dumps({"machine": results.machine, "rows": results.rows}, indent=1)
+
+
+def load(file: Path = FILE) -> Results:
+    return Results(**json.loads(file.read_text()))
+
+
+def _rounded(value: object) -> object:
+    """Four digits are more than any of these figures has."""
+    if isinstance(value, dict):
+        return {key: _rounded(inner) for key, inner in value.items()}
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+# ---------------------------------------------------------------- promises
+
+
+def broken(rows: Sequence[Row]) -> list[str]:
+    """A sentence for each promise that is not kept."""
+    found = []
+    for row in rows:
+        if row["fleet"] != "claimd":
+            continue
+        title = f"{row['phase']} of {row['nodes']} nodes"
+        p99 = row["neighbour"].get("p99")
+        if p99 is None or p99 > NEIGHBOUR:
+            seen = "no answer" if p99 is None else f"{p99:.2f} s"
+            found.append(f"{title}: a neighbour's p99 is {seen}, wanted are {NEIGHBOUR:g} s")
+        if row["phase"] == "rest" and "requests" in row and a_minute(row) > AT_REST:
+            found.append(f"{title}: {a_minute(row):.2f} requests a minute of a node")
+        if row.get("rewritten"):
+            found.append(f"{title}: {row['rewritten']} slices written though nothing changed")
+    return found
+
+
+def a_minute(row: Row) -> float:
+    """Requests of a node."""
+    of_plugins = sum(number for name, number in row["requests"].items() if _is_theirs(name))
+    return of_plugins / row["nodes"] / row["length"] * 60
+
+
+def slice_writes(row: Row) -> int:
+    """Slices written in earnest."""
+    wanted = ("POST resourceslices", "PUT resourceslices", "DELETE resourceslices")
+    patched = ("PATCH resourceslices", "APPLY resourceslices")
+    return sum(row["requests"].get(name, 0) for name in (*wanted, *patched))
+
+
+def _is_theirs(name: str) -> bool:
+    """Whether the request is a plugin's: others of this program ask for objects of their own."""
+    return name.rpartition(" ")[2] not in ("", "serviceaccounts")
+
+
+# ---------------------------------------------------------------- tables
+
+
+def table(rows: Sequence[Row]) -> str:
+    """For the terminal."""
+    lines = [_TITLES, *(_cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(_TITLES))]
+    text = []
+    for line in lines:
+        cells = zip(line, widths, strict=True)
+        text.append("  ".join(cell.rjust(width) for cell, width in cells))
+    return "\n".join([*text, *broken(rows)])
+
+
+_TITLES = (
+    *("fleet", "nodes", "phase", "s", "api CPU s", "etcd CPU s", "api MiB", "own CPU s", "own MiB"),
+    *("requests", "slice writes", "watches", "429", "other p50", "p99", "longest", "failed"),
+)
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    felt = row["neighbour"]
+    asked = row.get("requests")
+    return (
+        row["fleet"],
+        str(row["nodes"]),
+        row["phase"],
+        f"{row['seconds']:.1f}",
+        number(row.get("apiserver_cpu")),
+        number(row.get("etcd_cpu")),
+        number(row.get("apiserver_memory"), 0),
+        number(row["plugins_cpu"]),
+        number(row["plugins_memory"], 0),
+        "" if asked is None else str(sum(asked.values())),
+        "" if asked is None else str(slice_writes(row)),
+        number(row.get("watches"), 0),
+        number(row.get("rejected"), 0),
+        milliseconds(felt.get("p50")),
+        milliseconds(felt.get("p99")),
+        milliseconds(felt.get("longest")),
+        str(felt["failed"]),
+    )
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    return "" if value is None else f"{value:,.{digits}f}"
+
+
+def milliseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1000:,.0f} ms"
+
+
+# ---------------------------------------------------------------- arithmetic
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerNode:
+    """What a node costs the API server, from two sizes of a fleet or from the largest alone."""
+
+    storm_cpu: float  # seconds of CPU
+    memory: float  # MiB
+    rest_cpu: float  # seconds of CPU in a second, of 1,000 nodes
+    requests: float  # a minute at rest
+    storm_requests: float
+    taint_cpu: float | None
+
+
+def per_node(rows: Sequence[Row], fleet: str) -> PerNode:
+    """By the largest fleet; memory by how it grows from the smallest fleet to the largest."""
+    sizes = sorted({row["nodes"] for row in rows if row["fleet"] == fleet})
+    small, large = sizes[0], sizes[-1]
+    storm, rest = find(rows, fleet, large, "storm"), find(rows, fleet, large, "rest")
+    first = find(rows, fleet, small, "rest")
+    assert storm is not None and rest is not None and first is not None
+    taints = find(rows, fleet, large, "taints")
+    grown = rest["apiserver_memory"] - first["apiserver_memory"]
+    return PerNode(
+        storm_cpu=storm["apiserver_cpu"] / large,
+        memory=grown / (large - small) if large > small else rest["apiserver_memory"] / large,
+        rest_cpu=rest["apiserver_cpu"] / rest["length"] / large * 1000,
+        requests=a_minute(rest),
+        storm_requests=sum(storm["requests"].values()) / large,
+        taint_cpu=taints["apiserver_cpu"] / large if taints else None,
+    )
+
+
+def find(rows: Iterable[Row], fleet: str, nodes: int, phase: str) -> Row | None:
+    for row in rows:
+        if (row["fleet"], row["nodes"], row["phase"]) == (fleet, nodes, phase):
+            return row
+    return None
+
+
+# ---------------------------------------------------------------- the picture
+
+
+def drawing(rows: Sequence[Row]) -> str:
+    """How a storm grows with the nodes."""
+
+    def lines(value: str) -> tuple[plots.Line, ...]:
+        found = []
+        for fleet in dict.fromkeys(row["fleet"] for row in rows):
+            storms = [row for row in rows if (row["fleet"], row["phase"]) == (fleet, "storm")]
+            points = sorted((row["nodes"], row[value]) for row in storms)
+            found.append(plots.Line(label=fleet, points=tuple(points)))
+        return tuple(found)
+
+    nodes = plots.Axis(title="nodes")
+    charts = [
+        plots.Chart(
+            title="Until the last node's slices stand",
+            x=nodes,
+            y=plots.Axis(title="seconds", unit="s"),
+            lines=lines("seconds"),
+        ),
+        plots.Chart(
+            title="The API server's CPU until then",
+            x=nodes,
+            y=plots.Axis(title="seconds of CPU", unit="s"),
+            lines=lines("apiserver_cpu"),
+        ),
+    ]
+    return plots.svg(
+        charts,
+        title="All plugins start at once",
+        description="Time and the API server's CPU until all slices are published, against the "
+        "number of nodes.",
+    )
