@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-requirements
 
-.PHONY: dev demo clients judges docs ids lint test unit slow mutants containers browser cluster cluster-matrix recordings faults faults-short fuzz audit sbom soak soak-short oracle bench proto lock image release clean
+.PHONY: dev demo clients judges docs ids lint test unit slow mutants containers browser cluster cluster-matrix recordings faults faults-short fuzz audit sbom soak soak-short oracle bench scale proto lock image release clean
 
 dev: $(STAMP)  ## everything a developer needs, in .venv
 
@@ -130,6 +130,9 @@ bench: dev  ## the simulated API server, the allocator beside Kubernetes' own, c
 	$(BIN)/python -m tests.bench.explain
 	$(BIN)/python -m tests.bench
 	$(BIN)/python -m tests.bench.resting
+
+scale: dev  ## 100, 300, then 1,000 nodes against one real API server: docs/scale.json and the tables made of it (root, Go; a quarter of an hour; ARGS=--peer)
+	$(BIN)/python -m tests.scale --save $(ARGS)
 
 clean:  ## what was built
 	rm -rf $(VENV) .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .mutants

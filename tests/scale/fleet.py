@@ -26,7 +26,7 @@ from . import layout
 from .program import Program
 
 STUCK = 90.0  # seconds without progress after which what is waited for has failed
-A_WORKER = 250  # nodes, at most
+A_WORKER, FEW = 250, 20  # nodes of a worker at most; of one that has a CPU to itself at least
 DEVICES, SICK = 8, 3  # of a node, and how many of them are the third that turns sick
 TREE = ["nvidia:h100=8"]
 PEER = Path(__file__).with_name("peer")
@@ -135,7 +135,9 @@ class Ours:
             "KUBERNETES_SERVICE_HOST": self.place.host,
             "KUBERNETES_SERVICE_PORT": str(self.place.port),
         }
-        workers = max(min(self.place.nodes, os.cpu_count() or 1), -(-self.place.nodes // A_WORKER))
+        workers = max(
+            min(1 + self.place.nodes // FEW, os.cpu_count() or 1), -(-self.place.nodes // A_WORKER)
+        )
         first = 0
         for number in range(workers):
             count = (self.place.nodes - first) // (workers - number)

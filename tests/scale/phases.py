@@ -71,6 +71,7 @@ async def claims(stage: Stage, lengths: Lengths) -> None:
     row["prepare"] = _spread(played.took)
     late = [watch.reported[name] - at for name, at in played.prepared.items()]
     row["report"] = _spread([max(0.0, seconds) for seconds in late])
+    await asyncio.to_thread(watch.close)
     await asyncio.to_thread(stage.furniture.admin, "DELETE", CLAIMS)
 
 

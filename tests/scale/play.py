@@ -79,7 +79,10 @@ def play(
         neighbour=Program("the neighbour", folder / "neighbour.log"),
     )
     kubeconfig = furniture.kubeconfig_of(token, folder / "neighbour.kubeconfig")
-    asyncio.run(_phases(stage, kubeconfig, chosen, lengths))
+    try:
+        asyncio.run(_phases(stage, kubeconfig, chosen, lengths))
+    finally:
+        furniture.admin.close()
     return stage.rows
 
 

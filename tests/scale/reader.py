@@ -4,8 +4,10 @@ come. Not claimd's own client: what is measured must not be what measures.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import socket
 import ssl
 import threading
 import time
@@ -17,6 +19,7 @@ from tests.bench.errors import BenchError
 from .cluster import OTHERS
 
 PAGE = 500
+WATCHED = 600.0  # seconds of silence that end a watch
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 CLAIMS = f"{RESOURCES}/namespaces/{OTHERS}/resourceclaims"
 SLICES = f"{RESOURCES}/resourceslices"
@@ -57,19 +60,11 @@ class Reader:
             raise BenchError(f"GET {path}: {answer.status} {body[:300].decode(errors='replace')}")
         return body
 
-    def watch(self, path: str, version: str) -> Iterator[Object]:
-        """Events until the API server ends it, or half a minute is silent."""
-        connection = self._connect(TIMEOUT * 3)
-        try:
-            query = f"?watch=true&resourceVersion={version}"
-            connection.request("GET", path + query, headers=self._headers)
-            answer = connection.getresponse()
-            while line := answer.readline():
-                yield json.loads(line)
-        except (http.client.HTTPException, OSError):
-            return
-        finally:
-            connection.close()
+    def watch(self, path: str, version: str) -> Watch:
+        """Events from this version on. Sends the request when it is iterated."""
+        return Watch(
+            self._connect(WATCHED), f"{path}?watch=true&resourceVersion={version}", self._headers
+        )
 
     def _connect(self, timeout: float) -> http.client.HTTPConnection:
         if self._tls is None:
@@ -79,18 +74,50 @@ class Reader:
         )
 
 
+class Watch:
+    """The events of one watch, until the API server ends it or `close` is called by another thread."""
+
+    def __init__(
+        self, connection: http.client.HTTPConnection, target: str, headers: dict[str, str]
+    ) -> None:
+        self._connection, self._target, self._headers = connection, target, headers
+        connection.connect()
+        self._socket = connection.sock  # which the connection gives away with the answer
+
+    def __iter__(self) -> Iterator[Object]:
+        try:
+            self._connection.request("GET", self._target, headers=self._headers)
+            with self._connection.getresponse() as answer:
+                while line := answer.readline():
+                    yield json.loads(line)
+        except (http.client.HTTPException, OSError):
+            return
+        finally:
+            self._connection.close()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+
 class StatusWatch:
     """When the claims of the harness have had a report of the driver, and when they had none again."""
 
     def __init__(self, reader: Reader, driver: str) -> None:
         self.reported: dict[str, float] = {}  # by the claim's name, in seconds since 1970
         self.cleared: dict[str, float] = {}
-        self._reader, self._driver = reader, driver
+        self._driver = driver
         version = json.loads(reader.get(f"{CLAIMS}?limit=1"))["metadata"]["resourceVersion"]
-        threading.Thread(target=self._follow, args=(version,), daemon=True).start()
+        self._watch = reader.watch(CLAIMS, version)
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
 
-    def _follow(self, version: str) -> None:
-        for event in self._reader.watch(CLAIMS, version):
+    def close(self) -> None:
+        self._watch.close()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        for event in self._watch:
             claim = event["object"]
             name, now = claim["metadata"].get("name", ""), time.time()
             entries = claim.get("status", {}).get("devices") or ()
