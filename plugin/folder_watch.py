@@ -8,6 +8,7 @@ the same, and often where the kernel has no room for our watches.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import errno
 import logging
@@ -78,7 +79,10 @@ class FolderWatch:
         try:
             if self._descriptor is None:
                 self._descriptor = _open()
-                asyncio.get_running_loop().add_reader(self._descriptor, self._on_events)
+            self._forget_events(self._descriptor)
+            asyncio.get_running_loop().add_reader(
+                self._descriptor, self._on_event, self._descriptor
+            )
             missing = [folder for folder in self._folders if not self._watch(folder)]
         except OSError as error:
             if self._refusal != str(error):
@@ -107,10 +111,15 @@ class FolderWatch:
         self._watched[folder] = number
         return True
 
-    def _on_events(self) -> None:
-        assert self._descriptor is not None
-        os.read(self._descriptor, BUFFER)
+    def _on_event(self, descriptor: int) -> None:
+        """The first since the last look. A claim has a dozen more, which wake nobody."""
+        asyncio.get_running_loop().remove_reader(descriptor)
         self._changed.set()
+
+    def _forget_events(self, descriptor: int) -> None:
+        """Those that the next look answers. If there are more than fit, the next wait is short."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(descriptor, BUFFER)
 
     def _close(self) -> None:
         if self._descriptor is not None:

@@ -76,6 +76,23 @@ async def test_each_change_of_a_file_is_looked_at(tmp_path, change):
         await looks.another()
 
 
+async def test_many_changes_wake_us_once_a_look(tmp_path, monkeypatch):
+    wakes = []
+    on_event = folder_watch.FolderWatch._on_event
+
+    def counted(watch: folder_watch.FolderWatch, descriptor: int) -> None:
+        wakes.append(descriptor)
+        on_event(watch, descriptor)
+
+    monkeypatch.setattr(folder_watch.FolderWatch, "_on_event", counted)
+    async with looking(tmp_path) as looks:
+        for number in range(50):
+            write(tmp_path / f"{number}")
+            await asyncio.sleep(0)  # a turn of the loop
+        await looks.another()
+        assert len(wakes) <= looks.count
+
+
 async def test_what_changes_during_a_look_is_looked_at_again(tmp_path):
     looks = Looks()
 
