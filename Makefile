@@ -130,6 +130,7 @@ bench: dev  ## the simulated API server, the allocator beside Kubernetes' own, c
 	$(BIN)/python -m tests.bench.explain
 	$(BIN)/python -m tests.bench
 	$(BIN)/python -m tests.bench.resting
+	$(BIN)/python -m tests.bench.handover
 
 scale: dev  ## 100, 300, then 1,000 nodes against one real API server: docs/scale.json and the tables made of it (root, Go; a quarter of an hour; ARGS=--peer)
 	$(BIN)/python -m tests.scale --save $(ARGS)

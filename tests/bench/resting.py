@@ -122,7 +122,7 @@ async def _world(words: list[str]) -> AsyncIterator[World]:
         ):
             api.put("nodes", {"metadata": {"name": NODE, "uid": "node-uid"}})
             kubelet = Kubelet(folder / "kubelet")
-            with running(_command(folder, api.url), folder / "log", None) as program:
+            with running(command(folder, api.url), folder / "log", None) as program:
                 info = await kubelet.register(60)
                 await apiserver.until(lambda: api.count("POST", "resourceslices"), 60)
                 parts = [gpu for gpu in gpus if gpu.parent] or list(gpus)
@@ -138,7 +138,7 @@ async def _world(words: list[str]) -> AsyncIterator[World]:
                 yield World(folder=folder, api=api, program=program, gpus=gpus)
 
 
-def _command(folder: Path, url: str) -> list[str]:
+def command(folder: Path, url: str) -> list[str]:
     cluster = {
         "current-context": "t",
         "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
