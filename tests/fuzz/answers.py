@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
-from collections.abc import Coroutine
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 from devices.gpu import DIVIDED, MOUNTED, Inventory, Libraries, Mount
 from plugin import errors, plain_text
@@ -22,7 +20,6 @@ from tests.support import worlds
 
 from . import target
 
-T = TypeVar("T")
 _LIBRARIES = Libraries(
     how=MOUNTED,
     reason="found",
@@ -131,35 +128,17 @@ def _events() -> list[bytes]:
     return [f"{version}\n{json.dumps(event)}".encode() for version, event in rows]
 
 
-@cache
-def _loop() -> asyncio.AbstractEventLoop:
-    """It never runs: who reads a connection that has said all waits for nothing."""
-    return asyncio.new_event_loop()
-
-
 def _response(data: bytes) -> None:
     """Over a connection that has said all that it will say."""
-    reader = asyncio.StreamReader(loop=_loop())
-    reader.feed_data(data)
-    reader.feed_eof()
-    connection = client._Connection(reader, None, Credential(), 1 << 20)  # type: ignore[arg-type]
+    connection = client._Connection(target.said(data), None, Credential(), 1 << 20)  # type: ignore[arg-type]
     connection.http.expect()
     try:
-        response = _finished(connection.response())
-        body = _finished(connection.body())
+        response = target.finished(connection.response())
+        body = target.finished(connection.body())
     except (http1.ProtocolError, kube_errors.Malformed, client._Unanswered):
         return
     error = kube_errors.from_answer("GET /", response.status, client._headers(response), body)
     assert 0 <= (error.retry_after or 0.0) <= kube_errors.LONGEST_RETRY_AFTER
-
-
-def _finished(waiting: Coroutine[Any, None, T]) -> T:
-    """What it returns; it gives the turn away at most, and that is taken at once."""
-    while True:
-        try:
-            waiting.send(None)
-        except StopIteration as end:
-            return end.value
 
 
 def _responses() -> list[bytes]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -47,3 +49,27 @@ def file(name: str, data: bytes) -> Path:
     path = folder() / name
     path.write_bytes(data)
     return path
+
+
+def said(data: bytes) -> asyncio.StreamReader:
+    """Of a connection whose other side has said all that it will say."""
+    reader = asyncio.StreamReader(loop=_loop())
+    reader.feed_data(data)
+    reader.feed_eof()
+    return reader
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """It never runs: who reads a connection that has said all waits for nothing."""
+    return asyncio.new_event_loop()
+
+
+def finished(waiting: Coroutine[Any, None, T]) -> T:
+    """What it returns; it gives the turn away at most, and that is taken at once."""
+    while True:
+        try:
+            waiting.send(None)
+        except StopIteration as end:
+            result: T = end.value
+            return result

@@ -5,11 +5,23 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from . import answers, documents, inputs, node, notations, reach, requests, runtimes, target
+from . import (
+    answers,
+    apiserver,
+    documents,
+    inputs,
+    node,
+    notations,
+    reach,
+    requests,
+    runtimes,
+    streams,
+    target,
+)
 
 CORPUS = target.ROOT / "tests/cases/fuzz"
 TARGETS = answers.TARGETS | requests.TARGETS | documents.TARGETS | notations.TARGETS
-TARGETS |= node.TARGETS | runtimes.TARGETS
+TARGETS |= node.TARGETS | runtimes.TARGETS | streams.TARGETS | apiserver.TARGETS
 
 
 def examples(name: str) -> list[bytes]:

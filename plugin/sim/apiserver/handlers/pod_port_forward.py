@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -21,6 +22,7 @@ from . import pod_streams
 
 PROTOCOLS = ("SPDY/3.1+portforward.k8s.io",)
 _READ_SIZE = 1 << 15
+_LAST_PORT = (1 << 16) - 1
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 # Namespace, pod, port. OSError if nobody listens, or the pod does not run.
@@ -72,7 +74,7 @@ class _Forwarding:
         port = data.headers.get("port", "")
         with contextlib.suppress(OSError):
             try:
-                reader, writer = await self._connect(int(port))
+                reader, writer = await self._connect(_port(port))
             except (OSError, ValueError) as error:
                 text = f"error forwarding port {port} to pod {self._pod}: {error}"
                 await errors.write(text.encode())
@@ -80,6 +82,13 @@ class _Forwarding:
                 await _copy_both_ways(data, reader, writer)
             await errors.close()
             await data.close()
+
+
+def _port(text: str) -> int:
+    """ValueError for what no port can be: the system has other errors for each sort of it."""
+    if not re.fullmatch("[0-9]{1,5}", text) or not 0 < int(text) <= _LAST_PORT:
+        raise ValueError(f"expected a port from 1 to {_LAST_PORT}")
+    return int(text)
 
 
 async def _copy_both_ways(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,8 @@ Call = Callable[[], None]
 
 CLOSED = "closed"  # the fact of a server that ended well: its last version
 SKIPPED_VERSIONS = 1_000_000  # more than a server writes between two syncs
+
+_EXPECTED = "expected a file that `claimd sim` wrote, or none"
 
 TABLES = """
 create table if not exists facts (name text primary key, value text not null);
@@ -45,6 +48,19 @@ class Unusable(Fatal):
     """The file is none of ours, of a server of another release, or in use."""
 
 
+class _Metadata(msgspec.Struct, rename="camel"):
+    """What every object has that a server has made."""
+
+    name: str
+    uid: str
+    resource_version: str
+    namespace: str = ""
+
+
+class _Object(msgspec.Struct):
+    metadata: _Metadata
+
+
 class Disk:
     """The file, ours alone until `close`. Unusable if it cannot be that.
 
@@ -53,7 +69,7 @@ class Disk:
     """
 
     def __init__(self, path: Path, release: str, soon: Callable[[Call], object]) -> None:
-        self._soon = soon
+        self._path, self._soon = path, soon
         self._uncommitted: list[Change] = []
         opened = contextlib.ExitStack()
         try:
@@ -67,8 +83,7 @@ class Disk:
         except (sqlite3.Error, OSError) as error:
             opened.close()
             reason = error.strerror if isinstance(error, OSError) else error
-            why = f"expected a file that `claimd sim` wrote, or none: {reason}"
-            raise Unusable(f"{path}: {why}") from error
+            raise Unusable(f"{path}: {_EXPECTED}: {reason}") from error
 
         of_release = self._facts.get("release", release)
         if of_release != release:
@@ -80,12 +95,29 @@ class Disk:
         self._facts["release"] = release
 
     def load(self, store: Store) -> ServerSecrets | None:
-        """Puts the objects back into the store; the secrets, if the file is not new."""
+        """Puts the objects back into the store; the secrets, if the file is not new.
+
+        Unusable, and closed, if something else stands in it than what a server writes.
+        """
+        try:
+            return self._load(store)
+        except (sqlite3.Error, KeyError, TypeError, ValueError, RecursionError) as error:
+            self._end()
+            raise Unusable(f"{self._path}: {_EXPECTED}: {error}") from error
+
+    def _load(self, store: Store) -> ServerSecrets | None:
         rows = self._file.execute("select plural, api_group, kind, document from objects")
         for plural, group, kind, document in rows:
-            store.restore(GroupResource(plural, group, kind), msgspec.json.decode(document))
+            if not all(isinstance(word, str) for word in (plural, group, kind)):
+                raise ValueError(f"an object of no kind: {plural!r}, {group!r}, {kind!r}")
+            obj = msgspec.json.decode(document)
+            msgspec.convert(obj, _Object)
+            store.restore(GroupResource(plural, group, kind), obj)
 
-        version = int(self._facts.get("version", "0"))
+        stands = self._facts.get("version", "0")
+        if not re.fullmatch("[0-9]{1,18}", stands):
+            raise ValueError(f"no version: {stands!r}")
+        version = int(stands)
         if not version:
             return None
 

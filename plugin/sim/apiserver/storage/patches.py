@@ -165,7 +165,8 @@ def strategic_merge(schema: Schema, document: Any, patch: Document) -> Any:
 
     result = dict(document) if isinstance(document, dict) else {}
     if RETAIN_KEYS in patch:
-        result = {name: value for name, value in result.items() if name in patch[RETAIN_KEYS]}
+        kept = _listed(patch[RETAIN_KEYS], "retainKeys")
+        result = {name: value for name, value in result.items() if name in kept}
     for name, value in patch.items():
         if name.startswith("$"):
             _apply_directive(result, name, value)
@@ -178,14 +179,23 @@ def strategic_merge(schema: Schema, document: Any, patch: Document) -> Any:
     for name, order in patch.items():
         field = name.removeprefix(SET_ORDER)
         if name.startswith(SET_ORDER) and isinstance(result.get(field), list):
-            result[field] = _ordered(schema.child(field), result[field], order)
+            places = _listed(order, "setElementOrder list")
+            result[field] = _ordered(schema.child(field), result[field], places)
     return result
+
+
+def _listed(value: Any, what: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise bad_request(f"invalid patch format of {what}")
+    return value
 
 
 def _apply_directive(result: Document, name: str, value: Any) -> None:
     if name.startswith(DELETE_ITEMS):
         field = name.removeprefix(DELETE_ITEMS)
-        result[field] = [item for item in result.get(field) or () if item not in value]
+        gone = _listed(value, "primitive list")
+        before = _listed(result.get(field) or [], "primitive list")
+        result[field] = [item for item in before if item not in gone]
     elif not name.startswith(SET_ORDER) and name not in (RETAIN_KEYS, PATCH):
         raise bad_request(f"unknown directive {name}")
 
@@ -195,14 +205,13 @@ def _strategic_value(schema: Schema, old: Any, new: Any) -> Any:
         return strategic_merge(schema, old, new)
     if not isinstance(new, list) or not schema.associative:
         return new
+    if schema.keys:
+        _check_items(new)
     if any(isinstance(item, dict) and item.get(PATCH) == "replace" for item in new):
-        return [item for item in new if item.get(PATCH) != "replace"]
+        return [item for item in new if not isinstance(item, dict) or item.get(PATCH) != "replace"]
 
     items = {fields.path_element(schema, item): item for item in old or ()}
     for item in new:
-        if schema.keys and not isinstance(item, dict):
-            what = type(item).__name__
-            raise bad_request(f"cannot restore slice from {what}: expected objects with a key")
         element = fields.path_element(schema, item)
         if not schema.keys:
             items[element] = item
@@ -212,6 +221,13 @@ def _strategic_value(schema: Schema, old: Any, new: Any) -> Any:
             old_item = items.get(element)
             items[element] = _strategic_value(schema.item or UNTYPED, old_item, item)
     return _interleaved(schema, items, list(old or ()), new)
+
+
+def _check_items(items: list[Any]) -> None:
+    for item in items:
+        if not isinstance(item, dict):
+            what = type(item).__name__
+            raise bad_request(f"cannot restore slice from {what}: expected objects with a key")
 
 
 def _interleaved(
@@ -235,6 +251,8 @@ def _interleaved(
 
 def _ordered(schema: Schema, items: list[Any], order: list[Any]) -> list[Any]:
     """The items that the order names, as it names them; others stay behind what they followed."""
+    if schema.keys:
+        _check_items(order)
     places = {fields.path_element(schema, entry): place for place, entry in enumerate(order)}
     ranked: list[tuple[tuple[int, bool], Any]] = []
     last_place = -1

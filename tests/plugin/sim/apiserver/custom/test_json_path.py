@@ -35,7 +35,7 @@ def test_what_a_path_leads_to(path, found):
     assert json_path.find(path, POD) == found
 
 
-@pytest.mark.parametrize("path", [".a[", ".a[x]", ".a[?(type)]"])
+@pytest.mark.parametrize("path", [".a[", ".a[x]", ".a[?(type)]", ".a[1:2:0]", ".a[1:2:3:4]"])
 def test_what_is_no_path(path):
     with pytest.raises(json_path.NoPathError):
         json_path.find(path, {"a": []})

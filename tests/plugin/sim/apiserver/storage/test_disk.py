@@ -63,6 +63,33 @@ async def test_files_that_cannot_be_used(tmp_path):
             pass
 
 
+OBJECT = {"metadata": {"name": "c", "uid": "u", "resourceVersion": "7"}}
+
+
+@pytest.mark.parametrize(
+    ("facts", "document", "why"),
+    [
+        ({"version": "soon"}, OBJECT, "no version: 'soon'"),
+        ({"version": "9"}, OBJECT, "'admin'"),
+        ({"version": "9", "admin": "t", "key": "odd"}, OBJECT, "non-hexadecimal"),
+        ({}, {"metadata": {}}, "missing required field `name`"),
+        ({}, [], "Expected `object`, got `array`"),
+    ],
+)
+async def test_a_file_with_something_else_in_it(tmp_path, facts, document, why):
+    with sqlite3.connect(tmp_path / "sim.db") as file:
+        file.executescript(disk.TABLES)
+        file.executemany(disk.PUT_FACT, list(facts.items()))
+        row = ("configmaps", "", "ConfigMap", "default", "c", json.dumps(document))
+        file.execute(disk.PUT_OBJECT, row)
+    file.close()
+
+    for _ in range(2):  # nobody holds it afterwards
+        with pytest.raises(disk.Unusable, match=f"expected a file that `claimd sim` wrote.*{why}"):
+            async with serve(Options(db=tmp_path / "sim.db")):
+                pass
+
+
 async def test_one_server_a_file(tmp_path):
     options = Options(db=tmp_path / "sim.db")
     async with serve(options):

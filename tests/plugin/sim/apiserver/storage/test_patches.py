@@ -129,3 +129,20 @@ def test_sets_and_keys_come_from_the_field_tables():
     assert patches.strategic_merge(CLAIM, document, removal)["metadata"] == {"finalizers": []}
     with pytest.raises(status_errors.StatusError, match=r"unknown directive \$jump"):
         patches.strategic_merge(CLAIM, document, {"$jump": 1})
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"spec": {"$retainKeys": True}},
+        {"spec": {"$setElementOrder/containers": 7}},
+        {"spec": {"$setElementOrder/containers": ["a"]}},
+        {"spec": {"containers": ["a"]}},
+        {"spec": {"containers": [{"$patch": "replace"}, "a"]}},
+        {"metadata": {"$deleteFromPrimitiveList/finalizers": 7}},
+    ],
+)
+def test_a_directive_with_another_value_than_its_own_is_refused(patch):
+    with pytest.raises(status_errors.StatusError) as refused:
+        patches.strategic_merge(POD, pod(A, B), patch)
+    assert refused.value.code == 400
