@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import tomllib
 from pathlib import Path
 
@@ -32,6 +33,7 @@ def of_its_name(module: str) -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in files)
 
 
+@functools.cache
 def exceptions() -> dict[str, list[str]]:
     """Patterns of modules whose behaviour is tested through another door, and the files that do."""
     document = tomllib.loads((ROOT / "tests/mirrors.toml").read_text())
