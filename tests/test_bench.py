@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from devices import fake
-from tests.bench import figures, kubelet, program, scanning, turn
+from tests.bench import figures, kubelet, program, scanning, slices, turn
 from tests.bench.errors import BenchError
-from tests.support import apiserver
+from tests.support import allocating, apiserver
 
 ROOT = Path(__file__).resolve().parent.parent
 CLAIM = {"metadata": {"namespace": "default", "name": "c", "uid": "uid-c"}}
@@ -259,3 +259,29 @@ async def test_what_a_failed_turn_has_made_is_removed(server, tmp_path):
     assert "/status: 500" in complaint
     assert server.count("POST", "resourceclaims") == 1
     assert left(server) == []
+
+
+THEIRS = {each.spec["driver"]: each for each in slices.theirs()}
+
+
+@pytest.mark.parametrize("driver", THEIRS)
+def test_the_others_selectors_choose_each_of_their_devices(driver):
+    published = THEIRS[driver]
+    named = {device["name"] for device in published.spec["devices"]}
+
+    for selector in filter(None, published.selectors.values()):
+        answer = allocating.ours(slices.world(published, selector))
+        (given,) = answer["results"]
+        assert {result["device"] for result in given["devices"]["results"]} == named, selector
+
+    assert len(named) == slices.DEVICES
+
+
+def test_a_selector_that_a_driver_has_no_attribute_for_is_a_dash():
+    row = slices.Row(
+        title="x", attributes=2, json=10.4, protobuf=5.5, took=dict.fromkeys(slices.SELECTORS, 2e-6)
+    )
+    row.took["version"] = None
+    assert slices.table([row]).splitlines()[-1] == (
+        "| x | 2 | 10 B | 6 B | 2.0 us | 2.0 us | 2.0 us | 2.0 us | 2.0 us | - |"
+    )

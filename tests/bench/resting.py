@@ -44,6 +44,7 @@ class World:
     api: apiserver.ApiServer
     program: Program
     gpus: tuple[Gpu, ...]
+    endpoint: str  # of its DRA service
 
     def writes(self) -> int:
         return sum(self.api.count(method) for method in WRITES)
@@ -84,7 +85,7 @@ async def _measure(minutes: float, changes: int, settle: float) -> Rows:
     if minutes:
         async with contextlib.AsyncExitStack() as stack:
             worlds = {
-                title: await stack.enter_async_context(_world(words))
+                title: await stack.enter_async_context(running_world(words))
                 for title, words in NODES.items()
             }
             await asyncio.sleep(settle)
@@ -103,13 +104,13 @@ async def _measure(minutes: float, changes: int, settle: float) -> Rows:
                     (f"reads and watches begun meanwhile, {title}", requests - writes, "", None)
                 )
     if changes:
-        async with _world(SICK) as one:
+        async with running_world(SICK) as one:
             rows += await _change(one, changes, settle)
     return rows
 
 
 @contextlib.asynccontextmanager
-async def _world(words: list[str]) -> AsyncIterator[World]:
+async def running_world(words: list[str]) -> AsyncIterator[World]:
     """A running claimd that is registered, has published, and holds claims."""
     with tempfile.TemporaryDirectory(prefix="r-") as name:
         folder = Path(name)
@@ -135,7 +136,9 @@ async def _world(words: list[str]) -> AsyncIterator[World]:
                         assert not answer.error, answer.error
                         ids = [id_ for device in answer.devices for id_ in device.cdi_device_ids]
                         pods.runs(f"pod-{number}", **{f"c{number}": ids})
-                yield World(folder=folder, api=api, program=program, gpus=gpus)
+                yield World(
+                    folder=folder, api=api, program=program, gpus=gpus, endpoint=info.endpoint
+                )
 
 
 def command(folder: Path, url: str) -> list[str]:
