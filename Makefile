@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-requirements
 
-.PHONY: dev demo clients judges docs ids lint test unit slow mutants containers browser cluster cluster-matrix recordings faults faults-short fuzz audit sbom soak soak-short oracle bench scale proto lock image release clean
+.PHONY: dev demo clients judges docs ids lint test unit slow mutants containers browser cluster cluster-matrix recordings faults faults-short fuzz audit sbom soak soak-short oracle bench ratios scale proto lock image release clean
 
 dev: $(STAMP)  ## everything a developer needs, in .venv
 
@@ -123,17 +123,20 @@ oracle: dev  ## the allocator, its CEL and server-side apply against Kubernetes'
 	$(BIN)/python -m tests.oracle.campaign cel --count 30000
 	$(BIN)/python -m tests.oracle.campaign apply --count 10000
 
-bench: dev  ## the simulated API server, the allocator beside Kubernetes' own, claimd against a real API server (PEER=command), then at rest; needs Go, root
+bench: dev  ## the simulated API server, the allocator beside Kubernetes' own, claimd against a real API server (PEER=command, or GO_DRIVER=clone, which writes docs/cost.md), then at rest; needs Go, root
 	$(BIN)/python -m tests.bench.sim
 	$(BIN)/python -m tests.bench.load
 	$(BIN)/python -m tests.bench.allocator
 	$(BIN)/python -m tests.bench.explain
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench $(if $(GO_DRIVER),--go $(GO_DRIVER) --publish)
 	$(BIN)/python -m tests.bench.resting
 	$(BIN)/python -m tests.bench.handover
 
 scale: dev  ## 100, 300, then 1,000 nodes against one real API server: docs/scale.json and the tables made of it (root, Go; a quarter of an hour; ARGS=--peer)
 	$(BIN)/python -m tests.scale --save $(ARGS)
+
+ratios: dev  ## figures that depend little on the machine's speed, beside those of the last runs (CLAIMD_RATIOS=file keeps them); ARGS=--strict
+	$(BIN)/python -m tests.bench.ratios $(ARGS)
 
 clean:  ## what was built
 	rm -rf $(VENV) .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .mutants

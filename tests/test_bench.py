@@ -3,6 +3,7 @@ server.
 """
 
 import asyncio
+import dataclasses
 import json
 import os
 import sys
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from devices import fake
-from tests.bench import figures, kubelet, program, scanning, slices, turn
+from devices import fake, scan
+from devices.gpu import Roots
+from tests.bench import __main__ as main
+from tests.bench import api, figures, golang, kubelet, ours, program, scanning, slices, sweeps, turn
 from tests.bench.errors import BenchError
 from tests.support import allocating, apiserver
 
@@ -23,8 +26,12 @@ def values(value, **more):
     return {figure.key: value for figure in figures.FIGURES} | more
 
 
+def compared(ours, peer):
+    return figures.compare(ours, {} if peer is None else {"peer": peer})
+
+
 def verdicts(ours, peer):
-    return {row.figure.key: row.verdict for row in figures.compare(ours, peer)}
+    return {row.figure.key: row.verdict for row in compared(ours, peer)}
 
 
 def words_of(table):
@@ -71,15 +78,19 @@ def test_a_limit_of_its_own(figure, peer):
 def test_the_limits_are_those_that_the_project_set_itself():
     limits = {figure.key: figure.limit or figure.ratio for figure in figures.FIGURES}
     assert {key: limit for key, limit in limits.items() if limit} == {
-        "prepare_p50": 0.8,
-        "prepare_p99": 0.8,
+        "prepare_p50": 1.0,
+        "prepare_p99": 1.0,
         "prepare_batch": 0.45,
         "prepare_again_p50": 0.6,
-        "exec_to_slices": 0.55,
+        "cpu_per_claim": 0.65,
+        "exec_to_registered": 0.35,
+        "exec_to_slices": 0.4,
+        "cpu_to_slices": 0.2,
+        "anonymous": 20,
         "resident": 1.05,
         "slice_back": 1.0,
         "status_after_prepare": 100,
-        "idle_cpu": 0.3,
+        "idle_cpu": 0.1,
         "scan_16": 25,
         "scan_parts": 150,
         "scan_growth": 512,
@@ -87,19 +98,48 @@ def test_the_limits_are_those_that_the_project_set_itself():
     }
 
 
+def test_what_was_not_looked_at_in_a_round_is_what_the_others_say():
+    once = values(1.0)
+    del once["slice_back"]
+    assert figures.medians([values(1.0, slice_back=3.0), once])["slice_back"] == 3.0
+    assert figures.medians([values(1.0, slice_back=None), once])["slice_back"] is None
+
+
+def test_of_several_peers_a_limit_is_about_the_one_that_does_the_same():
+    peers = {"go": values(1.0), "other": values(4.0), "go-status": values(2.0)}
+    rows = {row.figure.key: row for row in figures.compare(values(1.2), peers)}
+    assert rows["cpu_per_claim"].against == "go-status"
+    assert rows["cpu_per_claim"].verdict == "ok"
+    assert rows["prepare_p50"].against == "go"
+    assert rows["prepare_p50"].verdict == "over"
+
+    rows = {row.figure.key: row for row in figures.compare(values(1.2), {"other": values(4.0)})}
+    assert {row.against for row in rows.values()} == {"other"}
+    assert rows["cpu_per_claim"].ratio == pytest.approx(0.3)
+
+
 def test_the_table_beside_a_peer():
-    rows = figures.compare(values(1.0, slice_back=2.0), values(2.0, status_after_prepare=None))
-    lines = words_of(figures.table(rows, ours="claimd", peer="peer"))
+    rows = compared(values(1.0, slice_back=2.0), values(2.0, status_after_prepare=None))
+    lines = words_of(figures.table(rows, ours="claimd"))
     assert lines[0] == "claimd peer ratio limit"
-    assert lines[3] == "exec to slices, s 1.000 2.000 0.500 0.55 x ok"
+    assert lines[3] == "exec to slices, s 1.000 2.000 0.500 0.4 s over"
+    assert "prepare of one, p50, ms 1.00 2.00 0.500 1 x ok" in lines
     assert "status after prepare, ms 1.0 none 100 ms ok" in lines
     assert "deleted slice is back, s 2.000 2.000 1.000 1 s over" in lines
 
 
+def test_the_table_beside_several_names_whom_a_limit_is_about():
+    peers = {"go-status": values(2.0), "go": values(4.0)}
+    lines = words_of(figures.table(figures.compare(values(1.0), peers), ours="claimd"))
+    assert lines[0] == "claimd go-status go ratio limit"
+    assert "prepare of one, p50, ms 1.00 2.00 4.00 0.250 1 x go ok" in lines
+    assert "CPU of a claim, status included, ms 1.00 2.00 4.00 0.500 0.65 x go-status ok" in lines
+
+
 def test_the_table_alone_has_no_column_for_a_peer():
-    lines = words_of(figures.table(figures.compare(values(1.0), None), ours="claimd", peer=None))
+    lines = words_of(figures.table(compared(values(1.0), None), ours="claimd"))
     assert lines[0] == "claimd limit"
-    assert lines[3] == "exec to slices, s 1.000 0.55 x needs --peer"
+    assert "prepare of one, p50, ms 1.00 1 x needs --peer" in lines
 
 
 def test_ids_are_looked_up_in_the_cdi_folder(tmp_path):
@@ -136,6 +176,40 @@ def test_a_command_is_words_with_placeholders():
             turn.parse("peer", wrong)
 
 
+def test_a_peer_may_have_a_name(monkeypatch):
+    parse = main.arguments().parse_args
+    assert parse(["--peer", "driver --a=b"]).peer == [("peer", "driver --a=b")]
+    two = parse(["--peer", "go-status=/bin/a --b", "--peer", "/bin/x=y"]).peer
+    assert two == [("go-status", "/bin/a --b"), ("peer", "/bin/x=y")]
+
+
+def test_only_a_driver_that_is_told_how_many_can_have_more_devices():
+    driver = turn.parse("peer", "driver --count={devices}")
+    assert driver.can_have_more
+    assert driver.of(512).devices == 512
+    assert not turn.parse("peer", "driver --count=8").can_have_more
+
+
+@pytest.mark.parametrize("devices", [1, 64, 65, 512])
+def test_fake_gpus_for_each_step_of_a_sweep(devices, tmp_path):
+    parsed = fake.parse(ours.many(devices))
+    fake.write(tmp_path, parsed)
+    assert len(scan.scan(Roots.under(tmp_path)).gpus) == devices
+
+
+def test_the_example_driver_comes_from_a_program_or_a_clone(tmp_path):
+    program = tmp_path / "plugin"
+    program.write_text("")
+    both = golang.drivers(program, tmp_path)
+    assert [driver.name for driver in both] == ["go-status", "go"]
+    assert both[0].command == (*both[1].command, "--gpu-device-status")
+    assert both[0].command[0] == str(program)
+    assert all(driver.can_have_more for driver in both)
+    (tmp_path / "clone").mkdir()
+    with pytest.raises(BenchError, match="go build|Go is needed"):
+        golang.drivers(tmp_path / "clone", tmp_path)
+
+
 def test_a_program_that_ends_by_itself_is_noticed_with_its_last_words(tmp_path):
     command = [sys.executable, "-c", "import sys; sys.exit('no such flag')"]
     with (
@@ -154,6 +228,25 @@ def test_a_busy_program_is_seen_to_be_busy(tmp_path):
         assert 0 < anonymous < resident < 100
 
 
+def test_the_cpu_of_what_a_program_has_started_is_its_own(tmp_path):
+    busy = "import time\nwhile time.process_time() < {}: pass\n"
+    text = f"""
+import subprocess, sys, time
+subprocess.run([sys.executable, "-c", {busy.format(0.3)!r}])
+child = subprocess.Popen([sys.executable, "-c", {busy.format(0.3) + "time.sleep(60)"!r}])
+print("there", flush=True)
+child.wait()
+"""
+    log = tmp_path / "log"
+    with program.running([sys.executable, "-c", text], log, None) as running:
+        running.wait_for("its children", lambda: b"there" in log.read_bytes())
+        running.wait_for("their CPU", lambda: running.cpu_time() >= 0.6)
+        assert running.cpu_time() < 2
+        os.kill(
+            int(Path(f"/proc/{running.child.pid}/task/{running.child.pid}/children").read_text()), 9
+        )
+
+
 @pytest.fixture
 async def server():
     async with apiserver.serve() as serving:
@@ -165,14 +258,17 @@ def left(server):
     return [key for key in server.objects if key[0] != "events"]
 
 
-async def bench(server, tmp_path, *words):
-    cluster = {
+def kubeconfig(server):
+    return {
         "current-context": "t",
         "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
         "clusters": [{"name": "t", "cluster": {"server": server.url}}],
         "users": [{"name": "t", "user": {}}],
     }
-    (tmp_path / "kubeconfig").write_text(json.dumps(cluster))
+
+
+async def bench(server, tmp_path, *words):
+    (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig(server)))
     options = (
         "--rounds=1",
         "--claims=3",
@@ -198,7 +294,9 @@ async def test_from_start_to_end_beside_a_peer(server, tmp_path):
     assert code in (0, 1), complaint  # the machine may be busy: a limit may be over
     report = json.loads(out)
     for who, devices in (("ours", 32), ("peer", 40)):
-        found = {row["figure"]: row[who] for row in report["figures"]}
+        found = {
+            row["figure"]: ({"ours": row["ours"]} | row["peers"])[who] for row in report["figures"]
+        }
         assert found["devices"] == devices
         assert {key for key, value in found.items() if value is None} == (
             set() if who == "ours" else set(scanning.KEYS)
@@ -206,11 +304,44 @@ async def test_from_start_to_end_beside_a_peer(server, tmp_path):
         assert 0 < found["exec_to_registered"] <= found["exec_to_slices"] < 20
         assert found["prepare_batch"] > found["prepare_p50"] > 0
         assert found["resident"] > found["anonymous"] > 1
+        assert 0 < found["cpu_to_slices"] < 20
+        assert 0.1 < found["cpu_per_claim"] < 1000
     assert {row["verdict"] for row in report["figures"]} <= {"ok", "over", ""}
     assert (code == 1) == any(row["verdict"] == "over" for row in report["figures"])
     assert list(report["byRound"]) == ["claimd", "peer"]
     assert left(server) == [], "no node, slice or claim is left"
-    assert server.count("POST", "resourceclaims") == 2 * (3 + 5 * 32 + 32)
+    assert server.count("POST", "resourceclaims") == 2 * (3 + 32 + 32)
+
+
+@pytest.mark.slow
+async def test_sweeps_over_devices_and_claims(server, tmp_path):
+    (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig(server)))
+
+    def own(devices):
+        return ours.driver(Path(sys.executable), ours.many(devices), tmp_path / str(devices))
+
+    def small(devices):
+        return dataclasses.replace(own(devices), name="small", most=2)
+
+    def swept():
+        connected = api.connect(tmp_path / "kubeconfig")
+        cluster = turn.Cluster(api=connected, kubeconfig=tmp_path / "kubeconfig")
+        makers = {"claimd": own, "small": small}
+        grown = sweeps.with_more_devices(makers, cluster, 2, (1, 70))
+        calls = sweeps.with_more_claims({"claimd": own}, cluster, 1, (1, 3))
+        connected.close()
+        return grown, calls
+
+    grown, calls = await asyncio.to_thread(swept)
+    assert {name: [row["devices"] for row in rows] for name, rows in grown.items()} == {
+        "claimd": [1, 70],
+        "small": [1],
+    }, "who cannot publish so many has no figure"
+    for row in grown["claimd"]:
+        assert min(row["cpu_to_slices"], row["cpu_per_claim"], row["anonymous"]) > 0
+    assert [row["claims"] for row in calls["claimd"]] == [1, 3]
+    assert all(row["prepare"] > 0 for row in calls["claimd"])
+    assert left(server) == []
 
 
 @pytest.mark.slow

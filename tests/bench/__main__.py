@@ -9,12 +9,24 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from . import api, control_plane, figures, ours, scanning, turn
+from . import (
+    api,
+    control_plane,
+    figures,
+    golang,
+    ours,
+    results,
+    scanning,
+    sweeps,
+    turn,
+)
 from .errors import BenchError
 
 KEPT, OVER, FAILED = 0, 1, 2
@@ -22,31 +34,41 @@ PEER = "peer"
 EPILOG = """\
 The API server is that of KUBECONFIG, or the rig's; if that is not up, it is started (root, Go) and stopped again.
 
-The peer that the limits are about is kubernetes-sigs/dra-example-driver, which writes no status:
-  --peer 'PATH/dra-example-kubeletplugin --node-name={node} --kubeconfig={kubeconfig} --cdi-root={cdi}
+The peer that the limits are about is kubernetes-sigs/dra-example-driver; --go takes a clone of it. As any other peer it would be
+  --peer go='PATH/dra-example-kubeletplugin --node-name={node} --kubeconfig={kubeconfig} --cdi-root={cdi}
     --kubelet-registrar-directory-path={kubelet}/plugins_registry --kubelet-plugins-directory-path={kubelet}/plugins
-    --num-devices=64 --kube-api-qps=1000 --kube-api-burst=2000'
+    --num-devices={devices} --kube-api-qps=1000 --kube-api-burst=2000'
 """
 
 
 def main() -> int:
     asked = arguments().parse_args()
+    if asked.peer is None:
+        asked.peer = [_peer(os.environ["PEER"])] if os.environ.get("PEER") else []
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
     )  # so that what was started is stopped
+    load = results.load()  # ours comes later
     try:
         with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-            peers = [turn.parse(PEER, asked.peer)] if asked.peer else []
-            own = ours.driver(
-                asked.python or ours.default_python(), asked.gpus.split(), Path(folder)
-            )
+            peers = [turn.parse(name, command) for name, command in asked.peer]
+            if asked.go:
+                peers = [*golang.drivers(asked.go, Path(folder)), *peers]
+            python = asked.python or ours.default_python()
+            own = ours.driver(python, asked.gpus.split(), Path(folder) / "asked")
             with control_plane.kubeconfig() as kubeconfig:
                 cluster = turn.Cluster(api=api.connect(kubeconfig), kubeconfig=kubeconfig)
-                rounds = measure([own, *peers], cluster, asked)
+                taken = measure([own, *peers], cluster, asked)
+                if asked.publish:
+                    grown = sweep(python, peers, cluster, Path(folder), asked)
+                    versions = results.versions(peers, cluster, ours.interpreter(python))
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return FAILED
-    return report(asked, rounds)
+
+    if asked.publish:
+        publish(asked, load, versions, taken, *grown)
+    return report(asked, taken)
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -58,11 +80,26 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--peer",
-        metavar="COMMAND",
-        default=os.environ.get("PEER", ""),
+        metavar="[NAME=]COMMAND",
+        type=_peer,
+        action="append",
         help="another driver, with "
         + " ".join(f"{{{place}}}" for place in turn.PLACEHOLDERS)
-        + " for its folders, node and API server; {kubelet} holds plugins/ and plugins_registry/ (default $PEER)",
+        + " for its folders, node, API server and number of devices; {kubelet} holds plugins/ and plugins_registry/."
+        " May be given several times (default $PEER)",
+    )
+    parser.add_argument(
+        "--go",
+        metavar="PATH",
+        type=Path,
+        help="Kubernetes' example driver as two peers, with the status of devices and without: a clone of its repository,"
+        " or its program",
+    )
+    parser.add_argument(
+        "--publish",
+        action="store_true",
+        help="also measures 1 to 512 devices and 1 to 128 claims in a call, keeps all of it in docs/bench and writes"
+        " the table and charts of docs/cost.md anew",
     )
     parser.add_argument(
         "--rounds",
@@ -93,6 +130,12 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
+def _peer(text: str) -> tuple[str, str]:
+    """Its name, which becomes a part of its node's, and its command."""
+    named = re.fullmatch(r"([a-z][a-z0-9-]*)=(.*)", text, re.DOTALL)
+    return (named[1], named[2]) if named else (PEER, text)
+
+
 def _count(text: str) -> int:
     number = int(text)
     if number < 1:
@@ -109,24 +152,80 @@ def _several(text: str) -> int:
 
 def measure(
     drivers: list[turn.Driver], cluster: turn.Cluster, asked: argparse.Namespace
-) -> dict[str, list[figures.Values]]:
+) -> dict[str, list[turn.Taken]]:
     """By driver, one entry a round."""
-    work = turn.Work(claims=asked.claims, idle=asked.idle)
-    found: dict[str, list[figures.Values]] = {driver.name: [] for driver in drivers}
+    found: dict[str, list[turn.Taken]] = {driver.name: [] for driver in drivers}
     for number in range(1, asked.rounds + 1):
         for driver in drivers:
             print(f"round {number} of {asked.rounds}: {driver.name}", file=sys.stderr, flush=True)
+            is_ours = driver.name == ours.NAME
+            # A peer may need half a minute until it misses its slices: once says enough.
+            work = turn.Work(claims=asked.claims, idle=asked.idle, waits=is_ours or number == 1)
             taken = turn.take(driver, cluster, f"{os.getpid()}-{number}", work)
-            scans = scanning.take() if driver.name == ours.NAME else dict.fromkeys(scanning.KEYS)
-            found[driver.name].append({**taken, **scans})
+            scans = scanning.take() if is_ours else dict.fromkeys(scanning.KEYS)
+            found[driver.name].append(
+                turn.Taken(figures={**taken.figures, **scans}, prepares=taken.prepares)
+            )
     return found
 
 
-def report(asked: argparse.Namespace, rounds: dict[str, list[figures.Values]]) -> int:
+def sweep(
+    python: Path,
+    peers: list[turn.Driver],
+    cluster: turn.Cluster,
+    folder: Path,
+    asked: argparse.Namespace,
+) -> tuple[sweeps.Rows, sweeps.Rows]:
+    """What more devices cost, and more claims in a call."""
+
+    def own(devices: int) -> turn.Driver:
+        return ours.driver(python, ours.many(devices), folder / str(devices))
+
+    makers: dict[str, sweeps.Maker] = {ours.NAME: own}
+    for peer in peers:
+        if peer.can_have_more:
+            makers[peer.name] = peer.of
+    claims = max(2, asked.claims // 5)
+    return (
+        sweeps.with_more_devices(makers, cluster, claims),
+        sweeps.with_more_claims(makers, cluster, asked.rounds),
+    )
+
+
+def publish(
+    asked: argparse.Namespace,
+    load: float,
+    versions: dict[str, str],
+    taken: dict[str, list[turn.Taken]],
+    devices: sweeps.Rows,
+    calls: sweeps.Rows,
+) -> None:
+    results.write(
+        results.Results(
+            date=results.date(),
+            cores=os.cpu_count() or 1,
+            processor=results.processor(),
+            load=load,
+            versions=versions,
+            rounds=asked.rounds,
+            claims=asked.claims,
+            idle=asked.idle,
+            figures=results.summary(taken),
+            prepares=results.single_prepares(taken),
+            devices=devices,
+            calls=calls,
+        )
+    )
+    subprocess.run(
+        [sys.executable, "-m", "tests.docs"], cwd=ours.ROOT, stdout=sys.stderr, check=True
+    )
+
+
+def report(asked: argparse.Namespace, taken: dict[str, list[turn.Taken]]) -> int:
     """Prints what was found; the exit code says whether the limits are kept."""
-    own = figures.medians(rounds[ours.NAME])
-    peer = figures.medians(rounds[PEER]) if PEER in rounds else None
-    rows = figures.compare(own, peer)
+    found = results.summary(taken)
+    own = found.pop(ours.NAME)
+    rows = figures.compare(own, found)
     if asked.output == "json":
         head = {
             "rounds": asked.rounds,
@@ -134,12 +233,13 @@ def report(asked: argparse.Namespace, rounds: dict[str, list[figures.Values]]) -
             "idleSeconds": asked.idle,
             "cores": os.cpu_count(),
         }
-        print(json.dumps({**head, "figures": figures.as_json(rows), "byRound": rounds}, indent=2))
+        by_round = {name: [one.figures for one in turns] for name, turns in taken.items()}
+        print(json.dumps({**head, "figures": figures.as_json(rows), "byRound": by_round}, indent=2))
     else:
         print(
             f"medians of {asked.rounds} rounds with {asked.claims} claims each, on {os.cpu_count()} cores\n"
         )
-        print(figures.table(rows, ours=ours.NAME, peer=PEER if peer is not None else None))
+        print(figures.table(rows, ours=ours.NAME))
     return OVER if any(row.verdict == figures.OVER for row in rows) else KEPT
 
 

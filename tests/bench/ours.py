@@ -58,6 +58,15 @@ def driver(python: Path, gpus: list[str], folder: Path) -> Driver:
     return Driver(name=NAME, command=command, environment=environment)
 
 
+def many(devices: int) -> list[str]:
+    """So many GPUs, as `claimd fake write` takes them, of a kind that a node may have as many of: the
+    buses of a PCI domain suffice for 64, and NVIDIA has numbers for 254.
+    """
+    full, rest = divmod(devices, 64)
+    sizes = [64] * full + [rest] * bool(rest)
+    return [f"intel:max1550={size},domain={domain:x}" for domain, size in enumerate(sizes)]
+
+
 def interpreter(python: Path) -> Path:
     """Itself for the one that runs us, which has what claimd needs; else that of an environment
     made from it.

@@ -5,6 +5,7 @@ of its own.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import shlex
 import statistics
 import tempfile
@@ -21,13 +22,13 @@ from .kubelet import Kubelet
 from .node import Node, Place
 from .program import Program, running
 
-PLACEHOLDERS = ("kubelet", "cdi", "dir", "node", "kubeconfig")
+PLACEHOLDERS = ("kubelet", "cdi", "dir", "node", "kubeconfig", "devices")
 BATCH = 32  # claims in one call, as in the table's title
-BATCHES = 5
+BATCHES = 5  # fewer where fewer than 300 claims are asked for
 REPEATS = 3  # of a prepare that has been done
 CHECK_EVERY = 20  # claims; the CDI folder is read between measurements, so not at each
 REST = 3.0  # seconds from the last call until the driver counts as idle
-STATUS_PATIENCE = 5.0
+STATUS_PATIENCE = 2.0
 SLICE_PATIENCE = 45.0
 
 Answer = TypeVar("Answer")
@@ -40,6 +41,17 @@ class Driver:
     name: str
     command: tuple[str, ...]
     environment: Mapping[str, str] | None = None
+    devices: int = 64  # for who has the placeholder
+    most: int = 1 << 20  # devices that it can publish
+    version: str = ""
+
+    @property
+    def can_have_more(self) -> bool:
+        return any("{devices}" in word for word in self.command)
+
+    def of(self, devices: int) -> Driver:
+        """The same with so many devices."""
+        return dataclasses.replace(self, devices=devices)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +59,21 @@ class Work:
     claims: int = 300  # prepared one by one; two at least, for a p99
     idle: float = 60.0  # seconds for which the CPU is measured
 
+    waits: bool = True  # for the first status and for lost slices, which some drivers never bring
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
     api: Api
     kubeconfig: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """What a turn found: its figures, and each single prepare in milliseconds."""
+
+    figures: figures.Values
+    prepares: tuple[float, ...]
 
 
 def parse(name: str, command: str) -> Driver:
@@ -70,22 +92,22 @@ def parse(name: str, command: str) -> Driver:
     return Driver(name=name, command=words)
 
 
-def take(driver: Driver, cluster: Cluster, tag: str, work: Work) -> figures.Values:
+def take(driver: Driver, cluster: Cluster, tag: str, work: Work) -> Taken:
     """All figures of one turn. `tag` tells its node and claims from those of other turns."""
-    with _turn(driver, cluster, f"bench-{driver.name}-{tag}".lower(), work) as turn:
-        found = (
-            turn.start()
-            | turn.one_by_one()
-            | turn.many()
-            | turn.again()
-            | turn.rest()
-            | turn.lost_slices()
-        )
-        return {**found, "stop": turn.program.stop()}
+    with started(driver, cluster, tag, work) as turn:
+        found = turn.start()
+        turn.need(BATCH)
+        found |= turn.one_by_one() | turn.many() | turn.again() | turn.rest()
+        if work.waits:
+            found |= turn.lost_slices()
+        found["stop"] = turn.program.stop()
+        return Taken(figures=found, prepares=tuple(turn.prepares))
 
 
 @contextlib.contextmanager
-def _turn(driver: Driver, cluster: Cluster, name: str, work: Work) -> Iterator[_Turn]:
+def started(driver: Driver, cluster: Cluster, tag: str, work: Work) -> Iterator[Turn]:
+    """The driver's program on a node of its own; both are away when the context ends."""
+    name = f"bench-{driver.name}-{tag}".lower()
     node = Node(cluster.api, name)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="b-")))
@@ -94,62 +116,80 @@ def _turn(driver: Driver, cluster: Cluster, name: str, work: Work) -> Iterator[_
         node.create()
         stack.callback(node.delete)
         words: dict[str, object] = {"kubelet": folder, "cdi": folder / "cdi", "dir": folder}
-        words |= {"node": name, "kubeconfig": cluster.kubeconfig}
+        words |= {"node": name, "kubeconfig": cluster.kubeconfig, "devices": driver.devices}
         command = [word.format(**words) for word in driver.command]
         kubelet = Kubelet(folder, folder / "cdi")
         program = stack.enter_context(running(command, folder / "log", driver.environment))
         stack.callback(kubelet.close)
-        yield _Turn(node=node, kubelet=kubelet, program=program, work=work)
+        yield Turn(node=node, kubelet=kubelet, program=program, work=work)
 
 
-class _Turn:
+class Turn:
+    """The work, piece by piece; `start` comes first."""
+
     def __init__(self, *, node: Node, kubelet: Kubelet, program: Program, work: Work) -> None:
         self.node, self.kubelet, self.program, self.work = node, kubelet, program, work
         self.places: list[Place] = []
         self.slices: list[Object] = []
+        self.prepares: list[float] = []
 
     def start(self) -> dict[str, float | None]:
         registered = self.program.wait_for("a driver that registers", self.kubelet.register)
         published = self.program.wait_for("ResourceSlices", self._has_slices)
+        used = self.program.cpu_time()
         for item in self.slices:
             self.places += [
                 (item["spec"]["pool"]["name"], device["name"]) for device in item["spec"]["devices"]
             ]
-        if len(self.places) < BATCH:
-            raise BenchError(
-                f"the driver publishes {len(self.places)} devices; the work needs {BATCH}"
-            )
         return {
             "exec_to_registered": registered,
             "exec_to_slices": published,
+            "cpu_to_slices": used,
             "devices": len(self.places),
         }
 
     def _has_slices(self) -> bool:
+        """Whether every slice of each pool is there."""
         self.slices = self.node.slices(self.kubelet.driver)
-        return bool(self.slices)
+        pools = [item["spec"]["pool"] for item in self.slices]
+        return bool(pools) and all(
+            sum(other["name"] == pool["name"] for other in pools) == pool["resourceSliceCount"]
+            for pool in pools
+        )
+
+    def need(self, devices: int) -> None:
+        if len(self.places) < devices:
+            raise BenchError(
+                f"the driver publishes {len(self.places)} devices; the work needs {devices}"
+            )
 
     def one_by_one(self) -> dict[str, float | None]:
-        prepares, unprepares, reported = [], [], None
+        """Prepare, status and unprepare of one claim after the other; what they take of the
+        driver's CPU is counted over all of them.
+        """
+        unprepares, reported = [], None
+        before = self.program.cpu_time()
         for index in range(self.work.claims):
             claims = [self._claim("one", index)]
             took, ids = _timed(self.kubelet.prepare, claims)
-            prepares.append(took)
+            self.prepares.append(took)
             if index % CHECK_EVERY == 0:
                 self.kubelet.check_prepared(ids)
-            if index == 0:
+            if index == 0 and self.work.waits:
                 reported = self._reported(claims[0])
             took, _ = _timed(self.kubelet.unprepare, claims)
             unprepares.append(took)
             if index % CHECK_EVERY == 0:
                 self.kubelet.check_gone(claims)
             self.node.remove(claims)
-        return {
-            "prepare_p50": statistics.median(prepares),
-            "prepare_p99": figures.p99(prepares),
+        used = self.program.cpu_time() - before
+        found: dict[str, float | None] = {
+            "prepare_p50": statistics.median(self.prepares),
+            "prepare_p99": figures.p99(self.prepares),
+            "cpu_per_claim": used / self.work.claims * 1e3,
             "unprepare_p50": statistics.median(unprepares),
-            "status_after_prepare": reported,
         }
+        return {**found, "status_after_prepare": reported} if self.work.waits else found
 
     def _reported(self, claim: Object) -> float | None:
         took = self.program.seconds_until(
@@ -161,16 +201,20 @@ class _Turn:
 
     def many(self) -> dict[str, float | None]:
         """All claims of a pod, or of several, in one call."""
+        return {"prepare_batch": self.in_a_call(BATCH, min(BATCHES, -(-self.work.claims // 60)))}
+
+    def in_a_call(self, size: int, times: int) -> float:
+        """Milliseconds of a prepare of so many claims, the median of several."""
         calls = []
-        for number in range(BATCHES):
-            claims = [self._claim(f"many-{number}", index) for index in range(BATCH)]
+        for number in range(times):
+            claims = [self._claim(f"many-{size}-{number}", index) for index in range(size)]
             took, ids = _timed(self.kubelet.prepare, claims)
             calls.append(took)
             self.kubelet.check_prepared(ids)
             self.kubelet.unprepare(claims)
             self.kubelet.check_gone(claims)
             self.node.remove(claims)
-        return {"prepare_batch": statistics.median(calls)}
+        return statistics.median(calls)
 
     def again(self) -> dict[str, float | None]:
         """The kubelet asks again for what is prepared, as after each of its restarts."""

@@ -1,0 +1,98 @@
+"""What a run of the benchmark has found, as it is kept in docs/bench/results.json: the figures and
+what they depend on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from . import figures, ours
+from .turn import Cluster, Driver, Taken
+
+FILE = ours.ROOT / "docs" / "bench" / "results.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """By driver, ours first. `load` is the machine's before the first turn: what others did."""
+
+    date: str
+    cores: int
+    processor: str
+    load: float
+    versions: Mapping[str, str]
+    rounds: int
+    claims: int
+    idle: float
+    figures: Mapping[str, figures.Medians]
+    prepares: Mapping[str, Sequence[float]]
+    devices: Mapping[str, Sequence[figures.Values]]
+    calls: Mapping[str, Sequence[figures.Values]]
+
+
+def read(file: Path = FILE) -> Results:
+    return Results(**json.loads(file.read_text()))
+
+
+def write(results: Results, file: Path = FILE) -> None:
+    """A line a field, so that two runs can be compared."""
+    fields = dataclasses.asdict(results)
+    lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in fields.items()]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def versions(drivers: Sequence[Driver], cluster: Cluster, python: Path) -> dict[str, str]:
+    """Of claimd, of what it runs on, and of the peers as far as they are known."""
+    said = _said(
+        str(python), "-c", "import sys, grpc; print(*sys.version.split()[:1], grpc.__version__)"
+    ).split()
+    found = {
+        "claimd": _said("git", "describe", "--always", "--dirty=, changed"),
+        "kubernetes": str(cluster.api("GET", "/version")["gitVersion"]),
+        "python": said[0],
+        "grpcio": said[1],
+        "linux": platform.release(),
+    }
+    return found | {driver.name: driver.version for driver in drivers if driver.version}
+
+
+def date() -> str:
+    return datetime.now(UTC).date().isoformat()
+
+
+def load() -> float:
+    return round(os.getloadavg()[0], 1)
+
+
+def processor() -> str:
+    """As the kernel names it; the architecture where it does not."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def summary(taken: Mapping[str, Sequence[Taken]]) -> dict[str, figures.Medians]:
+    return {name: figures.medians([one.figures for one in turns]) for name, turns in taken.items()}
+
+
+def single_prepares(taken: Mapping[str, Sequence[Taken]]) -> dict[str, list[float]]:
+    """Of all rounds, to the hundredth of a millisecond."""
+    found: dict[str, list[float]] = {}
+    for name, turns in taken.items():
+        found[name] = [round(value, 2) for one in turns for value in one.prepares]
+    return found
+
+
+def _said(*command: str) -> str:
+    done = subprocess.run(command, cwd=ours.ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()

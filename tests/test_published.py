@@ -1,0 +1,94 @@
+"""What is shown of the benchmark's results: that kept results, page and charts belong together, and
+that nothing is called better than it is.
+"""
+
+import dataclasses
+
+import pytest
+
+from tests.bench import figures, published, results
+
+MARKS = {figure.key: 1.0 for figure in figures.FIGURES}
+
+
+def made(**more):
+    """Of a run in which ours took 2 of everything, and the peers 1 and 4."""
+    values = {
+        name: dict.fromkeys(MARKS, value)
+        for name, value in (("claimd", 2.0), ("go-status", 4.0), ("go", 1.0))
+    }
+    row = {"cpu_per_claim": 2.0, "cpu_to_slices": 0.2, "exec_to_slices": 0.3, "anonymous": 20.0}
+    grown = [{**row, "devices": number} for number in (1, 8, 512)]
+    calls = [{"claims": number, "prepare": 3.0 * number} for number in (1, 128)]
+    fields = {
+        "date": "2026-11-23",
+        "cores": 2,
+        "processor": "a processor",
+        "load": 0.1,
+        "versions": {
+            "claimd": "abc1234",
+            "kubernetes": "v1.37.1",
+            "python": "3.11.2",
+            "grpcio": "1.76.0",
+            "linux": "6.1",
+            "go": "31914ce",
+        },
+        "rounds": 3,
+        "claims": 300,
+        "idle": 20.0,
+        "figures": values,
+        "prepares": {name: [1.0, 2.0, 9.0] for name in values},
+        "devices": {"claimd": grown, "go": grown[:2]},
+        "calls": {"claimd": calls, "go": calls},
+    }
+    return results.Results(**(fields | more))
+
+
+def row_of(found, key):
+    _, lines = published.rows(found)
+    return next(line for line in lines if line[0] == published.WORDS[key])
+
+
+def test_a_figure_over_its_mark_says_so():
+    assert row_of(made(), "prepare_p50")[-2:] == ["≤ 1 x Go, without", "2.00 x, **over**"]
+    assert row_of(made(), "cpu_per_claim")[-2:] == ["≤ 0.65 x Go, with status", "0.50 x, kept"]
+    assert row_of(made(), "exec_to_slices")[-2:] == ["≤ 0.4 s", "**over**"]
+    assert row_of(made(), "anonymous")[-2:] == ["≤ 20 MiB", "kept"]
+    assert row_of(made(), "unprepare_p50")[-2:] == ["", ""]
+
+
+def test_what_never_came_about_is_never():
+    found = made()
+    values = {**found.figures, "claimd": {**found.figures["claimd"], "slice_back": None}}
+    line = row_of(made(figures=values), "slice_back")
+    assert line[1] == "never"
+    assert line[-1] == "**over**"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.2934, "0.293 s"), (9.1234, "9.12 s"), (516.4, "516 s"), (1234.0, "1,234 s"), (0, "0 s")],
+)
+def test_amounts_have_three_digits(value, text):
+    assert published.amount(value, "s") == text
+
+
+def test_a_busy_machine_is_told():
+    assert "Others kept the machine busy" not in published.circumstances(made())
+    assert "a load of 6.5" in published.circumstances(made(load=6.5))
+
+
+def test_the_words_are_about_figures_that_there_are():
+    assert published.WORDS.keys() <= MARKS.keys()
+
+
+def test_kept_results_are_read_as_they_were_written(tmp_path):
+    file = tmp_path / "bench" / "results.json"
+    results.write(made(), file)
+    assert results.read(file) == made()
+    assert len(file.read_text().splitlines()) == len(dataclasses.fields(results.Results)) + 2
+
+
+def test_what_was_not_looked_at_has_no_picture():
+    assert published.pictures(made()).keys() == {"prepare.svg", "devices.svg", "calls.svg"}
+    assert published.pictures(made(devices={}, calls={})).keys() == {"prepare.svg"}
