@@ -160,7 +160,9 @@ def _indented(lines: Sequence[str], indent: str) -> Iterator[str]:
 
 
 def _dumped(value: Any) -> list[str]:
-    return text.dump_yaml(value).splitlines()
+    lines = text.dump_yaml(value).splitlines()
+    # What is neither a map nor a list ends with this where it stands alone.
+    return lines[:-1] if lines[-1] == "..." else lines
 
 
 class _Writer:
@@ -250,7 +252,8 @@ class _Writer:
             child, before = found
             left.remove(found)
             written += self._lead_of(child, node)
-            if isinstance(child, yaml.MappingNode) and not child.flow_style:
+            is_left = isinstance(value, dict) and value
+            if is_left and isinstance(child, yaml.MappingNode) and not child.flow_style:
                 entries = _entries(self._lines, child, before)
                 written += _item(self.mapping(entries, value))
             elif before == value:

@@ -74,6 +74,9 @@ class Picture:
     def put(self, kind: str, key: str, new: Any) -> None:
         """An object with its type, or its end (None)."""
         before, concerned = self.world.put(kind, key, new)
+        if before is None and new is None:
+            # It has gone before it could be read.
+            return
         self._dirty |= concerned
         if self._past is not None:
             if new is not None:

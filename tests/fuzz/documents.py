@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from functools import cache
 from typing import Any
 from unittest import mock
 
@@ -14,8 +15,10 @@ import yaml
 from plugin import cel, config, errors
 from plugin.api import text
 from plugin.api.objects import convert
+from plugin.cli import kept_yaml
 from plugin.explain import manifests
-from plugin.kube import kubeconfig
+from plugin.kube import errors as kube_errors
+from plugin.kube import exec_credentials, kubeconfig
 from plugin.sim.demo import story
 
 from . import target
@@ -130,6 +133,79 @@ def _syntax() -> list[bytes]:
     ]
 
 
+_VERSIONS = ("v1", "v1beta2", "v1beta1", "v1alpha3")
+
+
+def _comments(data: bytes) -> None:
+    """What keeps its comments says the same as what is written anew."""
+    content = data.decode(errors="replace")
+    try:
+        documents = text.load_all(content)
+        to = _VERSIONS[len(data) % 4]
+        converted = [convert.convert(each, to, documents).document for each in documents]
+    except ValueError as error:
+        assert str(error)
+        return
+    for after in (converted, documents, [*documents[1:], *documents[:1]]):
+        written = kept_yaml.rewrite(content, documents, after)
+        if written is None:
+            continue
+        left = [document for document in after if document is not None]
+        assert text.load_all(written) == left
+        # As PyYAML understands it, without our own bounds.
+        assert [each for each in yaml.safe_load_all(written) if each is not None] == left
+        # Of a file without documents nothing is left, and the user is told.
+        if after is documents and documents:
+            assert not kept_yaml.lost_comments(content, written), written
+
+
+def _commented() -> list[bytes]:
+    head = b"apiVersion: resource.k8s.io/v1beta1\nkind: ResourceClaim\n"
+    claim = head + (
+        b"# its name\nmetadata: {name: c}   # here\n\nspec:\n  devices:\n    requests:\n"
+        b"    # the first\n    - name: r\n      # which class\n      deviceClassName: c # all\n"
+        b"    # the end\n"
+    )
+    class_ = (
+        b"apiVersion: resource.k8s.io/v1beta1\nkind: DeviceClass\nmetadata:\n  name: c\nspec:\n"
+        b"  selectors:\n  # why\n  - cel:\n      expression: >-\n        # no comment\n        true\n"
+    )
+    slice_ = (
+        b"kind: ResourceSlice\napiVersion: resource.k8s.io/v1beta1\nspec: # said\n  driver: d\n"
+        b"  devices:\n  - name: g\n    basic:\n      capacity: {m: {value: 1Gi}} # large\n"
+    )
+    return [
+        claim,
+        class_,
+        slice_,
+        head + b"metadata: {name: c}\n# between\n---\n" + b"a: 'x'\n...\n",
+        b"# head\na:\n- b\n- - c # d\n\n- e: |\n    # f\n\n  g: h\n# tail\n",
+    ]
+
+
+def _credential(data: bytes) -> None:
+    """What a program of the kubeconfig's user prints."""
+    with contextlib.suppress(kube_errors.Unauthorized):
+        credential, expiry = _program()._parse(data)
+        assert credential.token.isascii()
+        assert expiry is None or expiry < 1e12
+
+
+@cache
+def _program() -> exec_credentials.CredentialPlugin:
+    asked = exec_credentials.ExecConfig(
+        api_version="client.authentication.k8s.io/v1", command="program"
+    )
+    return exec_credentials.CredentialPlugin(asked, target.folder(), {})
+
+
+def _credentials() -> list[bytes]:
+    status: dict[str, Any] = {"token": "t", "expirationTimestamp": "2026-01-01T00:00:00Z"}
+    certificate = {"clientCertificateData": "PEM", "clientKeyData": "PEM"}
+    head = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
+    return [_encoded(head | {"status": each}) for each in (status, certificate, {})]
+
+
 def _story(data: bytes) -> None:
     with contextlib.suppress(errors.UsageError):
         story.parse(data.decode(errors="replace"), "s")
@@ -230,6 +306,32 @@ TARGETS = {
         examples=_syntax,
         words=(b"!!", b"&b ", b"*b", b"---\n", b"? ", b"- ", b"  ", b"|\n", b">\n", b"%TAG "),
         longest=300,
+    ),
+    "comments": target.Target(
+        read=_comments,
+        parts=(kept_yaml,),
+        examples=_commented,
+        words=(
+            b"# c",
+            b"\n",
+            b"\n\n",
+            b"  ",
+            b"- ",
+            b": ",
+            b"---\n",
+            b"|\n",
+            b">-\n",
+            b"\t",
+            b"\r\n",
+        ),
+        longest=300,
+    ),
+    "exec-credentials": target.Target(
+        read=_credential,
+        parts=(exec_credentials.CredentialPlugin._parse,),
+        examples=_credentials,
+        words=(b"+14:00", b"0001-01-01T00:00:00Z", b"9999-12-31T23:59:59-14:00"),
+        documents=True,
     ),
     "stories": target.Target(
         read=_story,

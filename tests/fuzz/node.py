@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from devices import (
@@ -23,6 +24,7 @@ from devices import (
     drm,
     fake,
     faults,
+    health,
     host_cdi,
     intel,
     kfd,
@@ -40,7 +42,9 @@ from devices import (
 from devices.gpu import Inventory, Roots
 from devices.host_files import HostFiles
 from plugin import prepared
-from plugin.prepare import checkpoint, plan
+from plugin.api.meta import ObjectMeta
+from plugin.prepare import checkpoint, metadata, plan
+from plugin.report import health_state
 from plugin.sim.runtime import cdi_spec
 from tests.support import worlds
 
@@ -268,6 +272,38 @@ def _checkpoints() -> list[bytes]:
     return made
 
 
+def _kept(data: bytes) -> None:
+    """What processes of ours leave to those after them, in folders where others may write."""
+    file = target.file(health_state.FILE, data)
+    with contextlib.suppress(ValueError):
+        known = health_state.read(file.parent, "b")
+        health_state.save(file.parent, "b", known)
+        assert health_state.read(file.parent, "b") == known
+
+    generation = metadata.generation_of(data)
+    assert 0 <= generation < 2**62
+    following = metadata.generation_of(metadata.stamped(_metadata(), data))
+    assert following in (generation, generation + 1)
+
+
+@cache
+def _metadata() -> metadata.DeviceMetadata:
+    meta = ObjectMeta(name="c", namespace="d", uid="u")
+    return metadata.DeviceMetadata(metadata=meta, requests=[])
+
+
+def _kept_files() -> list[bytes]:
+    event = health.Event(
+        address="0000:41:00.0", kind="wedged", at=7.5, severity=health.FAILED, sentence="it hangs"
+    )
+    finding = health.Finding(kind="hot", severity=health.NOTE, sentence="it is hot", since=7)
+    known = health.HealthState(
+        gone=((worlds.gpu(1), 12.5),), events=(event,), findings=(("gpu-1", (finding,)),)
+    )
+    memory = msgspec.json.encode(known)
+    return [metadata.encode(_metadata(), 7), b'{"boot":"b","memory":%s}' % memory]
+
+
 def _faults(data: bytes) -> None:
     tree = _sick_tree()
     (tree / ".claimd-faults").write_bytes(data)
@@ -386,6 +422,13 @@ TARGETS = {
         parts=(checkpoint.encode, checkpoint.decode, prepared),
         examples=_checkpoints,
         words=(b'"uid"', b'"devices"'),
+    ),
+    "kept": target.Target(
+        read=_kept,
+        parts=(health_state.read, metadata.generation_of, metadata.stamped),
+        examples=_kept_files,
+        words=(b'"boot"', b'"memory"', b'"generation"'),
+        documents=True,
     ),
     "faults": target.Target(
         read=_faults,

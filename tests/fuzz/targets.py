@@ -12,6 +12,7 @@ from . import (
     inputs,
     node,
     notations,
+    pages,
     reach,
     requests,
     runtimes,
@@ -22,6 +23,7 @@ from . import (
 CORPUS = target.ROOT / "tests/cases/fuzz"
 TARGETS = answers.TARGETS | requests.TARGETS | documents.TARGETS | notations.TARGETS
 TARGETS |= node.TARGETS | runtimes.TARGETS | streams.TARGETS | apiserver.TARGETS
+TARGETS |= pages.TARGETS
 
 
 def examples(name: str) -> list[bytes]:

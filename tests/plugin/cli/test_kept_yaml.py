@@ -126,6 +126,15 @@ def test_what_is_not_understood_is_left_to_be_written_anew(content):
     assert written is None or text.load_all(written) == changed
 
 
+@pytest.mark.parametrize("item", [{}, [], "b", None, {"c": 2}])
+def test_a_map_in_a_list_becomes_anything(item):
+    content = "# head\na:\n- b: 1\n- x # last\n"
+    documents = text.load_all(content)
+    written = kept_yaml.rewrite(content, documents, [{"a": [item, "x"]}])
+    assert text.load_all(written) == [{"a": [item, "x"]}]
+    assert "# head" in written
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text("ab #:\n-'\"", max_size=8),
     lambda below: st.lists(below, max_size=3) | st.dictionaries(st.sampled_from("abc"), below),

@@ -235,3 +235,18 @@ def test_a_document_that_is_not_of_its_version_is_refused_with_paths():
         plain.Invalid, match=r"spec\.devices\.requests\[0\]: expected an object, got 'a'"
     ):
         convert.convert(CLAIM | {"spec": {"devices": {"requests": ["a"]}}}, "v1beta1")
+
+
+def test_a_capacity_without_an_amount_is_none():
+    device = {"name": "g", "basic": {"capacity": {"memory": {}}}}
+    document = {"apiVersion": "resource.k8s.io/v1beta1", "kind": "ResourceSlice"}
+    document["spec"] = {"devices": [device]}
+    made = convert.convert(document, "v1alpha3").document
+    assert made["spec"]["devices"][0]["basic"]["capacity"] == {"memory": "0"}
+
+
+@pytest.mark.parametrize("version", ["v1alpha3-1.31", "v2", ""])
+def test_a_version_that_there_is_not(version):
+    document = {"apiVersion": f"resource.k8s.io/{version}", "kind": "ResourceSlice"}
+    with pytest.raises(convert.NotConvertible, match="is not a version that this knows"):
+        convert.convert(document, "v1")
