@@ -10,6 +10,9 @@ from __future__ import annotations
 import asyncio
 import random
 
+# By which numbers the seconds that a server asks us to wait are multiplied.
+ASKED_JITTER = (1.0, 1.5)
+
 
 class Backoff:
     """How long to wait before the next try: twice as long after each failure, up to a limit.
@@ -36,6 +39,17 @@ class Backoff:
     def reset(self) -> None:
         """It worked: the next failure is the first again."""
         self.failures = 0
+
+
+def not_before(delay: float, asked: float | None) -> float:
+    """The delay, or longer where a server has asked us to wait; both in seconds.
+
+    A server that is flooded asks all of a cluster's nodes to wait for the same number of seconds:
+    to each something of its own is added, so that they do not come back as one.
+    """
+    if asked is None:
+        return delay
+    return max(delay, asked * random.uniform(*ASKED_JITTER))  # noqa: S311 - as above
 
 
 class TokenBucket:

@@ -193,7 +193,7 @@ class Informer:
         self._troubled = True
 
         if error:
-            delay = max(delay, error.retry_after or 0.0)
+            delay = pacing.not_before(delay, error.retry_after)
             log.warning(
                 "what we know of the cluster may be old, asking again in %.1f s: %s", delay, error
             )

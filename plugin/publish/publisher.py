@@ -149,7 +149,7 @@ class Publisher:
     async def _wait_after(self, error: errors.ApiError) -> None:
         delay = self._backoff.next_delay()
         if errors.is_transient(error) or isinstance(error, errors.NotFound | errors.Gone):
-            delay = max(delay, error.retry_after or 0.0)
+            delay = pacing.not_before(delay, error.retry_after)
             log.warning("slices not written, next attempt in %.1f s: %s", delay, error)
             await asyncio.sleep(delay)
             return

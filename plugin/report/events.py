@@ -120,7 +120,7 @@ class EventRecorder:
 
     async def _send(self, namespace: str, event: Document) -> None:
         """Returns when the event is stored or refused; tries again while the API server is away."""
-        backoff = pacing.Backoff(FIRST_DELAY, LAST_DELAY)
+        backoff = pacing.Backoff(FIRST_DELAY, LAST_DELAY, jitter=(0.8, 1.2))
         while True:
             try:
                 await self._resources.create_event(namespace, event)
@@ -130,7 +130,8 @@ class EventRecorder:
                 self._log_failure(event, error)
                 if not kube_errors.is_transient(error):
                     return
-                await asyncio.sleep(max(backoff.next_delay(), error.retry_after or 0.0))
+                delay = backoff.next_delay()
+                await asyncio.sleep(pacing.not_before(delay, error.retry_after))
             else:
                 self._failures.clear()
                 return

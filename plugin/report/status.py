@@ -182,7 +182,7 @@ class StatusReporter:
         """Tries the report again later, and all others a little later."""
         metrics.STATUS_FAILURES.add()
         delay = report.backoff.next_delay()
-        delay = getattr(error, "retry_after", None) or delay
+        delay = pacing.not_before(delay, getattr(error, "retry_after", None))
         now = asyncio.get_running_loop().time()
         report.due = now + delay
         self._quiet_until = now + SPACING

@@ -28,6 +28,17 @@ def test_jitter_stays_within_its_bounds_and_differs():
     assert max(delays) - min(delays) > 2.0
 
 
+def test_what_a_server_asks_for_is_never_shorter_and_not_the_same_for_all():
+    delays = [pacing.not_before(0.5, 8.0) for _ in range(200)]
+    assert 8.0 <= min(delays) < max(delays) <= 12.0
+    assert max(delays) - min(delays) > 2.0
+
+
+def test_what_a_server_asks_for_does_not_shorten_our_own_delay():
+    assert pacing.not_before(30.0, 1.0) == 30.0
+    assert pacing.not_before(0.5, None) == 0.5
+
+
 async def test_a_bucket_gives_its_burst_at_once_and_no_more():
     bucket = pacing.TokenBucket(rate=0.001, burst=3)
     async with asyncio.timeout(30):

@@ -245,6 +245,27 @@ async def test_a_server_may_ask_for_patience(
     assert lists(api) == 2
 
 
+async def test_nodes_that_are_asked_for_the_same_patience_do_not_come_back_as_one(
+    api: apiserver.ApiServer, connect: Callable[..., client.Client]
+) -> None:
+    api.fail(429, times=12, path=PATH, headers={"Retry-After": "4"})
+    delays: list[float] = []
+
+    async def sleep(delay: float) -> None:
+        delays.append(delay)
+        await asyncio.sleep(0)
+
+    informers = [watch.Informer(connect(api.url), here, sleep=sleep) for _ in range(12)]
+    async with contextlib.AsyncExitStack() as stack:
+        for one in informers:
+            await stack.enter_async_context(running(one))
+        await apiserver.until(lambda: all(one.synced for one in informers))
+    asked = [delay for delay in delays if delay]
+    assert len(asked) == 12
+    assert 4.0 <= min(asked) < max(asked) <= 6.0
+    assert max(asked) - min(asked) > 0.5
+
+
 async def test_another_place_means_list_anew(
     api: apiserver.ApiServer, connect: Callable[..., client.Client]
 ) -> None:
