@@ -10,19 +10,22 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tests.bench.errors import BenchError
 from tests.cluster.rig import places
+from tests.docs import pages
 
 from . import cluster, machine, phases, play, report
 
 KEPT, BROKEN, FAILED = 0, 1, 2
-FLEETS = ("claimd", "peer")
+FLEETS = ["claimd", "peer"]
 EPILOG = """\
 The API server and etcd are the rig's, brought up for each fleet and taken down again (root, Go). The smaller
-fleets play storm and rest alone, the largest all phases, which are: storm, rest, claims, taints, restart, split,
-rolling. docs/scale.md says what each is.
+fleets play alone, storm and rest, the largest all phases, which are: alone, storm, rest, claims, taints, restart,
+split, rolling. docs/scale.md says what each is.
 """
 
 
@@ -32,14 +35,14 @@ def main() -> int:
     results = report.Results(machine=machine.described(), rows=[])
     try:
         with machine.room_for(max(asked.nodes)):
-            for kind in FLEETS[: 2 if asked.peer else 1]:
+            for kind in asked.fleets:
                 for size in asked.nodes:
                     results.rows += played(kind, size, asked, results.machine)
+                    if asked.save:
+                        save(results)
     except (BenchError, places.RigError) as error:
         print(f"scale: {error}", file=sys.stderr)
         return FAILED
-    if asked.save:
-        report.save(results)
     print(report.table(results.rows) if asked.output == "table" else report.as_json(results))
     return BROKEN if report.broken(results.rows) else KEPT
 
@@ -49,9 +52,10 @@ def played(
 ) -> list[report.Row]:
     """One fleet, on a control plane that nothing has grown before."""
     chosen = asked.phases
+    lengths = phases.Lengths(rest=asked.rest, claims_for=asked.claims_for, frozen=asked.frozen)
     if size != asked.nodes[-1]:
         chosen = [phase for phase in chosen if phase in play.SWEPT]
-    lengths = phases.Lengths(rest=asked.rest, claims_for=asked.claims_for, frozen=asked.frozen)
+        lengths = replace(lengths, rest=asked.rest / 3)
     with cluster.rig() as plane, tempfile.TemporaryDirectory(prefix="cs-", dir=fast()) as folder:
         furniture = cluster.Furniture(plane)
         machine_["kubernetes"] = furniture.version()
@@ -64,6 +68,13 @@ def played(
             chosen=chosen,
             lengths=lengths,
         )
+
+
+def save(results: report.Results) -> None:
+    """What is there so far, with the picture and the page made of it."""
+    report.save(results)
+    page = report.ROOT / "docs/scale.md"
+    page.write_text(pages.regenerated(page.read_text()))
 
 
 def fast() -> str | None:
@@ -115,11 +126,18 @@ def arguments() -> argparse.ArgumentParser:
         help=f"of 1,000 claims a minute (default {default.claims_for:g})",
     )
     parser.add_argument(
-        "--peer", action="store_true", help="then the same with helpers of Kubernetes' Go module"
+        "--fleets",
+        type=fleet_names,
+        default=["claimd"],
+        metavar="NAME,…",
+        help="whose plugins, one after the other: claimd, and peer, helpers of Kubernetes' own Go "
+        "module for drivers (default claimd)",
     )
     parser.add_argument("--output", choices=("table", "json"), default="table")
     parser.add_argument(
-        "--save", action="store_true", help="write docs/scale.json and docs/scale.svg"
+        "--save",
+        action="store_true",
+        help="write docs/scale.json, scale.svg and the tables of scale.md",
     )
     return parser
 
@@ -132,10 +150,18 @@ def sizes(text: str) -> list[int]:
 
 
 def phase_names(text: str) -> list[str]:
+    return known(text, "phase", list(phases.ALL))
+
+
+def fleet_names(text: str) -> list[str]:
+    return known(text, "fleet", FLEETS)
+
+
+def known(text: str, what: str, there: Sequence[str]) -> list[str]:
     found = text.split(",")
-    if unknown := sorted(set(found) - set(phases.ALL)):
+    if unknown := sorted(set(found) - set(there)):
         raise argparse.ArgumentTypeError(
-            f"no phase {', '.join(unknown)}; there are {', '.join(phases.ALL)}"
+            f"no {what} {', '.join(unknown)}; there are {', '.join(there)}"
         )
     return found
 

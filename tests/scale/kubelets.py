@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +16,8 @@ from plugin.kubelet.wire.dra.v1 import api_pb2, api_pb2_grpc
 from tests.bench.api import Object
 from tests.bench.errors import BenchError
 
-CALL = 60.0
+CALL = 60.0  # seconds
+PATIENCE, AGAIN = 90.0, 2.0  # seconds until a claim has failed, and until it is tried again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,10 @@ class Work:
     def name(self) -> str:
         return str(self.claim["metadata"]["name"])
 
+    @property
+    def uid(self) -> str:
+        return str(self.claim["metadata"]["uid"])
+
 
 @dataclass(kw_only=True)
 class Kubelets:
@@ -38,45 +43,64 @@ class Kubelets:
     socket: Callable[[str], Path]
     prepared: dict[str, float] = field(default_factory=dict)  # by claim, seconds since 1970
     took: list[float] = field(default_factory=list)  # seconds of each prepare
-    unprepared: int = 0
+    refused: int = 0  # calls that were answered with an error
     _channels: dict[str, grpc.aio.Channel] = field(default_factory=dict)
 
     async def work(self, claims: Sequence[Work], rate: float, held: float) -> None:
         """All claims, so many a second begun, whether or not those before are done. Each is
-        unprepared when it was held for so many seconds.
+        unprepared when it was held for so many seconds. A BenchError if one is refused for too long.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
-        async with asyncio.TaskGroup() as group:
-            for number, one in enumerate(claims):
-                await asyncio.sleep(max(0.0, began + number / rate - loop.time()))
-                group.create_task(self._turn(one, held))
+        failed: Exception | None = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number, one in enumerate(claims):
+                    await asyncio.sleep(max(0.0, began + number / rate - loop.time()))
+                    group.create_task(self._turn(one, held))
+        except* (BenchError, grpc.RpcError) as several:
+            failed = several.exceptions[0]
         for channel in self._channels.values():
             await channel.close()
         self._channels.clear()
+        if failed is not None:
+            raise BenchError(f"claims: {failed}")
 
     async def _turn(self, one: Work, held: float) -> None:
+        began = time.monotonic()
+        await self._until_done(self._prepare, one)
+        self.took.append(time.monotonic() - began)
+        self.prepared[one.name] = time.time()
+        await asyncio.sleep(held)
+        await self._until_done(self._unprepare, one)
+
+    async def _until_done(self, call: Callable[[Work], Awaitable[str]], one: Work) -> None:
+        """Tries again as the kubelet does, which counts."""
+        end = time.monotonic() + PATIENCE
+        while error := await call(one):
+            if time.monotonic() > end:
+                raise BenchError(f"{one.node}: {error}")
+            self.refused += 1
+            await asyncio.sleep(AGAIN)
+
+    async def _prepare(self, one: Work) -> str:
+        request = api_pb2.NodePrepareResourcesRequest(claims=[_reference(one)])
+        answer = await self._stub(one).NodePrepareResources(request, timeout=CALL)
+        return str(answer.claims[one.uid].error)
+
+    async def _unprepare(self, one: Work) -> str:
+        request = api_pb2.NodeUnprepareResourcesRequest(claims=[_reference(one)])
+        answer = await self._stub(one).NodeUnprepareResources(request, timeout=CALL)
+        return str(answer.claims[one.uid].error)
+
+    def _stub(self, one: Work) -> api_pb2_grpc.DRAPluginStub:
         channel = self._channels.get(one.node)
         if channel is None:
             channel = grpc.aio.insecure_channel(f"unix:{self.socket(one.node)}")
             self._channels[one.node] = channel
-        stub = api_pb2_grpc.DRAPluginStub(channel)
-        meta = one.claim["metadata"]
-        claim = api_pb2.Claim(namespace=meta["namespace"], name=meta["name"], uid=meta["uid"])
+        return api_pb2_grpc.DRAPluginStub(channel)
 
-        began = time.monotonic()
-        answer = await stub.NodePrepareResources(
-            api_pb2.NodePrepareResourcesRequest(claims=[claim]), timeout=CALL
-        )
-        self.took.append(time.monotonic() - began)
-        if answer.claims[meta["uid"]].error:
-            raise BenchError(f"{one.node}: {answer.claims[meta['uid']].error}")
-        self.prepared[one.name] = time.time()
 
-        await asyncio.sleep(held)
-        gone = await stub.NodeUnprepareResources(
-            api_pb2.NodeUnprepareResourcesRequest(claims=[claim]), timeout=CALL
-        )
-        if gone.claims[meta["uid"]].error:
-            raise BenchError(f"{one.node}: {gone.claims[meta['uid']].error}")
-        self.unprepared += 1
+def _reference(one: Work) -> api_pb2.Claim:
+    meta = one.claim["metadata"]
+    return api_pb2.Claim(namespace=meta["namespace"], name=meta["name"], uid=one.uid)

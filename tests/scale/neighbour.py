@@ -37,6 +37,7 @@ class Neighbour:
         self._kubeconfig = kubeconfig
         self._mine = threading.local()
         self._saying = threading.Lock()
+        self._room = threading.Semaphore(AT_ONCE)
 
     def run(self) -> None:
         """Asks at its pace until the standard input ends."""
@@ -49,7 +50,9 @@ class Neighbour:
             for number in itertools.count():
                 if done.wait(max(0.0, began + number / RATE - time.monotonic())):
                     break
-                pool.submit(self._ask, "PUT" if number % 2 else "GET", number)
+                # What an API server that is away has held up is not made up for afterwards.
+                if self._room.acquire(blocking=False):
+                    pool.submit(self._ask, "PUT" if number % 2 else "GET", number)
             pool.shutdown(cancel_futures=True)
 
     def _ask(self, method: str, number: int) -> None:
@@ -61,6 +64,8 @@ class Neighbour:
         except (api.BenchError, http.client.HTTPException, OSError) as error:
             failure = str(error)[:200]
             self._mine.api = None
+        finally:
+            self._room.release()
         line = {"t": at, "verb": method, "took": time.monotonic() - began, "failure": failure}
         with self._saying:
             print(json.dumps(line), flush=True)

@@ -28,6 +28,7 @@ ARRIVAL = 60.0  # seconds without a report after which it is lost
 class Lengths:
     """How long, and how much."""
 
+    alone: float = 20.0  # seconds
     rest: float = 60.0  # seconds
     frozen: float = 100.0  # seconds; a watch is given up after 90 of silence
     claims: float = 1000.0  # a minute
@@ -35,6 +36,13 @@ class Lengths:
     held: float = 15.0  # seconds from a claim's prepare to its unprepare
     at_once: float = 0.05  # of all nodes are updated at a time
     settle: float = 8.0  # seconds after a phase: what a plugin does once, after a while, is over
+
+
+async def alone(stage: Stage, lengths: Lengths) -> None:
+    """The neighbour has the API server to itself."""
+    await asyncio.sleep(lengths.settle)
+    async with stage.measured("alone"):
+        await asyncio.sleep(lengths.alone)
 
 
 async def storm(stage: Stage, lengths: Lengths) -> None:
@@ -68,6 +76,7 @@ async def claims(stage: Stage, lengths: Lengths) -> None:
         if stage.fleet.clears:
             await _arrived(lambda: len(watch.cleared), number, "reports were taken back")
     row["claims"] = number
+    row["refused"] = played.refused
     row["prepare"] = _spread(played.took)
     late = [watch.reported[name] - at for name, at in played.prepared.items()]
     row["report"] = _spread([max(0.0, seconds) for seconds in late])
@@ -127,6 +136,7 @@ async def rolling(stage: Stage, lengths: Lengths) -> None:
 Phase = Callable[[Stage, Lengths], Awaitable[None]]
 # In the order in which they are played. What needs the rig's API server is in RIG.
 ALL: Mapping[str, Phase] = {
+    "alone": alone,
     "storm": storm,
     "rest": rest,
     "claims": claims,

@@ -17,7 +17,7 @@ from .program import Program
 from .reader import Reader
 from .stage import Row, Stage, say
 
-SWEPT = ("storm", "rest")  # phases of the smaller fleets, for the plot
+SWEPT = ("alone", "storm", "rest")  # phases of the smaller fleets, for the plot
 
 # What a driver of others may do, and what a neighbour may.
 PEER_RULES: list[Object] = [
@@ -93,6 +93,7 @@ async def _phases(
     try:
         # Its requests must not wait for a turn of its own on a machine that is full of others.
         await stage.neighbour.start(command, nice=-5)
+        await stage.neighbour.first_line()
         for name, phase in phases.ALL.items():
             if name in chosen and (stage.plane.is_rig or name not in phases.RIG):
                 await phase(stage, lengths)

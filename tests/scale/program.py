@@ -12,18 +12,19 @@ from typing import Any
 from tests.bench.errors import BenchError
 
 STOP = 60.0  # seconds until one that was asked to end is killed
+FIRST = 60.0  # seconds until its first line
 LONGEST = 1 << 20  # bytes of a line
 
 Line = dict[str, Any]
 
 
 class Program:
-    """`said` has its lines of one kind, the newest last; `changed` is set with each."""
+    """`lines` has what it has said, the newest last."""
 
     def __init__(self, name: str, log: Path) -> None:
         self.name = name
         self.lines: list[Line] = []
-        self.changed = asyncio.Event()
+        self._has_spoken = asyncio.Event()
         self._log = log
         self._child: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -51,6 +52,15 @@ class Program:
     def say(self, *words: object) -> None:
         assert self._child is not None and self._child.stdin is not None
         self._child.stdin.write((" ".join(map(str, words)) + "\n").encode())
+
+    async def first_line(self) -> None:
+        """Returns when it has said something; a BenchError if it says nothing."""
+        try:
+            async with asyncio.timeout(FIRST):
+                await self._has_spoken.wait()
+        except TimeoutError:
+            raise BenchError(f"{self.name} has said nothing for {FIRST:g} s") from None
+        self.check()
 
     def check(self) -> None:
         """Raises a BenchError if it has ended."""
@@ -84,5 +94,5 @@ class Program:
         assert self._child is not None and self._child.stdout is not None
         while line := await self._child.stdout.readline():
             self.lines.append(json.loads(line))
-            self.changed.set()
-        self.changed.set()
+            self._has_spoken.set()
+        self._has_spoken.set()

@@ -5,6 +5,7 @@ the file that these are made of, and whether the promises were kept. Values in, 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ NEIGHBOUR, AT_REST = 1.0, 1.0  # seconds at p99, requests a minute of a node
 CLUSTERS = (5000, 15000)  # nodes of clusters that are computed
 
 PHASES = {
+    "alone": "no plugin runs yet",
     "storm": "all plugins start at once, until the last node's slices stand",
     "rest": "nothing happens",
     "claims": "1,000 claims a minute: prepare, report, unprepare",
@@ -40,12 +42,12 @@ class Results:
 
 
 def save(results: Results, file: Path = FILE, picture: Path = PICTURE) -> None:
-    """Keeps these rows. Those of a fleet that was not measured now stay as they were."""
+    """Keeps these rows. Those of fleets that were not measured now stay as they were."""
     rows = list(results.rows)
     if file.exists():
-        fleets = {row["fleet"] for row in rows}
-        kept = json.loads(file.read_text())
-        rows += [row for row in kept["rows"] if row["fleet"] not in fleets]
+        fleets = {(row["fleet"], row["nodes"]) for row in rows}
+        kept = json.loads(file.read_text())["rows"]
+        rows += [row for row in kept if (row["fleet"], row["nodes"]) not in fleets]
     document = {"machine": results.machine, "rows": [_rounded(row) for row in rows]}
     file.write_text(json.dumps(document, indent=1) + "\n")
     picture.write_text(drawing(document["rows"]))
@@ -89,8 +91,7 @@ def broken(rows: Sequence[Row]) -> list[str]:
 
 def a_minute(row: Row) -> float:
     """Requests of a node."""
-    of_plugins = sum(number for name, number in row["requests"].items() if _is_theirs(name))
-    return of_plugins / row["nodes"] / row["length"] * 60
+    return _plugins_requests(row) / row["nodes"] / row["length"] * 60
 
 
 def slice_writes(row: Row) -> int:
@@ -100,9 +101,9 @@ def slice_writes(row: Row) -> int:
     return sum(row["requests"].get(name, 0) for name in (*wanted, *patched))
 
 
-def _is_theirs(name: str) -> bool:
-    """Whether the request is about objects of a plugin: this program asks for metrics, too."""
-    return " " in name
+def _plugins_requests(row: Row) -> float:
+    """All that are about objects of a plugin: this program asks for metrics, too."""
+    return sum(number for name, number in row["requests"].items() if " " in name)
 
 
 # ---------------------------------------------------------------- tables
@@ -162,33 +163,44 @@ def milliseconds(seconds: float | None) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PerNode:
-    """What a node costs the API server, from two sizes of a fleet or from the largest alone."""
+    """What a node adds to what the API server does for itself and the neighbour."""
 
     storm_cpu: float  # seconds of CPU
     memory: float  # MiB
-    rest_cpu: float  # seconds of CPU in a second, of 1,000 nodes
+    rest_cpu: float  # seconds of CPU in an hour
     requests: float  # a minute at rest
     storm_requests: float
     taint_cpu: float | None
 
 
-def per_node(rows: Sequence[Row], fleet: str) -> PerNode:
-    """By the largest fleet; memory by how it grows from the smallest fleet to the largest."""
-    sizes = sorted({row["nodes"] for row in rows if row["fleet"] == fleet})
-    small, large = sizes[0], sizes[-1]
-    storm, rest = find(rows, fleet, large, "storm"), find(rows, fleet, large, "rest")
-    first = find(rows, fleet, small, "rest")
-    assert storm is not None and rest is not None and first is not None
-    taints = find(rows, fleet, large, "taints")
-    grown = rest["apiserver_memory"] - first["apiserver_memory"]
+def per_node(rows: Sequence[Row], fleet: str) -> PerNode | None:
+    """By the fleet that went through all phases; None if nobody was alone, started and rested."""
+    nodes = fullest(rows, fleet)
+    by_phase = {row["phase"]: row for row in rows if (row["fleet"], row["nodes"]) == (fleet, nodes)}
+    if not {"alone", "storm", "rest"} <= by_phase.keys():
+        return None
+    alone, storm, rest = by_phase["alone"], by_phase["storm"], by_phase["rest"]
     return PerNode(
-        storm_cpu=storm["apiserver_cpu"] / large,
-        memory=grown / (large - small) if large > small else rest["apiserver_memory"] / large,
-        rest_cpu=rest["apiserver_cpu"] / rest["length"] / large * 1000,
+        storm_cpu=added(alone, storm),
+        memory=(rest["apiserver_memory"] - alone["apiserver_memory"]) / nodes,
+        rest_cpu=added(alone, rest) / rest["length"] * 3600,
         requests=a_minute(rest),
-        storm_requests=sum(storm["requests"].values()) / large,
-        taint_cpu=taints["apiserver_cpu"] / large if taints else None,
+        storm_requests=_plugins_requests(storm) / nodes,
+        taint_cpu=added(alone, by_phase["taints"]) if "taints" in by_phase else None,
     )
+
+
+def added(alone: Row, row: Row) -> float:
+    """Seconds of the API server's CPU for each node, beyond what it uses without any."""
+    idle = alone["apiserver_cpu"] / alone["length"]
+    used: float = row["apiserver_cpu"] - idle * row["length"]
+    return max(0.0, used) / row["nodes"]
+
+
+def fullest(rows: Sequence[Row], fleet: str) -> int:
+    """Nodes of the fleet that went through the most phases, the largest of these."""
+    phases = Counter(row["nodes"] for row in rows if row["fleet"] == fleet)
+    return max(phases, key=lambda nodes: (phases[nodes], nodes), default=0)
 
 
 def find(rows: Iterable[Row], fleet: str, nodes: int, phase: str) -> Row | None:

@@ -75,7 +75,11 @@ class Stage:
         row["connections"] = cost.connections
         row["neighbour"] = felt(self.neighbour.lines, row.pop("since"), ended)
         self.rows.append(row)
-        say(f"{self.fleet.name}, {nodes} nodes: {phase}: {row['seconds']:.1f} s")
+        felt_p99 = row["neighbour"].get("p99", float("nan"))
+        say(
+            f"{self.fleet.name}, {nodes} nodes: {phase}: {row['seconds']:.1f} s, API server's CPU "
+            f"{row.get('apiserver_cpu', 0):.1f} s, a neighbour's p99 {felt_p99 * 1000:.0f} ms"
+        )
 
     async def look(self) -> measure.Look:
         pids = self.plane.pids()

@@ -93,15 +93,32 @@ def test_a_promise_that_is_not_kept_is_said(given, words):
 
 def test_rows_of_a_fleet_that_was_not_measured_stay(tmp_path):
     file, picture = tmp_path / "scale.json", tmp_path / "scale.svg"
-    storms = [row(phase="storm"), row(phase="storm", fleet="Go", seconds=9.0)]
+    storms = [row(phase="storm"), row(phase="storm", nodes=20, seconds=9.0)]
     report.save(report.Results(machine={"cores": 2}, rows=storms), file, picture)
     newer = report.Results(machine={"cores": 4}, rows=[row(phase="storm", seconds=1 / 3)])
     report.save(newer, file, picture)
 
     found = report.load(file)
     assert found.machine == {"cores": 4}
-    assert [(one["fleet"], one["seconds"]) for one in found.rows] == [("claimd", 0.3333), ("Go", 9)]
+    assert [(one["nodes"], one["seconds"]) for one in found.rows] == [(10, 0.3333), (20, 9)]
     assert "<svg" in picture.read_text()
+
+
+def test_what_a_node_adds_is_what_the_api_server_does_not_do_anyway():
+    rows = [
+        row(phase="alone", length=10.0, apiserver_cpu=1.0, apiserver_memory=300.0),
+        row(phase="storm", length=20.0, apiserver_cpu=4.0, requests={"GET nodes": 30, "GET": 9}),
+        row(apiserver_cpu=6.5, apiserver_memory=400.0, requests={"WATCH resourceslices": 5}),
+        row(phase="storm", nodes=20),
+    ]
+    node = report.per_node(rows, "claimd")
+    assert (node.storm_cpu, node.storm_requests, node.memory) == pytest.approx((0.2, 3.0, 10.0))
+    assert (node.rest_cpu, node.requests) == pytest.approx((3.0, 0.5))
+    assert node.taint_cpu is None
+
+
+def test_nothing_is_told_of_a_node_that_was_not_measured():
+    assert report.per_node([row()], "claimd") is None
 
 
 @pytest.fixture
@@ -114,7 +131,7 @@ def short():
 def test_a_fleet_of_three_nodes(short):
     kubeconfig, log = short / "kubeconfig", short / "log"
     command = [sys.executable, "-m", "plugin", "sim", "--kubeconfig", str(kubeconfig)]
-    lengths = phases.Lengths(rest=0.5, claims=1200, claims_for=0.2, held=0.2, settle=0.1)
+    lengths = phases.Lengths(rest=0.5, claims=1200, claims_for=0.2, held=0.2, settle=0.1, alone=0.3)
     with running(command, log, None) as server:
         server.wait_for("its first line", lambda: b"\n" in log.read_bytes())
         plane = cluster.ControlPlane(kubeconfig=kubeconfig, pid=server.child.pid)
@@ -129,7 +146,15 @@ def test_a_fleet_of_three_nodes(short):
         )
 
     by_phase = {one["phase"]: one for one in rows}
-    assert list(by_phase) == ["storm", "rest", "claims", "taints", "taints gone", "rolling"]
+    assert list(by_phase) == [
+        "alone",
+        "storm",
+        "rest",
+        "claims",
+        "taints",
+        "taints gone",
+        "rolling",
+    ]
     assert by_phase["claims"]["claims"] == 4
     assert by_phase["rolling"]["rewritten"] == 0
     assert by_phase["storm"]["apiserver_cpu"] > 0
