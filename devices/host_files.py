@@ -32,11 +32,7 @@ class HostFiles:
         place = f"{self.root}{path}"
         if "/." in place or "//" in place or place.endswith("/"):
             place = posixpath.normpath(place)
-        try:
-            return self._follow(place, 0)
-        except RecursionError:
-            # Hundreds of folders within each other, which somebody has made up.
-            return None
+        return self._follow(place, 0)
 
     def names(self, folder: str) -> tuple[str, list[str]]:
         """Where a folder really is and what it holds, sorted; nothing if it cannot be read."""
@@ -57,20 +53,29 @@ class HostFiles:
         return posixpath.basename(sysfs.link(f"{self.host}{place}", []) or "")
 
     def _follow(self, path: str, links: int) -> str | None:
-        """`path`, a host's path, without the links in it; None if it leads nowhere or in a ring."""
-        if path not in self._followed:
-            self._followed[path] = self._follow_anew(path, links)
-        return self._followed[path]
+        """`path`, a host's path, without the links in it; None if it leads nowhere or in a ring.
 
-    def _follow_anew(self, path: str, links: int) -> str | None:
-        # First the folder, so that the last step alone is left.
-        above, _, name = path.rpartition("/")
-        folder = self._follow(above, links) if above else ""
-        if folder is None:
-            return None
+        `links` have been followed on the way to it: it calls itself for no more than there may be.
+        """
+        if path in self._followed:
+            return self._followed[path]
 
+        place: str | None = ""
+        for name in path.split("/")[1:]:
+            place = self._step(f"{place}/{name}", links)
+            if place is None:
+                break
+        self._followed[path] = place
+        return place
+
+    def _step(self, place: str, links: int) -> str | None:
+        """The same of a path in whose folder there are no links."""
+        if place not in self._followed:
+            self._followed[place] = self._step_anew(place, links)
+        return self._followed[place]
+
+    def _step_anew(self, place: str, links: int) -> str | None:
         # What is there and is no link says so.
-        place = f"{folder}/{name}"
         notes: list[str] = []
         target = sysfs.link(f"{self.host}{place}", notes)
         if target is None:
@@ -79,6 +84,7 @@ class HostFiles:
             return None
 
         if not target.startswith("/"):
+            folder = place.rpartition("/")[0]
             return self._follow(posixpath.normpath(f"{folder}/{target}"), links + 1)
         target = posixpath.normpath(target)
         inside = self._follow(f"{self.root}{target}", links + 1)

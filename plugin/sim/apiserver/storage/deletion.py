@@ -9,7 +9,7 @@ from ....api.document import Document
 from ..types import status_errors
 from ..types.kind import Kind
 from ..types.options import DeleteOptions
-from ..types.resource import GroupResource
+from ..types.resource import NAMESPACES, PODS, GroupResource
 from . import object_parts
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
@@ -46,7 +46,9 @@ def finalizers(metadata: Document, options: DeleteOptions, default_policy: str =
 
 def has_contents(obj: Document) -> bool:
     """A namespace says in its spec who has to empty it."""
-    return obj["kind"] == "Namespace" and bool((obj.get("spec") or {}).get("finalizers"))
+    if (obj.get("apiVersion"), obj["kind"]) != ("v1", "Namespace"):
+        return False
+    return bool((obj.get("spec") or {}).get("finalizers"))
 
 
 def is_over(old: Document, new: Document) -> bool:
@@ -62,9 +64,12 @@ def grace_period(kind: Kind, obj: Document, options: DeleteOptions) -> int:
 
     Later deletions can shorten what an earlier one has said, never lengthen it.
     """
+    # A kind of a definition may have that name, and anything for a status.
+    if kind.resource != PODS:
+        return 0
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     has_ended = status.get("phase") in ("Succeeded", "Failed")
-    if kind.resource.kind != "Pod" or not spec.get("nodeName") or has_ended:
+    if not spec.get("nodeName") or has_ended:
         return 0
 
     seconds = options.grace_period_seconds
@@ -81,7 +86,7 @@ def mark(kind: Kind, old: Document, names: list[str], grace: int, now: str) -> D
     if names:
         metadata["finalizers"] = names
 
-    is_namespace = kind.resource.kind == "Namespace"
+    is_namespace = kind.resource == NAMESPACES
     if "deletionTimestamp" not in metadata:
         metadata["deletionTimestamp"] = _later(now, grace)
         if not is_namespace:

@@ -10,6 +10,7 @@ from ....api.document import Document
 from . import status_errors
 
 Predicate = Callable[[Document], bool]
+_NO_INTEGER = "for 'Gt', 'Lt' operators, the value must be an integer"
 UNSUPPORTED_FIELD = "field label not supported: {}"
 
 # What LabelSelector calls the operators that the text has as words and signs.
@@ -19,6 +20,7 @@ _SET_REQUIREMENT = re.compile(r"\s*(!?[\w./-]+)\s+(in|notin)\s+\(([^()]*)\)\s*")
 _REQUIREMENT = re.compile(
     r"\s*(?:(!)\s*([\w./-]+)|([\w./-]+)\s*(?:(==|=|!=|>|<)\s*([\w./-]*))?)\s*"
 )
+_INTEGER = re.compile(r"[+-]?[0-9]{1,100}")
 _FIELD_TERM = re.compile(r"\s*([^=!\s]+)\s*(==|=|!=)\s*(.*?)\s*")
 
 
@@ -44,12 +46,16 @@ class Requirement(NamedTuple):
 
     def _compares(self, value: str) -> bool:
         (bound,) = self.values
-        try:
-            if self.operator == ">":
-                return int(value) > int(bound)
-            return int(value) < int(bound)
-        except ValueError:
+        if not (_is_integer(value) and _is_integer(bound)):
             return False
+        if self.operator == ">":
+            return int(value) > int(bound)
+        return int(value) < int(bound)
+
+
+def _is_integer(text: str) -> bool:
+    """Of 64 bits, as Go reads one: Python takes more for a number."""
+    return bool(_INTEGER.fullmatch(text)) and -(2**63) <= int(text) < 2**63
 
 
 def labels(text: str) -> Predicate | None:
@@ -90,6 +96,9 @@ def _parse_requirement(text: str, at: int) -> tuple[Requirement, int]:
     negation, absent, key, operator, value = match.groups()
     if negation:
         return Requirement(absent, "absent", frozenset()), match.end()
+    if operator in (">", "<") and not _is_integer(value):
+        why = f'values[0]: Invalid value: "{value}": {_NO_INTEGER}'
+        raise status_errors.bad_request(f"unable to parse requirement: {why}")
     return Requirement(key, operator or "exists", frozenset([value or ""])), match.end()
 
 

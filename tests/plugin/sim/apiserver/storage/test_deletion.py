@@ -1,5 +1,7 @@
 """What a deletion comes to: graces, finalizers, and when it is over."""
 
+from dataclasses import replace
+
 import pytest
 
 from plugin.sim.apiserver.storage import deletion
@@ -134,7 +136,19 @@ def test_when_a_deletion_is_over(before, after, over):
 
 def test_a_namespace_has_to_be_empty_first():
     gone = {"metadata": {"deletionTimestamp": NOW}}
-    held = {"kind": "Namespace", "metadata": {}, "spec": {"finalizers": ["kubernetes"]}}
+    held = {"apiVersion": "v1", "kind": "Namespace", "metadata": {}}
+    held["spec"] = {"finalizers": ["kubernetes"]}
     assert deletion.has_contents(held) and not deletion.is_over(gone, held)
     assert deletion.is_over(gone, held | {"spec": {}})
     assert not deletion.has_contents(held | {"kind": "Claim"})
+
+
+def test_a_kind_of_a_definition_may_have_a_name_that_kubernetes_has():
+    for kind, form in (("Pod", POD), ("Namespace", NAMESPACE)):
+        resource = GroupResource("toys", "toys.example.com", kind)
+        custom = replace(form, resource=resource)
+        toy = {"apiVersion": "toys.example.com/v1", "kind": kind, "metadata": {}}
+        toy |= {"spec": {"nodeName": "n"}, "status": 7}
+        assert deletion.grace_period(custom, toy, options()) == 0
+        assert not deletion.has_contents(toy | {"spec": 7})
+        assert deletion.mark(custom, toy, [], 0, NOW)["status"] == 7

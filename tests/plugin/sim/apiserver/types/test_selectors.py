@@ -22,6 +22,10 @@ def obj(**labels):
         ("x.io/a in (1),b=2", {"metadata": {"labels": {"x.io/a": "1", "b": "2"}}}, obj(b="2")),
         ("a>1", obj(a="2"), obj(a="x")),
         ("a<2", obj(a="1"), obj(a="2")),
+        # Python takes all of these for numbers.
+        ("a>-5", obj(a="+7"), obj(a="1_0")),
+        ("a<5", obj(a="-1"), obj(a="\u0663")),
+        ("a>1", obj(a="9223372036854775807"), obj(a="9223372036854775808")),
         ("a=", obj(a=""), obj(a="1")),
     ],
 )
@@ -31,7 +35,7 @@ def test_labels(text, selected, not_selected):
     assert not selects(not_selected)
 
 
-@pytest.mark.parametrize("text", ["a b", "a,", "=1", "a in (1", "a,,b"])
+@pytest.mark.parametrize("text", ["a b", "a,", "=1", "a in (1", "a,,b", "a>x", "a<1_0", "a>"])
 def test_labels_that_say_nothing(text):
     with pytest.raises(status_errors.StatusError) as caught:
         selectors.labels(text)
