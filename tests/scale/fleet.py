@@ -195,8 +195,8 @@ class Peer:
     name = "Go"
     clears = False
 
-    def __init__(self, place: Place, kubeconfig: Path) -> None:
-        self.place, self._kubeconfig = place, kubeconfig
+    def __init__(self, place: Place, kubeconfig: Path, program: Path) -> None:
+        self.place, self._kubeconfig, self._program = place, kubeconfig, program
         self._programs = Programs()
 
     async def start(self) -> None:
@@ -210,7 +210,7 @@ class Peer:
         }
         program = Program("the peer", self.place.folder / "peer.log")
         words = [f"--{key}={value}" for key, value in settings.items()]
-        await program.start([str(built_peer()), *words, "--status"])
+        await program.start([str(self._program), *words, "--status"])
         self._programs.add(program)
 
     async def until(self, event: str) -> float:

@@ -67,7 +67,9 @@ def play(
         chosen_fleet: fleet.Fleet = fleet.Ours(place)
     else:
         token = furniture.account("scale-peer", PEER_RULES)
-        chosen_fleet = fleet.Peer(place, furniture.kubeconfig_of(token, folder / "peer.kubeconfig"))
+        kubeconfig = furniture.kubeconfig_of(token, folder / "peer.kubeconfig")
+        # Built now: what it takes is not the storm's.
+        chosen_fleet = fleet.Peer(place, kubeconfig, fleet.built_peer())
 
     token = furniture.account("neighbour", NEIGHBOUR_RULES)
     stage = Stage(
