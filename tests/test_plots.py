@@ -109,7 +109,7 @@ def test_more_decades_have_fewer_ticks():
 
 def test_a_point_stands_where_its_ticks_say():
     root = drawn(chart(line("a", (0, 0), (5, 5), (10, 10))))
-    ((low, middle, high),) = paths(root, "c0")
+    ((low, middle, high),) = paths(root, "line")
     assert middle[0] == pytest.approx((low[0] + high[0]) / 2, abs=0.1)
     assert middle[1] == pytest.approx((low[1] + high[1]) / 2, abs=0.1)
     assert high[1] == pytest.approx(plots.TOP, abs=0.1), "the last tick is the top"
@@ -122,6 +122,12 @@ def test_labels_at_the_ends_do_not_cover_each_other():
     heights = sorted(at[one.label][1] for one in lines)
     assert all(b - a >= plots.LABEL_HEIGHT - 0.1 for a, b in itertools.pairwise(heights))
     assert heights[-1] < plots.HEAD + plots.ALONE[1], "inside of the picture"
+
+
+def test_a_line_that_ends_early_is_led_to_its_label():
+    root = drawn(chart(line("long", (1, 3), (9, 4)), line("short", (1, 2), (5, 2))))
+    leads = [path for path in root.iter(f"{SVG}path") if "lead" in path.get("class")]
+    assert [path.get("class") for path in leads] == ["lead c1"]
 
 
 def test_a_limit_is_dashed_and_has_no_marks():

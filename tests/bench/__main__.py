@@ -22,6 +22,7 @@ from . import (
     figures,
     golang,
     ours,
+    published,
     results,
     scanning,
     sweeps,
@@ -62,12 +63,11 @@ def main() -> int:
                 if asked.publish:
                     grown = sweep(python, peers, cluster, Path(folder), asked)
                     versions = results.versions(peers, cluster, ours.interpreter(python))
+                    publish(asked, load, versions, taken, *grown)
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return FAILED
 
-    if asked.publish:
-        publish(asked, load, versions, taken, *grown)
     return report(asked, taken)
 
 
@@ -185,10 +185,12 @@ def sweep(
     for peer in peers:
         if peer.can_have_more:
             makers[peer.name] = peer.of
+    # A run that shall be short does not wait for the largest calls.
+    sizes = sweeps.CALLS if asked.claims >= 60 else sweeps.CALLS[:6]
     claims = max(2, asked.claims // 5)
     return (
         sweeps.with_more_devices(makers, cluster, claims),
-        sweeps.with_more_claims(makers, cluster, asked.rounds),
+        sweeps.with_more_claims(makers, cluster, asked.rounds, sizes),
     )
 
 
@@ -200,22 +202,22 @@ def publish(
     devices: sweeps.Rows,
     calls: sweeps.Rows,
 ) -> None:
-    results.write(
-        results.Results(
-            date=results.date(),
-            cores=os.cpu_count() or 1,
-            processor=results.processor(),
-            load=load,
-            versions=versions,
-            rounds=asked.rounds,
-            claims=asked.claims,
-            idle=asked.idle,
-            figures=results.summary(taken),
-            prepares=results.single_prepares(taken),
-            devices=devices,
-            calls=calls,
-        )
+    found = results.Results(
+        date=results.date(),
+        cores=os.cpu_count() or 1,
+        processor=results.processor(),
+        load=load,
+        versions=versions,
+        rounds=asked.rounds,
+        claims=asked.claims,
+        idle=asked.idle,
+        figures=results.summary(taken),
+        prepares=results.single_prepares(taken),
+        devices=devices,
+        calls=calls,
     )
+    results.write(found)
+    published.write(found)
     subprocess.run(
         [sys.executable, "-m", "tests.docs"], cwd=ours.ROOT, stdout=sys.stderr, check=True
     )

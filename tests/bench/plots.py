@@ -33,7 +33,7 @@ svg{color:#1f2328}
 .line{fill:none;stroke-width:2;stroke-linejoin:round}.halo{stroke:#fff;stroke-width:4px;paint-order:stroke}
 .c0{stroke:#0064ab}.m0{fill:#0064ab}.c1{stroke:#c04a00}.m1{fill:#c04a00}
 .c2{stroke:#007a5a}.m2{fill:#007a5a}.c3{stroke:#93478b}.m3{fill:#93478b}
-.c0{stroke-width:3}.limit{stroke:currentColor;stroke-dasharray:5 4;opacity:.65}
+.c0{stroke-width:3}.lead{stroke-width:1.5;stroke-dasharray:1 5}.limit{stroke:currentColor;stroke-dasharray:5 4;opacity:.65}
 @media (prefers-color-scheme:dark){svg{color:#e6edf3}.ground{fill:#0d1117;stroke:#3d444d}.quiet{fill:#9198a1}
 .halo{stroke:#0d1117}.c0{stroke:#62b5f5}.m0{fill:#62b5f5}.c1{stroke:#f5a04c}.m1{fill:#f5a04c}
 .c2{stroke:#3fcf9f}.m2{fill:#3fcf9f}.c3{stroke:#dc9fd3}.m3{fill:#dc9fd3}}"""
@@ -205,6 +205,13 @@ class _Panel:
             parts += self._line(number, line, places[number])
 
         put = _inside if self._chart.labels_inside else _at_the_end
+        # A line that ends before others is led to its label.
+        end = max(points[-1][0] for points in places)
+        for (number, line), (*_, (x, y)) in zip(numbered, places, strict=True):
+            if put is _at_the_end and x < end and not line.is_limit:
+                path = f"M{_number(x)} {_number(y)}H{_number(self._right)}"
+                parts.append(f'<path class="lead c{number % len(MARKS)}" d="{path}"/>')
+
         at = put(self._chart.lines, places, (self._left, self._top, self._right, self._bottom))
         for (number, line), (x, y, anchor) in zip(numbered, at, strict=True):
             look = "quiet" if line.is_limit else f"m{number % len(MARKS)} name"

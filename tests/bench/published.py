@@ -47,12 +47,13 @@ def title(name: str) -> str:
 def circumstances(results: Results) -> str:
     """The paragraph above the table: when, where, of which versions, and how quiet it was."""
     version = results.versions
+    rounds = "one round" if results.rounds == 1 else f"medians of {results.rounds} rounds"
     peer = version.get(figures.GO, "a commit that is not known")
     text = (
         f"Measured on {results.date}: claimd at {version['claimd']} and the example driver at {peer}, in turns, in one run. "
         f"A machine of {results.cores} cores ({results.processor}), Linux {version['linux']}, an API server {version['kubernetes']} "
         f"and its etcd on the same machine, Python {version['python']}, grpcio {version['grpcio']}; 64 devices, "
-        f"{results.claims} claims one by one, {results.rounds} rounds, of which medians are shown. "
+        f"{results.claims} claims one by one, {rounds}. "
     )
     if results.load > QUIET:
         text += (
@@ -125,9 +126,13 @@ def pictures(results: Results) -> dict[str, str]:
 
 
 def write(results: Results) -> list[Path]:
-    """The files that are others now."""
-    changed = []
-    for name, text in pictures(results).items():
+    """The charts' files, in place of earlier ones; gives those that are others now."""
+    FOLDER.mkdir(exist_ok=True)
+    drawn = pictures(results)
+    changed = [file for file in FOLDER.glob("*.svg") if file.name not in drawn]
+    for file in changed:
+        file.unlink()
+    for name, text in drawn.items():
         file = FOLDER / name
         if not file.exists() or file.read_text() != text:
             file.write_text(text)
