@@ -6,6 +6,8 @@ What a server of Go says of a body that it cannot read is said here as well. Not
 from __future__ import annotations
 
 import json
+import re
+import sys
 from typing import Any
 
 import msgspec
@@ -38,6 +40,9 @@ SHOWN_OF_BODY = 1024  # bytes in a message
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError)
 
+_LARGEST = int(sys.float_info.max)
+_MANY_DIGITS = re.compile(rb"(?<![0-9])[0-9]{309}")
+
 encode = msgspec.json.Encoder().encode
 
 
@@ -62,7 +67,7 @@ def document(request: HttpRequest, kind: str = "", options: bool = False) -> Doc
         value = yaml(request.body)
     elif media in ("", JSON):
         try:
-            value = msgspec.json.decode(request.body)
+            value = _decoded(request.body)
         except DECODE_ERRORS as error:
             why = _go_error(request.body, error)
             raise _unrecognized(request.body, kind, options, why) from error
@@ -163,7 +168,7 @@ def patch(request: HttpRequest) -> tuple[str, Any]:
     if form == "apply":
         return form, yaml(request.body)
     try:
-        return form, msgspec.json.decode(request.body)
+        return form, _decoded(request.body)
     except DECODE_ERRORS as error:
         raise bad_request("invalid JSON patch") from error
 
@@ -171,12 +176,36 @@ def patch(request: HttpRequest) -> tuple[str, Any]:
 def yaml(body: bytes) -> Any:
     """JSON is YAML, and is what most clients send as such."""
     try:
-        return msgspec.json.decode(body)
+        return _decoded(body)
     except DECODE_ERRORS:
         pass
     from . import yaml_body  # the library is slow to load
 
-    return yaml_body.load(body)
+    value = yaml_body.load(body)
+    _check_numbers(value)
+    return value
+
+
+def _decoded(body: bytes) -> Any:
+    """Of JSON; DECODE_ERRORS for what is none."""
+    value = msgspec.json.decode(body)
+    if _MANY_DIGITS.search(body):
+        _check_numbers(value)
+    return value
+
+
+def _check_numbers(value: Any) -> None:
+    """400 for a number that Go has no type for: what is no int64 is a float64 there."""
+    left = [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, dict):
+            left += each.values()
+        elif isinstance(each, list):
+            left += each
+        elif isinstance(each, int) and abs(each) > _LARGEST:
+            why = "cannot unmarshal number into Go value of type float64: value out of range"
+            raise bad_request(f"json: {why}")
 
 
 def unsupported_media_type(accepted: str) -> status_errors.StatusError:

@@ -11,6 +11,7 @@ from plugin.sim.apiserver.wire.http import HttpRequest
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 JSON = {"Content-Type": "application/json"}
+YAML = {"Content-Type": "application/yaml"}
 
 
 REFUSED = {
@@ -23,7 +24,9 @@ REFUSED = {
     "a number": (b"1", JSON, 400, "json: cannot unmarshal number into Go value"),
     "a flag": (b"true", JSON, 400, "json: cannot unmarshal bool into Go value"),
     "too deep": (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, JSON, 400, "exceeded max depth"),
-    "no YAML": (b"a: [", {"Content-Type": "application/yaml"}, 400, "error decoding the body"),
+    "a number out of range": (b'{"a":[-%s]}' % (b"9" * 400), JSON, 400, "value out of range"),
+    "one in YAML": (b"a: 0x" + b"f" * 400, YAML, 400, "value out of range"),
+    "no YAML": (b"a: [", YAML, 400, "error decoding the body"),
 }
 
 
@@ -86,3 +89,8 @@ def test_yaml_goes_out_in_one_order_and_as_people_write_it():
 
 def test_a_body_for_people_is_indented_and_ends_its_line():
     assert codec.pretty({"kind": "Grün"}) == '{\n  "kind": "Grün"\n}\n'.encode()
+
+
+def test_a_text_may_have_as_many_digits_as_it_wants():
+    body = b'{"a":"%s","b":%s}' % (b"9" * 400, b"9" * 300)
+    assert codec.document(request(body)) == {"a": "9" * 400, "b": int("9" * 300)}
