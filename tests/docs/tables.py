@@ -30,7 +30,7 @@ from plugin.prepare import cdi, gpu_config, metadata
 from plugin.sim import simulated_fields
 from plugin.sim.apiserver import kinds
 from tests.cluster.rig import places
-from tests.docs import beside_kubectl, hardware
+from tests.docs import beside_kubectl, hardware, scale
 from tests.docs.common import NONE, Incomplete, code, described, manifests, table, words
 
 # ---------------------------------------------------------------- settings
@@ -329,4 +329,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "mounts": mounts,
     "simulated": simulated,
     "besidekubectl": beside_kubectl.sections,
+    "scalesetting": scale.setting,
+    "scalesizes": scale.sizes,
+    "scalephases": scale.phases,
+    "scalerequests": scale.requests,
+    "scaleclaims": scale.claims,
+    "scalecomputed": scale.computed,
 }

@@ -25,7 +25,7 @@ FLEETS = ["claimd", "peer"]
 EPILOG = """\
 The API server and etcd are the rig's, brought up for each fleet and taken down again (root, Go). The smaller
 fleets play alone, storm and rest, the largest all phases, which are: alone, storm, rest, claims, taints, restart,
-split, rolling.
+split, rolling. docs/scale.md says what each is.
 """
 
 
@@ -74,8 +74,7 @@ def save(results: report.Results) -> None:
     """What is there so far, with the picture and the page made of it."""
     report.save(results)
     page = report.ROOT / "docs/scale.md"
-    if page.exists():
-        page.write_text(pages.regenerated(page.read_text()))
+    page.write_text(pages.regenerated(page.read_text()))
 
 
 def fast() -> str | None:
