@@ -37,19 +37,19 @@ def main() -> int:
         with machine.room_for(max(asked.nodes)):
             for kind in asked.fleets:
                 for size in asked.nodes:
-                    results.rows += played(kind, size, asked, results.machine)
-                    if asked.save:
-                        save(results)
+                    try:
+                        played(kind, size, asked, results)
+                    finally:
+                        if asked.save and results.rows:
+                            save(results)
     except (BenchError, places.RigError) as error:
-        print(f"scale: {error}", file=sys.stderr)
+        print(f"{report.table(results.rows)}\nscale: {error}", file=sys.stderr)
         return FAILED
     print(report.table(results.rows) if asked.output == "table" else report.as_json(results))
     return BROKEN if report.broken(results.rows) else KEPT
 
 
-def played(
-    kind: str, size: int, asked: argparse.Namespace, machine_: report.Row
-) -> list[report.Row]:
+def played(kind: str, size: int, asked: argparse.Namespace, results: report.Results) -> None:
     """One fleet, on a control plane that nothing has grown before."""
     chosen = asked.phases
     lengths = phases.Lengths(rest=asked.rest, claims_for=asked.claims_for, frozen=asked.frozen)
@@ -58,8 +58,8 @@ def played(
         lengths = replace(lengths, rest=asked.rest / 3)
     with cluster.rig() as plane, tempfile.TemporaryDirectory(prefix="cs-", dir=fast()) as folder:
         furniture = cluster.Furniture(plane)
-        machine_["kubernetes"] = furniture.version()
-        return play.play(
+        results.machine["kubernetes"] = furniture.version()
+        play.play(
             plane,
             furniture,
             Path(folder),
@@ -67,6 +67,7 @@ def played(
             nodes=size,
             chosen=chosen,
             lengths=lengths,
+            rows=results.rows,
         )
 
 

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -69,6 +71,8 @@ class ControlPlane:
     def restart(self) -> None:
         """The API server is killed, and started anew when that is done: it is back when this returns."""
         daemons.stop("apiserver", first=signal.SIGKILL)
+        # A process counts as gone when its first thread is; its sockets go with the last.
+        daemons.wait_for("the end of the API server that was killed", _nobody_listens)
         control_plane.start_apiserver(places.Choices.saved())
 
     @contextlib.contextmanager
@@ -82,6 +86,11 @@ class ControlPlane:
             yield
         finally:
             os.kill(pid, signal.SIGCONT)
+
+
+def _nobody_listens() -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((places.API_ADDRESS, 443)) == errno.ECONNREFUSED
 
 
 @contextlib.contextmanager

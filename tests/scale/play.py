@@ -54,8 +54,9 @@ def play(
     nodes: int,
     chosen: Sequence[str],
     lengths: phases.Lengths,
-) -> list[Row]:
-    """The rows of these phases. Whatever goes wrong, no process is left behind."""
+    rows: list[Row],
+) -> None:
+    """Adds a row for each phase as it ends. Whatever goes wrong, no process is left behind."""
     furniture.install()
     furniture.others()
     host, port = furniture.host
@@ -79,13 +80,13 @@ def play(
         scrape=_scrape(plane),
         fleet=chosen_fleet,
         neighbour=Program("the neighbour", folder / "neighbour.log"),
+        rows=rows,
     )
     kubeconfig = furniture.kubeconfig_of(token, folder / "neighbour.kubeconfig")
     try:
         asyncio.run(_phases(stage, kubeconfig, chosen, lengths))
     finally:
         furniture.admin.close()
-    return stage.rows
 
 
 async def _phases(

@@ -58,6 +58,9 @@ def as_json(results: Results) -> str:
 
 
 def load(file: Path = FILE) -> Results:
+    """What was kept; nothing where nobody has measured yet."""
+    if not file.exists():
+        return Results(machine={}, rows=[])
     return Results(**json.loads(file.read_text()))
 
 

@@ -9,7 +9,7 @@ import contextlib
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tests.bench.errors import BenchError
@@ -36,7 +36,7 @@ class Stage:
     scrape: Callable[[], str] | None  # the API server's metrics; None where it has none
     fleet: Fleet
     neighbour: Program
-    rows: list[Row] = field(default_factory=list)
+    rows: list[Row]
     watches_before: float = 0.0  # that others have
 
     @contextlib.asynccontextmanager

@@ -135,7 +135,8 @@ def test_a_fleet_of_three_nodes(short):
     with running(command, log, None) as server:
         server.wait_for("its first line", lambda: b"\n" in log.read_bytes())
         plane = cluster.ControlPlane(kubeconfig=kubeconfig, pid=server.child.pid)
-        rows = play.play(
+        rows: list[report.Row] = []
+        play.play(
             plane,
             cluster.Furniture(plane),
             short,
@@ -143,6 +144,7 @@ def test_a_fleet_of_three_nodes(short):
             nodes=3,
             chosen=list(phases.ALL),
             lengths=lengths,
+            rows=rows,
         )
 
     by_phase = {one["phase"]: one for one in rows}
