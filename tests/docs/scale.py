@@ -51,7 +51,10 @@ def sizes() -> str:
         "a node",
         "its memory",
     ]
-    return table([*titles, "a plugin's CPU", "429", "others' p50", "p99", "longest"], rows)
+    text = table([*titles, "a plugin's CPU", "429", "others' p50", "p99", "longest"], rows)
+    if report.PICTURE.exists():
+        text += f"\n\n![Time and CPU until all is published, by nodes]({report.PICTURE.name})"
+    return text
 
 
 def phases() -> str:
