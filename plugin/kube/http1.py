@@ -27,6 +27,7 @@ _LINE_END = re.compile(rb"\n")
 _FOLD = re.compile(rb"\r?\n[ \t]+")  # an old way to go on in the next line
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;" + _TEXT + rb")?[ \t]*\r\n")
 _TRAILER = re.compile(_FIELDS)
+_FRAMING = re.compile(rb"\n(?:content-length|transfer-encoding):", re.IGNORECASE)
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 
 _METHOD = re.compile(_TOKEN.decode())
@@ -241,6 +242,8 @@ class Responses:
         trailer = self._take(end[1])[: end[0] - end[1]].removesuffix(b"\r")
         if not _TRAILER.fullmatch(_FOLD.sub(b" ", trailer)):
             raise ProtocolError(f"no trailer of a response: {trailer[:80]!r}")
+        if _FRAMING.search(trailer):
+            raise ProtocolError(f"a trailer that says where a body ends: {trailer[:80]!r}")
         self._part = _Part.NOTHING
         return Sign.END
 

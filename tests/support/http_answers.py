@@ -129,6 +129,8 @@ REFUSED = {
     "a bare line feed after a chunk's size": head("Transfer-Encoding: chunked")
     + b"2\nab\r\n0\r\n\r\n",
     "a trailer that is none": head("Transfer-Encoding: chunked") + b"0\r\nnonsense\r\n\r\n",
+    "a trailer that says where the body ends": head("Transfer-Encoding: chunked")
+    + b"0\r\nX: y\r\nContent-Length:\r\n\r\n",
     "a head without end": b"HTTP/1.1 200 OK\r\nX: " + b"a" * http1.LARGEST_HEAD,
     "a chunk's head without end": head("Transfer-Encoding: chunked")
     + b"1;"
@@ -137,5 +139,9 @@ REFUSED = {
 
 
 def is_refused_by_us_alone(data: bytes) -> bool:
-    """A change of protocols, or control characters where a chunk's size is explained."""
-    return b" 101 " in data or re.search(rb";[^\n]*[\0\r\x0b\x0c][^\n]", data) is not None
+    """A change of protocols, control characters where a chunk's size is explained, or a trailer that
+    says where a body ends.
+    """
+    in_trailer = re.search(rb"\n0+\r\n(?s:.*)(?i:content-length|transfer-encoding):", data)
+    in_chunk = re.search(rb";[^\n]*[\0\r\x0b\x0c][^\n]", data)
+    return b" 101 " in data or in_trailer is not None or in_chunk is not None
