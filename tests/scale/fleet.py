@@ -25,6 +25,8 @@ from tests.bench.errors import BenchError
 from . import layout
 from .program import Program
 
+# Of what plays the nodes: on a cluster, too, they do not take the API server's turn on its cores.
+YIELDS = 10
 STUCK = 90.0  # seconds without progress after which what is waited for has failed
 A_WORKER, FEW = 250, 20  # nodes of a worker at most; of one that has a CPU to itself at least
 DEVICES, SICK = 8, 3  # of a node, and how many of them are the third that turns sick
@@ -142,7 +144,7 @@ class Ours:
         for number in range(workers):
             count = (self.place.nodes - first) // (workers - number)
             program = Program(f"worker {number}", self.place.folder / f"worker-{number}.log")
-            await program.start(self._command(first, count), environment)
+            await program.start(self._command(first, count), environment, nice=YIELDS)
             self._programs.add(program)
             first += count
 
@@ -210,7 +212,7 @@ class Peer:
         }
         program = Program("the peer", self.place.folder / "peer.log")
         words = [f"--{key}={value}" for key, value in settings.items()]
-        await program.start([str(self._program), *words, "--status"])
+        await program.start([str(self._program), *words, "--status"], nice=YIELDS)
         self._programs.add(program)
 
     async def until(self, event: str) -> float:

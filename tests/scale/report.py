@@ -42,15 +42,24 @@ class Results:
 
 
 def save(results: Results, file: Path = FILE, picture: Path = PICTURE) -> None:
-    """Keeps these rows. Those of fleets that were not measured now stay as they were."""
+    """Keeps these rows. Those of fleets and phases that were not measured now stay as they were."""
     rows = list(results.rows)
     if file.exists():
-        fleets = {(row["fleet"], row["nodes"]) for row in rows}
-        kept = json.loads(file.read_text())["rows"]
-        rows += [row for row in kept if (row["fleet"], row["nodes"]) not in fleets]
+        measured = {_key(row) for row in rows}
+        rows += [row for row in json.loads(file.read_text())["rows"] if _key(row) not in measured]
+        rows.sort(key=_place)
     document = {"machine": results.machine, "rows": [_rounded(row) for row in rows]}
     file.write_text(json.dumps(document, indent=1) + "\n")
     picture.write_text(drawing(document["rows"]))
+
+
+def _key(row: Row) -> tuple[object, ...]:
+    return row["fleet"], row["nodes"], row["phase"]
+
+
+def _place(row: Row) -> tuple[object, ...]:
+    """Fleet by fleet, and each in the order of a cluster's life."""
+    return row["fleet"], row["nodes"], list(PHASES).index(row["phase"])
 
 
 def as_json(results: Results) -> str:

@@ -91,16 +91,21 @@ def test_a_promise_that_is_not_kept_is_said(given, words):
     assert all(word in sentence for word, sentence in zip(words, said, strict=True))
 
 
-def test_rows_of_a_fleet_that_was_not_measured_stay(tmp_path):
+def test_rows_of_fleets_and_phases_that_were_not_measured_stay(tmp_path):
     file, picture = tmp_path / "scale.json", tmp_path / "scale.svg"
-    storms = [row(phase="storm"), row(phase="storm", nodes=20, seconds=9.0)]
-    report.save(report.Results(machine={"cores": 2}, rows=storms), file, picture)
+    earlier = [row(phase="rest", seconds=7.0), row(phase="storm")]
+    earlier.append(row(phase="storm", nodes=20, seconds=9.0))
+    report.save(report.Results(machine={"cores": 2}, rows=earlier), file, picture)
     newer = report.Results(machine={"cores": 4}, rows=[row(phase="storm", seconds=1 / 3)])
     report.save(newer, file, picture)
 
     found = report.load(file)
     assert found.machine == {"cores": 4}
-    assert [(one["nodes"], one["seconds"]) for one in found.rows] == [(10, 0.3333), (20, 9)]
+    assert [(one["nodes"], one["seconds"]) for one in found.rows] == [
+        (10, 0.3333),
+        (10, 7),
+        (20, 9),
+    ]
     assert "<svg" in picture.read_text()
 
 
