@@ -54,6 +54,10 @@ class ClaimReports:
             by_another=by_another,
         )
 
+    def forget(self, prepared: PreparedClaim) -> None:
+        """The claim was given back, and there is nothing to clear."""
+        self.reporter.forget(prepared)
+
     async def catch_up(self) -> None:
         """Reports and clears what this process has not yet, such as what a dead one left undone.
 

@@ -238,9 +238,10 @@ class NodeClaims:
                 self.specs.remove(ref.uid)
                 return
 
-            # The API server has to be told only of what it may have heard of.
+            # The API server has to be told only of what it may have heard of. A claim that was made
+            # for its pod is deleted with it, and its status too.
             unsent = self.reports.drop_unsent(prepared)
-            uncleared = bool(prepared.devices) and not unsent
+            uncleared = bool(prepared.devices) and not unsent and not prepared.pod_claim_name
             try:
                 await self._remove(prepared, uncleared=uncleared)
             except BaseException:
@@ -256,6 +257,8 @@ class NodeClaims:
         )
         if uncleared:
             self.reports.clear(prepared)
+        else:
+            self.reports.forget(prepared)
 
     async def collect(
         self, prepared: PreparedClaim, still_unused: Callable[[], Awaitable[bool]]
@@ -267,6 +270,7 @@ class NodeClaims:
 
             # An allocation that is gone has taken its entries of the status with it.
             await self._remove(prepared, uncleared=False)
+        self.reports.forget(prepared)
         return True
 
     async def _remove(self, prepared: PreparedClaim, *, uncleared: bool) -> None:

@@ -91,6 +91,11 @@ class StatusReporter:
         del self._reports[claim.uid]
         return True
 
+    def forget(self, claim: PreparedClaim) -> None:
+        """Nothing more is to be said of the claim; what was said may stay."""
+        self._reports.pop(claim.uid, None)
+        self._reported.discard(claim.uid)
+
     def clear(
         self, claim: PreparedClaim, build: Build, done: Done, *, by_another: bool = False
     ) -> None:

@@ -634,6 +634,28 @@ async def test_status_is_reported_and_taken_away(world):
     await apiserver.until(lambda: not world.devices("c"))
 
 
+async def test_a_claim_that_was_made_for_its_pod_goes_with_its_status(world):
+    """Kubernetes deletes it when the pod has come to its end: no write is spent on it."""
+    c = world.claim("c")
+    c["metadata"]["annotations"] = {"resource.kubernetes.io/pod-claim-name": "gpu"}
+    world.api.put("resourceclaims", c)
+    prepared = await world.prepare(c)
+    await apiserver.until(lambda: world.devices("c"))
+    assert await world.unprepare(c) is None
+    assert not world.driver.claims.reports.reporter.has_report(prepared), "it would never end"
+    assert os.listdir(world.tmp_path / "plugin" / "claims") == []
+
+    other = world.claim("other")
+    await world.prepare(other)
+    await apiserver.until(lambda: world.devices("other"))
+    assert world.api.count("PATCH", "resourceclaims/c") == 1
+
+    # And if it is prepared again all the same, it is reported as ever.
+    assert await world.unprepare(other) is None
+    await world.prepare(c)
+    await apiserver.until(lambda: world.api.count("PATCH", "resourceclaims/c") == 2)
+
+
 async def test_a_gpu_that_goes_and_comes_is_told_in_the_status(world):
     c = world.claim("c")
     await world.prepare(c)

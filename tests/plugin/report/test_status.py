@@ -259,6 +259,17 @@ async def test_a_claim_is_reported_from_the_moment_that_it_is_wished_until_it_is
     assert not world.reporter.has_report(prepared())
 
 
+async def test_what_is_forgotten_is_neither_sent_nor_remembered(world):
+    world.report(prepared())
+    world.reporter.forget(prepared())
+    world.report(prepared("d"))
+    await apiserver.until(lambda: world.reporter.has_report(prepared("d")))
+    await apiserver.until(lambda: not world.reporter._reports)
+    assert world.api.count("PATCH", "resourceclaims/c") == 0
+    world.reporter.forget(prepared("d"))
+    assert not world.reporter.has_report(prepared("d"))
+
+
 async def test_a_second_report_is_none_that_nobody_has_heard_of(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
     world.report(prepared(), first=True)
