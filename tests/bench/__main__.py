@@ -159,8 +159,16 @@ def measure(
         for driver in drivers:
             print(f"round {number} of {asked.rounds}: {driver.name}", file=sys.stderr, flush=True)
             is_ours = driver.name == ours.NAME
-            # A peer may need half a minute until it misses its slices: once says enough.
-            work = turn.Work(claims=asked.claims, idle=asked.idle, waits=is_ours or number == 1)
+            # A peer that reports no status is waited for in vain once, and may need half a minute
+            # until it misses its slices: once says enough.
+            before = found[driver.name]
+            has_status = not before or before[0].figures["status_after_prepare"] is not None
+            work = turn.Work(
+                claims=asked.claims,
+                idle=asked.idle,
+                waits_for_status=has_status,
+                waits_for_slices=is_ours or not before,
+            )
             taken = turn.take(driver, cluster, f"{os.getpid()}-{number}", work)
             scans = scanning.take() if is_ours else dict.fromkeys(scanning.KEYS)
             found[driver.name].append(

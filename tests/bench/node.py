@@ -50,7 +50,9 @@ class Node:
             )
 
     def claim(self, name: str, driver: str, place: Place) -> Object:
-        """A claim that is allocated to this device of the node and reserved for a pod."""
+        """A claim that is allocated to this device of the node and reserved for a pod, as one that
+        was made of a template for it.
+        """
         pool, device = place
         head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
         requests = [{"name": "gpu", "exactly": {"deviceClassName": "claimd-bench"}}]
@@ -59,7 +61,11 @@ class Node:
             CLAIMS,
             head
             | {
-                "metadata": {"name": name, "namespace": NAMESPACE},
+                "metadata": {
+                    "name": name,
+                    "namespace": NAMESPACE,
+                    "annotations": {"resource.kubernetes.io/pod-claim-name": "gpu"},
+                },
                 "spec": {"devices": {"requests": requests}},
             },
         )

@@ -274,7 +274,7 @@ def _children() -> float:
 
 
 def _claims(driver: turn.Driver, cluster: turn.Cluster, folder: Path) -> dict[str, float]:
-    work = turn.Work(claims=CLAIMS, waits=False)
+    work = turn.Work(claims=CLAIMS)
     with (
         _server(folder) as (server, call),
         turn.started(driver, cluster, "claims", work) as one,

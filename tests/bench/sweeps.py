@@ -30,7 +30,7 @@ def with_more_devices(
     numbers: Sequence[int] = DEVICES,
 ) -> Rows:
     """By driver, one row of figures a number of devices, with so many claims one by one."""
-    work = turn.Work(claims=claims, waits=False)
+    work = turn.Work(claims=claims, waits_for_status=False)
     found: Rows = {name: [] for name in makers}
     for devices, name in _turns(makers, numbers):
         driver = makers[name](devices)
