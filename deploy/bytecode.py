@@ -40,7 +40,7 @@ def _write(source: Path) -> None:
     code = compile(without_docstrings(content), source, "exec", dont_inherit=True, optimize=0)
 
     target = Path(importlib.util.cache_from_source(str(source), optimization=""))
-    target.parent.mkdir(exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(
         importlib.util.MAGIC_NUMBER
         + _FLAGS

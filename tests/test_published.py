@@ -3,6 +3,8 @@ that nothing is called better than it is.
 """
 
 import dataclasses
+import os
+import re
 
 import pytest
 
@@ -24,7 +26,8 @@ def made(**more):
         "date": "2026-11-23",
         "cores": 2,
         "processor": "a processor",
-        "load": 0.1,
+        "others": 0.02,
+        "stolen": 0.01,
         "versions": {
             "claimd": "abc1234",
             "kubernetes": "v1.37.1",
@@ -75,7 +78,8 @@ def test_amounts_have_three_digits(value, text):
 
 def test_a_busy_machine_is_told():
     assert "Others kept the machine busy" not in published.circumstances(made())
-    assert "a load of 6.5" in published.circumstances(made(load=6.5))
+    assert "6.5 cores were at work" in published.circumstances(made(others=6.5))
+    assert "took 12%" in published.circumstances(made(stolen=0.12))
 
 
 def test_the_words_are_about_figures_that_there_are():
@@ -92,3 +96,22 @@ def test_kept_results_are_read_as_they_were_written(tmp_path):
 def test_what_was_not_looked_at_has_no_picture():
     assert published.pictures(made()).keys() == {"prepare.svg", "devices.svg", "calls.svg"}
     assert published.pictures(made(devices={}, calls={})).keys() == {"prepare.svg"}
+
+
+def test_the_charts_of_the_page_are_those_of_the_kept_results():
+    drawn = published.pictures(results.read())
+    kept = {file.name: file.read_text() for file in published.FOLDER.glob("*.svg")}
+    assert kept == drawn, "run `make docs`"
+    page = (published.FOLDER.parent / "cost.md").read_text()
+    assert set(re.findall(r"\]\(bench/([\w.]+)\)", page)) == set(drawn)
+    assert all(len(text) < 30_000 for text in drawn.values())
+
+
+def test_what_others_do_is_read_of_the_kernel():
+    before = results.Ticks(total=1000, idle=600, stolen=10)
+    later = results.Ticks(total=1400, idle=900, stolen=30)
+    assert before.cores_busy_until(later) == pytest.approx(0.25 * (os.cpu_count() or 1), abs=0.01)
+    assert before.stolen_until(later) == 0.05
+    now = results.ticks()
+    assert now.total > now.idle + now.stolen > 0
+    assert now.stolen_until(now) == 0

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from . import (
@@ -31,6 +32,7 @@ from . import (
 from .errors import BenchError
 
 KEPT, OVER, FAILED = 0, 1, 2
+CALM = 2.0  # seconds
 PEER = "peer"
 EPILOG = """\
 The API server is that of KUBECONFIG, or the rig's; if that is not up, it is started (root, Go) and stopped again.
@@ -49,7 +51,10 @@ def main() -> int:
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
     )  # so that what was started is stopped
-    load = results.load()  # ours comes later
+    before = results.ticks()
+    time.sleep(CALM)  # what is at work now are others
+    began = results.ticks()
+    others = before.cores_busy_until(began)
     try:
         with tempfile.TemporaryDirectory(prefix="bench-") as folder:
             peers = [turn.parse(name, command) for name, command in asked.peer]
@@ -63,7 +68,8 @@ def main() -> int:
                 if asked.publish:
                     grown = sweep(python, peers, cluster, Path(folder), asked)
                     versions = results.versions(peers, cluster, ours.interpreter(python))
-                    publish(asked, load, versions, taken, *grown)
+                    stolen = began.stolen_until(results.ticks())
+                    publish(asked, (others, stolen), versions, taken, *grown)
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return FAILED
@@ -204,17 +210,19 @@ def sweep(
 
 def publish(
     asked: argparse.Namespace,
-    load: float,
+    disturbed: tuple[float, float],
     versions: dict[str, str],
     taken: dict[str, list[turn.Taken]],
     devices: sweeps.Rows,
     calls: sweeps.Rows,
 ) -> None:
+    others, stolen = disturbed
     found = results.Results(
         date=results.date(),
         cores=os.cpu_count() or 1,
         processor=results.processor(),
-        load=load,
+        others=others,
+        stolen=stolen,
         versions=versions,
         rounds=asked.rounds,
         claims=asked.claims,

@@ -13,7 +13,9 @@ from pathlib import Path
 
 from tests.cluster.rig import daemons, places
 
+from . import api, ours, turn
 from .errors import BenchError
+from .program import running
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,6 +39,18 @@ def kubeconfig() -> Iterator[Path]:
         yield own
     finally:
         _rig("down")
+
+
+@contextlib.contextmanager
+def simulated(folder: Path) -> Iterator[turn.Cluster]:
+    """The simulated API server in a process of its own, which nobody measures here."""
+    kubeconfig, log = folder / "kubeconfig", folder / "sim.log"
+    command = [sys.executable, "-m", "plugin", "sim", "--kubeconfig", str(kubeconfig)]
+    with running(command, log, os.environ | {"PYTHONPATH": str(ours.ROOT)}) as server:
+        server.wait_for("its first line", lambda: b"\n" in log.read_bytes())
+        connected = api.connect(kubeconfig)
+        yield turn.Cluster(api=connected, kubeconfig=kubeconfig)
+        connected.close()
 
 
 def _rig(*words: str) -> None:

@@ -34,7 +34,7 @@ WORDS = {
     "idle_cpu": "CPU at rest, of a core",
     "slice_back": "until a slice that somebody deleted is back",
 }
-QUIET = 0.25  # of a core: below this nobody else was at work
+QUIET, UNTOUCHED = 0.25, 0.03  # cores, and a share of time: below these nobody else was at work
 
 
 def title(name: str) -> str:
@@ -55,10 +55,10 @@ def circumstances(results: Results) -> str:
         f"and its etcd on the same machine, Python {version['python']}, grpcio {version['grpcio']}; 64 devices, "
         f"{results.claims} claims one by one, {rounds}. "
     )
-    if results.load > QUIET:
+    if results.others > QUIET or results.stolen > UNTOUCHED:
         text += (
-            f"**Others kept the machine busy** (a load of {results.load:g} before it began): times say little then, and ratios of "
-            "times not much more; CPU is what a busy machine cannot hide."
+            f"**Others kept the machine busy**: {results.others:g} cores were at work before it began, and its host took {results.stolen:.0%} "
+            "of its processors' time meanwhile. Times say little then, and ratios of times not much more."
         )
     else:
         text += "Nobody else was at work on it."

@@ -31,7 +31,7 @@ from devices.gpu import Roots
 from plugin import allocator
 from tests.support import alloc_hard, allocating
 
-from . import api, ours, turn
+from . import control_plane, ours, turn
 from .errors import BenchError
 from .program import Program, running
 
@@ -235,24 +235,12 @@ def take() -> dict[str, float]:
     found = {}
     with tempfile.TemporaryDirectory(prefix="ratios-") as name:
         folder = Path(name)
-        with _cluster(folder) as cluster:
+        with control_plane.simulated(folder) as cluster:
             driver = ours.driver(Path(sys.executable), ["nvidia:h100=8"], folder)
             found["start"] = _start(driver, cluster)
             found |= _claims(driver, cluster, folder)
         found |= _computations(folder)
     return {name: round(found[name], 4) for name in TITLES}
-
-
-@contextlib.contextmanager
-def _cluster(folder: Path) -> Iterator[turn.Cluster]:
-    """The simulated API server in a process of its own, which nobody measures here."""
-    kubeconfig, log = folder / "kubeconfig", folder / "sim.log"
-    command = [sys.executable, "-m", "plugin", "sim", "--kubeconfig", str(kubeconfig)]
-    with running(command, log, os.environ | {"PYTHONPATH": str(ours.ROOT)}) as server:
-        server.wait_for("its first line", lambda: b"\n" in log.read_bytes())
-        connected = api.connect(kubeconfig)
-        yield turn.Cluster(api=connected, kubeconfig=kubeconfig)
-        connected.close()
 
 
 def _start(driver: turn.Driver, cluster: turn.Cluster) -> float:

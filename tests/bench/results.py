@@ -22,12 +22,15 @@ FILE = ours.ROOT / "docs" / "bench" / "results.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """By driver, ours first. `load` is the machine's before the first turn: what others did."""
+    """By driver, ours first. `others` are the cores that were at work before the first turn, and
+    `stolen` is the share of the processors' time that the machine's host gave to other machines.
+    """
 
     date: str
     cores: int
     processor: str
-    load: float
+    others: float
+    stolen: float
     versions: Mapping[str, str]
     rounds: int
     claims: int
@@ -56,7 +59,7 @@ def versions(drivers: Sequence[Driver], cluster: Cluster, python: Path) -> dict[
         str(python), "-c", "import sys, grpc; print(*sys.version.split()[:1], grpc.__version__)"
     ).split()
     found = {
-        "claimd": _said("git", "describe", "--always", "--dirty=, changed"),
+        "claimd": _own_version(),
         "kubernetes": str(cluster.api("GET", "/version")["gitVersion"]),
         "python": said[0],
         "grpcio": said[1],
@@ -65,12 +68,40 @@ def versions(drivers: Sequence[Driver], cluster: Cluster, python: Path) -> dict[
     return found | {driver.name: driver.version for driver in drivers if driver.version}
 
 
+def _own_version() -> str:
+    """The last commit that has changed what runs."""
+    sources = ("--", "plugin", "devices")
+    commit = _said("git", "log", "-1", "--format=%h", *sources) or "a commit that is not known"
+    return f"{commit}, changed" if _said("git", "status", "--porcelain", *sources) else commit
+
+
 def date() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
-def load() -> float:
-    return round(os.getloadavg()[0], 1)
+@dataclass(frozen=True, kw_only=True)
+class Ticks:
+    """What the processors have done since the machine has started, in the kernel's ticks."""
+
+    total: int
+    idle: int
+    stolen: int
+
+    def cores_busy_until(self, later: Ticks) -> float:
+        """How many were at work, for whomever."""
+        idle = (later.idle - self.idle) / ((later.total - self.total) or 1)
+        return round((1 - idle) * (os.cpu_count() or 1), 2)
+
+    def stolen_until(self, later: Ticks) -> float:
+        """The share that the host gave to others, from 0 to 1."""
+        return round((later.stolen - self.stolen) / ((later.total - self.total) or 1), 3)
+
+
+def ticks() -> Ticks:
+    first, *_ = Path("/proc/stat").read_text().splitlines()
+    # user, nice, system, idle, iowait, irq, softirq, steal; what follows is part of the first two.
+    counts = [int(word) for word in first.split()[1:9]]
+    return Ticks(total=sum(counts), idle=counts[3] + counts[4], stolen=counts[7])
 
 
 def processor() -> str:

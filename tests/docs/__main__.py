@@ -1,5 +1,5 @@
-"""`python -m tests.docs`: writes the generated tables of docs/, the output of its commands, and the
-settings in the schema of the chart's values anew.
+"""`python -m tests.docs`: writes the generated tables of docs/, its charts, the output of its
+commands, and the settings in the schema of the chart's values anew.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import chart, pages, tables
+from . import chart, measured, pages, tables
 
 
 def main() -> int:
@@ -27,6 +27,8 @@ def main() -> int:
         if after != before:
             page.write_text(after)
             print(f"written: {page.relative_to(pages.ROOT)}")
+    for picture in measured.draw():
+        print(f"written: {picture.relative_to(pages.ROOT)}")
     before = chart.SCHEMA.read_text()
     after = chart.schema(before)
     if after != before:

@@ -30,7 +30,7 @@ from plugin.prepare import cdi, gpu_config, metadata
 from plugin.sim import simulated_fields
 from plugin.sim.apiserver import kinds
 from tests.cluster.rig import places
-from tests.docs import beside_kubectl, hardware, scale
+from tests.docs import beside_kubectl, hardware, measured, scale
 from tests.docs.common import NONE, Incomplete, code, described, manifests, table, words
 
 # ---------------------------------------------------------------- settings
@@ -335,4 +335,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "scalerequests": scale.requests,
     "scaleclaims": scale.claims,
     "scalecomputed": scale.computed,
+    "benchrun": measured.circumstances,
+    "benchfigures": measured.figures,
 }
