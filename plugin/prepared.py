@@ -80,6 +80,15 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         return f"{self.namespace}/{self.name}"
 
     @property
+    def goes_with_its_pod(self) -> bool:
+        """Whether Kubernetes deletes the claim when one pod has come to its end: it was made for that
+        pod, and nobody else has it. One that was made for a group of pods outlives each of them.
+        """
+        consumers = self.reserved_for
+        is_of_one_pod = len(consumers) == 1 and consumers[0].startswith("pods/")
+        return self.pod_claim_name is not None and is_of_one_pod
+
+    @property
     def has_passthrough(self) -> bool:
         """Whether a device of it is bound to vfio-pci for it."""
         return any(device.passthrough is not None for device in self.devices)

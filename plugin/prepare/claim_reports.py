@@ -65,6 +65,9 @@ class ClaimReports:
         be no write.
         """
         async with self.checkpoints.locked():
+            # Another instance may have given back claims whose statuses need no clearing.
+            self.reporter.keep({*self.checkpoints.claims, *self.checkpoints.uncleared})
+
             for prepared in self.checkpoints.claims.values():
                 if not self.reporter.has_report(prepared):
                     self.report(prepared)

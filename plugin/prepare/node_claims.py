@@ -238,10 +238,9 @@ class NodeClaims:
                 self.specs.remove(ref.uid)
                 return
 
-            # The API server has to be told only of what it may have heard of. A claim that was made
-            # for its pod is deleted with it, and its status too.
+            # The API server has to be told only of what it may have heard of.
             unsent = self.reports.drop_unsent(prepared)
-            uncleared = bool(prepared.devices) and not unsent and not prepared.pod_claim_name
+            uncleared = not unsent and _has_to_be_cleared(prepared)
             try:
                 await self._remove(prepared, uncleared=uncleared)
             except BaseException:
@@ -475,6 +474,11 @@ class LookHangsError(errors.ClaimError):
             "the look at the hardware has not come back: a device hangs, or its driver; "
             "see the plugin's log and the kernel's"
         )
+
+
+def _has_to_be_cleared(prepared: PreparedClaim) -> bool:
+    """Whether its status would outlive it. That of a claim made for its pod is deleted with it."""
+    return bool(prepared.devices) and not prepared.goes_with_its_pod
 
 
 def _check_same_claim(ref: ClaimRef, prepared: PreparedClaim) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import field
 
 from devices import values
@@ -95,6 +95,12 @@ class StatusReporter:
         """Nothing more is to be said of the claim; what was said may stay."""
         self._reports.pop(claim.uid, None)
         self._reported.discard(claim.uid)
+
+    def keep(self, uids: Collection[str]) -> None:
+        """Forgets all claims but these."""
+        for uid in self._reports.keys() - uids:
+            del self._reports[uid]
+        self._reported.intersection_update(uids)
 
     def clear(
         self, claim: PreparedClaim, build: Build, done: Done, *, by_another: bool = False
@@ -186,11 +192,16 @@ class StatusReporter:
     def _put_off(self, report: _Report, error: Exception) -> None:
         """Tries the report again later, and all others a little later."""
         metrics.STATUS_FAILURES.add()
+        now = asyncio.get_running_loop().time()
+        self._quiet_until = now + SPACING
+
+        # Forgotten meanwhile, or it has a successor.
+        if self._reports.get(report.claim.uid) is not report:
+            return
+
         delay = report.backoff.next_delay()
         delay = pacing.not_before(delay, getattr(error, "retry_after", None))
-        now = asyncio.get_running_loop().time()
         report.due = now + delay
-        self._quiet_until = now + SPACING
         log.warning(
             "claim %s: status.devices was not written, again in %.1f s: %s",
             report.claim.title,

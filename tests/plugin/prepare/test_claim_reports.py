@@ -34,6 +34,7 @@ class Reporter:
 
     def __init__(self):
         self.reports, self.clears, self.known = [], [], set()
+        self.kept: set[str] = set()
 
     def report(self, claim_, build, *, first):
         self.reports.append((claim_.name, build, first))
@@ -43,6 +44,9 @@ class Reporter:
 
     def has_report(self, claim_):
         return claim_.name in self.known
+
+    def keep(self, uids):
+        self.kept = set(uids)
 
     def drop_unsent(self, claim_):
         return claim_.name == "unsent"
@@ -161,6 +165,7 @@ async def test_catching_up_reports_what_nobody_has_and_clears_what_is_left(
     await reports.catch_up()
     assert [name for name, _, _ in reporter.reports] == ["a"]
     assert [(each[0].name, each[3]) for each in reporter.clears] == [("c", True)]
+    assert reporter.kept == {"uid-a", "uid-b", "uid-c"}
 
 
 def test_an_unsent_report_is_taken_back_by_the_reporter(reports):

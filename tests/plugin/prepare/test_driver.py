@@ -103,6 +103,15 @@ class World:
             "resourceclaims", claim_object(name, *(results or (result(FIRST),)), **more)
         )
 
+    def claim_of_pods(self, name, *pods):
+        """One that was made of a template, and is reserved for these."""
+        c = claim_object(name, result(FIRST))
+        c["metadata"]["annotations"] = {"resource.kubernetes.io/pod-claim-name": "gpu"}
+        c["status"]["reservedFor"] = [
+            {"resource": "pods", "name": pod, "uid": f"uid-{pod}"} for pod in pods
+        ]
+        return self.api.put("resourceclaims", c)
+
     async def prepare(self, *objects, by=None, patience=45.0):
         deadline = asyncio.get_running_loop().time() + patience
         answers = await (by or self.driver).prepare([ref(obj) for obj in objects], deadline)
@@ -636,9 +645,7 @@ async def test_status_is_reported_and_taken_away(world):
 
 async def test_a_claim_that_was_made_for_its_pod_goes_with_its_status(world):
     """Kubernetes deletes it when the pod has come to its end: no write is spent on it."""
-    c = world.claim("c")
-    c["metadata"]["annotations"] = {"resource.kubernetes.io/pod-claim-name": "gpu"}
-    world.api.put("resourceclaims", c)
+    c = world.claim_of_pods("c", "p")
     prepared = await world.prepare(c)
     await apiserver.until(lambda: world.devices("c"))
     assert await world.unprepare(c) is None
@@ -654,6 +661,36 @@ async def test_a_claim_that_was_made_for_its_pod_goes_with_its_status(world):
     assert await world.unprepare(other) is None
     await world.prepare(c)
     await apiserver.until(lambda: world.api.count("PATCH", "resourceclaims/c") == 2)
+
+
+@pytest.mark.parametrize("pods", [(), ("p", "q")])
+async def test_a_claim_that_outlives_its_pod_is_cleared(world, pods):
+    """One of a group of pods, or of nobody that we know: it may be deleted later, or never."""
+    c = world.claim_of_pods("c", *pods)
+    await world.prepare(c)
+    await apiserver.until(lambda: world.devices("c"))
+    assert await world.unprepare(c) is None
+    await apiserver.until(lambda: not world.devices("c"))
+
+
+async def test_a_claim_of_a_group_of_pods_is_cleared(world):
+    c = world.claim_of_pods("c")
+    group = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "u"}
+    c["status"]["reservedFor"] = [group]
+    world.api.put("resourceclaims", c)
+    await world.prepare(c)
+    await apiserver.until(lambda: world.devices("c"))
+    assert await world.unprepare(c) is None
+    await apiserver.until(lambda: not world.devices("c"))
+
+
+async def test_what_another_instance_gave_back_for_good_is_forgotten(world):
+    c = world.claim_of_pods("c", "p")
+    prepared = await world.prepare(c)
+    await apiserver.until(lambda: world.devices("c"))
+    assert await world.unprepare(c, by=world.instance()) is None
+    await world.driver.claims.repair()
+    assert not world.driver.claims.reports.reporter.has_report(prepared)
 
 
 async def test_a_gpu_that_goes_and_comes_is_told_in_the_status(world):

@@ -270,6 +270,30 @@ async def test_what_is_forgotten_is_neither_sent_nor_remembered(world):
     assert not world.reporter.has_report(prepared("d"))
 
 
+async def test_what_is_kept_is_sent_and_the_others_are_forgotten(world):
+    for name in ("c", "d"):
+        world.api.put("resourceclaims", claim_object(name, result(FIRST)))
+        world.report(prepared(name))
+    world.reporter.keep({"uid-d", "uid-of-nobody"})
+    await world.names(FIRST, name="d")
+    await apiserver.until(lambda: not world.reporter._reports)
+    assert not world.reporter.has_report(prepared("c"))
+    assert world.reporter.has_report(prepared("d"))
+    assert not world.devices("c")
+
+
+async def test_a_report_that_is_forgotten_while_it_fails_is_not_tried_again(world, caplog):
+    async def build():
+        world.reporter.forget(prepared())
+        raise OSError("the disk is gone")
+
+    before = metrics.STATUS_FAILURES.values[()]
+    world.reporter.report(prepared(), build)
+    await apiserver.until(lambda: metrics.STATUS_FAILURES.values[()] == before + 1)
+    assert "again in" not in caplog.text
+    assert not world.reporter.has_report(prepared())
+
+
 async def test_a_second_report_is_none_that_nobody_has_heard_of(world):
     world.api.put("resourceclaims", claim_object("c", result(FIRST)))
     world.report(prepared(), first=True)
