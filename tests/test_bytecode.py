@@ -2,6 +2,7 @@
 of it missing.
 """
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,10 @@ def compiled(folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def bytecode(source: Path) -> Path:
+    return Path(importlib.util.cache_from_source(source, optimization=""))
+
+
 def told(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-B", "-c", code], capture_output=True, text=True, check=False, cwd=folder
@@ -84,6 +89,36 @@ def test_the_source_is_not_looked_at(tmp_path):
     source.write_text("raise SystemExit('the source was loaded')")
 
     assert told(tmp_path, "import sample; print(sample.TEXT)").stdout == "no docstring\n"
+
+
+def test_files_are_compiled_by_name(tmp_path):
+    (tmp_path / "sample.py").write_text(SOURCE)
+    (tmp_path / "other.py").write_text(SOURCE)
+    assert compiled(tmp_path / "sample.py").stdout == "1 files compiled\n"
+    assert [file.name.split(".")[0] for file in (tmp_path / "__pycache__").iterdir()] == ["sample"]
+
+
+def test_compiled_again_what_has_changed_is_new_and_the_rest_stands(tmp_path):
+    changed, kept = tmp_path / "changed.py", tmp_path / "kept.py"
+    for source in (changed, kept):
+        source.write_text("VALUE = 1")
+    compiled(tmp_path)
+    before = bytecode(kept).stat().st_ino
+
+    changed.write_text("VALUE = 2")
+    compiled(tmp_path)
+
+    assert told(tmp_path, "import changed; print(changed.VALUE)").stdout == "2\n"
+    assert bytecode(kept).stat().st_ino == before
+    assert len(list((tmp_path / "__pycache__").iterdir())) == 2, "something is left beside them"
+
+
+def test_bytecode_that_python_has_written_itself_is_replaced(tmp_path):
+    source = tmp_path / "sample.py"
+    source.write_text(SOURCE)
+    subprocess.run([sys.executable, "-m", "compileall", "-q", tmp_path], check=True)
+    compiled(tmp_path)
+    assert told(tmp_path, "import sample; print(sample.__doc__)").stdout == "None\n"
 
 
 def test_what_is_no_python_is_named_and_costs_nothing_else(tmp_path):

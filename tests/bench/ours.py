@@ -21,6 +21,14 @@ SYSTEM_PYTHON = Path(
 OLDEST = (3, 11)
 NAME = "claimd"
 
+# What a plugin has loaded of others when it serves.
+LOADED = """
+import plugin.app, plugin.cli.run, sys
+for module in list(sys.modules.values()):
+    if (getattr(module, "__file__", None) or "").endswith(".py"):
+        print(module.__file__)
+"""
+
 
 def default_python() -> Path:
     """The system's, if it is new enough for claimd."""
@@ -30,7 +38,9 @@ def default_python() -> Path:
 
 
 def driver(python: Path, gpus: list[str], folder: Path) -> Driver:
-    """Ready to run: the environment made, the code compiled, the fake tree written into the folder."""
+    """Ready to run: the environment made, the code compiled as in the image, the fake tree written
+    into the folder.
+    """
     chosen = interpreter(python)
     environment = {
         name: value
@@ -38,8 +48,8 @@ def driver(python: Path, gpus: list[str], folder: Path) -> Driver:
         if not name.startswith(("CLAIMD_", "PYTHON"))
     }
     environment["PYTHONPATH"] = str(ROOT)
-    # As in the image. Else the first turn alone would pay for it.
-    _run([str(chosen), "-m", "compileall", "-q", "plugin", "devices"], environment)
+    # Before the first turn: else it alone would pay for it.
+    environment |= compile_as_image(chosen)
     _run([str(chosen), "-m", "plugin", "fake", "write", str(folder / "gpus"), *gpus], environment)
     settings = {
         "node-name": "{node}",
@@ -56,6 +66,21 @@ def driver(python: Path, gpus: list[str], folder: Path) -> Driver:
         *(f"--{name}={value}" for name, value in settings.items()),
     )
     return Driver(name=NAME, command=command, environment=environment)
+
+
+def compile_as_image(interpreter: Path) -> dict[str, str]:
+    """The image's bytecode of all that claimd loads, kept from run to run; the environment in which
+    an interpreter finds it.
+    """
+    environment = {"PYTHONPYCACHEPREFIX": str(_cache() / "bytecode")}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    clean["PYTHONPATH"] = str(ROOT)
+
+    loaded = _run([str(interpreter), "-B", "-c", LOADED], clean).splitlines()
+    own = [str(ROOT / part) for part in ("plugin", "devices")]
+    tool = str(ROOT / "deploy" / "bytecode.py")
+    _run([str(interpreter), tool, *own, *loaded], clean | environment)
+    return environment
 
 
 def many(devices: int) -> list[str]:
@@ -81,8 +106,7 @@ def interpreter(python: Path) -> Path:
     key = hashlib.sha256(f"{python.resolve()} {version}".encode() + lock.read_bytes()).hexdigest()[
         :16
     ]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    environment = cache / "claimd-bench" / key
+    environment = _cache() / key
     if not (environment / "made").exists():
         print(f"an environment for {python} in {environment}", file=sys.stderr, flush=True)
         shutil.rmtree(environment, ignore_errors=True)
@@ -101,6 +125,10 @@ def interpreter(python: Path) -> Path:
         )
         (environment / "made").touch()
     return environment / "bin" / "python"
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "claimd-bench"
 
 
 def _version(python: Path) -> tuple[int, ...]:
