@@ -132,7 +132,7 @@ bench: dev  ## the simulated API server, the allocator beside Kubernetes' own, c
 	$(BIN)/python -m tests.bench.resting
 	$(BIN)/python -m tests.bench.handover
 
-scale: dev  ## 100, 300, then 1,000 nodes against one real API server: docs/scale.json and the tables made of it (root, Go; a quarter of an hour; ARGS="--fleets claimd,peer")
+scale: dev  ## 100, 300, then 1,000 nodes against one real API server: docs/scale.json and the tables made of it (root, Go; half an hour; ARGS="--fleets claimd,peer")
 	$(BIN)/python -m tests.scale --save $(ARGS)
 
 ratios: dev  ## figures that depend little on the machine's speed, beside those of the last runs (CLAIMD_RATIOS=file keeps them); ARGS=--strict

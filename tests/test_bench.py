@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -47,6 +48,71 @@ def test_what_was_missing_once_is_missing():
     found = figures.medians([values(1.0), values(1.0, status_after_prepare=None), values(1.0)])
     assert found["status_after_prepare"] is None
     assert verdicts(found, None)["status_after_prepare"] == "over"
+
+
+class Reporting:
+    """What a turn needs of a program and a node, for a driver that reports these statuses."""
+
+    def __init__(self, statuses):
+        self.statuses = iter(statuses)
+        self.name = "node"
+
+    def seconds_until(self, _, since, patience):
+        return next(self.statuses)
+
+    def cpu_time(self):
+        return 0.0
+
+    def claim(self, name, driver, place):
+        return CLAIM
+
+    def remove(self, claims):
+        pass
+
+
+class Serving:
+    """A kubelet whose driver answers at once."""
+
+    driver = "driver"
+
+    def prepare(self, claims):
+        return {}
+
+    unprepare = check_prepared = check_gone = prepare
+
+
+@pytest.mark.parametrize(
+    ("statuses", "median"),
+    [([0.001, 0.003, 0.002], 2.0), ([None], None)],
+    ids=["each has one", "none ever has one, and no other is waited for"],
+)
+def test_the_status_of_each_claim_is_waited_for(statuses, median):
+    reporting = Reporting(statuses)
+    work = turn.Work(claims=3)
+    one = turn.Turn(node=reporting, kubelet=Serving(), program=reporting, work=work)
+    one.places = [("pool", "device")]
+    assert one.one_by_one()["status_after_prepare"] == median
+
+
+def test_a_status_that_is_missing_after_others_ends_the_turn():
+    reporting = Reporting([0.001, None])
+    work = turn.Work(claims=3)
+    one = turn.Turn(node=reporting, kubelet=Serving(), program=reporting, work=work)
+    one.places = [("pool", "device")]
+    with pytest.raises(BenchError, match="no status of claim 1 within 2 s"):
+        one.one_by_one()
+
+
+@pytest.mark.slow
+def test_what_claimd_loads_is_compiled_as_in_the_image(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    environment = {**os.environ, **ours.compile_as_image(Path(sys.executable))}
+    code = "import asyncio, grpc.aio, plugin.app as a; print(asyncio.run.__doc__, grpc.aio.__doc__, a.__doc__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout == "None None None\n", done.stderr
 
 
 def test_p99_is_between_the_last_two_of_a_hundred():

@@ -78,8 +78,11 @@ def test_amounts_have_three_digits(value, text):
 
 def test_a_busy_machine_is_told():
     assert "Others kept the machine busy" not in published.circumstances(made())
-    assert "6.5 cores were at work" in published.circumstances(made(others=6.5))
-    assert "took 12%" in published.circumstances(made(stolen=0.12))
+    assert "It was quiet: 0.02 cores were at work" in published.circumstances(made())
+    busy = "**Others kept the machine busy**: "
+    assert f"{busy}6.5 cores were at work" in published.circumstances(made(others=6.5))
+    assert f"{busy}0.02 cores" in published.circumstances(made(stolen=0.12))
+    assert "took 12.0% of" in published.circumstances(made(stolen=0.12))
 
 
 def test_the_words_are_about_figures_that_there_are():

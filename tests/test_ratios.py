@@ -23,7 +23,7 @@ def run(value, number=0, **more):
             "commit": f"c{number}",
             "python": "3.11.2",
             "machine": "x86_64",
-            "ratios": {"claim": value},
+            "ratios": {"claim_with_status": value},
         }
         | more
     )
@@ -31,7 +31,7 @@ def run(value, number=0, **more):
 
 def judged(values, now):
     earlier = [run(value, number) for number, value in enumerate(values)]
-    return ratios.judge("claim", earlier, run(now, len(values)))
+    return ratios.judge("claim_with_status", earlier, run(now, len(values)))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,10 @@ def test_the_table_and_its_last_line_say_what_has_moved(tmp_path):
         "now usual noise change",
         "CPU of a claim / of 10 empty gRPC calls 1.200 1.000 0.050 +20.0% since c6, 2026-11-07T10:00+00:00",
     ]
-    assert ratios.sentence([one], 7, tmp_path) == "moved by more than noise: claim by +20.0%"
+    assert (
+        ratios.sentence([one], 7, tmp_path)
+        == "moved by more than noise: claim_with_status by +20.0%"
+    )
     steady = judged(QUIET, 1.0)
     assert ratios.sentence([steady], 6, tmp_path).startswith("nothing has moved")
     assert "4 earlier runs" in ratios.sentence([judged(QUIET[:4], 1.0)], 4, tmp_path)
@@ -89,7 +92,7 @@ def test_the_table_and_its_last_line_say_what_has_moved(tmp_path):
 
 def test_a_ratio_that_is_new_has_no_past():
     earlier = [run(1.0, number, ratios={"scan": 1.0}) for number in range(9)]
-    assert ratios.judge("claim", earlier, run(3.0)).usual is None
+    assert ratios.judge("claim_with_status", earlier, run(3.0)).usual is None
 
 
 def test_the_last_runs_are_kept(tmp_path):
@@ -131,11 +134,11 @@ def test_a_run_is_taken_kept_and_compared(tmp_path):
     )  # fmt: skip
     assert done.returncode == 1, "all of it is far above what is made up"
     assert done.stdout.count("since ") == len(ratios.TITLES)
-    assert "moved by more than noise: claim by +" in done.stdout
+    assert "moved by more than noise: claim_with_status by +" in done.stdout
     kept = [json.loads(line) for line in file.read_text().splitlines()]
     assert len(kept) == 7
     taken = kept[-1]["ratios"]
     assert taken.keys() == ratios.TITLES.keys()
-    assert 0.2 < taken["claim"] < 5
+    assert 0.2 < taken["claim_with_status"] < 5
     assert 1 < taken["start"] < 10
     assert 10 < taken["memory"] < 100

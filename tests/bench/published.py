@@ -52,16 +52,20 @@ def circumstances(results: Results) -> str:
     text = (
         f"Measured on {results.date}: claimd at {version['claimd']} and the example driver at {peer}, in turns, in one run. "
         f"A machine of {results.cores} cores ({results.processor}), Linux {version['linux']}, an API server {version['kubernetes']} "
-        f"and its etcd on the same machine, Python {version['python']}, grpcio {version['grpcio']}; 64 devices, "
+        f"and its etcd on the same machine, Python {version['python']} with the image's bytecode, grpcio {version['grpcio']}; 64 devices, "
         f"{results.claims} claims one by one, {rounds}. "
+    )
+    busy = (
+        f"{results.others:g} cores were at work before it began, and its host took {results.stolen:.1%} of its processors' "
+        "time meanwhile"
     )
     if results.others > QUIET or results.stolen > UNTOUCHED:
         text += (
-            f"**Others kept the machine busy**: {results.others:g} cores were at work before it began, and its host took {results.stolen:.0%} "
-            "of its processors' time meanwhile. Times say little then, and ratios of times not much more."
+            f"**Others kept the machine busy**: {busy}. Times say little then, and ratios of times "
+            "not much more."
         )
     else:
-        text += "Nobody else was at work on it."
+        text += f"It was quiet: {busy}."
     return text
 
 

@@ -184,8 +184,13 @@ class Turn:
                 self.kubelet.check_prepared(ids)
             if reports:
                 since = self._reported(claims[0])
+                if since is not None:
+                    statuses.append(since)
+                elif statuses:
+                    raise BenchError(
+                        f"no status of claim {index} within {STATUS_PATIENCE:g} s, as the others have one"
+                    )
                 reports = since is not None
-                statuses += [since] if since is not None else []
             took, _ = _timed(self.kubelet.unprepare, claims)
             unprepares.append(took)
             if index % CHECK_EVERY == 0:

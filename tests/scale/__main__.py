@@ -22,6 +22,7 @@ from . import cluster, machine, phases, play, report
 
 KEPT, BROKEN, FAILED = 0, 1, 2
 FLEETS = ["claimd", "peer"]
+SHORT_REST = 20.0  # seconds, of the smaller fleets
 EPILOG = """\
 The API server and etcd are the rig's, brought up for each fleet and taken down again (root, Go). The smaller
 fleets play alone, storm and rest, the largest all phases, which are: alone, storm, rest, claims, taints, restart,
@@ -55,7 +56,7 @@ def played(kind: str, size: int, asked: argparse.Namespace, results: report.Resu
     lengths = phases.Lengths(rest=asked.rest, claims_for=asked.claims_for, frozen=asked.frozen)
     if size != asked.nodes[-1]:
         chosen = [phase for phase in chosen if phase in play.SWEPT]
-        lengths = replace(lengths, rest=asked.rest / 3)
+        lengths = replace(lengths, rest=min(asked.rest, SHORT_REST))
     with cluster.rig() as plane, tempfile.TemporaryDirectory(prefix="cs-", dir=fast()) as folder:
         furniture = cluster.Furniture(plane)
         results.machine["kubernetes"] = furniture.version()

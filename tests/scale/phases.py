@@ -17,9 +17,6 @@ from .cluster import OTHERS
 from .reader import CLAIMS, SLICES, StatusWatch
 from .stage import Row, Stage, say
 
-SETTLE = (
-    8.0  # seconds after a phase until the next: what a plugin does once, after a while, is over
-)
 RECOVERY = 240.0  # seconds until a fleet must watch again
 ARRIVAL = 60.0  # seconds without a report after which it is lost
 
@@ -29,7 +26,7 @@ class Lengths:
     """How long, and how much."""
 
     alone: float = 20.0  # seconds
-    rest: float = 60.0  # seconds
+    rest: float = 660.0  # seconds; a watch lives for ten minutes at most, and so do other habits
     frozen: float = 100.0  # seconds; a watch is given up after 90 of silence
     claims: float = 1000.0  # a minute
     claims_for: float = 60.0  # seconds
