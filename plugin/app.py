@@ -16,7 +16,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Coroutine, Iterable
-from concurrent import futures
+from concurrent.futures import CancelledError
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,9 +52,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Threads at most. A call has up to 32 claims, which wait for the disk together; a thread is made
-# when it is needed, so an idle node has one.
-THREADS = 32
 # Seconds after which we say that the kubelet should have registered us.
 REGISTRATION_PATIENCE = 30.0
 # Seconds for an answer that is ready to leave when we are told to stop.
@@ -131,10 +128,6 @@ class App:
 
         def start(name: str, work: Work) -> None:
             tasks.append(group.create_task(_keep_running(name, work), name=name))
-
-        asyncio.get_running_loop().set_default_executor(
-            futures.ThreadPoolExecutor(THREADS, "claimd")
-        )
 
         # Alive first: another instance must not take us for dead while we look around.
         self.instance.enter()
@@ -281,7 +274,7 @@ class App:
             asked = asyncio.run_coroutine_threadsafe(podresources.users(socket), loop)
             try:
                 return asked.result(podresources.TIMEOUT)
-            except (OSError, TimeoutError, futures.CancelledError):  # away, or we stop
+            except (OSError, TimeoutError, CancelledError):  # away, or we stop
                 asked.cancel()
                 return {}
 
@@ -511,7 +504,7 @@ def build(config: Config) -> App:
             record_event=record_node_event,
         ),
         instance=instance_,
-        calls=dra.Calls(driver_),
+        calls=dra.Calls(driver_, reporter.hurry),
         boot_id=boot_id,
     )
 

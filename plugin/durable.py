@@ -183,10 +183,24 @@ async def in_thread(work: Callable[[], object]) -> None:
     A caller that held a lock over the work and let go of it in the middle would let others see half
     of it. So a cancellation is raised only afterwards; whether the work succeeded is lost with it.
     """
-    # A plain future and no task: the end of the loop cancels all tasks, and must not end this.
-    running = asyncio.get_running_loop().run_in_executor(None, work)
-    try:
-        await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        raise
+    loop = asyncio.get_running_loop()
+    ended = _Ending(loop=loop)
+    loop.run_in_executor(None, work).add_done_callback(ended.follow)
+    await ended
+
+
+class _Ending(asyncio.Future[None]):
+    """The end of some work, which nobody who waits for it can hasten: a task that is cancelled
+    meanwhile is told so afterwards.
+    """
+
+    def cancel(self, msg: object = None) -> bool:
+        return False
+
+    def follow(self, work: asyncio.Future[object]) -> None:
+        """The work has ended, and this with it."""
+        error = work.exception()
+        if error is not None:
+            self.set_exception(error)
+        else:
+            self.set_result(None)

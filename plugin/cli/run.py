@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from .. import app, config, log
-from ..kube import lookup
+from .. import app, config, event_loop, log
 from . import machine
 from .exit_codes import OK
 
@@ -15,6 +14,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Serves until it is told to end."""
     with machine.opened(config.load(vars(arguments))) as here:
         log.set_up(here.settings.log_level, here.settings.log_format)
-        with asyncio.Runner(loop_factory=lookup.Loop) as runner:
+        with asyncio.Runner(loop_factory=event_loop.Loop) as runner:
             runner.run(app.build(here.settings).run())
     return OK

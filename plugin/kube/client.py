@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import socket
 import ssl
 import time
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any
 from urllib.parse import urlencode
 
 from .. import metrics
-from . import errors, http1, tls
+from . import errors, http1, stream, tls
 from .client_config import ClientConfig, Credential
 
 # Bytes of a response, or of one line of a watch. etcd takes objects of at most 1.5 MiB.
 LARGEST = 32 << 20
-CHUNK = 256 << 10
 CONNECT_TIMEOUT = 5.0
-# Seconds until idle connections beyond the first are given back: each has buffers of 300 KB.
+# Seconds until idle connections beyond the first are given back.
 IDLE = 20.0
 # Responses of the kind "100 Continue" before the real one. API servers send none.
 MOST_INFORMATIONAL = 8
@@ -40,21 +39,14 @@ class _Unanswered(Exception):
 
 
 class _Connection:
-    """One HTTP connection: its streams, and what HTTP makes of what has come over them.
+    """One HTTP connection: its stream, and what HTTP makes of what has come over it.
 
     It serves one request at a time. After `ready_again` has said yes, it serves another; in any
     other case it has to be dropped.
     """
 
-    def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        credential: Credential,
-        largest: int,
-    ) -> None:
-        self.reader = reader
-        self.writer = writer
+    def __init__(self, stream_: stream.Stream, credential: Credential, largest: int) -> None:
+        self.stream = stream_
         # of the client, that the connection was made with
         self.certificate = credential.certificate
         self.http = http1.Responses()
@@ -69,7 +61,7 @@ class _Connection:
         The system has room for it, or the transport keeps it: bodies are ours and small.
         """
         self.http.expect()
-        self.writer.write(head + body if body else head)
+        self.stream.write(head + body if body else head)
 
     async def response(self) -> http1.Response:
         """The head of the response; _Unanswered if there is none."""
@@ -98,7 +90,7 @@ class _Connection:
             await asyncio.sleep(0)
 
         while (event := self.http.next()) is http1.Sign.NEED_DATA:
-            data = await self.reader.read(CHUNK)
+            data = await self.stream.read()
             if not data and not self.answered():
                 raise _Unanswered
             self.http.receive(data)
@@ -115,11 +107,10 @@ class _Connection:
 
     def closed(self) -> bool:
         """Whether the other side has hung up, as far as we have been told."""
-        broken = self.reader.exception() is not None
-        return broken or self.reader.at_eof() or self.writer.is_closing()
+        return self.stream.is_over
 
     def drop(self) -> None:
-        self.writer.transport.abort()
+        self.stream.abort()
 
 
 class Client:
@@ -260,7 +251,7 @@ class Client:
         self._idle.clear()
         for connection in connections:
             with contextlib.suppress(OSError):
-                await connection.writer.wait_closed()
+                await connection.stream.wait_closed()
 
     # ---------------------------------------------------------------- one request
 
@@ -358,7 +349,7 @@ class Client:
 
     def _target(self, path: str, query: Mapping[str, str] | None) -> str:
         target = self._config.prefix + path
-        return f"{target}?{urlencode(query)}" if query else target
+        return f"{target}?{_encoded(tuple(query.items()))}" if query else target
 
     def _head(
         self, method: str, target: str, credential: Credential, fields: list[tuple[str, str]]
@@ -415,16 +406,11 @@ class Client:
                 f"{operation}: the certificates cannot be used: {tls.reason(error)}"
             ) from error
 
-        options: dict[str, Any] = {"ssl": context, "limit": CHUNK}
-        if context:
-            options["server_hostname"] = config.server_name or config.host
-        if any(character.isalpha() for character in config.host) and ":" not in config.host:
-            # A name may have two addresses, one of which leads nowhere.
-            options["happy_eyeballs_delay"] = 0.25
-
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                reader, writer = await asyncio.open_connection(config.host, config.port, **options)
+                connected = await stream.connect(
+                    config.host, config.port, context, config.server_name or config.host
+                )
         except TimeoutError:
             raise errors.Unreachable(
                 f"{operation}: {config.address} did not take the connection "
@@ -434,14 +420,20 @@ class Client:
         except OSError as error:
             raise self._unreachable(operation, error) from error
 
-        raw: socket.socket = writer.get_extra_info("socket")
+        raw: socket.socket = connected.transport.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in KEEP_ALIVE:
             raw.setsockopt(socket.IPPROTO_TCP, option, value)
 
-        connection = _Connection(reader, writer, credential, self._largest)
+        connection = _Connection(connected, credential, self._largest)
         self._open.add(connection)
         return connection
+
+
+@functools.lru_cache(maxsize=8)
+def _encoded(query: tuple[tuple[str, str], ...]) -> str:
+    """Of each claim's report it is the same."""
+    return urlencode(query)
 
 
 def _reason(error: Exception, config: ClientConfig) -> str:

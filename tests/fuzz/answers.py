@@ -128,9 +128,19 @@ def _events() -> list[bytes]:
     return [f"{version}\n{json.dumps(event)}".encode() for version, event in rows]
 
 
+class _Said:
+    """A stream whose other side has said all that it will say."""
+
+    def __init__(self, data: bytes) -> None:
+        self._pieces = [data]
+
+    async def read(self) -> bytes:
+        return self._pieces.pop() if self._pieces else b""
+
+
 def _response(data: bytes) -> None:
     """Over a connection that has said all that it will say."""
-    connection = client._Connection(target.said(data), None, Credential(), 1 << 20)  # type: ignore[arg-type]
+    connection = client._Connection(_Said(data), Credential(), 1 << 20)  # type: ignore[arg-type]
     connection.http.expect()
     try:
         response = target.finished(connection.response())

@@ -20,8 +20,7 @@ from pathlib import Path
 
 import grpc
 
-from plugin import app, config, log, names
-from plugin.kube import lookup
+from plugin import app, config, event_loop, log, names
 from plugin.kubelet.wire.pluginregistration.v1 import api_pb2, api_pb2_grpc
 
 from . import layout
@@ -188,7 +187,7 @@ def main() -> None:
     asked = parser.parse_args()
     log.set_up("warning", "json")
     logging.getLogger("asyncio").setLevel("ERROR")
-    with asyncio.Runner(loop_factory=lookup.Loop) as runner:
+    with asyncio.Runner(loop_factory=event_loop.Loop) as runner:
         runner.run(Worker(list(_nodes(asked))).run())
 
 

@@ -5,8 +5,7 @@ import logging
 
 import pytest
 
-from plugin import app, errors
-from plugin.kube import lookup
+from plugin import app, errors, event_loop
 
 
 @pytest.fixture
@@ -36,7 +35,7 @@ def test_the_plugin_runs_until_its_end(claimd, started, tree):
     assert (code, out) == (0, "")
     ((settings, loop, level),) = started
     assert (settings.node_name, settings.root) == ("n", tree)
-    assert (loop, level) == (lookup.Loop, logging.ERROR)
+    assert (loop, level) == (event_loop.Loop, logging.ERROR)
 
 
 def test_what_ends_it_is_told(claimd, started):

@@ -99,7 +99,7 @@ async def test_small_writes_are_not_delayed(api: apiserver.ApiServer, connect: C
     kube = connect(api.url)
     await kube.request("GET", NODE)
     (connection,) = kube._open
-    assert connection.writer.get_extra_info("socket").getsockopt(
+    assert connection.stream.transport.get_extra_info("socket").getsockopt(
         socket.IPPROTO_TCP, socket.TCP_NODELAY
     )
 

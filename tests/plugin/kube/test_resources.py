@@ -331,7 +331,8 @@ async def test_what_was_applied_comes_back_and_is_logged_in_the_version_of_use(
     caplog.set_level("INFO")
     api.served = ("v1beta2",)
     uid = put_claim(api)
-    applied = await kube.apply_devices("ns", "c", uid, [device_status("g0")], "d")
+    assert await kube.apply_devices("ns", "c", uid, [device_status("g0")], "d") is None
+    applied = await kube.claim("ns", "c")
     assert applied.metadata.uid == uid
     assert [entry.device for entry in applied.status.devices] == ["g0"]
     assert caplog.text.count("using resource.k8s.io/v1beta2") == 1

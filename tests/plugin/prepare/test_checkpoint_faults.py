@@ -311,7 +311,7 @@ def test_32_claims_of_a_call_wait_for_a_slow_disk_hardly_longer_than_one(tmp_pat
     script = """
         import time
         import msgspec
-        from plugin import app
+        from plugin import event_loop
         async def timed(*claims):
             began = time.monotonic()
             async with checkpoints.locked():
@@ -319,8 +319,6 @@ def test_32_claims_of_a_call_wait_for_a_slow_disk_hardly_longer_than_one(tmp_pat
             return time.monotonic() - began
         one, many = [], []
         async def main():
-            pool = ThreadPoolExecutor(app.THREADS)
-            asyncio.get_running_loop().set_default_executor(pool)
             await timed(d)  # makes the folder
             def copies(turn, count):
                 return (msgspec.structs.replace(c, uid=f"u{turn}-{count}-{n}") for n in range(count))
@@ -328,7 +326,8 @@ def test_32_claims_of_a_call_wait_for_a_slow_disk_hardly_longer_than_one(tmp_pat
                 one.append(await timed(*copies(len(one), 1)))
                 many.append(await timed(*copies(len(many), 32)))
             print(json.dumps([min(one), min(many), len(one)]))
-        asyncio.run(main())
+        with asyncio.Runner(loop_factory=event_loop.Loop) as runner:
+            runner.run(main())
     """
     out, log = run(tmp_path, script, "fsync:delay_exit=30000", trace="fsync")
     one, many, turns = json.loads(out)

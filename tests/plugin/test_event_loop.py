@@ -8,14 +8,15 @@ import sys
 import textwrap
 import threading
 import time
+from concurrent import futures
 
 import pytest
 
-from plugin.kube import lookup
+from plugin import event_loop
 
 
 def run(work):
-    with asyncio.Runner(loop_factory=lookup.Loop) as runner:
+    with asyncio.Runner(loop_factory=event_loop.Loop) as runner:
         return runner.run(work)
 
 
@@ -72,7 +73,7 @@ def test_who_gives_up_takes_nothing_from_those_who_wait():
 def test_a_silent_resolver_holds_up_neither_threads_nor_the_end():
     script = """
         import asyncio, socket, time
-        from plugin.kube import lookup
+        from plugin import event_loop
         socket.getaddrinfo = lambda *where, **how: time.sleep(60)
         async def main():
             loop = asyncio.get_running_loop()
@@ -82,7 +83,7 @@ def test_a_silent_resolver_holds_up_neither_threads_nor_the_end():
                 except TimeoutError:
                     pass
             print(await loop.run_in_executor(None, lambda: "there is a thread"))
-        with asyncio.Runner(loop_factory=lookup.Loop) as runner:
+        with asyncio.Runner(loop_factory=event_loop.Loop) as runner:
             runner.run(main())
     """
     began = time.monotonic()
@@ -113,7 +114,7 @@ def test_who_is_busy_hears_of_what_arrives():
             asyncio.get_running_loop().remove_reader(ours)
         return turns
 
-    assert run(be_busy_until_heard()) <= lookup.TURNS_UNASKED + 2
+    assert run(be_busy_until_heard()) <= event_loop.TURNS_UNASKED + 2
 
 
 def test_the_kernel_is_not_asked_in_each_turn(monkeypatch):
@@ -128,7 +129,7 @@ def test_the_kernel_is_not_asked_in_each_turn(monkeypatch):
 
     async def be_busy():
         asked.clear()
-        for _ in range(10 * (lookup.TURNS_UNASKED + 1)):
+        for _ in range(10 * (event_loop.TURNS_UNASKED + 1)):
             await asyncio.sleep(0)
         return len(asked)
 
@@ -151,3 +152,73 @@ def test_who_waits_is_not_kept_waiting():
             loop.remove_reader(ours)
 
     run(wait())
+
+
+def test_work_for_threads_is_done_side_by_side_up_to_the_most():
+    most = event_loop.THREADS
+    together = threading.Barrier(most)
+
+    async def work():
+        loop = asyncio.get_running_loop()
+        waits = [loop.run_in_executor(None, together.wait, 60) for _ in range(most)]
+        await asyncio.gather(*waits)
+        # Further work waits for one of them, and no thread is made.
+        more = [loop.run_in_executor(None, threading.get_ident) for _ in range(3 * most)]
+        return len(set(await asyncio.gather(*more))), loop._threads._count
+
+    used, count = run(work())
+    assert used <= most == count
+
+
+def test_one_thread_does_what_comes_one_after_the_other():
+    async def work():
+        loop = asyncio.get_running_loop()
+        return {await loop.run_in_executor(None, threading.get_ident) for _ in range(50)}
+
+    assert len(run(work())) == 1
+
+
+def test_what_a_thread_raises_is_raised_where_it_is_waited_for():
+    def fail():
+        raise KeyboardInterrupt("of a thread")
+
+    async def work():
+        loop = asyncio.get_running_loop()
+        with pytest.raises(ZeroDivisionError):
+            await loop.run_in_executor(None, lambda: 1 // 0)
+        future = loop.run_in_executor(None, fail)
+        await asyncio.wait([future])
+        assert isinstance(future.exception(), KeyboardInterrupt)
+        return await loop.run_in_executor(None, int, "7")
+
+    assert run(work()) == 7
+
+
+def test_who_gives_up_on_a_thread_does_not_take_it_from_the_others():
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait():
+        begun.set()
+        go_on.wait(60)
+
+    async def work():
+        loop = asyncio.get_running_loop()
+        given_up = loop.run_in_executor(None, wait)
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        given_up.cancel()
+        assert await loop.run_in_executor(None, int, "7") == 7
+        go_on.set()
+        assert await loop.run_in_executor(None, int, "8") == 8
+        assert loop._threads._count == 2
+
+    run(work())
+
+
+def test_an_executor_that_is_named_is_used():
+    async def work():
+        with futures.ThreadPoolExecutor(1, "mine") as pool:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(pool, lambda: threading.current_thread().name)
+
+    assert run(work()).startswith("mine")
